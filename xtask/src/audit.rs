@@ -1,21 +1,21 @@
-//! `cargo xtask audit`: whether a crate that we link has a known vulnerability. The advisories are in a database on the
-//! network, so this is a command of its own and no step of `cargo xtask test`.
+//! `cargo xtask audit`: checks all dependencies for known vulnerabilities. The advisory database needs the network, so this
+//! is a separate command and not a step of `cargo xtask test`.
 
 use std::process::{Command, Stdio};
 
-use crate::test::tools;
+use crate::test::{Install, tools};
 use crate::workspace::Workspace;
 
-/// What to do where the database cannot be reached.
+/// The reaction to an unreachable database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Unreachable {
     Fails,
     LeftOut,
 }
 
-/// Checks all dependencies; answers with a summary.
+/// Checks all dependencies. The result is a summary.
 pub(crate) fn run(workspace: &Workspace, unreachable: Unreachable) -> Result<String, String> {
-    let tool = tools::cargo_deny(workspace)?;
+    let tool = tools::cargo_deny(workspace, Install::Yes)?;
     let deny = |words: &[&str]| {
         let mut command = Command::new(&tool);
         let status = command.args(words).current_dir(&workspace.root).stdin(Stdio::null()).status();
@@ -23,12 +23,14 @@ pub(crate) fn run(workspace: &Workspace, unreachable: Unreachable) -> Result<Str
     };
     let fetched = deny(&["--log-level", "error", "fetch", "db"])?.success();
     match verdict(fetched, || Ok(deny(&["check", "--disable-fetch", "advisories"])?.success()))? {
-        Verdict::Clean => Ok("no crate that we depend on has a known vulnerability".to_owned()),
+        Verdict::Clean => Ok("no dependency has a known vulnerability".to_owned()),
         Verdict::Found => Err("a dependency has an advisory, see above".to_owned()),
         Verdict::NotChecked => {
-            let what = "the advisory database cannot be reached: nothing was checked";
+            let what = "the advisory database is unreachable: nothing was checked";
             match unreachable {
-                Unreachable::Fails => Err(format!("{what}\nhint: `--allow-missing` makes that no failure")),
+                Unreachable::Fails => {
+                    Err(format!("{what}\nhint: with `--allow-missing` this is not a failure"))
+                }
                 Unreachable::LeftOut => Ok(what.to_owned()),
             }
         }
@@ -42,7 +44,7 @@ enum Verdict {
     NotChecked,
 }
 
-/// A database that could not be fetched says nothing, even if an old copy of it is clean.
+/// Without a fresh database there is no verdict, even if an old copy reports nothing.
 fn verdict(fetched: bool, check: impl FnOnce() -> Result<bool, String>) -> Result<Verdict, String> {
     if !fetched {
         return Ok(Verdict::NotChecked);
@@ -56,14 +58,14 @@ mod tests {
     use crate::workspace::read;
 
     #[test]
-    fn a_database_that_is_not_there_is_no_clean_bill() {
+    fn without_a_database_nothing_counts_as_clean() {
         assert_eq!(verdict(false, || Ok(true)), Ok(Verdict::NotChecked));
         assert_eq!(verdict(true, || Ok(true)), Ok(Verdict::Clean));
         assert_eq!(verdict(true, || Ok(false)), Ok(Verdict::Found));
     }
 
     #[test]
-    fn sums_are_checked_in_the_released_pure_crates() {
+    fn release_builds_of_the_pure_crates_check_for_overflow() {
         let manifest = read(&Workspace::find().unwrap().root.join("Cargo.toml")).unwrap();
         for pure in ["gripfast-core", "gripfast-wire"] {
             let profile = format!("[profile.release.package.{pure}]\n");

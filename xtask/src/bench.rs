@@ -1,4 +1,4 @@
-//! `cargo xtask bench`: builds the gateway as users would run it, and measures it.
+//! `cargo xtask bench`: builds release binaries of the gateway and of `gripfast-bench`, and runs the measurements.
 
 use crate::workspace::Workspace;
 

@@ -1,4 +1,4 @@
-//! `cargo xtask chaos`: builds the gateway and its tormentor as users would run them, and lets the latter loose.
+//! `cargo xtask chaos`: builds release binaries of the gateway and of `gripfast-chaos`, and runs the faults.
 
 use crate::workspace::Workspace;
 

@@ -1,35 +1,28 @@
-//! `cargo xtask counts`: how many instructions the pure parts of a call take, and whether any takes more than it did.
+//! `cargo xtask counts`: counts the instructions of the pure parts of a call and compares them with stored bounds.
 //!
-//! Valgrind counts, so the figures are the same on a busy machine. The bounds are in `crates/counts/bounds.txt`.
+//! Valgrind counts instructions, so the load of the machine does not matter. The bounds are in `crates/counts/bounds.txt`.
 
 use std::process::{Command, Stdio};
 
+use crate::Mode;
 use crate::workspace::{Workspace, read};
 
-/// What to do with what was counted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Mode {
-    Check,
-    /// Makes it the bounds.
-    Write,
-}
-
-/// How often a part runs: the difference is what counts.
+/// Repetitions of a part in two runs. The difference between the runs excludes start-up.
 const TIMES: [u64; 2] = [200, 1_200];
-/// A part may take this much more than its bound before it is an error.
+/// The factor by which a part may exceed its bound.
 const TOLERANCE: f64 = 1.05;
 
-/// Whether valgrind can be run here.
+/// Whether valgrind runs on this machine.
 pub(crate) fn can_run() -> bool {
     let status =
         Command::new("valgrind").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
     status.is_ok_and(|status| status.success())
 }
 
-/// Counts all parts; answers with a summary.
+/// Counts all parts. The result is a summary.
 pub(crate) fn run(workspace: &Workspace, mode: Mode) -> Result<String, String> {
     if !can_run() {
-        return Err("valgrind is not there\nhint: `apt install valgrind`".to_owned());
+        return Err("valgrind is missing\nhint: `apt install valgrind`".to_owned());
     }
     let build = ["build", "--release", "--package", "gripfast-counts"];
     let built = workspace.cargo(&build).status().map_err(|error| format!("cannot run cargo: {error}"))?;
@@ -46,21 +39,22 @@ pub(crate) fn run(workspace: &Workspace, mode: Mode) -> Result<String, String> {
         let lines: String = counted.iter().map(|(part, _, now)| format!("{part} {now}\n")).collect();
         std::fs::write(&file, lines).map_err(|error| format!("cannot write {}: {error}", file.display()))?;
     }
-    let told: Vec<String> = counted
+    let lines: Vec<String> = counted
         .iter()
         .map(|(part, bound, now)| {
             format!("{part}: {now} instructions, bound {bound}{}", verdict(*bound, *now))
         })
         .collect();
-    let dearer = counted.iter().filter(|(_, bound, now)| is_dearer(*bound, *now)).count();
-    if dearer > 0 && mode == Mode::Check {
-        let hint = "find out why; if it has to be, `cargo xtask counts --write` makes it the bound";
+    let exceeding = counted.iter().filter(|(_, bound, now)| exceeds(*bound, *now)).count();
+    if exceeding > 0 && mode == Mode::Check {
+        let hint =
+            "find the cause; if the increase is justified, `cargo xtask counts --write` stores the new bound";
         return Err(format!(
-            "{}\n{dearer} of them over 5 % more than the bound\nhint: {hint}",
-            told.join("\n")
+            "{}\n{exceeding} part(s) exceed the bound by more than 5 %\nhint: {hint}",
+            lines.join("\n")
         ));
     }
-    Ok(told.join("\n"))
+    Ok(lines.join("\n"))
 }
 
 fn verdict(bound: u64, now: u64) -> String {
@@ -68,11 +62,11 @@ fn verdict(bound: u64, now: u64) -> String {
     if percent.abs() < 0.1 { String::new() } else { format!(" ({percent:+.1} %)") }
 }
 
-fn is_dearer(bound: u64, now: u64) -> bool {
+fn exceeds(bound: u64, now: u64) -> bool {
     now as f64 > bound as f64 * TOLERANCE
 }
 
-/// Lines of a part's name and its bound.
+/// Reads lines with the name of a part and its bound.
 fn parse(text: &str) -> Result<Vec<(String, u64)>, String> {
     let line = |line: &str| {
         let (part, bound) = line.split_once(' ')?;
@@ -82,7 +76,7 @@ fn parse(text: &str) -> Result<Vec<(String, u64)>, String> {
     parsed.ok_or_else(|| "crates/counts/bounds.txt has a line that is not a name and a number".to_owned())
 }
 
-/// The instructions that one round of a part takes.
+/// The instructions of one repetition of a part.
 fn count(workspace: &Workspace, part: &str) -> Result<u64, String> {
     let binary = workspace.target.join("release").join("gripfast-counts");
     let total = |times: u64| {
@@ -93,10 +87,12 @@ fn count(workspace: &Workspace, part: &str) -> Result<u64, String> {
             .stdin(Stdio::null())
             .output()
             .map_err(|error| format!("cannot run valgrind: {error}"))?;
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        let collected = said.lines().find_map(|line| line.split_once("Collected :"));
+        let output_text = String::from_utf8_lossy(&output.stderr).into_owned();
+        let collected = output_text.lines().find_map(|line| line.split_once("Collected :"));
         let count = collected.and_then(|(_, count)| count.trim().parse::<u64>().ok());
-        count.filter(|_| output.status.success()).ok_or_else(|| format!("`{part}` was not counted:\n{said}"))
+        count
+            .filter(|_| output.status.success())
+            .ok_or_else(|| format!("valgrind did not count `{part}`:\n{output_text}"))
     };
     let [few, many] = TIMES;
     Ok(total(many)?.saturating_sub(total(few)?) / (many - few))
@@ -107,9 +103,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn five_percent_more_is_let_pass_and_six_are_not() {
-        assert!(!is_dearer(1000, 1050) && !is_dearer(1000, 500));
-        assert!(is_dearer(1000, 1060));
+    fn five_percent_over_the_bound_passes_and_six_fail() {
+        assert!(!exceeds(1000, 1050) && !exceeds(1000, 500));
+        assert!(exceeds(1000, 1060));
     }
 
     #[test]

@@ -1,12 +1,12 @@
-//! The project's chores. `cargo xtask` without arguments lists them.
+//! Development commands of the project. `cargo xtask` without arguments lists them.
 //!
-//! This program is compiled first on every fresh machine, so it takes its arguments apart by hand and depends on nothing
-//! but `serde_json` (which reads `cargo metadata`).
+//! This program is the first to be compiled on a new machine, so it parses its arguments by hand and depends only on
+//! `serde_json` (to read `cargo metadata`) and `proc-macro2` (to read Rust tokens).
 
 #![expect(
     clippy::print_stdout,
     clippy::print_stderr,
-    reason = "a command line program talks to its terminal"
+    reason = "a command line program writes to its terminal"
 )]
 
 mod audit;
@@ -14,7 +14,11 @@ mod behaviours;
 mod bench;
 mod chaos;
 mod counts;
+mod docs;
 mod layers;
+mod markdown;
+mod messages;
+mod names;
 mod reference;
 mod source;
 mod test;
@@ -24,53 +28,79 @@ use std::process::ExitCode;
 
 use workspace::Workspace;
 
-const HELP: &str = "\
-The chores of this project.
+/// Whether a command compares generated files with the repository or updates them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mode {
+    Check,
+    Write,
+}
 
-    cargo xtask test [--allow-missing] [-- FILTER…]
-        Sets up what the tests need and runs everything: formatting, lints, licences, layers, the behaviours table,
-        documentation, tests against scripted and real MCP servers, doctests. Ends with one summary; fails if any
-        step failed. This is what CI runs.
-          --allow-missing   goes on without the peers or tools that cannot be installed here; the tests that need
-                            them are named and left out
-          -- FILTER…        passed to nextest; runs those tests and what they need, and nothing else, for example
+const HELP: &str = "\
+Development commands of this project.
+
+    cargo xtask quick
+        Runs formatting, source checks, clippy, unit tests and tests with virtual time. For use before a commit: under two
+        minutes after a first build. Needs cargo-nextest and installs nothing.
+
+    cargo xtask test [--allow-missing] [--no-install] [-- FILTER…]
+        Installs everything the tests need and runs all checks: formatting, layers, names, behaviours, messages, links
+        of the documentation, licences, lints, API documentation, tests against scripted and real MCP servers, doctests.
+        Prints one summary at the end and fails if any step failed. CI runs this command.
+          --allow-missing   continues without peers and tools that cannot be installed on this machine; lists the
+                            tests that are left out
+          --no-install      installs nothing; a missing peer or tool is a failure, or is left out with --allow-missing
+          -- FILTER…        passed to nextest; runs only the matching tests and skips all other checks, for example
                             `cargo xtask test -- circuit` or `cargo xtask test -- -E 'package(gripfast-core)'`
 
     cargo xtask chaos [--fault NAME] [--transport T] [--seed N] [--repeats N] [--long] [-o json]
                       [--against COMMAND --url URL] [--write FILE]
-        Breaks servers under a live gateway and counts what its clients lose: a table, and the figures to reach.
-        `cargo xtask chaos --write docs/recovery.md` renews that page; `cargo xtask chaos --help` says more. The same
-        faults run in `cargo xtask test` with shorter waits.
+        Breaks servers behind a running gateway and counts the calls that clients lose. Prints a table and compares it
+        with the goals. `cargo xtask chaos --write docs/recovery.md` updates that page; `cargo xtask chaos --help`
+        explains the options. `cargo xtask test` runs the same faults with shorter waits.
 
     cargo xtask bench [PART…] [--quick] [-o json] [--against COMMAND --url URL] [--before BINARY] [--write FILE]
-        Measures what gripfast costs, beside nginx in front of the same server and beside a bare pipe: tables, and the
-        figures to reach. `cargo xtask bench --write docs/performance.md` renews the sections of that page;
-        `cargo xtask bench --help` says more.
+        Measures the cost of a call through gripfast, compared with nginx in front of the same server and with a plain
+        pipe. Prints tables and compares them with the goals. `cargo xtask bench --write docs/performance.md` updates the
+        sections of that page; `cargo xtask bench --help` explains the options.
 
     cargo xtask counts [--write]
-        Counts the instructions that the pure parts of a call take, with valgrind, and fails if one takes over 5 %
-        more than crates/counts/bounds.txt says. `cargo xtask test` does it too.
-          --write           makes what was counted the bounds
+        Counts the instructions of the pure parts of a call with valgrind. Fails if a part takes over 5 % more than
+        crates/counts/bounds.txt allows. `cargo xtask test` includes this check.
+          --write           stores the measured values as the new bounds
 
     cargo xtask audit [--allow-missing]
-        Checks all dependencies for known vulnerabilities, with the advisory database on the network. Fails if one has
-        an advisory, or if the database cannot be reached.
-          --allow-missing   a database that cannot be reached is said and is no failure
+        Checks all dependencies for known vulnerabilities. Needs network access to the advisory database. Fails if a
+        dependency has an advisory or if the database is unreachable.
+          --allow-missing   an unreachable database is reported and is not a failure
 
     cargo xtask layers
-        Checks who may know whom, between crates and between modules. The rules are in xtask/src/layers/rules.rs.
+        Checks the allowed dependencies between crates and between modules. The rules are in xtask/src/layers/rules.rs.
 
     cargo xtask behaviours [--write]
-        Checks that every promise of xtask/src/behaviours/list.rs has a test, that docs/behaviours.md is up to date, and
-        that the tests exist which docs/eras.md names for what crosses between the eras.
-          --write           writes docs/behaviours.md
+        Checks that every promise in xtask/src/behaviours/list.rs has a test, that docs/behaviours.md and
+        docs/reference/tests.md are up to date, and that every row of docs/eras.md has tests in
+        docs/reference/era-tests.md.
+          --write           updates docs/behaviours.md and docs/reference/tests.md
+
+    cargo xtask docs
+        Checks every link of the documentation and builds docs/ as a book with search in target/book. `cargo xtask test`
+        includes the link check. Installs mdbook into target/tools if the machine has none.
+
+    cargo xtask messages [--write]
+        Checks that docs/reference/messages.md has all texts of events, errors, hints and log lines. `cargo xtask test`
+        includes this check.
+          --write           updates the page
+
+    cargo xtask names
+        Checks that the names of modules and types consist of common words (xtask/words.txt) or terms of
+        docs/glossary.md, and that each name is used once. `cargo xtask test` includes this check.
 
     cargo xtask reference [--write]
-        Checks that the pages under docs/reference say what the code says; `cargo xtask test` does too.
-          --write           writes them
+        Checks that the generated pages under docs/reference match the code. `cargo xtask test` includes this check.
+          --write           updates them
 
     cargo xtask help
-        This text.
+        Prints this text.
 ";
 
 fn main() -> ExitCode {
@@ -84,28 +114,28 @@ fn main() -> ExitCode {
     }
 }
 
-/// The error is a text ready for the terminal: it has been said in full, or it says what to do.
+/// Runs one command. An error is a complete text for the terminal.
 fn run(args: &[String]) -> Result<(), String> {
     let Some((command, rest)) = args.split_first() else {
         print!("{HELP}");
         return Ok(());
     };
-    let asks_for_help = rest.iter().any(|arg| arg == "--help" || arg == "-h");
-    let has_help = matches!(command.as_str(), "bench" | "chaos");
-    if matches!(command.as_str(), "help" | "--help" | "-h") || (asks_for_help && !has_help) {
+    let wants_help = rest.iter().any(|arg| arg == "--help" || arg == "-h");
+    let has_own_help = matches!(command.as_str(), "bench" | "chaos");
+    if matches!(command.as_str(), "help" | "--help" | "-h") || (wants_help && !has_own_help) {
         print!("{HELP}");
         return Ok(());
     }
     match command.as_str() {
         "test" => test::run(&Workspace::find()?, &test::Options::parse(rest)?),
+        "quick" => {
+            no_arguments(command, rest)?;
+            test::quick(&Workspace::find()?)
+        }
         "bench" => bench::run(&Workspace::find()?, rest),
         "chaos" => chaos::run(&Workspace::find()?, rest),
         "counts" => {
-            let mode = match rest {
-                [] => counts::Mode::Check,
-                [flag] if flag == "--write" => counts::Mode::Write,
-                _ => return Err(usage("counts takes `--write` or nothing")),
-            };
+            let mode = mode(command, rest)?;
             println!("{}", counts::run(&Workspace::find()?, mode)?);
             Ok(())
         }
@@ -124,23 +154,38 @@ fn run(args: &[String]) -> Result<(), String> {
             Ok(())
         }
         "behaviours" => {
-            let mode = match rest {
-                [] => behaviours::Mode::Check,
-                [flag] if flag == "--write" => behaviours::Mode::Write,
-                _ => return Err(usage("behaviours takes `--write` or nothing")),
-            };
+            let mode = mode(command, rest)?;
             println!("{}", behaviours::run(&Workspace::find()?, mode)?);
             Ok(())
         }
+        "docs" => {
+            no_arguments(command, rest)?;
+            println!("{}", docs::run(&Workspace::find()?)?);
+            Ok(())
+        }
+        "messages" => {
+            let mode = mode(command, rest)?;
+            println!("{}", messages::run(&Workspace::find()?, mode)?);
+            Ok(())
+        }
+        "names" => {
+            no_arguments(command, rest)?;
+            println!("{}", names::check(&Workspace::find()?)?);
+            Ok(())
+        }
         "reference" => {
-            let mode = match rest {
-                [] => reference::Mode::Check,
-                [flag] if flag == "--write" => reference::Mode::Write,
-                _ => return Err(usage("reference takes `--write` or nothing")),
-            };
+            let mode = mode(command, rest)?;
             reference::run(&Workspace::find()?, mode)
         }
         unknown => Err(usage(&format!("no command `{unknown}`"))),
+    }
+}
+
+fn mode(command: &str, rest: &[String]) -> Result<Mode, String> {
+    match rest {
+        [] => Ok(Mode::Check),
+        [flag] if flag == "--write" => Ok(Mode::Write),
+        _ => Err(usage(&format!("{command} takes `--write` or nothing"))),
     }
 }
 

@@ -1,4 +1,4 @@
-//! Where things are: the root, the target directory, the packages and their sources. Asked of cargo, not guessed.
+//! Layout of the workspace as reported by `cargo metadata`: root, target directory, packages and their sources.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 pub(crate) struct Workspace {
     pub(crate) root: PathBuf,
-    /// Absolute, and handed to every child as `CARGO_TARGET_DIR`, so that all of them share it.
+    /// Absolute. Every child process gets it as `CARGO_TARGET_DIR`, so that all of them share it.
     pub(crate) target: PathBuf,
     pub(crate) packages: Vec<Package>,
 }
@@ -44,9 +44,8 @@ impl Workspace {
             return Err("`cargo metadata` failed, see above".to_owned());
         }
         let metadata = serde_json::from_slice(&output.stdout)
-            .map_err(|error| format!("`cargo metadata` printed something that is not JSON: {error}"))?;
-        Self::from_metadata(&metadata)
-            .ok_or_else(|| "`cargo metadata` has a form that xtask does not know".to_owned())
+            .map_err(|error| format!("`cargo metadata` did not print JSON: {error}"))?;
+        Self::from_metadata(&metadata).ok_or_else(|| "`cargo metadata` printed an unknown format".to_owned())
     }
 
     pub(crate) fn from_metadata(metadata: &Value) -> Option<Self> {
@@ -58,24 +57,29 @@ impl Workspace {
         })
     }
 
-    /// A path as people write it: from the root, with slashes.
+    /// The path from the root of the workspace, with slashes.
     pub(crate) fn display(&self, path: &Path) -> String {
         path.strip_prefix(&self.root).unwrap_or(path).display().to_string().replace('\\', "/")
     }
 
-    /// `cargo`, in the root, with the shared target directory and nothing to read from.
+    /// A `cargo` command in the root, with the shared target directory and without stdin.
     pub(crate) fn cargo(&self, args: &[&str]) -> Command {
         let mut command = Command::new(cargo());
         command.args(args).current_dir(&self.root).env("CARGO_TARGET_DIR", &self.target).stdin(Stdio::null());
         command
     }
 
-    /// Builds the gateway and `package` as users would run them, and runs the latter on the former.
-    pub(crate) fn run_release(&self, chore: &str, package: &str, args: &[String]) -> Result<(), String> {
+    /// Builds release binaries of the gateway and of `package`, and runs `package` with the path of the gateway.
+    pub(crate) fn run_release(
+        &self,
+        command_name: &str,
+        package: &str,
+        args: &[String],
+    ) -> Result<(), String> {
         let build = ["build", "--release", "--package", "gripfast-gateway", "--package", package, "--bins"];
         let built = self.cargo(&build).status().map_err(|error| format!("cannot run cargo: {error}"))?;
         if !built.success() {
-            return Err(format!("cargo xtask {chore}: the build failed, see above"));
+            return Err(format!("cargo xtask {command_name}: the build failed, see above"));
         }
         let binary = |name: &str| {
             let name = format!("{name}{}", std::env::consts::EXE_SUFFIX);
@@ -84,7 +88,7 @@ impl Workspace {
         let mut command = Command::new(binary(package));
         command.arg("--gripfast").arg(binary("gripfast")).args(args).current_dir(&self.root);
         let status = command.status().map_err(|error| format!("cannot run {command:?}: {error}"))?;
-        if status.success() { Ok(()) } else { Err(format!("cargo xtask {chore}: {status}")) }
+        if status.success() { Ok(()) } else { Err(format!("cargo xtask {command_name}: {status}")) }
     }
 }
 
@@ -106,13 +110,13 @@ impl Package {
         })
     }
 
-    /// The name that `use` knows it by.
+    /// The crate name in a `use` statement.
     pub(crate) fn ident(&self) -> String {
         self.name.replace('-', "_")
     }
 }
 
-/// All `.rs` files below `dir`, sorted. A directory that does not exist has none; a nested package is not part of it.
+/// All `.rs` files below `dir`, sorted, without those of nested packages. A missing directory has none.
 pub(crate) fn rust_files(dir: &Path) -> Result<Vec<PathBuf>, String> {
     let mut found = Vec::new();
     collect(dir, &mut found).map_err(|error| format!("cannot list {}: {error}", dir.display()))?;
@@ -141,7 +145,7 @@ pub(crate) fn read(path: &Path) -> Result<String, String> {
     std::fs::read_to_string(path).map_err(|error| format!("cannot read {}: {error}", path.display()))
 }
 
-/// The cargo that started us, so that a pinned toolchain stays pinned.
+/// The cargo that started xtask, so that a pinned toolchain stays pinned.
 fn cargo() -> OsString {
     std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into())
 }

@@ -1,60 +1,60 @@
-//! The command line.
+//! Command-line arguments.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
 
-use crate::order::{Order, Size};
-use crate::{Result, stage};
+use crate::options::{RunOptions, Size};
+use crate::{Result, processes};
 
-/// Measures what gripfast costs: time, processor and memory, beside nginx in front of the same server and beside a
-/// bare pipe.
+/// Measures the cost of gripfast in latency, CPU time and memory, compared with nginx in front of the same server and
+/// with a plain pipe.
 #[derive(Debug, Parser)]
 #[command(
     name = "cargo xtask bench",
     after_help = "\
-What counts are ratios of figures that were taken in one run, in turns; times belong to this machine. A whole run takes \
-about seven minutes, with --quick about three.
+Compare ratios, whose parts are measured interleaved in one run; times depend on this machine. A full run takes about \
+seven minutes, with --quick about three.
 
-With --against, COMMAND is run by a shell; `{url}` in it stands for the URL of the server behind, `{config}` for a file \
-with `mcpServers` in which that server is called `bench`:
+With --against, a shell runs COMMAND; `{url}` in it stands for the URL of the test server, `{config}` for a file with \
+`mcpServers` in which that server is called `bench`:
   cargo xtask bench calls --against 'some-gateway --config {config} --port 9000' --url http://127.0.0.1:9000/mcp
 
-nginx has to be there; Debian's `nginx-light` has all that is needed."
+nginx must be installed; Debian's `nginx-light` is enough."
 )]
 pub(crate) struct Args {
-    /// What to measure [default: everything]
+    /// Parts to measure [default: all]
     #[arg(value_enum, value_name = "PART")]
     parts: Vec<Part>,
-    /// Fewer cases, less time for each
+    /// Measure fewer cases, with less time for each
     #[arg(long)]
     quick: bool,
-    /// Hardly any time for each, to see that it works
+    /// Measure for a minimal time, to check that the program works
     #[arg(long, hide = true)]
     tiny: bool,
-    /// What to print
+    /// Output format
     #[arg(short, long, value_enum, default_value_t = Output::Text)]
     pub(crate) output: Output,
-    /// Another gateway beside ours
+    /// Command of another gateway to measure as well
     #[arg(long, value_name = "COMMAND", requires = "url")]
     against: Option<String>,
-    /// Where the other gateway serves Streamable HTTP
+    /// URL at which the other gateway serves Streamable HTTP
     #[arg(long, requires = "against")]
     url: Option<String>,
-    /// Another build of gripfast beside this one, such as the one before a change
+    /// Another build of gripfast to compare with, such as the one before a change
     #[arg(long, value_name = "PATH")]
     before: Option<PathBuf>,
-    /// Renew the sections of this page that were measured, and the plots beside it
+    /// Update the measured sections of this page, and the plots beside it
     #[arg(long, value_name = "FILE")]
     pub(crate) write: Option<PathBuf>,
-    /// Our binary
+    /// Path of the gripfast binary
     #[arg(long, value_name = "PATH", default_value = "target/release/gripfast")]
     gripfast: PathBuf,
-    /// Be the server behind, over HTTP
+    /// Run the test server over HTTP
     #[arg(long, hide = true)]
     pub(crate) serve_http: bool,
-    /// Be the server behind, on our own pipes, with so many tools
+    /// Run the test server over stdio, with this many tools
     #[arg(long, hide = true, value_name = "TOOLS")]
     pub(crate) serve_pipes: Option<usize>,
 }
@@ -62,15 +62,15 @@ pub(crate) struct Args {
 /// A part of the run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Part {
-    /// Time, throughput and processor of calls
+    /// Latency, throughput and CPU time of calls
     Calls,
-    /// A list of 200 tools
+    /// Listing of 200 tools
     Lists,
-    /// From exec to the first list
+    /// Time from exec to the first complete list
     Startup,
-    /// With ledger, audit log and a reader of metrics, and without
+    /// With and without ledger, audit log and a reader of metrics
     Observing,
-    /// Sessions, streams, upstreams, tools: what many of them cost
+    /// Cost of many sessions, streams, servers and tools
     Scale,
 }
 
@@ -88,7 +88,7 @@ impl Part {
     }
 }
 
-/// What to print.
+/// Output format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Output {
     Text,
@@ -100,15 +100,15 @@ impl Args {
         Part::ALL.into_iter().filter(|part| self.parts.is_empty() || self.parts.contains(part))
     }
 
-    pub(crate) fn order(&self) -> Result<Order> {
+    pub(crate) fn run_options(&self) -> Result<RunOptions> {
         let (size, repeats, slice) = match (self.tiny, self.quick) {
             (true, _) => (Size::Tiny, 1, 20),
             (false, true) => (Size::Quick, 5, 150),
             (false, false) => (Size::Whole, 7, 200),
         };
-        Ok(Order {
-            gripfast: stage::gripfast(&self.gripfast)?,
-            before: self.before.as_deref().map(stage::gripfast).transpose()?,
+        Ok(RunOptions {
+            gripfast: processes::gripfast(&self.gripfast)?,
+            before: self.before.as_deref().map(processes::gripfast).transpose()?,
             other: self.against.clone().zip(self.url.clone()),
             repeats,
             slice: Duration::from_millis(slice),

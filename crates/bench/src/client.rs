@@ -1,5 +1,4 @@
-//! One MCP client on one connection: it asks the same thing again and again, from bytes that were made ready before,
-//! and looks whether it got what it asked for.
+//! One MCP client on one connection. It sends the same prepared request repeatedly and checks the answers.
 
 use std::io::Write as _;
 use std::net::SocketAddr;
@@ -10,9 +9,9 @@ use tokio::net::TcpStream;
 
 use crate::echo::{GIVE, STREAM};
 use crate::http1::{Connection, Message, header, status};
-use crate::{Cannot, Result};
+use crate::{BenchError, Result};
 
-/// The protocol era that a client speaks.
+/// Protocol era of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Era {
@@ -20,20 +19,20 @@ pub(crate) enum Era {
     Modern,
 }
 
-/// What is asked.
+/// Kind of request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Question {
-    /// So many bytes, as JSON.
-    Give(usize),
-    /// So many bytes, as an event stream.
+pub(crate) enum BenchRequest {
+    /// Call with a result of this many bytes, as JSON.
+    Call(usize),
+    /// Call with a result of this many bytes, as an event stream.
     Stream(usize),
-    /// All tools.
+    /// Listing of all tools.
     List,
-    /// The file of this name: no MCP, but what a web server does with bytes of that size.
+    /// GET of a file with this name: not MCP, but a baseline for a web server with as many bytes.
     File(&'static str),
 }
 
-/// Where a server or gateway is, and under which prefix it has the tools.
+/// Address of a server or gateway, and the prefix of its tools.
 #[derive(Debug, Clone)]
 pub(crate) struct Address {
     pub(crate) socket: SocketAddr,
@@ -47,70 +46,73 @@ pub(crate) struct Client {
     era: Era,
     session: Option<String>,
     connection: Connection,
-    /// When the last answer came.
-    answered: Instant,
-    asked: u64,
+    /// Time of the last answer.
+    last_answer: Instant,
+    sent: u64,
 }
 
 /// A request whose id can be changed in place.
 #[derive(Debug)]
-pub(crate) struct Ready {
+pub(crate) struct PreparedRequest {
     bytes: Vec<u8>,
-    /// Where the id stands; a file has none.
+    /// Offset of the id; `None` for a file.
     id: Option<usize>,
     at_least: usize,
 }
 
-/// Servers close connections that are idle, some after a few seconds; their clients make new ones.
-const MAY_BE_CLOSED_AFTER: Duration = Duration::from_secs(1);
-/// All ids have as many digits, so that one fits where another was.
+/// Idle time after which the client reconnects, because servers close idle connections, some after a few seconds.
+const RECONNECT_AFTER: Duration = Duration::from_secs(1);
+/// All ids have the same number of digits, so that they can be replaced in place.
 const FIRST_ID: u64 = 1_000_000_000;
 const DIGITS: usize = 10;
 
 impl Client {
-    /// Connects, and shakes hands where the era wants that.
+    /// Connects, and performs the handshake if the era has one.
     pub(crate) async fn connect(address: &Address, era: Era) -> Result<Self> {
-        let connection = dial(address).await?;
+        let connection = open_connection(address).await?;
         let mut client = Self {
             address: address.clone(),
             era,
             session: None,
             connection,
-            answered: Instant::now(),
-            asked: FIRST_ID,
+            last_answer: Instant::now(),
+            sent: FIRST_ID,
         };
         if era == Era::Legacy {
-            client.begin_session().await?;
+            client.initialize().await?;
         }
         Ok(client)
     }
 
-    /// Connects without a word.
-    pub(crate) async fn silent(address: &Address) -> Result<Self> {
-        let connection = dial(address).await?;
+    /// Connects without sending anything.
+    pub(crate) async fn connect_without_session(address: &Address) -> Result<Self> {
+        let connection = open_connection(address).await?;
         Ok(Self {
             address: address.clone(),
             era: Era::Modern,
             session: None,
             connection,
-            answered: Instant::now(),
-            asked: FIRST_ID,
+            last_answer: Instant::now(),
+            sent: FIRST_ID,
         })
     }
 
-    /// Begins a session, and forgets the one before.
-    pub(crate) async fn begin_session(&mut self) -> Result<()> {
+    /// Starts a new session and drops the old one.
+    pub(crate) async fn initialize(&mut self) -> Result<()> {
         self.session = None;
         let hello = "{\"jsonrpc\":\"2.0\",\"id\":0,\"method\":\"initialize\",\"params\":{\"protocolVersion\":\"2025-11-25\",\
                      \"capabilities\":{},\"clientInfo\":{\"name\":\"bench\",\"version\":\"1\"}}}";
         self.connection.write(&self.post(hello, "initialize", None)).await?;
-        let answer =
-            self.connection.read().await?.ok_or_else(|| Cannot::because("a handshake", &"closed"))?;
+        let answer = self
+            .connection
+            .read()
+            .await?
+            .ok_or_else(|| BenchError::new("handshake", &"the connection was closed"))?;
         let head = self.connection.head(&answer);
         self.session = header(head, "mcp-session-id").map(str::to_owned);
         if self.session.is_none() {
             let text = String::from_utf8_lossy(self.connection.body(&answer)).into_owned();
-            return Err(Cannot::because("a handshake", &text));
+            return Err(BenchError::new("handshake", &text));
         }
         let initialized = "{\"jsonrpc\":\"2.0\",\"method\":\"notifications/initialized\"}";
         self.connection.write(&self.post(initialized, "notifications/initialized", None)).await?;
@@ -118,9 +120,10 @@ impl Client {
         Ok(())
     }
 
-    /// Opens the stream of its session and waits until it is open. It stays so until the answer is dropped.
+    /// Opens the event stream of the session and waits until it is open. It stays open until the returned connection
+    /// is dropped.
     pub(crate) async fn listen(&self) -> Result<Connection> {
-        let mut stream = dial(&self.address).await?;
+        let mut stream = open_connection(&self.address).await?;
         let Address { socket, path, .. } = &self.address;
         let session = self.session.as_deref().unwrap_or_default();
         let request = format!(
@@ -130,12 +133,12 @@ impl Client {
         stream.write(request.as_bytes()).await?;
         match stream.read_head().await? {
             200 => Ok(stream),
-            status => Err(Cannot::because("a stream", &format!("status {status}"))),
+            status => Err(BenchError::new("event stream", &format!("status {status}"))),
         }
     }
 
-    /// Makes a question ready to be asked often.
-    pub(crate) fn ready(&self, question: Question) -> Ready {
+    /// Prepares a request for repeated use.
+    pub(crate) fn prepare(&self, question: BenchRequest) -> PreparedRequest {
         let prefix = self.address.prefix;
         let about_us = match self.era {
             Era::Legacy => "",
@@ -151,22 +154,24 @@ impl Client {
             ("tools/call", params, Some(tool), bytes)
         };
         let (method, params, name, at_least) = match question {
-            Question::Give(bytes) => call(GIVE, bytes),
-            Question::Stream(bytes) => call(STREAM, bytes),
-            Question::List => ("tools/list", format!("{{{}}}", about_us.trim_start_matches(',')), None, 1),
-            Question::File(file) => {
+            BenchRequest::Call(bytes) => call(GIVE, bytes),
+            BenchRequest::Stream(bytes) => call(STREAM, bytes),
+            BenchRequest::List => {
+                ("tools/list", format!("{{{}}}", about_us.trim_start_matches(',')), None, 1)
+            }
+            BenchRequest::File(file) => {
                 let request = format!("GET /{file} HTTP/1.1\r\nhost: {}\r\n\r\n", self.address.socket);
-                return Ready { bytes: request.into_bytes(), id: None, at_least: 1 };
+                return PreparedRequest { bytes: request.into_bytes(), id: None, at_least: 1 };
             }
         };
         let body =
             format!("{{\"jsonrpc\":\"2.0\",\"id\":{FIRST_ID},\"method\":\"{method}\",\"params\":{params}}}");
         let bytes = self.post(&body, method, name.as_deref());
         let id = memmem::rfind(&bytes, b"\"id\":1000000000").map(|at| at + 5);
-        Ready { bytes, id, at_least }
+        PreparedRequest { bytes, id, at_least }
     }
 
-    /// How many tools there are, on all pages of the list.
+    /// Number of tools on all pages of the list.
     pub(crate) async fn count_tools(&mut self) -> Result<usize> {
         let (mut count, mut cursor) = (0, None::<String>);
         loop {
@@ -174,9 +179,13 @@ impl Client {
             let body =
                 format!("{{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"tools/list\",\"params\":{{{params}}}}}");
             self.connection.write(&self.post(&body, "tools/list", None)).await?;
-            let answer = self.connection.read().await?.ok_or_else(|| Cannot::because("a list", &"closed"))?;
+            let answer = self
+                .connection
+                .read()
+                .await?
+                .ok_or_else(|| BenchError::new("tools/list", &"the connection was closed"))?;
             let page: serde_json::Value = serde_json::from_slice(self.connection.body(&answer))
-                .map_err(|error| Cannot::because("a list", &error))?;
+                .map_err(|error| BenchError::new("tools/list", &error))?;
             count += page["result"]["tools"].as_array().map_or(0, Vec::len);
             match page["result"]["nextCursor"].as_str() {
                 Some(next) => cursor = Some(next.to_owned()),
@@ -185,35 +194,39 @@ impl Client {
         }
     }
 
-    /// The body of one answer, as it came.
-    pub(crate) async fn body_of(&mut self, question: Question) -> Result<Vec<u8>> {
-        let ready = self.ready(question);
+    /// Body of one answer, unmodified.
+    pub(crate) async fn body_of(&mut self, question: BenchRequest) -> Result<Vec<u8>> {
+        let ready = self.prepare(question);
         self.connection.write(&ready.bytes).await?;
-        let answer = self.connection.read().await?.ok_or_else(|| Cannot::because("a call", &"closed"))?;
+        let answer = self
+            .connection
+            .read()
+            .await?
+            .ok_or_else(|| BenchError::new("call", &"the connection was closed"))?;
         Ok(self.connection.body(&answer).to_vec())
     }
 
-    /// Asks once. Answers with how long it took and how many bytes came.
-    pub(crate) async fn ask(&mut self, ready: &mut Ready) -> Result<(Duration, usize)> {
-        self.asked += 1;
+    /// Sends the request once. Returns the duration and the number of bytes received.
+    pub(crate) async fn send(&mut self, ready: &mut PreparedRequest) -> Result<(Duration, usize)> {
+        self.sent += 1;
         let mut digits = [0_u8; DIGITS];
-        write!(&mut digits[..], "{}", self.asked)?;
+        write!(&mut digits[..], "{}", self.sent)?;
         if let Some(at) = ready.id {
             ready.bytes[at..at + DIGITS].copy_from_slice(&digits);
         }
-        let rested = self.answered.elapsed() > MAY_BE_CLOSED_AFTER;
+        let rested = self.last_answer.elapsed() > RECONNECT_AFTER;
         let mut begun = Instant::now();
-        let mut answer = self.exchange(&ready.bytes).await;
+        let mut answer = self.round_trip(&ready.bytes).await;
         if rested && !matches!(answer, Ok(Some(_))) {
-            self.connection = dial(&self.address).await?;
+            self.connection = open_connection(&self.address).await?;
             begun = Instant::now();
-            answer = self.exchange(&ready.bytes).await;
+            answer = self.round_trip(&ready.bytes).await;
         }
         let (answer, took) = (answer?, begun.elapsed());
-        self.answered = Instant::now();
-        let answer = answer.ok_or_else(|| Cannot::because("a call", &"the connection was closed"))?;
+        self.last_answer = Instant::now();
+        let answer = answer.ok_or_else(|| BenchError::new("call", &"the connection was closed"))?;
         let body = self.connection.body(&answer);
-        // The id is near one of the ends, wherever its member stands.
+        // The id is near the start or the end of the body, depending on the order of members.
         let edge = body.len().min(128);
         let is_ours = ready.id.is_none()
             || memmem::find(&body[..edge], &digits).is_some()
@@ -221,12 +234,12 @@ impl Client {
         let status = status(self.connection.head(&answer));
         if status != 200 || body.len() < ready.at_least || !is_ours {
             let text = String::from_utf8_lossy(&body[..body.len().min(500)]).into_owned();
-            return Err(Cannot::because("a call", &format!("status {status}: {text}")));
+            return Err(BenchError::new("call", &format!("status {status}: {text}")));
         }
         Ok((took, body.len()))
     }
 
-    async fn exchange(&mut self, request: &[u8]) -> Result<Option<Message>> {
+    async fn round_trip(&mut self, request: &[u8]) -> Result<Option<Message>> {
         self.connection.write(request).await?;
         Ok(self.connection.read().await?)
     }
@@ -252,7 +265,7 @@ impl Client {
     }
 }
 
-async fn dial(address: &Address) -> Result<Connection> {
+async fn open_connection(address: &Address) -> Result<Connection> {
     let stream = TcpStream::connect(address.socket).await?;
     stream.set_nodelay(true)?;
     Ok(Connection::new(stream))

@@ -1,16 +1,16 @@
-//! What is to be reached, and whether it was.
+//! Goals of a run: each with its measured value, met or missed.
 
 use serde::Serialize;
 
-use crate::calls::{Calls, DIRECT, GRIPFAST, LARGE, NGINX, PIPE, Row, SMALL, TO_PIPE};
+use crate::calls::{CallRow, Calls, DIRECT, GRIPFAST, LARGE, NGINX, PIPE, SMALL, TO_PIPE};
 use crate::client::Era;
 use crate::lists::Lists;
 use crate::median;
 use crate::observing::Observing;
-use crate::scale::{Over, Scale};
+use crate::scale::{Dimension, Scale};
 use crate::startup::Startup;
 
-/// One of them.
+/// A goal and its measured value.
 #[derive(Debug, Serialize)]
 pub(crate) struct Figure {
     pub(crate) goal: String,
@@ -48,89 +48,95 @@ pub(crate) fn of_calls(calls: &Calls) -> Vec<Figure> {
                 && row.lanes.iter().any(|(name, _)| *name == lane)
         })
     };
-    let added = |row: &Row| {
-        let [direct, nginx, gripfast] =
-            [DIRECT, NGINX, GRIPFAST].map(|lane| row.of(lane, |sample| sample.p50).unwrap_or(f64::NAN));
+    let added = |row: &CallRow| {
+        let [direct, nginx, gripfast] = [DIRECT, NGINX, GRIPFAST]
+            .map(|lane| row.median_of(lane, |sample| sample.p50).unwrap_or(f64::NAN));
         (gripfast - direct) / (nginx - direct)
     };
     let mut figures = Vec::new();
     if let Some(row) = row(SMALL, 1, GRIPFAST) {
-        let goal = "HTTP to HTTP, 100 B, one at a time: time added, p50, over what nginx adds";
+        let goal = "HTTP to HTTP, 100 B, concurrency 1: added latency (p50) over nginx's added latency";
         figures.push(Figure::at_most(goal, added(row), 1.5, " ×"));
     }
     if let Some(row) = row(SMALL, 64, GRIPFAST) {
-        let goal = "the same, 64 at a time: throughput over nginx's";
+        let goal = "HTTP to HTTP, 100 B, concurrency 64: throughput over nginx's";
         let ratio = row.ratio([GRIPFAST, NGINX], |[ours, theirs]| ours.per_second / theirs.per_second);
         figures.push(Figure::at_least(goal, ratio.unwrap_or(f64::NAN), 0.7, " ×"));
-        let goal = "the same: processor time for 1,000 calls over nginx's";
+        let goal = "HTTP to HTTP, 100 B, concurrency 64: CPU time per 1,000 calls over nginx's";
         let ratio = row.ratio([GRIPFAST, NGINX], |[ours, theirs]| ours.processor / theirs.processor);
         figures.push(Figure::at_most(goal, ratio.unwrap_or(f64::NAN), 2.0, " ×"));
     }
     if let Some(row) = row(SMALL, 1, TO_PIPE) {
-        let goal = "HTTP to stdio, 100 B, one at a time: p50 over that of a bare pipe plus direct HTTP";
+        let goal = "HTTP to stdio, 100 B, concurrency 1: p50 over that of a plain pipe plus direct HTTP";
         let ratio =
             row.ratio([TO_PIPE, PIPE, DIRECT], |[ours, pipe, direct]| ours.p50 / (pipe.p50 + direct.p50));
         figures.push(Figure::at_most(goal, ratio.unwrap_or(f64::NAN), 1.5, " ×"));
     }
     if let Some(row) = row(LARGE, 1, GRIPFAST) {
-        let goal = "1 MB, one at a time: time added, p50, over what nginx adds";
+        let goal = "1 MB, concurrency 1: added latency (p50) over nginx's added latency";
         figures.push(Figure::at_most(goal, added(row), 1.5, " ×"));
         let [before, after] = calls.memory.gripfast_large;
-        let goal = "memory after several times as many 1 MB results, over that after the first ones";
+        let goal = "memory after several times as many 1 MB results over memory after the first ones";
         figures.push(Figure::at_most(goal, after as f64 / before as f64, 1.2, " ×"));
     }
-    let goal = "idle memory with one upstream";
+    let goal = "idle memory with one server";
     figures.push(Figure::at_most(goal, calls.memory.gripfast_idle as f64 / 1e6, 20.0, " MB"));
     figures
 }
 
 pub(crate) fn of_lists(lists: &Lists) -> Vec<Figure> {
-    let ratio = |row: &crate::lists::Row| {
+    let ratio = |row: &crate::lists::ListRow| {
         let [(_, nginx), (_, gripfast)] = &row.lanes;
         median(nginx.iter().zip(gripfast).map(|(theirs, ours)| ours.p50 / theirs.p50))
     };
-    let goal = format!("a list of {} tools, p50, over nginx with the same bytes in a file", lists.tools);
+    let goal =
+        format!("listing of {} tools: p50 over that of nginx with the same bytes in a file", lists.tools);
     lists.rows.iter().take(1).map(|row| Figure::at_most(&goal, ratio(row), 2.0, " ×")).collect()
 }
 
 pub(crate) fn of_startup(startup: &Startup) -> Vec<Figure> {
     let Startup { nothing, lazy_servers, lazy, eager_servers, ratio, .. } = startup;
     let goal = format!(
-        "exec to the first list, {lazy_servers} lazy servers with a stored catalog: more than `true` takes"
+        "exec to the first list, {lazy_servers} lazy servers with a stored catalog: time in addition to that of `true`"
     );
     let eager = format!(
-        "{eager_servers} sample servers that are started at once, first complete list: over the same with one"
+        "first complete list of {eager_servers} sample servers that start together: time over that of one"
     );
     vec![Figure::at_most(&goal, lazy - nothing, 150.0, " ms"), Figure::at_most(&eager, *ratio, 3.0, " ×")]
 }
 
 pub(crate) fn of_observing(observing: &Observing) -> Vec<Figure> {
-    let goal = "throughput with ledger, audit log and a reader of metrics, over that with none of them";
-    vec![Figure::at_least(goal, observing.kept(), 0.9, " ×")]
+    let goal = "throughput with ledger, audit log and a metrics reader over throughput without them";
+    vec![Figure::at_least(goal, observing.throughput_ratio(), 0.9, " ×")]
 }
 
 pub(crate) fn of_scale(scale: &Scale) -> Vec<Figure> {
     let mut figures = vec![
         Figure::at_most(
-            &format!("each of {} idle legacy sessions", scale.sessions.count),
+            &format!("memory per session with {} idle legacy sessions", scale.sessions.count),
             scale.sessions.each / 1024.0,
             6.0,
             " KB",
         ),
         Figure::at_most(
-            &format!("each of {} open streams, with its session", scale.streams.count),
+            &format!("memory per stream with {} open streams, including sessions", scale.streams.count),
             scale.streams.each / 1024.0,
             40.0,
             " KB",
         ),
     ];
-    let upstreams = scale.growth.iter().find(|growth| growth.over == Over::Upstreams);
+    let upstreams = scale.growth.iter().find(|growth| growth.over == Dimension::Upstreams);
     if let Some([first, .., last]) = upstreams.map(|growth| growth.points.as_slice()) {
         let each = (last.memory as f64 - first.memory as f64) / (last.count - first.count) as f64;
-        figures.push(Figure::at_most("each further upstream of 10 tools", each / 1024.0, 150.0, " KB"));
+        figures.push(Figure::at_most(
+            "memory per additional server with 10 tools",
+            each / 1024.0,
+            150.0,
+            " KB",
+        ));
     }
     for flat in &scale.flat {
-        let goal = format!("the p50 of a call with {} over that with one of each", flat.what);
+        let goal = format!("p50 of a call with {} over that with one of each", flat.what);
         figures.push(Figure::at_most(&goal, flat.ratio(|sample| sample.p50), 1.15, " ×"));
     }
     figures

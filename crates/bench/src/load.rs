@@ -1,4 +1,4 @@
-//! Load on one way to a server, for a while: so many calls at once, and how long each took.
+//! Load on one path to a server with a fixed concurrency: durations, throughput and CPU time.
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Write};
@@ -8,60 +8,62 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use tokio::task::JoinSet;
 
-use crate::client::{Client, Question};
+use crate::client::{BenchRequest, Client};
 use crate::echo::GIVE;
-use crate::process::{Process, piped, processor_time};
-use crate::{Cannot, Result};
+use crate::process::{Process, cpu_time, piped};
+use crate::{BenchError, Result};
 
-/// What came of it.
+/// Measurements of one load.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub(crate) struct Sample {
-    /// Microseconds that half of the calls did not exceed.
+    /// Median duration in microseconds.
     pub(crate) p50: f64,
     pub(crate) p95: f64,
     pub(crate) p99: f64,
     pub(crate) per_second: f64,
-    /// Milliseconds of processor time that what stands in between took for 1,000 calls; zero if nothing does.
+    /// CPU time of the gateway or proxy in milliseconds per 1,000 calls; zero without one.
     pub(crate) processor: f64,
 }
 
-/// One way to a server, with those who use it.
+/// One path to a server, with its clients.
 #[derive(Debug)]
 pub(crate) struct Lane {
     pub(crate) name: &'static str,
-    way: Way,
-    /// What stands in between.
-    between: Vec<u32>,
+    connection: ServerConnection,
+    /// Processes of the gateway or proxy on this path.
+    gateway_pids: Vec<u32>,
 }
 
 #[derive(Debug)]
-enum Way {
+enum ServerConnection {
     Http(Vec<Client>),
     Pipe(Pipe),
 }
 
 impl Lane {
     pub(crate) fn http(name: &'static str, clients: Vec<Client>, between: Vec<u32>) -> Self {
-        Self { name, way: Way::Http(clients), between }
+        Self { name, connection: ServerConnection::Http(clients), gateway_pids: between }
     }
 
     pub(crate) fn pipe(name: &'static str, server: &mut Command) -> Result<Self> {
-        Ok(Self { name, way: Way::Pipe(Pipe::start(server)?), between: Vec::new() })
+        Ok(Self { name, connection: ServerConnection::Pipe(Pipe::start(server)?), gateway_pids: Vec::new() })
     }
 
-    /// Asks `question` for a while, `at_once` calls at a time. At least one is made.
+    /// Sends `question` repeatedly for this long with `at_once` concurrent calls. Makes at least one call.
     pub(crate) async fn load(
         &mut self,
-        question: Question,
+        question: BenchRequest,
         at_once: usize,
         lasting: Duration,
     ) -> Result<Sample> {
-        let (begun, spent) = (Instant::now(), processor_time(&self.between));
-        let mut times = match &mut self.way {
-            Way::Http(clients) => of_clients(clients, question, at_once, begun + lasting).await?,
-            Way::Pipe(pipe) => pipe.load(question, at_once, begun + lasting)?,
+        let (started, spent) = (Instant::now(), cpu_time(&self.gateway_pids));
+        let mut times = match &mut self.connection {
+            ServerConnection::Http(clients) => {
+                load_clients(clients, question, at_once, started + lasting).await?
+            }
+            ServerConnection::Pipe(pipe) => pipe.load(question, at_once, started + lasting)?,
         };
-        let (took, spent) = (begun.elapsed(), processor_time(&self.between).saturating_sub(spent));
+        let (took, spent) = (started.elapsed(), cpu_time(&self.gateway_pids).saturating_sub(spent));
         times.sort_unstable();
         let calls = times.len() as f64;
         let at = |part: f64| {
@@ -78,22 +80,22 @@ impl Lane {
     }
 }
 
-async fn of_clients(
+async fn load_clients(
     clients: &mut Vec<Client>,
-    question: Question,
+    question: BenchRequest,
     at_once: usize,
     end: Instant,
 ) -> Result<Vec<Duration>> {
     if clients.len() < at_once {
-        return Err(Cannot::because("a load", &format!("{at_once} at once need as many clients")));
+        return Err(BenchError::new("load", &format!("fewer than {at_once} clients")));
     }
     let mut calling = JoinSet::new();
     for mut client in clients.drain(..at_once) {
         calling.spawn(async move {
-            let mut ready = client.ready(question);
+            let mut ready = client.prepare(question);
             let mut times = Vec::new();
             loop {
-                times.push(client.ask(&mut ready).await?.0);
+                times.push(client.send(&mut ready).await?.0);
                 if Instant::now() >= end {
                     return Result::Ok((client, times));
                 }
@@ -102,14 +104,14 @@ async fn of_clients(
     }
     let mut all = Vec::new();
     while let Some(ended) = calling.join_next().await {
-        let (client, times) = ended.map_err(|error| Cannot::because("a load", &error))??;
+        let (client, times) = ended.map_err(|error| BenchError::new("load", &error))??;
         clients.push(client);
         all.extend(times);
     }
     Ok(all)
 }
 
-/// A server on its pipes, with nothing in between.
+/// A stdio server without a gateway.
 #[derive(Debug)]
 struct Pipe {
     _server: Process,
@@ -130,12 +132,12 @@ impl Pipe {
         })
     }
 
-    /// It answers in order, so a queue knows which call an answer is for.
-    fn load(&mut self, question: Question, at_once: usize, end: Instant) -> Result<Vec<Duration>> {
+    /// The server answers in order, so a queue assigns answers to calls.
+    fn load(&mut self, question: BenchRequest, at_once: usize, end: Instant) -> Result<Vec<Duration>> {
         let bytes = match question {
-            Question::Give(bytes) | Question::Stream(bytes) => bytes,
-            Question::List | Question::File(_) => {
-                return Err(Cannot::because("a pipe", &"it is only asked for bytes"));
+            BenchRequest::Call(bytes) | BenchRequest::Stream(bytes) => bytes,
+            BenchRequest::List | BenchRequest::File(_) => {
+                return Err(BenchError::new("stdio server", &"only calls are supported"));
             }
         };
         let request = format!(
@@ -147,12 +149,12 @@ impl Pipe {
             waiting.push_back(Instant::now());
             self.input.write_all(request.as_bytes())?;
         }
-        while let Some(begun) = waiting.pop_front() {
+        while let Some(started) = waiting.pop_front() {
             self.line.clear();
             if self.output.read_until(b'\n', &mut self.line)? <= bytes {
-                return Err(Cannot::because("a pipe", &"it answered too little"));
+                return Err(BenchError::new("stdio server", &"the answer is too short"));
             }
-            times.push(begun.elapsed());
+            times.push(started.elapsed());
             if Instant::now() < end {
                 waiting.push_back(Instant::now());
                 self.input.write_all(request.as_bytes())?;

@@ -1,9 +1,9 @@
-//! What `cargo xtask bench` runs: what a gateway costs in time, processor and memory, beside nginx in front of the
-//! same server and beside a bare pipe.
+//! Benchmark of a gateway (`cargo xtask bench`): latency, CPU time and memory, compared with nginx in front of the
+//! same server and with a plain pipe.
 //!
-//! All of a figure is measured in one run, interleaved, and what counts are ratios: times belong to a machine and a
-//! moment. It is a stranger to the gateway's code: it knows its command line, its config and MCP, so that any other
-//! gateway can be put beside it.
+//! All parts of a figure are measured interleaved in one run, and ratios are reported, because times depend on the
+//! machine and its load. The crate uses only the gateway's command line, its config and MCP, so that any other
+//! gateway can be measured beside it.
 #![expect(
     clippy::print_stdout,
     clippy::print_stderr,
@@ -19,11 +19,11 @@ mod http1;
 mod lists;
 mod load;
 mod observing;
-mod order;
+mod options;
 mod process;
+mod processes;
 mod report;
 mod scale;
-mod stage;
 mod startup;
 
 use std::fmt;
@@ -34,31 +34,31 @@ use clap::Parser;
 use args::{Args, Output, Part};
 use report::{Measured, Report};
 
-/// Why a run cannot go on. Not a finding about a gateway: the bench itself is in trouble.
+/// A failure of the benchmark itself, not a finding about a gateway.
 #[derive(Debug)]
-pub(crate) struct Cannot(String);
+pub(crate) struct BenchError(String);
 
-impl Cannot {
-    pub(crate) fn because(what: &str, why: &dyn fmt::Display) -> Self {
+impl BenchError {
+    pub(crate) fn new(what: &str, why: &dyn fmt::Display) -> Self {
         Self(format!("{what}: {why}"))
     }
 }
 
-impl fmt::Display for Cannot {
+impl fmt::Display for BenchError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-impl From<std::io::Error> for Cannot {
+impl From<std::io::Error> for BenchError {
     fn from(error: std::io::Error) -> Self {
         Self(error.to_string())
     }
 }
 
-pub(crate) type Result<T> = std::result::Result<T, Cannot>;
+pub(crate) type Result<T> = std::result::Result<T, BenchError>;
 
-/// The middle one.
+/// Median.
 pub(crate) fn median(values: impl Iterator<Item = f64>) -> f64 {
     let mut values: Vec<f64> = values.collect();
     values.sort_by(f64::total_cmp);
@@ -68,7 +68,7 @@ pub(crate) fn median(values: impl Iterator<Item = f64>) -> f64 {
 fn main() -> ExitCode {
     let args = Args::parse();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let ended = runtime.map_err(Cannot::from).and_then(|runtime| match args.serve_pipes {
+    let ended = runtime.map_err(BenchError::from).and_then(|runtime| match args.serve_pipes {
         Some(tools) => Ok(echo::over_pipes(tools)?),
         None if args.serve_http => Ok(runtime.block_on(echo::over_http(|port| println!("{port}")))?),
         None => runtime.block_on(measure(&args)),
@@ -76,23 +76,23 @@ fn main() -> ExitCode {
     match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("the run broke off: {error}");
+            eprintln!("the run failed: {error}");
             ExitCode::FAILURE
         }
     }
 }
 
 async fn measure(args: &Args) -> Result<()> {
-    let order = args.order()?;
+    let options = args.run_options()?;
     let mut report = Report::begin();
     for part in args.parts() {
         eprintln!("{} …", part.word());
         report.add(match part {
-            Part::Calls => Measured::Calls(calls::run(&order).await?),
-            Part::Lists => Measured::Lists(lists::run(&order).await?),
-            Part::Startup => Measured::Startup(startup::run(&order).await?),
-            Part::Observing => Measured::Observing(observing::run(&order).await?),
-            Part::Scale => Measured::Scale(scale::run(&order).await?),
+            Part::Calls => Measured::Calls(calls::run(&options).await?),
+            Part::Lists => Measured::Lists(lists::run(&options).await?),
+            Part::Startup => Measured::Startup(startup::run(&options).await?),
+            Part::Observing => Measured::Observing(observing::run(&options).await?),
+            Part::Scale => Measured::Scale(scale::run(&options).await?),
         });
     }
     match args.output {

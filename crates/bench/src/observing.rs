@@ -1,18 +1,18 @@
-//! What it costs to see what calls do: gripfast with its ledger, its audit log and somebody who reads the metrics every
-//! second, beside one that writes nothing down and is read by nobody. Counting itself cannot be switched off.
+//! Cost of records: gripfast with ledger, audit log and a client that reads the metrics every second, compared with
+//! gripfast without them. Metrics counters cannot be switched off.
 
 use std::time::Duration;
 
 use serde::Serialize;
 use tokio::task::JoinSet;
 
-use crate::client::{Address, Client, Era, Question};
+use crate::client::{Address, BenchRequest, Client, Era};
 use crate::load::{Lane, Sample};
-use crate::order::Order;
-use crate::stage::{self, FIRST, Gateway, Home, Server};
-use crate::{Cannot, Result, median};
+use crate::options::RunOptions;
+use crate::processes::{self, FIRST, Gateway, GatewayDir, Server};
+use crate::{BenchError, Result, median};
 
-const AT_ONCE: usize = 16;
+const CONCURRENCY: usize = 16;
 
 #[derive(Debug, Serialize)]
 pub(crate) struct Observing {
@@ -22,52 +22,52 @@ pub(crate) struct Observing {
 }
 
 impl Observing {
-    /// The throughput that is left of what there would be without.
-    pub(crate) fn kept(&self) -> f64 {
+    /// Throughput with records divided by throughput without.
+    pub(crate) fn throughput_ratio(&self) -> f64 {
         median(self.on.iter().zip(&self.off).map(|(on, off)| on.per_second / off.per_second))
     }
 }
 
-pub(crate) async fn run(order: &Order) -> Result<Observing> {
+pub(crate) async fn run(options: &RunOptions) -> Result<Observing> {
     let server = Server::start()?;
-    let homes = [Home::new()?, Home::new()?];
+    let homes = [GatewayDir::new()?, GatewayDir::new()?];
     let entry = server.entry(FIRST, 2, Era::Legacy);
     let config = |keeps| format!("[gateway]\nledger = \"{keeps}\"\naudit = \"{keeps}\"\n{entry}");
     let gateways = [
-        Gateway::start(&order.gripfast, &homes[0], &config("digest"))?,
-        Gateway::start(&order.gripfast, &homes[1], &config("off"))?,
+        Gateway::start(&options.gripfast, &homes[0], &config("digest"))?,
+        Gateway::start(&options.gripfast, &homes[1], &config("off"))?,
     ];
     let mut reading = JoinSet::new();
     reading.spawn(read_metrics(gateways[0].address.clone()));
     let mut lanes = Vec::new();
     for (name, gateway) in ["on", "off"].into_iter().zip(&gateways) {
-        let clients = stage::clients(&gateway.address, Era::Legacy, AT_ONCE).await?;
+        let clients = processes::clients(&gateway.address, Era::Legacy, CONCURRENCY).await?;
         lanes.push(Lane::http(name, clients, gateway.pids()));
     }
-    let question = Question::Give(crate::calls::SMALL);
+    let question = BenchRequest::Call(crate::calls::SMALL);
     let mut samples = [Vec::new(), Vec::new()];
-    for repeat in 0..=order.repeats {
+    for repeat in 0..=options.repeats {
         for (lane, samples) in lanes.iter_mut().zip(&mut samples) {
-            let sample = lane.load(question, AT_ONCE, order.slice).await?;
+            let sample = lane.load(question, CONCURRENCY, options.slice).await?;
             if let Some(ended) = reading.try_join_next() {
-                ended.map_err(|error| Cannot::because("reading metrics", &error))??;
+                ended.map_err(|error| BenchError::new("reading metrics", &error))??;
             }
-            // The first is for warming up.
+            // The first round is a warm-up.
             if repeat > 0 {
                 samples.push(sample);
             }
         }
     }
     let [on, off] = samples;
-    Ok(Observing { at_once: AT_ONCE, on, off })
+    Ok(Observing { at_once: CONCURRENCY, on, off })
 }
 
-/// Reads the metrics of a gateway every second, until it is dropped.
+/// Reads the metrics of a gateway every second until the task is dropped.
 async fn read_metrics(address: Address) -> Result<()> {
-    let mut client = Client::silent(&address).await?;
-    let mut ready = client.ready(Question::File("metrics"));
+    let mut client = Client::connect_without_session(&address).await?;
+    let mut ready = client.prepare(BenchRequest::File("metrics"));
     loop {
-        client.ask(&mut ready).await?;
+        client.send(&mut ready).await?;
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
 }

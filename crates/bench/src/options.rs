@@ -1,4 +1,4 @@
-//! What is to be measured, and how thoroughly.
+//! Options of a run.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,30 +7,30 @@ use crate::calls::{Case, SMALL};
 use crate::client::Era;
 
 #[derive(Debug, Clone)]
-pub(crate) struct Order {
-    /// Our binary.
+pub(crate) struct RunOptions {
+    /// The gripfast binary.
     pub(crate) gripfast: PathBuf,
-    /// Another build of it.
+    /// Another build of gripfast.
     pub(crate) before: Option<PathBuf>,
-    /// The command and the URL of another gateway.
+    /// Command and URL of another gateway.
     pub(crate) other: Option<(String, String)>,
-    /// How often each figure is taken.
+    /// Number of samples per figure.
     pub(crate) repeats: usize,
-    /// For how long each time.
+    /// Duration of a sample.
     pub(crate) slice: Duration,
     pub(crate) size: Size,
 }
 
-/// How much is measured.
+/// Extent of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Size {
-    /// Counts come out right, times mean little.
+    /// Counts are valid, times are not.
     Tiny,
     Quick,
     Whole,
 }
 
-impl Order {
+impl RunOptions {
     pub(crate) fn wants(&self, case: &Case) -> bool {
         match self.size {
             Size::Whole => true,
@@ -39,7 +39,7 @@ impl Order {
         }
     }
 
-    /// One of these, by how much is measured.
+    /// Picks one of the values by the extent of the run.
     pub(crate) fn pick<T>(&self, tiny: T, quick: T, whole: T) -> T {
         match self.size {
             Size::Tiny => tiny,

@@ -1,13 +1,13 @@
-//! Processes: started, looked at through `/proc`, and ended when they are let go of.
+//! Child processes: started, measured through `/proc`, and stopped on drop.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use crate::{Cannot, Result};
+use crate::{BenchError, Result};
 
-/// A process of ours. Dropping it ends it.
+/// A child process. Dropping it kills it.
 #[derive(Debug)]
 pub(crate) struct Process {
     child: Child,
@@ -16,11 +16,11 @@ pub(crate) struct Process {
 
 impl Process {
     pub(crate) fn start(what: &'static str, command: &mut Command) -> Result<Self> {
-        // A proxy of this machine would stand between a gateway and its servers on loopback.
+        // A proxy from the environment would stand between the gateway and its servers on loopback.
         for proxy in ["http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"] {
             command.env_remove(proxy);
         }
-        let child = command.spawn().map_err(|error| Cannot::because(what, &error))?;
+        let child = command.spawn().map_err(|error| BenchError::new(what, &error))?;
         Ok(Self { child, what })
     }
 
@@ -28,27 +28,31 @@ impl Process {
         self.child.id()
     }
 
-    /// What it says first on its stdout. It has to have been piped.
+    /// First line of its stdout, which must be piped.
     pub(crate) fn first_line(&mut self) -> Result<String> {
         let stdout =
-            self.child.stdout.take().ok_or_else(|| Cannot::because(self.what, &"it has no stdout"))?;
+            self.child.stdout.take().ok_or_else(|| BenchError::new(self.what, &"stdout is not piped"))?;
         let mut line = String::new();
         BufReader::new(stdout).read_line(&mut line)?;
-        if line.is_empty() { Err(Cannot::because(self.what, &"it ended at once")) } else { Ok(line) }
+        if line.is_empty() {
+            Err(BenchError::new(self.what, &"the process exited without output"))
+        } else {
+            Ok(line)
+        }
     }
 
-    /// The pipes of a server on stdio.
+    /// Pipes of a stdio server.
     pub(crate) fn pipes(&mut self) -> Result<(std::process::ChildStdin, std::process::ChildStdout)> {
         let pipes = self.child.stdin.take().zip(self.child.stdout.take());
-        pipes.ok_or_else(|| Cannot::because(self.what, &"it has no pipes"))
+        pipes.ok_or_else(|| BenchError::new(self.what, &"stdin and stdout are not piped"))
     }
 
-    /// Asks it to end and waits until it has.
+    /// Asks the process to exit and waits for it.
     pub(crate) fn stop(mut self) -> Result<()> {
         self.end()
     }
 
-    /// The same for whoever has it.
+    /// Same as [`Self::stop`], by reference.
     pub(crate) fn end(&mut self) -> Result<()> {
         let pid = i32::try_from(self.pid()).ok().and_then(rustix::process::Pid::from_raw);
         if let Some(pid) = pid {
@@ -66,13 +70,13 @@ impl Drop for Process {
     }
 }
 
-/// A command whose pipes are a server's.
+/// Sets stdin and stdout to pipes.
 pub(crate) fn piped(command: &mut Command) -> &mut Command {
     command.stdin(Stdio::piped()).stdout(Stdio::piped())
 }
 
-/// The processor time that all threads of these processes had.
-pub(crate) fn processor_time(pids: &[u32]) -> Duration {
+/// CPU time of all threads of these processes.
+pub(crate) fn cpu_time(pids: &[u32]) -> Duration {
     let of_thread = |path: std::path::PathBuf| {
         let text = fs::read_to_string(path.join("schedstat")).unwrap_or_default();
         text.split(' ')
@@ -87,8 +91,8 @@ pub(crate) fn processor_time(pids: &[u32]) -> Duration {
     pids.iter().map(of_process).sum()
 }
 
-/// The memory that these processes occupy, in bytes.
-pub(crate) fn resident(pids: &[u32]) -> u64 {
+/// Resident memory of these processes, in bytes.
+pub(crate) fn resident_memory(pids: &[u32]) -> u64 {
     let of = |pid: &u32| {
         let text = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
         let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or_default();
@@ -97,7 +101,7 @@ pub(crate) fn resident(pids: &[u32]) -> u64 {
     pids.iter().map(of).sum()
 }
 
-/// The children of a process.
+/// Child processes of a process.
 pub(crate) fn children(parent: u32) -> Vec<u32> {
     let all = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = all.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());

@@ -1,4 +1,4 @@
-//! What is started for a measurement: the server behind, and what stands in front of it.
+//! Processes of a measurement: the test server, and the gateway or proxy in front of it.
 
 use std::fmt::Write as _;
 use std::fs::{self, File};
@@ -11,9 +11,9 @@ use tempfile::TempDir;
 
 use crate::client::{Address, Client, Era};
 use crate::process::{self, Process};
-use crate::{Cannot, Result};
+use crate::{BenchError, Result};
 
-/// The server behind, over HTTP.
+/// The test server over HTTP.
 #[derive(Debug)]
 pub(crate) struct Server {
     _process: Process,
@@ -26,16 +26,16 @@ impl Server {
         let mut process =
             Process::start("the server behind", command.arg("--serve-http").stdout(Stdio::piped()))?;
         let line = process.first_line()?;
-        let port = line.trim().parse().map_err(|error| Cannot::because("the port of the server", &error))?;
+        let port = line.trim().parse().map_err(|error| BenchError::new("port of the test server", &error))?;
         Ok(Self { _process: process, port })
     }
 
-    /// Where it is, with nothing in between.
+    /// Address of the server itself.
     pub(crate) fn address(&self) -> Address {
-        Address { socket: local(self.port), path: "/mcp".to_owned(), prefix: "" }
+        Address { socket: localhost(self.port), path: "/mcp".to_owned(), prefix: "" }
     }
 
-    /// A server of a config, with so many tools.
+    /// Config entry for this server, with this many tools.
     pub(crate) fn entry(&self, name: &str, tools: usize, era: Era) -> String {
         let protocol = match era {
             Era::Legacy => "legacy",
@@ -49,15 +49,15 @@ impl Server {
     }
 }
 
-/// The command of the same server on its pipes.
-pub(crate) fn on_pipes(tools: usize) -> Result<Command> {
+/// Command of the test server over stdio.
+pub(crate) fn stdio_server(tools: usize) -> Result<Command> {
     let mut command = Command::new(std::env::current_exe()?);
     command.arg("--serve-pipes").arg(tools.to_string());
     Ok(command)
 }
 
-/// The same as a server of a config.
-pub(crate) fn entry_on_pipes(name: &str, tools: usize) -> Result<String> {
+/// Config entry for the test server over stdio.
+pub(crate) fn stdio_entry(name: &str, tools: usize) -> Result<String> {
     let path = std::env::current_exe()?;
     let path = path.display();
     Ok(format!(
@@ -65,24 +65,24 @@ pub(crate) fn entry_on_pipes(name: &str, tools: usize) -> Result<String> {
     ))
 }
 
-/// A gripfast that runs.
+/// A running gripfast.
 #[derive(Debug)]
 pub(crate) struct Gateway {
     process: Process,
     pub(crate) address: Address,
-    /// When it was started.
+    /// Start time.
     pub(crate) began: Instant,
 }
 
-/// What the tools of the first server are prefixed with.
+/// Name of the first server; its tools have this prefix.
 pub(crate) const FIRST: &str = "bench";
 const PREFIX: &str = "bench__";
 
-/// Where a gateway has its files. They go when this is dropped.
+/// Directory with the files of a gateway, removed on drop.
 #[derive(Debug)]
-pub(crate) struct Home(TempDir);
+pub(crate) struct GatewayDir(TempDir);
 
-impl Home {
+impl GatewayDir {
     pub(crate) fn new() -> Result<Self> {
         Ok(Self(tempfile::tempdir()?))
     }
@@ -93,8 +93,8 @@ impl Home {
 }
 
 impl Gateway {
-    /// Starts it with these servers, and waits until it listens.
-    pub(crate) fn start(gripfast: &Path, home: &Home, config: &str) -> Result<Self> {
+    /// Starts gripfast with these servers and waits until it listens.
+    pub(crate) fn start(gripfast: &Path, home: &GatewayDir, config: &str) -> Result<Self> {
         let file = home.path().join("gripfast.toml");
         fs::write(&file, config)?;
         let log = File::create(home.path().join("log"))?;
@@ -107,7 +107,7 @@ impl Gateway {
         let line = process.first_line()?;
         let url = line.split_whitespace().find_map(|word| word.strip_prefix("http://"));
         let socket = url.and_then(|url| url.split('/').next()).and_then(|socket| socket.parse().ok());
-        let socket = socket.ok_or_else(|| Cannot::because("gripfast's first line", &line))?;
+        let socket = socket.ok_or_else(|| BenchError::new("gripfast: no URL in its first line", &line))?;
         let address = Address { socket, path: "/mcp".to_owned(), prefix: PREFIX };
         Ok(Self { process, address, began })
     }
@@ -117,7 +117,7 @@ impl Gateway {
     }
 
     pub(crate) fn resident(&self) -> u64 {
-        process::resident(&self.pids())
+        process::resident_memory(&self.pids())
     }
 
     pub(crate) fn stop(self) -> Result<()> {
@@ -125,19 +125,18 @@ impl Gateway {
     }
 }
 
-/// nginx, as a good operator would put it in front of an MCP server: connections to both sides are kept, and what the
-/// server says is passed on at once.
+/// nginx in a good configuration for MCP: persistent connections on both sides, no response buffering.
 #[derive(Debug)]
 pub(crate) struct Nginx {
     process: Process,
-    _home: Home,
+    _home: GatewayDir,
     pub(crate) address: Address,
 }
 
 impl Nginx {
-    /// In front of `server`. `file` is served under its name with these bytes.
+    /// Starts nginx in front of `server`. `file` is a name and its content to serve.
     pub(crate) fn start(server: &Server, file: (&str, &[u8])) -> Result<Self> {
-        let home = Home::new()?;
+        let home = GatewayDir::new()?;
         let port = free_port()?;
         let config = home.path().join("nginx.conf");
         fs::create_dir(home.path().join("files"))?;
@@ -145,9 +144,9 @@ impl Nginx {
         fs::write(&config, nginx_config(home.path(), port, server.port))?;
         let mut command = Command::new("nginx");
         command.arg("-p").arg(home.path()).arg("-c").arg(&config).arg("-e").arg(home.path().join("errors"));
-        let hint = "nginx (Debian's `nginx-light` has all that is needed)";
+        let hint = "nginx (hint: install Debian's `nginx-light`)";
         let process = Process::start(hint, command.stdin(Stdio::null()).stdout(Stdio::null()))?;
-        let address = Address { socket: local(port), path: "/mcp".to_owned(), prefix: "" };
+        let address = Address { socket: localhost(port), path: "/mcp".to_owned(), prefix: "" };
         wait_for(address.socket)?;
         Ok(Self { process, _home: home, address })
     }
@@ -160,20 +159,20 @@ impl Nginx {
     }
 
     pub(crate) fn resident(&self) -> u64 {
-        process::resident(&self.pids())
+        process::resident_memory(&self.pids())
     }
 }
 
 impl Drop for Nginx {
     fn drop(&mut self) {
-        // Its workers would outlive a master that is killed.
+        // The workers would outlive a master that is killed.
         let _ = self.process.end();
     }
 }
 
 fn nginx_config(home: &Path, port: u16, server: u16) -> String {
     let home = home.display();
-    // As root it would give its workers to somebody who may not read our files.
+    // As root, nginx runs its workers as another user, which cannot read our files.
     let user = if rustix::process::getuid().is_root() { "user root;\n" } else { "" };
     let mut text = format!(
         "{user}daemon off;\nworker_processes auto;\npid {home}/pid;\nerror_log {home}/errors;\n\
@@ -194,19 +193,19 @@ fn nginx_config(home: &Path, port: u16, server: u16) -> String {
     text
 }
 
-/// Another gateway, given by its command and its URL.
+/// Another gateway, given by its command and URL.
 #[derive(Debug)]
 pub(crate) struct Other {
     process: Process,
-    _home: Home,
+    _home: GatewayDir,
     pub(crate) address: Address,
 }
 
 impl Other {
-    /// `{url}` in `command` stands for the server behind, `{config}` for a file with `mcpServers` in which it is
-    /// called `bench`.
+    /// Starts the gateway. `{url}` in `command` stands for the URL of the test server, `{config}` for a file with
+    /// `mcpServers` in which that server is called `bench`.
     pub(crate) async fn start(command: &str, url: &str, server: &Server) -> Result<Self> {
-        let home = Home::new()?;
+        let home = GatewayDir::new()?;
         let config = home.path().join("servers.json");
         let behind = format!("http://127.0.0.1:{}/mcp", server.port);
         let entry = serde_json::json!({ "mcpServers": { FIRST: { "type": "http", "url": behind } } });
@@ -218,11 +217,10 @@ impl Other {
         let process = Process::start("the other gateway", &mut command)?;
         let bare = url.trim_start_matches("http://");
         let (socket, path) = bare.split_once('/').unwrap_or((bare, "mcp"));
-        let socket =
-            socket.parse().map_err(|error| Cannot::because("the URL of the other gateway", &error))?;
+        let socket = socket.parse().map_err(|error| BenchError::new("--url", &error))?;
         wait_for(socket)?;
         let address = Address { socket, path: format!("/{path}"), prefix: "" };
-        let prefix = prefix_at(&address).await?;
+        let prefix = detect_prefix(&address).await?;
         Ok(Self { process, _home: home, address: Address { prefix, ..address } })
     }
 
@@ -234,32 +232,32 @@ impl Other {
     }
 
     pub(crate) fn resident(&self) -> u64 {
-        process::resident(&self.pids())
+        process::resident_memory(&self.pids())
     }
 }
 
-/// The prefix under which a gateway has the tools: one of those that gateways use.
-async fn prefix_at(address: &Address) -> Result<&'static str> {
-    let patience = Instant::now() + Duration::from_secs(30);
+/// Finds the prefix of the tools among the prefixes that gateways use.
+async fn detect_prefix(address: &Address) -> Result<&'static str> {
+    let deadline = Instant::now() + Duration::from_secs(30);
     loop {
         for prefix in ["", "bench__", "bench_", "bench-", "bench.", "bench/", "bench:"] {
             let Ok(mut client) = Client::connect(&Address { prefix, ..address.clone() }, Era::Legacy).await
             else {
                 continue;
             };
-            let mut ready = client.ready(crate::client::Question::Give(100));
-            if client.ask(&mut ready).await.is_ok_and(|(_, bytes)| bytes > 100) {
+            let mut ready = client.prepare(crate::client::BenchRequest::Call(100));
+            if client.send(&mut ready).await.is_ok_and(|(_, bytes)| bytes > 100) {
                 return Ok(prefix);
             }
         }
-        if Instant::now() > patience {
-            return Err(Cannot::because("the other gateway", &"its tool `give` cannot be called"));
+        if Instant::now() > deadline {
+            return Err(BenchError::new("the other gateway", &"calls of the tool `give` fail"));
         }
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
 }
 
-/// So many clients, each with a connection of its own.
+/// Connects this many clients, each on its own connection.
 pub(crate) async fn clients(address: &Address, era: Era, count: usize) -> Result<Vec<Client>> {
     let mut clients = Vec::with_capacity(count);
     for _ in 0..count {
@@ -268,7 +266,7 @@ pub(crate) async fn clients(address: &Address, era: Era, count: usize) -> Result
     Ok(clients)
 }
 
-fn local(port: u16) -> SocketAddr {
+fn localhost(port: u16) -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], port))
 }
 
@@ -277,17 +275,17 @@ fn free_port() -> Result<u16> {
 }
 
 fn wait_for(socket: SocketAddr) -> Result<()> {
-    let patience = Instant::now() + Duration::from_secs(30);
+    let deadline = Instant::now() + Duration::from_secs(30);
     while TcpStream::connect(socket).is_err() {
-        if Instant::now() > patience {
-            return Err(Cannot::because("waiting for a listener", &socket));
+        if Instant::now() > deadline {
+            return Err(BenchError::new("no listener after 30 s", &socket));
         }
         std::thread::sleep(Duration::from_millis(5));
     }
     Ok(())
 }
 
-/// Our binary, where `cargo xtask bench` has built it.
+/// Absolute path of the gripfast binary, which `cargo xtask bench` has built.
 pub(crate) fn gripfast(given: &Path) -> Result<PathBuf> {
-    given.canonicalize().map_err(|error| Cannot::because(&given.display().to_string(), &error))
+    given.canonicalize().map_err(|error| BenchError::new(&given.display().to_string(), &error))
 }

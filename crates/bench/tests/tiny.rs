@@ -1,5 +1,5 @@
-//! The parts that need nothing but gripfast, with hardly any time for each: they run, and what they count is right.
-//! Times are not looked at.
+//! Short runs of the parts that need only gripfast: checks that they work and that their counts are right. Times are
+//! not checked.
 #![cfg(target_os = "linux")]
 
 use std::path::PathBuf;
@@ -23,15 +23,15 @@ fn measured(part: &str) -> Value {
 }
 
 #[test]
-fn a_list_of_lazy_servers_is_complete_at_once_and_starts_none_of_them() {
-    // The run breaks off if the first list lacks anything.
+fn a_list_of_lazy_servers_is_complete_without_starting_them() {
+    // The run fails if the first list is incomplete.
     let startup = measured("startup");
     assert_eq!(startup["started"], 0, "{startup}");
     assert_eq!(startup["lazy_servers"], 5, "{startup}");
 }
 
 #[test]
-fn growth_is_measured_over_upstreams_sessions_and_tools() {
+fn growth_is_measured_for_servers_sessions_and_tools() {
     let scale = measured("scale");
     let over: Vec<&Value> =
         scale["growth"].as_array().expect("curves").iter().map(|curve| &curve["over"]).collect();
@@ -43,7 +43,7 @@ fn growth_is_measured_over_upstreams_sessions_and_tools() {
 }
 
 #[test]
-fn calls_are_made_with_the_ledger_and_without() {
+fn calls_are_measured_with_and_without_the_ledger() {
     let observing = measured("observing");
     for way in ["on", "off"] {
         assert!(observing[way][0]["per_second"].as_f64().is_some_and(|calls| calls > 0.0), "{observing}");

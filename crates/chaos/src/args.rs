@@ -1,78 +1,78 @@
-//! The command line.
+//! Command-line arguments.
 
 use std::path::PathBuf;
 
 use clap::{Parser, ValueEnum};
 
-use crate::fault::{FAULTS, Fault, Form, Transport};
+use crate::fault::{FAULTS, Fault, RunLength, Transport};
 use crate::gateway::{Peer, Subject};
-use crate::plan::Part;
-use crate::row::{Order, Progress};
+use crate::plan::PlannedRow;
+use crate::row::{Progress, RunOptions};
 
-/// Breaks servers under a live gateway, in every way we know, and counts what its clients lose.
+/// Breaks servers behind a live gateway and counts the calls that its clients lose.
 #[derive(Debug, Parser)]
 #[command(
     name = "cargo xtask chaos",
     after_help = "\
-Times are of this machine and this run: compare them with each other and with the server's own start-up, not with \
-another run. Counts hold everywhere. The exit code is 1 if one of them is not what it must be.
+Times depend on this machine and this run: compare them with each other and with the server's own start-up, not with \
+another run. Counts do not depend on the machine. The exit code is 1 if a count violates its limit.
 
-A run takes about five minutes. Rows that a promised time is read from run alone, the others four at a time. With \
---write the page is written after every row, so that a run that is broken off leaves what it has.
+A run takes about five minutes. Rows with a timing goal run alone, the others four at a time. With --write the page is \
+written after every row, so that an interrupted run keeps its results.
 
-With --long each fault lasts as long as it is known for, and what is quick strikes a thousand times. No row goes on \
-for more than five minutes (the column `times` says how often it struck), and a run for about an hour.
+With --long each fault lasts as long as in practice, and quick faults are repeated a thousand times. A row ends after \
+five minutes (the column `strikes` has the number of strikes); a run takes about an hour.
 
-With --against the same faults strike another gateway too, after ours. COMMAND is run by a shell for each of them; \
-`{config}` in it stands for a file with `mcpServers`, in which the one server is called `demo`, and `{port}`, in the \
-URL too, for a free port. It is called ten times a second and has the machine to itself in each row; tools that are \
-not back after 20 s are given up for that fault:
+With --against the same faults are applied to another gateway after gripfast. A shell runs COMMAND for each of them; \
+`{config}` in it stands for a file with `mcpServers`, in which the one server is called `demo`, and `{port}`, also in \
+the URL, for a free port. The other gateway gets ten calls a second and has the machine to itself in each row; a fault \
+is not repeated if tools are not back after 20 s:
   cargo xtask chaos --against 'mcp-proxy --port {port} --named-server-config {config}' \\
       --url http://127.0.0.1:{port}/servers/demo/mcp --fault killed-idle --fault killed-in-call
 
 Faults: `cargo xtask chaos --list`"
 )]
 pub struct Args {
-    /// Only this fault; may be given several times
+    /// Run only this fault; can be repeated
     #[arg(long, value_name = "NAME", value_parser = fault)]
     fault: Vec<&'static Fault>,
-    /// Only over stdio, http or sse
+    /// Run only over this transport: stdio, http or sse
     #[arg(long, value_name = "T")]
     transport: Option<Transport>,
-    /// Decides when calls begin
+    /// Seed for the start times of calls
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// How often each fault strikes
+    /// Number of strikes per fault
     #[arg(long, value_name = "N")]
     repeats: Option<usize>,
-    /// With waits as long as the faults are known for, and up to a thousand repeats
+    /// Use waits as long as in practice and up to a thousand strikes
     #[arg(long)]
     long: bool,
-    /// Another gateway, to compare with ours
+    /// Command of another gateway to compare with gripfast
     #[arg(long, value_name = "COMMAND", requires = "url")]
     against: Option<String>,
-    /// Where the other gateway serves Streamable HTTP
+    /// URL at which the other gateway serves Streamable HTTP
     #[arg(long, requires = "against")]
     url: Option<String>,
-    /// What to print
+    /// Output format
     #[arg(short, long, value_enum, default_value_t = Output::Text)]
     pub output: Output,
-    /// Write the report here as well, as Markdown
+    /// Also write the report to this file, as Markdown
     #[arg(long, value_name = "FILE")]
     pub write: Option<PathBuf>,
-    /// Only the figures that no single fault shows: an expiring session, one of many servers that flaps, and hostile
-    /// clients and servers beside honest ones
+    /// Measure only the figures that need several servers or clients: an expiring session, one flapping server among
+    /// many, and hostile clients and servers beside honest ones
     #[arg(long)]
     pub figures: bool,
-    /// List the faults and end
+    /// List the faults and exit
     #[arg(long)]
     pub list: bool,
-    /// Our binary
+    /// Path of the gripfast binary
     #[arg(long, value_name = "PATH", default_value = "target/release/gripfast")]
     gripfast: PathBuf,
 }
 
-/// What to print.
+/// Output format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Output {
     /// Tables.
@@ -82,47 +82,51 @@ pub enum Output {
 }
 
 fn fault(name: &str) -> Result<&'static Fault, String> {
-    Fault::named(name).ok_or_else(|| {
+    Fault::by_name(name).ok_or_else(|| {
         let names: Vec<&str> = FAULTS.iter().map(|fault| fault.name).collect();
         format!("expected one of {}", names.join(", "))
     })
 }
 
 impl Args {
-    /// What is to be run.
+    /// Options of the run.
     #[must_use]
-    pub fn order(&self) -> Order {
-        Order {
+    pub fn run_options(&self) -> RunOptions {
+        RunOptions {
             subject: Subject { gripfast: self.gripfast.clone(), peer: None },
-            form: if self.long { Form::Long } else { Form::Ordinary },
+            length: if self.long { RunLength::Long } else { RunLength::Ordinary },
             repeats: self.repeats,
             seed: self.seed,
             progress: Progress::default(),
         }
     }
 
-    /// The gateway to compare with.
+    /// Gateway to compare with.
     #[must_use]
     pub fn peer(&self) -> Option<Peer> {
         self.against.clone().zip(self.url.clone()).map(|(command, url)| Peer { command, url })
     }
 
-    /// Faults and transports, in the order of the table.
+    /// Planned rows (fault and transport), in the order of the table.
     #[must_use]
-    pub fn plan(&self) -> Vec<Part> {
+    pub fn plan(&self) -> Vec<PlannedRow> {
         let wanted = |fault: &&Fault| {
             self.fault.is_empty() || self.fault.iter().any(|wanted| wanted.name == fault.name)
         };
         let fits = |transport: &&Transport| self.transport.is_none_or(|wanted| wanted == **transport);
         let parts = FAULTS.iter().filter(|_| !self.figures).filter(wanted).flat_map(|fault| {
-            fault.transports.iter().filter(fits).map(move |transport| Part { fault, transport: *transport })
+            fault
+                .transports
+                .iter()
+                .filter(fits)
+                .map(move |transport| PlannedRow { fault, transport: *transport })
         });
         parts.collect()
     }
 
-    /// Whether everything is run, and the figures can be drawn up.
+    /// True if the run has no filter, so that all figures can be computed.
     #[must_use]
-    pub fn is_whole(&self) -> bool {
+    pub fn is_complete(&self) -> bool {
         self.fault.is_empty() && self.transport.is_none()
     }
 }

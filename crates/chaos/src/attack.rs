@@ -1,6 +1,8 @@
 //! Hostile clients and hostile servers for the soak: each attack runs at a fixed rate until it is dropped.
 //!
-//! Raw sockets play the clients, because no HTTP library sends half a head or leaves its answers unread.
+//! Raw sockets play the clients, because no HTTP library sends half a head or leaves its answers unread. The attackers'
+//! threads have the lowest priority: attackers run on machines of their own, and here they must not take processor time
+//! from the honest clients that are measured.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,22 +11,23 @@ use std::time::Duration;
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 
 use crate::client::{Client, Era};
-use crate::{Cannot, Result};
+use crate::{HarnessError, Result};
 
 /// Connections that send half a request head, or one byte of a body now and then. They are opened again when the
 /// gateway closes them.
 const SLOW_CONNECTIONS: usize = 64;
 /// The pause between two requests of each attack that sends requests.
-const PAUSE: Duration = Duration::from_millis(50);
+const SEND_INTERVAL: Duration = Duration::from_millis(50);
 /// The pause before a connection is opened again.
-const REOPEN: Duration = Duration::from_millis(200);
+const REOPEN_AFTER: Duration = Duration::from_millis(200);
 /// Requests whose answers one connection leaves unread before it is given up, and the size of each answer.
-const UNREAD: (usize, usize) = (16, 4 << 20);
+const UNREAD_ANSWERS: (usize, usize) = (16, 4 << 20);
 /// Levels of the nested arguments.
-const NESTED: usize = 100_000;
+const NESTING_DEPTH: usize = 100_000;
 
 /// The gateway as an attacker sees it.
 #[derive(Debug, Clone)]
@@ -35,15 +38,15 @@ pub struct Target {
     pub address: String,
     /// A valid key of the hostile client.
     pub key: String,
-    /// The name under which the gateway lists the tool that makes the hostile server misbehave.
+    /// Public name of the tool that makes the hostile server misbehave.
     pub misbehave: String,
-    /// The same for the tool that ends the process of the hostile server.
+    /// Public name of the tool that ends the process of the hostile server.
     pub crash: String,
     /// A tool of the honest server.
     pub echo: String,
 }
 
-/// How often each attack did what it does.
+/// Number of attempts per attack.
 #[derive(Debug, Default)]
 pub struct Attempts {
     /// Connections with half a head or half a body.
@@ -59,41 +62,72 @@ pub struct Attempts {
 }
 
 impl Attempts {
-    /// The numbers, in the order of the fields.
+    /// All counters, in the order of the fields.
     #[must_use]
-    pub fn numbers(&self) -> [u64; 5] {
+    pub fn to_array(&self) -> [u64; 5] {
         [&self.slow_connections, &self.wrong_keys, &self.unread, &self.floods, &self.misbehaviours]
             .map(|count| count.load(Ordering::Relaxed))
     }
 }
 
+/// Runtime of the attackers; its threads have the lowest priority. Dropping it ends their tasks.
+#[derive(Debug)]
+pub struct Attackers(Option<Runtime>);
+
+impl Attackers {
+    /// Creates a runtime without tasks.
+    ///
+    /// # Errors
+    /// The threads cannot be started.
+    pub fn new() -> Result<Self> {
+        let lowest_priority = || {
+            // On Linux this sets the priority of the calling thread only.
+            let _ = rustix::process::setpriority_process(None, LOWEST_PRIORITY);
+        };
+        let mut builder = tokio::runtime::Builder::new_multi_thread();
+        Ok(Self(Some(builder.worker_threads(1).enable_all().on_thread_start(lowest_priority).build()?)))
+    }
+}
+
+impl Drop for Attackers {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+/// The nice value of the attackers and of the hostile server.
+pub const LOWEST_PRIORITY: i32 = 19;
+
 /// Starts every attack. Dropping the set ends them and closes their connections.
 ///
 /// # Errors
-/// The URL of the target is none.
-pub fn begin(target: &Target, attempts: &Arc<Attempts>) -> Result<JoinSet<()>> {
+/// The URL of the target is invalid.
+pub fn start(attackers: &Attackers, target: &Target, attempts: &Arc<Attempts>) -> Result<JoinSet<()>> {
+    let _within = attackers.0.as_ref().map(Runtime::enter);
     let mut attacks = JoinSet::new();
     for number in 0..SLOW_CONNECTIONS {
         let slow = if number % 2 == 0 { Slow::Head } else { Slow::Body };
-        attacks.spawn(slow_connections(target.clone(), slow, Arc::clone(attempts)));
+        attacks.spawn(hold_slow_connections(target.clone(), slow, Arc::clone(attempts)));
     }
-    attacks.spawn(unread_answers(target.clone(), Arc::clone(attempts)));
+    attacks.spawn(leave_answers_unread(target.clone(), Arc::clone(attempts)));
     let stranger = Client::new(&target.url, Era::Modern)?.with_bearer("gf_not-a-key-of-this-gateway");
-    attacks.spawn(wrong_keys(stranger, target.echo.clone(), Arc::clone(attempts)));
-    let guest = || Ok::<_, Cannot>(Client::new(&target.url, Era::Modern)?.with_bearer(&target.key));
-    attacks.spawn(floods(guest()?, target.clone(), Arc::clone(attempts)));
-    attacks.spawn(misbehaviours(guest()?, target.clone(), Arc::clone(attempts)));
+    attacks.spawn(send_wrong_keys(stranger, target.echo.clone(), Arc::clone(attempts)));
+    let guest = || Ok::<_, HarnessError>(Client::new(&target.url, Era::Modern)?.with_bearer(&target.key));
+    attacks.spawn(send_floods(guest()?, target.clone(), Arc::clone(attempts)));
+    attacks.spawn(request_misbehaviour(guest()?, target.clone(), Arc::clone(attempts)));
     Ok(attacks)
 }
 
-/// The part of a request that a slow connection sends.
+/// Part of a request that a slow connection sends.
 #[derive(Debug, Clone, Copy)]
 enum Slow {
     Head,
     Body,
 }
 
-async fn slow_connections(target: Target, slow: Slow, attempts: Arc<Attempts>) {
+async fn hold_slow_connections(target: Target, slow: Slow, attempts: Arc<Attempts>) {
     let head =
         format!("POST /mcp HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\n", target.address);
     let start = match slow {
@@ -104,32 +138,32 @@ async fn slow_connections(target: Target, slow: Slow, attempts: Arc<Attempts>) {
         if let Ok(mut stream) = TcpStream::connect(&target.address).await {
             attempts.slow_connections.fetch_add(1, Ordering::Relaxed);
             if stream.write_all(start.as_bytes()).await.is_ok() {
-                // Ends when the gateway answers or closes.
+                // Returns when the gateway answers or closes the connection.
                 let _ = stream.read(&mut [0; 1]).await;
             }
         }
-        tokio::time::sleep(REOPEN).await;
+        tokio::time::sleep(REOPEN_AFTER).await;
     }
 }
 
-async fn unread_answers(target: Target, attempts: Arc<Attempts>) {
-    let arguments = json!({ "how": "huge_frame", "size": UNREAD.1 }).to_string();
+async fn leave_answers_unread(target: Target, attempts: Arc<Attempts>) {
+    let arguments = json!({ "how": "huge_frame", "size": UNREAD_ANSWERS.1 }).to_string();
     loop {
         let mut streams = Vec::new();
-        for id in 0..UNREAD.0 {
+        for id in 0..UNREAD_ANSWERS.0 {
             let Ok(mut stream) = TcpStream::connect(&target.address).await else { continue };
             let request = modern_call(&target, id, &target.misbehave, &arguments);
             if stream.write_all(request.as_bytes()).await.is_ok() {
                 attempts.unread.fetch_add(1, Ordering::Relaxed);
                 streams.push(stream);
             }
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(SEND_INTERVAL).await;
         }
-        tokio::time::sleep(REOPEN).await;
+        tokio::time::sleep(REOPEN_AFTER).await;
     }
 }
 
-/// A whole request as text, with the key of the hostile client.
+/// A complete request as text, with the key of the hostile client.
 fn modern_call(target: &Target, id: usize, tool: &str, arguments: &str) -> String {
     let meta = json!({
         "io.modelcontextprotocol/protocolVersion": "2026-07-28",
@@ -146,29 +180,29 @@ fn modern_call(target: &Target, id: usize, tool: &str, arguments: &str) -> Strin
     )
 }
 
-async fn wrong_keys(stranger: Client, tool: String, attempts: Arc<Attempts>) {
+async fn send_wrong_keys(stranger: Client, tool: String, attempts: Arc<Attempts>) {
     loop {
         // The gateway may delay its refusal; the attacker does not wait for it.
-        let _ = tokio::time::timeout(PAUSE, stranger.call(&tool, &json!({ "text": "x" }))).await;
+        let _ = tokio::time::timeout(SEND_INTERVAL, stranger.call(&tool, &json!({ "text": "x" }))).await;
         attempts.wrong_keys.fetch_add(1, Ordering::Relaxed);
-        tokio::time::sleep(PAUSE).await;
+        tokio::time::sleep(SEND_INTERVAL).await;
     }
 }
 
-async fn floods(guest: Client, target: Target, attempts: Arc<Attempts>) {
+async fn send_floods(guest: Client, target: Target, attempts: Arc<Attempts>) {
     let text = json!({ "text": "x".repeat(256 << 10) });
-    let nested = format!(r#"{{"text":{}{}}}"#, "[".repeat(NESTED), "]".repeat(NESTED));
+    let nested = format!(r#"{{"text":{}{}}}"#, "[".repeat(NESTING_DEPTH), "]".repeat(NESTING_DEPTH));
     let nested = modern_call(&target, 0, &target.echo, &nested);
     for number in 0u64.. {
         match number % 4 {
             // A server that cannot read the request may never answer it.
-            0 => drop(tokio::time::timeout(PAUSE, send_raw(&target.address, &nested)).await),
-            1 => drop(guest.ask("tools/list", json!({})).await),
-            2 => drop(guest.ask("no/such/method", json!({})).await),
+            0 => drop(tokio::time::timeout(SEND_INTERVAL, send_raw(&target.address, &nested)).await),
+            1 => drop(guest.request("tools/list", json!({})).await),
+            2 => drop(guest.request("no/such/method", json!({})).await),
             _ => drop(guest.call(&target.echo, &text).await),
         }
         attempts.floods.fetch_add(1, Ordering::Relaxed);
-        tokio::time::sleep(PAUSE).await;
+        tokio::time::sleep(SEND_INTERVAL).await;
     }
 }
 
@@ -181,19 +215,21 @@ async fn send_raw(address: &str, request: &str) {
     }
 }
 
-async fn misbehaviours(guest: Client, target: Target, attempts: Arc<Attempts>) {
-    let ways = ["junk", "half_frame", "huge_frame", "stderr_flood", "add_tool", "change_tool", "crash"];
-    for way in ways.into_iter().cycle() {
+async fn request_misbehaviour(guest: Client, target: Target, attempts: Arc<Attempts>) {
+    let kinds = ["junk", "half_frame", "huge_frame", "stderr_flood", "add_tool", "change_tool", "crash"];
+    for kind in kinds.into_iter().cycle() {
         let called = async {
-            match way {
+            match kind {
                 "crash" => guest.call(&target.crash, &json!({})).await,
-                "huge_frame" => guest.call(&target.misbehave, &json!({ "how": way, "size": 17 << 20 })).await,
-                _ => guest.call(&target.misbehave, &json!({ "how": way, "name": "echo" })).await,
+                "huge_frame" => {
+                    guest.call(&target.misbehave, &json!({ "how": kind, "size": 17 << 20 })).await
+                }
+                _ => guest.call(&target.misbehave, &json!({ "how": kind, "name": "echo" })).await,
             }
         };
-        // A server that crashes over and over is restarted later and later; the attacker goes on meanwhile.
-        let _ = tokio::time::timeout(PAUSE * 4, called).await;
+        // The gateway restarts a crashing server with growing delays; the attacker continues meanwhile.
+        let _ = tokio::time::timeout(SEND_INTERVAL * 4, called).await;
         attempts.misbehaviours.fetch_add(1, Ordering::Relaxed);
-        tokio::time::sleep(PAUSE * 4).await;
+        tokio::time::sleep(SEND_INTERVAL * 4).await;
     }
 }

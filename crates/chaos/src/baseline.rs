@@ -1,5 +1,5 @@
-//! How long a server takes by itself: started, greeted and listed, without a gateway. What a recovery is measured
-//! against, in the same run and on the same machine.
+//! Measures start, handshake and listing of a server without a gateway. Recovery times are compared with this
+//! baseline, from the same run on the same machine.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -11,13 +11,13 @@ use tokio::process::Command;
 
 use crate::client::{Client, Era};
 use crate::server::Server;
-use crate::{Cannot, Result};
+use crate::{HarnessError, Result};
 
-/// Starts this command on stdio, asks what it is and what tools it has, and ends it. Answers with the time that took.
+/// Starts a command on stdio, sends `server/discover` and `tools/list`, and stops it. Returns the elapsed time.
 ///
 /// # Errors
-/// It does not answer.
-pub async fn on_stdio(command: &str, args: &[String]) -> Result<Duration> {
+/// The server does not answer.
+pub async fn measure_stdio(command: &str, args: &[String]) -> Result<Duration> {
     let began = Instant::now();
     let mut child = Command::new(command)
         .args(args)
@@ -26,9 +26,9 @@ pub async fn on_stdio(command: &str, args: &[String]) -> Result<Duration> {
         .stderr(Stdio::null())
         .kill_on_drop(true)
         .spawn()
-        .map_err(|error| Cannot::because(command, &error))?;
+        .map_err(|error| HarnessError::new(command, &error))?;
     let (Some(mut stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
-        return Err(Cannot::because(command, &"it has no pipes"));
+        return Err(HarnessError::new(command, &"it has no pipes"));
     };
     let mut lines = BufReader::new(stdout).lines();
     for (id, method) in [(1, "server/discover"), (2, "tools/list")] {
@@ -41,7 +41,7 @@ pub async fn on_stdio(command: &str, args: &[String]) -> Result<Duration> {
         stdin.write_all(format!("{message}\n").as_bytes()).await?;
         loop {
             let line = lines.next_line().await?;
-            let line = line.ok_or_else(|| Cannot::because(command, &"it ended instead of answering"))?;
+            let line = line.ok_or_else(|| HarnessError::new(command, &"it ended instead of answering"))?;
             if serde_json::from_str::<Value>(&line).is_ok_and(|answer| answer["id"] == id) {
                 break;
             }
@@ -53,18 +53,18 @@ pub async fn on_stdio(command: &str, args: &[String]) -> Result<Duration> {
     Ok(took)
 }
 
-/// The same for a server on HTTP.
+/// Same measurement for a server on HTTP.
 ///
 /// # Errors
-/// It does not answer.
-pub async fn on_http(gripfast: &Path, flags: &[String], bearer: &str) -> Result<Duration> {
+/// The server does not answer.
+pub async fn measure_http(gripfast: &Path, flags: &[String], bearer: &str) -> Result<Duration> {
     let began = Instant::now();
     let mut server = Server::start(PathBuf::from(gripfast), flags.to_vec()).await?;
     let client = Client::new(&format!("http://127.0.0.1:{}/mcp", server.port()), Era::Legacy)?;
     let client = client.with_bearer(bearer);
-    let _ = client.meet().await;
+    let _ = client.initialize().await;
     let listed = client.tools().await;
     let took = began.elapsed();
     server.kill().await?;
-    listed.map(|_| took).ok_or_else(|| Cannot::because("the demo server", &"it lists no tools"))
+    listed.map(|_| took).ok_or_else(|| HarnessError::new("the demo server", &"it lists no tools"))
 }

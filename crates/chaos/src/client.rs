@@ -1,5 +1,5 @@
-//! A cheap MCP client over Streamable HTTP, of either era. It repairs nothing: what happened to a request is what
-//! its caller is told.
+//! A minimal MCP client over Streamable HTTP, for both eras. It never retries or repairs anything: the caller sees
+//! exactly what happened to its request.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,22 +11,22 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use serde_json::{Value, json};
 
-use crate::{Cannot, Result, lock};
+use crate::{HarnessError, Result, lock};
 
 const LEGACY: &str = "2025-11-25";
 const MODERN: &str = "2026-07-28";
 const SESSION_ID: &str = "mcp-session-id";
 
-/// The generations of the protocol.
+/// Protocol era.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Era {
     /// With `initialize` and a session.
     Legacy,
-    /// Every request stands alone.
+    /// Every request is self-contained.
     Modern,
 }
 
-/// One client, with connections of its own.
+/// One client with its own connections.
 #[derive(Debug)]
 pub struct Client {
     http: hyper_util::client::legacy::Client<HttpConnector, Full<Bytes>>,
@@ -37,51 +37,51 @@ pub struct Client {
     ids: AtomicU64,
 }
 
-/// What became of a request.
+/// Result of a request.
 #[derive(Debug)]
 pub enum Reply {
     /// The method's result.
     Result(Value),
-    /// A JSON-RPC error, or an HTTP status that is one.
+    /// A JSON-RPC error or an HTTP error status.
     Error(String),
-    /// The session is not known any more.
+    /// The session is unknown to the server.
     NoSession,
-    /// No connection could be made: nothing was sent.
-    Unreached(String),
-    /// The connection broke after it was sent.
-    Broken(String),
+    /// No connection was established, so nothing was sent.
+    ConnectFailed(String),
+    /// The connection broke after the request was sent.
+    Interrupted(String),
 }
 
 impl Client {
-    /// A client that has not said anything yet.
+    /// Creates a client that has sent nothing yet.
     ///
     /// # Errors
-    /// The URL is none.
+    /// The URL is invalid.
     pub fn new(url: &str, era: Era) -> Result<Self> {
-        let uri = url.parse().map_err(|error| Cannot::because(url, &error))?;
+        let uri = url.parse().map_err(|error| HarnessError::new(url, &error))?;
         let http = hyper_util::client::legacy::Client::builder(TokioExecutor::new()).build_http();
         Ok(Self { http, uri, era, bearer: None, session: Mutex::default(), ids: AtomicU64::new(1) })
     }
 
-    /// Shows this token with every request.
+    /// Sends this bearer token with every request.
     #[must_use]
     pub fn with_bearer(mut self, token: &str) -> Self {
         self.bearer = Some(token.to_owned());
         self
     }
 
-    /// Shakes hands, where its era does that; a session from before is forgotten.
-    pub async fn meet(&self) -> Reply {
+    /// Performs the handshake if the era has one, and drops an earlier session.
+    pub async fn initialize(&self) -> Reply {
         if self.era == Era::Modern {
             return Reply::Result(Value::Null);
         }
         *lock(&self.session) = None;
         let client = json!({ "name": "chaos", "version": "1" });
         let params = json!({ "protocolVersion": LEGACY, "capabilities": {}, "clientInfo": client });
-        let reply = self.ask("initialize", params).await;
+        let reply = self.request("initialize", params).await;
         if matches!(reply, Reply::Result(_)) {
             let initialized = json!({ "jsonrpc": "2.0", "method": "notifications/initialized" });
-            // A notification has no answer that anything could be made of.
+            // A notification has no response to evaluate.
             let _ = self.post(&initialized, "notifications/initialized", None).await;
         }
         reply
@@ -89,16 +89,16 @@ impl Client {
 
     /// Calls a tool.
     pub async fn call(&self, tool: &str, arguments: &Value) -> Reply {
-        self.ask("tools/call", json!({ "name": tool, "arguments": arguments })).await
+        self.request("tools/call", json!({ "name": tool, "arguments": arguments })).await
     }
 
-    /// The names of all tools, from all pages; `None` if they cannot be listed.
+    /// Names of all tools, over all pages; `None` if they cannot be listed.
     pub async fn tools(&self) -> Option<Vec<String>> {
         let mut names = Vec::new();
         let mut cursor = Value::Null;
         loop {
             let params = if cursor.is_null() { json!({}) } else { json!({ "cursor": cursor }) };
-            let Reply::Result(mut page) = self.ask("tools/list", params).await else { return None };
+            let Reply::Result(mut page) = self.request("tools/list", params).await else { return None };
             let tools = page["tools"].as_array()?;
             names.extend(tools.iter().filter_map(|tool| tool["name"].as_str().map(str::to_owned)));
             cursor = page["nextCursor"].take();
@@ -108,8 +108,8 @@ impl Client {
         }
     }
 
-    /// Asks anything.
-    pub async fn ask(&self, method: &str, mut params: Value) -> Reply {
+    /// Sends a request with any method.
+    pub async fn request(&self, method: &str, mut params: Value) -> Reply {
         if self.era == Era::Modern {
             let meta = &mut params["_meta"];
             meta["io.modelcontextprotocol/protocolVersion"] = json!(MODERN);
@@ -141,7 +141,7 @@ impl Client {
         message: &Value,
         method: &str,
         name: Option<&str>,
-    ) -> std::result::Result<Answered, Reply> {
+    ) -> std::result::Result<HttpResponse, Reply> {
         let mut request = Request::post(self.uri.clone())
             .header("content-type", "application/json")
             .header("accept", "application/json, text/event-stream");
@@ -162,18 +162,18 @@ impl Client {
             request = request.header("authorization", format!("Bearer {token}"));
         }
         let body = Full::new(Bytes::from(message.to_string()));
-        let request = request.body(body).map_err(|error| Reply::Unreached(error.to_string()))?;
+        let request = request.body(body).map_err(|error| Reply::ConnectFailed(error.to_string()))?;
         let response = self.http.request(request).await.map_err(|error| {
             let text = format!("{error:?}");
-            if error.is_connect() { Reply::Unreached(text) } else { Reply::Broken(text) }
+            if error.is_connect() { Reply::ConnectFailed(text) } else { Reply::Interrupted(text) }
         })?;
         let (head, body) = response.into_parts();
-        let body = body.collect().await.map_err(|error| Reply::Broken(format!("{error:?}")))?;
-        Ok(Answered { status: head.status, headers: head.headers, body: body.to_bytes() })
+        let body = body.collect().await.map_err(|error| Reply::Interrupted(format!("{error:?}")))?;
+        Ok(HttpResponse { status: head.status, headers: head.headers, body: body.to_bytes() })
     }
 }
 
-/// What is at an address that is no MCP endpoint, if it is JSON.
+/// Fetches a URL that is not an MCP endpoint; `None` if the response is not JSON.
 pub async fn get(url: &str) -> Option<Value> {
     let client = Client::new(url, Era::Modern).ok()?;
     let request = Request::get(client.uri.clone()).body(Full::default()).ok()?;
@@ -181,14 +181,14 @@ pub async fn get(url: &str) -> Option<Value> {
     serde_json::from_slice(&body.to_bytes()).ok()
 }
 
-struct Answered {
+struct HttpResponse {
     status: StatusCode,
     headers: HeaderMap,
     body: Bytes,
 }
 
-impl Answered {
-    /// The response to this id: the JSON body, or the event among others that carries it.
+impl HttpResponse {
+    /// Response with this id: the JSON body, or the matching event of an event stream.
     fn message(&self, id: u64) -> Option<Value> {
         let kind = self.headers.get("content-type").and_then(|kind| kind.to_str().ok()).unwrap_or_default();
         let text = self.text();

@@ -1,4 +1,4 @@
-//! A gateway with one server behind it, in a directory in which both leave their traces.
+//! Test environment of a row: a gateway with one server, in a temporary directory that holds their files.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -9,192 +9,198 @@ use serde_json::json;
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
 
-use crate::alone;
+use crate::baseline;
 use crate::client::{self, Client, Reply};
-use crate::fault::{Fault, Form, Transport};
-use crate::gateway::{Gateway, LONG_ENOUGH, LOOK_AGAIN, Launch, Subject, mark};
+use crate::fault::{Fault, RunLength, Transport};
+use crate::fault_setup::{self, HOST, Setup, TOKENS};
+use crate::gateway::{Gateway, Launch, POLL_INTERVAL, START_TIMEOUT, Subject, env_marker};
 use crate::ledger;
 use crate::load::Tools;
 use crate::proc;
 use crate::proxy::Proxy;
 use crate::server::Server;
-use crate::stage::{self, HOST, Stage, TOKENS};
-use crate::{Cannot, Result};
+use crate::{HarnessError, Result};
 
 /// The name of the server in the config.
 pub const SERVER: &str = "demo";
-/// How long what is over may take to be gone.
-const GONE_WITHIN: Duration = Duration::from_secs(10);
+/// Time limit for processes to exit.
+const EXIT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A gateway that is asked for its tools answers within this, or is taken for hung.
-const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
+/// Timeout of a tools listing, after which the gateway counts as hung.
+const LIST_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A gateway with one server behind it.
+/// A running gateway with one server.
 #[derive(Debug)]
-pub struct Scene {
-    /// What the fault asked for.
-    pub stage: Stage,
+pub struct Testbed {
+    /// Setup of the fault.
+    pub setup: Setup,
     /// The gateway.
     pub gateway: Gateway,
     /// The server, unless it is a child of the gateway.
     pub server: Option<Server>,
-    /// The relay before it, if there is one.
+    /// Proxy between gateway and server, if the fault needs one.
     pub proxy: Option<Proxy>,
-    /// The call under way that has the server misbehave.
+    /// Call in flight that makes the server misbehave.
     pub(crate) misbehaving: Option<JoinHandle<()>>,
     subject: Subject,
-    _swept: Swept,
+    _swept: ProcessSweeper,
     dir: TempDir,
 }
 
-/// Kills what is left of a scene when it is over, however it ended.
+/// Kills all remaining processes of a test environment on drop.
 #[derive(Debug)]
-struct Swept(String);
+struct ProcessSweeper(String);
 
-impl Drop for Swept {
+impl Drop for ProcessSweeper {
     fn drop(&mut self) {
-        for pid in proc::carrying(&self.0, "") {
-            // It may have ended meanwhile.
+        for pid in proc::pids_with_env(&self.0, "") {
+            // It may have exited meanwhile.
             let _ = proc::signal(pid, Signal::KILL);
         }
     }
 }
 
-impl Scene {
-    /// Sets it: the server first, unless it is to be late, then the gateway.
+impl Testbed {
+    /// Starts the server, unless the fault starts it later, and then the gateway.
     ///
     /// # Errors
-    /// Something does not start.
-    pub async fn set(fault: &Fault, transport: Transport, form: Form, subject: &Subject) -> Result<Self> {
-        let stage = Stage::of(fault, transport, form);
-        let stage = if subject.peer.is_some() { stage.for_any() } else { stage };
+    /// A process does not start.
+    pub async fn start(
+        fault: &Fault,
+        transport: Transport,
+        length: RunLength,
+        subject: &Subject,
+    ) -> Result<Self> {
+        let setup = Setup::for_fault(fault, transport, length);
+        let setup = if subject.peer.is_some() { setup.for_any_gateway() } else { setup };
         let temp = TempDir::with_prefix("chaos-")?;
         let dir = temp.path();
         let (mut server, mut proxy) = (None, None);
         let described = if transport == Transport::Stdio {
-            stage.child(&subject.gripfast.display().to_string(), dir)
+            setup.stdio_entry(&subject.gripfast.display().to_string(), dir)
         } else {
-            let started = server.insert(Server::start(subject.gripfast.clone(), stage.flags(dir)).await?);
-            if stage.late {
+            let started = server.insert(Server::start(subject.gripfast.clone(), setup.flags(dir)).await?);
+            if setup.starts_late {
                 started.kill().await?;
             }
-            if stage.relayed {
-                proxy = Some(Proxy::to(started.port()).await?);
+            if setup.behind_proxy {
+                proxy = Some(Proxy::start(started.port()).await?);
             }
-            stage.remote(dir, transport, proxy.as_ref().map_or(started.port(), Proxy::port))
+            setup.http_entry(dir, transport, proxy.as_ref().map_or(started.port(), Proxy::port))
         };
         let config = dir.join("servers.json");
         std::fs::write(&config, json!({ "mcpServers": { SERVER: described } }).to_string())?;
-        set_token(dir, TOKENS[0])?;
-        let within = if stage.named { own_names(dir)? } else { Vec::new() };
-        let launch = Launch { subject: subject.clone(), dir: dir.to_owned(), config, within };
-        let swept = Swept(marked(dir));
+        write_token(dir, TOKENS[0])?;
+        let within = if setup.by_name { private_hosts_wrapper(dir)? } else { Vec::new() };
+        let launch = Launch { subject: subject.clone(), dir: dir.to_owned(), config, wrapper: within };
+        let swept = ProcessSweeper(marker_entry(dir));
         let gateway = Gateway::start(launch).await?;
         let subject = subject.clone();
-        Ok(Self { stage, gateway, server, proxy, misbehaving: None, subject, _swept: swept, dir: temp })
+        Ok(Self { setup, gateway, server, proxy, misbehaving: None, subject, _swept: swept, dir: temp })
     }
 
-    /// The names of the tools, once they are listed.
+    /// Waits until the tools are listed and returns their names.
     ///
     /// # Errors
-    /// They are not, within a minute.
+    /// They are not listed within a minute.
     pub async fn tools(&self) -> Result<Tools> {
-        if self.stage.late {
-            return Ok(Tools::of(SERVER));
+        if self.setup.starts_late {
+            return Ok(Tools::for_server(SERVER));
         }
         let began = Instant::now();
-        while began.elapsed() < LONG_ENOUGH {
-            if let Some(tools) = self.names().await.and_then(|names| Tools::among(&names, SERVER)) {
-                if self.stage.is_spared() {
-                    self.spared().await?;
+        while began.elapsed() < START_TIMEOUT {
+            if let Some(tools) = self.listed_tools().await.and_then(|names| Tools::find_in(&names, SERVER)) {
+                if self.setup.has_standby() {
+                    self.pid_with_standby().await?;
                 }
                 return Ok(tools);
             }
-            tokio::time::sleep(LOOK_AGAIN * 10).await;
+            tokio::time::sleep(POLL_INTERVAL * 10).await;
         }
-        Err(Cannot::because("the gateway", &"it does not list the tools of its server"))
+        Err(HarnessError::new("the gateway", &"the tools of its server are not listed"))
     }
 
-    /// What a client that comes now finds listed.
-    pub async fn names(&self) -> Option<Vec<String>> {
+    /// Names of the tools that a new client sees.
+    pub async fn listed_tools(&self) -> Option<Vec<String>> {
         let era = self.subject.eras()[0];
         let client = Client::new(self.gateway.url(), era).ok()?;
         let looking = async {
-            match client.meet().await {
+            match client.initialize().await {
                 Reply::Result(_) => client.tools().await,
                 _ => None,
             }
         };
-        // Whoever does not answer is asked again by whoever wants to know.
-        tokio::time::timeout(ANSWERS_WITHIN, looking).await.ok().flatten()
+        // Callers retry after a timeout.
+        tokio::time::timeout(LIST_TIMEOUT, looking).await.ok().flatten()
     }
 
-    /// The server's process.
+    /// Process id of the server.
     ///
     /// # Errors
-    /// It has none.
-    pub async fn pid(&self) -> Result<u32> {
+    /// The server has no process.
+    pub async fn server_pid(&self) -> Result<u32> {
         if let Some(server) = &self.server {
-            return server.pid().ok_or_else(|| Cannot::because("the server", &"it does not run"));
+            return server.pid().ok_or_else(|| HarnessError::new("the server", &"not running"));
         }
         let began = Instant::now();
-        while began.elapsed() < LONG_ENOUGH {
-            if let Some(pid) = proc::carrying(&self.mark(), "demo-server").pop() {
+        while began.elapsed() < START_TIMEOUT {
+            if let Some(pid) = proc::pids_with_env(&self.mark(), "demo-server").pop() {
                 return Ok(pid);
             }
-            tokio::time::sleep(LOOK_AGAIN).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
-        Err(Cannot::because("the gateway", &"it has no child"))
+        Err(HarnessError::new("the gateway", &"no child process"))
     }
 
-    /// The child in use, once there is another one to take its place.
+    /// Process id of the child in use, once a standby is ready.
     ///
     /// # Errors
-    /// There is none within a minute.
-    pub async fn spared(&self) -> Result<u32> {
+    /// No standby is ready within a minute.
+    pub async fn pid_with_standby(&self) -> Result<u32> {
         let url = self.gateway.url().replace("/mcp", "/api/v1/status");
         let began = Instant::now();
-        while began.elapsed() < LONG_ENOUGH {
+        while began.elapsed() < START_TIMEOUT {
             let status = client::get(&url).await.unwrap_or_default();
             let server = &status["upstreams"][0];
             let pid = server["pid"].as_u64().and_then(|pid| u32::try_from(pid).ok());
             if let Some(pid) = pid.filter(|_| server["spare"] == "ready") {
                 return Ok(pid);
             }
-            tokio::time::sleep(LOOK_AGAIN).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
-        Err(Cannot::because("the gateway", &"it has no spare"))
+        Err(HarnessError::new("the gateway", &"no spare is ready"))
     }
 
-    /// The gateway's own process, and all that it started.
+    /// Processes of the gateway and everything that it started.
     #[must_use]
     pub fn processes(&self) -> Vec<u32> {
-        proc::carrying(&self.mark(), "")
+        proc::pids_with_env(&self.mark(), "")
     }
 
-    /// How long the server takes by itself, with nobody between it and us.
+    /// Start, handshake and listing of the server without a gateway.
     ///
     /// # Errors
-    /// It does not start.
-    pub async fn alone(&self) -> Result<Duration> {
+    /// The server does not start.
+    pub async fn time_without_gateway(&self) -> Result<Duration> {
         if self.server.is_some() {
-            return alone::on_http(&self.subject.gripfast, &self.stage.flags(self.path()), TOKENS[0]).await;
+            return baseline::measure_http(&self.subject.gripfast, &self.setup.flags(self.path()), TOKENS[0])
+                .await;
         }
-        let (command, args) = self.stage.command(&self.subject.gripfast.display().to_string(), self.path());
-        alone::on_stdio(&command, &args).await
+        let (command, args) = self.setup.command(&self.subject.gripfast.display().to_string(), self.path());
+        baseline::measure_stdio(&command, &args).await
     }
 
-    /// Makes the server another one from its next start on, or itself again.
+    /// Selects the server for the next start: the other one or the original one.
     ///
     /// # Errors
     /// The directory cannot be written.
-    pub fn becomes_another(&mut self, other: bool) -> Result<()> {
-        let (usual, others) = (self.stage.flags(self.path()), self.stage.other_flags(self.path()));
+    pub fn use_other_server(&mut self, other: bool) -> Result<()> {
+        let (usual, others) = (self.setup.flags(self.path()), self.setup.other_flags(self.path()));
         if let Some(server) = &mut self.server {
-            server.becomes(others.filter(|_| other).unwrap_or(usual));
+            server.set_flags(others.filter(|_| other).unwrap_or(usual));
             return Ok(());
         }
-        let file = stage::other_file(self.path());
+        let file = fault_setup::other_file(self.path());
         match other {
             true => std::fs::write(file, "")?,
             false => std::fs::remove_file(file)?,
@@ -202,55 +208,55 @@ impl Scene {
         Ok(())
     }
 
-    /// Whether the server's name resolves.
+    /// Makes the server's host name resolve or not.
     ///
     /// # Errors
     /// The directory cannot be written.
-    pub fn name_resolves(&self, resolves: bool) -> Result<()> {
+    pub fn set_name_resolves(&self, resolves: bool) -> Result<()> {
         write_hosts(self.path(), resolves)
     }
 
-    /// The token that the config has from now on.
+    /// Sets the token in the config.
     ///
     /// # Errors
     /// The directory cannot be written.
-    pub fn has_token(&self, token: &str) -> Result<()> {
-        set_token(self.path(), token)
+    pub fn set_token(&self, token: &str) -> Result<()> {
+        write_token(self.path(), token)
     }
 
-    /// How often the server has carried out each token.
+    /// Executions per token, from the server's counter file.
     #[must_use]
     pub fn effects(&self) -> HashMap<String, usize> {
-        let lines = std::fs::read_to_string(stage::counter_file(self.path()));
+        let lines = std::fs::read_to_string(fault_setup::counter_file(self.path()));
         ledger::effects(&lines.unwrap_or_default())
     }
 
-    /// What the gateway said, for people.
+    /// Log of the gateway.
     #[must_use]
     pub fn log(&self) -> String {
         std::fs::read_to_string(self.path().join("gateway.log")).unwrap_or_default()
     }
 
-    /// Ends the gateway and says what it left behind.
+    /// Stops the gateway and returns the command lines of the processes that it left behind.
     ///
     /// # Errors
-    /// It does not end.
+    /// The gateway does not exit.
     pub async fn close(self) -> Result<Vec<String>> {
         let mark = self.mark();
         self.gateway.stop().await?;
         let ended = Instant::now();
         loop {
-            let left = proc::carrying(&mark, "");
-            if left.is_empty() || ended.elapsed() > GONE_WITHIN {
-                // Counted, and then cleared away with the scene.
+            let left = proc::pids_with_env(&mark, "");
+            if left.is_empty() || ended.elapsed() > EXIT_TIMEOUT {
+                // Returned for the count; they are killed when the test environment is dropped.
                 return Ok(left.iter().map(|pid| proc::command_line(*pid)).collect());
             }
-            tokio::time::sleep(LOOK_AGAIN).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 
     fn mark(&self) -> String {
-        marked(self.path())
+        marker_entry(self.path())
     }
 
     fn path(&self) -> &Path {
@@ -258,13 +264,13 @@ impl Scene {
     }
 }
 
-/// What everything of a scene in this directory has in its environment.
-fn marked(dir: &Path) -> String {
-    let (name, value) = mark(dir);
+/// Environment entry that marks every process of this directory.
+fn marker_entry(dir: &Path) -> String {
+    let (name, value) = env_marker(dir);
     format!("{name}={value}")
 }
 
-fn set_token(dir: &Path, token: &str) -> Result<()> {
+fn write_token(dir: &Path, token: &str) -> Result<()> {
     Ok(std::fs::write(dir.join("token"), token)?)
 }
 
@@ -273,8 +279,8 @@ fn write_hosts(dir: &Path, resolves: bool) -> Result<()> {
     Ok(std::fs::write(dir.join("hosts"), format!("127.0.0.1 localhost\n{known}"))?)
 }
 
-/// Runs a command where names are looked up in files of this directory only.
-fn own_names(dir: &Path) -> Result<Vec<String>> {
+/// Command prefix that makes host names resolve only from files in this directory.
+fn private_hosts_wrapper(dir: &Path) -> Result<Vec<String>> {
     write_hosts(dir, true)?;
     std::fs::write(dir.join("nsswitch.conf"), "hosts: files\n")?;
     let file = |name: &str| PathBuf::from(dir).join(name).display().to_string();

@@ -1,5 +1,5 @@
-//! The faults: each a small value that says what breaks, on which transports, and what a client may notice of it.
-//! How a fault strikes is in `strike`, what it needs on the stage in `scene`.
+//! The list of faults: each value says what breaks, on which transports, and which effects on clients are allowed.
+//! Module `strike` applies a fault, `fault_setup` holds the setup that it needs.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,30 +9,30 @@ use serde::Serialize;
 
 use crate::proxy::Break;
 
-/// One way in which a server, or the way to it, breaks.
+/// A failure of a server or of the connection to it.
 #[derive(Debug, Clone, Copy)]
 pub struct Fault {
-    /// What it is called on the command line and in reports.
+    /// Name on the command line and in reports.
     pub name: &'static str,
-    /// What happens, in a sentence.
-    pub what: &'static str,
-    /// Where it can happen.
+    /// One-sentence description for reports.
+    pub description: &'static str,
+    /// Transports on which the fault can occur.
     pub transports: &'static [Transport],
-    /// What is done.
-    pub act: Act,
-    /// What callers do meanwhile.
-    pub callers: Callers,
-    /// Which calls may be lost.
-    pub lost: Loss,
-    /// Whether a call may end with nobody knowing whether it was carried out.
-    pub unknown: Allowed,
+    /// Action that causes the fault.
+    pub action: FaultAction,
+    /// Activity of callers while the fault is active.
+    pub callers: CallerActivity,
+    /// Calls that may be lost.
+    pub allowed_loss: Loss,
+    /// Permission for calls to end with an unknown outcome.
+    pub unknown_outcome: Allowed,
 }
 
-/// How a gateway reaches the server.
+/// Transport between gateway and server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Transport {
-    /// A child on pipes.
+    /// A child process over stdio.
     Stdio,
     /// Streamable HTTP.
     Http,
@@ -40,155 +40,156 @@ pub enum Transport {
     Sse,
 }
 
-/// What callers do while the fault strikes.
+/// Activity of callers while the fault is active.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Callers {
-    /// They rest, and begin again right after the blow.
-    Rest,
-    /// They call steadily, and answers come at once.
-    Call,
-    /// They call steadily, and each call takes a while, so that some are always under way.
-    Wait,
+pub enum CallerActivity {
+    /// No calls during the strike; callers resume right after it.
+    Paused,
+    /// Calls at a steady rate that are answered immediately.
+    FastCalls,
+    /// Calls at a steady rate that each take a while, so that some are always in flight.
+    SlowCalls,
 }
 
-/// Which calls may be lost.
+/// Calls that may be lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Loss {
     /// None.
     Never,
-    /// Those whose callers were told one of these codes, which a promise has answered at once and not held.
-    As {
-        /// The codes.
+    /// Calls that ended with one of these codes, for which the gateway documents an immediate error instead of
+    /// holding the call.
+    WithCodes {
+        /// Allowed error codes.
         codes: &'static [&'static str],
-        /// The promise.
+        /// Documented behaviour that allows the loss.
         why: &'static str,
     },
 }
 
 impl Loss {
-    /// Whether a call may be lost whose caller was told this.
+    /// True if a call that ended with this error code may be lost.
     #[must_use]
     pub fn allows(self, code: &str) -> bool {
         match self {
             Self::Never => false,
-            Self::As { codes, why: _ } => codes.contains(&code),
+            Self::WithCodes { codes, why: _ } => codes.contains(&code),
         }
     }
 }
 
-/// Whether something may happen at all.
+/// Permission for an outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Allowed {
-    /// Never.
+    /// Not allowed.
     Never,
-    /// It may.
+    /// Allowed.
     Sometimes,
 }
 
-/// What is done.
+/// Action that causes a fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Act {
-    /// The child is killed.
+pub enum FaultAction {
+    /// Kills the child.
     Kill,
-    /// The child is killed while a second one stands ready.
-    KillSpared,
-    /// The child is killed ten times, once a second, however far it has come.
+    /// Kills the child while a standby is ready.
+    KillWithStandby,
+    /// Kills the child ten times, once a second, whatever its state.
     KillTenTimes,
-    /// The child is killed, and its successors are sick for a while.
-    Relapse(Sickness),
-    /// The child is killed, and its successor takes long to start.
+    /// Kills the child; its successors are faulty for a while.
+    KillWithFaultySuccessor(SuccessorFault),
+    /// Kills the child; its successor starts slowly.
     SlowStart,
-    /// The server is stopped with SIGSTOP. A child stays so; a remote server goes on after a while.
+    /// Stops the server with SIGSTOP. A child stays stopped; a remote server continues after a while.
     Freeze,
-    /// A child writes lines to stdout that are no messages, and halves of messages.
+    /// Makes the child write invalid lines and partial messages to stdout.
     Junk,
-    /// The server answers a call with one enormous message.
+    /// Makes the server answer a call with one very large message.
     HugeFrame,
-    /// The child fills its stderr.
+    /// Makes the child flood its stderr.
     FloodStderr,
-    /// The child, which has children of its own on its pipes, is killed.
+    /// Kills a child whose own children hold its pipes open.
     KillParent,
-    /// The server is killed, is away for a while, and starts again without its sessions.
-    Restart(SessionForm),
-    /// The server forgets its sessions and goes on.
+    /// Kills the server and restarts it after a while without its sessions.
+    Restart(ExpiryAnswer),
+    /// Makes the server drop its sessions while it keeps running.
     ExpireSession,
-    /// Some answers break off in their middle.
+    /// Breaks off some answers halfway.
     BreakAnswers(Break),
-    /// Nothing passes for a while, and connections from before never move again.
+    /// Stops all traffic for a while; existing connections never recover.
     BlackHole,
-    /// Answers come drop by drop for a while.
-    Drip,
-    /// The server refuses everything for a while.
+    /// Delivers answers in small pieces for a while.
+    TrickleAnswers,
+    /// Makes the server refuse every request for a while.
     Refuse(Status),
-    /// The server wants another token from now on, which the config has already.
+    /// Makes the server require another token that the config already contains.
     ExpireToken(Challenge),
-    /// The server wants another token from now on, which the config has by and by.
+    /// Makes the server require another token that the config contains only later.
     LoseToken,
-    /// The server is started anew, and its name resolves only after a while.
-    LoseName,
-    /// The gateway starts, and the server later.
+    /// Restarts the server; its host name resolves only after a while.
+    FailDns,
+    /// Starts the server after the gateway.
     StartLate,
-    /// Another server, with other tools, takes the place of this one.
-    OtherTools,
-    /// The gateway itself is killed and started again.
+    /// Replaces the server with another one that has other tools.
+    ReplaceTools,
+    /// Kills and restarts the gateway.
     KillGateway,
-    /// The child is killed again and again, as soon as it is back.
-    KillOver,
+    /// Kills the child every time it is back.
+    KillOnReturn,
 }
 
-/// What ails the successors of a killed child.
+/// Fault of the successors of a killed child.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Sickness {
-    /// They exit at start, and the restart budget allows for that.
+pub enum SuccessorFault {
+    /// They exit at start, within the restart budget.
     Exits,
     /// They exit at start, more often than the restart budget allows.
     CrashLoops,
-    /// They never answer a handshake.
-    Mute,
+    /// They never answer the handshake.
+    NeverHandshakes,
 }
 
-/// How a server refuses a session that it does not know.
+/// Response of a server to an unknown session id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SessionForm {
+pub enum ExpiryAnswer {
     /// 404.
     NotFound,
-    /// 400 and an error without id.
+    /// 400 with a JSON-RPC error without an id.
     BadRequest,
 }
 
-/// How a server refuses everything.
+/// Status of a server that refuses every request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Status {
     /// 500.
-    Fault,
+    InternalError,
     /// 429 with Retry-After.
-    TooMany,
+    TooManyRequests,
 }
 
-/// Whether a 401 says what is wanted.
+/// Presence of a challenge in a 401 response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Challenge {
     /// With `WWW-Authenticate`.
-    Given,
-    /// Without.
+    Present,
+    /// Without `WWW-Authenticate`.
     Missing,
 }
 
-/// How thoroughly a fault is tried.
+/// Thoroughness of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Form {
-    /// Once, with short waits: for the counts, in every test run.
+pub enum RunLength {
+    /// Once, with short waits. Every test run uses it to check the counts.
     Short,
-    /// Several times, with waits that a person can sit through.
+    /// Several times, with waits of a few seconds.
     Ordinary,
-    /// With the waits that the fault is known for, and a thousand kills.
+    /// With the waits that are typical of the fault in practice, and a thousand kills.
     Long,
 }
 
-impl Form {
-    /// The span that fits.
+impl RunLength {
+    /// Picks the duration for this run length.
     #[must_use]
-    pub fn span(self, short: Duration, ordinary: Duration, long: Duration) -> Duration {
+    pub fn pick(self, short: Duration, ordinary: Duration, long: Duration) -> Duration {
         match self {
             Self::Short => short,
             Self::Ordinary => ordinary,
@@ -197,10 +198,11 @@ impl Form {
     }
 }
 
-const PARKED: Loss = Loss::As { codes: &["unreachable"], why: "a parked server answers at once (B03, C04)" };
-const NEEDS_LOGIN: Loss = Loss::As {
+const PARKED: Loss =
+    Loss::WithCodes { codes: &["unreachable"], why: "calls to a parked server fail immediately (B03, C04)" };
+const NEEDS_LOGIN: Loss = Loss::WithCodes {
     codes: &["needs_login"],
-    why: "a server that a person has to mend answers at once (C04, E03)",
+    why: "calls to a server that needs a login fail immediately (C04, E03)",
 };
 
 const STDIO: &[Transport] = &[Transport::Stdio];
@@ -208,293 +210,293 @@ const HTTP: &[Transport] = &[Transport::Http];
 const REMOTE: &[Transport] = &[Transport::Http, Transport::Sse];
 const ALL: &[Transport] = &[Transport::Stdio, Transport::Http, Transport::Sse];
 
-/// All of them. The jump of a clock is not among them: it cannot be done to one process, and is told in virtual time
-/// by the stories of [`CLOCK_JUMP`].
+/// All faults. Clock jumps are not included: they cannot be applied to a single process. The core stories in
+/// [`CLOCK_JUMP`] cover them in virtual time.
 pub const FAULTS: &[Fault] = &[
     Fault {
         name: "killed-idle",
-        what: "the child is killed while nobody calls",
+        description: "the child is killed while no call is in flight",
         transports: STDIO,
-        act: Act::Kill,
-        callers: Callers::Rest,
-        lost: Loss::Never,
-        unknown: Allowed::Never,
+        action: FaultAction::Kill,
+        callers: CallerActivity::Paused,
+        allowed_loss: Loss::Never,
+        unknown_outcome: Allowed::Never,
     },
     Fault {
         name: "killed-with-spare",
-        what: "the child is killed while a spare stands ready (`spare = 1`)",
+        description: "the child is killed while a spare is ready (`spare = 1`)",
         transports: STDIO,
-        act: Act::KillSpared,
-        callers: Callers::Rest,
-        lost: Loss::Never,
-        unknown: Allowed::Never,
+        action: FaultAction::KillWithStandby,
+        callers: CallerActivity::Paused,
+        allowed_loss: Loss::Never,
+        unknown_outcome: Allowed::Never,
     },
     Fault {
         name: "killed-in-call",
-        what: "the child is killed with calls under way",
+        description: "the child is killed with calls in flight",
         transports: STDIO,
-        act: Act::Kill,
-        callers: Callers::Wait,
-        lost: Loss::Never,
-        unknown: Allowed::Sometimes,
+        action: FaultAction::Kill,
+        callers: CallerActivity::SlowCalls,
+        allowed_loss: Loss::Never,
+        unknown_outcome: Allowed::Sometimes,
     },
     Fault {
         name: "killed-ten-times",
-        what: "the child is killed ten times in ten seconds",
+        description: "the child is killed ten times in ten seconds",
         transports: STDIO,
-        act: Act::KillTenTimes,
-        callers: Callers::Call,
-        lost: Loss::Never,
-        unknown: Allowed::Sometimes,
+        action: FaultAction::KillTenTimes,
+        callers: CallerActivity::FastCalls,
+        allowed_loss: Loss::Never,
+        unknown_outcome: Allowed::Sometimes,
     },
     Fault {
         name: "killed-over-and-over",
-        what: "the child is killed as soon as it is back, a thousand times",
+        description: "the child is killed every time it is back, a thousand times",
         transports: STDIO,
-        act: Act::KillOver,
-        callers: Callers::Call,
-        lost: Loss::Never,
-        unknown: Allowed::Sometimes,
+        action: FaultAction::KillOnReturn,
+        callers: CallerActivity::FastCalls,
+        allowed_loss: Loss::Never,
+        unknown_outcome: Allowed::Sometimes,
     },
     Fault {
         name: "leaves-grandchildren",
-        what: "a child whose own children hold its pipes open is killed",
+        description: "a child whose own children hold its pipes open is killed",
         transports: STDIO,
-        act: Act::KillParent,
-        callers: Callers::Call,
-        lost: Loss::Never,
-        unknown: Allowed::Sometimes,
+        action: FaultAction::KillParent,
+        callers: CallerActivity::FastCalls,
+        allowed_loss: Loss::Never,
+        unknown_outcome: Allowed::Sometimes,
     },
     Fault {
         name: "exits-at-start",
-        what: "the child is killed, and its successors exit at start for five seconds (`--long`: a minute)",
+        description: "the child is killed, and its successors exit at start for five seconds (`--long`: a minute)",
         transports: STDIO,
-        act: Act::Relapse(Sickness::Exits),
-        callers: Callers::Call,
-        lost: Loss::Never,
-        unknown: Allowed::Sometimes,
+        action: FaultAction::KillWithFaultySuccessor(SuccessorFault::Exits),
+        callers: CallerActivity::FastCalls,
+        allowed_loss: Loss::Never,
+        unknown_outcome: Allowed::Sometimes,
     },
     Fault {
         name: "crash-loop",
-        what: "the same, with the restart budget at its default: the server is parked, and calls are answered at once",
+        description: "the same with the default restart budget: the server is parked, and calls fail immediately",
         transports: STDIO,
-        act: Act::Relapse(Sickness::CrashLoops),
-        callers: Callers::Call,
-        lost: PARKED,
-        unknown: Allowed::Sometimes,
+        action: FaultAction::KillWithFaultySuccessor(SuccessorFault::CrashLoops),
+        callers: CallerActivity::FastCalls,
+        allowed_loss: PARKED,
+        unknown_outcome: Allowed::Sometimes,
     },
     Fault {
         name: "never-initializes",
-        what: "the child is killed, and its successors do not answer the handshake for a while",
+        description: "the child is killed, and its successors do not answer the handshake for a while",
         transports: STDIO,
-        act: Act::Relapse(Sickness::Mute),
-        callers: Callers::Call,
-        lost: Loss::Never,
-        unknown: Allowed::Sometimes,
+        action: FaultAction::KillWithFaultySuccessor(SuccessorFault::NeverHandshakes),
+        callers: CallerActivity::FastCalls,
+        allowed_loss: Loss::Never,
+        unknown_outcome: Allowed::Sometimes,
     },
     Fault {
         name: "slow-start",
-        what: "the child is killed, and each start takes three seconds (`--long`: half a minute)",
+        description: "the child is killed, and each start takes three seconds (`--long`: 30 seconds)",
         transports: STDIO,
-        act: Act::SlowStart,
-        callers: Callers::Call,
-        lost: Loss::Never,
-        unknown: Allowed::Sometimes,
+        action: FaultAction::SlowStart,
+        callers: CallerActivity::FastCalls,
+        allowed_loss: Loss::Never,
+        unknown_outcome: Allowed::Sometimes,
     },
     Fault {
         name: "frozen",
-        what: "the server is stopped by SIGSTOP, a remote one for a while only",
+        description: "the server is stopped by SIGSTOP; a remote one continues after a while",
         transports: ALL,
-        act: Act::Freeze,
-        callers: Callers::Call,
-        lost: Loss::Never,
-        unknown: Allowed::Sometimes,
+        action: FaultAction::Freeze,
+        callers: CallerActivity::FastCalls,
+        allowed_loss: Loss::Never,
+        unknown_outcome: Allowed::Sometimes,
     },
     Fault {
         name: "junk-on-stdout",
-        what: "the child writes lines that are no messages, and halves of messages",
+        description: "the child writes invalid lines and partial messages to stdout",
         transports: STDIO,
-        act: Act::Junk,
-        callers: Callers::Call,
-        lost: Loss::Never,
-        unknown: Allowed::Never,
+        action: FaultAction::Junk,
+        callers: CallerActivity::FastCalls,
+        allowed_loss: Loss::Never,
+        unknown_outcome: Allowed::Never,
     },
     Fault {
         name: "huge-frame",
-        what: "a call is answered with a message of 100 MiB",
+        description: "a call is answered with a message of 100 MiB",
         transports: ALL,
-        act: Act::HugeFrame,
-        callers: Callers::Call,
-        lost: Loss::Never,
-        unknown: Allowed::Sometimes,
+        action: FaultAction::HugeFrame,
+        callers: CallerActivity::FastCalls,
+        allowed_loss: Loss::Never,
+        unknown_outcome: Allowed::Sometimes,
     },
     Fault {
         name: "fills-stderr",
-        what: "the child writes 64 MiB to stderr",
+        description: "the child writes 64 MiB to stderr",
         transports: STDIO,
-        act: Act::FloodStderr,
-        callers: Callers::Call,
-        lost: Loss::Never,
-        unknown: Allowed::Never,
+        action: FaultAction::FloodStderr,
+        callers: CallerActivity::FastCalls,
+        allowed_loss: Loss::Never,
+        unknown_outcome: Allowed::Never,
     },
     Fault {
         name: "restarted",
-        what: "the server is killed, is away for just under two seconds (in `cargo xtask test`: for one), and answers 404 to sessions \
-               from before",
+        description: "the server is killed, is back after just under two seconds (`cargo xtask test`: one second), and answers \
+               404 to old sessions",
         transports: REMOTE,
-        act: Act::Restart(SessionForm::NotFound),
-        callers: Callers::Call,
-        lost: Loss::Never,
-        unknown: Allowed::Sometimes,
+        action: FaultAction::Restart(ExpiryAnswer::NotFound),
+        callers: CallerActivity::FastCalls,
+        allowed_loss: Loss::Never,
+        unknown_outcome: Allowed::Sometimes,
     },
     Fault {
         name: "restarted-400",
-        what: "the same, and it answers 400 to sessions from before",
+        description: "the same, but it answers 400 to old sessions",
         transports: HTTP,
-        act: Act::Restart(SessionForm::BadRequest),
-        callers: Callers::Call,
-        lost: Loss::Never,
-        unknown: Allowed::Sometimes,
+        action: FaultAction::Restart(ExpiryAnswer::BadRequest),
+        callers: CallerActivity::FastCalls,
+        allowed_loss: Loss::Never,
+        unknown_outcome: Allowed::Sometimes,
     },
     Fault {
         name: "session-expired",
-        what: "the server forgets its sessions and goes on",
+        description: "the server drops its sessions and keeps running",
         transports: HTTP,
-        act: Act::ExpireSession,
-        callers: Callers::Call,
-        lost: Loss::Never,
-        unknown: Allowed::Never,
+        action: FaultAction::ExpireSession,
+        callers: CallerActivity::FastCalls,
+        allowed_loss: Loss::Never,
+        unknown_outcome: Allowed::Never,
     },
     Fault {
         name: "reset",
-        what: "connections are reset in the middle of an answer",
+        description: "connections are reset in the middle of an answer",
         transports: REMOTE,
-        act: Act::BreakAnswers(Break::Reset),
-        callers: Callers::Call,
-        lost: Loss::Never,
-        unknown: Allowed::Sometimes,
+        action: FaultAction::BreakAnswers(Break::Reset),
+        callers: CallerActivity::FastCalls,
+        allowed_loss: Loss::Never,
+        unknown_outcome: Allowed::Sometimes,
     },
     Fault {
         name: "stream-cut",
-        what: "event streams end in the middle of an event",
+        description: "event streams end in the middle of an event",
         transports: REMOTE,
-        act: Act::BreakAnswers(Break::Close),
-        callers: Callers::Call,
-        lost: Loss::Never,
-        unknown: Allowed::Sometimes,
+        action: FaultAction::BreakAnswers(Break::Close),
+        callers: CallerActivity::FastCalls,
+        allowed_loss: Loss::Never,
+        unknown_outcome: Allowed::Sometimes,
     },
     Fault {
         name: "black-hole",
-        what: "nothing passes for a while, and old connections stay silent for good",
+        description: "no traffic passes for a while, and old connections never recover",
         transports: REMOTE,
-        act: Act::BlackHole,
-        callers: Callers::Call,
-        lost: Loss::Never,
-        unknown: Allowed::Sometimes,
+        action: FaultAction::BlackHole,
+        callers: CallerActivity::FastCalls,
+        allowed_loss: Loss::Never,
+        unknown_outcome: Allowed::Sometimes,
     },
     Fault {
         name: "slow-drip",
-        what: "answers come drop by drop for a while",
+        description: "answers arrive in small pieces for a while",
         transports: REMOTE,
-        act: Act::Drip,
-        callers: Callers::Call,
-        lost: Loss::Never,
-        unknown: Allowed::Never,
+        action: FaultAction::TrickleAnswers,
+        callers: CallerActivity::FastCalls,
+        allowed_loss: Loss::Never,
+        unknown_outcome: Allowed::Never,
     },
     Fault {
         name: "answers-500",
-        what: "the server answers 500 for a while",
+        description: "the server answers 500 for a while",
         transports: REMOTE,
-        act: Act::Refuse(Status::Fault),
-        callers: Callers::Call,
-        lost: Loss::Never,
-        unknown: Allowed::Sometimes,
+        action: FaultAction::Refuse(Status::InternalError),
+        callers: CallerActivity::FastCalls,
+        allowed_loss: Loss::Never,
+        unknown_outcome: Allowed::Sometimes,
     },
     Fault {
         name: "answers-429",
-        what: "the server answers 429 for a while, and Retry-After says for how long",
+        description: "the server answers 429 for a while, with the duration in Retry-After",
         transports: REMOTE,
-        act: Act::Refuse(Status::TooMany),
-        callers: Callers::Call,
-        lost: Loss::Never,
-        unknown: Allowed::Never,
+        action: FaultAction::Refuse(Status::TooManyRequests),
+        callers: CallerActivity::FastCalls,
+        allowed_loss: Loss::Never,
+        unknown_outcome: Allowed::Never,
     },
     Fault {
         name: "token-expired",
-        what: "the token in use is refused with a challenge, and the config has another",
+        description: "the token in use is refused with a challenge, and the config has a new one",
         transports: HTTP,
-        act: Act::ExpireToken(Challenge::Given),
-        callers: Callers::Call,
-        lost: Loss::Never,
-        unknown: Allowed::Never,
+        action: FaultAction::ExpireToken(Challenge::Present),
+        callers: CallerActivity::FastCalls,
+        allowed_loss: Loss::Never,
+        unknown_outcome: Allowed::Never,
     },
     Fault {
         name: "token-expired-bare",
-        what: "the same, and the 401 says nothing",
+        description: "the same, but the 401 has no challenge",
         transports: HTTP,
-        act: Act::ExpireToken(Challenge::Missing),
-        callers: Callers::Call,
-        lost: Loss::Never,
-        unknown: Allowed::Never,
+        action: FaultAction::ExpireToken(Challenge::Missing),
+        callers: CallerActivity::FastCalls,
+        allowed_loss: Loss::Never,
+        unknown_outcome: Allowed::Never,
     },
     Fault {
         name: "token-missing",
-        what: "the token in use is refused until somebody brings another; meanwhile calls are answered at once",
+        description: "the token in use is refused until the config has a new one; meanwhile calls fail immediately",
         transports: HTTP,
-        act: Act::LoseToken,
-        callers: Callers::Call,
-        lost: NEEDS_LOGIN,
-        unknown: Allowed::Never,
+        action: FaultAction::LoseToken,
+        callers: CallerActivity::FastCalls,
+        allowed_loss: NEEDS_LOGIN,
+        unknown_outcome: Allowed::Never,
     },
     Fault {
         name: "name-lost",
-        what: "the server is started anew, and its name does not resolve for a while",
+        description: "the server is restarted, and its host name does not resolve for a while",
         transports: HTTP,
-        act: Act::LoseName,
-        callers: Callers::Call,
-        lost: Loss::Never,
-        unknown: Allowed::Sometimes,
+        action: FaultAction::FailDns,
+        callers: CallerActivity::FastCalls,
+        allowed_loss: Loss::Never,
+        unknown_outcome: Allowed::Sometimes,
     },
     Fault {
         name: "down-at-start",
-        what: "the server starts after the gateway",
+        description: "the server starts after the gateway",
         transports: REMOTE,
-        act: Act::StartLate,
-        callers: Callers::Call,
-        lost: Loss::Never,
-        unknown: Allowed::Never,
+        action: FaultAction::StartLate,
+        callers: CallerActivity::FastCalls,
+        allowed_loss: Loss::Never,
+        unknown_outcome: Allowed::Never,
     },
     Fault {
         name: "other-tools",
-        what: "another server with other tools takes its place",
+        description: "the server is replaced by one with other tools",
         transports: ALL,
-        act: Act::OtherTools,
-        callers: Callers::Call,
-        lost: Loss::Never,
-        unknown: Allowed::Sometimes,
+        action: FaultAction::ReplaceTools,
+        callers: CallerActivity::FastCalls,
+        allowed_loss: Loss::Never,
+        unknown_outcome: Allowed::Sometimes,
     },
     Fault {
         name: "gateway-killed",
-        what: "the gateway is killed and started again",
+        description: "the gateway is killed and started again",
         transports: ALL,
-        act: Act::KillGateway,
-        callers: Callers::Wait,
-        lost: Loss::Never,
-        unknown: Allowed::Sometimes,
+        action: FaultAction::KillGateway,
+        callers: CallerActivity::SlowCalls,
+        allowed_loss: Loss::Never,
+        unknown_outcome: Allowed::Sometimes,
     },
 ];
 
-/// The stories of the core that tell of a clock that jumps.
+/// Core stories that cover clock jumps.
 pub const CLOCK_JUMP: &[&str] = &[
-    "b10_after_a_suspend_the_link_is_probed_before_it_is_trusted",
+    "b10_after_a_suspend_the_link_is_probed_before_use",
     "b10_after_a_suspend_idle_links_are_probed_one_after_another",
     "b10_a_clock_that_is_set_back_moves_nothing_and_a_suspend_after_it_is_noticed",
 ];
 
 impl Fault {
-    /// The one of this name.
+    /// Finds a fault by name.
     #[must_use]
-    pub fn named(name: &str) -> Option<&'static Self> {
+    pub fn by_name(name: &str) -> Option<&'static Self> {
         FAULTS.iter().find(|fault| fault.name == name)
     }
 }
@@ -514,7 +516,7 @@ impl FromStr for Transport {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let known = ALL.iter().find(|transport| transport.to_string() == text);
-        known.copied().ok_or_else(|| "one of stdio, http, sse".to_owned())
+        known.copied().ok_or_else(|| "expected one of stdio, http, sse".to_owned())
     }
 }
 
@@ -523,17 +525,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_fault_has_a_name_of_its_own() {
+    fn fault_names_are_unique() {
         let names: std::collections::BTreeSet<_> = FAULTS.iter().map(|fault| fault.name).collect();
         assert_eq!(names.len(), FAULTS.len());
     }
 
     #[test]
-    fn the_stories_of_a_clock_that_jumps_exist() {
-        let stories = concat!(env!("CARGO_MANIFEST_DIR"), "/../core/tests/stories/owner.rs");
+    fn clock_jump_stories_exist() {
+        let stories = concat!(env!("CARGO_MANIFEST_DIR"), "/../core/tests/stories/supervisor.rs");
         let stories = std::fs::read_to_string(stories).unwrap();
         for story in CLOCK_JUMP {
-            assert!(stories.contains(&format!("fn {story}()")), "{story} is not told any more");
+            assert!(stories.contains(&format!("fn {story}()")), "story {story} does not exist");
         }
     }
 }

@@ -1,143 +1,151 @@
-//! What a fault asks for before it can strike: which flags the server has, what the config says, what callers do.
+//! Setup that a fault needs: flags of the server, its config entry, and the pace of the callers.
 
 use std::path::Path;
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
-use crate::fault::{Act, Callers, Challenge, Fault, Form, SessionForm, Sickness, Transport};
-use crate::gateway::mark;
+use crate::fault::{
+    CallerActivity, Challenge, ExpiryAnswer, Fault, FaultAction, RunLength, SuccessorFault, Transport,
+};
+use crate::gateway::env_marker;
 use crate::load::Pace;
 use crate::proxy::Break;
 
-/// The token that a server wants at first, and the one that it wants later.
+/// Tokens that the server requires before and after the fault.
 pub(crate) const TOKENS: [&str; 2] = ["first", "second"];
-/// A name that resolves only where a scene says so.
+/// Host name that resolves only in a test environment that says so.
 pub(crate) const HOST: &str = "upstream.chaos.invalid";
 
-/// What a fault asks for.
+/// Setup of a fault.
 #[derive(Debug)]
-pub struct Stage {
+pub struct Setup {
     /// Flags of the demo server.
     flags: Vec<String>,
-    /// Flags of a server that starts while it is to be another.
+    /// Flags of the server that replaces it.
     other_flags: Option<Vec<String>>,
-    /// Whether there is a relay between gateway and server.
-    pub(crate) relayed: bool,
-    /// Whether the server starts after the gateway.
-    pub(crate) late: bool,
-    /// Whether the gateway knows the server by a name.
-    pub(crate) named: bool,
-    /// Keys of the server's config that are not left at their defaults, and that only ours knows.
+    /// True if a proxy stands between gateway and server.
+    pub(crate) behind_proxy: bool,
+    /// True if the server starts after the gateway.
+    pub(crate) starts_late: bool,
+    /// True if the config refers to the server by host name.
+    pub(crate) by_name: bool,
+    /// Config keys of the server with non-default values, for gripfast only.
     settings: Map<String, Value>,
-    /// What callers do.
+    /// Pace of the callers.
     pub pace: Pace,
 }
 
-impl Stage {
-    /// For this fault on this transport.
+impl Setup {
+    /// Setup for this fault on this transport.
     #[must_use]
-    pub fn of(fault: &Fault, transport: Transport, form: Form) -> Self {
+    pub fn for_fault(fault: &Fault, transport: Transport, length: RunLength) -> Self {
         let (seconds, millis) = (Duration::from_secs, Duration::from_millis);
-        let work = if fault.callers == Callers::Wait { millis(50) } else { Duration::ZERO };
-        let every = form.span(millis(80), millis(40), millis(40));
-        let mut stage = Self {
+        let work = if fault.callers == CallerActivity::SlowCalls { millis(50) } else { Duration::ZERO };
+        let every = length.pick(millis(80), millis(40), millis(40));
+        let mut setup = Self {
             flags: Vec::new(),
             other_flags: None,
-            relayed: false,
-            late: false,
-            named: false,
+            behind_proxy: false,
+            starts_late: false,
+            by_name: false,
             settings: Map::new(),
             pace: Pace { clients: 4, every, work, deadline: seconds(10) },
         };
         let mut connect = "30s";
-        match fault.act {
-            Act::Kill | Act::KillTenTimes | Act::KillOver | Act::Junk | Act::FloodStderr => {}
-            Act::KillGateway | Act::Refuse(_) => {}
-            Act::KillSpared => stage.set("spare", json!(1)),
-            Act::Relapse(sickness) => {
-                stage.other_flags = Some(words(match sickness {
-                    Sickness::Exits | Sickness::CrashLoops => "--exit-at-start always",
-                    Sickness::Mute => "--never-answer-initialize",
+        match fault.action {
+            FaultAction::Kill
+            | FaultAction::KillTenTimes
+            | FaultAction::KillOnReturn
+            | FaultAction::Junk
+            | FaultAction::FloodStderr => {}
+            FaultAction::KillGateway | FaultAction::Refuse(_) => {}
+            FaultAction::KillWithStandby => setup.set("spare", json!(1)),
+            FaultAction::KillWithFaultySuccessor(successor) => {
+                setup.other_flags = Some(words(match successor {
+                    SuccessorFault::Exits | SuccessorFault::CrashLoops => "--exit-at-start always",
+                    SuccessorFault::NeverHandshakes => "--never-answer-initialize",
                 }));
-                if sickness == Sickness::Mute {
+                if successor == SuccessorFault::NeverHandshakes {
                     connect = "1s";
                 }
-                stage.set(
+                setup.set(
                     "restart",
-                    match sickness {
-                        // Never parked, as an operator would have it who knows of the sickness: calls are held.
-                        Sickness::Exits | Sickness::Mute => json!({ "max": 10_000 }),
-                        // Parked, it tries itself once in a minute by default; that is too long to sit through.
-                        Sickness::CrashLoops => json!({ "parked_probe": "1s" }),
+                    match successor {
+                        // Never parked, as an operator who expects this fault would configure it: calls are held.
+                        SuccessorFault::Exits | SuccessorFault::NeverHandshakes => json!({ "max": 10_000 }),
+                        // By default a parked server is probed once a minute, which is too long for a test.
+                        SuccessorFault::CrashLoops => json!({ "parked_probe": "1s" }),
                     },
                 );
-                // All of them may have to be held at once, and 1,024 is the most.
-                stage.pace.every = form.span(millis(80), millis(80), millis(400));
+                // Keeps the number of calls that are held at a time below the limit of 1,024.
+                setup.pace.every = length.pick(millis(80), millis(80), millis(400));
             }
-            Act::SlowStart => {
-                let delay = form.span(millis(1500), seconds(3), seconds(30));
-                stage.flags = words(&format!("--start-delay {}ms", delay.as_millis()));
+            FaultAction::SlowStart => {
+                let delay = length.pick(millis(1500), seconds(3), seconds(30));
+                setup.flags = words(&format!("--start-delay {}ms", delay.as_millis()));
                 connect = "60s";
             }
-            Act::Freeze => stage.hangs(form),
-            Act::BlackHole => {
-                stage.relayed = true;
-                stage.hangs(form);
+            FaultAction::Freeze => setup.set_hang_timeouts(length),
+            FaultAction::BlackHole => {
+                setup.behind_proxy = true;
+                setup.set_hang_timeouts(length);
             }
-            Act::HugeFrame => {
-                let limit = if form == Form::Short { "1MiB" } else { "16MiB" };
-                stage.set("max_message", json!(limit));
+            FaultAction::HugeFrame => {
+                let limit = if length == RunLength::Short { "1MiB" } else { "16MiB" };
+                setup.set("max_message", json!(limit));
             }
-            Act::KillParent => stage.flags = words("--fork-grandchild"),
-            Act::Restart(session_form) => {
+            FaultAction::KillParent => setup.flags = words("--fork-grandchild"),
+            FaultAction::Restart(session_form) => {
                 let word = match session_form {
-                    SessionForm::NotFound => "404",
-                    SessionForm::BadRequest => "400-no-id",
+                    ExpiryAnswer::NotFound => "404",
+                    ExpiryAnswer::BadRequest => "400-no-id",
                 };
-                stage.flags = words(&format!("--session-expiry-form {word}"));
-                // Ten calls a second.
-                stage.pace.every = millis(400);
+                setup.flags = words(&format!("--session-expiry-form {word}"));
+                // Four clients make ten calls a second.
+                setup.pace.every = millis(400);
             }
-            Act::ExpireSession | Act::Drip | Act::BreakAnswers(Break::Reset) => stage.relayed = true,
-            Act::BreakAnswers(Break::Close) => {
-                stage.relayed = true;
-                stage.flags = words("--sse-answers");
+            FaultAction::ExpireSession
+            | FaultAction::TrickleAnswers
+            | FaultAction::BreakAnswers(Break::Reset) => setup.behind_proxy = true,
+            FaultAction::BreakAnswers(Break::Close) => {
+                setup.behind_proxy = true;
+                setup.flags = words("--sse-answers");
             }
-            Act::ExpireToken(challenge) => {
-                stage.flags = words(&format!("--require-bearer {}", TOKENS[0]));
+            FaultAction::ExpireToken(challenge) => {
+                setup.flags = words(&format!("--require-bearer {}", TOKENS[0]));
                 if challenge == Challenge::Missing {
-                    stage.flags.push("--no-challenge".to_owned());
+                    setup.flags.push("--no-challenge".to_owned());
                 }
             }
-            Act::LoseToken => {
-                stage.flags = words(&format!("--require-bearer {}", TOKENS[0]));
-                // The token is looked at again once in a minute by default; that is too long to sit through.
-                stage.set("restart", json!({ "parked_probe": "1s" }));
+            FaultAction::LoseToken => {
+                setup.flags = words(&format!("--require-bearer {}", TOKENS[0]));
+                // By default the token is read again once a minute, which is too long for a test.
+                setup.set("restart", json!({ "parked_probe": "1s" }));
             }
-            Act::LoseName => stage.named = true,
-            Act::StartLate => stage.late = true,
-            Act::OtherTools => {
-                stage.other_flags = Some(words("--tools 2 --changed-schema"));
-                // Otherwise the changed tool waits for a person's approval, as it should.
-                stage.set("pins", json!("warn"));
+            FaultAction::FailDns => setup.by_name = true,
+            FaultAction::StartLate => setup.starts_late = true,
+            FaultAction::ReplaceTools => {
+                setup.other_flags = Some(words("--tools 2 --changed-schema"));
+                // Otherwise the changed tool waits for approval.
+                setup.set("pins", json!("warn"));
             }
         }
-        let deadline = format!("{}ms", stage.pace.deadline.as_millis());
+        let deadline = format!("{}ms", setup.pace.deadline.as_millis());
         let timeouts = json!({ "call": deadline, "reconnect_wait": deadline, "connect": connect });
-        stage.set("timeouts", timeouts);
+        setup.set("timeouts", timeouts);
         if transport != Transport::Stdio {
-            // Only the older era has sessions to lose.
-            stage.set("protocol", json!("legacy"));
+            // Only the legacy era has sessions.
+            setup.set("protocol", json!("legacy"));
         }
-        stage
+        setup
     }
 
-    /// A server that is silent costs its callers their whole deadline, and is given up when it does not answer a
-    /// probe; by default a probe waits for half a minute.
-    fn hangs(&mut self, form: Form) {
+    /// Shortens the deadline and the probe timeout. A silent server costs its callers their whole deadline and is
+    /// replaced when it does not answer a probe, which by default waits for half a minute.
+    fn set_hang_timeouts(&mut self, length: RunLength) {
         let (short, long) = (Duration::from_secs(2), Duration::from_secs(10));
-        self.pace.deadline = form.span(short, Duration::from_secs(5), long);
+        self.pace.deadline = length.pick(short, Duration::from_secs(5), long);
         self.set("keepalive_timeout", json!("1s"));
     }
 
@@ -145,22 +153,22 @@ impl Stage {
         self.settings.insert(key.to_owned(), value);
     }
 
-    /// Whether a second child stands ready.
-    pub(crate) fn is_spared(&self) -> bool {
+    /// True if a standby is configured.
+    pub(crate) fn has_standby(&self) -> bool {
         self.settings.contains_key("spare")
     }
 
-    /// The flags of a server that counts in this directory.
+    /// Flags of a server with its counter file in this directory.
     pub(crate) fn flags(&self, dir: &Path) -> Vec<String> {
         with_counter(&self.flags, dir)
     }
 
-    /// The flags of the other server, where the fault has one.
+    /// Flags of the other server, if the fault has one.
     pub(crate) fn other_flags(&self, dir: &Path) -> Option<Vec<String>> {
         self.other_flags.as_ref().map(|flags| with_counter(flags, dir))
     }
 
-    /// The command of a child, and its arguments. While the file `other` is there, the other server starts.
+    /// Command and arguments of the child. While the file `other` exists, it starts the other server.
     pub(crate) fn command(&self, gripfast: &str, dir: &Path) -> (String, Vec<String>) {
         let demo = |flags: Vec<String>| [vec!["demo-server".to_owned()], flags].concat();
         let usual = demo(self.flags(dir));
@@ -171,26 +179,26 @@ impl Stage {
         ("/bin/sh".to_owned(), vec!["-c".to_owned(), script])
     }
 
-    /// Forgets what another gateway would not know, and might not like, and calls ten times a second: it is to be
-    /// struck by the fault and not by the load.
+    /// Removes settings that only gripfast has, and reduces the load to ten calls a second, so that the fault and not
+    /// the load is tested.
     #[must_use]
-    pub(crate) fn for_any(mut self) -> Self {
+    pub(crate) fn for_any_gateway(mut self) -> Self {
         self.settings.clear();
         self.pace.every = Duration::from_millis(400);
         self
     }
 
-    /// What the config says about a child.
-    pub(crate) fn child(&self, gripfast: &str, dir: &Path) -> Value {
+    /// Config entry of a stdio server.
+    pub(crate) fn stdio_entry(&self, gripfast: &str, dir: &Path) -> Value {
         let (command, args) = self.command(gripfast, dir);
-        let (name, value) = mark(dir);
+        let (name, value) = env_marker(dir);
         self.with_settings(json!({ "command": command, "args": args, "env": { name: value } }))
     }
 
-    /// What the config says about a server elsewhere.
-    pub(crate) fn remote(&self, dir: &Path, transport: Transport, port: u16) -> Value {
+    /// Config entry of a remote server.
+    pub(crate) fn http_entry(&self, dir: &Path, transport: Transport, port: u16) -> Value {
         let path = if transport == Transport::Sse { "sse" } else { "mcp" };
-        let host = if self.named { HOST } else { "127.0.0.1" };
+        let host = if self.by_name { HOST } else { "127.0.0.1" };
         let mut described = json!({ "url": format!("http://{host}:{port}/{path}"), "transport": transport });
         if self.flags.iter().any(|flag| flag == "--require-bearer") {
             let token = format!("Bearer ${{file:{}}}", dir.join("token").display());
@@ -207,12 +215,12 @@ impl Stage {
     }
 }
 
-/// The file that makes the other server start.
+/// Path of the file that selects the other server.
 pub(crate) fn other_file(dir: &Path) -> String {
     dir.join("other").display().to_string()
 }
 
-/// The file in which side effects are counted.
+/// Path of the file in which side effects are counted.
 pub(crate) fn counter_file(dir: &Path) -> String {
     dir.join("counter").display().to_string()
 }

@@ -1,34 +1,34 @@
-//! The figures to reach: what was promised, what was measured, met or missed.
+//! Goals of a run: each with its measured value, met or missed.
 
 use std::time::Duration;
 
 use serde::Serialize;
 
 use crate::fault::Transport;
-use crate::fleet::Neighbours;
+use crate::neighbours::Neighbours;
 use crate::renewal::Renewal;
-use crate::row::{Absence, BREAK_IN, Row};
+use crate::row::{Absence, Row, WARM_UP_STRIKES};
 use crate::soak::{MEMORY_MIB, P99_RATIO, Soak};
 
-/// One promise and its measure.
+/// A goal and its measured value.
 #[derive(Debug, Clone, Serialize)]
 pub struct Figure {
-    /// What is to be reached.
+    /// Goal, as text.
     pub goal: &'static str,
-    /// What was.
+    /// Measured value, as text.
     pub measured: String,
-    /// Whether that is enough.
+    /// True if the goal is met.
     pub met: bool,
 }
 
-/// Those that can be told from rows of the table.
+/// Figures computed from rows of the table.
 #[must_use]
 pub fn of_rows(rows: &[Row]) -> Vec<Figure> {
     let row =
         |fault: &str, transport| rows.iter().find(|row| row.fault == fault && row.transport == transport);
     let killed = row("killed-idle", Transport::Stdio).map(|row| Figure {
         goal: "killed child: tools are back within its own start-up, handshake and listing plus 20 ms (p99)",
-        measured: format!("back {:.0} ms, by itself {:.0} ms (p99)", row.back.p99, row.alone.p99),
+        measured: format!("back {:.0} ms, baseline {:.0} ms (p99)", row.back.p99, row.alone.p99),
         met: row.back.p99 <= row.alone.p99 + 20.0,
     });
     let spared = row("killed-with-spare", Transport::Stdio).map(|row| Figure {
@@ -39,9 +39,9 @@ pub fn of_rows(rows: &[Row]) -> Vec<Figure> {
     let away = row("restarted", Transport::Http).map(|row| {
         let failed = row.calls.lost + row.calls.refused + row.calls.hung + row.calls.cut;
         Figure {
-            goal: "HTTP server away for two seconds at ten calls a second: no call fails but those with a side \
+            goal: "HTTP server down for two seconds at ten calls a second: no call fails, except calls with a side \
                    effect that were on the wire",
-            measured: format!("{failed} of {} failed, {} unknown", row.calls.all(), row.calls.unknown),
+            measured: format!("{failed} of {} failed, {} unknown", row.calls.total(), row.calls.unknown),
             met: failed == 0,
         }
     });
@@ -51,8 +51,8 @@ pub fn of_rows(rows: &[Row]) -> Vec<Figure> {
         Figure {
             goal: "1,000 kills: no zombie, no orphan, no file left, memory within 5 % of the start",
             measured: format!(
-                "{} kills: {} zombies, {} orphans, {} files, memory {:+.1} % (after the first {BREAK_IN} kills, in \
-                 which everything is done once, {:+.1} %)",
+                "{} kills: {} zombies, {} orphans, {} files, memory {:+.1} % ({:+.1} % since the first \
+                 {WARM_UP_STRIKES} kills)",
                 row.repeats,
                 left.zombies,
                 left.processes,
@@ -66,15 +66,15 @@ pub fn of_rows(rows: &[Row]) -> Vec<Figure> {
     [killed, spared, away, listening, often].into_iter().flatten().collect()
 }
 
-/// An absence below this is brief.
+/// Limit between brief and longer absences.
 const BRIEF: Duration = Duration::from_secs(2);
-/// After a brief absence.
+/// Recovery limit after a brief absence.
 const BACK_WITHIN: Duration = Duration::from_millis(250);
-/// The pause that may follow two seconds of absence, with its spread, and the handshake.
+/// Recovery limit after a longer absence: one backoff pause after two seconds, with its jitter, plus the handshake.
 const BACK_WITHIN_A_STEP: Duration = Duration::from_millis(400 * 12 / 10 + 50);
 
-/// That of a server that is away for a while. How long it was away is measured for each strike, since a busy machine
-/// may start it late.
+/// Figure of a server that is away for a while. Its absence is measured per strike, because a busy machine may start
+/// it late.
 fn of_absences(strikes: &[Absence]) -> Figure {
     let (brief, longer): (Vec<Absence>, Vec<Absence>) =
         strikes.iter().copied().partition(|strike| strike.down < BRIEF);
@@ -91,43 +91,44 @@ fn of_absences(strikes: &[Absence]) -> Figure {
         measured += &format!("; {} times for up to {:.2} s: {late} ms (max)", longer.len(), down(&longer));
     }
     Figure {
-        goal: "HTTP server down for less than two seconds: back at most 250 ms after it listens again; longer: after one \
-               backoff step",
+        goal: "HTTP server down for less than two seconds: back at most 250 ms after it listens again; if it was down \
+               for longer: after one backoff step",
         measured,
         met: !brief.is_empty() && longest(&brief) <= BACK_WITHIN && longest(&longer) <= BACK_WITHIN_A_STEP,
     }
 }
 
-/// That of an expired session.
+/// Figure of an expired session.
 #[must_use]
 pub fn of_renewal(renewal: &Renewal) -> Figure {
     let Renewal { expiries, callers, failed, handshakes, plain, added, added_to_last, .. } = renewal;
     let Renewal { round_trips, round_trips_of_last, .. } = renewal;
     Figure {
-        goal: "session expired in place: no call fails, one handshake however many wait, at most three round trips \
-               more",
+        goal: "expired session: no call fails, one handshake for all waiting calls, at most three additional round \
+               trips",
         measured: format!(
-            "{expiries} × 1 and {expiries} × {callers} calls: {failed} failed, {handshakes} handshake, {round_trips:.2} \
-             round trips ({:.1} ms in the middle and {:.1} ms at most, where a plain call takes {:.1} ms and {:.1} ms); \
-             {round_trips_of_last:.2} for the last of {callers} at once ({:.1} ms in the middle)",
+            "{expiries} × 1 and {expiries} × {callers} calls: {failed} failed, {handshakes} handshake, \
+             {round_trips:.2} round trips (p50 {:.1} ms, max {:.1} ms; a plain call: {:.1} ms, {:.1} ms); \
+             {round_trips_of_last:.2} for the last of {callers} concurrent calls (p50 {:.1} ms)",
             added.p50, added.max, plain.p50, plain.max, added_to_last.p50
         ),
         met: *failed == 0 && *handshakes == 1 && *round_trips <= 3.0,
     }
 }
 
-/// That of a server that flaps among others.
+/// Figure of one flapping server among others.
 #[must_use]
 pub fn of_neighbours(neighbours: &Neighbours) -> Figure {
     let Neighbours { servers, rounds, kills, calls, quiet, flapping, flapping_ratio, beside_ratio, .. } =
         neighbours;
-    let failed = calls.all() - calls.answered;
+    let failed = calls.total() - calls.answered;
     Figure {
-        goal: "one of 20 servers flaps: calls to the others all succeed, and their p99 stays within 1.3 of the quiet one",
+        goal: "one of 20 servers flaps: all calls to the others succeed, and their p99 stays within 1.3 × of the quiet \
+               one",
         measured: format!(
-            "{servers} servers, {kills} kills: {failed} of {} failed; p99 {:.1} ms after {:.1} ms, {flapping_ratio:.2} in \
-             the middle of {rounds} rounds ({beside_ratio:.2} where the same child is started outside of the gateway)",
-            calls.all(),
+            "{servers} servers, {kills} kills: {failed} of {} failed; p99 {:.1} ms (quiet {:.1} ms), ratio \
+             {flapping_ratio:.2} (median of {rounds} rounds; {beside_ratio:.2} if another process starts the same child)",
+            calls.total(),
             flapping.p99,
             quiet.p99,
         ),
@@ -135,20 +136,21 @@ pub fn of_neighbours(neighbours: &Neighbours) -> Figure {
     }
 }
 
-/// The figure of a soak with hostile clients and a hostile server.
+/// Figure of the soak with hostile clients and a hostile server.
 #[must_use]
 pub fn of_soak(soak: &Soak) -> Figure {
-    let Soak { rounds, attempts, calls, quiet, attacked, ratio, peak_mib, .. } = soak;
+    let Soak { rounds, attempts, calls, quiet, attacked, ratio, beside_ratio, peak_mib, .. } = soak;
     let [slow, wrong, unread, floods, misbehaviours] = attempts;
     Figure {
         goal: "hostile clients and a hostile server beside honest ones: no honest call fails, the honest p99 stays \
                within 2 × of the quiet one, and the gateway below 256 MiB",
         measured: format!(
             "{} honest calls, {} failed; p99 {:.1} ms under attack and {:.1} ms without, ratio {ratio:.2} (median of \
-             {rounds} rounds); {peak_mib:.0} MiB; {slow} slow connections, {wrong} wrong keys, {unread} unread answers \
-             of 4 MiB, {floods} hostile requests, {misbehaviours} misbehaviours of the server",
-            calls.all(),
-            calls.all() - calls.answered,
+             {rounds} rounds; {beside_ratio:.2} if another gateway is attacked); {peak_mib:.0} MiB; {slow} slow \
+             connections, {wrong} wrong keys, {unread} unread answers of 4 MiB, {floods} hostile requests, \
+             {misbehaviours} misbehaviours of the server",
+            calls.total(),
+            calls.total() - calls.answered,
             attacked.p99,
             quiet.p99,
         ),
@@ -165,12 +167,12 @@ mod tests {
     }
 
     #[test]
-    fn each_absence_is_held_against_what_is_promised_of_its_length() {
+    fn each_absence_has_the_recovery_limit_of_its_length() {
         let met = |strikes: &[Absence]| of_absences(strikes).met;
         assert!(met(&[absence(1960, 250), absence(1970, 3)]));
         assert!(!met(&[absence(1960, 251), absence(1970, 3)]));
-        assert!(met(&[absence(1960, 250), absence(2010, 480)]), "it was away for longer, so is the step");
+        assert!(met(&[absence(1960, 250), absence(2010, 480)]), "a longer absence has a longer backoff step");
         assert!(!met(&[absence(1960, 250), absence(2010, 600)]));
-        assert!(!met(&[absence(2010, 1)]), "nothing was shown of a brief one");
+        assert!(!met(&[absence(2010, 1)]), "there was no brief absence");
     }
 }

@@ -1,4 +1,4 @@
-//! The gateway under test, as a process: ours, or any other that is given by its command and its URL.
+//! The gateway under test as a process: gripfast, or another gateway given by its command and URL.
 
 use std::fs::File;
 use std::os::unix::process::CommandExt;
@@ -12,14 +12,14 @@ use tokio::process::{Child, Command};
 
 use crate::client::{Client, Era, Reply};
 use crate::proc;
-use crate::{Cannot, Result};
+use crate::{HarnessError, Result};
 
-/// What is tested.
+/// Gateway under test.
 #[derive(Debug, Clone)]
 pub struct Subject {
-    /// Our binary. Its demo server plays the upstreams, whoever the gateway is.
+    /// The gripfast binary. Its demo server plays the upstreams for every gateway.
     pub gripfast: PathBuf,
-    /// Another gateway in the place of ours.
+    /// Another gateway to test instead of gripfast.
     pub peer: Option<Peer>,
 }
 
@@ -29,15 +29,15 @@ pub struct Peer {
     /// A shell command that runs it in the foreground. `{config}` stands for the path of a file with `mcpServers`
     /// as most clients know it; the one server in it is called `demo`. `{port}` stands for a free port.
     pub command: String,
-    /// Where it then serves Streamable HTTP, at the same `{port}`.
+    /// URL at which it serves Streamable HTTP, with the same `{port}`.
     pub url: String,
 }
 
 const PORT: &str = "{port}";
 
 impl Peer {
-    /// The same at a port that nobody has.
-    fn at_free_port(&self) -> Result<Self> {
+    /// Replaces `{port}` with a free port.
+    fn with_free_port(&self) -> Result<Self> {
         let port = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port().to_string();
         let at = |text: &str| text.replace(PORT, &port);
         Ok(Self { command: at(&self.command), url: at(&self.url) })
@@ -45,27 +45,27 @@ impl Peer {
 }
 
 impl Subject {
-    /// The eras that its clients speak. What others speak is not known; the older one is what most do.
+    /// Eras of its clients. For other gateways the supported eras are unknown; most speak the legacy one.
     #[must_use]
     pub fn eras(&self) -> &'static [Era] {
         if self.peer.is_some() { &[Era::Legacy] } else { &[Era::Legacy, Era::Modern] }
     }
 }
 
-/// How and where one gateway is started, again and again.
+/// Start parameters of a gateway, reused for restarts.
 #[derive(Debug, Clone)]
 pub struct Launch {
-    /// What is started.
+    /// Gateway to start.
     pub subject: Subject,
-    /// A directory of its own.
+    /// Working directory.
     pub dir: PathBuf,
-    /// The config file.
+    /// Config file.
     pub config: PathBuf,
-    /// Goes before the command, for example to give it a namespace of its own.
-    pub within: Vec<String>,
+    /// Words before the command, for example to run it in its own namespace.
+    pub wrapper: Vec<String>,
 }
 
-/// A gateway that runs. Dropping it kills it.
+/// A running gateway. Dropping it kills it.
 #[derive(Debug)]
 pub struct Gateway {
     launch: Launch,
@@ -74,29 +74,29 @@ pub struct Gateway {
     pid: u32,
 }
 
-/// Nothing that is waited for takes this long, even on a slow machine.
-pub const LONG_ENOUGH: Duration = Duration::from_secs(60);
-/// Another gateway that was asked to end.
-const PEER_ENDS_WITHIN: Duration = Duration::from_secs(5);
-/// Between two looks at something that cannot tell by itself.
-pub const LOOK_AGAIN: Duration = Duration::from_millis(2);
+/// Timeout for waits that succeed on any machine that works.
+pub const START_TIMEOUT: Duration = Duration::from_secs(60);
+/// Shutdown timeout of another gateway.
+const PEER_STOP_TIMEOUT: Duration = Duration::from_secs(5);
+/// Polling interval for state that has no notification.
+pub const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
-/// The variable that a gateway and everything it starts carries.
+/// Environment variable that marks a gateway and every process that it starts.
 #[must_use]
-pub fn mark(dir: &Path) -> (String, String) {
+pub fn env_marker(dir: &Path) -> (String, String) {
     ("CHAOS_SCENE".to_owned(), dir.display().to_string())
 }
 
 impl Gateway {
-    /// Starts it and waits until it listens.
+    /// Starts the gateway and waits until it listens.
     ///
     /// # Errors
-    /// It ends, or does not listen within a minute.
+    /// It exits, or does not listen within a minute.
     pub async fn start(mut launch: Launch) -> Result<Self> {
         let url = match &mut launch.subject.peer {
             None => "http://127.0.0.1:0/mcp".to_owned(),
             Some(peer) => {
-                *peer = peer.at_free_port()?;
+                *peer = peer.with_free_port()?;
                 peer.url.clone()
             }
         };
@@ -105,84 +105,85 @@ impl Gateway {
 
     async fn start_at(launch: Launch, url: String) -> Result<Self> {
         let mut child =
-            command(&launch, &url).spawn().map_err(|error| Cannot::because("the gateway", &error))?;
-        let pid = child.id().ok_or_else(|| Cannot::because("the gateway", &"it ended at once"))?;
+            command(&launch, &url).spawn().map_err(|error| HarnessError::new("the gateway", &error))?;
+        let pid =
+            child.id().ok_or_else(|| HarnessError::new("the gateway", &"the process exited immediately"))?;
         let listening = async {
             match &launch.subject.peer {
                 Some(peer) => tokio::select! {
-                    listens = listens(&peer.url) => listens.map(|()| peer.url.clone()),
-                    _ = child.wait() => Err(Cannot::because("its process", &"it ended")),
+                    listens = wait_until_listening(&peer.url) => listens.map(|()| peer.url.clone()),
+                    _ = child.wait() => Err(HarnessError::new("the gateway", &"the process exited")),
                 },
-                None => url_of(&mut child).await,
+                None => read_url(&mut child).await,
             }
         };
-        let listening = tokio::time::timeout(LONG_ENOUGH, listening).await;
+        let listening = tokio::time::timeout(START_TIMEOUT, listening).await;
         let log = || std::fs::read_to_string(launch.dir.join("gateway.log")).unwrap_or_default();
         match listening {
             Ok(Ok(url)) => Ok(Self { launch, url, child, pid }),
-            Ok(Err(error)) => Err(Cannot::because(
+            Ok(Err(error)) => Err(HarnessError::new(
                 "the gateway does not start",
                 &format!("{error}\n{}", last_lines(&log(), 30)),
             )),
-            Err(_) => Err(Cannot::because(
+            Err(_) => Err(HarnessError::new(
                 "the gateway does not listen",
-                &format!("nobody can greet it\n{}", last_lines(&log(), 30)),
+                &format!("no handshake succeeded within a minute\n{}", last_lines(&log(), 30)),
             )),
         }
     }
 
-    /// Where it serves Streamable HTTP.
+    /// URL of its Streamable HTTP endpoint.
     #[must_use]
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// Its process.
+    /// Process id.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.pid
     }
 
-    /// Kills it. Answers with the moment of the blow.
+    /// Kills the process. Returns the time of the kill.
     ///
     /// # Errors
-    /// It is not there.
+    /// The process does not exist.
     pub async fn kill(&mut self) -> Result<Instant> {
         let at = proc::kill(self.pid).await?;
         self.child.wait().await?;
         Ok(at)
     }
 
-    /// Starts it again at the same address.
+    /// Starts the gateway again at the same address.
     ///
     /// # Errors
     /// As [`Self::start`].
-    pub async fn start_again(&mut self) -> Result<()> {
+    pub async fn restart(&mut self) -> Result<()> {
         *self = Self::start_at(self.launch.clone(), self.url.clone()).await?;
         Ok(())
     }
 
-    /// Asks it to end and waits until it has. Another gateway that does not is killed: how it ends is not what is
+    /// Asks the gateway to exit and waits for it. Another gateway that does not exit is killed: its shutdown is not
     /// measured.
     ///
     /// # Errors
-    /// Ours does not end within a minute.
+    /// gripfast does not exit within a minute.
     pub async fn stop(mut self) -> Result<()> {
         match proc::signal(self.pid, Signal::TERM) {
-            // It has ended by itself, which is its own business.
+            // It has already exited, which is not measured.
             Err(_) if self.launch.subject.peer.is_some() => return Ok(()),
             asked => asked?,
         }
-        let limit = if self.launch.subject.peer.is_some() { PEER_ENDS_WITHIN } else { LONG_ENOUGH };
+        let limit = if self.launch.subject.peer.is_some() { PEER_STOP_TIMEOUT } else { START_TIMEOUT };
         match tokio::time::timeout(limit, self.child.wait()).await {
             Ok(ended) => ended.map(drop).map_err(Into::into),
             Err(_) if self.launch.subject.peer.is_some() => self.kill().await.map(drop),
-            Err(_) => Err(Cannot::because("the gateway", &"it does not end when it is asked to")),
+            Err(_) => Err(HarnessError::new("the gateway", &"the process does not exit on SIGTERM")),
         }
     }
 }
 
-/// The last lines of a log.
+/// Last lines of a log.
 pub(crate) fn last_lines(log: &str, most: usize) -> String {
     let lines: Vec<&str> = log.lines().collect();
     lines[lines.len().saturating_sub(most)..].join("\n")
@@ -190,7 +191,7 @@ pub(crate) fn last_lines(log: &str, most: usize) -> String {
 
 fn command(launch: &Launch, url: &str) -> Command {
     let config = launch.config.display().to_string();
-    let mut words: Vec<String> = launch.within.clone();
+    let mut words: Vec<String> = launch.wrapper.clone();
     match &launch.subject.peer {
         Some(peer) => {
             let line = format!("exec {}", peer.command.replace("{config}", &config));
@@ -205,9 +206,9 @@ fn command(launch: &Launch, url: &str) -> Command {
         }
     }
     let mut command = std::process::Command::new(&words[0]);
-    let (name, value) = mark(&launch.dir);
+    let (name, value) = env_marker(&launch.dir);
     command.args(&words[1..]).env(name, value).env("HOME", &launch.dir).process_group(0);
-    // A proxy of this machine would stand between a gateway and its servers on loopback.
+    // A proxy from the environment would stand between the gateway and its servers on loopback.
     for proxy in ["http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"] {
         command.env_remove(proxy);
     }
@@ -219,28 +220,29 @@ fn command(launch: &Launch, url: &str) -> Command {
     command
 }
 
-/// Ours says where it listens once it does.
-async fn url_of(child: &mut Child) -> Result<String> {
-    let stdout = child.stdout.take().ok_or_else(|| Cannot::because("its stdout", &"it has none"))?;
+/// gripfast prints its URL once it listens.
+async fn read_url(child: &mut Child) -> Result<String> {
+    let stdout =
+        child.stdout.take().ok_or_else(|| HarnessError::new("the gateway", &"stdout is not piped"))?;
     let mut lines = BufReader::new(stdout).lines();
     while let Some(line) = lines.next_line().await? {
         if let Some(url) = line.split_whitespace().find(|word| word.starts_with("http://")) {
             let url = url.to_owned();
-            // What else it says is for nobody, but it must not block.
+            // Drain the rest of its output, so that it does not block.
             tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
             return Ok(url);
         }
     }
-    Err(Cannot::because("its first line", &"it ended without one"))
+    Err(HarnessError::new("the gateway", &"the process exited without printing its URL"))
 }
 
-/// Others listen when somebody can shake hands with them.
-async fn listens(url: &str) -> Result<()> {
+/// Another gateway counts as listening once a handshake succeeds.
+async fn wait_until_listening(url: &str) -> Result<()> {
     loop {
         let client = Client::new(url, Era::Legacy)?;
-        if matches!(client.meet().await, Reply::Result(_)) {
+        if matches!(client.initialize().await, Reply::Result(_)) {
             return Ok(());
         }
-        tokio::time::sleep(LOOK_AGAIN * 10).await;
+        tokio::time::sleep(POLL_INTERVAL * 10).await;
     }
 }

@@ -1,133 +1,132 @@
-//! What became of every call, and what that means. Pure: times are spans since the run began, and the effects are
-//! what the server itself wrote down.
+//! Classification of every call of a run. Pure: times are offsets from the start of the run, and side effects are
+//! read from the server's own counter file.
 //!
-//! Two ends need more than a look at the call itself:
+//! Two classifications need more than the call itself:
 //!
-//! - **Lost or refused.** An error is a loss if any call was answered between it and its own deadline: a gateway that
-//!   had waited would have served it. So is the error of a call that lived while no fault was at work, whatever its
-//!   deadline. Otherwise it is a refusal. The code that the caller was told is kept, because
-//!   for some states a gateway promises to answer at once; which code may be lost in which fault stands with the fault.
-//! - **Unknown.** That nobody knows whether a call was carried out is honest only if a fault can have met it on the
-//!   wire. A call with a side effect must have lived in a [`Window`], which begins with the blow and ends when the
-//!   fault is over *and* a call was answered, and not when the load has drained: calls that begin later meet nothing.
-//!   A call that only reads is sent again after the first blow, so two must have fallen within its own life: counted
-//!   by the [`Blow`]s themselves, not by windows, of which two that follow each other both touch a call that only
-//!   one blow has met. Everything else that is told "unknown" is lost.
+//! - **Lost or refused.** An error is a loss if any call was answered between it and its own deadline, because a
+//!   gateway that had waited would have served it. The error of a call that ran while no fault was active is a loss
+//!   too, whatever its deadline. Every other error is a refusal. The error code is recorded, because for some states
+//!   the gateway documents an immediate error; each fault lists the codes that it allows.
+//! - **Unknown.** An unknown outcome is legitimate only if a fault can have hit the call on the wire. A call with a
+//!   side effect must overlap a [`Window`], which begins with the strike and ends when the fault is over *and* a call
+//!   was answered, not when the load has drained: calls that begin later are not affected. A read-only call is
+//!   retried after the first strike, so two must have hit it during its own lifetime. They are counted by
+//!   [`StrikeSpan`], not by window, because two consecutive windows can both overlap a call that only one strike has
+//!   hit. Every other call that reports "unknown" is lost.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use serde::Serialize;
 
-/// One call, from its caller's side.
+/// One call, as its caller saw it.
 #[derive(Debug, Clone)]
 pub struct Call {
-    /// What it is known by, here and where the server counts.
+    /// Token that identifies the call, also in the server's counter file.
     pub token: String,
-    /// Whether doing it twice would matter.
+    /// Read-only call or call with a side effect.
     pub kind: Kind,
-    /// When it began.
+    /// Start time.
     pub began: Duration,
-    /// When its caller knew, or stopped waiting.
+    /// Time of the answer, or of giving up.
     pub ended: Duration,
-    /// What its caller was told.
+    /// Result for the caller.
     pub end: End,
 }
 
-/// What a call does.
+/// Kind of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Its tool says that it only reads.
-    Reads,
-    /// The server counts it.
-    Counts,
+    /// The tool is annotated as read-only.
+    Read,
+    /// The call has a side effect that the server counts.
+    SideEffect,
 }
 
-/// What a caller was told.
+/// Result of a call for its caller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum End {
-    /// The answer to what it asked.
+    /// The expected answer.
     Answered,
-    /// An answer to something else.
-    Wrong(String),
-    /// An error, with the machine part where the gateway gives one.
+    /// The answer to another request.
+    WrongAnswer(String),
+    /// An error, with its machine-readable part if the gateway sends one.
     Failed {
-        /// One of a closed set, such as `reconnecting`.
+        /// Error code of a closed set, such as `reconnecting`.
         code: Option<String>,
         /// `not_sent`, `refused`, `failed` or `unknown`.
         outcome: Option<String>,
-        /// For people.
+        /// Text for people.
         text: String,
     },
-    /// Its own connection to the gateway broke.
-    Cut(String),
-    /// Nothing, well past its deadline.
+    /// The caller's own connection to the gateway broke.
+    ConnectionLost(String),
+    /// No answer until well past the deadline.
     Hung,
 }
 
-/// A time in which a fault was at work, from the blow until it was over and tools were back.
+/// Time span in which a fault was active: from the strike until the fault was over and tools were back.
 #[derive(Debug, Clone)]
 pub struct Window {
-    /// Its beginning.
+    /// Start.
     pub from: Duration,
-    /// Its end.
+    /// End.
     pub to: Duration,
-    /// When it struck.
-    pub blows: Vec<Blow>,
+    /// Strikes within the window.
+    pub strikes: Vec<StrikeSpan>,
 }
 
-/// From the moment of a blow until what it hit was gone: a process that is being killed still takes what is written
-/// to it.
+/// Time span from a strike until its target was gone: a process that is being killed still accepts input.
 #[derive(Debug, Clone, Copy)]
-pub struct Blow {
-    /// The moment.
+pub struct StrikeSpan {
+    /// Start.
     pub at: Duration,
-    /// The end.
-    pub over: Duration,
+    /// End.
+    pub ended: Duration,
 }
 
 impl Window {
-    fn touches(&self, call: &Call) -> bool {
+    fn overlaps(&self, call: &Call) -> bool {
         call.began <= self.to && call.ended >= self.from
     }
 
-    fn blows_within(&self, call: &Call) -> usize {
-        self.blows.iter().filter(|blow| call.began <= blow.over && blow.at <= call.ended).count()
+    fn strikes_during(&self, call: &Call) -> usize {
+        self.strikes.iter().filter(|strike| call.began <= strike.ended && strike.at <= call.ended).count()
     }
 }
 
-/// How all calls of a run ended.
+/// Number of calls per outcome.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Counts {
-    /// With the right answer.
+    /// Right answer.
     pub answered: usize,
-    /// With an error, though within its deadline a call just like it was served: waiting would have done. Or though
-    /// no fault was at work.
+    /// Error, although an equal call was served within the deadline (waiting would have helped) or no fault was
+    /// active.
     pub lost: usize,
-    /// With an error that waiting until the deadline would not have changed.
+    /// Error that waiting until the deadline would not have changed.
     pub refused: usize,
-    /// With the honest answer that nobody knows whether it was carried out. Only a call with a side effect that a
-    /// fault met on its way may end like this, or one that two have met; any other is lost.
+    /// Unknown outcome. Allowed only for a call with a side effect that a fault hit, or a read-only call that two
+    /// strikes hit; any other one is lost.
     pub unknown: usize,
-    /// By a break of the client's own connection, which only a fault of the gateway itself excuses.
+    /// Broken connection between client and gateway, allowed only for faults of the gateway itself.
     pub cut: usize,
-    /// Not at all, until well past its deadline.
+    /// No answer until well past the deadline.
     pub hung: usize,
-    /// Carried out more than once.
+    /// Executed more than once.
     pub duplicated: usize,
-    /// With an answer that was not true: somebody else's, or "not sent" of a call that was carried out.
+    /// Wrong statement: the answer to another request, or "not sent" for a call that was executed.
     pub untrue: usize,
 }
 
 impl Counts {
-    /// How many calls there were.
+    /// Number of calls.
     #[must_use]
-    pub fn all(&self) -> usize {
+    pub fn total(&self) -> usize {
         let Self { answered, lost, refused, unknown, cut, hung, duplicated: _, untrue } = self;
         answered + lost + refused + unknown + cut + hung + untrue
     }
 
-    /// Adds those of another run.
+    /// Adds the counts of another run.
     pub fn add(&mut self, other: &Self) {
         self.answered += other.answered;
         self.lost += other.lost;
@@ -140,31 +139,31 @@ impl Counts {
     }
 }
 
-/// The verdict, and what would explain it.
+/// Classification of all calls, with explanations.
 #[derive(Debug, Clone, Default)]
-pub struct Verdict {
-    /// In numbers.
+pub struct CallVerdict {
+    /// Number of calls per outcome.
     pub counts: Counts,
-    /// What the callers of lost calls were told, and how many of them.
+    /// Error codes of lost calls, with counts.
     pub lost_as: BTreeMap<String, usize>,
-    /// The first few calls that should not have ended as they did.
+    /// The first calls that ended in an unexpected way.
     pub remarks: Vec<String>,
 }
 
-/// What is told by an error without a machine part.
-const NO_CODE: &str = "an error without a code";
-/// More would only repeat themselves.
-const MOST_REMARKS: usize = 12;
+/// Key for errors without a machine-readable part.
+const NO_CODE: &str = "no code";
+/// Limit of remarks; further ones would only repeat them.
+const MAX_REMARKS: usize = 12;
 
-/// Judges all calls of a run. `effects` says how often the server carried out each token.
+/// Classifies all calls of a run. `effects` has the number of executions per token.
 #[must_use]
 pub fn judge(
     calls: &[Call],
     windows: &[Window],
     effects: &HashMap<String, usize>,
     deadline: Duration,
-) -> Verdict {
-    let mut verdict = Verdict::default();
+) -> CallVerdict {
+    let mut verdict = CallVerdict::default();
     let mut served: Vec<Duration> =
         calls.iter().filter(|call| call.end == End::Answered).map(|call| call.ended).collect();
     served.sort_unstable();
@@ -172,44 +171,44 @@ pub fn judge(
         let carried_out = effects.get(&call.token).copied().unwrap_or(0);
         if carried_out > 1 {
             verdict.counts.duplicated += 1;
-            verdict.remark(call, "was carried out more than once");
+            verdict.remark(call, "was executed more than once");
         }
-        let struck = windows.iter().any(|window| window.touches(call));
-        let blows: usize = windows.iter().map(|window| window.blows_within(call)).sum();
-        // The first that was served after this one had failed.
+        let struck = windows.iter().any(|window| window.overlaps(call));
+        let hits: usize = windows.iter().map(|window| window.strikes_during(call)).sum();
+        // First call that was served after this one had failed.
         let next = served.partition_point(|at| *at <= call.ended);
         let in_time = served.get(next).is_some_and(|at| *at <= call.began + deadline);
         let counts = &mut verdict.counts;
         match &call.end {
-            End::Answered if call.kind == Kind::Counts && carried_out == 0 => {
+            End::Answered if call.kind == Kind::SideEffect && carried_out == 0 => {
                 counts.untrue += 1;
-                verdict.remark(call, "was answered and never carried out");
+                verdict.remark(call, "was answered but never executed");
             }
             End::Answered => counts.answered += 1,
-            End::Wrong(_) => {
+            End::WrongAnswer(_) => {
                 counts.untrue += 1;
-                verdict.remark(call, "got somebody else's answer");
+                verdict.remark(call, "got the answer to another call");
             }
             End::Failed { code, outcome, .. } => match outcome.as_deref() {
                 Some("not_sent" | "refused") if carried_out > 0 => {
                     counts.untrue += 1;
-                    verdict.remark(call, "was carried out, and its caller was told that it was not");
+                    verdict.remark(call, "was executed, but its caller was told that it was not");
                 }
-                Some("unknown") if call.kind == Kind::Counts && struck => counts.unknown += 1,
-                // What only reads is sent again once; the second blow that meets it is one too many.
-                Some("unknown") if blows > 1 => counts.unknown += 1,
+                Some("unknown") if call.kind == Kind::SideEffect && struck => counts.unknown += 1,
+                // A read-only call is retried once; a second strike exceeds that.
+                Some("unknown") if hits > 1 => counts.unknown += 1,
                 _ if in_time || !struck => {
                     counts.lost += 1;
                     let told = code.clone().unwrap_or_else(|| NO_CODE.to_owned());
                     *verdict.lost_as.entry(told).or_default() += 1;
-                    verdict.remark(call, "is lost");
+                    verdict.remark(call, "was lost");
                 }
                 _ => counts.refused += 1,
             },
-            End::Cut(_) => {
+            End::ConnectionLost(_) => {
                 counts.cut += 1;
                 if !struck {
-                    verdict.remark(call, "was cut off");
+                    verdict.remark(call, "lost its connection");
                 }
             }
             End::Hung => {
@@ -221,9 +220,9 @@ pub fn judge(
     verdict
 }
 
-impl Verdict {
+impl CallVerdict {
     fn remark(&mut self, call: &Call, what: &str) {
-        if self.remarks.len() < MOST_REMARKS {
+        if self.remarks.len() < MAX_REMARKS {
             let Call { token, kind, began, ended, end } = call;
             let remark = format!("{kind:?} {token} {what}: {began:.3?} to {ended:.3?}, {end:?}");
             self.remarks.push(remark.chars().take(240).collect());
@@ -231,7 +230,7 @@ impl Verdict {
     }
 }
 
-/// How often each token was carried out, from the lines that the server wrote: `TOKEN VALUE PID`.
+/// Executions per token, from the lines that the server wrote: `TOKEN VALUE PID`.
 #[must_use]
 pub fn effects(lines: &str) -> HashMap<String, usize> {
     let mut effects = HashMap::new();
@@ -255,9 +254,9 @@ mod tests {
         Call { token: token.to_owned(), kind, began: at(began), ended: at(ended), end }
     }
 
-    /// One blow, at its beginning.
+    /// A window with one strike at its start.
     fn window(from: u64, to: u64) -> Window {
-        Window { from: at(from), to: at(to), blows: vec![Blow { at: at(from), over: at(from) }] }
+        Window { from: at(from), to: at(to), strikes: vec![StrikeSpan { at: at(from), ended: at(from) }] }
     }
 
     fn failed(outcome: &str) -> End {
@@ -269,63 +268,63 @@ mod tests {
     }
 
     #[test]
-    fn an_error_is_a_loss_if_a_call_was_served_before_its_deadline_and_a_refusal_if_not() {
-        let early = call("a", Kind::Reads, 0, 1, failed("not_sent"));
-        let late = call("b", Kind::Reads, 0, 1, failed("not_sent"));
-        let served = |ended| call("c", Kind::Reads, 0, ended, End::Answered);
+    fn an_error_is_a_loss_only_if_another_call_was_served_before_its_deadline() {
+        let early = call("a", Kind::Read, 0, 1, failed("not_sent"));
+        let late = call("b", Kind::Read, 0, 1, failed("not_sent"));
+        let served = |ended| call("c", Kind::Read, 0, ended, End::Answered);
         let window = window(0, 11);
         assert_eq!(counts(&[early, served(9)], std::slice::from_ref(&window), "").lost, 1);
         assert_eq!(counts(&[late, served(11)], &[window], "").refused, 1);
     }
 
     #[test]
-    fn an_error_that_no_fault_explains_is_a_loss_even_at_its_deadline() {
-        let hopeless = call("a", Kind::Counts, 2, 12, failed("unknown"));
+    fn an_error_without_an_active_fault_is_a_loss_even_at_its_deadline() {
+        let hopeless = call("a", Kind::SideEffect, 2, 12, failed("unknown"));
         assert_eq!(counts(&[hopeless], &[window(0, 1)], "").lost, 1);
     }
 
     #[test]
-    fn unknown_is_honest_only_of_a_side_effect_that_a_fault_met() {
+    fn unknown_is_allowed_only_for_a_side_effect_during_a_fault() {
         let window = window(5, 6);
-        let served = call("z", Kind::Reads, 0, 9, End::Answered);
-        let met = call("a", Kind::Counts, 4, 7, failed("unknown"));
-        let missed = call("b", Kind::Counts, 1, 2, failed("unknown"));
-        let read = call("c", Kind::Reads, 4, 7, failed("unknown"));
+        let served = call("z", Kind::Read, 0, 9, End::Answered);
+        let met = call("a", Kind::SideEffect, 4, 7, failed("unknown"));
+        let missed = call("b", Kind::SideEffect, 1, 2, failed("unknown"));
+        let read = call("c", Kind::Read, 4, 7, failed("unknown"));
         let counts = counts(&[met, missed, read, served], &[window], "");
         assert_eq!((counts.unknown, counts.lost), (1, 2));
     }
 
     #[test]
-    fn what_only_reads_is_honestly_unknown_when_two_blows_fell_in_its_life() {
+    fn a_read_only_call_may_be_unknown_after_two_strikes() {
         let windows = [window(5, 7), window(7, 9)];
-        let served = call("z", Kind::Reads, 0, 10, End::Answered);
-        let twice = call("a", Kind::Reads, 4, 8, failed("unknown"));
-        let touched_twice_and_met_once = call("b", Kind::Reads, 6, 8, failed("unknown"));
+        let served = call("z", Kind::Read, 0, 10, End::Answered);
+        let twice = call("a", Kind::Read, 4, 8, failed("unknown"));
+        let touched_twice_and_met_once = call("b", Kind::Read, 6, 8, failed("unknown"));
         let counts = counts(&[twice, touched_twice_and_met_once, served], &windows, "");
         assert_eq!((counts.unknown, counts.lost), (1, 1));
     }
 
     #[test]
-    fn a_loss_is_known_by_what_its_caller_was_told() {
+    fn a_loss_is_recorded_with_its_error_code() {
         let told = |code: Option<&str>| End::Failed {
             code: code.map(str::to_owned),
             outcome: Some("not_sent".to_owned()),
             text: String::new(),
         };
         let calls = [
-            call("a", Kind::Reads, 0, 1, told(Some("unreachable"))),
-            call("b", Kind::Counts, 0, 1, told(Some("unreachable"))),
-            call("c", Kind::Reads, 0, 1, told(None)),
-            call("z", Kind::Reads, 0, 9, End::Answered),
+            call("a", Kind::Read, 0, 1, told(Some("unreachable"))),
+            call("b", Kind::SideEffect, 0, 1, told(Some("unreachable"))),
+            call("c", Kind::Read, 0, 1, told(None)),
+            call("z", Kind::Read, 0, 9, End::Answered),
         ];
         let lost_as = judge(&calls, &[], &effects(""), DEADLINE).lost_as;
         assert_eq!(lost_as, BTreeMap::from([("unreachable".to_owned(), 2), (NO_CODE.to_owned(), 1)]));
     }
 
     #[test]
-    fn what_was_carried_out_is_known_from_the_server_and_not_from_the_answer() {
-        let answered = |token| call(token, Kind::Counts, 0, 1, End::Answered);
-        let denied = call("c", Kind::Counts, 0, 1, failed("not_sent"));
+    fn executions_are_counted_by_the_server_not_by_answers() {
+        let answered = |token| call(token, Kind::SideEffect, 0, 1, End::Answered);
+        let denied = call("c", Kind::SideEffect, 0, 1, failed("not_sent"));
         let counts = counts(&[answered("a"), answered("b"), denied], &[], "a 1 7\na 2 8\nc 3 8\n");
         assert_eq!(counts.duplicated, 1, "a");
         assert_eq!(counts.untrue, 2, "b was answered for nothing, c was denied falsely");

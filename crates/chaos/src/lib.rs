@@ -1,67 +1,67 @@
-//! What `cargo xtask chaos` runs: real servers, broken in every way we know under a live gateway and a steady load,
-//! and a count of what its clients lost.
+//! Fault injection for gateways (`cargo xtask chaos`): breaks real servers behind a live gateway under a steady load,
+//! and counts the calls that clients lose.
 //!
-//! A [`fault`](fault::FAULTS) is a small value. [`row::run`] sets a scene for it on one transport (servers,
-//! gateway, clients), lets it strike, waits until tools are back, and judges every call that anybody made: answered,
-//! lost, unknown, hung, carried out twice. What is left behind when all is over is counted too.
+//! A [`fault`](fault::FAULTS) is a value. [`row::run`] starts servers, gateway and clients for it on one transport,
+//! applies it, waits until tools are back, and classifies every call: answered, lost, unknown, hung, executed twice.
+//! It also counts the processes, files and memory that are left at the end.
 //!
-//! It is a stranger to the gateway's code: it knows its command line, its config and MCP, and nothing else, so that
-//! any other gateway can be put in its place.
+//! The crate shares no code with the gateway and uses only its command line, its config and MCP, so that any other
+//! gateway can be tested in the same way.
 #![cfg(target_os = "linux")]
 
-pub mod alone;
 pub mod args;
 pub mod attack;
+pub mod baseline;
 pub mod client;
+pub mod environment;
 pub mod fault;
+pub mod fault_setup;
 pub mod figure;
-pub mod fleet;
 pub mod gateway;
 pub mod ledger;
 pub mod load;
+pub mod neighbours;
 pub mod plan;
 pub mod proc;
 pub mod proxy;
 pub mod renewal;
 pub mod report;
 pub mod row;
-pub mod scene;
 pub mod server;
 pub mod soak;
-pub mod stage;
 mod strike;
 
 use std::fmt;
 
-/// Why a run cannot go on. Not a finding about the gateway: the harness itself is in trouble.
+/// A failure of the harness itself, not a finding about the gateway.
 #[derive(Debug)]
-pub struct Cannot(String);
+pub struct HarnessError(String);
 
-impl Cannot {
-    /// With what cannot be done, and why.
-    pub fn because(what: &str, why: &dyn fmt::Display) -> Self {
+impl HarnessError {
+    /// Creates an error from the failed operation and its cause.
+    pub fn new(what: &str, why: &dyn fmt::Display) -> Self {
         Self(format!("{what}: {why}"))
     }
 }
 
-impl fmt::Display for Cannot {
+impl fmt::Display for HarnessError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-impl std::error::Error for Cannot {}
+impl std::error::Error for HarnessError {}
 
-impl From<std::io::Error> for Cannot {
+impl From<std::io::Error> for HarnessError {
     fn from(error: std::io::Error) -> Self {
         Self(error.to_string())
     }
 }
 
-/// What a harness may be unable to do.
-pub type Result<T> = std::result::Result<T, Cannot>;
+/// Result of harness operations.
+pub type Result<T> = std::result::Result<T, HarnessError>;
 
-/// A lock whose holder cannot leave it in a bad state.
+/// Locks a mutex and ignores poisoning: no holder leaves it in an invalid state.
 fn lock<T>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }

@@ -1,5 +1,6 @@
-//! A steady load: several clients of both eras, each starting a call every so often whether or not the last one was
-//! answered, reading and counting by turns. Every call is known by a token of its own and written down.
+//! Steady load: several clients of both eras, each of which starts a call at a fixed interval whether or not the last
+//! one was answered, alternating between read-only calls and calls with a side effect. Every call has its own token
+//! and is recorded.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -11,49 +12,49 @@ use tokio::task::JoinSet;
 use tokio_util::task::TaskTracker;
 
 use crate::client::{Client, Era, Reply};
-use crate::gateway::LONG_ENOUGH;
+use crate::gateway::START_TIMEOUT;
 use crate::ledger::{Call, End, Kind};
-use crate::{Cannot, Result, lock};
+use crate::{HarnessError, Result, lock};
 
-/// How much is asked of the gateway.
+/// Rate and kind of the load.
 #[derive(Debug, Clone, Copy)]
 pub struct Pace {
-    /// How many clients.
+    /// Number of clients.
     pub clients: usize,
-    /// How often each starts a call, more or less.
+    /// Average interval between calls of one client.
     pub every: Duration,
-    /// How long the server works on a call.
+    /// Time that the server works on a call.
     pub work: Duration,
-    /// How long a caller waits for its answer.
+    /// Deadline of a call.
     pub deadline: Duration,
 }
 
-/// Past its deadline a call is not hung at once: the machine may be busy.
+/// Time after its deadline at which a call counts as hung, because the machine may be busy.
 pub const GRACE: Duration = Duration::from_secs(3);
-/// Somebody who cannot connect tries again.
-const DIAL_AGAIN: Duration = Duration::from_millis(10);
-/// After a look that was answered with an error, and while one is not answered at all.
-const LOOK_AGAIN: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(100));
-/// Looks that may be under way at a time.
-const MOST_LOOKS: usize = 64;
+/// Retry interval of a client that cannot connect.
+const RECONNECT_INTERVAL: Duration = Duration::from_millis(10);
+/// Pause after a check that failed, and while a check has no answer.
+const CHECK_INTERVALS: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(100));
+/// Limit of concurrent checks.
+const MAX_CHECKS: usize = 64;
 
-/// The names under which the tools of one server are offered.
+/// Public names of the tools of one server.
 #[derive(Debug, Clone)]
 pub struct Tools {
-    /// Reads.
+    /// Read-only tool.
     pub echo: String,
-    /// Reads, slowly.
+    /// Read-only tool that takes a while.
     pub sleep: String,
-    /// Has a side effect.
+    /// Tool with a side effect.
     pub counter: String,
-    /// The one with the vices.
+    /// Tool that makes the server misbehave.
     pub misbehave: String,
 }
 
 impl Tools {
-    /// Finds them among the names that a gateway lists. Gateways put something in front; ours the server's name.
+    /// Finds the tools among the names that a gateway lists. Gateways add a prefix; gripfast's is the server name.
     #[must_use]
-    pub fn among(names: &[String], server: &str) -> Option<Self> {
+    pub fn find_in(names: &[String], server: &str) -> Option<Self> {
         let find = |tool: &str| {
             let mut fitting = names.iter().filter(|name| name.ends_with(tool));
             fitting.clone().find(|name| name.contains(server)).or_else(|| fitting.next()).cloned()
@@ -66,9 +67,9 @@ impl Tools {
         })
     }
 
-    /// As our gateway would name them, for a server that was never listed.
+    /// Names in gripfast's scheme, for a server that was never listed.
     #[must_use]
-    pub fn of(server: &str) -> Self {
+    pub fn for_server(server: &str) -> Self {
         let name = |tool: &str| format!("{server}__{tool}");
         Self {
             echo: name("echo"),
@@ -79,12 +80,12 @@ impl Tools {
     }
 }
 
-/// A load that runs. Dropping it ends it at once.
+/// A running load. Dropping it ends it immediately.
 #[derive(Debug)]
 pub struct Load {
     shared: Arc<Shared>,
     clients: Vec<Arc<Client>>,
-    pumps: JoinSet<()>,
+    generators: JoinSet<()>,
 }
 
 #[derive(Debug)]
@@ -94,18 +95,18 @@ struct Shared {
     tools: Tools,
     tag: String,
     running: watch::Sender<bool>,
-    under_way: TaskTracker,
+    in_flight: TaskTracker,
     calls: Mutex<Vec<Call>>,
     serial: AtomicU64,
-    renewals: AtomicU64,
+    repeated_handshakes: AtomicU64,
 }
 
 impl Load {
-    /// Shakes hands and begins to call. `tag` goes into every token.
+    /// Performs the handshakes and starts to call. `tag` is part of every token.
     ///
     /// # Errors
-    /// The gateway cannot be greeted.
-    pub async fn begin(
+    /// The gateway refuses a handshake.
+    pub async fn start(
         url: &str,
         eras: &[Era],
         tools: Tools,
@@ -115,14 +116,14 @@ impl Load {
     ) -> Result<Self> {
         let clients: Result<Vec<Client>> =
             (0..pace.clients).map(|number| Client::new(url, eras[number % eras.len()])).collect();
-        Self::begin_with(clients?, tools, tag, pace, seed).await
+        Self::start_with(clients?, tools, tag, pace, seed).await
     }
 
-    /// As [`Self::begin`], with clients that the caller has made. Each one calls at `pace`.
+    /// Same as [`Self::start`], with clients that the caller has created. Each one calls at `pace`.
     ///
     /// # Errors
     /// The gateway refuses a handshake.
-    pub async fn begin_with(
+    pub async fn start_with(
         made: Vec<Client>,
         tools: Tools,
         tag: &str,
@@ -131,10 +132,15 @@ impl Load {
     ) -> Result<Self> {
         let mut clients = Vec::new();
         for client in made {
-            let met = tokio::time::timeout(LONG_ENOUGH, client.meet()).await;
-            match met.map_err(|_| Cannot::because("the gateway", &"it does not answer a greeting"))? {
+            let met = tokio::time::timeout(START_TIMEOUT, client.initialize()).await;
+            match met.map_err(|_| HarnessError::new("the gateway", &"no answer to the handshake"))? {
                 Reply::Result(_) => clients.push(Arc::new(client)),
-                other => return Err(Cannot::because("the gateway cannot be greeted", &format!("{other:?}"))),
+                other => {
+                    return Err(HarnessError::new(
+                        "the handshake with the gateway failed",
+                        &format!("{other:?}"),
+                    ));
+                }
             }
         }
         let shared = Arc::new(Shared {
@@ -143,75 +149,76 @@ impl Load {
             tools,
             tag: tag.to_owned(),
             running: watch::Sender::new(true),
-            under_way: TaskTracker::new(),
+            in_flight: TaskTracker::new(),
             calls: Mutex::default(),
             serial: AtomicU64::new(0),
-            renewals: AtomicU64::new(0),
+            repeated_handshakes: AtomicU64::new(0),
         });
         let mut pumps = JoinSet::new();
         for (number, client) in clients.iter().enumerate() {
-            let dice = Dice(seed.wrapping_add(number as u64));
-            pumps.spawn(pump(Arc::clone(&shared), Arc::clone(client), dice));
+            let dice = Rng(seed.wrapping_add(number as u64));
+            pumps.spawn(generate_calls(Arc::clone(&shared), Arc::clone(client), dice));
         }
-        Ok(Self { shared, clients, pumps })
+        Ok(Self { shared, clients, generators: pumps })
     }
 
-    /// The time since the load began, as its calls know it.
+    /// Offset from the start of the load, as recorded in its calls.
     #[must_use]
-    pub fn since_began(&self, at: Instant) -> Duration {
+    pub fn elapsed_at(&self, at: Instant) -> Duration {
         at.saturating_duration_since(self.shared.began)
     }
 
-    /// The tools that it calls.
+    /// Tools that the load calls.
     #[must_use]
     pub fn tools(&self) -> &Tools {
         &self.shared.tools
     }
 
-    /// How often a client had to shake hands again because its session was gone.
+    /// Number of handshakes that were repeated because a session was gone.
     #[must_use]
-    pub fn renewals(&self) -> u64 {
-        self.shared.renewals.load(Ordering::Relaxed)
+    pub fn repeated_handshakes(&self) -> u64 {
+        self.shared.repeated_handshakes.load(Ordering::Relaxed)
     }
 
-    /// Starts no more calls, and waits until none is under way.
+    /// Stops starting calls and waits until none is in flight.
     pub async fn pause(&self) {
         self.shared.running.send_replace(false);
-        self.shared.under_way.close();
-        self.shared.under_way.wait().await;
-        self.shared.under_way.reopen();
+        self.shared.in_flight.close();
+        self.shared.in_flight.wait().await;
+        self.shared.in_flight.reopen();
     }
 
-    /// Goes on after [`Self::pause`].
+    /// Resumes after [`Self::pause`].
     pub fn resume(&self) {
         self.shared.running.send_replace(true);
     }
 
-    /// Looks until a call that begins from now on is answered. Answers with the moment it was; `None` after `limit`.
-    pub async fn until_back(&self, limit: Duration) -> Option<Instant> {
+    /// Sends check calls until one that starts after this point is answered. Returns the time of the answer; `None`
+    /// after `limit`.
+    pub async fn wait_until_back(&self, limit: Duration) -> Option<Instant> {
         let began = Instant::now();
         let (tell, mut told) = mpsc::unbounded_channel();
         let looking = Arc::new(AtomicUsize::new(0));
         for client in self.clients.iter().cycle() {
-            if looking.load(Ordering::Relaxed) < MOST_LOOKS {
+            if looking.load(Ordering::Relaxed) < MAX_CHECKS {
                 looking.fetch_add(1, Ordering::Relaxed);
                 let (tell, looking) = (tell.clone(), Arc::clone(&looking));
-                let look = Shared::carry_out(
+                let look = Shared::run_call(
                     Arc::clone(&self.shared),
                     Arc::clone(client),
-                    Kind::Reads,
+                    Kind::Read,
                     Duration::ZERO,
                 );
-                self.shared.under_way.spawn(async move {
+                self.shared.in_flight.spawn(async move {
                     let answered = look.await == End::Answered;
                     looking.fetch_sub(1, Ordering::Relaxed);
-                    // Whoever looked may have seen enough.
+                    // The receiver may have returned already.
                     let _ = tell.send(answered.then(Instant::now));
                 });
             }
-            match tokio::time::timeout(LOOK_AGAIN.1, told.recv()).await {
+            match tokio::time::timeout(CHECK_INTERVALS.1, told.recv()).await {
                 Ok(Some(Some(at))) => return Some(at),
-                Ok(Some(None)) => tokio::time::sleep(LOOK_AGAIN.0).await,
+                Ok(Some(None)) => tokio::time::sleep(CHECK_INTERVALS.0).await,
                 Ok(None) | Err(_) => {}
             }
             if began.elapsed() > limit {
@@ -221,42 +228,42 @@ impl Load {
         None
     }
 
-    /// One client of the load, for a request that is no part of it.
+    /// One client of the load, for a request outside of it.
     #[must_use]
     pub fn client(&self) -> Option<Arc<Client>> {
         self.clients.first().cloned()
     }
 
-    /// Ends, and hands over what became of every call.
-    pub async fn end(mut self) -> Vec<Call> {
+    /// Stops the load and returns all recorded calls.
+    pub async fn stop(mut self) -> Vec<Call> {
         self.pause().await;
-        self.pumps.shutdown().await;
+        self.generators.shutdown().await;
         std::mem::take(&mut *lock(&self.shared.calls))
     }
 }
 
-/// One client's calls, started by the clock.
-async fn pump(shared: Arc<Shared>, client: Arc<Client>, mut dice: Dice) {
+/// Starts the calls of one client at its interval.
+async fn generate_calls(shared: Arc<Shared>, client: Arc<Client>, mut dice: Rng) {
     let mut running = shared.running.subscribe();
-    for kind in [Kind::Reads, Kind::Counts].into_iter().cycle() {
-        // A fifth up or down, so that clients do not march in step.
-        let share = 0.8 + 0.4 * dice.roll();
+    for kind in [Kind::Read, Kind::SideEffect].into_iter().cycle() {
+        // Up to 20 % jitter, so that clients do not call in lockstep.
+        let share = 0.8 + 0.4 * dice.next_f64();
         tokio::time::sleep(shared.pace.every.mul_f64(share)).await;
         if running.wait_for(|running| *running).await.is_err() {
             return;
         }
         let work = shared.pace.work;
-        shared.under_way.spawn(Shared::carry_out(Arc::clone(&shared), Arc::clone(&client), kind, work));
+        shared.in_flight.spawn(Shared::run_call(Arc::clone(&shared), Arc::clone(&client), kind, work));
     }
 }
 
 impl Shared {
-    /// One call from beginning to end, written down.
-    async fn carry_out(shared: Arc<Self>, client: Arc<Client>, kind: Kind, work: Duration) -> End {
+    /// Executes and records one call.
+    async fn run_call(shared: Arc<Self>, client: Arc<Client>, kind: Kind, work: Duration) -> End {
         let began = Instant::now();
         let token = format!("{}-{}", shared.tag, shared.serial.fetch_add(1, Ordering::Relaxed));
         let deadline = began + shared.pace.deadline;
-        let ending = shared.asked(&client, kind, work, &token, deadline);
+        let ending = shared.send_until_answered(&client, kind, work, &token, deadline);
         let end = tokio::time::timeout_at((deadline + GRACE).into(), ending).await.unwrap_or(End::Hung);
         let call = Call {
             token,
@@ -269,8 +276,8 @@ impl Shared {
         end
     }
 
-    /// As any client does: what could not even be sent is sent again, and a session that is gone is replaced.
-    async fn asked(
+    /// Sends the call like any client: retries if nothing was sent, and replaces a lost session.
+    async fn send_until_answered(
         &self,
         client: &Client,
         kind: Kind,
@@ -280,22 +287,22 @@ impl Shared {
     ) -> End {
         let work = work.as_millis();
         let (tool, arguments, wanted) = match kind {
-            Kind::Reads if work > 0 => {
+            Kind::Read if work > 0 => {
                 (&self.tools.sleep, json!({ "ms": work }), Some(format!("slept {work} ms")))
             }
-            Kind::Reads => (&self.tools.echo, json!({ "text": token }), Some(token.to_owned())),
-            Kind::Counts => (&self.tools.counter, json!({ "key": token, "ms": work }), None),
+            Kind::Read => (&self.tools.echo, json!({ "text": token }), Some(token.to_owned())),
+            Kind::SideEffect => (&self.tools.counter, json!({ "key": token, "ms": work }), None),
         };
         loop {
             match client.call(tool, &arguments).await {
-                Reply::Result(result) => return heard(&result, wanted.as_deref()),
+                Reply::Result(result) => return end_of_result(&result, wanted.as_deref()),
                 Reply::Error(text) => return End::Failed { code: None, outcome: None, text },
-                Reply::Broken(text) => return End::Cut(text),
-                Reply::Unreached(text) if Instant::now() >= deadline => return End::Cut(text),
-                Reply::Unreached(_) => tokio::time::sleep(DIAL_AGAIN).await,
+                Reply::Interrupted(text) => return End::ConnectionLost(text),
+                Reply::ConnectFailed(text) if Instant::now() >= deadline => return End::ConnectionLost(text),
+                Reply::ConnectFailed(_) => tokio::time::sleep(RECONNECT_INTERVAL).await,
                 Reply::NoSession => {
-                    self.renewals.fetch_add(1, Ordering::Relaxed);
-                    if let Reply::Error(text) = client.meet().await {
+                    self.repeated_handshakes.fetch_add(1, Ordering::Relaxed);
+                    if let Reply::Error(text) = client.initialize().await {
                         return End::Failed { code: None, outcome: None, text };
                     }
                 }
@@ -304,8 +311,8 @@ impl Shared {
     }
 }
 
-/// What a tool's result means to a caller that wanted this text.
-fn heard(result: &Value, wanted: Option<&str>) -> End {
+/// Evaluates a tool result for a caller that expects this text.
+fn end_of_result(result: &Value, wanted: Option<&str>) -> End {
     let text = result["content"][0]["text"].as_str().unwrap_or_default();
     if result["isError"] == true {
         let part = &result["_meta"]["gripfast/failure"];
@@ -313,18 +320,18 @@ fn heard(result: &Value, wanted: Option<&str>) -> End {
         return End::Failed { code: word("code"), outcome: word("outcome"), text: text.to_owned() };
     }
     match wanted {
-        Some(wanted) if wanted != text => End::Wrong(format!("wanted {wanted}, got {text}")),
+        Some(wanted) if wanted != text => End::WrongAnswer(format!("expected {wanted}, got {text}")),
         Some(_) | None => End::Answered,
     }
 }
 
-/// Numbers that only look random: the same seed gives the same run, as far as a run can be the same.
+/// Deterministic pseudo-random numbers: the same seed gives the same schedule.
 #[derive(Debug, Clone, Copy)]
-pub struct Dice(pub u64);
+pub struct Rng(pub u64);
 
-impl Dice {
-    /// At least 0 and less than 1.
-    pub fn roll(&mut self) -> f64 {
+impl Rng {
+    /// Next number, at least 0 and less than 1.
+    pub fn next_f64(&mut self) -> f64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -338,28 +345,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tools_are_found_under_whatever_prefix() {
+    fn tools_are_found_under_any_prefix() {
         let names = |prefix: &str| {
             ["echo", "sleep", "counter", "misbehave"].map(|tool| format!("{prefix}{tool}")).to_vec()
         };
-        assert_eq!(Tools::among(&names(""), "demo").unwrap().echo, "echo");
+        assert_eq!(Tools::find_in(&names(""), "demo").unwrap().echo, "echo");
         let two = [names("other_"), names("demo.")].concat();
-        assert_eq!(Tools::among(&two, "demo").unwrap().counter, "demo.counter");
-        assert!(Tools::among(&[], "demo").is_none());
+        assert_eq!(Tools::find_in(&two, "demo").unwrap().counter, "demo.counter");
+        assert!(Tools::find_in(&[], "demo").is_none());
     }
 
     #[test]
-    fn an_answer_to_somebody_else_is_noticed() {
+    fn the_answer_to_another_call_is_noticed() {
         let result = json!({ "content": [{ "type": "text", "text": "b" }] });
-        assert_eq!(heard(&result, Some("b")), End::Answered);
-        assert!(matches!(heard(&result, Some("a")), End::Wrong(_)));
+        assert_eq!(end_of_result(&result, Some("b")), End::Answered);
+        assert!(matches!(end_of_result(&result, Some("a")), End::WrongAnswer(_)));
     }
 
     #[test]
-    fn dice_fall_the_same_way_again_and_stay_in_range() {
+    fn random_numbers_are_deterministic_and_in_range() {
         let rolls = |seed| {
-            let mut dice = Dice(seed);
-            (0..100).map(|_| dice.roll()).collect::<Vec<_>>()
+            let mut dice = Rng(seed);
+            (0..100).map(|_| dice.next_f64()).collect::<Vec<_>>()
         };
         assert_eq!(rolls(7), rolls(7));
         assert!(rolls(7).iter().all(|roll| (0.0..1.0).contains(roll)));

@@ -1,4 +1,4 @@
-//! `cargo xtask chaos`: runs the faults one after another and reports.
+//! `cargo xtask chaos`: runs the faults and reports the results.
 
 #[cfg(target_os = "linux")]
 mod run;

@@ -1,9 +1,10 @@
-//! Twenty servers behind one gateway, of which one flaps: what the other nineteen notice.
+//! Twenty servers behind one gateway, one of which flaps: the effect on the other nineteen.
 //!
-//! Three kinds of windows take turns: nothing happens; the one server is killed every half second, and comes back; the
-//! same child is started as often by somebody else, and the gateway has no part in it. The p99 of each window is held
-//! against that of the quiet one of its round, and the ratio in the middle counts: what the machine does in one round
-//! it does to all three. The last kind says what a starting child costs on this machine whoever starts it.
+//! Each round has three windows: idle; the one server is killed every half second and comes back; the same child is
+//! started as often by another process, without the gateway. The p99 of each window is divided by that of the quiet
+//! window of its round, and the median over the rounds counts, because other load on the machine affects all three
+//! windows of a round. The last window is the control: it shows the cost of starting a child on this machine,
+//! independent of the gateway.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -12,98 +13,98 @@ use serde::Serialize;
 use serde_json::{Map, json};
 use tempfile::TempDir;
 
-use crate::alone;
+use crate::baseline;
 use crate::client::Client;
-use crate::fault::Form;
-use crate::gateway::{Gateway, LONG_ENOUGH, LOOK_AGAIN, Launch, mark};
+use crate::fault::RunLength;
+use crate::gateway::{Gateway, Launch, POLL_INTERVAL, START_TIMEOUT, env_marker};
 use crate::ledger::{self, Call, Counts, End};
 use crate::load::{Load, Pace, Tools};
 use crate::proc;
-use crate::row::{Order, Times};
-use crate::{Cannot, Result};
+use crate::row::{RunOptions, Times};
+use crate::{HarnessError, Result};
 
-/// What the steady servers showed while one of them flapped.
+/// Results of the steady servers while one server flapped.
 #[derive(Debug, Clone, Serialize)]
 pub struct Neighbours {
-    /// How many servers there were in all.
+    /// Number of servers.
     pub servers: usize,
-    /// How often each kind of window had its turn.
+    /// Number of rounds.
     pub rounds: usize,
-    /// How often the one was killed.
+    /// Number of kills of the flapping server.
     pub kills: usize,
-    /// What became of the calls to the others.
+    /// Outcomes of the calls to the other servers.
     pub calls: Counts,
-    /// How long calls to the others took while nothing happened.
+    /// Call durations in quiet windows.
     pub quiet: Times,
-    /// And while the one flapped.
+    /// Call durations while the server flapped.
     pub flapping: Times,
-    /// And while its like was started outside of the gateway.
+    /// Call durations while another process started the same child.
     pub beside: Times,
-    /// The p99 while the one flapped, in that of the quiet window of the same round: the round in the middle.
+    /// p99 while the server flapped divided by the p99 of the quiet window of the same round: median of the rounds.
     pub flapping_ratio: f64,
-    /// The same while its like was started outside.
+    /// Same ratio while another process started the child.
     pub beside_ratio: f64,
-    /// What would explain a bad number.
+    /// Explanations of failed calls.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub remarks: Vec<String>,
 }
 
-/// What happens in a window.
+/// Kind of a window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Quiet,
     Flapping,
-    Beside,
+    OtherProcess,
 }
 
-const KINDS: [Kind; 3] = [Kind::Quiet, Kind::Flapping, Kind::Beside];
+const KINDS: [Kind; 3] = [Kind::Quiet, Kind::Flapping, Kind::OtherProcess];
 
-/// A window that is over.
+/// A finished window.
 #[derive(Debug, Clone, Copy)]
-struct Span {
+struct MeasuredSpan {
     kind: Kind,
     round: usize,
     from: Instant,
     to: Instant,
 }
 
-/// The variable by which one child is told from the others.
+/// Environment variable that identifies the child of each server.
 const CHILD: &str = "CHAOS_CHILD";
 const DEADLINE: Duration = Duration::from_secs(10);
-/// Between two kills, and between two starts outside.
-const EVERY: Duration = Duration::from_millis(500);
-/// What one window has set going is over when the next begins.
-const BETWEEN: Duration = Duration::from_millis(300);
+/// Interval between two kills, and between two starts by another process.
+const CALL_INTERVAL: Duration = Duration::from_millis(500);
+/// Pause that lets the effects of one window end before the next one begins.
+const PAUSE_BETWEEN_SPANS: Duration = Duration::from_millis(300);
 
-/// Runs it.
+/// Runs the measurement.
 ///
 /// # Errors
-/// The harness itself is in trouble.
-pub async fn run(order: &Order) -> Result<Neighbours> {
-    let (servers, rounds, window) = match order.form {
-        Form::Short => (4, 1, Duration::from_millis(1200)),
-        Form::Ordinary => (20, 7, Duration::from_secs(3)),
-        Form::Long => (20, 40, Duration::from_secs(5)),
+/// The harness itself fails.
+pub async fn run(options: &RunOptions) -> Result<Neighbours> {
+    let (servers, rounds, window) = match options.length {
+        RunLength::Short => (4, 1, Duration::from_millis(1200)),
+        RunLength::Ordinary => (20, 7, Duration::from_secs(3)),
+        RunLength::Long => (20, 40, Duration::from_secs(5)),
     };
     let dir = TempDir::with_prefix("chaos-")?;
     let names: Vec<String> = (0..servers).map(|number| format!("s{number:02}")).collect();
     let config = dir.path().join("servers.json");
-    std::fs::write(&config, config_of(&names, &dir, order))?;
+    std::fs::write(&config, config_for(&names, &dir, options))?;
     let launch =
-        Launch { subject: order.subject.clone(), dir: dir.path().to_owned(), config, within: Vec::new() };
+        Launch { subject: options.subject.clone(), dir: dir.path().to_owned(), config, wrapper: Vec::new() };
     let gateway = Gateway::start(launch).await?;
-    let loads = begin(&gateway, &names, order).await?;
+    let loads = start_loads(&gateway, &names, options).await?;
     let mut flapper =
-        Flapper { gateway: &gateway, name: &names[0], order, others: BTreeSet::new(), kills: 0 };
+        Flapper { gateway: &gateway, name: &names[0], options, others: BTreeSet::new(), kills: 0 };
     let mut spans = Vec::new();
     for round in 0..rounds {
-        // Each kind is first, second and third in turn.
+        // Each kind comes first, second and third in turn.
         for place in 0..KINDS.len() {
             let kind = KINDS[(round + place) % KINDS.len()];
-            tokio::time::sleep(BETWEEN).await;
+            tokio::time::sleep(PAUSE_BETWEEN_SPANS).await;
             let from = Instant::now();
-            flapper.keep_busy(kind, from + window).await?;
-            spans.push(Span { kind, round, from, to: Instant::now() });
+            flapper.run_window(kind, from + window).await?;
+            spans.push(MeasuredSpan { kind, round, from, to: Instant::now() });
         }
     }
     let kills = flapper.kills;
@@ -122,8 +123,8 @@ pub async fn run(order: &Order) -> Result<Neighbours> {
     let mut took = vec![Vec::new(); spans.len()];
     for (load, name) in loads.into_iter().zip(&names).skip(1) {
         let bounds: Vec<_> =
-            spans.iter().map(|span| load.since_began(span.from)..load.since_began(span.to)).collect();
-        let calls = load.end().await;
+            spans.iter().map(|span| load.elapsed_at(span.from)..load.elapsed_at(span.to)).collect();
+        let calls = load.stop().await;
         let effects = std::fs::read_to_string(dir.path().join(format!("counter-{name}"))).unwrap_or_default();
         let verdict = ledger::judge(&calls, &[], &ledger::effects(&effects), DEADLINE);
         neighbours.calls.add(&verdict.counts);
@@ -140,8 +141,8 @@ pub async fn run(order: &Order) -> Result<Neighbours> {
 }
 
 impl Neighbours {
-    /// Holds the windows of each round against each other. `took` has the times of the calls of each.
-    fn compare(&mut self, spans: &[Span], took: &[Vec<Duration>]) {
+    /// Compares the windows of each round. `took` has the call durations of each window.
+    fn compare(&mut self, spans: &[MeasuredSpan], took: &[Vec<Duration>]) {
         let all = |kind| {
             let of_kind = spans.iter().zip(took).filter(|(span, _)| span.kind == kind);
             Times::of(&of_kind.flat_map(|(_, took)| took.iter().copied()).collect::<Vec<_>>())
@@ -154,53 +155,56 @@ impl Neighbours {
             let ratios = (0..self.rounds).map(|round| p99(kind, round) / p99(Kind::Quiet, round));
             median(ratios.collect())
         };
-        (self.flapping_ratio, self.beside_ratio) = (ratio(Kind::Flapping), ratio(Kind::Beside));
-        (self.quiet, self.flapping, self.beside) = (all(Kind::Quiet), all(Kind::Flapping), all(Kind::Beside));
+        (self.flapping_ratio, self.beside_ratio) = (ratio(Kind::Flapping), ratio(Kind::OtherProcess));
+        (self.quiet, self.flapping, self.beside) =
+            (all(Kind::Quiet), all(Kind::Flapping), all(Kind::OtherProcess));
     }
 
-    /// What must not be, whatever the machine.
+    /// Violations that are independent of the machine.
     #[must_use]
     pub fn complaints(&self) -> Vec<String> {
         let Counts { answered, lost, refused, unknown, cut, hung, duplicated, untrue } = self.calls;
         let bad = lost + refused + unknown + cut + hung + duplicated + untrue;
         let mut complaints = Vec::new();
         if bad > 0 {
-            complaints.push(format!("{bad} calls to the servers that did not flap went wrong"));
+            complaints.push(format!("{bad} calls to the servers that did not flap failed"));
         }
         if answered == 0 || self.kills == 0 {
-            complaints.push(format!("{} kills and {answered} answers: nothing was shown", self.kills));
+            complaints
+                .push(format!("only {} kills and {answered} answers: nothing was measured", self.kills));
         }
         complaints
     }
 }
 
-/// The median; the lower of the two in the middle.
+/// Median; the lower one of the two middle values.
 pub(crate) fn median(mut numbers: Vec<f64>) -> f64 {
     numbers.sort_unstable_by(f64::total_cmp);
     numbers.get(numbers.len().saturating_sub(1) / 2).copied().unwrap_or_default()
 }
 
-/// Makes the first server flap.
+/// Kills the first server repeatedly.
 struct Flapper<'a> {
     gateway: &'a Gateway,
     name: &'a str,
-    order: &'a Order,
-    /// Children that are not the one. Looking costs time that would be taken for the gateway's.
+    options: &'a RunOptions,
+    /// Children of other servers. Cached, because scanning `/proc` takes time that would be attributed to the
+    /// gateway.
     others: BTreeSet<u32>,
     kills: usize,
 }
 
 impl Flapper<'_> {
-    /// Does what a window of this kind is about, until then.
-    async fn keep_busy(&mut self, kind: Kind, until: Instant) -> Result<()> {
+    /// Performs the activity of this kind of window until the given time.
+    async fn run_window(&mut self, kind: Kind, until: Instant) -> Result<()> {
         while Instant::now() < until {
-            let next = Instant::now() + EVERY;
+            let next = Instant::now() + CALL_INTERVAL;
             match kind {
                 Kind::Quiet => {}
                 Kind::Flapping => self.kill().await?,
-                Kind::Beside => {
-                    let command = self.order.subject.gripfast.display().to_string();
-                    alone::on_stdio(&command, &["demo-server".to_owned()]).await?;
+                Kind::OtherProcess => {
+                    let command = self.options.subject.gripfast.display().to_string();
+                    baseline::measure_stdio(&command, &["demo-server".to_owned()]).await?;
                 }
             }
             tokio::time::sleep_until(next.into()).await;
@@ -214,7 +218,7 @@ impl Flapper<'_> {
             if self.others.contains(&pid) {
                 continue;
             }
-            if proc::carries(pid, &entry) {
+            if proc::has_env(pid, &entry) {
                 proc::kill(pid).await?;
                 self.kills += 1;
                 return Ok(());
@@ -225,24 +229,24 @@ impl Flapper<'_> {
     }
 }
 
-async fn begin(gateway: &Gateway, names: &[String], order: &Order) -> Result<Vec<Load>> {
+async fn start_loads(gateway: &Gateway, names: &[String], options: &RunOptions) -> Result<Vec<Load>> {
     let mut loads = Vec::new();
-    for (number, tools) in tools(gateway, names, order).await?.into_iter().enumerate() {
+    for (number, tools) in tools(gateway, names, options).await?.into_iter().enumerate() {
         let pace =
             Pace { clients: 1, every: Duration::from_millis(100), work: Duration::ZERO, deadline: DEADLINE };
-        let seed = order.seed.wrapping_add(1000 * number as u64);
-        let eras = [order.subject.eras()[number % order.subject.eras().len()]];
-        loads.push(Load::begin(gateway.url(), &eras, tools, &names[number], pace, seed).await?);
+        let seed = options.seed.wrapping_add(1000 * number as u64);
+        let eras = [options.subject.eras()[number % options.subject.eras().len()]];
+        loads.push(Load::start(gateway.url(), &eras, tools, &names[number], pace, seed).await?);
     }
     Ok(loads)
 }
 
-fn config_of(names: &[String], dir: &TempDir, order: &Order) -> String {
-    let (variable, value) = mark(dir.path());
+fn config_for(names: &[String], dir: &TempDir, options: &RunOptions) -> String {
+    let (variable, value) = env_marker(dir.path());
     let describe = |name: &String| {
         let counter = dir.path().join(format!("counter-{name}"));
         let described = json!({
-            "command": order.subject.gripfast,
+            "command": options.subject.gripfast,
             "args": ["demo-server", "--counter-file", counter],
             "env": { &variable: &value, CHILD: name },
             "timeouts": { "call": "10s", "reconnect_wait": "10s" },
@@ -253,23 +257,23 @@ fn config_of(names: &[String], dir: &TempDir, order: &Order) -> String {
     json!({ "mcpServers": servers }).to_string()
 }
 
-async fn tools(gateway: &Gateway, names: &[String], order: &Order) -> Result<Vec<Tools>> {
+async fn tools(gateway: &Gateway, names: &[String], options: &RunOptions) -> Result<Vec<Tools>> {
     let began = Instant::now();
-    while began.elapsed() < LONG_ENOUGH {
-        let client = Client::new(gateway.url(), order.subject.eras()[0])?;
-        let _ = client.meet().await;
+    while began.elapsed() < START_TIMEOUT {
+        let client = Client::new(gateway.url(), options.subject.eras()[0])?;
+        let _ = client.initialize().await;
         let listed = client.tools().await.unwrap_or_default();
         let prefixed = |name: &String| {
             let own: Vec<String> =
                 listed.iter().filter(|tool| tool.contains(name.as_str())).cloned().collect();
-            Tools::among(&own, name)
+            Tools::find_in(&own, name)
         };
         if let Some(tools) = names.iter().map(prefixed).collect() {
             return Ok(tools);
         }
-        tokio::time::sleep(LOOK_AGAIN * 10).await;
+        tokio::time::sleep(POLL_INTERVAL * 10).await;
     }
-    Err(Cannot::because("the gateway", &"it does not list the tools of all its servers"))
+    Err(HarnessError::new("the gateway", &"tools of some servers are not listed"))
 }
 
 #[cfg(test)]
@@ -277,7 +281,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_bad_round_does_not_decide() {
+    fn the_median_ignores_one_bad_round() {
         assert_eq!(median(vec![9.0, 1.0, 1.2]), 1.2);
         assert_eq!(median(vec![1.0]), 1.0);
         assert_eq!(median(vec![2.0, 1.0]), 1.0);

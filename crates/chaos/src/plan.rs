@@ -1,137 +1,137 @@
-//! Which rows run alone and which side by side, so that a run does not take longer than its longest waits.
+//! Schedules rows: alone or side by side, so that a run takes no longer than its longest waits.
 //!
-//! A row that a promised time is read from has the machine to itself. The others are about counts, which hold on any
-//! machine however busy; they wait more than they work, and run a few at a time.
+//! A row with a timing goal has the machine to itself. The others only check counts, which do not depend on the load
+//! of the machine; they mostly wait, so a few run at a time.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use tokio::task::JoinSet;
 
-use crate::fault::{Act, Callers, Fault, SessionForm, Transport};
-use crate::row::{self, Order, Row};
-use crate::{Cannot, Result};
+use crate::fault::{CallerActivity, ExpiryAnswer, Fault, FaultAction, Transport};
+use crate::row::{self, Row, RunOptions};
+use crate::{HarnessError, Result};
 
-/// One row to be.
+/// One planned row.
 #[derive(Debug, Clone, Copy)]
-pub struct Part {
-    /// What breaks.
+pub struct PlannedRow {
+    /// Fault to apply.
     pub fault: &'static Fault,
-    /// On the way to what.
+    /// Transport to the server.
     pub transport: Transport,
 }
 
 /// Rows that run side by side.
 pub const LANES: usize = 4;
 
-impl Part {
-    /// Whether a promised time is read from it.
+impl PlannedRow {
+    /// True if a timing goal is read from this row.
     #[must_use]
     pub fn is_timed(&self) -> bool {
-        match self.fault.act {
-            Act::Kill | Act::KillSpared => self.fault.callers == Callers::Rest,
-            Act::KillOver => true,
-            Act::Restart(form) => form == SessionForm::NotFound && self.transport == Transport::Http,
-            Act::KillTenTimes
-            | Act::Relapse(_)
-            | Act::SlowStart
-            | Act::Freeze
-            | Act::Junk
-            | Act::HugeFrame
-            | Act::FloodStderr
-            | Act::KillParent
-            | Act::ExpireSession
-            | Act::BreakAnswers(_)
-            | Act::BlackHole
-            | Act::Drip
-            | Act::Refuse(_)
-            | Act::ExpireToken(_)
-            | Act::LoseToken
-            | Act::LoseName
-            | Act::StartLate
-            | Act::OtherTools
-            | Act::KillGateway => false,
+        match self.fault.action {
+            FaultAction::Kill | FaultAction::KillWithStandby => self.fault.callers == CallerActivity::Paused,
+            FaultAction::KillOnReturn => true,
+            FaultAction::Restart(form) => form == ExpiryAnswer::NotFound && self.transport == Transport::Http,
+            FaultAction::KillTenTimes
+            | FaultAction::KillWithFaultySuccessor(_)
+            | FaultAction::SlowStart
+            | FaultAction::Freeze
+            | FaultAction::Junk
+            | FaultAction::HugeFrame
+            | FaultAction::FloodStderr
+            | FaultAction::KillParent
+            | FaultAction::ExpireSession
+            | FaultAction::BreakAnswers(_)
+            | FaultAction::BlackHole
+            | FaultAction::TrickleAnswers
+            | FaultAction::Refuse(_)
+            | FaultAction::ExpireToken(_)
+            | FaultAction::LoseToken
+            | FaultAction::FailDns
+            | FaultAction::StartLate
+            | FaultAction::ReplaceTools
+            | FaultAction::KillGateway => false,
         }
     }
 
-    /// Whether it can be done to a gateway of which nothing is known but MCP: a spare is something that only ours
-    /// has, and what tools are called before their server was ever there only ours says.
+    /// True if the row works with any MCP gateway: a standby and tool names of servers that were never up exist only
+    /// in gripfast.
     #[must_use]
-    pub fn fits_any(&self) -> bool {
-        !matches!(self.fault.act, Act::KillSpared | Act::StartLate)
+    pub fn works_with_any_gateway(&self) -> bool {
+        !matches!(self.fault.action, FaultAction::KillWithStandby | FaultAction::StartLate)
     }
 }
 
-/// What became of one part.
+/// Result of one planned row.
 #[derive(Debug)]
-pub struct Done {
-    /// Its place in the plan.
-    pub place: usize,
-    /// Which it was.
-    pub part: Part,
-    /// What came of it; an error if the harness itself was in trouble.
+pub struct FinishedRow {
+    /// Index in the plan.
+    pub index: usize,
+    /// The planned row.
+    pub part: PlannedRow,
+    /// The row; an error if the harness itself failed.
     pub row: Result<Row>,
-    /// How long it took.
+    /// Duration.
     pub took: Duration,
 }
 
-/// Rows under way.
+/// Running and waiting rows.
 #[derive(Debug)]
 pub struct Rows {
-    waiting: VecDeque<(usize, Part)>,
-    running: JoinSet<Done>,
-    order: Order,
+    waiting: VecDeque<(usize, PlannedRow)>,
+    running: JoinSet<FinishedRow>,
+    options: RunOptions,
     lanes: usize,
 }
 
 impl Rows {
-    /// Begins with nothing under way. At most `lanes` will run side by side.
+    /// Creates a schedule with no row running. At most `lanes` will run side by side.
     #[must_use]
-    pub fn of(parts: &[Part], order: &Order, lanes: usize) -> Self {
+    pub fn new(parts: &[PlannedRow], options: &RunOptions, lanes: usize) -> Self {
         let (timed, others): (Vec<_>, Vec<_>) =
             parts.iter().copied().enumerate().partition(|(_, part)| part.is_timed());
         let waiting = timed.into_iter().chain(others).collect();
-        Self { waiting, running: JoinSet::new(), order: order.clone(), lanes }
+        Self { waiting, running: JoinSet::new(), options: options.clone(), lanes }
     }
 
-    /// The next row that is done; `None` when all are. A task that panicked is a bug of the harness, and is not
-    /// hushed up.
-    pub async fn next(&mut self) -> Option<Done> {
+    /// Next finished row; `None` when all are finished. Propagates panics of tasks, because they are bugs of the
+    /// harness.
+    pub async fn next(&mut self) -> Option<FinishedRow> {
         while let Some((place, part)) = self.waiting.front().copied() {
             let room = if part.is_timed() { 1 } else { self.lanes };
             if self.running.len() >= room {
                 break;
             }
             self.waiting.pop_front();
-            let order = self.order.clone();
+            let options = self.options.clone();
             self.running.spawn(async move {
                 let began = Instant::now();
-                let row = within(&order, row::run(part.fault, part.transport, &order)).await;
-                Done { place, part, row, took: began.elapsed() }
+                let row = with_time_limit(&options, row::run(part.fault, part.transport, &options)).await;
+                FinishedRow { index: place, part, row, took: began.elapsed() }
             });
         }
         let done = self.running.join_next().await?;
         Some(done.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic())))
     }
 
-    /// Those under way.
+    /// Number of running rows.
     #[must_use]
-    pub fn under_way(&self) -> usize {
+    pub fn running_count(&self) -> usize {
         self.running.len()
     }
 }
 
-/// Another gateway may hang in ways that nobody has thought of. Ours may not, and if it does the run shows it.
-async fn within(order: &Order, row: impl Future<Output = Result<Row>>) -> Result<Row> {
-    if order.subject.peer.is_none() {
+/// Limits the duration of a row with another gateway, which may hang. gripfast gets no limit: a hang fails the run.
+async fn with_time_limit(options: &RunOptions, row: impl Future<Output = Result<Row>>) -> Result<Row> {
+    if options.subject.peer.is_none() {
         return row.await;
     }
-    let hung = |_| Cannot::because("the row", &format!("it did not end within {} s", PEER_WITHIN.as_secs()));
-    tokio::time::timeout(PEER_WITHIN, row).await.map_err(hung)?
+    let hung = |_| HarnessError::new("the row", &format!("no end within {} s", PEER_ROW_TIMEOUT.as_secs()));
+    tokio::time::timeout(PEER_ROW_TIMEOUT, row).await.map_err(hung)?
 }
 
-/// Longer than a row goes on for that strikes as often as it can.
-const PEER_WITHIN: Duration = Duration::from_secs(400);
+/// More than the time budget of a row.
+const PEER_ROW_TIMEOUT: Duration = Duration::from_secs(400);
 
 #[cfg(test)]
 mod tests {
@@ -139,11 +139,11 @@ mod tests {
     use crate::fault::FAULTS;
 
     #[test]
-    fn rows_that_a_promise_is_read_from_come_first_and_alone() {
-        let parts: Vec<Part> = FAULTS
+    fn rows_with_a_timing_goal_run_first_and_alone() {
+        let parts: Vec<PlannedRow> = FAULTS
             .iter()
             .flat_map(|fault| {
-                fault.transports.iter().map(move |transport| Part { fault, transport: *transport })
+                fault.transports.iter().map(move |transport| PlannedRow { fault, transport: *transport })
             })
             .collect();
         let timed: Vec<_> = parts.iter().filter(|part| part.is_timed()).map(|part| part.fault.name).collect();

@@ -1,5 +1,5 @@
-//! A TCP relay between the gateway and a server, which breaks what passes through it: resets, cuts, black holes,
-//! drips and delays. It knows nothing of HTTP but that an answer holds the word `"result"`.
+//! TCP proxy between the gateway and a server that injects faults: resets, cuts, black holes, slow answers and
+//! delays. It does not parse HTTP and recognizes an answer by the word `"result"`.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::Result;
 
-/// A relay that listens. Dropping it ends all its connections.
+/// A listening proxy. Dropping it ends all its connections.
 #[derive(Debug)]
 pub struct Proxy {
     port: u16,
@@ -26,56 +26,56 @@ pub struct Proxy {
 #[derive(Debug)]
 struct Shared {
     server: u16,
-    weather: watch::Sender<Weather>,
-    /// Connections of an older age were in a black hole, and stay there.
-    age: AtomicU64,
-    /// Answers that are still to be broken, and how.
-    to_break: AtomicUsize,
+    mode: watch::Sender<ProxyMode>,
+    /// Connections of an older generation were in a black hole and stay blocked.
+    generation: AtomicU64,
+    /// Number of answers to break, and the way to break them.
+    breaks_due: AtomicUsize,
     with_reset: std::sync::atomic::AtomicBool,
     broken: AtomicU64,
     handshakes: AtomicU64,
 }
 
-/// What passes.
+/// Treatment of traffic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Weather {
-    /// Everything.
-    Clear,
-    /// Nothing, in either direction, on any connection.
+pub enum ProxyMode {
+    /// Forwards everything.
+    PassThrough,
+    /// Blocks both directions of every connection.
     BlackHole,
-    /// Answers drop by drop, with this pause between the pieces.
-    Drip(Duration),
-    /// Everything, this much later.
-    Late(Duration),
+    /// Forwards answers in small pieces with this pause between them.
+    Trickle(Duration),
+    /// Forwards everything with this delay.
+    Delay(Duration),
 }
 
-/// How a connection ends in the middle of an answer.
+/// End of a connection in the middle of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Break {
-    /// Reset.
+    /// TCP reset.
     Reset,
-    /// Closed in good order.
+    /// Regular close.
     Close,
 }
 
-/// Enough pieces to be slow, few enough to end.
-const DRIPS: usize = 8;
-/// Pieces that a connection has on their way in one direction.
-const ON_THE_WAY: usize = 16;
+/// Pieces per answer: enough to be slow, few enough to finish.
+const TRICKLE_PIECES: usize = 8;
+/// Pieces in flight per connection and direction.
+const PIECES_IN_FLIGHT: usize = 16;
 
 impl Proxy {
-    /// A relay to a server on this port.
+    /// Starts a proxy to a server on this port.
     ///
     /// # Errors
     /// No port is free.
-    pub async fn to(server: u16) -> Result<Self> {
+    pub async fn start(server: u16) -> Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let port = listener.local_addr()?.port();
         let shared = Arc::new(Shared {
             server,
-            weather: watch::Sender::new(Weather::Clear),
-            age: AtomicU64::new(0),
-            to_break: AtomicUsize::new(0),
+            mode: watch::Sender::new(ProxyMode::PassThrough),
+            generation: AtomicU64::new(0),
+            breaks_due: AtomicUsize::new(0),
             with_reset: false.into(),
             broken: AtomicU64::new(0),
             handshakes: AtomicU64::new(0),
@@ -84,34 +84,34 @@ impl Proxy {
         Ok(Self { port, shared, accepting })
     }
 
-    /// Where it listens, on loopback.
+    /// Loopback port of the proxy.
     #[must_use]
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// Changes what passes. Connections that were in a black hole never move again.
-    pub fn set(&self, weather: Weather) {
-        // Aged first: whoever wakes by the weather finds out what it has been in.
-        if *self.shared.weather.borrow() == Weather::BlackHole {
-            self.shared.age.fetch_add(1, Ordering::AcqRel);
+    /// Changes the treatment of traffic. Connections that were in a black hole stay blocked.
+    pub fn set_mode(&self, mode: ProxyMode) {
+        // Increment first: a task that wakes up by the new mode must see the new generation.
+        if *self.shared.mode.borrow() == ProxyMode::BlackHole {
+            self.shared.generation.fetch_add(1, Ordering::AcqRel);
         }
-        self.shared.weather.send_replace(weather);
+        self.shared.mode.send_replace(mode);
     }
 
-    /// Breaks the next answers, each in its middle.
+    /// Breaks the next answers halfway.
     pub fn break_answers(&self, count: usize, how: Break) {
         self.shared.with_reset.store(how == Break::Reset, Ordering::Release);
-        self.shared.to_break.store(count, Ordering::Release);
+        self.shared.breaks_due.store(count, Ordering::Release);
     }
 
-    /// How many answers were broken so far.
+    /// Number of answers broken so far.
     #[must_use]
     pub fn broken(&self) -> u64 {
         self.shared.broken.load(Ordering::Acquire)
     }
 
-    /// How many `initialize` have passed.
+    /// Number of forwarded `initialize` requests.
     #[must_use]
     pub fn handshakes(&self) -> u64 {
         self.shared.handshakes.load(Ordering::Acquire)
@@ -136,33 +136,33 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
     }
 }
 
-/// One connection: the gateway's side, the server's side, and the age in which it began.
+/// One connection: gateway side, server side, and the generation in which it began.
 struct Relay {
     shared: Arc<Shared>,
     gateway: TcpStream,
     server: TcpStream,
-    age: u64,
-    over: CancellationToken,
+    generation: u64,
+    ended: CancellationToken,
 }
 
 async fn relay(gateway: TcpStream, shared: Arc<Shared>) {
-    let age = shared.age.load(Ordering::Acquire);
+    let age = shared.generation.load(Ordering::Acquire);
     let Ok(server) = TcpStream::connect((Ipv4Addr::LOCALHOST, shared.server)).await else { return };
-    // Without it small messages would wait for each other; either way they arrive.
+    // Avoids delays of small messages; without it they arrive too, only later.
     let _ = (gateway.set_nodelay(true), server.set_nodelay(true));
-    let relay = Relay { shared, gateway, server, age, over: CancellationToken::new() };
+    let relay = Relay { shared, gateway, server, generation: age, ended: CancellationToken::new() };
     let both = async {
         tokio::join!(relay.requests(), relay.answers());
     };
-    relay.over.run_until_cancelled(both).await;
+    relay.ended.run_until_cancelled(both).await;
 }
 
 impl Relay {
     async fn requests(&self) {
-        let (to, mut arrived) = mpsc::channel(ON_THE_WAY);
+        let (to, mut arrived) = mpsc::channel(PIECES_IN_FLIGHT);
         let passing = async {
             while let Some(Piece { bytes, at }) = arrived.recv().await {
-                self.pass(at).await;
+                self.wait_for_passage(at).await;
                 let handshakes =
                     bytes.windows(INITIALIZE.len()).filter(|window| *window == INITIALIZE).count();
                 self.shared.handshakes.fetch_add(handshakes as u64, Ordering::AcqRel);
@@ -170,30 +170,30 @@ impl Relay {
                     break;
                 }
             }
-            self.over.cancel();
+            self.ended.cancel();
         };
-        tokio::join!(take_in(&self.gateway, to), passing);
+        tokio::join!(read_pieces(&self.gateway, to), passing);
     }
 
     async fn answers(&self) {
-        let (to, mut arrived) = mpsc::channel(ON_THE_WAY);
+        let (to, mut arrived) = mpsc::channel(PIECES_IN_FLIGHT);
         let passing = async {
             while let Some(piece) = arrived.recv().await {
                 if self.answer(piece).await.is_none() {
                     break;
                 }
             }
-            self.over.cancel();
+            self.ended.cancel();
         };
-        tokio::join!(take_in(&self.server, to), passing);
+        tokio::join!(read_pieces(&self.server, to), passing);
     }
 
-    /// Passes a piece of an answer on; `None` if that was the end.
+    /// Forwards a piece of an answer; `None` if the connection must end.
     async fn answer(&self, Piece { bytes, at }: Piece) -> Option<()> {
-        let weather = self.pass(at).await;
-        if is_answer(&bytes) && self.is_to_be_broken() {
+        let mode = self.wait_for_passage(at).await;
+        if is_answer(&bytes) && self.take_break() {
             let _ = write(&self.gateway, &bytes[..bytes.len() / 2]).await;
-            // A reset throws away what the other side has not read yet.
+            // A reset would discard bytes that the peer has not read yet.
             tokio::time::sleep(Duration::from_millis(20)).await;
             if self.shared.with_reset.load(Ordering::Acquire) {
                 let _ = self.gateway.set_zero_linger();
@@ -201,12 +201,12 @@ impl Relay {
             self.shared.broken.fetch_add(1, Ordering::AcqRel);
             return None;
         }
-        let size = match weather {
-            Weather::Drip(_) => bytes.len().div_ceil(DRIPS).max(1),
-            Weather::Clear | Weather::BlackHole | Weather::Late(_) => bytes.len(),
+        let size = match mode {
+            ProxyMode::Trickle(_) => bytes.len().div_ceil(TRICKLE_PIECES).max(1),
+            ProxyMode::PassThrough | ProxyMode::BlackHole | ProxyMode::Delay(_) => bytes.len(),
         };
         for drop in bytes.chunks(size) {
-            if let Weather::Drip(pause) = weather {
+            if let ProxyMode::Trickle(pause) = mode {
                 tokio::time::sleep(pause).await;
             }
             write(&self.gateway, drop).await?;
@@ -214,30 +214,30 @@ impl Relay {
         Some(())
     }
 
-    /// Waits until what came at this moment may pass, and says in which weather it does. Never, on a connection that
-    /// has been in a black hole: whoever waits for it must find out.
-    async fn pass(&self, at: Instant) -> Weather {
-        let mut weather = self.shared.weather.subscribe();
-        let clear = weather.wait_for(|weather| *weather != Weather::BlackHole).await.map(|weather| *weather);
-        if self.shared.age.load(Ordering::Acquire) != self.age {
+    /// Waits until a piece that arrived at this time may pass, and returns the mode. Never returns on a connection
+    /// that has been in a black hole, so that the peer has to detect that itself.
+    async fn wait_for_passage(&self, at: Instant) -> ProxyMode {
+        let mut mode = self.shared.mode.subscribe();
+        let clear = mode.wait_for(|mode| *mode != ProxyMode::BlackHole).await.map(|mode| *mode);
+        if self.shared.generation.load(Ordering::Acquire) != self.generation {
             std::future::pending::<()>().await;
         }
-        let weather = clear.unwrap_or(Weather::Clear);
-        if let Weather::Late(delay) = weather {
+        let mode = clear.unwrap_or(ProxyMode::PassThrough);
+        if let ProxyMode::Delay(delay) = mode {
             let left = (at + delay).saturating_duration_since(Instant::now());
-            // The runtime's own timer is a millisecond coarse, which is what a gateway takes for a whole call.
+            // Tokio's timer has a resolution of 1 ms, which is as long as a whole call through a gateway.
             let _ = tokio::task::spawn_blocking(move || std::thread::sleep(left)).await;
         }
-        weather
+        mode
     }
 
-    fn is_to_be_broken(&self) -> bool {
+    fn take_break(&self) -> bool {
         let left = |left: usize| left.checked_sub(1);
-        self.shared.to_break.fetch_update(Ordering::AcqRel, Ordering::Acquire, left).is_ok()
+        self.shared.breaks_due.fetch_update(Ordering::AcqRel, Ordering::Acquire, left).is_ok()
     }
 }
 
-/// What was read at once, and when.
+/// Bytes of one read, with their arrival time.
 struct Piece {
     bytes: Vec<u8>,
     at: Instant,
@@ -250,8 +250,8 @@ fn is_answer(bytes: &[u8]) -> bool {
     bytes.windows(RESULT.len()).any(|window| window == RESULT)
 }
 
-/// Reads on while earlier pieces are on their way: a late line is no narrow one.
-async fn take_in(from: &TcpStream, to: mpsc::Sender<Piece>) {
+/// Keeps reading while earlier pieces are delayed: a delay must not limit throughput.
+async fn read_pieces(from: &TcpStream, to: mpsc::Sender<Piece>) {
     let mut buffer = vec![0; 64 << 10];
     while let Some(read) = read(from, &mut buffer).await {
         let piece = Piece { bytes: buffer[..read].to_vec(), at: Instant::now() };
@@ -261,7 +261,7 @@ async fn take_in(from: &TcpStream, to: mpsc::Sender<Piece>) {
     }
 }
 
-/// Half-open connections are of no use here: the end of one side is the end of both.
+/// Half-open connections are not supported: the end of one side ends both.
 async fn read(from: &TcpStream, buffer: &mut [u8]) -> Option<usize> {
     loop {
         from.ready(Interest::READABLE).await.ok()?;
@@ -317,9 +317,9 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_answer_is_broken_in_its_middle_and_the_next_one_is_not() {
+    async fn one_answer_is_broken_halfway_and_the_next_one_is_not() {
         let (server, _serving) = echo().await;
-        let proxy = Proxy::to(server).await.unwrap();
+        let proxy = Proxy::start(server).await.unwrap();
         proxy.break_answers(1, Break::Reset);
         let mut socket = TcpStream::connect(("127.0.0.1", proxy.port())).await.unwrap();
         assert_eq!(ask(&mut socket).await.unwrap(), 8);
@@ -330,11 +330,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn on_a_late_line_pieces_follow_each_other_without_adding_up() {
+    async fn delays_of_consecutive_pieces_do_not_add_up() {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-        let proxy = Proxy::to(listener.local_addr().unwrap().port()).await.unwrap();
+        let proxy = Proxy::start(listener.local_addr().unwrap().port()).await.unwrap();
         let late = Duration::from_secs(3);
-        proxy.set(Weather::Late(late));
+        proxy.set_mode(ProxyMode::Delay(late));
         let mut near = TcpStream::connect(("127.0.0.1", proxy.port())).await.unwrap();
         let (mut far, _) = listener.accept().await.unwrap();
         near.write_all(b"head").await.unwrap();
@@ -347,13 +347,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_in_a_black_hole_stays_there_and_a_new_connection_works() {
+    async fn a_black_hole_blocks_old_connections_for_good_but_not_new_ones() {
         let (server, _serving) = echo().await;
-        let proxy = Proxy::to(server).await.unwrap();
+        let proxy = Proxy::start(server).await.unwrap();
         let mut old = TcpStream::connect(("127.0.0.1", proxy.port())).await.unwrap();
         assert_eq!(ask(&mut old).await.unwrap(), 16);
-        proxy.set(Weather::BlackHole);
-        proxy.set(Weather::Clear);
+        proxy.set_mode(ProxyMode::BlackHole);
+        proxy.set_mode(ProxyMode::PassThrough);
         let mut new = TcpStream::connect(("127.0.0.1", proxy.port())).await.unwrap();
         tokio::select! {
             _ = ask(&mut old) => panic!("it came out again"),

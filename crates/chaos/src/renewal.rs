@@ -1,15 +1,15 @@
-//! A session that expires under many waiting calls, over a late line: how many handshakes that costs, and how many
-//! round trips a caller waits for.
+//! A session that expires under many waiting calls, over a connection with delay: number of handshakes, and number of
+//! round trips that a caller waits.
 //!
-//! A round trip is what one plain call through the gateway takes over the same line in the same run, right before. What is
-//! added is the time of a call that met an expiry, less that of a plain one. It is read from a caller that is alone: where
-//! many call at the same moment, their calls wait for each other on the processors of this machine, which is no round
-//! trip. What the last of many waited for is told beside it, less the longest of as many calls that met no expiry. Like is
-//! held against like: the middle one of the added times against the middle one of the plain calls, and the longest against
-//! the longest; the worse of the two counts.
+//! A round trip is the duration of one plain call through the gateway over the same connection, measured right before
+//! in the same run. The added time is the duration of a call that hit an expiry minus that of a plain call. It is
+//! measured with a single caller, because concurrent calls wait for each other on the processors of this machine. For
+//! many callers, the report also shows the added time of the last one, minus the longest of as many calls without an
+//! expiry. Medians are compared with medians and maxima with maxima; the worse ratio counts.
 //!
-//! The protocol itself asks for three: the refused request, `initialize`, and `initialized`. The last has to be waited
-//! for: a server may refuse everything until it has seen it, and of two requests on two connections either may arrive first.
+//! The protocol itself needs three round trips: the refused request, `initialize`, and `initialized`. The last one
+//! must be awaited: a server may refuse everything until it has seen it, and requests on two connections may arrive
+//! in either order.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,58 +19,59 @@ use serde_json::json;
 use tokio::task::JoinSet;
 
 use crate::client::{Client, Reply};
-use crate::fault::{Fault, Form, Transport};
+use crate::environment::Testbed;
+use crate::fault::{Fault, RunLength, Transport};
 use crate::load::Tools;
-use crate::proxy::{Proxy, Weather};
-use crate::row::{Order, Times};
-use crate::scene::Scene;
+use crate::proxy::{Proxy, ProxyMode};
+use crate::row::{RunOptions, Times};
 use crate::server::Server;
-use crate::{Cannot, Result};
+use crate::{HarnessError, Result};
 
-/// What a renewal cost.
+/// Cost of session renewals.
 #[derive(Debug, Clone, Serialize)]
 pub struct Renewal {
-    /// How often the session expired.
+    /// Number of expiries.
     pub expiries: usize,
-    /// Calls that met each expiry of those that many met.
+    /// Concurrent calls per expiry in the rounds with many callers.
     pub callers: usize,
-    /// Calls that failed, of all.
+    /// Number of failed calls.
     pub failed: usize,
-    /// The most handshakes that one expiry caused.
+    /// Maximum number of handshakes per expiry.
     pub handshakes: u64,
-    /// What one plain call takes.
+    /// Duration of a plain call.
     pub plain: Times,
-    /// How long a caller that was alone waited beyond a plain call, over the expiries.
+    /// Added time of a single caller.
     pub added: Times,
-    /// How long the last of many callers waited beyond the last of as many that met no expiry.
+    /// Added time of the last of many callers.
     pub added_to_last: Times,
-    /// The first in round trips, the middle ones or the longest, whichever are more.
+    /// Added time of a single caller in round trips: the larger of the ratios of medians and of maxima.
     pub round_trips: f64,
-    /// The second in round trips.
+    /// Added time of the last of many callers in round trips.
     pub round_trips_of_last: f64,
 }
 
-/// How late everything is, each way.
-const LATE: Duration = Duration::from_millis(25);
+/// Delay in each direction.
+const PROXY_DELAY: Duration = Duration::from_millis(25);
 const CALLERS: usize = 16;
 
-/// Runs it.
+/// Runs the measurement.
 ///
 /// # Errors
-/// The harness itself is in trouble.
-pub async fn run(order: &Order) -> Result<Renewal> {
-    let fault = Fault::named("session-expired").ok_or_else(|| Cannot::because("the fault", &"it is gone"))?;
-    let scene = Scene::set(fault, Transport::Http, order.form, &order.subject).await?;
-    let tools = scene.tools().await?;
-    let (Some(relay), Some(server)) = (&scene.proxy, &scene.server) else {
-        return Err(Cannot::because("the scene", &"it has no server behind a relay"));
+/// The harness itself fails.
+pub async fn run(options: &RunOptions) -> Result<Renewal> {
+    let fault = Fault::by_name("session-expired")
+        .ok_or_else(|| HarnessError::new("session-expired", &"no such fault"))?;
+    let testbed = Testbed::start(fault, Transport::Http, options.length, &options.subject).await?;
+    let tools = testbed.tools().await?;
+    let (Some(relay), Some(server)) = (&testbed.proxy, &testbed.server) else {
+        return Err(HarnessError::new("session-expired", &"its setup has no proxy"));
     };
-    let client = Arc::new(Client::new(scene.gateway.url(), order.subject.eras()[0])?);
-    if !matches!(client.meet().await, Reply::Result(_)) {
-        return Err(Cannot::because("the gateway", &"it cannot be greeted"));
+    let client = Arc::new(Client::new(testbed.gateway.url(), options.subject.eras()[0])?);
+    if !matches!(client.initialize().await, Reply::Result(_)) {
+        return Err(HarnessError::new("the gateway", &"the handshake failed"));
     }
-    relay.set(Weather::Late(LATE));
-    let expiries = if order.form == Form::Short { 1 } else { 20 };
+    relay.set_mode(ProxyMode::Delay(PROXY_DELAY));
+    let expiries = if options.length == RunLength::Short { 1 } else { 20 };
     let (mut plain, mut added, mut added_to_last) = (Vec::new(), Vec::new(), Vec::new());
     let mut renewal = Renewal {
         expiries,
@@ -84,10 +85,10 @@ pub async fn run(order: &Order) -> Result<Renewal> {
         round_trips_of_last: 0.0,
     };
     for _ in 0..expiries {
-        let (one, beyond) = renewal.expire_under(1, relay, server, &client, &tools).await?;
+        let (one, beyond) = renewal.expire_session(1, relay, server, &client, &tools).await?;
         plain.push(one);
         added.push(beyond);
-        added_to_last.push(renewal.expire_under(CALLERS, relay, server, &client, &tools).await?.1);
+        added_to_last.push(renewal.expire_session(CALLERS, relay, server, &client, &tools).await?.1);
     }
     renewal.plain = Times::of(&plain);
     renewal.added = Times::of(&added);
@@ -96,14 +97,14 @@ pub async fn run(order: &Order) -> Result<Renewal> {
     let in_plain = |added: Times| (added.p50 / plain.p50).max(added.max / plain.max);
     renewal.round_trips = in_plain(renewal.added);
     renewal.round_trips_of_last = in_plain(renewal.added_to_last);
-    scene.close().await?;
+    testbed.close().await?;
     Ok(renewal)
 }
 
 impl Renewal {
-    /// Answers with what an ordinary call takes where so many are begun together, and with how much longer the last one
-    /// took that met an expiry.
-    async fn expire_under(
+    /// Returns the duration of a plain call among this many concurrent ones, and the added time of the last one that
+    /// hit an expiry.
+    async fn expire_session(
         &mut self,
         callers: usize,
         relay: &Proxy,
@@ -112,19 +113,19 @@ impl Renewal {
         tools: &Tools,
     ) -> Result<(Duration, Duration)> {
         // The first round opens the connections that the second one uses.
-        all_at_once(callers, client, tools).await;
-        let (ordinary, _) = all_at_once(callers, client, tools).await;
+        call_concurrently(callers, client, tools).await;
+        let (ordinary, _) = call_concurrently(callers, client, tools).await;
         let before = relay.handshakes();
         server.misbehave(&json!({ "how": "forget_sessions" }), None).await?;
-        let (longest, failed) = all_at_once(callers, client, tools).await;
+        let (longest, failed) = call_concurrently(callers, client, tools).await;
         self.failed += failed;
         self.handshakes = self.handshakes.max(relay.handshakes() - before);
         Ok((ordinary, longest.saturating_sub(ordinary)))
     }
 }
 
-/// Calls from so many callers at one moment. Answers with the longest time, and with how many failed.
-async fn all_at_once(callers: usize, client: &Arc<Client>, tools: &Tools) -> (Duration, usize) {
+/// Sends calls from this many callers concurrently. Returns the longest duration and the number of failures.
+async fn call_concurrently(callers: usize, client: &Arc<Client>, tools: &Tools) -> (Duration, usize) {
     let mut calls = JoinSet::new();
     for number in 0..callers {
         let (client, tools) = (Arc::clone(client), tools.clone());

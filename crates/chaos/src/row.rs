@@ -1,4 +1,4 @@
-//! One fault on one transport, from an empty directory to the count of what is left behind.
+//! One fault on one transport: start, strikes, classification of calls, and the count of leftovers.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,124 +8,124 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 
 use crate::Result;
-use crate::fault::{Act, Allowed, Callers, Fault, Form, Transport};
-use crate::gateway::{LOOK_AGAIN, Subject, last_lines};
-use crate::ledger::{self, Blow, Counts, Window};
+use crate::environment::Testbed;
+use crate::fault::{Allowed, CallerActivity, Fault, FaultAction, RunLength, Transport};
+use crate::gateway::{POLL_INTERVAL, Subject, last_lines};
+use crate::ledger::{self, Counts, StrikeSpan, Window};
 use crate::load::Load;
-use crate::plan::Part;
+use crate::plan::PlannedRow;
 use crate::proc::Footprint;
-use crate::scene::Scene;
-use crate::strike::{Blows, Strike};
+use crate::strike::{Strike, Strikes};
 
-/// What is to be run.
+/// Options of a run.
 #[derive(Debug, Clone)]
-pub struct Order {
-    /// The gateway.
+pub struct RunOptions {
+    /// Gateway under test.
     pub subject: Subject,
-    /// How thoroughly.
-    pub form: Form,
-    /// How often, if not as often as the form has it.
+    /// Thoroughness.
+    pub length: RunLength,
+    /// Number of strikes, if not the default of the run length.
     pub repeats: Option<usize>,
-    /// Decides when calls begin.
+    /// Seed for the start times of calls.
     pub seed: u64,
-    /// How far it is.
+    /// Progress counters.
     pub progress: Progress,
 }
 
-/// How far a row is, for whoever watches.
+/// Progress of a row, for display.
 #[derive(Debug, Clone, Default)]
 pub struct Progress(Arc<(AtomicUsize, AtomicUsize)>);
 
 impl Progress {
-    /// How often the fault has struck, and how often it is to.
+    /// Number of strikes so far, and planned.
     #[must_use]
     pub fn read(&self) -> (usize, usize) {
         (self.0.0.load(Ordering::Relaxed), self.0.1.load(Ordering::Relaxed))
     }
 
-    fn struck(&self, times: usize, of: usize) {
+    fn set(&self, times: usize, of: usize) {
         self.0.0.store(times, Ordering::Relaxed);
         self.0.1.store(of, Ordering::Relaxed);
     }
 }
 
-/// What came of it.
+/// Result of one fault on one transport.
 #[derive(Debug, Clone, Serialize)]
 pub struct Row {
-    /// The fault.
+    /// Name of the fault.
     pub fault: &'static str,
-    /// The transport.
+    /// Transport.
     pub transport: Transport,
-    /// How often it struck.
+    /// Number of strikes.
     pub repeats: usize,
-    /// How often tools were not back in time, after which nothing more was tried.
+    /// Number of strikes after which tools were not back in time; the row ends with the first.
     pub never_back: usize,
-    /// From the moment when the server could serve again until a call was answered.
+    /// Time from the moment when the server could serve again until a call was answered.
     pub back: Times,
-    /// From the blow until a call was answered.
+    /// Time from the strike until a call was answered.
     pub away: Times,
-    /// From the blow until the server could serve again, and from then until a call was answered, for each strike.
+    /// Down time and recovery time of each strike.
     #[serde(skip)]
     pub strikes: Vec<Absence>,
-    /// What the server takes to start, to be greeted and to be listed, without a gateway.
+    /// Start, handshake and listing of the server without a gateway.
     pub alone: Times,
-    /// What became of the calls.
+    /// Outcomes of the calls.
     pub calls: Counts,
-    /// What the callers of lost calls were told.
+    /// Error codes of lost calls.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub lost_as: BTreeMap<String, usize>,
-    /// Sessions with the gateway that its clients had to replace.
+    /// Client sessions with the gateway that had to be replaced.
     pub sessions_lost: u64,
-    /// What is left.
+    /// Leftovers.
     pub left: Left,
-    /// What would explain a bad number.
+    /// Explanations of unexpected outcomes.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub remarks: Vec<String>,
-    /// Why it broke off, if it did. Nothing else is known of it then.
+    /// Cause, if the row failed. All other fields are then meaningless.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub broke_off: Option<String>,
 }
 
-/// How long a server was away itself, and how long callers waited beyond that.
+/// Down time of a server, and additional wait of callers.
 #[derive(Debug, Clone, Copy)]
 pub struct Absence {
-    /// From the blow until it could serve again.
+    /// Time from the strike until the server could serve again.
     pub down: Duration,
-    /// From then until a call was answered.
+    /// Time from then until a call was answered.
     pub back: Duration,
 }
 
-/// Times in milliseconds, over the repeats.
+/// Durations in milliseconds, over the strikes.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
 pub struct Times {
-    /// The one in the middle.
+    /// Median.
     pub p50: f64,
-    /// The one that 99 of 100 do not exceed.
+    /// 99th percentile.
     pub p99: f64,
-    /// The longest.
+    /// Maximum.
     pub max: f64,
 }
 
-/// What is there that was not there before.
+/// Leftovers of a row, compared with the state before the first strike.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Left {
-    /// Processes beyond those from before the fault, while the gateway still runs, and any once it has ended.
+    /// Additional processes while the gateway runs, and any process after it has exited.
     pub processes: usize,
     /// Children that were not reaped.
     pub zombies: usize,
-    /// Open files beyond those from before.
+    /// Additional open files.
     pub files: usize,
     /// Growth of the gateway's memory since before the first strike, in percent.
     pub memory_percent: f64,
-    /// The same in a row of many strikes since the first few of them, in which everything is done for the first time
-    /// (code is paged in, pools and rings fill up to their bounds): what would go on growing is here.
+    /// Growth since the warm-up strikes of a long row, during which code is paged in and pools and rings fill up. A
+    /// leak shows here.
     pub settled_percent: f64,
-    /// The most memory that the gateway ever occupied, in MiB.
+    /// Peak memory of the gateway, in MiB.
     pub peak_mib: f64,
 }
 
 impl Times {
-    /// Of these.
+    /// Percentiles of these durations.
     #[must_use]
     pub fn of(times: &[Duration]) -> Self {
         let mut millis: Vec<f64> = times.iter().map(|time| time.as_secs_f64() * 1000.0).collect();
@@ -138,92 +138,97 @@ impl Times {
     }
 }
 
-/// How long tools may be away after the fault has passed before they count as gone for good: ours try themselves once
-/// a minute at the least; nobody waits as long for another gateway that has been let down by its server.
-fn give_up_after(subject: &Subject) -> Duration {
+/// Time limit for tools to come back after the fault is over. gripfast retries at least once a minute; for another
+/// gateway a shorter limit is enough.
+fn recovery_limit(subject: &Subject) -> Duration {
     Duration::from_secs(if subject.peer.is_some() { 20 } else { 90 })
 }
 
-/// A row that has gone on for this long strikes no more, however often it was to: so a long run has an end.
-const ENOUGH: Duration = Duration::from_secs(300);
-/// The load before the first blow. Where memory is promised of, what is kept of the last calls is full by then: its
-/// growth is not that of the blows.
-fn warm_up(fault: &Fault, form: Form) -> Duration {
-    match (fault.act, form) {
-        (Act::KillOver, Form::Ordinary | Form::Long) => Duration::from_secs(5),
+/// Time budget of a row, after which it strikes no more. It bounds a long run.
+const TIME_BUDGET: Duration = Duration::from_secs(300);
+/// Load before the first strike. Where memory growth is measured, it is long enough to fill the history of recent
+/// calls, so that its growth is not attributed to the strikes.
+fn warm_up(fault: &Fault, length: RunLength) -> Duration {
+    match (fault.action, length) {
+        (FaultAction::KillOnReturn, RunLength::Ordinary | RunLength::Long) => Duration::from_secs(5),
         _ => Duration::from_millis(400),
     }
 }
 
-/// The load between two blows.
+/// Load between two strikes.
 const SETTLE: Duration = Duration::from_millis(150);
-/// Strikes of a long row in which the gateway does everything for the first time. What it holds after them is a second
-/// start to measure growth from; the first is what it held before any strike.
-pub const BREAK_IN: usize = 20;
-/// What is over may take this long to be cleared away.
-const CLEARED_WITHIN: Duration = Duration::from_secs(10);
-/// Memory that is free is given back to the system within this.
-const GIVEN_BACK_WITHIN: Duration = Duration::from_secs(1);
+/// Warm-up strikes of a long row, in which every code path runs for the first time. Memory after them is the second
+/// baseline for growth; the first is memory before any strike.
+pub const WARM_UP_STRIKES: usize = 20;
+/// Time limit for cleanup after the last strike.
+const CLEANUP_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time within which free memory is returned to the system.
+const MEMORY_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Runs one fault on one transport.
 ///
 /// # Errors
-/// The harness itself is in trouble; what the gateway does badly is in the row.
-pub async fn run(fault: &'static Fault, transport: Transport, order: &Order) -> Result<Row> {
-    let mut scene = Scene::set(fault, transport, order.form, &order.subject).await?;
-    let (tools, eras) = (scene.tools().await?, order.subject.eras());
+/// The harness itself fails; failures of the gateway are part of the row.
+pub async fn run(fault: &'static Fault, transport: Transport, options: &RunOptions) -> Result<Row> {
+    let mut testbed = Testbed::start(fault, transport, options.length, &options.subject).await?;
+    let (tools, eras) = (testbed.tools().await?, options.subject.eras());
     let tag = format!("{transport}-{}", fault.name);
-    let load = Load::begin(scene.gateway.url(), eras, tools, &tag, scene.stage.pace, order.seed).await?;
-    if fault.act != Act::StartLate {
-        tokio::time::sleep(warm_up(fault, order.form)).await;
+    let load =
+        Load::start(testbed.gateway.url(), eras, tools, &tag, testbed.setup.pace, options.seed).await?;
+    if fault.action != FaultAction::StartLate {
+        tokio::time::sleep(warm_up(fault, options.length)).await;
         load.pause().await;
     }
-    let before = Held::by(&scene);
+    let before = ResourceUse::measure(&testbed);
     let mut settled = before.footprint.memory;
-    if fault.callers != Callers::Rest {
+    if fault.callers != CallerActivity::Paused {
         load.resume();
     }
-    let mut course = Course::default();
-    let (of, began) = (repeats(fault, transport, order), Instant::now());
+    let mut samples = RowSamples::default();
+    let (of, began) = (repeats(fault, transport, options), Instant::now());
     for number in 0..of {
-        let strike =
-            Strike { act: fault.act, form: order.form, number, limit: give_up_after(&order.subject) };
-        if fault.act == Act::KillOver && number == BREAK_IN {
+        let strike = Strike {
+            action: fault.action,
+            length: options.length,
+            number,
+            limit: recovery_limit(&options.subject),
+        };
+        if fault.action == FaultAction::KillOnReturn && number == WARM_UP_STRIKES {
             load.pause().await;
-            settled = Held::by(&scene).footprint.memory;
+            settled = ResourceUse::measure(&testbed).footprint.memory;
             load.resume();
         }
-        if fault.act != Act::KillOver || number.is_multiple_of(BREAK_IN) {
-            course.alone.push(scene.alone().await?);
+        if fault.action != FaultAction::KillOnReturn || number.is_multiple_of(WARM_UP_STRIKES) {
+            samples.alone.push(testbed.time_without_gateway().await?);
         }
-        course.repeat(strike, fault, &mut scene, &load).await?;
-        order.progress.struck(number + 1, of);
-        if course.never_back > 0 || began.elapsed() > ENOUGH {
+        samples.repeat(strike, fault, &mut testbed, &load).await?;
+        options.progress.set(number + 1, of);
+        if samples.never_back > 0 || began.elapsed() > TIME_BUDGET {
             break;
         }
     }
-    let sessions_lost = load.renewals();
-    let deadline = scene.stage.pace.deadline;
-    let calls = load.end().await;
-    let verdict = ledger::judge(&calls, &course.windows, &scene.effects(), deadline);
-    let mut left = before.compare(&scene, settled).await;
+    let sessions_lost = load.repeated_handshakes();
+    let deadline = testbed.setup.pace.deadline;
+    let calls = load.stop().await;
+    let verdict = ledger::judge(&calls, &samples.windows, &testbed.effects(), deadline);
+    let mut left = before.compare(&testbed, settled).await;
     let mut remarks = verdict.remarks;
-    let log = last_lines(&scene.log(), 30);
-    if !log.is_empty() && (!remarks.is_empty() || course.never_back > 0) {
-        remarks.push(format!("the gateway said:\n{log}"));
+    let log = last_lines(&testbed.log(), 30);
+    if !log.is_empty() && (!remarks.is_empty() || samples.never_back > 0) {
+        remarks.push(format!("log of the gateway:\n{log}"));
     }
-    let processes = scene.close().await?;
+    let processes = testbed.close().await?;
     left.processes += processes.len();
     remarks.extend(processes.into_iter().map(|line| format!("left behind: {line}")));
     Ok(Row {
         fault: fault.name,
         transport,
-        repeats: course.windows.len(),
-        never_back: course.never_back,
-        back: Times::of(&course.strikes.iter().map(|strike| strike.back).collect::<Vec<_>>()),
-        away: Times::of(&course.away),
-        strikes: course.strikes,
-        alone: Times::of(&course.alone),
+        repeats: samples.windows.len(),
+        never_back: samples.never_back,
+        back: Times::of(&samples.strikes.iter().map(|strike| strike.back).collect::<Vec<_>>()),
+        away: Times::of(&samples.away),
+        strikes: samples.strikes,
+        alone: Times::of(&samples.alone),
         calls: verdict.counts,
         lost_as: verdict.lost_as,
         sessions_lost,
@@ -234,9 +239,9 @@ pub async fn run(fault: &'static Fault, transport: Transport, order: &Order) -> 
 }
 
 impl Row {
-    /// A row that nothing is known of but why it broke off.
+    /// A row with only the cause of its failure.
     #[must_use]
-    pub fn broken_off(fault: &Fault, transport: Transport, why: String) -> Self {
+    pub fn failed(fault: &Fault, transport: Transport, why: String) -> Self {
         Self {
             fault: fault.name,
             transport,
@@ -255,22 +260,26 @@ impl Row {
         }
     }
 
-    /// What must not be, whatever the machine: the counts that hold in every run.
+    /// Violations that are independent of the machine.
     #[must_use]
     pub fn complaints(&self, fault: &Fault) -> Vec<String> {
         let Counts { answered, lost: _, unknown, cut, hung, duplicated, untrue, refused: _ } = self.calls;
-        let lost =
-            self.lost_as.iter().filter(|(code, _)| !fault.lost.allows(code)).map(|(_, count)| count).sum();
-        let unknown = if fault.unknown == Allowed::Never { unknown } else { 0 };
-        let cut = if fault.act == Act::KillGateway { 0 } else { cut };
+        let lost = self
+            .lost_as
+            .iter()
+            .filter(|(code, _)| !fault.allowed_loss.allows(code))
+            .map(|(_, count)| count)
+            .sum();
+        let unknown = if fault.unknown_outcome == Allowed::Never { unknown } else { 0 };
+        let cut = if fault.action == FaultAction::KillGateway { 0 } else { cut };
         let counted = [
-            ("times its tools did not come back", self.never_back),
+            ("strikes after which tools did not come back", self.never_back),
             ("calls lost", lost),
-            ("calls of unknown outcome", unknown),
-            ("calls cut off", cut),
+            ("calls with an unknown outcome", unknown),
+            ("calls with a broken connection", cut),
             ("calls hung", hung),
-            ("calls carried out twice", duplicated),
-            ("calls with an untrue answer", untrue),
+            ("calls executed twice", duplicated),
+            ("calls with a wrong answer", untrue),
             ("client sessions lost", usize::try_from(self.sessions_lost).unwrap_or(usize::MAX)),
             ("processes left behind", self.left.processes),
             ("zombies", self.left.zombies),
@@ -285,9 +294,9 @@ impl Row {
     }
 }
 
-/// What is measured from repeat to repeat.
+/// Measurements collected over the strikes.
 #[derive(Default)]
-struct Course {
+struct RowSamples {
     windows: Vec<Window>,
     strikes: Vec<Absence>,
     away: Vec<Duration>,
@@ -295,18 +304,25 @@ struct Course {
     never_back: usize,
 }
 
-impl Course {
-    async fn repeat(&mut self, strike: Strike, fault: &Fault, scene: &mut Scene, load: &Load) -> Result<()> {
-        let blows = strike.blow(scene, load).await?;
-        let struck = blows.last;
-        let (healed, back) = if fault.act == Act::OtherTools {
-            let healed = strike.heal(scene, struck).await?;
-            (healed, until_listed(scene, strike).await)
+impl RowSamples {
+    async fn repeat(
+        &mut self,
+        strike: Strike,
+        fault: &Fault,
+        testbed: &mut Testbed,
+        load: &Load,
+    ) -> Result<()> {
+        let spans = strike.apply(testbed, load).await?;
+        let struck = spans.last;
+        let (healed, back) = if fault.action == FaultAction::ReplaceTools {
+            let healed = strike.heal(testbed, struck).await?;
+            (healed, wait_until_listed(testbed, strike).await)
         } else {
-            let (healed, back) = tokio::join!(strike.heal(scene, struck), load.until_back(strike.limit));
+            let (healed, back) =
+                tokio::join!(strike.heal(testbed, struck), load.wait_until_back(strike.limit));
             (healed?, back)
         };
-        self.windows.push(window(&blows, load));
+        self.windows.push(window(&spans, load));
         match back {
             Some(back) => {
                 let down = healed.saturating_duration_since(struck);
@@ -315,92 +331,97 @@ impl Course {
             }
             None => self.never_back += 1,
         }
-        if fault.act == Act::KillOver {
+        if fault.action == FaultAction::KillOnReturn {
             return Ok(());
         }
-        // What waited is served first, so that the next blow finds the load as this one did.
+        // Waiting calls are served first, so that every strike hits the same load.
         load.pause().await;
         load.resume();
         tokio::time::sleep(SETTLE).await;
-        if fault.callers == Callers::Rest {
+        if fault.callers == CallerActivity::Paused {
             load.pause().await;
         }
         Ok(())
     }
 }
 
-/// From the first blow until now.
-fn window(blows: &Blows, load: &Load) -> Window {
-    let since = |at| load.since_began(at);
-    let blows: Vec<Blow> = blows.all().map(|(at, over)| Blow { at: since(at), over: since(over) }).collect();
+/// Window from the first strike until now.
+fn window(spans: &Strikes, load: &Load) -> Window {
+    let since = |at| load.elapsed_at(at);
+    let spans: Vec<StrikeSpan> =
+        spans.all().map(|(at, over)| StrikeSpan { at: since(at), ended: since(over) }).collect();
     let to = since(Instant::now());
-    Window { from: blows.first().map_or(to, |first| first.at), to, blows }
+    Window { from: spans.first().map_or(to, |first| first.at), to, strikes: spans }
 }
 
-async fn until_listed(scene: &Scene, strike: Strike) -> Option<Instant> {
+async fn wait_until_listed(testbed: &Testbed, strike: Strike) -> Option<Instant> {
     let began = Instant::now();
     while began.elapsed() < strike.limit {
-        if scene.names().await.is_some_and(|names| strike.is_listed(&names)) {
+        if testbed.listed_tools().await.is_some_and(|names| strike.is_listed(&names)) {
             return Some(Instant::now());
         }
-        tokio::time::sleep(LOOK_AGAIN).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
     None
 }
 
-fn repeats(fault: &'static Fault, transport: Transport, order: &Order) -> usize {
-    let many = match fault.act {
-        // The gateway is started for it; once it runs, that is over.
-        Act::StartLate => return 1,
-        Act::KillOver => match order.form {
-            Form::Short => 25,
-            Form::Ordinary | Form::Long => 1000,
+fn repeats(fault: &'static Fault, transport: Transport, options: &RunOptions) -> usize {
+    let many = match fault.action {
+        // The gateway is started for this fault, so it can occur only once.
+        FaultAction::StartLate => return 1,
+        FaultAction::KillOnReturn => match options.length {
+            RunLength::Short => 25,
+            RunLength::Ordinary | RunLength::Long => 1000,
         },
-        // What a percentile is promised of.
-        Act::Kill | Act::KillSpared if fault.callers == Callers::Rest => match order.form {
-            Form::Short => 2,
-            Form::Ordinary => 100,
-            Form::Long => 1000,
-        },
-        Act::Restart(_) if (Part { fault, transport }).is_timed() => match order.form {
-            Form::Short => 1,
-            Form::Ordinary | Form::Long => 20,
-        },
-        Act::Kill | Act::KillSpared | Act::KillParent | Act::ExpireSession | Act::BreakAnswers(_) => {
-            match order.form {
-                Form::Short => 2,
-                Form::Ordinary => 25,
-                Form::Long => 1000,
+        // Enough strikes for the promised percentile.
+        FaultAction::Kill | FaultAction::KillWithStandby if fault.callers == CallerActivity::Paused => {
+            match options.length {
+                RunLength::Short => 2,
+                RunLength::Ordinary => 100,
+                RunLength::Long => 1000,
             }
         }
-        _ => match order.form {
-            Form::Short => 1,
-            Form::Ordinary => 3,
-            Form::Long => 10,
+        FaultAction::Restart(_) if (PlannedRow { fault, transport }).is_timed() => match options.length {
+            RunLength::Short => 1,
+            RunLength::Ordinary | RunLength::Long => 20,
+        },
+        FaultAction::Kill
+        | FaultAction::KillWithStandby
+        | FaultAction::KillParent
+        | FaultAction::ExpireSession
+        | FaultAction::BreakAnswers(_) => match options.length {
+            RunLength::Short => 2,
+            RunLength::Ordinary => 25,
+            RunLength::Long => 1000,
+        },
+        _ => match options.length {
+            RunLength::Short => 1,
+            RunLength::Ordinary => 3,
+            RunLength::Long => 10,
         },
     };
-    order.repeats.unwrap_or(many)
+    options.repeats.unwrap_or(many)
 }
 
-/// What is there at one moment.
-struct Held {
+/// Resources in use at one moment.
+struct ResourceUse {
     processes: usize,
     footprint: Footprint,
 }
 
-impl Held {
-    fn by(scene: &Scene) -> Self {
-        Self { processes: scene.processes().len(), footprint: Footprint::of(scene.gateway.pid()) }
+impl ResourceUse {
+    fn measure(testbed: &Testbed) -> Self {
+        Self { processes: testbed.processes().len(), footprint: Footprint::of(testbed.gateway.pid()) }
     }
 
-    /// What is there in addition, once there was time to clear up. Memory that is given back within that time is not
-    /// left: the lowest counts.
-    async fn compare(&self, scene: &Scene, settled: u64) -> Left {
+    /// Additional resources after the time for cleanup. The lowest memory value counts, because memory returned
+    /// within that time is not a leftover.
+    async fn compare(&self, testbed: &Testbed, settled: u64) -> Left {
         let growth = |now: u64, since: u64| (now as f64 / since as f64 - 1.0) * 100.0;
         let (began, old) = (Instant::now(), self.footprint);
         let mut lowest = u64::MAX;
         loop {
-            let now = Self::by(scene);
+            let now = Self::measure(testbed);
             let new = now.footprint;
             lowest = lowest.min(new.memory);
             let left = Left {
@@ -412,11 +433,11 @@ impl Held {
                 peak_mib: new.peak_memory as f64 / f64::from(1 << 20),
             };
             let clear = left.processes + left.zombies + left.files == 0;
-            let given_back = lowest <= old.memory || began.elapsed() > GIVEN_BACK_WITHIN;
-            if (clear && given_back) || began.elapsed() > CLEARED_WITHIN {
+            let given_back = lowest <= old.memory || began.elapsed() > MEMORY_TIMEOUT;
+            if (clear && given_back) || began.elapsed() > CLEANUP_TIMEOUT {
                 return left;
             }
-            tokio::time::sleep(LOOK_AGAIN * 10).await;
+            tokio::time::sleep(POLL_INTERVAL * 10).await;
         }
     }
 }
@@ -426,7 +447,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn percentiles_are_times_that_were_measured() {
+    fn percentiles_are_measured_values() {
         let times: Vec<Duration> = (1..=200).map(Duration::from_millis).collect();
         let Times { p50, p99, max } = Times::of(&times);
         assert_eq!((p50, p99, max), (100.0, 198.0, 200.0));

@@ -1,4 +1,4 @@
-//! Runs the faults and reports.
+//! Runs the planned rows and figures and reports the results.
 
 #![expect(
     clippy::print_stdout,
@@ -13,68 +13,69 @@ use clap::Parser;
 use gripfast_chaos::args::{Args, Output};
 use gripfast_chaos::fault::FAULTS;
 use gripfast_chaos::gateway::Subject;
-use gripfast_chaos::plan::{Done, LANES, Part, Rows};
+use gripfast_chaos::plan::{FinishedRow, LANES, PlannedRow, Rows};
 use gripfast_chaos::report::{Other, Report};
-use gripfast_chaos::row::{Order, Row};
-use gripfast_chaos::{Result, figure, fleet, renewal, soak};
+use gripfast_chaos::row::{Row, RunOptions};
+use gripfast_chaos::{Result, figure, neighbours, renewal, soak};
 
-/// A row that takes longer than this says how far it is.
-const TELL_EVERY: Duration = Duration::from_secs(10);
+/// Interval of progress output for a long row.
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(10);
 
 pub(crate) fn main() -> ExitCode {
     let args = Args::parse();
     if args.list {
         for fault in FAULTS {
             let transports: Vec<String> = fault.transports.iter().map(ToString::to_string).collect();
-            println!("{:22} {:18} {}", fault.name, transports.join(", "), fault.what);
+            println!("{:22} {:18} {}", fault.name, transports.join(", "), fault.description);
         }
         return ExitCode::SUCCESS;
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
-    let ran = runtime.map_err(Into::into).and_then(|runtime| runtime.block_on(Run::of(&args).whole()));
+    let ran = runtime.map_err(Into::into).and_then(|runtime| runtime.block_on(Run::new(&args).run()));
     match ran {
         Ok(0) => ExitCode::SUCCESS,
         Ok(complaints) => {
-            eprintln!("{complaints} counts are not what they must be");
+            eprintln!("{complaints} violations");
             ExitCode::FAILURE
         }
         Err(error) => {
-            eprintln!("the report cannot be written: {error}");
+            eprintln!("cannot write the report: {error}");
             ExitCode::FAILURE
         }
     }
 }
 
-/// A run: what is asked for, what has come of it so far, and how much of that must not be.
+/// State of a run: options, report so far, and number of violations.
 struct Run<'a> {
     args: &'a Args,
-    order: Order,
+    options: RunOptions,
     report: Report,
     complaints: usize,
 }
 
 impl<'a> Run<'a> {
-    fn of(args: &'a Args) -> Self {
-        Self { args, order: args.order(), report: Report::begin(), complaints: 0 }
+    fn new(args: &'a Args) -> Self {
+        Self { args, options: args.run_options(), report: Report::begin(), complaints: 0 }
     }
 
-    /// Runs it all. Answers with the number of complaints.
-    async fn whole(mut self) -> Result<usize> {
+    /// Runs everything. Returns the number of violations.
+    async fn run(mut self) -> Result<usize> {
         let plan = self.args.plan();
-        let with_figures = self.args.is_whole();
-        let of_peer: Vec<Part> = plan.iter().copied().filter(Part::fits_any).collect();
+        let with_figures = self.args.is_complete();
+        let of_peer: Vec<PlannedRow> =
+            plan.iter().copied().filter(PlannedRow::works_with_any_gateway).collect();
         let peer = self.args.peer();
         let figures = if with_figures { 3 } else { 0 };
         self.report.missing = plan.len() + figures + peer.as_ref().map_or(0, |_| of_peer.len());
-        self.keep()?;
+        self.write_report()?;
         self.rows(&plan).await?;
         if with_figures {
             self.figures().await?;
         }
         if let Some(peer) = peer {
             self.report.other = Some(Other { command: peer.command.clone(), rows: Vec::new() });
-            let subject = Subject { peer: Some(peer), ..self.order.subject.clone() };
-            self.rows_of_other(&of_peer, &Order { subject, ..self.order.clone() }).await?;
+            let subject = Subject { peer: Some(peer), ..self.options.subject.clone() };
+            self.rows_of_other_gateway(&of_peer, &RunOptions { subject, ..self.options.clone() }).await?;
         }
         match self.args.output {
             Output::Text => print!("{}", self.report.to_text()),
@@ -83,15 +84,15 @@ impl<'a> Run<'a> {
         Ok(self.complaints)
     }
 
-    async fn rows(&mut self, plan: &[Part]) -> Result<()> {
-        let mut rows = Rows::of(plan, &self.order, LANES);
+    async fn rows(&mut self, plan: &[PlannedRow]) -> Result<()> {
+        let mut rows = Rows::new(plan, &self.options, LANES);
         let mut found: Vec<Option<Row>> = plan.iter().map(|_| None).collect();
-        while let Some(done) = next(&mut rows, &self.order).await {
-            let Done { place, part, .. } = done;
-            if let Some(mut row) = self.told(done) {
+        while let Some(done) = next_row(&mut rows, &self.options).await {
+            let FinishedRow { index: place, part, .. } = done;
+            if let Some(mut row) = self.record(done) {
                 let complaints = row.complaints(part.fault);
                 if complaints.is_empty() {
-                    // They explain bad numbers, and what is as promised needs no explanation.
+                    // Remarks explain violations; without a violation they are noise.
                     row.remarks.clear();
                 }
                 for remark in &row.remarks {
@@ -104,50 +105,50 @@ impl<'a> Run<'a> {
             }
             self.report.rows = found.iter().flatten().cloned().collect();
             self.report.figures = figure::of_rows(&self.report.rows);
-            self.keep()?;
+            self.write_report()?;
         }
         Ok(())
     }
 
-    /// What another gateway does is told, and nobody complains of it. It has the machine to itself in each row.
-    async fn rows_of_other(&mut self, plan: &[Part], order: &Order) -> Result<()> {
+    /// Runs the rows with another gateway, one at a time. Its failures are reported but do not fail the run.
+    async fn rows_of_other_gateway(&mut self, plan: &[PlannedRow], options: &RunOptions) -> Result<()> {
         eprintln!("the other gateway:");
-        let mut rows = Rows::of(plan, order, 1);
+        let mut rows = Rows::new(plan, options, 1);
         let mut found: Vec<Option<Row>> = plan.iter().map(|_| None).collect();
-        while let Some(done) = next(&mut rows, order).await {
-            let Done { place, part, .. } = done;
-            // What it does not come through is a finding about it, and the next row begins with a fresh one.
+        while let Some(done) = next_row(&mut rows, options).await {
+            let FinishedRow { index: place, part, .. } = done;
+            // A failure is a finding about the other gateway; the next row starts a fresh one.
             found[place] = match &done.row {
-                Ok(_) => self.told(done),
+                Ok(_) => self.record(done),
                 Err(error) => {
-                    let why = in_a_line(&error.to_string());
+                    let why = one_line(&error.to_string());
                     self.report.missing -= 1;
-                    eprintln!("{} on {} broke off: {why}", part.fault.name, part.transport);
-                    Some(Row::broken_off(part.fault, part.transport, why))
+                    eprintln!("{} on {} failed: {why}", part.fault.name, part.transport);
+                    Some(Row::failed(part.fault, part.transport, why))
                 }
             };
             if let Some(other) = &mut self.report.other {
                 other.rows = found.iter().flatten().cloned().collect();
             }
-            self.keep()?;
+            self.write_report()?;
         }
         Ok(())
     }
 
-    /// The figures that no single row shows.
+    /// Measures the figures that no single row shows.
     async fn figures(&mut self) -> Result<()> {
-        eprintln!("a session that expires under many calls …");
-        match renewal::run(&self.order).await {
+        eprintln!("session expiry under many calls …");
+        match renewal::run(&self.options).await {
             Ok(renewal) => {
                 self.report.figures.push(figure::of_renewal(&renewal));
                 self.report.renewal = Some(renewal);
                 self.report.missing -= 1;
             }
-            Err(error) => self.broke("the session that expires under many calls", &error),
+            Err(error) => self.record_failure("session expiry under many calls", &error),
         }
-        self.keep()?;
-        eprintln!("one of many servers flaps …");
-        match fleet::run(&self.order).await {
+        self.write_report()?;
+        eprintln!("one flapping server among many …");
+        match neighbours::run(&self.options).await {
             Ok(neighbours) => {
                 for remark in &neighbours.remarks {
                     eprintln!("  {remark}");
@@ -159,11 +160,11 @@ impl<'a> Run<'a> {
                 self.report.neighbours = Some(neighbours);
                 self.report.missing -= 1;
             }
-            Err(error) => self.broke("the server that flaps among others", &error),
+            Err(error) => self.record_failure("one flapping server among many", &error),
         }
-        self.keep()?;
-        eprintln!("honest clients beside hostile ones …");
-        match soak::run(&self.order).await {
+        self.write_report()?;
+        eprintln!("soak with hostile clients …");
+        match soak::run(&self.options).await {
             Ok(soak) => {
                 for remark in &soak.remarks {
                     eprintln!("  {remark}");
@@ -175,22 +176,22 @@ impl<'a> Run<'a> {
                 self.report.soak = Some(soak);
                 self.report.missing -= 1;
             }
-            Err(error) => self.broke("the soak with hostile clients", &error),
+            Err(error) => self.record_failure("soak with hostile clients", &error),
         }
-        self.keep()
+        self.write_report()
     }
 
-    /// Says that a row is done, and hands it over if it came to its end.
-    fn told(&mut self, Done { part, row, took, .. }: Done) -> Option<Row> {
+    /// Reports that a row is finished; returns it unless it failed.
+    fn record(&mut self, FinishedRow { part, row, took, .. }: FinishedRow) -> Option<Row> {
         let name = format!("{} on {}", part.fault.name, part.transport);
         match row {
             Ok(row) => {
                 self.report.missing -= 1;
-                eprintln!("{name}: {} s, {} to go", took.as_secs(), self.report.missing);
+                eprintln!("{name}: {} s, {} remaining", took.as_secs(), self.report.missing);
                 Some(row)
             }
             Err(error) => {
-                self.broke(&name, &error);
+                self.record_failure(&name, &error);
                 None
             }
         }
@@ -198,18 +199,18 @@ impl<'a> Run<'a> {
 
     fn complain(&mut self, complaint: &str) {
         self.complaints += 1;
-        eprintln!("  MUST NOT BE: {complaint}");
+        eprintln!("  VIOLATION: {complaint}");
     }
 
-    /// A part that broke off is missing in the report, which says so.
-    fn broke(&mut self, what: &str, error: &dyn std::fmt::Display) {
+    /// Records a failed part, which is then missing in the report.
+    fn record_failure(&mut self, what: &str, error: &dyn std::fmt::Display) {
         self.complaints += 1;
-        eprintln!("{what} broke off: {error}");
+        eprintln!("{what} failed: {error}");
         self.report.broken.push(format!("{what}: {}", error.to_string().lines().next().unwrap_or_default()));
     }
 
-    /// Writes down what there is, so that a run that is broken off is not lost.
-    fn keep(&self) -> Result<()> {
+    /// Writes the report so far, so that an interrupted run keeps its results.
+    fn write_report(&self) -> Result<()> {
         match &self.args.write {
             Some(file) => Ok(std::fs::write(file, self.report.to_markdown())?),
             None => Ok(()),
@@ -217,22 +218,22 @@ impl<'a> Run<'a> {
     }
 }
 
-/// What went wrong, and below it the end of a log: the last line of it says most.
-fn in_a_line(error: &str) -> String {
+/// Shortens an error that ends with a log to its first and last line; the last one says most.
+fn one_line(error: &str) -> String {
     let mut lines = error.lines().filter(|line| !line.trim().is_empty());
     let what = lines.next().unwrap_or_default().to_owned();
     lines.next_back().map_or(what.clone(), |last| format!("{what}; {}", last.trim()))
 }
 
-/// The next row that is done. Says now and then how far one is that runs alone and takes long.
-async fn next(rows: &mut Rows, order: &Order) -> Option<Done> {
+/// Waits for the next finished row. Prints the progress of a long row that runs alone.
+async fn next_row(rows: &mut Rows, options: &RunOptions) -> Option<FinishedRow> {
     loop {
         tokio::select! {
             done = rows.next() => return done,
-            () = tokio::time::sleep(TELL_EVERY) => {
-                let (times, of) = order.progress.read();
-                if rows.under_way() == 1 && times > 0 && times < of {
-                    eprintln!("  {times} of {of} times");
+            () = tokio::time::sleep(PROGRESS_INTERVAL) => {
+                let (times, of) = options.progress.read();
+                if rows.running_count() == 1 && times > 0 && times < of {
+                    eprintln!("  strike {times} of {of}");
                 }
             }
         }

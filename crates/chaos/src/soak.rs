@@ -1,9 +1,10 @@
-//! Honest clients and an honest server beside hostile ones: what the honest clients notice, and what the gateway's
-//! process needs.
+//! Honest clients and an honest server beside hostile ones: the effect on the honest clients, and the memory of the
+//! gateway.
 //!
-//! Quiet windows and windows with every attack of [`crate::attack`] take turns. The p99 of the honest calls in a window
-//! with attacks is divided by that of the quiet window of the same round; the median of the rounds counts, because
-//! what the machine does in one round it does to both windows.
+//! A round has three windows: quiet, with every attack of [`crate::attack`], and with the same attacks on a second
+//! gateway that serves no honest client. The last one is the control: it shows how much of the delay comes from
+//! attackers and servers that share the machine's processors with the honest clients. The p99 of a window is divided
+//! by that of the quiet window of its round; the median of the rounds counts.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,21 +13,21 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use tempfile::TempDir;
 
-use crate::attack::{self, Attempts, Target};
+use crate::attack::{self, Attackers, Attempts, LOWEST_PRIORITY, Target};
 use crate::client::{Client, Era};
-use crate::fault::Form;
-use crate::fleet::median;
-use crate::gateway::{Gateway, LONG_ENOUGH, LOOK_AGAIN, Launch, mark};
+use crate::fault::RunLength;
+use crate::gateway::{Gateway, Launch, POLL_INTERVAL, START_TIMEOUT, env_marker};
 use crate::ledger::{self, Call, Counts, End};
 use crate::load::{Load, Pace, Tools};
+use crate::neighbours::median;
 use crate::proc::Footprint;
-use crate::row::{Order, Times};
-use crate::{Cannot, Result};
+use crate::row::{RunOptions, Times};
+use crate::{HarnessError, Result};
 
 /// The result of a soak.
 #[derive(Debug, Clone, Serialize)]
 pub struct Soak {
-    /// The number of pairs of windows.
+    /// Number of rounds of three windows.
     pub rounds: usize,
     /// Slow connections, wrong keys, unread answers, floods, misbehaviours of the hostile server.
     pub attempts: [u64; 5],
@@ -36,9 +37,13 @@ pub struct Soak {
     pub quiet: Times,
     /// The same in windows with attacks.
     pub attacked: Times,
+    /// The same in windows in which another gateway is attacked.
+    pub beside: Times,
     /// The p99 of a window with attacks divided by that of the quiet window of its round: the median of the rounds.
     pub ratio: f64,
-    /// The most memory that the gateway occupied, in MiB.
+    /// The same for windows in which another gateway is attacked.
+    pub beside_ratio: f64,
+    /// Peak memory of the gateway, in MiB.
     pub peak_mib: f64,
     /// Explanations of failed calls.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -47,36 +52,31 @@ pub struct Soak {
 
 /// The gateway's byte budget in the soak, for all clients and for one.
 const BUDGET_MIB: (u64, u64) = (64, 32);
-/// The most memory that the gateway may occupy: the byte budget, the messages that servers are sending (each up to
-/// `max_message`), and what the gateway needs without attacks.
+/// Memory limit of the gateway: the byte budget, the messages that servers are sending (each up to `max_message`),
+/// and the memory needed without attacks.
 pub const MEMORY_MIB: f64 = 256.0;
-/// The honest p99 under attack may be this many times the quiet one.
+/// Limit for the honest p99 under attack, as a multiple of the quiet one.
 pub const P99_RATIO: f64 = 2.0;
 
 const DEADLINE: Duration = Duration::from_secs(10);
 /// The pause between two windows, in which the gateway closes what the attackers left.
-const BETWEEN: Duration = Duration::from_millis(500);
+const PAUSE_BETWEEN_WINDOWS: Duration = Duration::from_millis(500);
 const HONEST_CLIENTS: usize = 4;
 
 /// Runs the soak.
 ///
 /// # Errors
 /// The harness itself fails.
-pub async fn run(order: &Order) -> Result<Soak> {
-    let (rounds, window) = match order.form {
-        Form::Short => (1, Duration::from_secs(2)),
-        Form::Ordinary => (5, Duration::from_secs(4)),
-        Form::Long => (20, Duration::from_secs(10)),
+pub async fn run(options: &RunOptions) -> Result<Soak> {
+    let (rounds, window) = match options.length {
+        RunLength::Short => (1, Duration::from_secs(2)),
+        RunLength::Ordinary => (5, Duration::from_secs(4)),
+        RunLength::Long => (20, Duration::from_secs(10)),
     };
-    let dir = TempDir::with_prefix("chaos-")?;
-    let config = dir.path().join("gripfast.toml");
-    std::fs::write(&config, config_of(dir.path(), order))?;
-    let (honest_key, hostile_key) =
-        (make_key("honest", dir.path(), order)?, make_key("hostile", dir.path(), order)?);
-    let launch =
-        Launch { subject: order.subject.clone(), dir: dir.path().to_owned(), config, within: Vec::new() };
-    let gateway = Gateway::start(launch).await?;
-    let client = |era| Ok::<_, Cannot>(Client::new(gateway.url(), era)?.with_bearer(&honest_key));
+    let ours = Site::start(options).await?;
+    let other = Site::start(options).await?;
+    let client =
+        |era| Ok::<_, HarnessError>(Client::new(ours.gateway.url(), era)?.with_bearer(&ours.honest_key));
     let tools = tools(&client(Era::Legacy)?).await?;
     let eras = [Era::Legacy, Era::Modern];
     let clients: Result<Vec<Client>> =
@@ -87,31 +87,28 @@ pub async fn run(order: &Order) -> Result<Soak> {
         work: Duration::ZERO,
         deadline: DEADLINE,
     };
-    let load = Load::begin_with(clients?, tools, "honest", pace, order.seed).await?;
-    let target = Target {
-        url: gateway.url().to_owned(),
-        address: gateway.url().trim_start_matches("http://").trim_end_matches("/mcp").to_owned(),
-        key: hostile_key,
-        misbehave: "hostile__misbehave".to_owned(),
-        crash: "hostile__crash".to_owned(),
-        echo: "honest__echo".to_owned(),
-    };
-    let attempts = Arc::new(Attempts::default());
+    let load = Load::start_with(clients?, tools, "honest", pace, options.seed).await?;
+    let attackers = Attackers::new()?;
+    let (attempts, attempts_beside) = (Arc::new(Attempts::default()), Arc::new(Attempts::default()));
     let mut windows = Vec::new();
     for round in 0..rounds {
-        // The quiet window comes first in every other round.
-        for place in 0..2 {
-            let attacked = (round + place) % 2 == 1;
-            tokio::time::sleep(BETWEEN).await;
+        // Each kind of window comes first in every third round.
+        for place in 0..WINDOWS.len() {
+            let kind = WINDOWS[(round + place) % WINDOWS.len()];
+            tokio::time::sleep(PAUSE_BETWEEN_WINDOWS).await;
             let from = Instant::now();
-            let attacks = if attacked { Some(attack::begin(&target, &attempts)?) } else { None };
+            let attacks = match kind {
+                Window::Quiet => None,
+                Window::Attacked => Some(attack::start(&attackers, &ours.target(), &attempts)?),
+                Window::OtherGateway => Some(attack::start(&attackers, &other.target(), &attempts_beside)?),
+            };
             tokio::time::sleep(window).await;
             drop(attacks);
-            windows.push((attacked, load.since_began(from)..load.since_began(Instant::now())));
+            windows.push((kind, load.elapsed_at(from)..load.elapsed_at(Instant::now())));
         }
     }
-    let calls = load.end().await;
-    let effects = std::fs::read_to_string(dir.path().join("counter")).unwrap_or_default();
+    let calls = load.stop().await;
+    let effects = std::fs::read_to_string(ours.dir.path().join("counter")).unwrap_or_default();
     let verdict = ledger::judge(&calls, &[], &ledger::effects(&effects), DEADLINE);
     let mut took = vec![Vec::new(); windows.len()];
     for Call { began, ended, .. } in calls.iter().filter(|call| call.end == End::Answered) {
@@ -119,41 +116,96 @@ pub async fn run(order: &Order) -> Result<Soak> {
             took[place].push(*ended - *began);
         }
     }
-    let all = |wanted: bool| {
-        let of_kind = windows.iter().zip(&took).filter(|((attacked, _), _)| *attacked == wanted);
+    let all = |wanted: Window| {
+        let of_kind = windows.iter().zip(&took).filter(|((kind, _), _)| *kind == wanted);
         Times::of(&of_kind.flat_map(|(_, took)| took.iter().copied()).collect::<Vec<_>>())
     };
-    let p99 = |round: usize, wanted: bool| {
-        let pair = 2 * round..2 * round + 2;
-        let place = pair.into_iter().find(|place| windows[*place].0 == wanted);
+    let p99 = |round: usize, wanted: Window| {
+        let mut places = WINDOWS.len() * round..WINDOWS.len() * (round + 1);
+        let place = places.find(|place| windows[*place].0 == wanted);
         place.map_or(0.0, |place| Times::of(&took[place]).p99)
     };
-    let ratios = (0..rounds).map(|round| p99(round, true) / p99(round, false)).collect();
+    let ratio =
+        |kind| median((0..rounds).map(|round| p99(round, kind) / p99(round, Window::Quiet)).collect());
     let soak = Soak {
         rounds,
-        attempts: attempts.numbers(),
+        attempts: attempts.to_array(),
         calls: verdict.counts,
-        quiet: all(false),
-        attacked: all(true),
-        ratio: median(ratios),
-        peak_mib: Footprint::of(gateway.pid()).peak_memory as f64 / f64::from(1 << 20),
+        quiet: all(Window::Quiet),
+        attacked: all(Window::Attacked),
+        beside: all(Window::OtherGateway),
+        ratio: ratio(Window::Attacked),
+        beside_ratio: ratio(Window::OtherGateway),
+        peak_mib: Footprint::of(ours.gateway.pid()).peak_memory as f64 / f64::from(1 << 20),
         remarks: verdict.remarks,
     };
-    gateway.stop().await?;
+    ours.gateway.stop().await?;
+    other.gateway.stop().await?;
     Ok(soak)
 }
 
+/// The kinds of windows in a round.
+const WINDOWS: [Window; 3] = [Window::Quiet, Window::Attacked, Window::OtherGateway];
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Window {
+    /// No attacks.
+    Quiet,
+    /// Attacks on the gateway of the honest clients.
+    Attacked,
+    /// Attacks on another gateway on this machine.
+    OtherGateway,
+}
+
+/// A gateway with an honest and a hostile server, and a key for an honest and a hostile client.
+struct Site {
+    dir: TempDir,
+    gateway: Gateway,
+    honest_key: String,
+    hostile_key: String,
+}
+
+impl Site {
+    async fn start(options: &RunOptions) -> Result<Self> {
+        let dir = TempDir::with_prefix("chaos-")?;
+        let config = dir.path().join("gripfast.toml");
+        std::fs::write(&config, config_for(dir.path(), options))?;
+        let (honest_key, hostile_key) =
+            (make_key("honest", dir.path(), options)?, make_key("hostile", dir.path(), options)?);
+        let launch = Launch {
+            subject: options.subject.clone(),
+            dir: dir.path().to_owned(),
+            config,
+            wrapper: Vec::new(),
+        };
+        let gateway = Gateway::start(launch).await?;
+        Ok(Self { dir, gateway, honest_key, hostile_key })
+    }
+
+    fn target(&self) -> Target {
+        let url = self.gateway.url();
+        Target {
+            url: url.to_owned(),
+            address: url.trim_start_matches("http://").trim_end_matches("/mcp").to_owned(),
+            key: self.hostile_key.clone(),
+            misbehave: "hostile__misbehave".to_owned(),
+            crash: "hostile__crash".to_owned(),
+            echo: "honest__echo".to_owned(),
+        }
+    }
+}
+
 impl Soak {
-    /// What must not be, whatever the machine: times are left to [`crate::figure`].
+    /// Violations that are independent of the machine; [`crate::figure`] evaluates times.
     #[must_use]
     pub fn complaints(&self) -> Vec<String> {
         let mut complaints = Vec::new();
-        let failed = self.calls.all() - self.calls.answered;
+        let failed = self.calls.total() - self.calls.answered;
         if failed > 0 {
             complaints.push(format!("{failed} calls of honest clients failed"));
         }
         if self.peak_mib > MEMORY_MIB {
-            complaints.push(format!("the gateway needed {:.0} MiB of memory", self.peak_mib));
+            complaints.push(format!("the gateway used {:.0} MiB of memory", self.peak_mib));
         }
         if self.calls.answered == 0 || self.attempts.contains(&0) {
             complaints.push(format!(
@@ -165,9 +217,9 @@ impl Soak {
     }
 }
 
-fn config_of(dir: &Path, order: &Order) -> String {
-    let (variable, value) = mark(dir);
-    let command = &order.subject.gripfast;
+fn config_for(dir: &Path, options: &RunOptions) -> String {
+    let (variable, value) = env_marker(dir);
+    let command = &options.subject.gripfast;
     let (all, one) = BUDGET_MIB;
     format!(
         "\
@@ -184,17 +236,17 @@ args = [\"demo-server\", \"--counter-file\", {counter:?}]
 env = {{ {variable} = {value:?} }}
 
 [servers.hostile]
-command = {command:?}
-args = [\"demo-server\"]
+command = \"nice\"
+args = [\"-n\", \"{LOWEST_PRIORITY}\", {command:?}, \"demo-server\"]
 env = {{ {variable} = {value:?} }}
 ",
         counter = dir.join("counter"),
     )
 }
 
-/// Makes a key for a client of this name and returns it.
-fn make_key(name: &str, dir: &Path, order: &Order) -> Result<String> {
-    let made = std::process::Command::new(&order.subject.gripfast)
+/// Creates a key for a client of this name and returns it.
+fn make_key(name: &str, dir: &Path, options: &RunOptions) -> Result<String> {
+    let made = std::process::Command::new(&options.subject.gripfast)
         .args(["keys", "add", name, "--state-dir"])
         .arg(dir.join("state"))
         .env("HOME", dir)
@@ -204,22 +256,22 @@ fn make_key(name: &str, dir: &Path, order: &Order) -> Result<String> {
     if made.status.success() && !key.is_empty() {
         return Ok(key);
     }
-    Err(Cannot::because("`gripfast keys add`", &String::from_utf8_lossy(&made.stderr)))
+    Err(HarnessError::new("`gripfast keys add`", &String::from_utf8_lossy(&made.stderr)))
 }
 
-/// The tools of the honest server, once both servers are listed.
+/// Tools of the honest server, once both servers are listed.
 async fn tools(client: &Client) -> Result<Tools> {
     let began = Instant::now();
-    while began.elapsed() < LONG_ENOUGH {
-        let _ = client.meet().await;
+    while began.elapsed() < START_TIMEOUT {
+        let _ = client.initialize().await;
         let names = client.tools().await.unwrap_or_default();
         let honest: Vec<String> = names.iter().filter(|name| name.starts_with("honest__")).cloned().collect();
-        if let Some(tools) = Tools::among(&honest, "honest")
+        if let Some(tools) = Tools::find_in(&honest, "honest")
             && names.iter().any(|name| name == "hostile__misbehave")
         {
             return Ok(tools);
         }
-        tokio::time::sleep(LOOK_AGAIN * 10).await;
+        tokio::time::sleep(POLL_INTERVAL * 10).await;
     }
-    Err(Cannot::because("the gateway", &"it does not list the tools of both servers"))
+    Err(HarnessError::new("the gateway", &"the tools of both servers are not listed"))
 }

@@ -1,5 +1,5 @@
-//! How each fault strikes, and how it passes. The blow is what the clock starts with; healing is the time until the
-//! server could serve again, were it not for the gateway.
+//! Applies faults and ends them. Recovery time is measured from the end of a fault: the moment when the server itself
+//! could serve again.
 
 use std::time::{Duration, Instant};
 
@@ -7,302 +7,317 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
-use crate::fault::{Act, Form, Sickness, Status};
-use crate::gateway::LOOK_AGAIN;
+use crate::environment::Testbed;
+use crate::fault::{FaultAction, RunLength, Status, SuccessorFault};
+use crate::fault_setup::TOKENS;
+use crate::gateway::POLL_INTERVAL;
 use crate::load::Load;
 use crate::proc;
-use crate::proxy::Weather;
-use crate::scene::Scene;
+use crate::proxy::ProxyMode;
 use crate::server::Server;
-use crate::stage::TOKENS;
-use crate::{Cannot, Result};
+use crate::{HarnessError, Result};
 
 /// One strike of a fault.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Strike {
-    pub(crate) act: Act,
-    pub(crate) form: Form,
-    /// Which repeat it is: what is swapped is swapped back by the next one.
+    pub(crate) action: FaultAction,
+    pub(crate) length: RunLength,
+    /// Number of the strike. Faults that replace something restore it in the next strike.
     pub(crate) number: usize,
-    /// How long tools may be away at all.
+    /// Time limit for tools to come back.
     pub(crate) limit: Duration,
 }
 
-/// When a fault struck: each moment, and when what was hit was gone. The clock starts with the last.
+/// Times of the strikes of a fault, each with the time when its target was gone. Measurement starts with the last
+/// one.
 #[derive(Debug)]
-pub(crate) struct Blows {
+pub(crate) struct Strikes {
     earlier: Earlier,
     pub(crate) last: Instant,
-    over: Instant,
+    ended: Instant,
 }
 
 type Earlier = Vec<(Instant, Instant)>;
 
-impl Blows {
-    /// In order.
+impl Strikes {
+    /// All strikes, in order.
     pub(crate) fn all(&self) -> impl Iterator<Item = (Instant, Instant)> {
-        self.earlier.iter().copied().chain([(self.last, self.over)])
+        self.earlier.iter().copied().chain([(self.last, self.ended)])
     }
 }
 
-/// Between two pieces of a dripping answer.
-const DRIP: Duration = Duration::from_millis(20);
+/// Pause between the pieces of a slow answer.
+const TRICKLE_INTERVAL: Duration = Duration::from_millis(20);
 
 impl Strike {
-    /// Strikes.
-    pub(crate) async fn blow(self, scene: &mut Scene, load: &Load) -> Result<Blows> {
+    /// Applies the fault.
+    pub(crate) async fn apply(self, testbed: &mut Testbed, load: &Load) -> Result<Strikes> {
         let mut earlier = Vec::new();
-        let last = self.blows(scene, load, &mut earlier).await?;
-        Ok(Blows { earlier, last, over: Instant::now() })
+        let last = self.apply_last(testbed, load, &mut earlier).await?;
+        Ok(Strikes { earlier, last, ended: Instant::now() })
     }
 
-    /// Answers with the moment of the last blow.
-    async fn blows(self, scene: &mut Scene, load: &Load, earlier: &mut Earlier) -> Result<Instant> {
-        match self.act {
-            Act::Kill | Act::KillParent | Act::KillOver | Act::SlowStart => {
-                proc::kill(scene.pid().await?).await
+    /// Applies the fault and returns the time of the last strike.
+    async fn apply_last(self, testbed: &mut Testbed, load: &Load, earlier: &mut Earlier) -> Result<Instant> {
+        match self.action {
+            FaultAction::Kill
+            | FaultAction::KillParent
+            | FaultAction::KillOnReturn
+            | FaultAction::SlowStart => proc::kill(testbed.server_pid().await?).await,
+            FaultAction::KillWithStandby => proc::kill(testbed.pid_with_standby().await?).await,
+            FaultAction::KillTenTimes => {
+                self.kill_repeatedly(9, testbed, load, earlier).await?;
+                proc::kill(testbed.server_pid().await?).await
             }
-            Act::KillSpared => proc::kill(scene.spared().await?).await,
-            Act::KillTenTimes => {
-                self.kill_often(9, scene, load, earlier).await?;
-                proc::kill(scene.pid().await?).await
-            }
-            Act::Relapse(_) => {
-                let pid = scene.pid().await?;
-                scene.becomes_another(true)?;
+            FaultAction::KillWithFaultySuccessor(_) => {
+                let pid = testbed.server_pid().await?;
+                testbed.use_other_server(true)?;
                 proc::kill(pid).await
             }
-            Act::Freeze => {
-                proc::signal(scene.pid().await?, Signal::STOP)?;
+            FaultAction::Freeze => {
+                proc::signal(testbed.server_pid().await?, Signal::STOP)?;
                 Ok(Instant::now())
             }
-            Act::Junk => {
+            FaultAction::Junk => {
                 for how in ["junk", "half_frame"].into_iter().cycle().take(20) {
-                    // One that hangs has nothing more to show.
-                    if tokio::time::timeout(self.limit, through_gateway(load, json!({ "how": how })))
-                        .await
-                        .is_err()
+                    // A call that hangs has shown the effect; more calls add nothing.
+                    if tokio::time::timeout(
+                        self.limit,
+                        misbehave_through_gateway(load, json!({ "how": how })),
+                    )
+                    .await
+                    .is_err()
                     {
                         break;
                     }
                 }
                 Ok(Instant::now())
             }
-            Act::HugeFrame => {
-                let size = if self.form == Form::Short { 8 << 20 } else { 100 << 20 };
-                scene.misbehaving = begin_through_gateway(load, json!({ "how": "huge_frame", "size": size }));
+            FaultAction::HugeFrame => {
+                let size = if self.length == RunLength::Short { 8 << 20 } else { 100 << 20 };
+                testbed.misbehaving = spawn_misbehave(load, json!({ "how": "huge_frame", "size": size }));
                 Ok(Instant::now())
             }
-            Act::FloodStderr => {
-                let size = if self.form == Form::Short { 8 << 20 } else { 64 << 20 };
-                scene.misbehaving =
-                    begin_through_gateway(load, json!({ "how": "stderr_flood", "size": size }));
+            FaultAction::FloodStderr => {
+                let size = if self.length == RunLength::Short { 8 << 20 } else { 64 << 20 };
+                testbed.misbehaving = spawn_misbehave(load, json!({ "how": "stderr_flood", "size": size }));
                 Ok(Instant::now())
             }
-            Act::Restart(_) => server(scene)?.kill().await,
-            Act::ExpireSession => {
-                server(scene)?.misbehave(&json!({ "how": "forget_sessions" }), None).await?;
+            FaultAction::Restart(_) => server(testbed)?.kill().await,
+            FaultAction::ExpireSession => {
+                server(testbed)?.misbehave(&json!({ "how": "forget_sessions" }), None).await?;
                 Ok(Instant::now())
             }
-            Act::BreakAnswers(how) => {
-                relay(scene)?.break_answers(1, how);
+            FaultAction::BreakAnswers(how) => {
+                proxy(testbed)?.break_answers(1, how);
                 Ok(Instant::now())
             }
-            Act::BlackHole => self.under(scene, Weather::BlackHole),
-            Act::Drip => self.under(scene, Weather::Drip(DRIP)),
-            Act::Refuse(status) => {
-                let (at, ms) = (Instant::now(), self.lasts().as_millis());
-                let seconds = self.lasts().as_secs();
+            FaultAction::BlackHole => self.set_proxy_mode(testbed, ProxyMode::BlackHole),
+            FaultAction::TrickleAnswers => self.set_proxy_mode(testbed, ProxyMode::Trickle(TRICKLE_INTERVAL)),
+            FaultAction::Refuse(status) => {
+                let (at, ms) = (Instant::now(), self.duration().as_millis());
+                let seconds = self.duration().as_secs();
                 let refuse = match status {
-                    Status::Fault => json!({ "how": "refuse", "status": 500, "ms": ms }),
-                    // Named by every refusal, so that whoever waits for as long finds it over.
-                    Status::TooMany => {
+                    Status::InternalError => json!({ "how": "refuse", "status": 500, "ms": ms }),
+                    // Every refusal has the full duration, so a client that waits that long finds the fault over.
+                    Status::TooManyRequests => {
                         json!({ "how": "refuse", "status": 429, "ms": ms, "retry_after": seconds })
                     }
                 };
-                server(scene)?.misbehave(&refuse, None).await?;
+                server(testbed)?.misbehave(&refuse, None).await?;
                 Ok(at)
             }
-            Act::ExpireToken(_) => {
+            FaultAction::ExpireToken(_) => {
                 let [old, new] = self.tokens();
-                scene.has_token(new)?;
-                self.demand(new, old, scene).await
+                testbed.set_token(new)?;
+                self.demand_token(new, old, testbed).await
             }
-            Act::LoseToken => {
+            FaultAction::LoseToken => {
                 let [old, new] = self.tokens();
-                self.demand(new, old, scene).await
+                self.demand_token(new, old, testbed).await
             }
-            Act::LoseName => {
-                scene.name_resolves(false)?;
-                let at = server(scene)?.kill().await?;
-                server(scene)?.start_again().await?;
+            FaultAction::FailDns => {
+                testbed.set_name_resolves(false)?;
+                let at = server(testbed)?.kill().await?;
+                server(testbed)?.restart().await?;
                 Ok(at)
             }
-            Act::StartLate => Ok(Instant::now()),
-            Act::OtherTools => {
-                let pid = scene.pid().await?;
-                scene.becomes_another(self.is_another())?;
-                match &mut scene.server {
+            FaultAction::StartLate => Ok(Instant::now()),
+            FaultAction::ReplaceTools => {
+                let pid = testbed.server_pid().await?;
+                testbed.use_other_server(self.is_other_server())?;
+                match &mut testbed.server {
                     None => proc::kill(pid).await,
                     Some(server) => {
                         let at = server.kill().await?;
-                        server.start_again().await?;
+                        server.restart().await?;
                         Ok(at)
                     }
                 }
             }
-            Act::KillGateway => scene.gateway.kill().await,
+            FaultAction::KillGateway => testbed.gateway.kill().await,
         }
     }
 
-    /// Lets it pass. Answers with the moment from which only the gateway stands between a caller and its answer.
-    pub(crate) async fn heal(self, scene: &mut Scene, struck: Instant) -> Result<Instant> {
-        match self.act {
-            Act::Kill
-            | Act::KillSpared
-            | Act::KillTenTimes
-            | Act::KillParent
-            | Act::KillOver
-            | Act::SlowStart
-            | Act::Junk
-            | Act::ExpireSession
-            | Act::ExpireToken(_)
-            | Act::OtherTools => Ok(struck),
-            Act::HugeFrame | Act::FloodStderr => {
-                // Over when the call is; how it ends is no part of what is measured.
-                if let Some(call) = scene.misbehaving.take() {
+    /// Ends the fault. Returns the time from which only the gateway delays answers.
+    pub(crate) async fn heal(self, testbed: &mut Testbed, struck: Instant) -> Result<Instant> {
+        match self.action {
+            FaultAction::Kill
+            | FaultAction::KillWithStandby
+            | FaultAction::KillTenTimes
+            | FaultAction::KillParent
+            | FaultAction::KillOnReturn
+            | FaultAction::SlowStart
+            | FaultAction::Junk
+            | FaultAction::ExpireSession
+            | FaultAction::ExpireToken(_)
+            | FaultAction::ReplaceTools => Ok(struck),
+            FaultAction::HugeFrame | FaultAction::FloodStderr => {
+                // The fault ends with the call; its result is not measured.
+                if let Some(call) = testbed.misbehaving.take() {
                     let _ = tokio::time::timeout(self.limit, call).await;
                 }
                 Ok(struck)
             }
-            Act::Relapse(_) => {
-                tokio::time::sleep(self.lasts()).await;
-                scene.becomes_another(false)?;
+            FaultAction::KillWithFaultySuccessor(_) => {
+                tokio::time::sleep(self.duration()).await;
+                testbed.use_other_server(false)?;
                 Ok(Instant::now())
             }
-            Act::Freeze => match &scene.server {
+            FaultAction::Freeze => match &testbed.server {
                 None => Ok(struck),
                 Some(_) => {
-                    tokio::time::sleep(self.lasts()).await;
-                    proc::signal(scene.pid().await?, Signal::CONT)?;
+                    tokio::time::sleep(self.duration()).await;
+                    proc::signal(testbed.server_pid().await?, Signal::CONT)?;
                     Ok(Instant::now())
                 }
             },
-            Act::Restart(_) => {
-                tokio::time::sleep_until((struck + self.lasts()).into()).await;
-                server(scene)?.start_again().await
+            FaultAction::Restart(_) => {
+                tokio::time::sleep_until((struck + self.duration()).into()).await;
+                server(testbed)?.restart().await
             }
-            Act::StartLate => {
-                tokio::time::sleep(self.lasts()).await;
-                server(scene)?.start_again().await
+            FaultAction::StartLate => {
+                tokio::time::sleep(self.duration()).await;
+                server(testbed)?.restart().await
             }
-            Act::BreakAnswers(_) => {
-                while relay(scene)?.broken() <= self.number as u64 && struck.elapsed() < self.limit {
-                    tokio::time::sleep(LOOK_AGAIN).await;
+            FaultAction::BreakAnswers(_) => {
+                while proxy(testbed)?.broken() <= self.number as u64 && struck.elapsed() < self.limit {
+                    tokio::time::sleep(POLL_INTERVAL).await;
                 }
                 Ok(struck)
             }
-            Act::BlackHole => {
-                tokio::time::sleep(self.lasts()).await;
-                self.under(scene, Weather::Clear)
+            FaultAction::BlackHole => {
+                tokio::time::sleep(self.duration()).await;
+                self.set_proxy_mode(testbed, ProxyMode::PassThrough)
             }
-            Act::Drip => {
-                tokio::time::sleep(self.lasts()).await;
-                self.under(scene, Weather::Clear)?;
+            FaultAction::TrickleAnswers => {
+                tokio::time::sleep(self.duration()).await;
+                self.set_proxy_mode(testbed, ProxyMode::PassThrough)?;
                 Ok(struck)
             }
-            Act::Refuse(_) => {
-                tokio::time::sleep_until((struck + self.lasts()).into()).await;
+            FaultAction::Refuse(_) => {
+                tokio::time::sleep_until((struck + self.duration()).into()).await;
                 Ok(Instant::now())
             }
-            Act::LoseToken => {
-                tokio::time::sleep(self.lasts()).await;
-                scene.has_token(self.tokens()[1])?;
+            FaultAction::LoseToken => {
+                tokio::time::sleep(self.duration()).await;
+                testbed.set_token(self.tokens()[1])?;
                 Ok(Instant::now())
             }
-            Act::LoseName => {
-                tokio::time::sleep(self.lasts()).await;
-                scene.name_resolves(true)?;
+            FaultAction::FailDns => {
+                tokio::time::sleep(self.duration()).await;
+                testbed.set_name_resolves(true)?;
                 Ok(Instant::now())
             }
-            Act::KillGateway => {
-                scene.gateway.start_again().await?;
+            FaultAction::KillGateway => {
+                testbed.gateway.restart().await?;
                 Ok(Instant::now())
             }
         }
     }
 
-    /// Whether the tools that are listed are those that should be, where that is what the fault is about.
+    /// True if the listed tools are those of the current server.
     pub(crate) fn is_listed(self, names: &[String]) -> bool {
-        names.iter().any(|name| name.ends_with("extra_2")) == self.is_another()
+        names.iter().any(|name| name.ends_with("extra_2")) == self.is_other_server()
     }
 
-    /// How long the fault lasts, where that is for us to say.
-    fn lasts(self) -> Duration {
+    /// Duration of the fault, if the harness determines it.
+    fn duration(self) -> Duration {
         let (seconds, millis) = (Duration::from_secs, Duration::from_millis);
-        match self.act {
-            Act::Relapse(Sickness::Exits | Sickness::CrashLoops) => {
-                self.form.span(seconds(2), seconds(5), seconds(60))
+        match self.action {
+            FaultAction::KillWithFaultySuccessor(SuccessorFault::Exits | SuccessorFault::CrashLoops) => {
+                self.length.pick(seconds(2), seconds(5), seconds(60))
             }
-            Act::Relapse(Sickness::Mute) => self.form.span(millis(1500), seconds(3), seconds(30)),
-            // Less than two seconds, of which a promise is, with the time that it takes to start.
-            Act::Restart(_) => self.form.span(seconds(1), millis(1950), millis(1950)),
-            _ => self.form.span(seconds(1), seconds(2), seconds(5)),
+            FaultAction::KillWithFaultySuccessor(SuccessorFault::NeverHandshakes) => {
+                self.length.pick(millis(1500), seconds(3), seconds(30))
+            }
+            // Less than the two seconds of the goal, including the start of the server.
+            FaultAction::Restart(_) => self.length.pick(seconds(1), millis(1950), millis(1950)),
+            _ => self.length.pick(seconds(1), seconds(2), seconds(5)),
         }
     }
 
-    async fn kill_often(self, times: usize, scene: &Scene, load: &Load, blows: &mut Earlier) -> Result<()> {
+    async fn kill_repeatedly(
+        self,
+        times: usize,
+        testbed: &Testbed,
+        load: &Load,
+        strikes: &mut Earlier,
+    ) -> Result<()> {
         let every =
-            self.form.span(Duration::from_millis(100), Duration::from_secs(1), Duration::from_secs(1));
+            self.length.pick(Duration::from_millis(100), Duration::from_secs(1), Duration::from_secs(1));
         for _ in 0..times {
-            let at = proc::kill(scene.pid().await?).await?;
-            blows.push((at, Instant::now()));
-            // A machine that is too busy to start a child in time does not make it a crash loop.
-            load.until_back(self.limit).await;
+            let at = proc::kill(testbed.server_pid().await?).await?;
+            strikes.push((at, Instant::now()));
+            // Wait until it is back: a busy machine that starts a child late must not cause a crash loop.
+            load.wait_until_back(self.limit).await;
             tokio::time::sleep_until((at + every).into()).await;
         }
         Ok(())
     }
 
-    async fn demand(self, token: &str, shown: &str, scene: &mut Scene) -> Result<Instant> {
+    async fn demand_token(self, token: &str, shown: &str, testbed: &mut Testbed) -> Result<Instant> {
         let demand = json!({ "how": "demand_token", "name": token });
-        server(scene)?.misbehave(&demand, Some(shown)).await?;
+        server(testbed)?.misbehave(&demand, Some(shown)).await?;
         Ok(Instant::now())
     }
 
-    fn under(self, scene: &Scene, weather: Weather) -> Result<Instant> {
-        relay(scene)?.set(weather);
+    fn set_proxy_mode(self, testbed: &Testbed, mode: ProxyMode) -> Result<Instant> {
+        proxy(testbed)?.set_mode(mode);
         Ok(Instant::now())
     }
 
-    fn is_another(self) -> bool {
+    fn is_other_server(self) -> bool {
         self.number.is_multiple_of(2)
     }
 
-    /// The token that was good until now, and the one that is good from now on.
+    /// Token that was valid until now, and token that is valid from now on.
     fn tokens(self) -> [&'static str; 2] {
         let [first, second] = TOKENS;
-        if self.is_another() { [first, second] } else { [second, first] }
+        if self.is_other_server() { [first, second] } else { [second, first] }
     }
 }
 
-fn server(scene: &mut Scene) -> Result<&mut Server> {
-    scene.server.as_mut().ok_or_else(|| Cannot::because("the server", &"it is a child of the gateway"))
+fn server(testbed: &mut Testbed) -> Result<&mut Server> {
+    testbed
+        .server
+        .as_mut()
+        .ok_or_else(|| HarnessError::new("the server", &"it is a child of the gateway, not a remote server"))
 }
 
-fn relay(scene: &Scene) -> Result<&crate::proxy::Proxy> {
-    scene.proxy.as_ref().ok_or_else(|| Cannot::because("the relay", &"there is none"))
+fn proxy(testbed: &Testbed) -> Result<&crate::proxy::Proxy> {
+    testbed.proxy.as_ref().ok_or_else(|| HarnessError::new("the proxy", &"this fault has no proxy"))
 }
 
-/// Has the server misbehave by a call that goes the way of all calls.
-async fn through_gateway(load: &Load, arguments: Value) {
+/// Makes the server misbehave by a call through the gateway.
+async fn misbehave_through_gateway(load: &Load, arguments: Value) {
     if let Some(client) = load.client() {
-        // Whether it is answered is no part of what is measured.
+        // The result of this call is not measured.
         let _ = client.call(&load.tools().misbehave, &arguments).await;
     }
 }
 
-fn begin_through_gateway(load: &Load, arguments: Value) -> Option<JoinHandle<()>> {
+fn spawn_misbehave(load: &Load, arguments: Value) -> Option<JoinHandle<()>> {
     let (client, tool) = (load.client()?, load.tools().misbehave.clone());
     Some(tokio::spawn(async move { drop(client.call(&tool, &arguments).await) }))
 }

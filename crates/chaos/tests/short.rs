@@ -1,18 +1,19 @@
-//! Every fault in its short form: the counts that hold on any machine, however busy. Times are not looked at.
+//! Every fault in a short run: checks the counts, which do not depend on the load of the machine. Times are not
+//! checked.
 #![cfg(target_os = "linux")]
 
 use std::path::PathBuf;
 
-use gripfast_chaos::fault::{FAULTS, Fault, Form};
+use gripfast_chaos::fault::{FAULTS, Fault, RunLength};
 use gripfast_chaos::gateway::Subject;
-use gripfast_chaos::row::{Order, Progress};
-use gripfast_chaos::{fleet, renewal, row, soak};
+use gripfast_chaos::row::{Progress, RunOptions};
+use gripfast_chaos::{neighbours, renewal, row, soak};
 use tokio::task::JoinSet;
 
-/// One test per fault, named after it.
+/// Generates one test per fault.
 macro_rules! short {
     ($($name:ident)*) => {
-        const TOLD: &[&str] = &[$(stringify!($name)),*];
+        const TESTED: &[&str] = &[$(stringify!($name)),*];
         $(
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $name() {
@@ -56,36 +57,36 @@ short! {
 }
 
 #[test]
-fn no_fault_is_left_out() {
-    let told: Vec<String> = TOLD.iter().map(|name| name.replace('_', "-")).collect();
+fn every_fault_has_a_test() {
+    let tested: Vec<String> = TESTED.iter().map(|name| name.replace('_', "-")).collect();
     let known: Vec<&str> = FAULTS.iter().map(|fault| fault.name).collect();
-    assert_eq!(told, known);
+    assert_eq!(tested, known);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn d02_a_session_that_expires_under_many_calls_costs_one_handshake_and_no_call() {
-    let renewal = renewal::run(&order()).await.unwrap();
+async fn d02_an_expired_session_under_many_calls_costs_one_handshake_and_no_call() {
+    let renewal = renewal::run(&options()).await.unwrap();
     assert_eq!((renewal.failed, renewal.handshakes), (0, 1), "{renewal:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn b08_a_server_that_flaps_costs_the_others_no_call() {
-    let neighbours = fleet::run(&order()).await.unwrap();
+async fn b08_a_flapping_server_costs_the_others_no_call() {
+    let neighbours = neighbours::run(&options()).await.unwrap();
     assert_eq!(neighbours.complaints(), [""; 0], "{neighbours:#?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hostile_clients_and_servers_cost_honest_clients_no_call() {
-    let soak = soak::run(&order()).await.unwrap();
+    let soak = soak::run(&options()).await.unwrap();
     assert_eq!(soak.complaints(), [""; 0], "{soak:#?}");
 }
 
-/// All transports of a fault side by side: they wait more than they work.
+/// Runs all transports of a fault side by side, because they mostly wait.
 async fn strike(name: &str) {
-    let fault = Fault::named(&name.replace('_', "-")).expect("a fault of this name");
+    let fault = Fault::by_name(&name.replace('_', "-")).expect("a fault of this name");
     let mut rows = JoinSet::new();
     for transport in fault.transports {
-        rows.spawn(async move { row::run(fault, *transport, &order()).await });
+        rows.spawn(async move { row::run(fault, *transport, &options()).await });
     }
     for row in rows.join_all().await {
         let row = row.unwrap_or_else(|error| panic!("{name}: {error}"));
@@ -93,16 +94,16 @@ async fn strike(name: &str) {
     }
 }
 
-fn order() -> Order {
+fn options() -> RunOptions {
     let target = std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into());
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..");
     let gripfast = root.join(target).join("debug/gripfast");
     let gripfast = gripfast.canonicalize().unwrap_or_else(|error| {
         panic!("{}: {error}\nhint: `cargo build -p gripfast-gateway` makes it", gripfast.display())
     });
-    Order {
+    RunOptions {
         subject: Subject { gripfast, peer: None },
-        form: Form::Short,
+        length: RunLength::Short,
         repeats: None,
         seed: 1,
         progress: Progress::default(),

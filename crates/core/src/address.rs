@@ -1,20 +1,20 @@
-//! Classification of IP addresses: which of them belong to the public internet, and which to this machine or a private
-//! network. A fetch that a server or a token can cause may reach the others only where the config names them.
+//! Classification of IP addresses as public, loopback or private, and the order in which the addresses of a host are
+//! tried. A fetch that a server or a token can cause may reach non-public addresses only if the config names them.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// The part of the network that an address belongs to.
+/// Network zone of an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Zone {
     /// The public internet.
     Public,
     /// This machine.
     Loopback,
-    /// A private network, a link, a group of receivers, or a range that is reserved.
+    /// A private, link-local, multicast or reserved range.
     Private,
 }
 
-/// The zone of an address. An IPv6 address that carries an IPv4 address is judged by the latter.
+/// Returns the zone of an address. An IPv6 address that embeds an IPv4 address has the zone of the latter.
 pub fn zone(address: IpAddr) -> Zone {
     match address {
         IpAddr::V4(address) => zone_of_v4(address),
@@ -28,9 +28,9 @@ fn zone_of_v4(address: Ipv4Addr) -> Zone {
         return Zone::Loopback;
     }
     let reserved = matches!((a, b, c), (0 | 240..=255, ..) | (192, 0, 0) | (192, 88, 99))
-        // Shared by the customers of one provider (RFC 6598).
+        // Carrier-grade NAT (RFC 6598).
         || (a == 100 && (64..=127).contains(&b))
-        // For measurements between networks (RFC 2544).
+        // Benchmarking between networks (RFC 2544).
         || (a == 198 && matches!(b, 18 | 19));
     let private = reserved
         || address.is_private()
@@ -47,24 +47,25 @@ fn zone_of_v6(address: Ipv6Addr) -> Zone {
     let parts = address.segments();
     let v4_of = |high: u16, low: u16| Ipv4Addr::from((u32::from(high) << 16) | u32::from(low));
     match parts {
-        // Mapped: the system dials the IPv4 address itself.
+        // IPv4-mapped: the system connects to the IPv4 address itself.
         [0, 0, 0, 0, 0, 0xffff, high, low] => zone_of_v4(v4_of(high, low)),
-        // Compatible, translated by a gateway (RFC 6052), and 6to4: packets leave this machine, whatever they carry.
+        // IPv4-compatible, NAT64 (RFC 6052) and 6to4: packets leave this machine, even if the embedded address is
+        // loopback.
         [0, 0, 0, 0, 0, 0, high, low] | [0x64, 0xff9b, 0, 0, 0, 0, high, low] | [0x2002, high, low, ..] => {
             match zone_of_v4(v4_of(high, low)) {
                 Zone::Public => Zone::Public,
                 Zone::Loopback | Zone::Private => Zone::Private,
             }
         }
-        // Global unicast, without Teredo, benchmarks, ORCHID and documentation.
+        // Global unicast, except Teredo, benchmarking, ORCHID and documentation.
         [0x2001, 0..=0x1ff | 0xdb8, ..] | [0x3fff, 0..=0xfff, ..] => Zone::Private,
         [0x2000..=0x3fff, ..] => Zone::Public,
         _ => Zone::Private,
     }
 }
 
-/// The order in which the addresses of a name are tried (RFC 8305, section 4): as the resolver prefers them, families in
-/// turn, so that one family that leads nowhere does not hold up the other.
+/// Orders the addresses of a host for connection attempts (RFC 8305, section 4): in the order of the resolver, address
+/// families alternating, so that a broken family does not delay the other.
 pub fn attempt_order(addresses: impl IntoIterator<Item = SocketAddr>) -> Vec<SocketAddr> {
     let addresses: Vec<SocketAddr> = addresses.into_iter().collect();
     let preferred_is_v6 = addresses.first().is_some_and(SocketAddr::is_ipv6);
@@ -86,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_of_the_public_internet_are_told_from_all_others() {
+    fn public_addresses_are_distinguished_from_all_others() {
         for (address, expected) in [
             ("1.1.1.1", Zone::Public),
             ("100.63.0.1", Zone::Public),
@@ -130,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn families_are_tried_in_turn_the_preferred_one_first() {
+    fn address_families_alternate_starting_with_the_preferred_one() {
         let of =
             |texts: &[&str]| -> Vec<SocketAddr> { texts.iter().map(|text| text.parse().unwrap()).collect() };
         let [a4, b4, c4, a6, b6] = ["10.0.0.1:1", "10.0.0.2:1", "10.0.0.3:1", "[fd00::1]:1", "[fd00::2]:1"];

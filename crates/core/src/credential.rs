@@ -1,48 +1,49 @@
-//! When a token has to be replaced, and which of two is the one to use. Nothing here knows what a token is good for.
+//! Token lifetimes: the time to refresh a token, and the choice between a stored and a refused one. OAuth requests are
+//! made by the host.
 
 mod polling;
 mod retries;
 pub mod scopes;
 
-pub use polling::{Next, Polled, Polling};
+pub use polling::{PollStep, Polled, Polling};
 pub use retries::Retries;
 
 use crate::time::Wall;
 use std::time::Duration;
 
-/// How long a token lasts, as far as its issuer said.
+/// Lifetime of a token, as its issuer stated it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Lifetime {
-    /// When it was received.
+    /// The time at which it was received.
     pub received: Wall,
-    /// For how long it is good from then on; `None` if nobody said.
-    pub lasts: Option<Duration>,
+    /// Its lifetime from then on; `None` if the issuer did not say.
+    pub expires_in: Option<Duration>,
 }
 
-/// Whether a token has to be replaced.
+/// Refresh state of a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Due {
-    /// It is good for a while.
+    /// It is valid for a while.
     NotYet,
-    /// It is good, and will not be for long.
+    /// It is valid, and expires soon.
     Soon,
-    /// It is not good any more.
-    Over,
+    /// It has expired.
+    Expired,
 }
 
 impl Lifetime {
-    /// A token is replaced ahead of its end by this at the most, and by a tenth of its life if that is less: what is on
-    /// its way meanwhile still has to arrive.
-    pub const AHEAD: Duration = Duration::from_secs(60);
+    /// A token is refreshed this long before it expires, or a tenth of its lifetime if that is less: requests that are
+    /// on their way still have to arrive in time.
+    pub const MAX_REFRESH_AHEAD: Duration = Duration::from_secs(60);
 
-    /// Whether it has to be replaced now. A token without an end is good until a server refuses it, and so is one that
-    /// is said to be good for no time at all: replacing it for every request would bring no better one.
+    /// Returns whether it has to be refreshed now. A token without expiry is used until a server refuses it. So is one
+    /// with a lifetime of zero: refreshing it for every request would not bring a better one.
     pub fn due(&self, now: Wall) -> Due {
-        let Some(lasts) = self.lasts.filter(|lasts| !lasts.is_zero()) else { return Due::NotYet };
+        let Some(lasts) = self.expires_in.filter(|lasts| !lasts.is_zero()) else { return Due::NotYet };
         let age = now.since_epoch().saturating_sub(self.received.since_epoch());
-        let ahead = (lasts / 10).min(Self::AHEAD);
+        let ahead = (lasts / 10).min(Self::MAX_REFRESH_AHEAD);
         if age >= lasts {
-            Due::Over
+            Due::Expired
         } else if age >= lasts.saturating_sub(ahead) {
             Due::Soon
         } else {
@@ -51,30 +52,30 @@ impl Lifetime {
     }
 }
 
-/// Whether the token that is `stored` may be used in the place of one that was `refused`: another process may have
-/// replaced it already, and replacing it again would cost everybody theirs.
-pub fn adopts(stored: &str, lifetime: Lifetime, refused: Option<&str>, now: Wall) -> bool {
-    refused != Some(stored) && lifetime.due(now) != Due::Over
+/// Returns whether the `stored` token can be used in place of the `refused` one. Another process may have refreshed it
+/// already, and a second refresh would invalidate the token of all processes.
+pub fn can_use_stored(stored: &str, lifetime: Lifetime, refused: Option<&str>, now: Wall) -> bool {
+    refused != Some(stored) && lifetime.due(now) != Due::Expired
 }
 
-/// What an authorization server complains about when it gives no token.
+/// The reason of an authorization server for not issuing a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Complaint {
-    /// The login is over.
+    /// The login has ended.
     Login,
-    /// It does not know the client, or not by this secret, or does not let it have tokens in this way.
+    /// The client is unknown, its secret is wrong, or it may not use this grant.
     Client,
-    /// It does not give what was asked for.
+    /// The requested scope, target or grant is not supported.
     Request,
-    /// Something that may be different the next time.
+    /// Any other reason; the next attempt may succeed.
     Other,
 }
 
 impl Complaint {
-    /// Understands the `error` of an answer without a token (RFC 6749, section 5.2).
-    pub fn of(code: &str) -> Self {
+    /// Maps the `error` of a token response (RFC 6749, section 5.2).
+    pub fn from_code(code: &str) -> Self {
         match code {
-            // The second is GitHub's, under HTTP 200.
+            // GitHub sends the second one, with HTTP 200.
             "invalid_grant" | "bad_refresh_token" => Self::Login,
             "invalid_client" | "unauthorized_client" | "incorrect_client_credentials" => Self::Client,
             "invalid_scope" | "invalid_target" | "unsupported_grant_type" => Self::Request,
@@ -88,44 +89,44 @@ mod tests {
     use super::*;
 
     fn at(seconds: u64) -> Wall {
-        Wall::at(Duration::from_secs(seconds))
+        Wall::from_unix_epoch(Duration::from_secs(seconds))
     }
 
     fn hour() -> Lifetime {
-        Lifetime { received: at(1000), lasts: Some(Duration::from_secs(3600)) }
+        Lifetime { received: at(1000), expires_in: Some(Duration::from_secs(3600)) }
     }
 
     /// E04
     #[test]
-    fn a_token_is_replaced_ahead_of_its_end() {
+    fn a_token_is_refreshed_before_it_expires() {
         assert_eq!(hour().due(at(1000)), Due::NotYet);
         assert_eq!(hour().due(at(1000 + 3539)), Due::NotYet);
         assert_eq!(hour().due(at(1000 + 3540)), Due::Soon);
-        assert_eq!(hour().due(at(1000 + 3600)), Due::Over);
+        assert_eq!(hour().due(at(1000 + 3600)), Due::Expired);
     }
 
     #[test]
-    fn a_short_life_is_not_spent_on_replacing() {
-        let short = Lifetime { received: at(0), lasts: Some(Duration::from_secs(20)) };
+    fn a_short_lived_token_is_not_refreshed_too_early() {
+        let short = Lifetime { received: at(0), expires_in: Some(Duration::from_secs(20)) };
         assert_eq!(short.due(at(17)), Due::NotYet);
         assert_eq!(short.due(at(18)), Due::Soon);
     }
 
     #[test]
-    fn without_an_end_nothing_is_due_and_a_clock_set_back_makes_nothing_old() {
-        assert_eq!(Lifetime { received: at(0), lasts: None }.due(at(u64::MAX)), Due::NotYet);
+    fn a_token_without_expiry_or_with_a_clock_set_back_is_not_due() {
+        assert_eq!(Lifetime { received: at(0), expires_in: None }.due(at(u64::MAX)), Due::NotYet);
         assert_eq!(hour().due(at(0)), Due::NotYet);
     }
 
     #[test]
-    fn a_token_that_is_said_to_last_no_time_is_good_until_it_is_refused() {
-        let none = Lifetime { received: at(1000), lasts: Some(Duration::ZERO) };
+    fn a_token_with_zero_lifetime_is_used_until_it_is_refused() {
+        let none = Lifetime { received: at(1000), expires_in: Some(Duration::ZERO) };
         assert_eq!((none.due(at(1000)), none.due(at(9999))), (Due::NotYet, Due::NotYet));
     }
 
     /// B09
     #[test]
-    fn what_retrying_cannot_mend_is_told_from_what_passes() {
+    fn oauth_errors_are_mapped_to_permanent_and_passing_ones() {
         for (code, complaint) in [
             ("invalid_grant", Complaint::Login),
             ("bad_refresh_token", Complaint::Login),
@@ -139,15 +140,15 @@ mod tests {
             ("invalid_request", Complaint::Other),
             ("", Complaint::Other),
         ] {
-            assert_eq!(Complaint::of(code), complaint, "{code}");
+            assert_eq!(Complaint::from_code(code), complaint, "{code}");
         }
     }
 
     /// E02
     #[test]
-    fn a_token_that_another_process_has_rotated_is_adopted_and_the_refused_one_is_not() {
-        assert!(adopts("new", hour(), Some("old"), at(1001)));
-        assert!(!adopts("old", hour(), Some("old"), at(1001)));
-        assert!(!adopts("new", hour(), Some("old"), at(9999)));
+    fn a_token_rotated_by_another_process_is_used_but_not_the_refused_one() {
+        assert!(can_use_stored("new", hour(), Some("old"), at(1001)));
+        assert!(!can_use_stored("old", hour(), Some("old"), at(1001)));
+        assert!(!can_use_stored("new", hour(), Some("old"), at(9999)));
     }
 }

@@ -1,185 +1,184 @@
-//! What happens to one upstream, or to the gateway as a whole, as typed facts. Whoever watches turns them into log
-//! lines, metrics and feeds; whoever emits them knows nothing about that.
+//! Typed events of one upstream or of the whole gateway. Logs, metrics and event feeds are made from them elsewhere.
 
 use crate::security::SecurityEvent;
 use crate::supervise::status::State;
-use crate::text::{duration, names, times};
+use crate::text::{duration, name_list, times};
 use std::fmt;
 use std::mem::discriminant;
 use std::time::Duration;
 
-/// Something worth telling about one upstream, or about the gateway as a whole.
+/// An event of one upstream, or of the whole gateway.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
-    /// It is in another state than before.
+    /// The state changed.
     StateChanged {
-        /// The state it left.
+        /// The state before.
         from: State,
-        /// The state it is in.
+        /// The state now.
         to: State,
-        /// Why, if it went wrong.
+        /// The cause, if something failed.
         cause: Option<String>,
     },
-    /// An attempt to bring it back begins.
+    /// An attempt to restart the server or reconnect to it begins.
     Restarting {
         /// Restarts within the window, this one included.
         in_window: u32,
     },
-    /// It is usable again after having been away.
+    /// The server is usable again after an outage.
     Revived {
-        /// How long it was away.
+        /// Duration of the outage.
         away: Duration,
     },
-    /// A link that works is being replaced: the new one is made first.
+    /// A working link is being replaced. The new link is made first.
     Replacing {
-        /// Why.
-        why: ReplaceCause,
+        /// The cause.
+        cause: ReplaceCause,
     },
-    /// A link that worked was replaced; calls that were under way finish on the old one.
+    /// A working link was replaced; calls in flight finish on the old one.
     Replaced,
-    /// The replacement could not be made; the present link stays.
+    /// The replacement failed; the present link stays.
     ReplacementFailed {
-        /// What happened.
+        /// The cause.
         cause: String,
     },
     /// A spare is ready to take over.
     SpareReady,
-    /// The spare takes over.
+    /// The spare took over.
     SpareUsed,
     /// The spare could not be made, or was lost while it waited; another one is made.
     SpareLost {
-        /// What happened.
+        /// The cause.
         cause: String,
     },
-    /// Its session was replaced; the link stayed.
+    /// The session was replaced; the link stayed.
     SessionRenewed,
-    /// A new session was told what the one before it knew: marked calls, log level, followed resources.
+    /// The session state was restored in a new session: marked calls, log level, subscriptions.
     SessionRestored {
-        /// What it could not be told, and why; the first few, if there are many.
+        /// The missing parts with their causes; the first few if there are many.
         missing: Vec<String>,
     },
-    /// Its credential was replaced; the link stayed.
+    /// The credential was replaced; the link stayed.
     CredentialRenewed,
-    /// Too many failures in a row: calls are refused for a while.
+    /// Too many consecutive failures: calls are refused for a while.
     CircuitOpened {
-        /// The failures that did it.
+        /// Number of failures.
         failures: u32,
-        /// When a trial is let through.
+        /// Time until a trial call is admitted.
         cooldown: Duration,
     },
-    /// Calls flow again.
+    /// Calls are admitted again.
     CircuitClosed,
-    /// A principal is refused for a while: the process died several times while its calls alone were in flight.
+    /// A principal is refused for a while: the process died several times while only its calls were in flight.
     PrincipalRefused {
-        /// Its name. It is in the log, and in nothing that is read without the admin token.
+        /// Its name. It is shown in the log, and in nothing that can be read without the admin token.
         principal: String,
-        /// How often it died.
+        /// Number of deaths.
         deaths: usize,
-        /// For how long it is refused.
+        /// Duration of the refusal.
         wait: Duration,
     },
-    /// A probe was not answered as it should be.
+    /// A probe failed.
     ProbeFailed {
-        /// What happened.
+        /// The cause.
         cause: String,
     },
-    /// The machine slept; the link is checked before it is trusted.
-    Slept,
-    /// Its catalog was listed, and differs from what was known.
+    /// This machine was asleep; the link is checked before it is used.
+    MachineSlept,
+    /// The catalog was listed and differs from the known one.
     CatalogChanged {
-        /// Items that are new.
+        /// Number of new items.
         added: usize,
-        /// Items that are gone.
+        /// Number of removed items.
         removed: usize,
-        /// Items that read differently.
+        /// Number of changed items.
         changed: usize,
     },
-    /// Its catalog could not be listed; it is tried again.
+    /// The catalog could not be listed; it is tried again.
     CatalogFailed {
-        /// What happened.
+        /// The cause.
         cause: String,
     },
-    /// It asked or said something, and it could not be known which client it meant: from now on each client that can
-    /// be asked has an instance of its own, or every client if several principals could be meant.
-    ClientsSeparated,
-    /// Which of its tools, prompts and resources go by other names, because another server holds theirs, has changed.
-    NamesGaveWay {
-        /// What they are called; empty when all have their own names again.
+    /// The server sent a request or message that could not be attributed to a client. From now on each client that can
+    /// answer requests gets its own instance, or every client if several principals could be meant.
+    ClientsIsolated,
+    /// The set of items that are renamed because of name conflicts with other servers changed.
+    NameConflicts {
+        /// The public names; empty when all items have their own names again.
         names: Vec<String>,
     },
-    /// Tools of it say something else than what was approved.
+    /// Tools differ from their approved version.
     ToolsChanged {
         /// Their names.
         tools: Vec<String>,
-        /// Whether they are held back until somebody has looked.
+        /// True if they are held back until an operator approves them.
         held: bool,
     },
-    /// Somebody approved what tools of it say.
+    /// An operator approved changed tools.
     ToolsApproved {
         /// Their names.
         tools: Vec<String>,
     },
-    /// New tools of it have words that somebody should look at twice.
+    /// New tools have suspicious text that an operator should review.
     ToolsSuspicious {
         /// Their names.
         tools: Vec<String>,
     },
-    /// Notifications of it were given to no client, because they could have been for any of several principals.
+    /// Notifications were delivered to no client, because they could have been for any of several principals.
     MessagesDropped {
-        /// How many so far.
+        /// Total number so far.
         dropped: u64,
     },
-    /// It offers tools that it did not offer before.
+    /// The server offers new tools.
     NewTools {
         /// Their names.
         tools: Vec<String>,
-        /// Whether they are held back until they are approved.
+        /// True if they are held back until they are approved.
         held: bool,
     },
-    /// It offers more than `max_tools`: new tools, prompts or resource templates are hidden.
+    /// The server offers more than `max_tools`: new tools, prompts or resource templates are hidden.
     TooManyTools {
-        /// How many are hidden.
+        /// Number of hidden items.
         hidden: usize,
-        /// The bound.
+        /// The limit.
         limit: usize,
     },
-    /// Its instructions, or the texts of prompts or resource templates, differ from what was approved.
+    /// The server's instructions, or texts of prompts or resource templates, differ from their approved version.
     TextsChanged {
-        /// What they belong to.
+        /// The items.
         items: Vec<String>,
-        /// Whether clients get the approved text.
+        /// True if clients still get the approved text.
         kept: bool,
     },
-    /// Lines on its stdout that were not MCP.
+    /// The server wrote lines to stdout that are not MCP.
     JunkSkipped {
-        /// How many so far.
+        /// Total number so far.
         lines: u64,
-        /// The beginning of the last one.
+        /// The start of the last one.
         sample: String,
     },
-    /// A failed authentication, an admin action, or a change of keys or trust. It belongs to no upstream.
+    /// A failed authentication, an admin action, or a change of keys or trust. It belongs to no server.
     Security(SecurityEvent),
 }
 
-/// Why a link that works is replaced.
+/// The cause for which a working link is replaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReplaceCause {
-    /// Somebody asked for it.
-    Asked,
-    /// It is one of an older config.
-    Changed,
-    /// It has lived as long as it may.
+    /// An operator requested it.
+    Requested,
+    /// It was made with an older config.
+    ConfigChanged,
+    /// It reached `max_lifetime`.
     Age,
-    /// It holds more memory than it may.
+    /// It uses more memory than `max_rss`.
     Memory {
-        /// How much, in bytes.
+        /// Resident memory in bytes.
         resident: u64,
     },
 }
 
 impl Event {
-    /// The word for this kind of event in logs, metrics and feeds.
-    pub const fn word(&self) -> &'static str {
+    /// The kind of event in logs, metrics and feeds.
+    pub const fn kind(&self) -> &'static str {
         match self {
             Self::StateChanged { .. } => "state_changed",
             Self::Restarting { .. } => "restarting",
@@ -197,11 +196,11 @@ impl Event {
             Self::CircuitClosed => "circuit_closed",
             Self::PrincipalRefused { .. } => "principal_refused",
             Self::ProbeFailed { .. } => "probe_failed",
-            Self::Slept => "slept",
+            Self::MachineSlept => "machine_slept",
             Self::CatalogChanged { .. } => "catalog_changed",
             Self::CatalogFailed { .. } => "catalog_failed",
-            Self::ClientsSeparated => "clients_separated",
-            Self::NamesGaveWay { .. } => "names_gave_way",
+            Self::ClientsIsolated => "clients_isolated",
+            Self::NameConflicts { .. } => "name_conflicts",
             Self::ToolsChanged { .. } => "tools_changed",
             Self::ToolsApproved { .. } => "tools_approved",
             Self::ToolsSuspicious { .. } => "tools_suspicious",
@@ -210,11 +209,11 @@ impl Event {
             Self::TooManyTools { .. } => "too_many_tools",
             Self::TextsChanged { .. } => "texts_changed",
             Self::JunkSkipped { .. } => "junk_skipped",
-            Self::Security(event) => event.word(),
+            Self::Security(event) => event.kind(),
         }
     }
 
-    /// The event without secrets: `text` takes them out of what the server wrote.
+    /// The event with the server's texts redacted by `text`.
     #[must_use]
     pub fn redacted(self, text: impl Fn(&str) -> String) -> Self {
         let names = |names: Vec<String>| names.iter().map(|one| text(one)).collect();
@@ -227,7 +226,7 @@ impl Event {
             Self::SessionRestored { missing } => Self::SessionRestored { missing: names(missing) },
             Self::ProbeFailed { cause } => Self::ProbeFailed { cause: text(&cause) },
             Self::CatalogFailed { cause } => Self::CatalogFailed { cause: text(&cause) },
-            Self::NamesGaveWay { names: all } => Self::NamesGaveWay { names: names(all) },
+            Self::NameConflicts { names: all } => Self::NameConflicts { names: names(all) },
             Self::ToolsChanged { tools, held } => Self::ToolsChanged { tools: names(tools), held },
             Self::ToolsApproved { tools } => Self::ToolsApproved { tools: names(tools) },
             Self::ToolsSuspicious { tools } => Self::ToolsSuspicious { tools: names(tools) },
@@ -245,18 +244,18 @@ impl Event {
             | Self::CircuitOpened { .. }
             | Self::CircuitClosed
             | Self::PrincipalRefused { .. }
-            | Self::Slept
+            | Self::MachineSlept
             | Self::CatalogChanged { .. }
-            | Self::ClientsSeparated
+            | Self::ClientsIsolated
             | Self::TooManyTools { .. }
             | Self::Security(_)
             | Self::MessagesDropped { .. } => self,
         }
     }
 
-    /// Whether this says again what `earlier` said. Measures differ each time without being news: how long
-    /// it was away, how many lines so far.
-    pub fn repeats(&self, earlier: &Self) -> bool {
+    /// Returns whether this event repeats `earlier`. Measured values, such as the duration of an outage or the number
+    /// of lines, do not make it a new event.
+    pub fn is_repeat_of(&self, earlier: &Self) -> bool {
         let measured = matches!(
             self,
             Self::Restarting { .. }
@@ -268,46 +267,50 @@ impl Event {
     }
 }
 
-/// The event as a sentence without its subject, which stands beside it. The only wording there is.
+/// The text of the event without its server, which is shown beside it. The only place with these texts.
 impl fmt::Display for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::StateChanged { from, to, cause } => {
-                write!(f, "went from {} to {}", from.word(), to.word())?;
+                write!(f, "state changed from {} to {}", from.as_str(), to.as_str())?;
                 cause.as_ref().map_or(Ok(()), |cause| write!(f, ": {cause}"))
             }
-            Self::Restarting { in_window } => write!(f, "restarts, {} within the window", times(*in_window)),
+            Self::Restarting { in_window } => {
+                write!(f, "is restarting ({} within the window)", times(*in_window))
+            }
             Self::Revived { away } => write!(f, "is back after {}", duration(*away)),
-            Self::Replacing { why: ReplaceCause::Asked } => {
-                f.write_str("is being replaced, as somebody asked")
+            Self::Replacing { cause: ReplaceCause::Requested } => f.write_str("is being replaced on request"),
+            Self::Replacing { cause: ReplaceCause::ConfigChanged } => {
+                f.write_str("is being replaced because its config changed")
             }
-            Self::Replacing { why: ReplaceCause::Changed } => {
-                f.write_str("is being replaced, for its config has changed")
+            Self::Replacing { cause: ReplaceCause::Age } => {
+                f.write_str("is being replaced because it has reached `recycle.max_lifetime`")
             }
-            Self::Replacing { why: ReplaceCause::Age } => f.write_str("is being replaced: it is old enough"),
-            Self::Replacing { why: ReplaceCause::Memory { resident } } => {
-                write!(f, "is being replaced: it holds {} MiB", resident >> 20)
+            Self::Replacing { cause: ReplaceCause::Memory { resident } } => {
+                let mebibytes = resident >> 20;
+                write!(f, "is being replaced because it uses {mebibytes} MiB of memory (`recycle.max_rss`)")
             }
-            Self::Replaced => f.write_str("was replaced; calls under way finish on the old one"),
+            Self::Replaced => f.write_str("was replaced; calls in flight finish on the old connection"),
             Self::ReplacementFailed { cause } => {
-                write!(f, "could not be replaced and stays as it is: {cause}")
+                write!(f, "replacement failed; the current connection stays in use: {cause}")
             }
-            Self::SpareReady => f.write_str("has a spare"),
-            Self::SpareUsed => f.write_str("goes on with its spare"),
-            Self::SpareLost { cause } => write!(f, "lost its spare: {cause}"),
-            Self::SessionRenewed => f.write_str("forgot its session and has a new one"),
-            Self::SessionRestored { missing } if missing.is_empty() => {
-                f.write_str("knows everything that its session is to know")
-            }
+            Self::SpareReady => f.write_str("has a spare process ready"),
+            Self::SpareUsed => f.write_str("continues with its spare process"),
+            Self::SpareLost { cause } => write!(f, "lost its spare process: {cause}"),
+            Self::SessionRenewed => f.write_str("lost its session and has a new one"),
+            Self::SessionRestored { missing } if missing.is_empty() => f.write_str("session state restored"),
             Self::SessionRestored { missing } => {
-                write!(f, "lacks some of what its session is to know: {}", missing.join("; "))
+                write!(f, "session state restored in part; missing: {}", missing.join("; "))
             }
             Self::CredentialRenewed => f.write_str("has a new credential"),
-            Self::CircuitOpened { failures, cooldown } => {
-                let (failed, closed_for) = (times(*failures), duration(*cooldown));
-                write!(f, "failed {failed} in a row; calls are refused for {closed_for}")
+            Self::CircuitOpened { failures: 1, cooldown } => {
+                write!(f, "circuit opened: a call failed; calls are refused for {}", duration(*cooldown))
             }
-            Self::CircuitClosed => f.write_str("takes calls again"),
+            Self::CircuitOpened { failures, cooldown } => {
+                let (failed, refused_for) = (times(*failures), duration(*cooldown));
+                write!(f, "circuit opened: calls failed {failed} in a row; calls are refused for {refused_for}")
+            }
+            Self::CircuitClosed => f.write_str("accepts calls again"),
             Self::PrincipalRefused { principal: _, deaths, wait } => {
                 let (died, refused_for) = (times(*deaths as u32), duration(*wait));
                 write!(
@@ -317,30 +320,36 @@ impl fmt::Display for Event {
                 )
             }
             Self::ProbeFailed { cause } => write!(f, "did not answer a probe: {cause}"),
-            Self::Slept => f.write_str("is checked before it is used, for the machine slept"),
+            Self::MachineSlept => f.write_str("is checked before use because this machine was asleep"),
             Self::CatalogChanged { added, removed, changed } => {
-                write!(f, "offers something else: {added} new, {removed} gone, {changed} changed")
+                write!(f, "catalog changed: {added} added, {removed} removed, {changed} changed")
             }
-            Self::CatalogFailed { cause } => write!(f, "could not be listed: {cause}"),
-            Self::ClientsSeparated => f.write_str(
-                "sends messages that do not tell which client they are for; clients have their own instance from now on",
+            Self::CatalogFailed { cause } => write!(f, "catalog could not be listed: {cause}"),
+            Self::ClientsIsolated => f.write_str(
+                "sent a message that could be for several clients; clients get dedicated instances from now on",
             ),
-            Self::NamesGaveWay { names } if names.is_empty() => f.write_str("has all its names to itself again"),
-            Self::NamesGaveWay { names } => {
-                write!(f, "has names that belong to another server; they are renamed: {}", list(names))
+            Self::NameConflicts { names } if names.is_empty() => {
+                f.write_str("name conflicts resolved; all items have their own names again")
+            }
+            Self::NameConflicts { names } => {
+                write!(f, "items renamed because of name conflicts with other servers: {}", list(names))
             }
             Self::ToolsChanged { tools, held: true } => {
-                write!(f, "tools wait for approval and are not called before: {}", list(tools))
+                write!(f, "changed tools wait for approval and cannot be called: {}", list(tools))
             }
             Self::ToolsChanged { tools, held: false } => {
-                write!(f, "says something else than what was approved about {}", list(tools))
+                write!(f, "tools changed since they were approved: {}", list(tools))
             }
-            Self::ToolsApproved { tools } => write!(f, "has new words approved about {}", list(tools)),
+            Self::ToolsApproved { tools } => write!(f, "changed tools approved: {}", list(tools)),
             Self::ToolsSuspicious { tools } => {
-                write!(f, "has words that somebody should look at twice about {}", list(tools))
+                write!(f, "suspicious text in the descriptions of new tools, please review: {}", list(tools))
             }
             Self::MessagesDropped { dropped } => {
-                write!(f, "sent notifications that name no request to a link that several clients share; not delivered ({dropped} so far)")
+                write!(
+                    f,
+                    "sent notifications that name no request over a connection that several clients share; \
+                     they are not delivered ({dropped} so far)"
+                )
             }
             Self::NewTools { tools, held: true } => {
                 write!(f, "offers new tools, which are held until they are approved: {}", list(tools))
@@ -350,7 +359,11 @@ impl fmt::Display for Event {
                 write!(f, "offers more than {limit} tools (`max_tools`); {hidden} new items are hidden")
             }
             Self::TextsChanged { items, kept: true } => {
-                write!(f, "changed the text of {}; clients get the approved text until it is approved", list(items))
+                let items = list(items);
+                write!(
+                    f,
+                    "changed the text of {items}; clients get the approved text until the new one is approved"
+                )
             }
             Self::TextsChanged { items, kept: false } => write!(f, "changed the text of {}", list(items)),
             Self::JunkSkipped { lines, sample } => {
@@ -362,5 +375,5 @@ impl fmt::Display for Event {
 }
 
 fn list(tools: &[String]) -> String {
-    names(&tools.iter().map(String::as_str).collect::<Vec<_>>())
+    name_list(&tools.iter().map(String::as_str).collect::<Vec<_>>())
 }

@@ -1,41 +1,41 @@
-//! Decides by owner and permission bits whether a file or directory may be used: one that another user could have changed
-//! may not. It leaves reading them from the file system to others.
+//! Permission check of files and directories by owner and mode: those that another user could have changed are refused.
+//! The file system is read by the host.
 
 use std::fmt;
 
 /// Owner and permission bits, as the file system reports them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileModes {
-    /// The id of the user that the file belongs to.
+    /// User id of the owner.
     pub owner: u32,
-    /// The mode; only its permission bits count.
+    /// The mode; only its permission bits are used.
     pub mode: u32,
 }
 
-/// Why another user could have changed a file.
+/// The way in which another user could have changed a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ChangeableBy {
-    /// It belongs to a user who is neither root nor the one that runs this process.
+    /// The owner is neither root nor the user that runs this process.
     Owner {
         /// The owner.
         owner: u32,
         /// The user that runs this process.
         user: u32,
     },
-    /// Its group, or everybody, may write it.
+    /// The group, or all users, may write it.
     Writers {
         /// The permission bits.
         mode: u32,
     },
 }
 
-/// What is done about a file that another user could have changed: the config key `gateway.strict_modes`.
+/// Reaction to a file that another user could have changed: the config key `gateway.strict_modes`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum StrictModes {
-    /// It is not used.
+    /// The file is refused.
     #[default]
     On,
-    /// It is used, with a warning.
+    /// The file is used, with a warning.
     Off,
 }
 
@@ -46,7 +46,8 @@ impl FileModes {
     const OTHERS_WRITE: u32 = 0o002;
     const OTHERS_READ: u32 = 0o004;
 
-    /// Who besides `user`, who runs this process, and root could have changed it; `None` if nobody.
+    /// The way in which a user other than root and `user`, who runs this process, could have changed it; `None` if
+    /// there is none.
     #[must_use]
     pub fn changeable_by(self, user: u32) -> Option<ChangeableBy> {
         if self.owner != user && self.owner != Self::ROOT {
@@ -56,13 +57,13 @@ impl FileModes {
         (mode & (Self::GROUP_WRITES | Self::OTHERS_WRITE) != 0).then_some(ChangeableBy::Writers { mode })
     }
 
-    /// Whether every user of the machine may read it.
+    /// Returns whether every user of the machine may read it.
     #[must_use]
-    pub fn everybody_reads(self) -> bool {
+    pub fn is_world_readable(self) -> bool {
         self.mode & Self::OTHERS_READ != 0
     }
 
-    /// Whether anybody but its owner may use it in any way.
+    /// Returns whether the group or other users have any permission.
     #[must_use]
     pub fn is_shared(self) -> bool {
         self.mode & 0o077 != 0
@@ -73,7 +74,7 @@ impl fmt::Display for ChangeableBy {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Self::Owner { owner, user } => {
-                write!(out, "it belongs to user {owner}, and gripfast is run by user {user}")
+                write!(out, "it belongs to user {owner}, but gripfast runs as user {user}")
             }
             Self::Writers { mode } => {
                 let group = mode & FileModes::GROUP_WRITES != 0;
@@ -98,7 +99,7 @@ mod tests {
     const ROOT: u32 = 0;
 
     #[test]
-    fn g05_what_another_user_could_have_changed_is_known_by_owner_and_mode() {
+    fn g05_files_that_another_user_could_change_are_detected() {
         let owner = |owner| Some(ChangeableBy::Owner { owner, user: ME });
         let writers = |mode| Some(ChangeableBy::Writers { mode });
         let cases = [
@@ -125,26 +126,26 @@ mod tests {
     }
 
     #[test]
-    fn root_uses_no_file_of_another_user() {
+    fn root_refuses_files_of_other_users() {
         let theirs = FileModes { owner: ME, mode: 0o600 };
         assert_eq!(theirs.changeable_by(ROOT), Some(ChangeableBy::Owner { owner: ME, user: ROOT }));
         assert_eq!(FileModes { owner: ROOT, mode: 0o600 }.changeable_by(ROOT), None);
     }
 
     #[test]
-    fn the_problem_says_who_and_by_which_mode() {
+    fn the_text_names_the_writers_and_the_mode() {
         let said = |mode| FileModes { owner: ME, mode }.changeable_by(ME).map(|found| found.to_string());
         assert_eq!(said(0o664).as_deref(), Some("its group can write it (mode 0664)"));
         assert_eq!(said(0o646).as_deref(), Some("all other users can write it (mode 0646)"));
         assert_eq!(said(0o777).as_deref(), Some("its group and all other users can write it (mode 0777)"));
         let owner = ChangeableBy::Owner { owner: OTHER, user: ME };
-        assert_eq!(owner.to_string(), "it belongs to user 1001, and gripfast is run by user 1000");
+        assert_eq!(owner.to_string(), "it belongs to user 1001, but gripfast runs as user 1000");
     }
 
     #[test]
-    fn who_may_read_is_another_question() {
+    fn read_permission_is_checked_separately() {
         let modes = |mode| FileModes { owner: ME, mode };
-        assert!(modes(0o644).everybody_reads() && !modes(0o640).everybody_reads());
+        assert!(modes(0o644).is_world_readable() && !modes(0o640).is_world_readable());
         assert!(modes(0o640).is_shared() && modes(0o601).is_shared() && !modes(0o600).is_shared());
     }
 }

@@ -1,10 +1,10 @@
-//! Numbers that tell one thing from its successor.
+//! Identifiers: epochs of links, clients and principals.
 
 use std::fmt;
 use std::sync::Arc;
 
-/// The number of a link or session of one upstream. It only grows: what was learned about an older
-/// epoch says nothing about the present one.
+/// The number of a link or session of one upstream. It only grows: facts about an older epoch do not apply to the
+/// present one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Epoch(u64);
 
@@ -27,11 +27,11 @@ impl fmt::Display for Epoch {
     }
 }
 
-/// The number of a second link of one upstream, made beside the present one. It only grows too.
+/// The number of a standby link of one upstream. It only grows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub struct SecondId(u64);
+pub struct StandbyId(u64);
 
-impl SecondId {
+impl StandbyId {
     /// The number after this one.
     #[must_use]
     pub const fn next(self) -> Self {
@@ -39,8 +39,8 @@ impl SecondId {
     }
 }
 
-/// A client of whoever embeds the host, by a key of its choice. Two calls with equal keys are of one client.
-/// The key is never shown: it may be a secret.
+/// A client, by a key that the embedding program chooses. Two calls with equal keys belong to one client. The key is
+/// never shown, because it may be a secret.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClientKey(Arc<str>);
 
@@ -50,7 +50,7 @@ impl ClientKey {
         Self(key.into())
     }
 
-    /// The key, which may be a secret: to be digested, and never shown.
+    /// The key. It may be a secret: digest it, never show it.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -62,15 +62,15 @@ impl fmt::Debug for ClientKey {
     }
 }
 
-/// The name of a principal: whoever has authenticated, or everybody on this machine. Cheap to clone.
+/// The name of a principal: an authenticated client, or all local clients together. Cheap to clone.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PrincipalName(Arc<str>);
 
 impl PrincipalName {
-    /// The name of everybody on this machine: without authentication they cannot be told apart.
+    /// The name of all local clients: without authentication they cannot be told apart.
     pub const LOCAL: &'static str = "local";
 
-    /// The principal of this name.
+    /// The principal with this name.
     pub fn new(name: impl Into<Arc<str>>) -> Self {
         Self(name.into())
     }
@@ -80,8 +80,8 @@ impl PrincipalName {
         &self.0
     }
 
-    /// Equality, with the usual case first: one name is compared with itself.
-    pub(crate) fn is(&self, other: &Self) -> bool {
+    /// Equality with a fast path: usually a name is compared with itself.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0) || self.0 == other.0
     }
 }

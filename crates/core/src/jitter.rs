@@ -1,29 +1,29 @@
-//! Spread without entropy: a small seeded generator, so that a history can be replayed from its seed.
+//! Seeded jitter, so that a test history can be replayed from its seed.
 
 use std::time::Duration;
 
-/// A seeded source of small differences (SplitMix64). Not for secrets.
+/// A seeded jitter source (SplitMix64). Not for secrets.
 #[derive(Debug, Clone)]
 pub struct Jitter(u64);
 
 impl Jitter {
-    /// A generator that always tells the same story for the same seed.
+    /// A generator that is deterministic for its seed.
     pub const fn seeded(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// `pause`, give or take up to a fifth, so that a fleet does not move in step.
-    pub fn around(&mut self, pause: Duration) -> Duration {
+    /// `pause` ± up to 20 %, so that many instances do not act at the same moment.
+    pub fn spread(&mut self, pause: Duration) -> Duration {
         pause.mul_f64(0.8 + 0.4 * self.unit())
     }
 
-    /// `pause`, or up to a fifth less: for pauses that have an upper bound.
-    pub fn at_most(&mut self, pause: Duration) -> Duration {
+    /// `pause` minus up to 20 %, for pauses with an upper bound.
+    pub fn spread_below(&mut self, pause: Duration) -> Duration {
         pause.mul_f64(0.8 + 0.2 * self.unit())
     }
 
-    /// Anything from nothing to `limit`.
-    pub fn within(&mut self, limit: Duration) -> Duration {
+    /// A duration between zero and `limit`.
+    pub fn up_to(&mut self, limit: Duration) -> Duration {
         limit.mul_f64(self.unit())
     }
 
@@ -33,7 +33,7 @@ impl Jitter {
         z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
         z ^= z >> 31;
-        // 53 bits are what an f64 can hold exactly.
+        // An f64 holds 53 bits exactly.
         (z >> 11) as f64 / (1u64 << 53) as f64
     }
 }
@@ -43,13 +43,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn spread_stays_within_its_promise_and_differs() {
+    fn jitter_stays_within_bounds_and_varies() {
         let mut jitter = Jitter::seeded(7);
         let pause = Duration::from_secs(10);
-        let drawn: Vec<Duration> = (0..1000).map(|_| jitter.around(pause)).collect();
+        let drawn: Vec<Duration> = (0..1000).map(|_| jitter.spread(pause)).collect();
         assert!(drawn.iter().all(|d| (8.0..=12.0).contains(&d.as_secs_f64())));
         assert!(drawn.iter().any(|d| *d < Duration::from_secs(9)));
         assert!(drawn.iter().any(|d| *d > Duration::from_secs(11)));
-        assert!((0..1000).map(|_| jitter.at_most(pause)).all(|d| d <= pause && d >= Duration::from_secs(8)));
+        assert!(
+            (0..1000).map(|_| jitter.spread_below(pause)).all(|d| d <= pause && d >= Duration::from_secs(8))
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! JSON of which only the meaning counts: one form for all spellings (RFC 8785), and its digest.
+//! Canonical JSON (RFC 8785) and SHA-256 digests of it.
 
 use serde::de::{MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
@@ -17,14 +17,14 @@ impl Digest {
         Self(Sha256::digest(bytes).into())
     }
 
-    /// The digest of what a JSON text means, however it is spelled; `None` if it is not JSON.
-    pub fn of_meaning(json: &str) -> Option<Self> {
+    /// The digest of the canonical form of a JSON text; `None` if it is not JSON.
+    pub fn of_canonical_json(json: &str) -> Option<Self> {
         Some(Self::of(canonical(&serde_json::from_str(json).ok()?)?.as_bytes()))
     }
 
-    /// Its digits, for those who write text by hand.
+    /// The hexadecimal digits, for writers that append bytes.
     pub(crate) fn hex(self) -> [u8; 64] {
-        // From a table: every call has one, and formatting byte by byte takes longer than digesting.
+        // A table, because every call needs this, and formatting byte by byte takes longer than digesting.
         const DIGITS: &[u8; 16] = b"0123456789abcdef";
         let mut text = [0; 64];
         for (pair, byte) in text.chunks_exact_mut(2).zip(self.0) {
@@ -34,9 +34,9 @@ impl Digest {
     }
 }
 
-/// A JSON text that every reader reads in the same way. `None` if it is not JSON, is nested more deeply than
-/// readers go, or has a key twice, of which some readers take the first and others the last.
-pub fn unambiguous(json: &str) -> Option<Value> {
+/// Parses JSON that every parser reads in the same way. `None` if it is not JSON, is nested too deeply, or contains a
+/// key twice, of which some parsers take the first and others the last.
+pub fn parse_strict(json: &str) -> Option<Value> {
     serde_json::from_str::<Unambiguous>(json).ok().map(|read| read.0)
 }
 
@@ -100,7 +100,7 @@ impl<'de> Visitor<'de> for ReadOnce {
     }
 }
 
-/// The one form of a value. `None` for numbers that the form cannot hold.
+/// The canonical form of a value. `None` for numbers that it cannot represent.
 pub fn canonical(value: &Value) -> Option<String> {
     serde_json_canonicalizer::to_string(value).ok()
 }
@@ -145,36 +145,36 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn g04_order_of_keys_spelling_and_space_do_not_matter_but_meaning_does() {
+    fn g04_canonical_json_ignores_key_order_escapes_and_white_space() {
         let same = [r#"{"b":1,"a":[1.0,"\u0041"]}"#, r#"{ "a" : [1, "A"], "b": 1e0 }"#];
-        let digests = same.map(|json| Digest::of_meaning(json).unwrap());
+        let digests = same.map(|json| Digest::of_canonical_json(json).unwrap());
         assert_eq!(digests[0], digests[1]);
         for other in [r#"{"b":1,"a":[1,"a"]}"#, r#"{"b":2,"a":[1,"A"]}"#, r#"{"b":1,"a":["A",1]}"#] {
-            assert_ne!(Digest::of_meaning(other).unwrap(), digests[0], "{other}");
+            assert_ne!(Digest::of_canonical_json(other).unwrap(), digests[0], "{other}");
         }
-        assert_eq!(Digest::of_meaning("{"), None);
+        assert_eq!(Digest::of_canonical_json("{"), None);
     }
 
     #[test]
-    fn what_readers_could_read_differently_is_not_read_at_all() {
+    fn ambiguous_json_is_rejected() {
         let plain = r#"{"a":[1,-2,0.5,null,true,"x"],"b":{"c":{}}}"#;
-        assert_eq!(unambiguous(plain), serde_json::from_str(plain).ok());
+        assert_eq!(parse_strict(plain), serde_json::from_str(plain).ok());
         for odd in [r#"{"a":1,"a":2}"#, r#"{"a":1,"\u0061":2}"#, r#"[{"b":{"a":1,"a":1}}]"#, "{", ""] {
-            assert_eq!(unambiguous(odd), None, "{odd}");
+            assert_eq!(parse_strict(odd), None, "{odd}");
         }
-        assert_eq!(unambiguous(&format!("{}{}", "[".repeat(10_000), "]".repeat(10_000))), None);
+        assert_eq!(parse_strict(&format!("{}{}", "[".repeat(10_000), "]".repeat(10_000))), None);
     }
 
     proptest! {
         #[test]
-        fn a_digest_reads_back(bytes: Vec<u8>) {
+        fn a_digest_round_trips(bytes: Vec<u8>) {
             let digest = Digest::of(&bytes);
             prop_assert_eq!(Digest::try_from(digest.to_string()), Ok(digest));
         }
 
         #[test]
-        fn no_text_panics(text in ".{0,80}") {
-            let _ = (Digest::try_from(text.clone()), Digest::of_meaning(&text));
+        fn arbitrary_text_does_not_panic(text in ".{0,80}") {
+            let _ = (Digest::try_from(text.clone()), Digest::of_canonical_json(&text));
         }
     }
 }

@@ -1,32 +1,32 @@
-//! One line of JSON, written member by member into a buffer. A call is written down several times, so this is done
-//! without a detour: nothing is allocated but the buffer, and what cannot need escaping is not looked at.
+//! Writer of one JSON line, member by member, into a buffer. Several lines are written per call, so it allocates
+//! nothing but the buffer, and does not scan constants for characters to escape.
 
 use crate::json::Digest;
 use crate::time::Wall;
 use serde_json::value::RawValue;
 use std::time::Duration;
 
-/// A line that is being written: an object whose members follow each other as they are added.
-pub struct Line<'o> {
+/// A line that is being written: an object to which members are appended.
+pub struct JsonLine<'o> {
     out: &'o mut Vec<u8>,
     before_next: u8,
 }
 
-impl<'o> Line<'o> {
-    /// A line at the end of `out`.
+impl<'o> JsonLine<'o> {
+    /// Starts a line at the end of `out`.
     pub fn begin(out: &'o mut Vec<u8>) -> Self {
         Self { out, before_next: b'{' }
     }
 
-    /// Goes on with a line of which `out` has the first members.
-    pub fn go_on(out: &'o mut Vec<u8>) -> Self {
+    /// Continues a line whose first members are in `out`.
+    pub fn resume(out: &'o mut Vec<u8>) -> Self {
         Self { out, before_next: b',' }
     }
 
-    /// A text of any kind.
+    /// Appends any text.
     pub fn text(&mut self, key: &'static str, text: &str) {
         self.key(key);
-        // Without a way out in the middle, so that it is done for many letters at a time.
+        // Without early exit, so that the compiler vectorises the loop.
         let plain = |all: bool, byte: u8| all & (byte >= b' ') & (byte != b'"') & (byte != b'\\');
         if text.bytes().fold(true, plain) {
             self.out.push(b'"');
@@ -37,23 +37,23 @@ impl<'o> Line<'o> {
         }
     }
 
-    /// A word of ours, which has nothing to escape.
-    pub fn word(&mut self, key: &'static str, word: &'static str) {
+    /// Appends a constant, which needs no escaping.
+    pub fn constant(&mut self, key: &'static str, word: &'static str) {
         self.key(key);
         self.out.push(b'"');
         self.out.extend_from_slice(word.as_bytes());
         self.out.push(b'"');
     }
 
-    /// A word of ours, or `null`.
-    pub fn word_or_null(&mut self, key: &'static str, word: Option<&'static str>) {
+    /// Appends a constant, or `null`.
+    pub fn constant_or_null(&mut self, key: &'static str, word: Option<&'static str>) {
         match word {
-            Some(word) => self.word(key, word),
+            Some(word) => self.constant(key, word),
             None => self.raw(key, "null"),
         }
     }
 
-    /// A text, or `null`.
+    /// Appends a text, or `null`.
     pub fn text_or_null(&mut self, key: &'static str, text: Option<&str>) {
         match text {
             Some(text) => self.text(key, text),
@@ -61,20 +61,20 @@ impl<'o> Line<'o> {
         }
     }
 
-    /// A whole number.
+    /// Appends a whole number.
     pub fn number(&mut self, key: &'static str, number: u64) {
         self.key(key);
         self.digits(number);
     }
 
-    /// A moment, in milliseconds since the Unix epoch.
-    pub fn moment(&mut self, key: &'static str, at: Wall) {
+    /// Appends a point in time, in milliseconds since the Unix epoch.
+    pub fn timestamp(&mut self, key: &'static str, at: Wall) {
         let since = at.since_epoch();
         let millis = since.as_secs().saturating_mul(1000);
         self.number(key, millis.saturating_add(since.subsec_millis().into()));
     }
 
-    /// A span in milliseconds with one decimal, to the nearest.
+    /// Appends a duration in milliseconds with one decimal, rounded.
     pub fn millis(&mut self, key: &'static str, span: Duration) {
         let tenths = span.as_secs().saturating_mul(10_000);
         let tenths = tenths.saturating_add((u64::from(span.subsec_nanos()) + 50_000) / 100_000);
@@ -83,13 +83,13 @@ impl<'o> Line<'o> {
         self.out.extend_from_slice(&[b'.', b'0' + (tenths % 10) as u8]);
     }
 
-    /// A span in whole microseconds.
+    /// Appends a duration in whole microseconds.
     pub fn micros(&mut self, key: &'static str, span: Duration) {
         let micros = span.as_secs().saturating_mul(1_000_000);
         self.number(key, micros.saturating_add(span.subsec_micros().into()));
     }
 
-    /// A digest, in hexadecimal.
+    /// Appends a digest in hexadecimal.
     pub fn digest(&mut self, key: &'static str, digest: Digest) {
         self.key(key);
         self.out.push(b'"');
@@ -97,21 +97,21 @@ impl<'o> Line<'o> {
         self.out.push(b'"');
     }
 
-    /// Any JSON, on one line.
+    /// Appends any JSON, on one line.
     pub fn json(&mut self, key: &'static str, json: &RawValue) {
         self.key(key);
-        // A line break in JSON is nothing but space, and here it would end the line.
+        // A line break in JSON is white space, but would end the line here.
         let one_line = |byte: u8| if matches!(byte, b'\n' | b'\r') { b' ' } else { byte };
         self.out.extend(json.get().bytes().map(one_line));
     }
 
-    /// A word of JSON that stands for itself.
+    /// Appends a JSON literal such as `null`.
     pub fn raw(&mut self, key: &'static str, word: &'static str) {
         self.key(key);
         self.out.extend_from_slice(word.as_bytes());
     }
 
-    /// Ends it.
+    /// Ends the line.
     pub fn end(self) {
         self.out.extend_from_slice(b"}\n");
     }
@@ -126,7 +126,7 @@ impl<'o> Line<'o> {
     fn digits(&mut self, mut number: u64) {
         let mut digits = [0; 20];
         let mut from = digits.len();
-        // Two at a time: half as many divisions.
+        // Two digits at a time: half as many divisions.
         while number >= 10 {
             from -= 2;
             digits[from..from + 2].copy_from_slice(&PAIRS[(number % 100) as usize]);
@@ -157,9 +157,9 @@ mod tests {
     use proptest::prelude::*;
     use serde_json::{Value, json};
 
-    fn read(write: impl FnOnce(&mut Line<'_>)) -> Value {
+    fn read(write: impl FnOnce(&mut JsonLine<'_>)) -> Value {
         let mut out = Vec::new();
-        let mut line = Line::begin(&mut out);
+        let mut line = JsonLine::begin(&mut out);
         write(&mut line);
         line.end();
         assert_eq!(out.iter().filter(|byte| **byte == b'\n').count(), 1, "{}", String::from_utf8_lossy(&out));
@@ -167,14 +167,14 @@ mod tests {
     }
 
     #[test]
-    fn a_line_has_its_members_in_the_order_in_which_they_were_added() {
+    fn members_are_written_in_the_order_in_which_they_are_added() {
         let mut out = Vec::new();
-        let mut line = Line::begin(&mut out);
-        line.moment("at_ms", Wall::at(Duration::new(1, 999_999_999)));
+        let mut line = JsonLine::begin(&mut out);
+        line.timestamp("at_ms", Wall::from_unix_epoch(Duration::new(1, 999_999_999)));
         line.text_or_null("who", None);
         line.digest("sha256", Digest::of(b""));
-        Line::go_on(&mut out).micros("took_us", Duration::new(2, 3_999));
-        Line::go_on(&mut out).end();
+        JsonLine::resume(&mut out).micros("took_us", Duration::new(2, 3_999));
+        JsonLine::resume(&mut out).end();
         assert_eq!(
             String::from_utf8(out).unwrap(),
             "{\"at_ms\":1999,\"who\":null,\
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_span_has_one_decimal() {
+    fn a_duration_has_one_decimal() {
         for (nanos, millis) in
             [(0, 0.0), (49_999, 0.0), (50_000, 0.1), (12_340_000, 12.3), (999_950_000, 1000.0)]
         {
@@ -194,14 +194,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn numbers_of_any_length_are_written_without_zeros_before_them(number: u64, shift in 0..64_u32) {
+        fn numbers_are_written_without_leading_zeros(number: u64, shift in 0..64_u32) {
             let mut out = Vec::new();
-            Line::begin(&mut out).number("n", number >> shift);
+            JsonLine::begin(&mut out).number("n", number >> shift);
             prop_assert_eq!(String::from_utf8(out).unwrap(), format!("{{\"n\":{}", number >> shift));
         }
 
         #[test]
-        fn whatever_is_written_is_read_again(text in ".*", number: u64) {
+        fn written_lines_parse_to_the_same_values(text in ".*", number: u64) {
             let raw = RawValue::from_string(serde_json::to_string_pretty(&json!([text])).unwrap()).unwrap();
             let line = read(|line| {
                 line.text("text", &text);

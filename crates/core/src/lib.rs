@@ -1,7 +1,7 @@
-//! Pure decisions of gripfast: what waits, counts, classifies or chooses.
+//! Decision logic of gripfast: supervision, failure classification, policy, catalog, ledger and redaction.
 //!
-//! Nothing in this crate reads a clock, a socket or a file. Every decision takes the time as an argument,
-//! so twelve idle hours are a microsecond in a test.
+//! Nothing in this crate reads a clock, a socket or a file. Every decision takes the time as an argument, so that a
+//! test covers twelve idle hours in a microsecond.
 
 #![warn(missing_docs)]
 #![warn(clippy::wildcard_enum_match_arm)]
@@ -9,24 +9,24 @@
 pub mod address;
 pub mod cache;
 pub mod catalog;
-pub mod chain;
 pub mod credential;
 pub mod descriptors;
 pub mod event;
 pub mod failure;
 pub mod file_modes;
+pub mod hash_chain;
 pub mod ids;
 pub mod isolation;
 pub mod jitter;
 pub mod json;
+pub mod json_line;
 pub mod ledger;
-pub mod line;
+pub mod log_dedup;
 pub mod policy;
 pub mod rate;
 pub mod redact;
-pub mod repeats;
 pub mod security;
-pub mod standing;
+pub mod session_state;
 pub mod supervise;
 pub mod text;
 pub mod time;

@@ -1,109 +1,114 @@
-//! What is said again and again is counted, not repeated: a server that crashes four times a second for a
-//! night fills no disk with its log.
+//! Log deduplication: repeated events are counted instead of logged, so that a server that crashes four times a second
+//! all night does not fill the disk.
 //!
-//! News is said at once. For a while after that the same news is only counted; when the while is over the
-//! count is said, and the next while begins. What was not heard in a while is news again.
+//! A new event is logged at once. Within a window after that, repetitions are counted; at its end the count is logged
+//! and the next window starts. An event that does not occur in a window is new again.
 
 use crate::event::Event;
 use crate::time::Mono;
 use std::time::Duration;
 
-/// What was said of one upstream, and how often it was heard since.
+/// Recently logged events of one upstream with their repetitions.
 #[derive(Debug, Default)]
-pub struct Repeats {
-    said: Vec<Said>,
+pub struct LogDedup {
+    recent: Vec<LoggedText>,
 }
 
 #[derive(Debug)]
-struct Said {
+struct LoggedText {
     event: Event,
-    /// When it was last said.
-    at: Mono,
-    /// How often it was heard since.
-    unsaid: u64,
+    /// The time of the last log line.
+    logged_at: Mono,
+    /// Repetitions since then.
+    suppressed: u64,
 }
 
-/// Something to say.
+/// A line to log.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Line {
-    /// The news, in its latest form.
+pub struct LogLine {
+    /// The event, in its latest form.
     pub event: Event,
-    /// How often it was heard since it was last said; zero for news.
+    /// Number of repetitions since the last line; zero for a new event.
     pub repeated: u64,
 }
 
-impl Repeats {
-    /// For how long the same news is only counted.
-    pub const WHILE: Duration = Duration::from_secs(60);
-    /// Different news that are remembered at a time. A flapping server has about six; when there are more,
-    /// the one that was said longest ago is forgotten, with its count said.
-    pub const MOST: usize = 16;
+impl LogDedup {
+    /// Window in which repetitions are counted.
+    pub const WINDOW: Duration = Duration::from_secs(60);
+    /// Maximum number of tracked events. A flapping server has about six. Beyond this, the event that was logged
+    /// longest ago is dropped, and its count is logged.
+    pub const MAX_TRACKED: usize = 16;
 
-    /// Takes note of an event, and says what is to be said about it and about others whose while is over.
-    pub fn hear(&mut self, now: Mono, event: Event) -> Vec<Line> {
+    /// Records an event. Returns the lines to log for it and for events whose window has ended.
+    pub fn record(&mut self, now: Mono, event: Event) -> Vec<LogLine> {
         let mut lines = self.handle_timeout(now);
-        if let Some(said) = self.said.iter_mut().find(|said| event.repeats(&said.event)) {
-            said.event = event;
-            said.unsaid += 1;
+        if let Some(entry) = self.recent.iter_mut().find(|entry| event.is_repeat_of(&entry.event)) {
+            entry.event = event;
+            entry.suppressed += 1;
             return lines;
         }
-        if self.said.len() == Self::MOST {
-            // They stand in the order in which they were last said.
-            lines.extend(self.said.remove(0).count());
+        if self.recent.len() == Self::MAX_TRACKED {
+            // The entries are in the order of their last line.
+            lines.extend(self.recent.remove(0).into_line());
         }
-        self.said.push(Said { event: event.clone(), at: now, unsaid: 0 });
-        lines.push(Line { event, repeated: 0 });
+        self.recent.push(LoggedText { event: event.clone(), logged_at: now, suppressed: 0 });
+        lines.push(LogLine { event, repeated: 0 });
         lines
     }
 
-    /// When a count is due.
+    /// The time at which a count is due.
     pub fn poll_timeout(&self) -> Option<Mono> {
-        self.said.iter().filter(|said| said.unsaid > 0).map(|said| said.at + Self::WHILE).min()
+        self.recent
+            .iter()
+            .filter(|entry| entry.suppressed > 0)
+            .map(|entry| entry.logged_at + Self::WINDOW)
+            .min()
     }
 
-    /// Says the counts that are due.
-    pub fn handle_timeout(&mut self, now: Mono) -> Vec<Line> {
-        let (over, mut rest): (Vec<Said>, Vec<Said>) =
-            std::mem::take(&mut self.said).into_iter().partition(|said| said.at + Self::WHILE <= now);
+    /// Returns the counts that are due.
+    pub fn handle_timeout(&mut self, now: Mono) -> Vec<LogLine> {
+        let (over, mut rest): (Vec<LoggedText>, Vec<LoggedText>) = std::mem::take(&mut self.recent)
+            .into_iter()
+            .partition(|entry| entry.logged_at + Self::WINDOW <= now);
         let mut lines = Vec::new();
-        for said in over {
-            if let Some(line) = said.count() {
-                rest.push(Said { event: line.event.clone(), at: now, unsaid: 0 });
+        for entry in over {
+            if let Some(line) = entry.into_line() {
+                rest.push(LoggedText { event: line.event.clone(), logged_at: now, suppressed: 0 });
                 lines.push(line);
             }
         }
-        self.said = rest;
+        self.recent = rest;
         lines
     }
 
-    /// Says all counts: nothing more will be heard.
-    pub fn finish(&mut self) -> Vec<Line> {
-        std::mem::take(&mut self.said).into_iter().filter_map(Said::count).collect()
+    /// Returns all counts, at the end of logging.
+    pub fn finish(&mut self) -> Vec<LogLine> {
+        std::mem::take(&mut self.recent).into_iter().filter_map(LoggedText::into_line).collect()
     }
 }
 
-impl Said {
-    fn count(self) -> Option<Line> {
-        (self.unsaid > 0).then_some(Line { event: self.event, repeated: self.unsaid })
+impl LoggedText {
+    fn into_line(self) -> Option<LogLine> {
+        (self.suppressed > 0).then_some(LogLine { event: self.event, repeated: self.suppressed })
     }
 }
 
-/// One line of log for something that happens again and again: said at once, then only counted for a minute.
+/// Throttle for one repeated log line: logged at once, then counted for a minute.
 #[derive(Debug, Default)]
 pub struct LogThrottle {
-    said_at: Option<Mono>,
-    unsaid: u64,
+    logged_at: Option<Mono>,
+    suppressed: u64,
 }
 
 impl LogThrottle {
-    /// It happened. Says whether that is worth a line, and how often it happened since the last one without a line.
-    pub fn hear(&mut self, now: Mono) -> Option<u64> {
-        if self.said_at.is_some_and(|at| now - at < Repeats::WHILE) {
-            self.unsaid += 1;
+    /// Records an occurrence. Returns the number of suppressed occurrences if a line is due.
+    pub fn record(&mut self, now: Mono) -> Option<u64> {
+        if self.logged_at.is_some_and(|at| now - at < LogDedup::WINDOW) {
+            self.suppressed += 1;
             return None;
         }
-        self.said_at = Some(now);
-        Some(std::mem::take(&mut self.unsaid))
+        self.logged_at = Some(now);
+        Some(std::mem::take(&mut self.suppressed))
     }
 }
 
@@ -113,25 +118,25 @@ mod tests {
     use proptest::prelude::*;
 
     fn at(millis: u64) -> Mono {
-        Mono::at(Duration::from_millis(millis))
+        Mono::from_origin(Duration::from_millis(millis))
     }
 
     fn failed(cause: &str) -> Event {
         Event::CatalogFailed { cause: cause.to_owned() }
     }
 
-    fn said(event: Event, repeated: u64) -> Line {
-        Line { event, repeated }
+    fn said(event: Event, repeated: u64) -> LogLine {
+        LogLine { event, repeated }
     }
 
     #[test]
-    fn f04_a_server_that_flaps_all_night_has_a_few_lines_a_minute() {
-        let mut repeats = Repeats::default();
+    fn f04_a_flapping_server_logs_a_few_lines_per_minute() {
+        let mut repeats = LogDedup::default();
         let mut lines = Vec::new();
         for flap in 0..4 * 60 {
-            lines.extend(repeats.hear(at(flap * 250), failed("exited with code 1")));
+            lines.extend(repeats.record(at(flap * 250), failed("exited with code 1")));
             lines.extend(
-                repeats.hear(at(flap * 250 + 100), Event::Revived { away: Duration::from_millis(flap) }),
+                repeats.record(at(flap * 250 + 100), Event::Revived { away: Duration::from_millis(flap) }),
             );
         }
         assert_eq!(
@@ -146,48 +151,48 @@ mod tests {
     }
 
     #[test]
-    fn f04_what_happens_ten_times_a_second_is_one_line_a_minute() {
+    fn f04_an_event_ten_times_per_second_is_one_line_per_minute() {
         let mut throttle = LogThrottle::default();
-        let lines: Vec<u64> = (0..1200).filter_map(|tenth| throttle.hear(at(tenth * 100))).collect();
+        let lines: Vec<u64> = (0..1200).filter_map(|tenth| throttle.record(at(tenth * 100))).collect();
         assert_eq!(lines, [0, 599]);
-        assert_eq!(throttle.hear(at(119_999)), None);
-        assert_eq!(throttle.hear(at(120_000)), Some(600));
+        assert_eq!(throttle.record(at(119_999)), None);
+        assert_eq!(throttle.record(at(120_000)), Some(600));
     }
 
     #[test]
-    fn f04_what_was_not_heard_in_a_while_is_news_again() {
-        let mut repeats = Repeats::default();
-        assert_eq!(repeats.hear(at(0), failed("a")).len(), 1);
-        assert_eq!(repeats.hear(at(59_999), failed("a")), []);
+    fn f04_an_event_that_did_not_occur_in_a_window_is_new_again() {
+        let mut repeats = LogDedup::default();
+        assert_eq!(repeats.record(at(0), failed("a")).len(), 1);
+        assert_eq!(repeats.record(at(59_999), failed("a")), []);
         assert_eq!(repeats.handle_timeout(at(60_000)), [said(failed("a"), 1)]);
-        assert_eq!(repeats.hear(at(120_000), failed("a")), [said(failed("a"), 0)]);
+        assert_eq!(repeats.record(at(120_000), failed("a")), [said(failed("a"), 0)]);
     }
 
     #[test]
-    fn f04_a_count_that_nobody_came_for_is_said_before_the_next_line() {
-        let mut repeats = Repeats::default();
-        repeats.hear(at(0), failed("a"));
-        repeats.hear(at(1), failed("a"));
-        assert_eq!(repeats.hear(at(70_000), failed("b")), [said(failed("a"), 1), said(failed("b"), 0)]);
-        repeats.hear(at(70_001), failed("b"));
+    fn f04_an_overdue_count_is_logged_before_the_next_line() {
+        let mut repeats = LogDedup::default();
+        repeats.record(at(0), failed("a"));
+        repeats.record(at(1), failed("a"));
+        assert_eq!(repeats.record(at(70_000), failed("b")), [said(failed("a"), 1), said(failed("b"), 0)]);
+        repeats.record(at(70_001), failed("b"));
         assert_eq!(repeats.finish(), [said(failed("b"), 1)]);
     }
 
     proptest! {
-        /// F04: nothing that was heard is missing from what was said, the same news is said at most once in
-        /// a while and then once in the next, and no history makes it remember more than it should.
+        /// F04: every event is logged or counted, an event is logged at most once per window, and the number of tracked
+        /// events stays bounded.
         #[test]
-        fn f04_no_history_loses_count_or_fills_the_log(
+        fn f04_any_history_keeps_the_counts_and_bounds_the_log(
             heard in prop::collection::vec((0_u64..20_000, 0_u32..40), 0..200)
         ) {
-            let mut repeats = Repeats::default();
+            let mut repeats = LogDedup::default();
             let mut now = 0;
-            let mut lines: Vec<(u64, Line)> = Vec::new();
+            let mut lines: Vec<(u64, LogLine)> = Vec::new();
             for (pause, cause) in &heard {
                 now += pause;
-                let said = repeats.hear(at(now), failed(&cause.to_string()));
+                let said = repeats.record(at(now), failed(&cause.to_string()));
                 lines.extend(said.into_iter().map(|line| (now, line)));
-                prop_assert!(repeats.said.len() <= Repeats::MOST);
+                prop_assert!(repeats.recent.len() <= LogDedup::MAX_TRACKED);
                 prop_assert!(repeats.poll_timeout().is_none_or(|due| due > at(now)));
             }
             lines.extend(repeats.finish().into_iter().map(|line| (now, line)));
@@ -196,12 +201,12 @@ mod tests {
         }
 
         #[test]
-        fn f04_one_line_of_a_kind_in_a_while(pauses in prop::collection::vec(0_u64..20_000, 0..200)) {
-            let mut repeats = Repeats::default();
+        fn f04_a_throttle_logs_one_line_per_window(pauses in prop::collection::vec(0_u64..20_000, 0..200)) {
+            let mut repeats = LogDedup::default();
             let (mut now, mut last) = (0, None);
             for pause in pauses {
                 now += pause;
-                for _ in repeats.hear(at(now), failed("the same")) {
+                for _ in repeats.record(at(now), failed("the same")) {
                     prop_assert!(last.is_none_or(|last| now - last >= 60_000), "{now} {last:?}");
                     last = Some(now);
                 }

@@ -1,29 +1,28 @@
-//! A rate limiter: each key may spend a number of permits at once, and gets the same number back every second. The
-//! table of keys is bounded.
+//! Rate limiter: each key has a number of permits, and gets the same number back every second. The table of keys is
+//! bounded.
 //!
-//! It is a token bucket in the form of the generic cell rate algorithm: one point in time for each key, up to which its
-//! permits are spent.
+//! A token bucket as generic cell rate algorithm (GCRA): one point in time per key, up to which its permits are spent.
 
 use crate::time::Mono;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// A token bucket for each key.
+/// A token bucket per key.
 #[derive(Debug)]
 pub struct RateLimiter<K> {
-    /// The time in which one permit comes back.
+    /// Time in which one permit comes back.
     interval: Duration,
     burst: u32,
-    /// When all permits of a key are back. A key that is not in here has all of them.
+    /// The time at which all permits of a key are back. A key that is not in the map has all of them.
     full_at: BTreeMap<K, Mono>,
 }
 
 impl<K: Ord + Clone> RateLimiter<K> {
-    /// Keys that are remembered. Beyond it, keys with all of their permits are forgotten, and if there are few of those,
-    /// the half that has spent least.
-    pub const MOST_KEYS: usize = 10_000;
+    /// Maximum number of keys. Beyond it, keys with all permits are removed, and if there are few of those, the half
+    /// that has spent least.
+    pub const MAX_KEYS: usize = 10_000;
 
-    /// At most `per_second` permits in an instant, and as many again every second. Zero counts as one.
+    /// A limiter with `per_second` permits at once, and as many again every second. Zero counts as one.
     pub fn new(per_second: u32) -> Self {
         let burst = per_second.max(1);
         Self { interval: Duration::from_secs(1) / burst, burst, full_at: BTreeMap::new() }
@@ -32,25 +31,26 @@ impl<K: Ord + Clone> RateLimiter<K> {
     /// Spends `permits` of a key.
     ///
     /// # Errors
-    /// It has fewer left. The time is how long it takes until it has that many, or all, if that is less. Nothing was spent.
+    /// The key has fewer left, and nothing was spent. The duration is the time until it has that many, or all, if that
+    /// is less.
     pub fn spend(&mut self, now: Mono, key: &K, permits: u32) -> Result<(), Duration> {
         let full_at = self.after(now, key, permits)?;
-        if self.full_at.len() >= Self::MOST_KEYS && !self.full_at.contains_key(key) {
-            self.forget(now);
+        if self.full_at.len() >= Self::MAX_KEYS && !self.full_at.contains_key(key) {
+            self.evict(now);
         }
         self.full_at.insert(key.clone(), full_at);
         Ok(())
     }
 
-    /// Whether a key has a permit left.
+    /// Checks for a permit without spending it.
     ///
     /// # Errors
-    /// It has none. The time is how long it takes until it has one.
+    /// The key has none. The duration is the time until it has one.
     pub fn check(&self, now: Mono, key: &K) -> Result<(), Duration> {
         self.after(now, key, 1).map(drop)
     }
 
-    /// When all permits of `key` are back if `permits` are spent now.
+    /// The time at which all permits of `key` are back if `permits` are spent now.
     fn after(&self, now: Mono, key: &K, permits: u32) -> Result<Mono, Duration> {
         let permits = permits.min(self.burst);
         let full_at = self.full_at.get(key).copied().unwrap_or_default().max(now) + self.interval * permits;
@@ -58,9 +58,9 @@ impl<K: Ord + Clone> RateLimiter<K> {
         if over.is_zero() { Ok(full_at) } else { Err(over) }
     }
 
-    fn forget(&mut self, now: Mono) {
+    fn evict(&mut self, now: Mono) {
         self.full_at.retain(|_, full_at| *full_at > now);
-        if self.full_at.len() > Self::MOST_KEYS / 2 {
+        if self.full_at.len() > Self::MAX_KEYS / 2 {
             let mut times: Vec<Mono> = self.full_at.values().copied().collect();
             let middle = times.len() / 2;
             let (_, median, _) = times.select_nth_unstable(middle);
@@ -75,11 +75,11 @@ mod tests {
     use super::*;
 
     fn at(millis: u64) -> Mono {
-        Mono::at(Duration::from_millis(millis))
+        Mono::from_origin(Duration::from_millis(millis))
     }
 
     #[test]
-    fn exactly_the_rate_passes_in_an_instant_and_one_more_when_one_permit_is_back() {
+    fn a_burst_spends_all_permits_and_the_next_waits_for_a_refill() {
         let mut limiter = RateLimiter::new(10);
         for _ in 0..10 {
             assert_eq!(limiter.check(at(5), &"a"), Ok(()));
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_for_more_than_there_ever_are_takes_all() {
+    fn a_request_for_more_than_the_burst_takes_all_permits() {
         let mut limiter = RateLimiter::new(10);
         assert_eq!(limiter.spend(at(0), &"a", 100), Ok(()));
         assert_eq!(limiter.spend(at(0), &"a", 1), Err(Duration::from_millis(100)));
@@ -105,14 +105,14 @@ mod tests {
     }
 
     #[test]
-    fn no_number_of_keys_makes_the_table_grow_and_those_that_spent_most_stay() {
+    fn the_key_table_is_bounded_and_keeps_the_keys_that_spent_most() {
         let mut limiter = RateLimiter::new(10);
         for _ in 0..10 {
             limiter.spend(at(0), &0, 1).unwrap();
         }
         for key in 1..100_000 {
             limiter.spend(at(0), &key, 1).unwrap();
-            assert!(limiter.full_at.len() <= RateLimiter::<i32>::MOST_KEYS);
+            assert!(limiter.full_at.len() <= RateLimiter::<i32>::MAX_KEYS);
         }
         assert!(limiter.check(at(0), &0).is_err(), "others do not wash it out");
     }

@@ -1,8 +1,9 @@
-//! Redaction: the one place that takes secrets out of text before it is shown, logged, stored or passed on.
+//! Redaction: removes secrets from text before it is shown, logged, stored or passed on. The only module that does
+//! this.
 //!
-//! Three things count as secret: what was filled in for a server ([`KnownSecrets`], in every spelling that URLs and JSON
-//! give it), what is shaped like a token, and what a name announces (`password=…`, `https://user:…@host`). File names stay
-//! readable: a random-looking word inside a path is not a token.
+//! Three things are secret: values that were filled in for a server ([`KnownSecrets`], in every spelling in URLs and
+//! JSON), words that look like a token, and values with a telling name (`password=…`, `https://user:…@host`). File
+//! names stay readable: a random-looking word inside a path is not a token.
 
 use serde_json::Value;
 use std::borrow::Cow;
@@ -28,19 +29,19 @@ const TOKEN_PREFIXES: &[&str] = &[
 ];
 
 /// Minimum length of a word that counts as a token.
-const SHORTEST_TOKEN: usize = 12;
+const MIN_TOKEN_LENGTH: usize = 12;
 
 /// Masks everything in a text that looks like a secret, keeping the width so that carets stay in place.
 pub fn text(text: &str) -> Cow<'_, str> {
     redacted(text, Names::Count)
 }
 
-/// Masks what is shaped like a secret in a text whose names say nothing, such as `login_key = "keyring"`.
+/// Masks words that look like a secret, in a text whose names say nothing, such as `login_key = "keyring"`.
 pub fn shapes(text: &str) -> Cow<'_, str> {
     redacted(text, Names::SayNothing)
 }
 
-/// Whether `password=` announces a secret.
+/// Treatment of names such as `password=`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Names {
     Count,
@@ -70,13 +71,13 @@ fn redacted(text: &str, names: Names) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
-/// Whether a text has to be looked at closely. Every failure's text passes here, and most hold nothing: this reads it once.
+/// Fast check whether a text has to be scanned. The text of every failure comes here, and most contain no secret.
 fn may_hold_secrets(text: &str) -> bool {
     let (mut length, mut before) = (0, 0);
     for (at, byte) in text.bytes().enumerate() {
         if is_word(char::from(byte)) {
             length += 1;
-            if length == SHORTEST_TOKEN || (byte == b'-' && before == b'-') {
+            if length == MIN_TOKEN_LENGTH || (byte == b'-' && before == b'-') {
                 return true;
             }
         } else {
@@ -97,7 +98,7 @@ fn may_hold_secrets(text: &str) -> bool {
     false
 }
 
-/// Masks tokens of well-known services in the name of a tool, a prompt or a client. Names are often long and mixed, so
+/// Masks tokens of well-known services in the name of a tool, prompt or client. Names are often long and mixed, so that
 /// their shape says nothing.
 pub fn name(name: &str) -> Cow<'_, str> {
     if !TOKEN_PREFIXES.iter().any(|prefix| name.contains(prefix)) {
@@ -108,7 +109,7 @@ pub fn name(name: &str) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
-/// Masks user, password and query values of a URL, and tokens in the rest of it. References (`${env:NAME}`) stay.
+/// Masks user, password and query values of a URL, and tokens in the rest. References (`${env:NAME}`) stay.
 pub fn url(url: &str) -> String {
     let url = url.split('#').next().unwrap_or_default();
     let (scheme, rest) = url.split_once("://").map_or((None, url), |(scheme, rest)| (Some(scheme), rest));
@@ -135,7 +136,7 @@ pub fn url(url: &str) -> String {
     shown
 }
 
-/// Masks secrets in a JSON document: members whose name announces one, and whatever looks like one.
+/// Masks secrets in a JSON document: members with a telling name, and texts that look like a secret.
 pub fn json(value: &mut Value) {
     match value {
         Value::String(string) => {
@@ -157,7 +158,7 @@ pub fn json(value: &mut Value) {
     }
 }
 
-/// Between two delimiters stands a URL, a path, a `name=value` or a plain word.
+/// Between two delimiters is a URL, a path, a `name=value` or a plain word.
 fn is_delimiter(letter: char) -> bool {
     letter.is_whitespace()
         || matches!(
@@ -170,8 +171,8 @@ fn is_word(letter: char) -> bool {
     letter.is_ascii_alphanumeric() || matches!(letter, '_' | '-')
 }
 
-/// How many bytes at the beginning of `rest` are a secret because of what stands before: `password=`, `"password": "`,
-/// `Authorization: Bearer `, `--token `.
+/// The number of bytes at the start of `rest` that are a secret because of the text before: `password=`, `"password":
+/// "`, `Authorization: Bearer `, `--token `.
 fn announced(before: &str, rest: &str) -> usize {
     const QUOTES: [char; 3] = ['"', '\'', '\\'];
     let name_of = |before: &str| {
@@ -186,7 +187,7 @@ fn announced(before: &str, rest: &str) -> usize {
         return 0;
     }
     let unquoted = before.trim_end_matches(QUOTES).trim_end_matches(' ');
-    // Plain text has colons in other places: `invalid token: expected a string`.
+    // Plain text has colons elsewhere: `invalid token: expected a string`.
     let mut has_to_look_secret = true;
     let is_named = if ends_with(b"bearer ") || ends_with(b"basic ") {
         true
@@ -203,7 +204,7 @@ fn announced(before: &str, rest: &str) -> usize {
     if !is_named {
         return 0;
     }
-    // In quotes a secret may have spaces. Otherwise it ends where a URL's or a shell's word ends.
+    // In quotes a secret may contain spaces. Otherwise it ends where a word of a URL or shell ends.
     let length = match before.chars().next_back().filter(|mark| QUOTES[..2].contains(mark)) {
         Some(quote) => rest.find([quote, '\n']),
         None => rest.find(|letter: char| {
@@ -216,8 +217,8 @@ fn announced(before: &str, rest: &str) -> usize {
     if (has_to_look_secret && !looks_secret) || is_reference(value) { 0 } else { value.len() }
 }
 
-/// Whether a value of a config is one reference (`${env:NAME}`, `${file:PATH}`), without a default and without a command,
-/// which may hold a secret.
+/// Returns whether a config value is a single reference (`${env:NAME}`, `${file:PATH}`), without a default and without
+/// a command, which may contain a secret.
 fn is_reference(value: &str) -> bool {
     let inside = value.strip_prefix("${").and_then(|rest| rest.strip_suffix('}'));
     inside.is_some_and(|inside| {
@@ -225,13 +226,13 @@ fn is_reference(value: &str) -> bool {
     })
 }
 
-/// Appends a path or a plain word, without what is secret in it.
+/// Appends a path or a plain word with its secrets masked.
 fn push_run(shown: &mut String, run: &str) {
     let is_secret = if is_file_name(run) { has_token_prefix } else { is_token };
     push_words(shown, run, is_secret);
 }
 
-/// Appends a URL without what is secret in it.
+/// Appends a URL with its secrets masked.
 fn push_url(shown: &mut String, url: &str, names: Names) {
     let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
     shown.push_str(scheme);
@@ -246,7 +247,7 @@ fn push_url(shown: &mut String, url: &str, names: Names) {
     shown.push_str(&redacted(query, names));
 }
 
-/// The length of the URL at the beginning of a text, if there is one. It ends at a space or a quote.
+/// The length of a URL at the start of a text, if there is one. It ends at a space or a quote.
 fn url_length(text: &str) -> Option<usize> {
     const LONGEST_SCHEME: usize = 32;
     let is_scheme = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.');
@@ -258,7 +259,7 @@ fn url_length(text: &str) -> Option<usize> {
     Some(text.find(ends).unwrap_or(text.len()))
 }
 
-/// Splits what follows `://` into user and password, if there are any, and the rest. A password may hold a slash.
+/// Splits the text after `://` into user and password, if there are any, and the rest. A password may contain a slash.
 fn userinfo(rest: &str) -> (Option<&str>, &str) {
     let authority = rest.find('/').unwrap_or(rest.len());
     match rest[..authority].rfind('@') {
@@ -297,7 +298,7 @@ fn push_stars(shown: &mut String, hidden: &str) {
     shown.extend(hidden.chars().map(|_| '*'));
 }
 
-/// Whether a text is the path of a file: it begins like one, or ends in an extension.
+/// Returns whether a text is the path of a file: it begins like one, or ends in an extension.
 fn is_file_name(run: &str) -> bool {
     let is_drive = |run: &str| {
         run.as_bytes().first().is_some_and(u8::is_ascii_alphabetic) && run[1..].starts_with(":\\")
@@ -316,10 +317,10 @@ fn is_file_name(run: &str) -> bool {
 }
 
 fn has_token_prefix(word: &str) -> bool {
-    word.len() >= SHORTEST_TOKEN && TOKEN_PREFIXES.iter().any(|prefix| word.starts_with(prefix))
+    word.len() >= MIN_TOKEN_LENGTH && TOKEN_PREFIXES.iter().any(|prefix| word.starts_with(prefix))
 }
 
-/// Whether a word is shaped like a token: a well-known prefix, a long mix of cases and digits, or long hexadecimal.
+/// Returns whether a word looks like a token: a well-known prefix, a long mix of cases and digits, or long hexadecimal.
 fn is_token(word: &str) -> bool {
     let has = |test: fn(&u8) -> bool| word.bytes().any(|byte| test(&byte));
     let mixed = word.len() >= 20
@@ -330,22 +331,23 @@ fn is_token(word: &str) -> bool {
     mixed || hex || has_token_prefix(word)
 }
 
-/// Texts that are secret whatever they look like: what was filled in for a server, which may repeat it.
+/// Texts that are secret whatever they look like: the values that were filled in for a server, which may repeat them.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct KnownSecrets {
-    /// The longest first, or one that contains another would be hidden only in part.
+    /// The longest first, so that a secret that contains another is masked completely.
     texts: Vec<String>,
 }
 
 impl KnownSecrets {
-    /// Minimum length of a secret: shorter ones are `1`, `true` and `debug`, and masking those would make texts unreadable.
-    pub const SHORTEST: usize = 6;
-    /// Authentication schemes, which stand before a secret and are none.
+    /// Minimum length of a secret: shorter values are `1`, `true` or `debug`, and masking those would make texts
+    /// unreadable.
+    pub const MIN_LENGTH: usize = 6;
+    /// Authentication schemes, which precede a secret and are none.
     const SCHEMES: &[&str] = &["Bearer", "bearer", "Basic", "Digest"];
 
-    /// Adds each line of a text that is long enough: what is shown is shown by lines.
-    pub fn learn(&mut self, text: &str) {
-        for line in text.lines().map(str::trim).filter(|line| line.chars().count() >= Self::SHORTEST) {
+    /// Adds each line of a text that is long enough, because texts are shown line by line.
+    pub fn add_lines(&mut self, text: &str) {
+        for line in text.lines().map(str::trim).filter(|line| line.chars().count() >= Self::MIN_LENGTH) {
             if !Self::SCHEMES.contains(&line) {
                 self.insert(line);
             }
@@ -360,18 +362,18 @@ impl KnownSecrets {
         }
     }
 
-    /// Adds a text and each word of it: a server that repeats `Bearer WORD` may repeat the word alone.
-    pub fn learn_words(&mut self, text: &str) {
-        self.learn(text);
-        text.split_whitespace().for_each(|word| self.learn(word));
+    /// Adds a text and each of its words: a server that repeats `Bearer WORD` may repeat the word alone.
+    pub fn add_words(&mut self, text: &str) {
+        self.add_lines(text);
+        text.split_whitespace().for_each(|word| self.add_lines(word));
     }
 
-    /// The texts, to merge several of these.
+    /// The texts, to merge several sets.
     pub fn iter(&self) -> impl Iterator<Item = &str> {
         self.texts.iter().map(String::as_str)
     }
 
-    /// Masks the known secrets, and then whatever else looks like a secret.
+    /// Masks the known secrets, and then everything else that looks like a secret.
     pub fn text<'a>(&self, shown: &'a str) -> Cow<'a, str> {
         match self.mask(shown) {
             Cow::Borrowed(same) => text(same),
@@ -387,10 +389,10 @@ impl KnownSecrets {
         }
     }
 
-    /// Masks each known secret in every spelling, and the beginning of one where the text was cut within it. The time that
-    /// takes is proportional to the length of the text.
+    /// Masks each known secret in every spelling, and the start of one that is cut off by the end of the text. The time
+    /// is proportional to the length of the text.
     pub fn mask<'a>(&self, text: &'a str) -> Cow<'a, str> {
-        // Escapes within escapes: a URL in JSON, JSON in a string of JSON.
+        // Escapes within escapes: a URL in JSON, or JSON in a JSON string.
         const DEEPEST: usize = 2;
         let mut shown = Cow::Borrowed(text);
         for secret in &self.texts {
@@ -403,7 +405,7 @@ impl KnownSecrets {
         shown
     }
 
-    /// Masks the known secrets in the strings, names and numbers of a JSON document, which stays one.
+    /// Masks the known secrets in the strings, names and numbers of a JSON document, which stays valid.
     pub fn mask_json(&self, value: &mut Value) {
         match value {
             Value::String(string) => {
@@ -428,8 +430,8 @@ impl KnownSecrets {
     }
 }
 
-/// The text with stars where it spells a secret with `depth` layers of escapes; `None` if it nowhere does. The last place
-/// may be cut off by the end of the text.
+/// The text with stars where it spells a secret with `depth` layers of escapes; `None` if it does not. The last
+/// occurrence may be cut off by the end of the text.
 fn masked(text: &str, secret: &[u8], depth: usize) -> Option<String> {
     let first = *secret.first()?;
     if depth > 0 && !text.contains(['%', '\\', '+']) {
@@ -457,17 +459,17 @@ fn masked(text: &str, secret: &[u8], depth: usize) -> Option<String> {
     shown.map(|shown| shown + &text[kept..])
 }
 
-/// How many bytes at the beginning of a text spell a secret, or enough of its beginning before the text ends.
+/// The number of bytes at the start of a text that spell a secret, or enough of its start before the text ends.
 fn spelled(text: &[u8], secret: &[u8], depth: usize) -> Option<usize> {
     let (mut at, mut known) = (0, 0);
     while known < secret.len() {
         if at == text.len() {
-            return (known >= KnownSecrets::SHORTEST).then_some(at);
+            return (known >= KnownSecrets::MIN_LENGTH).then_some(at);
         }
         let letter = letter(&text[at..], depth)?;
         let is_space = depth > 0 && text[at] == b'+' && secret[known] == b' ';
         if !is_space && !secret[known..].starts_with(letter.bytes()) {
-            let is_cut = depth > 0 && is_unfinished(&text[at..]) && known >= KnownSecrets::SHORTEST;
+            let is_cut = depth > 0 && is_unfinished(&text[at..]) && known >= KnownSecrets::MIN_LENGTH;
             return is_cut.then_some(text.len());
         }
         at += letter.spelled;
@@ -476,7 +478,7 @@ fn spelled(text: &[u8], secret: &[u8], depth: usize) -> Option<usize> {
     Some(at)
 }
 
-/// Whether a text is the beginning of an escape.
+/// Returns whether a text is an incomplete escape.
 fn is_unfinished(text: &[u8]) -> bool {
     const LONGEST: usize = r"\\ud83d\\ude00".len();
     text.len() < LONGEST
@@ -484,11 +486,11 @@ fn is_unfinished(text: &[u8]) -> bool {
         && text[1..].iter().all(|byte| byte.is_ascii_hexdigit() || matches!(byte, b'u' | b'\\'))
 }
 
-/// One letter that a text spells, or one byte of it.
+/// One character that a text spells, or one byte of it.
 struct Letter {
     bytes: [u8; 4],
     length: usize,
-    /// How many bytes of the text spell it.
+    /// Number of bytes of the text that spell it.
     spelled: usize,
 }
 
@@ -508,7 +510,7 @@ impl Letter {
     }
 }
 
-/// The letter that a text begins with, under `depth` layers of percent-encoding or of JSON's escapes.
+/// The first character of a text, under `depth` layers of percent-encoding or JSON escapes.
 fn letter(text: &[u8], depth: usize) -> Option<Letter> {
     let Some(below) = depth.checked_sub(1) else { return text.first().map(|byte| Letter::byte(*byte, 1)) };
     let first = letter(text, below)?;
@@ -521,7 +523,7 @@ fn letter(text: &[u8], depth: usize) -> Option<Letter> {
     Some(escaped.unwrap_or(first))
 }
 
-/// The letter behind a backslash that ends at `at`.
+/// The character after a backslash that ends at `at`.
 fn unescaped(text: &[u8], at: usize, depth: usize) -> Option<Letter> {
     let mark = letter(text.get(at..)?, depth)?;
     let end = at + mark.spelled;
@@ -546,7 +548,7 @@ fn unescaped(text: &[u8], at: usize, depth: usize) -> Option<Letter> {
     }
 }
 
-/// A number of so many hexadecimal digits at `at`, and where it ends.
+/// A hexadecimal number of `digits` digits at `at`, and the position after it.
 fn hex(text: &[u8], mut at: usize, digits: usize, depth: usize) -> Option<(u32, usize)> {
     let mut value = 0;
     for _ in 0..digits {
@@ -560,19 +562,19 @@ fn hex(text: &[u8], mut at: usize, digits: usize, depth: usize) -> Option<(u32, 
 impl<'a> FromIterator<&'a str> for KnownSecrets {
     fn from_iter<T: IntoIterator<Item = &'a str>>(texts: T) -> Self {
         let mut known = Self::default();
-        texts.into_iter().for_each(|text| known.learn(text));
+        texts.into_iter().for_each(|text| known.add_lines(text));
         known
     }
 }
 
-/// Prints no secret: a `KnownSecrets` may be printed together with its owner.
+/// Prints no secret: a `KnownSecrets` may be printed as a part of its owner.
 impl fmt::Debug for KnownSecrets {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "KnownSecrets([redacted]; {})", self.texts.len())
     }
 }
 
-/// Whether a member of this name holds something that nobody else should read.
+/// Returns whether a member with this name contains a secret.
 pub fn is_secret_name(name: &str) -> bool {
     const TELLING: &[&str] = &[
         "password",
@@ -590,8 +592,8 @@ pub fn is_secret_name(name: &str) -> bool {
     TELLING.iter().any(|word| plain.contains(word))
 }
 
-/// Of each argument of a command, the part that nobody else should read, if the flag before it or a name in it
-/// announces one: `--api-key PART`, `--token=PART`, `Authorization: PART`.
+/// For each argument of a command, the secret part, if the flag before it or a name in it announces one: `--api-key
+/// PART`, `--token=PART`, `Authorization: PART`.
 pub fn secret_arguments<'a>(arguments: &[&'a str]) -> Vec<Option<&'a str>> {
     let mut before = "";
     let mut parts = Vec::with_capacity(arguments.len());
@@ -611,7 +613,7 @@ pub fn secret_arguments<'a>(arguments: &[&'a str]) -> Vec<Option<&'a str>> {
     parts
 }
 
-/// Whether the value of a short flag looks like a password: letters and digits, and neither a path nor an address.
+/// Returns whether the value of a short flag looks like a password: letters and digits, no path and no address.
 fn is_password(value: &str) -> bool {
     let has = |test: fn(&u8) -> bool| value.bytes().any(|byte| test(&byte));
     value.len() >= 6
@@ -620,8 +622,8 @@ fn is_password(value: &str) -> bool {
         && !value.contains(['/', ':', '.'])
 }
 
-/// Whether a flag, a header or a variable of this name holds a secret. They are shorter than members of a message, and
-/// fewer words of theirs mean something else.
+/// Returns whether a flag, header or variable with this name contains a secret. Such names are shorter than those of
+/// message members, so that shorter words count as well.
 pub fn announces_secret(name: &str) -> bool {
     const SHORT: &[&str] = &["auth", "bearer", "cookie", "pass", "pat", "pwd"];
     let name = name.trim_start_matches('-').to_ascii_lowercase();
@@ -643,7 +645,7 @@ mod tests {
     }
 
     #[test]
-    fn words_that_are_shaped_like_a_token_are_masked() {
+    fn words_that_look_like_a_token_are_masked() {
         assert_eq!(text("--key ghp_0123456789ab -y"), format!("--key {} -y", stars(16)));
         assert_eq!(text("Zx9Zx9Zx9Zx9Zx9Zx9Zx9"), stars(21));
         assert_eq!(
@@ -677,7 +679,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_masked_where_their_name_announces_a_secret() {
+    fn values_with_a_secret_name_are_masked() {
         for (line, shown) in [
             ("connect postgres://app:hunter2@db/x failed", "connect postgres://***********@db/x failed"),
             (
@@ -713,7 +715,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_name_is_no_token_unless_it_begins_like_one() {
+    fn a_long_name_is_a_token_only_with_a_token_prefix() {
         assert_eq!(name("getUserProfileV2Details"), "getUserProfileV2Details");
         assert_eq!(name("ghp_0123456789abcdef"), stars(20));
     }
@@ -737,7 +739,7 @@ mod tests {
     }
 
     #[test]
-    fn arguments_lose_what_a_name_or_a_shape_announces() {
+    fn json_arguments_are_masked_by_name_and_shape() {
         let mut arguments = json!({
             "to": "bob", "password": "hunter2", "nested": [{ "apiKey": 7, "note": "use ghp_0123456789abcdef" }],
         });
@@ -750,7 +752,7 @@ mod tests {
     }
 
     #[test]
-    fn an_argument_is_secret_if_its_flag_or_its_name_says_so() {
+    fn a_command_argument_is_secret_by_its_flag_or_name() {
         let arguments = [
             "-y",
             "server@1.2",
@@ -782,13 +784,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_known_to_be_secret_is_starred_out_wherever_it_stands() {
+    fn a_known_secret_is_masked_anywhere_in_a_text() {
         let mut known = KnownSecrets::default();
-        known.learn("correct-horse");
-        known.learn("correct-horse-battery");
-        known.learn("first line\n\nsecond line\n");
-        known.learn_words("Bearer abc.def");
-        known.learn("short");
+        known.add_lines("correct-horse");
+        known.add_lines("correct-horse-battery");
+        known.add_lines("first line\n\nsecond line\n");
+        known.add_words("Bearer abc.def");
+        known.add_lines("short");
         let shown = |text: &str| known.mask(text).into_owned();
         assert_eq!(
             shown("401 bad token correct-horse-battery!"),
@@ -829,7 +831,7 @@ mod tests {
     }
 
     #[test]
-    fn json_stays_json_whatever_a_secret_is() {
+    fn masked_json_stays_valid_json() {
         let known: KnownSecrets = ["123456789012", "ends in \\", "a-name-of-a-member"].into_iter().collect();
         let mut value =
             json!({ "n": 123_456_789_012_u64, "a-name-of-a-member": ["ends in \\", true, null, 7] });
@@ -838,8 +840,8 @@ mod tests {
     }
 
     #[test]
-    fn masking_takes_time_in_proportion_to_the_text() {
-        // Quadratic, this takes minutes.
+    fn masking_time_is_proportional_to_the_text() {
+        // With a quadratic algorithm, this takes minutes.
         let known: KnownSecrets = ["pä ss/w\"rd\\+%1"].into_iter().collect();
         let text = "p%C3%A4%20ss%2Fw%22rd%5C%2B%251 ".repeat(50_000);
         assert!(!known.mask(&text).contains("rd"));
@@ -850,7 +852,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_announce_a_secret_are_known_in_any_spelling() {
+    fn secret_names_are_recognised_in_any_spelling() {
         for name in ["password", "API_KEY", "x-api-key", "accessToken", "client_secret", "Authorization"] {
             assert!(is_secret_name(name), "{name}");
         }

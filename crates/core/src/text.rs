@@ -1,9 +1,9 @@
-//! Small phrases that people read, spelled the same everywhere.
+//! Text helpers for messages: durations, counts, name lists and escaping.
 
 use std::borrow::Cow;
 use std::time::Duration;
 
-/// A duration as a person would say it: `250 ms`, `1.5 s`, `42 s`, `5 min`, `3 h 20 min`.
+/// A readable duration: `250 ms`, `1.5 s`, `42 s`, `5 min`, `3 h 20 min`.
 pub fn duration(span: Duration) -> String {
     let millis = span.as_millis();
     let seconds = span.as_secs();
@@ -22,8 +22,8 @@ pub fn duration(span: Duration) -> String {
     }
 }
 
-/// Text from outside on one line of ours: control characters, and those that hide or reorder others, are written as
-/// escapes (`\\n`, `\\u{1b}`), so that no text can begin a line of its own or operate a terminal.
+/// Escapes external text for one line: control characters, and characters that hide or reorder others, are written as
+/// escapes (`\\n`, `\\u{1b}`), so that no text can start its own line or control a terminal.
 pub fn escaped(text: &str) -> Cow<'_, str> {
     escape(text, is_unsafe)
 }
@@ -37,9 +37,9 @@ pub fn escaped_lines(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// Whether a character can operate a terminal or begin a line, is not seen, or turns the direction of writing.
+/// Returns whether a character can control a terminal, start a line, is invisible, or changes the direction of writing.
 pub fn is_unsafe(letter: char) -> bool {
-    // Most letters are ASCII, and every failure's text passes here.
+    // Most characters are ASCII, and the text of every failure comes here.
     if letter.is_ascii() {
         return letter.is_ascii_control();
     }
@@ -70,7 +70,7 @@ fn escape(text: &str, is_unsafe: impl Fn(char) -> bool + Copy) -> Cow<'_, str> {
     Cow::Owned(safe)
 }
 
-/// A count as a person would say it: `once`, `twice`, `3 times`.
+/// A readable count: `once`, `twice`, `3 times`.
 pub fn times(count: impl Into<u64>) -> String {
     match count.into() {
         1 => "once".to_owned(),
@@ -79,8 +79,8 @@ pub fn times(count: impl Into<u64>) -> String {
     }
 }
 
-/// Names as a person would list them: "`a`, `b` and 3 more".
-pub fn names(names: &[&str]) -> String {
+/// A readable list of names: "`a`, `b` and 3 more".
+pub fn name_list(names: &[&str]) -> String {
     const MOST: usize = 5;
     let named: Vec<String> = names.iter().take(MOST).map(|name| format!("`{name}`")).collect();
     match names.len().saturating_sub(MOST) {
@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_read_as_people_say_them() {
+    fn durations_are_readable() {
         let said = |millis| duration(Duration::from_millis(millis));
         assert_eq!(said(0), "0 ms");
         assert_eq!(said(250), "250 ms");
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn g07_text_from_outside_begins_no_line_and_operates_no_terminal() {
+    fn g07_external_text_starts_no_line_and_controls_no_terminal() {
         let said = "a\u{1b}]0;title\u{7}\tb\r\nWARN forged\u{9b}2J\u{7f}";
         assert_eq!(escaped(said), "a\\u{1b}]0;title\\u{7}\\tb\\r\\nWARN forged\\u{9b}2J\\u{7f}");
         assert_eq!(escaped_lines(said), "a\\u{1b}]0;title\\u{7}\tb\nWARN forged\\u{9b}2J\\u{7f}");

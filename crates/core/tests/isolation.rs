@@ -1,8 +1,9 @@
-//! What holds of seats and questions whatever the clients do, on random histories.
+//! Invariants of instance allocation and attribution, on random histories.
 
 use gripfast_core::ids::ClientKey;
 use gripfast_core::isolation::{
-    Apart, Caller, Holder, Isolation, Needs, Seat, SeatNumber, Seats, ServedPrincipals, Whose, whose,
+    Assignment, Attribution, CallNeeds, Caller, DedicatedFor, InstanceAllocator, InstanceNumber,
+    InstanceOwner, Isolation, ServedPrincipals, attribute,
 };
 use gripfast_core::time::Mono;
 use proptest::prelude::*;
@@ -45,66 +46,67 @@ fn rule() -> impl Strategy<Value = Isolation> {
 }
 
 proptest! {
-    /// No history gives two clients one instance, or one client two at a time, unless its calls must not meet, and then
-    /// they do not; there are never more than allowed; none ends under a call, and none that is unused stays for longer than it may.
+    /// In any history, two clients never share a dedicated instance, and a client has one at a time, unless its calls
+    /// must not meet, and then they do not. The limit holds, no instance ends during a call, and no unused one outlives
+    /// its timeout.
     #[test]
-    fn no_history_mixes_clients_up_or_keeps_what_nobody_uses(
+    fn any_history_separates_clients_and_ends_unused_instances(
         rule in rule(),
         steps in prop::collection::vec(step(), 0..120)
     ) {
-        let mut seats = Seats::new(rule, Apart::None, MOST, IDLE);
+        let mut seats = InstanceAllocator::new(rule, DedicatedFor::None, MOST, IDLE);
         let (mut now, mut stopped) = (Duration::ZERO, false);
-        // The instances that are there, and the calls on them, as a shell would keep them.
-        let mut instances: BTreeMap<Holder, (ClientKey, SeatNumber)> = BTreeMap::new();
-        let mut calls: Vec<(Holder, SeatNumber)> = Vec::new();
+        // The existing instances and their calls, as the host keeps them.
+        let mut instances: BTreeMap<InstanceOwner, (ClientKey, InstanceNumber)> = BTreeMap::new();
+        let mut calls: Vec<(InstanceOwner, InstanceNumber)> = Vec::new();
         for step in steps {
             match step {
                 Step::Pass(seconds) => {
                     now += Duration::from_secs(seconds);
-                    for ended in seats.handle_timeout(Mono::at(now)) {
+                    for ended in seats.handle_timeout(Mono::from_origin(now)) {
                         let number = instances.remove(&ended).map(|(_, number)| number);
                         prop_assert!(number.is_some());
                         prop_assert!(!calls.iter().any(|(_, used)| Some(*used) == number), "ended under a call");
                     }
-                    prop_assert!(seats.poll_timeout().is_none_or(|at| at > Mono::at(now)));
+                    prop_assert!(seats.poll_timeout().is_none_or(|at| at > Mono::from_origin(now)));
                 }
                 Step::Take { client, many, can_be_asked } => {
                     let key = key(client);
-                    let caller = if many { Caller::Many(key.clone()) } else { Caller::One(key.clone()) };
+                    let caller = if many { Caller::Shared(key.clone()) } else { Caller::Single(key.clone()) };
                     let needs = match (can_be_asked, many) {
-                        (false, _) => Needs::Nothing,
-                        (true, false) => Needs::Questions,
-                        (true, true) => Needs::Solitude,
+                        (false, _) => CallNeeds::Nothing,
+                        (true, false) => CallNeeds::ServerRequests,
+                        (true, true) => CallNeeds::Exclusive,
                     };
-                    let is_alone = needs == Needs::Solitude && rule == Isolation::Auto;
-                    match seats.take(Mono::at(now), &caller, needs, |_| true) {
-                        Seat::Base => prop_assert!(rule != Isolation::PerClient || stopped),
-                        Seat::Own(holder, number) => {
+                    let is_alone = needs == CallNeeds::Exclusive && rule == Isolation::Auto;
+                    match seats.assign(Mono::from_origin(now), &caller, needs, |_| true) {
+                        Assignment::Shared => prop_assert!(rule != Isolation::PerClient || stopped),
+                        Assignment::Dedicated(holder, number) => {
                             prop_assert_eq!(instances.get(&holder), Some(&(key.clone(), number)));
                             let in_use = calls.iter().any(|(_, used)| *used == number);
                             prop_assert!(!(is_alone && in_use), "two calls that must not meet");
-                            prop_assert!(is_alone || holder == Holder::only(key));
+                            prop_assert!(is_alone || holder == InstanceOwner::single(key));
                             calls.push((holder, number));
                         }
-                        Seat::New(holder, number) => {
+                        Assignment::NewDedicated(holder, number) => {
                             prop_assert!(!instances.values().any(|(_, known)| *known == number));
-                            prop_assert!(is_alone || holder == Holder::only(key.clone()));
+                            prop_assert!(is_alone || holder == InstanceOwner::single(key.clone()));
                             prop_assert_eq!(instances.insert(holder.clone(), (key, number)), None);
                             calls.push((holder, number));
                         }
-                        Seat::Full { .. } => {
+                        Assignment::Full { .. } => {
                             prop_assert_eq!((rule, instances.len()), (Isolation::PerClient, MOST));
                         }
                     }
                 }
                 Step::GiveBack(which) if !calls.is_empty() => {
                     let (holder, number) = calls.remove(usize::from(which) % calls.len());
-                    seats.give_back(Mono::at(now), &holder, number);
+                    seats.release(Mono::from_origin(now), &holder, number);
                 }
                 Step::GiveBack(_) => {}
                 Step::Leave(client) => {
-                    let gone = seats.leave(&key(client));
-                    let theirs: Vec<Holder> = instances
+                    let gone = seats.remove_client(&key(client));
+                    let theirs: Vec<InstanceOwner> = instances
                         .iter()
                         .filter(|(_, (owner, _))| *owner == key(client))
                         .map(|(holder, _)| holder.clone())
@@ -115,7 +117,7 @@ proptest! {
                     }
                 }
                 Step::Separate => {
-                    seats.separate(Apart::Asked);
+                    seats.dedicate_for(DedicatedFor::Interactive);
                 }
                 Step::Stop => {
                     stopped = true;
@@ -130,41 +132,41 @@ proptest! {
             prop_assert!(instances.len() <= MOST);
             prop_assert!(rule != Isolation::Shared || instances.is_empty());
         }
-        // When all calls are over, everything ends by itself.
+        // After all calls have ended, all instances end.
         for (holder, number) in calls {
-            seats.give_back(Mono::at(now), &holder, number);
+            seats.release(Mono::from_origin(now), &holder, number);
         }
         now += IDLE;
-        prop_assert_eq!(seats.handle_timeout(Mono::at(now)).len(), instances.len());
+        prop_assert_eq!(seats.handle_timeout(Mono::from_origin(now)).len(), instances.len());
         prop_assert_eq!(seats.poll_timeout(), None);
     }
 
-    /// A question that is given to a call is given to the only client that can be meant by it.
+    /// A server request that is attributed to a call reaches the only client that can be meant.
     #[test]
-    fn a_question_never_reaches_a_client_that_may_not_be_meant(
+    fn a_server_request_never_reaches_another_client(
         under_way in prop::collection::vec((0_u8..3, 0_u8..3), 0..6),
         withdrawn in prop::collection::vec((0_u8..3, 0_u8..3), 0..3)
     ) {
         let caller = |(kind, client): &(u8, u8)| match kind {
-            0 => Caller::Unnamed,
-            1 => Caller::One(key(*client)),
-            _ => Caller::Many(key(*client)),
+            0 => Caller::Anonymous,
+            1 => Caller::Single(key(*client)),
+            _ => Caller::Shared(key(*client)),
         };
         let under_way: Vec<Caller> = under_way.iter().map(caller).collect();
         let withdrawn: Vec<Caller> = withdrawn.iter().map(caller).collect();
         let all: Vec<&Caller> = under_way.iter().chain(&withdrawn).collect();
-        match whose(&ServedPrincipals::Only(()), &under_way, &withdrawn) {
-            Whose::Call => prop_assert!(under_way.len() == 1 && withdrawn.is_empty()),
-            Whose::Client(client) => {
-                let theirs = Caller::One(client);
+        match attribute(&ServedPrincipals::Only(()), &under_way, &withdrawn) {
+            Attribution::Call => prop_assert!(under_way.len() == 1 && withdrawn.is_empty()),
+            Attribution::Client(client) => {
+                let theirs = Caller::Single(client);
                 prop_assert!(!under_way.is_empty() && all.iter().all(|caller| **caller == theirs), "{all:?}");
             }
-            Whose::NoCall => prop_assert!(all.is_empty()),
-            Whose::Withdrawn => prop_assert!(under_way.is_empty() && !withdrawn.is_empty()),
-            Whose::Mingled => prop_assert!(all.iter().all(|caller| caller.key() == all[0].key())),
-            Whose::Indistinct => prop_assert!(all.iter().all(|caller| **caller == Caller::Unnamed)),
-            Whose::Unclear => prop_assert!(all.iter().any(|caller| caller.key() != all[0].key())),
-            Whose::SeveralPrincipals => prop_assert!(false, "one principal was served"),
+            Attribution::NoCall => prop_assert!(all.is_empty()),
+            Attribution::Withdrawn => prop_assert!(under_way.is_empty() && !withdrawn.is_empty()),
+            Attribution::AmbiguousCall => prop_assert!(all.iter().all(|caller| caller.key() == all[0].key())),
+            Attribution::AmbiguousAnonymous => prop_assert!(all.iter().all(|caller| **caller == Caller::Anonymous)),
+            Attribution::AmbiguousClient => prop_assert!(all.iter().any(|caller| caller.key() != all[0].key())),
+            Attribution::AmbiguousPrincipal => prop_assert!(false, "one principal was served"),
         }
     }
 }

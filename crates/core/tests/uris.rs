@@ -1,18 +1,18 @@
-//! Resource rules against real URL parsers: Python's `urlsplit`, Node's `URL` and Rust's `url`. Servers read a URI with
-//! one of these, so no spelling of a URI may get another verdict than the resource that they make of it.
+//! Resource rules against real URL parsers: Python's `urlsplit`, Node's `URL` and Rust's `url`. Servers read URIs with
+//! one of these, so every spelling of a URI must get the verdict of the resource that they read.
 //!
-//! Needs `python3` and `node` in PATH, as the real peers of other tests do.
+//! Needs `python3` and `node` in PATH, as other tests with real peers do.
 
 #![expect(clippy::unwrap_used, reason = "tests may")]
 
 use gripfast_core::failure::recovery::ToolHints;
-use gripfast_core::policy::allow::{Kind, Lists, Policy, Subject, Whose, decide};
+use gripfast_core::policy::allow::{ItemKind, ListOwner, Lists, Policy, PolicyTarget, decide};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
-/// `scheme`, `host` and `rest` of resources that rules are about.
+/// `scheme`, `host` and `rest` of the resources that the rules are about.
 const RESOURCES: &[(&str, &str, &str)] = &[
     ("https", "host.example", "/priv/b"),
     ("https", "host.example", "/pub/b"),
@@ -23,7 +23,7 @@ const RESOURCES: &[(&str, &str, &str)] = &[
     ("demo", "host", "/priv/b"),
 ];
 
-/// Lists of a server: what they allow, and what they deny.
+/// Allow and deny lists of a server.
 const LISTS: &[(&[&str], &[&str])] = &[
     (&["*"], &["https://host.example/*"]),
     (&["*"], &["https://HOST.example:443/priv/*"]),
@@ -38,7 +38,7 @@ const LISTS: &[(&[&str], &[&str])] = &[
     (&["https://*/pub/*", "demo://*"], &[]),
 ];
 
-/// Ways to write a URI that some parser does not tell from the plain one, or that lead somewhere else.
+/// Spellings of a URI that some parser does not distinguish from the plain one, or that lead elsewhere.
 type Spell = fn(&str, &str, &str) -> String;
 const SPELLINGS: &[Spell] = &[
     |scheme, host, rest| format!("{scheme}://{host}{rest}"),
@@ -93,7 +93,7 @@ const SPELLINGS: &[Spell] = &[
     |scheme, host, rest| format!("{scheme}:{rest}{host}"),
 ];
 
-/// Every spelling of every resource, and every spelling of a host with every spelling of a path.
+/// Every spelling of every resource, and every spelling of a host combined with every spelling of a path.
 fn spellings() -> Vec<String> {
     let mut all = Vec::new();
     for (scheme, host, rest) in RESOURCES {
@@ -122,8 +122,9 @@ fn policy((allow, deny): &(&[&str], &[&str])) -> Policy {
 }
 
 fn may(policy: &Policy, uri: &str) -> bool {
-    let subject = Subject { server: "s", kind: Kind::Resource, name: uri, hints: ToolHints::default() };
-    decide([(Whose::Server("s"), policy)], &subject).allowed
+    let subject =
+        PolicyTarget { server: "s", kind: ItemKind::Resource, name: uri, hints: ToolHints::default() };
+    decide([(ListOwner::Server("s"), policy)], &subject).allowed
 }
 
 fn is_refused(uri: &str) -> bool {
@@ -193,7 +194,7 @@ fn by_rust(uri: &str) -> Option<String> {
 }
 
 #[test]
-fn g01_spellings_that_real_parsers_read_as_one_resource_get_one_verdict() {
+fn g01_spellings_of_one_resource_get_one_verdict() {
     let uris = spellings();
     let python = asked("python3", "-c", PYTHON, &uris);
     let node = asked("node", "-e", NODE, &uris);
@@ -208,7 +209,7 @@ fn g01_spellings_that_real_parsers_read_as_one_resource_get_one_verdict() {
                 continue;
             }
             let resources = [python.clone(), node.clone(), by_rust(uri)];
-            // What a parser makes of it is a resource if there is nothing left to read in another way.
+            // The result of a parser is a resource if Rust's `url` leaves it unchanged.
             let is_plain = |resource: &&String| by_rust(resource).as_ref() == Some(*resource);
             for resource in resources.iter().flatten().filter(is_plain) {
                 if allowed && !may(&policy, resource) {
@@ -240,9 +241,9 @@ fn one_of(texts: &'static [&'static str]) -> impl Strategy<Value = &'static str>
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 
-    /// Of any text, whatever it is made of: it is not allowed where that which a parser makes of it is denied.
+    /// No text is allowed if a parser reads it as a denied resource.
     #[test]
-    fn g01_no_text_is_allowed_where_the_resource_that_it_is_read_as_is_denied(
+    fn g01_no_spelling_of_a_denied_resource_is_allowed(
         head in (one_of(&["https:", "HTTPS:", "http:", "file:", "demo:"]), one_of(&["//", "/", "", "///", "\\\\"])),
         authority in (
             one_of(&["", "u:p@", "u@"]),

@@ -1,7 +1,7 @@
-//! The pure parts of a call, one at a time and as often as asked for: `cargo xtask counts` runs this under valgrind and
-//! counts instructions. Those are the same on a busy machine, so a part that became more expensive is noticed.
+//! Runs the pure parts of a call a given number of times. `cargo xtask counts` runs this under valgrind and counts
+//! instructions, which do not depend on the load of the machine, so that a more expensive part is noticed.
 //!
-//! What is counted is the difference between many times and few, so that starting up has no part in it.
+//! The difference between many and few runs is reported, so that start-up is excluded.
 
 use std::hint::black_box;
 use std::process::ExitCode;
@@ -12,7 +12,9 @@ use gripfast_core::failure::classify::classify;
 use gripfast_core::failure::{During, Evidence, HttpAnswer, Observed, RpcError};
 use gripfast_core::supervise::keepalive::Probe;
 use gripfast_core::supervise::spec::SupervisionSpec;
-use gripfast_core::supervise::upstream::{Action, Admission, Ask, CallEnd, Input, LinkKind, Upstream};
+use gripfast_core::supervise::upstream::{
+    Action, Admission, CallEnd, Command, Input, LinkKind, UpstreamMachine,
+};
 use gripfast_core::time::{Mono, Now, Wall};
 use gripfast_wire::envelope::Message;
 use gripfast_wire::patch::{Patch, patch_payload};
@@ -20,10 +22,10 @@ use gripfast_wire::patch::{Patch, patch_payload};
 const REQUEST: &[u8] = br#"{"jsonrpc":"2.0","id":12345,"method":"tools/call","params":{"name":"github__search_issues","arguments":{"query":"is:open label:bug","limit":20},"_meta":{"progressToken":7}}}"#;
 const RESPONSE: &[u8] = br#"{"jsonrpc":"2.0","id":12345,"result":{"content":[{"type":"text","text":"one \"issue\" was found: it is about something that takes a line to tell"}],"isError":false}}"#;
 
-/// Does something so many times.
+/// Runs a part this many times.
 type Rounds = fn(usize);
 
-/// The parts, by name.
+/// Parts by name.
 const PARTS: [(&str, Rounds); 6] = [
     ("envelope-request", |times| parse(REQUEST, times)),
     ("envelope-response", |times| parse(RESPONSE, times)),
@@ -46,14 +48,14 @@ fn main() -> ExitCode {
     }
 }
 
-/// Which message this is, and where its parts are.
+/// Parsing of a message envelope.
 fn parse(message: &[u8], times: usize) {
     for _ in 0..times {
         let _ = black_box(Message::parse(black_box(message)));
     }
 }
 
-/// The server's own name in the place of the public one.
+/// Replacement of the public tool name with the server's own.
 fn patch(times: usize) {
     let Ok(message) = Message::parse(REQUEST) else { return };
     for _ in 0..times {
@@ -62,14 +64,14 @@ fn patch(times: usize) {
     }
 }
 
-/// One call of a server that is up.
+/// Admission and end of one call to a connected server.
 fn admit_and_settle(times: usize) {
     let mut clock = Duration::from_secs(1000);
-    let now = |clock| Now { mono: Mono::at(clock), wall: Wall::at(clock) };
-    let mut machine = Upstream::new(SupervisionSpec::default(), LinkKind::Remote, 42, now(clock));
-    machine.handle(now(clock), Input::Asked(Ask::Start));
+    let now = |clock| Now { mono: Mono::from_origin(clock), wall: Wall::from_unix_epoch(clock) };
+    let mut machine = UpstreamMachine::new(SupervisionSpec::default(), LinkKind::Remote, 42, now(clock));
+    machine.handle(now(clock), Input::Command(Command::Start));
     while let Some(action) = machine.poll_action() {
-        if let Action::Dial { epoch } = action {
+        if let Action::Connect { epoch } = action {
             machine.handle(now(clock), Input::LinkUp { epoch, probe: Probe::Ping });
             machine.handle(now(clock), Input::CatalogListed { epoch });
         }
@@ -77,8 +79,8 @@ fn admit_and_settle(times: usize) {
     for _ in 0..times {
         clock += Duration::from_millis(1);
         match machine.admit(now(clock)) {
-            Admission::Go(ticket) => machine.end(now(clock), ticket, CallEnd::Answered),
-            Admission::Wait(place) => machine.leave(now(clock), place),
+            Admission::Go(ticket) => machine.end_call(now(clock), ticket, CallEnd::Answered),
+            Admission::Wait(place) => machine.leave_queue(now(clock), place),
             Admission::Refuse(_) => {}
         }
         while let Some(event) = machine.poll_event() {
@@ -88,7 +90,7 @@ fn admit_and_settle(times: usize) {
     }
 }
 
-/// A session that is gone, in words that have to be recognised, and an error that only looks like it.
+/// Classification of an expired session and of a similar error text that is not one.
 fn classify_all(times: usize) {
     let said = |status, message: &str| {
         let rpc = Some(RpcError { code: -32000, message: message.to_owned() });
@@ -104,11 +106,11 @@ fn classify_all(times: usize) {
     }
 }
 
-/// What tells one question from another.
+/// Cache key of a call.
 fn cache_key(times: usize) {
     let params =
         r#"{"name":"search","arguments":{"query":"is:open","limit":20.0},"_meta":{"progressToken":7}}"#;
     for _ in 0..times {
-        black_box(CacheKey::of(Some("ann"), "github", "tools/call", Some(black_box(params))));
+        black_box(CacheKey::for_request(Some("ann"), "github", "tools/call", Some(black_box(params))));
     }
 }

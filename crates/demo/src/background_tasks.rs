@@ -1,5 +1,5 @@
-//! What goes on after the answer, for the showcase: jobs, which are tasks in the manner of the client's era, and pages that
-//! a person has to visit. Either is over when the tool `finish` is told so; nothing here takes time by itself.
+//! Work that continues after the answer, for the showcase: jobs, which are tasks in the form of the client's era, and
+//! pages that a person has to visit. The tool `finish` ends both; nothing here takes time by itself.
 
 use std::{
     collections::BTreeMap,
@@ -12,8 +12,8 @@ use tokio::sync::watch;
 use crate::{
     peer::{Peer, Request, lock},
     rpc::{self, Era, METHOD_NOT_FOUND, MISSING_CLIENT_CAPABILITY, RpcError},
+    state::{Change, ServerState},
     tools::{failure, plain, required},
-    world::{Change, World},
 };
 
 /// Tasks, as an extension of the modern era.
@@ -21,9 +21,9 @@ pub(crate) const TASKS: &str = "io.modelcontextprotocol/tasks";
 const RELATED: &str = "io.modelcontextprotocol/related-task";
 const URL_ELICITATION_REQUIRED: i64 = -32042;
 
-/// Everything that goes on. Ids are counted from one, as many servers do: those of two servers are alike.
+/// All jobs and pages. Ids are counted from one, as many servers do, so that the ids of two servers collide.
 #[derive(Debug, Default)]
-pub(crate) struct Later {
+pub(crate) struct BackgroundTasks {
     jobs: Mutex<BTreeMap<String, Job>>,
     pages: Mutex<BTreeMap<String, Page>>,
     ended: watch::Sender<u64>,
@@ -32,11 +32,11 @@ pub(crate) struct Later {
 #[derive(Debug)]
 struct Job {
     era: Era,
-    /// Who is told what becomes of it.
+    /// The client that gets the status notifications.
     peer: Weak<Peer>,
     text: String,
     question: Option<String>,
-    /// It ends when it was looked at this often; `None` if it waits to be finished.
+    /// Number of polls after which the job ends; `None` if it waits for `finish`.
     looks: Option<u64>,
     end: Option<End>,
 }
@@ -59,7 +59,7 @@ pub(crate) fn tools() -> Vec<Value> {
         json!({
             "name": "job",
             "title": "Job",
-            "description": "Works until it is finished, looked at often enough, or told what it asks.",
+            "description": "Runs as a task until `finish` ends it, it was polled `looks` times, or its question is answered.",
             "inputSchema": {
                 "type": "object",
                 "properties": {
@@ -73,7 +73,7 @@ pub(crate) fn tools() -> Vec<Value> {
         json!({
             "name": "visit",
             "title": "Visit",
-            "description": "Needs a person to visit a page first.",
+            "description": "Requires that a person visits a page first.",
             "inputSchema": {
                 "type": "object",
                 "properties": { "page": { "type": "string" }, "ask": { "type": "boolean" } },
@@ -83,7 +83,7 @@ pub(crate) fn tools() -> Vec<Value> {
         json!({
             "name": "finish",
             "title": "Finish",
-            "description": "Ends a job, or says that a page was visited.",
+            "description": "Ends a job, or marks a page as visited.",
             "inputSchema": {
                 "type": "object",
                 "properties": { "id": { "type": "string" }, "aloud": { "type": "boolean" } },
@@ -124,7 +124,7 @@ impl Job {
         task
     }
 
-    /// With what the modern era says besides.
+    /// The task with the additional members of the modern era.
     fn details(&self, id: &str) -> Value {
         let mut task = self.summary(id);
         match (self.era, self.status(), &self.question) {
@@ -146,15 +146,15 @@ fn form(question: &str) -> Value {
     json!({ "mode": "form", "message": question, "requestedSchema": { "type": "object", "properties": {} } })
 }
 
-/// Begins a job.
-pub(crate) fn begin(world: &World, request: &Request) -> Result<Value, RpcError> {
+/// Starts a job.
+pub(crate) fn begin(state: &ServerState, request: &Request) -> Result<Value, RpcError> {
     let arguments = request.param("arguments");
     match request.era {
         Era::Legacy if !request.param("task").is_object() => {
             return Err(RpcError::new(METHOD_NOT_FOUND, "the tool `job` can only be called as a task"));
         }
         Era::Modern if !request.client_capabilities()["extensions"][TASKS].is_object() => {
-            return Err(missing());
+            return Err(missing_capability());
         }
         Era::Legacy | Era::Modern => {}
     }
@@ -166,7 +166,7 @@ pub(crate) fn begin(world: &World, request: &Request) -> Result<Value, RpcError>
         looks: arguments["looks"].as_u64(),
         end: None,
     };
-    let mut jobs = lock(&world.later.jobs);
+    let mut jobs = lock(&state.background_tasks.jobs);
     let id = format!("job-{}", jobs.len() + 1);
     let task = job.summary(&id);
     jobs.insert(id, job);
@@ -180,57 +180,57 @@ pub(crate) fn begin(world: &World, request: &Request) -> Result<Value, RpcError>
     })
 }
 
-fn missing() -> RpcError {
+fn missing_capability() -> RpcError {
     let data = json!({ "requiredCapabilities": { "extensions": { TASKS: {} } } });
-    RpcError::new(MISSING_CLIENT_CAPABILITY, "this needs a client that has tasks").with_data(data)
+    RpcError::new(MISSING_CLIENT_CAPABILITY, "this needs a client with support for tasks").with_data(data)
 }
 
 /// Answers a request about a job.
-pub(crate) async fn answer(world: &World, request: &Request) -> Result<Value, RpcError> {
+pub(crate) async fn answer(state: &ServerState, request: &Request) -> Result<Value, RpcError> {
     let method = request.call.method.as_str();
     if method == "tasks/list" {
-        let jobs = lock(&world.later.jobs);
+        let jobs = lock(&state.background_tasks.jobs);
         return Ok(json!({ "tasks": jobs.iter().map(|(id, job)| job.summary(id)).collect::<Vec<_>>() }));
     }
     let id = request.param("taskId").as_str().ok_or_else(|| RpcError::invalid("`taskId` must be a text"))?;
     match method {
-        "tasks/result" => return result(world, request, id).await,
-        "tasks/cancel" => world.later.end(world, id, End::Cancelled).await?,
+        "tasks/result" => return result(state, request, id).await,
+        "tasks/cancel" => state.background_tasks.end(state, id, End::Cancelled).await?,
         "tasks/update" => {
             let answered = request.param("inputResponses")["q"].clone();
-            world.later.told(id, &answered)?;
-            world.later.end(world, id, End::Done).await?;
+            state.background_tasks.record_answer(id, &answered)?;
+            state.background_tasks.end(state, id, End::Done).await?;
         }
         _ => {
             let looked_at = {
-                let mut jobs = lock(&world.later.jobs);
-                let job = jobs.get_mut(id).ok_or_else(unknown)?;
+                let mut jobs = lock(&state.background_tasks.jobs);
+                let job = jobs.get_mut(id).ok_or_else(unknown_task)?;
                 job.looks = job.looks.map(|looks| looks.saturating_sub(1));
                 job.looks == Some(0) && job.end.is_none()
             };
             if looked_at {
-                world.later.end(world, id, End::Done).await?;
+                state.background_tasks.end(state, id, End::Done).await?;
             }
         }
     }
     match (request.era, method) {
         (Era::Modern, "tasks/cancel" | "tasks/update") => Ok(json!({})),
-        (_, _) => Ok(lock(&world.later.jobs).get(id).ok_or_else(unknown)?.details(id)),
+        (_, _) => Ok(lock(&state.background_tasks.jobs).get(id).ok_or_else(unknown_task)?.details(id)),
     }
 }
 
-fn unknown() -> RpcError {
+fn unknown_task() -> RpcError {
     RpcError::invalid("there is no such task")
 }
 
-/// What came of a job, once it has come to an end; what it asks is asked on the way.
-async fn result(world: &World, request: &Request, id: &str) -> Result<Value, RpcError> {
-    let mut ended = world.later.ended.subscribe();
+/// Waits for the end of a job and returns its result; asks the job's question meanwhile.
+async fn result(state: &ServerState, request: &Request, id: &str) -> Result<Value, RpcError> {
+    let mut ended = state.background_tasks.ended.subscribe();
     let related = json!({ RELATED: { "taskId": id } });
     loop {
         let (end, question, text) = {
-            let jobs = lock(&world.later.jobs);
-            let job = jobs.get(id).ok_or_else(unknown)?;
+            let jobs = lock(&state.background_tasks.jobs);
+            let job = jobs.get(id).ok_or_else(unknown_task)?;
             (job.end, job.question.clone(), job.text.clone())
         };
         match (end, question) {
@@ -244,8 +244,8 @@ async fn result(world: &World, request: &Request, id: &str) -> Result<Value, Rpc
                 let mut form = form(&question);
                 form["_meta"] = related.clone();
                 let body = request.ask_client("elicitation/create", form).await.unwrap_or_default();
-                world.later.told(id, &body["result"])?;
-                world.later.end(world, id, End::Done).await?;
+                state.background_tasks.record_answer(id, &body["result"])?;
+                state.background_tasks.end(state, id, End::Done).await?;
             }
             (None, None) => {
                 let _ = ended.changed().await;
@@ -254,12 +254,12 @@ async fn result(world: &World, request: &Request, id: &str) -> Result<Value, Rpc
     }
 }
 
-/// Needs a page to be visited first. A legacy server refuses until it was, or asks on the way.
-pub(crate) async fn visit(world: &World, request: &Request) -> Result<Value, RpcError> {
+/// Requires that a page is visited first. In the legacy era the call is refused until then, or asks during the call.
+pub(crate) async fn visit(state: &ServerState, request: &Request) -> Result<Value, RpcError> {
     let arguments = request.param("arguments");
     let page = required(arguments, "page", Value::as_str)?;
     let visited = {
-        let mut pages = lock(&world.later.pages);
+        let mut pages = lock(&state.background_tasks.pages);
         let peer = Arc::downgrade(&request.peer);
         pages.entry(page.to_owned()).or_insert(Page { peer, visited: false }).visited
     };
@@ -287,59 +287,59 @@ pub(crate) async fn visit(world: &World, request: &Request) -> Result<Value, Rpc
     }
 }
 
-/// Ends a job, or says that a page was visited. Whoever is concerned is told, or, if it is said `aloud`, whoever called this.
-pub(crate) async fn finish(world: &World, request: &Request) -> Result<Value, RpcError> {
+/// Ends a job, or marks a page as visited. Notifies the client of the job or page or, with `aloud`, the caller.
+pub(crate) async fn finish(state: &ServerState, request: &Request) -> Result<Value, RpcError> {
     let arguments = request.param("arguments");
     let id = required(arguments, "id", Value::as_str)?;
-    let aloud = (arguments["aloud"] == true).then_some(request);
+    let caller = (arguments["aloud"] == true).then_some(request);
     let visitor = {
-        let mut pages = lock(&world.later.pages);
+        let mut pages = lock(&state.background_tasks.pages);
         pages.get_mut(id).map(|page| {
             page.visited = true;
             page.peer.clone()
         })
     };
     let Some(visitor) = visitor else {
-        world.later.end_aloud(world, id, End::Done, aloud).await?;
+        state.background_tasks.end_and_notify(state, id, End::Done, caller).await?;
         return Ok(plain("finished"));
     };
     let params = json!({ "elicitationId": id });
-    tell(visitor, aloud, "notifications/elicitation/complete", params).await;
+    notify(visitor, caller, "notifications/elicitation/complete", params).await;
     Ok(plain("visited"))
 }
 
-/// Tells a legacy peer, or whoever asked on the way to the answer.
-async fn tell(peer: Weak<Peer>, aloud: Option<&Request>, method: &str, params: Value) {
-    match (aloud, peer.upgrade()) {
+/// Notifies a legacy peer or, if given, the caller on the stream of its request.
+async fn notify(peer: Weak<Peer>, caller: Option<&Request>, method: &str, params: Value) {
+    match (caller, peer.upgrade()) {
         (Some(request), _) => request.notify(method, params).await,
-        (None, Some(peer)) if peer.version().is_some() => peer.say(rpc::notification(method, params)).await,
+        (None, Some(peer)) if peer.version().is_some() => peer.send(rpc::notification(method, params)).await,
         (None, _) => {}
     }
 }
 
-impl Later {
-    /// The answer to what a job asked.
-    fn told(&self, id: &str, answer: &Value) -> Result<(), RpcError> {
+impl BackgroundTasks {
+    /// Stores the answer to a job's question.
+    fn record_answer(&self, id: &str, answer: &Value) -> Result<(), RpcError> {
         let mut jobs = lock(&self.jobs);
-        let job = jobs.get_mut(id).ok_or_else(unknown)?;
+        let job = jobs.get_mut(id).ok_or_else(unknown_task)?;
         job.text = format!("{}: {}", job.text, answer["action"].as_str().unwrap_or("no answer"));
         Ok(())
     }
 
-    async fn end(&self, world: &World, id: &str, end: End) -> Result<(), RpcError> {
-        self.end_aloud(world, id, end, None).await
+    async fn end(&self, state: &ServerState, id: &str, end: End) -> Result<(), RpcError> {
+        self.end_and_notify(state, id, end, None).await
     }
 
-    async fn end_aloud(
+    async fn end_and_notify(
         &self,
-        world: &World,
+        state: &ServerState,
         id: &str,
         end: End,
-        aloud: Option<&Request>,
+        caller: Option<&Request>,
     ) -> Result<(), RpcError> {
         let (task, era, peer) = {
             let mut jobs = lock(&self.jobs);
-            let job = jobs.get_mut(id).ok_or_else(unknown)?;
+            let job = jobs.get_mut(id).ok_or_else(unknown_task)?;
             if job.end.is_some() {
                 return Err(RpcError::invalid("the job has ended already"));
             }
@@ -348,10 +348,10 @@ impl Later {
         };
         self.ended.send_modify(|ended| *ended += 1);
         match era {
-            Era::Legacy => tell(peer, aloud, "notifications/tasks/status", task).await,
+            Era::Legacy => notify(peer, caller, "notifications/tasks/status", task).await,
             Era::Modern => {
-                // Nobody may be listening.
-                let _ = world.changes.send(Change::Task(task));
+                // Fails only without receivers.
+                let _ = state.changes.send(Change::Task(task));
             }
         }
         Ok(())
@@ -363,7 +363,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_job_says_how_it_stands_in_the_words_of_each_era() {
+    fn a_job_has_the_form_of_each_era() {
         let job =
             |era, end| Job { era, peer: Weak::new(), text: "x".to_owned(), question: None, looks: None, end };
         let legacy = job(Era::Legacy, None).details("job-1");

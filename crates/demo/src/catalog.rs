@@ -1,4 +1,4 @@
-//! What the server offers: the definitions of its tools, resources and prompts, and how lists are cut into pages.
+//! Definitions of the tools, resources and prompts, and pagination of lists.
 
 use serde_json::{Value, json};
 
@@ -44,11 +44,11 @@ fn read_only(title: &str) -> Value {
 }
 
 fn echo() -> Value {
-    let text = json!({ "text": { "type": "string", "description": "What to say." } });
+    let text = json!({ "text": { "type": "string", "description": "The text to return." } });
     json!({
         "name": "echo",
         "title": "Echo",
-        "description": "Says what it was told.",
+        "description": "Returns its text.",
         "inputSchema": schema(text.clone(), &["text"]),
         "outputSchema": schema(text, &["text"]),
         "annotations": read_only("Echo"),
@@ -57,13 +57,13 @@ fn echo() -> Value {
 
 /// The echo of a later release: another description and one more argument.
 fn changed_echo() -> Value {
-    let text = json!({ "text": { "type": "string", "description": "What to say." } });
+    let text = json!({ "text": { "type": "string", "description": "The text to return." } });
     let mut with_loud = text.clone();
     with_loud["loud"] = json!({ "type": "boolean", "description": "In capitals.", "default": false });
     json!({
         "name": "echo",
         "title": "Echo",
-        "description": "Says what it was told, loudly if asked.",
+        "description": "Returns its text, in capitals if requested.",
         "inputSchema": schema(with_loud, &["text"]),
         "outputSchema": schema(text, &["text"]),
         "annotations": read_only("Echo"),
@@ -83,12 +83,11 @@ fn add() -> Value {
 }
 
 fn sleep() -> Value {
-    let ms =
-        json!({ "ms": { "type": "integer", "minimum": 0, "description": "How long, in milliseconds." } });
+    let ms = json!({ "ms": { "type": "integer", "minimum": 0, "description": "Time in milliseconds." } });
     json!({
         "name": "sleep",
         "title": "Sleep",
-        "description": "Answers after a while, with progress about every 100 ms for those who ask for it.",
+        "description": "Answers after the given time, with progress about every 100 ms if requested.",
         "inputSchema": schema(ms, &["ms"]),
         "annotations": read_only("Sleep"),
     })
@@ -96,15 +95,15 @@ fn sleep() -> Value {
 
 fn counter() -> Value {
     let arguments = json!({
-        "by": { "type": "integer", "minimum": 0, "default": 1, "description": "How much to add." },
+        "by": { "type": "integer", "minimum": 0, "default": 1, "description": "Amount to add." },
         "key": { "type": "string", "description": "A name for this call, kept beside the count." },
         "ms": { "type": "integer", "minimum": 0, "default": 0,
-                "description": "How long to wait before it answers; it has counted by then." },
+                "description": "Time to wait after counting and before the answer, in milliseconds." },
     });
     json!({
         "name": "counter",
         "title": "Counter",
-        "description": "Counts, and says how far it got. Calling it twice counts twice.",
+        "description": "Adds to a counter and returns its value. Calling it twice counts twice.",
         "inputSchema": schema(arguments, &[]),
         "outputSchema": schema(json!({ "value": { "type": "integer" } }), &["value"]),
         "annotations": { "title": "Counter", "readOnlyHint": false, "destructiveHint": false, "openWorldHint": false },
@@ -137,7 +136,7 @@ fn ask() -> Value {
     json!({
         "name": "ask",
         "title": "Ask",
-        "description": "Asks the person behind the client for a yes or no before it answers.",
+        "description": "Asks the user of the client for a yes or no before it answers.",
         "inputSchema": schema(question, &[]),
         "annotations": read_only("Ask"),
     })
@@ -160,7 +159,7 @@ fn crash() -> Value {
 
 fn misbehave() -> Value {
     let arguments = json!({
-        "how": { "enum": crate::misbehave::WAYS, "description": "Which bad habit to show." },
+        "how": { "enum": crate::misbehave::WAYS, "description": "Fault to show." },
         "size": { "type": "integer", "minimum": 0, "description": "Bytes, for huge_frame and stderr_flood." },
         "ms": { "type": "integer", "minimum": 0,
                 "description": "Pause of slow_drip; length of stop_reading, black_hole and refuse (for good if absent)." },
@@ -174,25 +173,25 @@ fn misbehave() -> Value {
     json!({
         "name": "misbehave",
         "title": "Misbehave",
-        "description": "Does on purpose what servers do by accident.",
+        "description": "Shows a fault of real servers on purpose.",
         "inputSchema": schema(arguments, &["how"]),
         "annotations": { "title": "Misbehave", "readOnlyHint": false, "destructiveHint": true, "openWorldHint": false },
     })
 }
 
-/// The argument is to be mirrored in the header `Mcp-Param-Region`.
+/// A tool whose argument must be mirrored in the header `Mcp-Param-Region`.
 fn route() -> Value {
     let region = json!({ "region": { "type": "string", "x-mcp-header": "Region" } });
     json!({
         "name": "route",
         "title": "Route",
-        "description": "Says which region the call was routed to.",
+        "description": "Returns the region that the call was routed to.",
         "inputSchema": schema(region, &["region"]),
         "annotations": read_only("Route"),
     })
 }
 
-/// A tool without a story of its own; called, it repeats its arguments.
+/// A generic tool that returns its arguments.
 pub(crate) fn synthetic_tool(name: &str) -> Value {
     json!({
         "name": name,
@@ -207,26 +206,26 @@ pub(crate) fn resources() -> Vec<Value> {
         json!({ "uri": GREETING, "name": "greeting", "title": "Greeting",
                 "description": "A friendly word.", "mimeType": "text/plain" }),
         json!({ "uri": COUNTER, "name": "counter", "title": "Counter",
-                "description": "How far the counter got; changes with every `counter` call.",
+                "description": "Value of the counter; changes with every `counter` call.",
                 "mimeType": "text/plain" }),
     ]
 }
 
 pub(crate) fn resource_templates() -> Vec<Value> {
     vec![json!({ "uriTemplate": format!("{ECHO}{{text}}"), "name": "echo", "title": "Echo",
-                 "description": "A resource that says its own name.", "mimeType": "text/plain" })]
+                 "description": "A resource that contains its own name.", "mimeType": "text/plain" })]
 }
 
 pub(crate) fn prompts() -> Vec<Value> {
     vec![json!({ "name": "greet", "title": "Greet", "description": "Asks for a greeting.",
-                 "arguments": [{ "name": "name", "description": "Whom to greet.", "required": true }] })]
+                 "arguments": [{ "name": "name", "description": "Name to greet.", "required": true }] })]
 }
 
 /// Names that `completion/complete` offers for `greet`, and texts for the echo template.
 pub(crate) const COMPLETIONS: [&str; 5] = ["Ada", "Alan", "Barbara", "Edsger", "Grace"];
 
-/// Cuts one page out of a list. A cursor names the place where the next page starts; where the list has become
-/// shorter since, that page is empty.
+/// Returns one page of a list. A cursor is the index of the next page; if the list has become shorter since, that page
+/// is empty.
 pub(crate) fn page(key: &str, items: Vec<Value>, cursor: &Value, size: usize) -> Result<Value, RpcError> {
     let start = match cursor {
         Value::Null => 0,
@@ -249,7 +248,7 @@ fn parse_cursor(text: &str) -> Option<usize> {
 }
 
 fn bad_cursor() -> RpcError {
-    RpcError::new(INVALID_PARAMS, "this cursor is not one of ours")
+    RpcError::new(INVALID_PARAMS, "unknown cursor")
 }
 
 #[cfg(test)]
@@ -273,13 +272,13 @@ mod tests {
     }
 
     #[test]
-    fn a_foreign_cursor_is_invalid_params() {
+    fn an_unknown_cursor_is_invalid_params() {
         let error = page("items", Vec::new(), &json!("eyJ9"), 3).unwrap_err();
         assert_eq!(error.code, INVALID_PARAMS);
     }
 
     #[test]
-    fn every_tool_has_a_name_of_its_own_and_an_object_schema() {
+    fn every_tool_has_a_unique_name_and_an_object_schema() {
         let options = Options { extra_tools: 3, param_headers: true, showcase: true, ..Options::default() };
         let tools = tools(&options);
         let names: std::collections::BTreeSet<_> =

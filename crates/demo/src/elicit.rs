@@ -1,5 +1,5 @@
-//! What only the client can tell, for the showcase: its roots, which a legacy server remembers until it hears that they have
-//! changed, and words of its model.
+//! Requests to the client, for the showcase: its roots, which a legacy server remembers until they change, and
+//! sampling.
 
 use std::sync::Arc;
 
@@ -11,13 +11,13 @@ use crate::{
     tools::{failure, plain},
 };
 
-/// Something to find out.
+/// A request to the client.
 pub(crate) struct Inquiry {
     capability: &'static str,
     method: &'static str,
-    /// What the answer comes to, in one text.
+    /// Turns the answer into one text.
     read: fn(&Value) -> Option<String>,
-    /// Asked once in a session, and not again.
+    /// Sent only once per session.
     is_remembered: bool,
 }
 
@@ -31,7 +31,7 @@ pub(crate) const ROOTS: Inquiry = Inquiry {
     is_remembered: true,
 };
 
-pub(crate) const WORDS_OF_THE_MODEL: Inquiry = Inquiry {
+pub(crate) const SAMPLING: Inquiry = Inquiry {
     capability: "sampling",
     method: "sampling/createMessage",
     read: |result| result["content"]["text"].as_str().map(str::to_owned),
@@ -41,8 +41,8 @@ pub(crate) const WORDS_OF_THE_MODEL: Inquiry = Inquiry {
 /// The tools, in the order of the list.
 pub(crate) fn tools() -> Vec<Value> {
     [
-        ("roots", "Roots", "Says which roots the client has; asks for them if that is not known."),
-        ("sample", "Sample", "Says what the client's model says."),
+        ("roots", "Roots", "Returns the roots of the client; requests them if they are unknown."),
+        ("sample", "Sample", "Returns an answer of the client's model."),
     ]
     .map(|(name, title, description)| {
         json!({
@@ -56,27 +56,27 @@ pub(crate) fn tools() -> Vec<Value> {
     .into()
 }
 
-/// Finds out: with a request of our own in the legacy era, with `input_required` in the modern one.
+/// Asks the client: with a request in the legacy era, with `input_required` in the modern one.
 pub(crate) async fn call(request: &Request, inquiry: &Inquiry) -> Result<Value, RpcError> {
     let can = request.client_can(inquiry.capability);
     match request.era {
-        Era::Legacy if !can => Ok(failure("this client cannot be asked that")),
+        Era::Legacy if !can => Ok(failure("this client does not support this request")),
         Era::Legacy => {
             if let Some(known) = request.peer.roots().filter(|_| inquiry.is_remembered) {
                 return Ok(plain(&known));
             }
             let body = request.ask_client(inquiry.method, params()).await.unwrap_or_default();
-            let Some(told) = (inquiry.read)(&body["result"]) else {
-                return Ok(failure(&format!("the client does not say: {}", body["error"])));
+            let Some(text) = (inquiry.read)(&body["result"]) else {
+                return Ok(failure(&format!("the client did not answer: {}", body["error"])));
             };
             if inquiry.is_remembered {
-                request.peer.set_roots(&told);
+                request.peer.set_roots(&text);
             }
-            Ok(plain(&told))
+            Ok(plain(&text))
         }
         Era::Modern if !can => {
             let missing = json!({ "requiredCapabilities": { inquiry.capability: {} } });
-            let text = "this needs a client that can be asked";
+            let text = "this needs a client that supports this request";
             Err(RpcError::new(MISSING_CLIENT_CAPABILITY, text).with_data(missing))
         }
         Era::Modern => match &request.param("inputResponses")["it"] {
@@ -85,7 +85,7 @@ pub(crate) async fn call(request: &Request, inquiry: &Inquiry) -> Result<Value, 
                 "inputRequests": { "it": { "method": inquiry.method, "params": params() } },
             })),
             answer => Ok((inquiry.read)(answer)
-                .map_or_else(|| failure("the client does not say"), |told| plain(&told))),
+                .map_or_else(|| failure("the client did not answer"), |text| plain(&text))),
         },
     }
 }
@@ -94,17 +94,18 @@ fn params() -> Value {
     json!({ "messages": [{ "role": "user", "content": { "type": "text", "text": "Hello" } }], "maxTokens": 9 })
 }
 
-/// A legacy client has other roots. Whoever knew them asks again, outside any call; an answer that is none changes nothing.
+/// Handles changed roots of a legacy client: if they are known, requests them again, outside of calls. An invalid
+/// answer changes nothing.
 pub(crate) fn roots_changed(peer: &Arc<Peer>) {
     if peer.roots().is_none() {
         return;
     }
     let peer = Arc::clone(peer);
     tokio::spawn(async move {
-        let asking = peer.ask_aside(ROOTS.method, json!({}));
+        let asking = peer.ask_in_background(ROOTS.method, json!({}));
         let body = peer.until_end(asking).await.flatten().unwrap_or_default();
-        if let Some(told) = (ROOTS.read)(&body["result"]) {
-            peer.set_roots(&told);
+        if let Some(text) = (ROOTS.read)(&body["result"]) {
+            peer.set_roots(&text);
         }
     });
 }

@@ -1,17 +1,17 @@
-//! How one message becomes bytes on a pipe or in an event stream, including the dishonest ways: half of it, drop
-//! by drop, followed by the death of the connection or of the process.
+//! Turns one message into the steps of writing it to a pipe or an event stream, including the faulty ways: half of it,
+//! in small pieces, or followed by the end of the connection or of the process.
 //!
-//! Produces [`Step`]s and performs none of them; the pipe writer and the HTTP body do.
+//! Only produces [`Step`]s; the pipe writer and the HTTP body perform them.
 
 use std::time::Duration;
 
 use bytes::Bytes;
 use serde_json::Value;
 
-/// One thing to put on the wire.
+/// A unit of output.
 #[derive(Debug, Clone)]
 pub(crate) enum Frame {
-    /// A notification or a request of ours.
+    /// A notification or a request of the server.
     Message(Value),
     /// The answer that ends a request.
     Answer(Value, Delivery),
@@ -19,7 +19,7 @@ pub(crate) enum Frame {
     Junk(Bytes),
 }
 
-/// How much of an answer is written, and what follows it.
+/// The part of an answer that is written, and the step after it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Delivery {
     pub(crate) part: Part,
@@ -31,7 +31,7 @@ pub(crate) enum Part {
     Whole,
     /// The first half, without the end of the frame.
     Half,
-    /// The first half as a frame of its own, then the whole.
+    /// The first half as a separate frame, then the whole.
     HalfThenWhole,
     /// The whole in small pieces with this pause between them.
     Drip(Duration),
@@ -40,8 +40,8 @@ pub(crate) enum Part {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Then {
-    GoOn,
-    /// The stream ends in good order. A pipe has no such end short of closing.
+    Continue,
+    /// The stream ends cleanly. A pipe closes.
     End,
     /// The connection is reset; a pipe closes.
     Reset,
@@ -50,14 +50,14 @@ pub(crate) enum Then {
 }
 
 impl Delivery {
-    pub(crate) const WHOLE: Self = Self { part: Part::Whole, then: Then::GoOn };
+    pub(crate) const WHOLE: Self = Self { part: Part::Whole, then: Then::Continue };
 
     pub(crate) const fn new(part: Part, then: Then) -> Self {
         Self { part, then }
     }
 }
 
-/// What the writer does next.
+/// One step of the writer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Step {
     Write(Bytes),
@@ -67,19 +67,19 @@ pub(crate) enum Step {
     Die(i32),
 }
 
-/// The two ways to tell messages apart in a row of bytes.
+/// Delimitation of messages in a byte stream.
 #[derive(Debug, Clone)]
 pub(crate) enum Framing {
-    /// One message a line.
+    /// One message per line.
     Lines,
-    /// Server-sent events, with an id where the stream can be resumed.
+    /// Server-sent events, with an id if the stream can be resumed.
     Events { id: Option<String> },
 }
 
-/// Enough pieces to be slow, few enough to end.
+/// Number of pieces: enough to be slow, few enough to end soon.
 const DRIPS: usize = 16;
 
-/// Lets the bytes before a reset leave this machine: a reset throws away what the peer has not read.
+/// Time for the bytes before a reset to arrive, because a reset drops bytes that the peer has not read.
 const BEFORE_RESET: Duration = Duration::from_millis(20);
 
 pub(crate) fn steps(frame: &Frame, framing: &Framing) -> Vec<Step> {
@@ -113,7 +113,7 @@ pub(crate) fn steps(frame: &Frame, framing: &Framing) -> Vec<Step> {
         Part::Nothing => Vec::new(),
     };
     match delivery.then {
-        Then::GoOn => {}
+        Then::Continue => {}
         Then::End => steps.push(Step::End),
         Then::Reset => steps.extend([Step::Pause(BEFORE_RESET), Step::Reset]),
         Then::Die(code) => steps.push(Step::Die(code)),
@@ -149,17 +149,17 @@ mod tests {
     }
 
     #[test]
-    fn a_drip_adds_up_to_the_whole() {
+    fn the_pieces_of_a_drip_are_the_whole_answer() {
         let answer = json!({"jsonrpc": "2.0", "id": 1, "result": {"text": "slowly but surely"}});
         let pause = Duration::from_millis(5);
-        let drip = Frame::Answer(answer.clone(), Delivery::new(Part::Drip(pause), Then::GoOn));
+        let drip = Frame::Answer(answer.clone(), Delivery::new(Part::Drip(pause), Then::Continue));
         let steps = steps(&drip, &Framing::Lines);
         assert_eq!(written(&steps), format!("{answer}\n"));
         assert_eq!(steps.iter().filter(|step| **step == Step::Pause(pause)).count(), DRIPS);
     }
 
     #[test]
-    fn half_a_line_has_no_end() {
+    fn half_a_line_has_no_line_break() {
         let half = Frame::Answer(json!({"id": 1}), Delivery::new(Part::Half, Then::Die(3)));
         let steps = steps(&half, &Framing::Lines);
         assert_eq!(written(&steps), "{\"id");
@@ -167,8 +167,8 @@ mod tests {
     }
 
     #[test]
-    fn half_then_whole_are_two_lines_of_which_one_is_junk() {
-        let frame = Frame::Answer(json!({"id": 1}), Delivery::new(Part::HalfThenWhole, Then::GoOn));
+    fn half_then_whole_gives_two_lines_of_which_one_is_invalid() {
+        let frame = Frame::Answer(json!({"id": 1}), Delivery::new(Part::HalfThenWhole, Then::Continue));
         assert_eq!(written(&steps(&frame, &Framing::Lines)), "{\"id\n{\"id\":1}\n");
     }
 }

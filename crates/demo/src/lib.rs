@@ -1,12 +1,12 @@
 //! The sample MCP server behind `gripfast demo-server`.
 //!
-//! It speaks both protocol eras on stdio, on Streamable HTTP (`/mcp`) and on legacy HTTP+SSE (`/sse`), offers a
-//! few honest tools (`echo`, `add`, `sleep`, `counter`, …), and can break in every way that a gateway has to
-//! survive: by a tool call (`crash`, `misbehave`), by a flag at start ([`Faults`]), or, in a test, by
+//! It supports both protocol eras on stdio, on Streamable HTTP (`/mcp`) and on legacy HTTP+SSE (`/sse`), offers a few
+//! well-behaved tools (`echo`, `add`, `sleep`, `counter`, …), and can fail in every way that a gateway has to handle:
+//! by a tool call (`crash`, `misbehave`), by a flag at start ([`Faults`]), or, in a test, by
 //! [`RunningServer::set_faults`] while it runs.
 //!
-//! It shares no code with the gateway's own wire layer, so that a misreading of the protocol there does not
-//! cancel itself out here.
+//! It shares no code with the gateway's own wire layer, so that a mistake about the protocol in one of them is noticed
+//! in tests against the other.
 //!
 //! ```no_run
 //! # async fn example() -> std::io::Result<()> {
@@ -19,11 +19,11 @@
 //! ```
 #![warn(missing_docs)]
 
+mod background_tasks;
 mod catalog;
+mod elicit;
 mod frame;
 mod http;
-mod inquire;
-mod later;
 mod methods;
 mod misbehave;
 mod options;
@@ -31,13 +31,14 @@ mod peer;
 mod process;
 mod rpc;
 mod showcase;
+mod state;
 mod stdio;
 mod stream;
 mod tools;
-mod world;
 
 pub use http::{RunningServer, serve_http, start_http};
 pub use options::{
-    EndpointForm, EraChoice, ExitAtStart, Faults, Lasts, Options, ParseOptionError, Refusal, SessionExpiry,
+    EndpointForm, EraChoice, ExitAtStart, Faults, Options, ParseOptionError, Refusal, RefusalDuration,
+    SessionExpiry,
 };
 pub use stdio::{serve_on, serve_stdio};

@@ -1,5 +1,4 @@
-//! Answers requests: which method exists in which era, and what it says. Knows nothing of transports; tools have
-//! a file of their own.
+//! Handles requests and notifications: the methods of each era. Knows nothing about transports; tools are in `tools`.
 
 use std::sync::Arc;
 
@@ -8,20 +7,22 @@ use serde_json::{Value, json};
 use tokio::sync::broadcast::error::RecvError;
 
 use crate::{
+    background_tasks,
     catalog::{self, COMPLETIONS, COUNTER, ECHO, GREETING, page},
+    elicit,
     frame::{Delivery, Frame},
-    inquire, later,
     options::EraChoice,
-    peer::{Outlet, Peer, Request},
+    peer::{MessageSink, Peer, Request},
     rpc::{
         self, Era, INVALID_PARAMS, LEGACY_VERSIONS, META_SUBSCRIPTION, METHOD_NOT_FOUND, MODERN_VERSION,
         Message, NOT_INITIALIZED, RESOURCE_NOT_FOUND, RpcError,
     },
-    showcase, tools,
-    world::{Change, World},
+    showcase,
+    state::{Change, ServerState},
+    tools,
 };
 
-/// What is said, and how honestly it is put on the wire.
+/// Result of a request, and the way it is written.
 #[derive(Debug)]
 pub(crate) struct Reply {
     pub(crate) outcome: Result<Value, RpcError>,
@@ -36,47 +37,47 @@ impl From<Result<Value, RpcError>> for Reply {
 
 /// Handles one request to its end. `None` if it was cancelled: a cancelled request is not answered.
 ///
-/// The answer is looked for before the cancellation, so what can be answered at once still is when a pipe closes
-/// behind its last request. Dropping the future cancels the request as well.
-pub(crate) async fn perform(world: &Arc<World>, request: Request) -> Option<Frame> {
-    let _handling = world.handling();
+/// The answer is polled before the cancellation, so that requests that can be answered at once still are when a pipe
+/// closes after its last request. Dropping the future cancels the request as well.
+pub(crate) async fn perform(state: &Arc<ServerState>, request: Request) -> Option<Frame> {
+    let _handling = state.track_request();
     tokio::select! {
         biased;
-        reply = answer(world, &request) => {
+        reply = answer(state, &request) => {
             let outcome = match request.era {
                 Era::Modern => reply
                     .outcome
-                    .map(|result| rpc::modernise(&request.call.method, result, world.server_info())),
+                    .map(|result| rpc::modernise(&request.call.method, result, state.server_info())),
                 Era::Legacy => reply.outcome,
             };
             Some(Frame::Answer(rpc::answer(&request.call.id, outcome), reply.delivery))
         }
-        () = request.running.token.cancelled() => None,
+        () = request.in_flight.token.cancelled() => None,
     }
 }
 
-/// Handles the members of a batch side by side. `None` if nothing in it wants an answer.
+/// Handles the members of a batch concurrently. `None` if none of them expects an answer.
 pub(crate) async fn perform_batch(
-    world: &Arc<World>,
+    state: &Arc<ServerState>,
     peer: &Arc<Peer>,
-    outlet: &Outlet,
+    outlet: &MessageSink,
     members: Vec<Value>,
 ) -> Option<Frame> {
     let answers = members.into_iter().map(|member| async move {
-        match Message::sort(member) {
+        match Message::from_value(member) {
             Message::Request(call) => {
                 let request = Request::begin(call, Era::Legacy, peer, outlet.clone());
-                match perform(world, request).await? {
+                match perform(state, request).await? {
                     Frame::Answer(answer, _) => Some(answer),
                     Frame::Message(_) | Frame::Junk(_) => None,
                 }
             }
             Message::Notification { method, params } => {
-                notice(peer, &method, &params);
+                handle_notification(peer, &method, &params);
                 None
             }
             Message::Response { id, body } => {
-                peer.answered(&id, body);
+                peer.resolve_question(&id, body);
                 None
             }
             Message::Malformed(error) => Some(error.answer(&Value::Null)),
@@ -87,17 +88,17 @@ pub(crate) async fn perform_batch(
 }
 
 /// Handles a notification of the client.
-pub(crate) fn notice(peer: &Arc<Peer>, method: &str, params: &Value) {
+pub(crate) fn handle_notification(peer: &Arc<Peer>, method: &str, params: &Value) {
     match method {
         "notifications/cancelled" => peer.cancel(&params["requestId"]),
-        "notifications/roots/list_changed" => inquire::roots_changed(peer),
-        // `notifications/initialized` changes nothing here: a client that got its answer is ready.
+        "notifications/roots/list_changed" => elicit::roots_changed(peer),
+        // `notifications/initialized` changes nothing: the client is ready after the answer to `initialize`.
         _ => {}
     }
 }
 
-async fn answer(world: &Arc<World>, request: &Request) -> Reply {
-    let faults = world.faults();
+async fn answer(state: &Arc<ServerState>, request: &Request) -> Reply {
+    let faults = state.faults();
     let method = request.call.method.as_str();
     let handshake = matches!(method, "initialize" | "server/discover");
     if (handshake && faults.never_answer_initialize)
@@ -108,16 +109,16 @@ async fn answer(world: &Arc<World>, request: &Request) -> Reply {
     if !faults.answer_delay.is_zero() {
         tokio::time::sleep(faults.answer_delay).await;
     }
-    if let Err(error) = admit(world, request) {
+    if let Err(error) = admit(state, request) {
         return Err(error).into();
     }
     if method == "tools/call" {
-        return tools::call(world, request).await;
+        return tools::call(state, request).await;
     }
     let outcome = match (request.era, method) {
-        (Era::Modern, "server/discover") => Ok(discover(world)),
-        (Era::Modern, "subscriptions/listen") => listen(world, request).await,
-        (Era::Legacy, "initialize") => initialize(world, request),
+        (Era::Modern, "server/discover") => Ok(discover(state)),
+        (Era::Modern, "subscriptions/listen") => listen(state, request).await,
+        (Era::Legacy, "initialize") => initialize(state, request),
         (Era::Legacy, "ping") if !faults.no_ping => Ok(json!({})),
         (Era::Legacy, "logging/setLevel") => set_level(request),
         (Era::Legacy, "resources/subscribe") => text(request, "uri").map(|uri| {
@@ -130,17 +131,17 @@ async fn answer(world: &Arc<World>, request: &Request) -> Reply {
         }),
         (Era::Legacy, "tasks/get" | "tasks/result" | "tasks/cancel" | "tasks/list")
         | (Era::Modern, "tasks/get" | "tasks/update" | "tasks/cancel")
-            if world.options.showcase =>
+            if state.options.showcase =>
         {
-            later::answer(world, request).await
+            background_tasks::answer(state, request).await
         }
-        (_, "tools/list") => list(world, request, "tools", world.tools()),
-        (_, "resources/list") => list(world, request, "resources", catalog::resources()),
+        (_, "tools/list") => list(state, request, "tools", state.tools()),
+        (_, "resources/list") => list(state, request, "resources", catalog::resources()),
         (_, "resources/templates/list") => {
-            list(world, request, "resourceTemplates", catalog::resource_templates())
+            list(state, request, "resourceTemplates", catalog::resource_templates())
         }
-        (_, "prompts/list") => list(world, request, "prompts", catalog::prompts()),
-        (_, "resources/read") => read(world, request),
+        (_, "prompts/list") => list(state, request, "prompts", catalog::prompts()),
+        (_, "resources/read") => read(state, request),
         (_, "prompts/get") => prompt(request),
         (_, "completion/complete") => Ok(complete(request)),
         (_, unknown) => Err(RpcError::new(METHOD_NOT_FOUND, format!("method not found: {unknown}"))),
@@ -148,11 +149,11 @@ async fn answer(world: &Arc<World>, request: &Request) -> Reply {
     outcome.into()
 }
 
-/// Whether the request may be looked at: its era is spoken, its envelope is whole, and in the legacy era the
-/// handshake has happened.
-fn admit(world: &World, request: &Request) -> Result<(), RpcError> {
+/// Checks that the era of the request is supported, its envelope is complete and, in the legacy era, the handshake has
+/// happened.
+fn admit(state: &ServerState, request: &Request) -> Result<(), RpcError> {
     let method = request.call.method.as_str();
-    match (request.era, world.options.era) {
+    match (request.era, state.options.era) {
         (Era::Modern, EraChoice::Both | EraChoice::Modern) => request.call.check_envelope(),
         (Era::Legacy, EraChoice::Both | EraChoice::Legacy) => {
             if request.peer.version().is_some() || matches!(method, "initialize" | "ping") {
@@ -164,7 +165,7 @@ fn admit(world: &World, request: &Request) -> Result<(), RpcError> {
         (Era::Modern, EraChoice::Legacy) => {
             Err(RpcError::new(NOT_INITIALIZED, "Bad Request: Server not initialized"))
         }
-        // An `initialize` names the version it wants; anything else without an envelope lacks one.
+        // `initialize` requests a version; anything else without an envelope is incomplete.
         (Era::Legacy, EraChoice::Modern) => match request.param("protocolVersion") {
             Value::String(requested) if method == "initialize" => Err(rpc::unsupported_version(requested)),
             _ => request.call.check_envelope(),
@@ -172,8 +173,8 @@ fn admit(world: &World, request: &Request) -> Result<(), RpcError> {
     }
 }
 
-/// The same in both eras; what `subscribe` and `logging` mean on the wire differs.
-fn capabilities(world: &World, era: Era) -> Value {
+/// The capabilities of the server. They are the same in both eras, except for tasks.
+fn capabilities(state: &ServerState, era: Era) -> Value {
     let mut capabilities = json!({
         "tools": { "listChanged": true },
         "resources": { "subscribe": true, "listChanged": false },
@@ -181,43 +182,43 @@ fn capabilities(world: &World, era: Era) -> Value {
         "completions": {},
         "logging": {},
     });
-    if world.options.showcase {
+    if state.options.showcase {
         capabilities["extensions"] = showcase::extensions();
         match era {
-            Era::Legacy => capabilities["tasks"] = later::capability(),
-            Era::Modern => capabilities["extensions"][later::TASKS] = json!({}),
+            Era::Legacy => capabilities["tasks"] = background_tasks::capability(),
+            Era::Modern => capabilities["extensions"][background_tasks::TASKS] = json!({}),
         }
     }
     capabilities
 }
 
 const INSTRUCTIONS: &str =
-    "A sample server. `echo`, `add` and `sleep` are honest; `crash` and `misbehave` are not.";
+    "A sample server. `echo`, `add` and `sleep` behave well; `crash` and `misbehave` do not.";
 
-fn initialize(world: &World, request: &Request) -> Result<Value, RpcError> {
+fn initialize(state: &ServerState, request: &Request) -> Result<Value, RpcError> {
     let requested = text(request, "protocolVersion")?;
-    let newest = world.options.legacy_version.as_str();
+    let newest = state.options.legacy_version.as_str();
     let known = LEGACY_VERSIONS.contains(&requested) && requested <= newest;
     let version = if known { requested } else { newest };
     request.peer.initialize(version, request.param("capabilities").clone());
-    world.count_initialize();
+    state.count_initialize();
     Ok(json!({
         "protocolVersion": version,
-        "capabilities": capabilities(world, Era::Legacy),
-        "serverInfo": world.server_info(),
+        "capabilities": capabilities(state, Era::Legacy),
+        "serverInfo": state.server_info(),
         "instructions": INSTRUCTIONS,
     }))
 }
 
-fn discover(world: &World) -> Value {
+fn discover(state: &ServerState) -> Value {
     json!({
         "supportedVersions": [MODERN_VERSION],
-        "capabilities": capabilities(world, Era::Modern),
+        "capabilities": capabilities(state, Era::Modern),
         "instructions": INSTRUCTIONS,
-        // Asked again after a restart, it should be seen to answer.
+        // Not cached, so that tests see it answer again after a restart.
         "ttlMs": 0,
         "cacheScope": "public",
-        "_meta": { rpc::META_SERVER_INFO: world.server_info() },
+        "_meta": { rpc::META_SERVER_INFO: state.server_info() },
     })
 }
 
@@ -230,8 +231,9 @@ fn set_level(request: &Request) -> Result<Value, RpcError> {
     }
 }
 
-/// Tells of changes until the request is cancelled or the server ends. Only the end of the server is answered.
-async fn listen(world: &World, request: &Request) -> Result<Value, RpcError> {
+/// Sends notifications of changes until the request is cancelled or the server ends. Only the end of the server is
+/// answered.
+async fn listen(state: &ServerState, request: &Request) -> Result<Value, RpcError> {
     let id = &request.call.id;
     let wanted = request.param("notifications");
     let tools = wanted["toolsListChanged"] == true;
@@ -239,8 +241,8 @@ async fn listen(world: &World, request: &Request) -> Result<Value, RpcError> {
         wanted["resourceSubscriptions"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     let tasks: Vec<&str> =
         wanted["taskIds"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
-    // From here on no change is missed, and the acknowledgement says so.
-    let mut changes = world.changes.subscribe();
+    // No change is missed from here on, as the acknowledgement promises.
+    let mut changes = state.changes.subscribe();
     let mut accepted = json!({});
     if tools {
         accepted["toolsListChanged"] = json!(true);
@@ -257,7 +259,7 @@ async fn listen(world: &World, request: &Request) -> Result<Value, RpcError> {
     loop {
         let change = tokio::select! {
             change = changes.recv() => change,
-            () = world.life.cancelled() => Err(RecvError::Closed),
+            () = state.shutdown.cancelled() => Err(RecvError::Closed),
         };
         match change {
             Ok(change) => {
@@ -270,7 +272,7 @@ async fn listen(world: &World, request: &Request) -> Result<Value, RpcError> {
                     request.outlet.send(Frame::Message(change.notification(Some(id)))).await;
                 }
             }
-            // Some were missed. Naming one of each kind is right: they say "look again".
+            // Some changes were missed. One notification of each kind is enough to make the client list again.
             Err(RecvError::Lagged(_)) => {
                 let kinds = uris.iter().map(|uri| Change::Resource((*uri).to_owned()));
                 for change in kinds.chain(tools.then_some(Change::Tools)) {
@@ -282,19 +284,19 @@ async fn listen(world: &World, request: &Request) -> Result<Value, RpcError> {
     }
 }
 
-fn list(world: &World, request: &Request, key: &str, items: Vec<Value>) -> Result<Value, RpcError> {
-    page(key, items, request.param("cursor"), world.options.page_size)
+fn list(state: &ServerState, request: &Request, key: &str, items: Vec<Value>) -> Result<Value, RpcError> {
+    page(key, items, request.param("cursor"), state.options.page_size)
 }
 
-fn read(world: &World, request: &Request) -> Result<Value, RpcError> {
+fn read(state: &ServerState, request: &Request) -> Result<Value, RpcError> {
     let uri = text(request, "uri")?;
-    let shown = showcase::read(uri, &world.options.name).filter(|_| world.options.showcase);
+    let shown = showcase::read(uri, &state.options.name).filter(|_| state.options.showcase);
     if let Some(content) = shown {
         return Ok(json!({ "contents": [content] }));
     }
     let content = match uri {
         GREETING => "Hello from the sample server.".to_owned(),
-        COUNTER => world.counter().to_string(),
+        COUNTER => state.counter().to_string(),
         other => match other.strip_prefix(ECHO) {
             Some(text) if !text.is_empty() => text.to_owned(),
             Some(_) | None => {

@@ -1,5 +1,5 @@
-//! The tool `misbehave`: what servers do by accident, done on purpose. Each way is one arm; those that spoil the
-//! answer itself only choose a [`Delivery`], and the writers carry it out.
+//! The tool `misbehave`: faults of real servers, shown on purpose. Each fault is one match arm; those that damage the
+//! answer itself only choose a [`Delivery`], which the writers perform.
 
 use std::{sync::Arc, time::Duration};
 
@@ -9,15 +9,15 @@ use serde_json::{Value, json};
 use crate::{
     frame::{Delivery, Frame, Part, Then},
     methods::Reply,
-    options::{Faults, Lasts, Refusal},
+    options::{Faults, Refusal, RefusalDuration},
     peer::Request,
     process::{self, Group},
     rpc::RpcError,
+    state::{Change, Flow, ServerState},
     tools::{self, failure, plain, structured},
-    world::{Change, Flow, World},
 };
 
-/// The ways, as the tool's schema lists them.
+/// The faults, as the tool's schema lists them.
 pub(crate) const WAYS: [&str; 20] = [
     "add_tool",
     "ask",
@@ -41,12 +41,12 @@ pub(crate) const WAYS: [&str; 20] = [
     "unanswered",
 ];
 
-/// One line of text and one of bytes that are not even text. Neither looks like JSON or like an event.
+/// One line of text and one of invalid UTF-8. Neither looks like JSON or like an event.
 const JUNK: &[u8] = b"npm warn deprecated: this line is not JSON\n\xff\xfe\x00\x01\n";
 
 const MEBIBYTE: usize = 1024 * 1024;
 
-pub(crate) async fn call(world: &Arc<World>, request: &Request, arguments: &Value) -> Reply {
+pub(crate) async fn call(state: &Arc<ServerState>, request: &Request, arguments: &Value) -> Reply {
     let how = match tools::required(arguments, "how", Value::as_str) {
         Ok(how) => how,
         Err(error) => return Err(error).into(),
@@ -61,13 +61,13 @@ pub(crate) async fn call(world: &Arc<World>, request: &Request, arguments: &Valu
             request.outlet.send(Frame::Junk(Bytes::from_static(JUNK))).await;
             Ok(done()).into()
         }
-        "half_frame" => delivered(Part::HalfThenWhole, Then::GoOn),
+        "half_frame" => delivered(Part::HalfThenWhole, Then::Continue),
         "cut_sse" => delivered(Part::Half, Then::End),
         "reset" if arguments["before"] == true => delivered(Part::Nothing, Then::Reset),
         "reset" => delivered(Part::Half, Then::Reset),
         "slow_drip" => {
             let pause = time.unwrap_or(Duration::from_millis(100));
-            delivered(Part::Drip(pause), Then::GoOn)
+            delivered(Part::Drip(pause), Then::Continue)
         }
         "unanswered" => delivered(Part::Nothing, Then::End),
         "huge_frame" => Ok(plain(&"x".repeat(size))).into(),
@@ -81,43 +81,43 @@ pub(crate) async fn call(world: &Arc<World>, request: &Request, arguments: &Valu
             }
         }
         "forget_sessions" => {
-            world.sessions.forget_all();
+            state.sessions.forget_all();
             Ok(done()).into()
         }
         "stop_reading" => {
-            world.set_flow(Flow::NotReading, time);
+            state.set_flow(Flow::NotReading, time);
             Ok(done()).into()
         }
         "black_hole" => {
-            world.set_flow(Flow::BlackHole, time);
+            state.set_flow(Flow::BlackHole, time);
             Ok(done()).into()
         }
         "refuse" => {
             let status = arguments["status"].as_u64().and_then(|status| u16::try_from(status).ok());
-            let lasts = time.map_or(Lasts::Ever, Lasts::For);
+            let lasts = time.map_or(RefusalDuration::Forever, RefusalDuration::For);
             let retry_after = arguments["retry_after"].as_u64().map(Duration::from_secs);
             let refuse = Some(Refusal { status: status.unwrap_or(500), lasts });
-            world.set_faults(Faults { refuse, retry_after, ..(*world.faults()).clone() });
+            state.set_faults(Faults { refuse, retry_after, ..(*state.faults()).clone() });
             Ok(done()).into()
         }
         "demand_token" => {
             let require_bearer = name.map(str::to_owned);
-            world.set_faults(Faults { require_bearer, ..(*world.faults()).clone() });
+            state.set_faults(Faults { require_bearer, ..(*state.faults()).clone() });
             Ok(done()).into()
         }
         "add_tool" => {
-            let name = world.add_tool(name);
-            world.announce(Change::Tools).await;
+            let name = state.add_tool(name);
+            state.announce(Change::Tools).await;
             Ok(plain(&name)).into()
         }
         "remove_tool" => {
             let name = name.unwrap_or("added_1");
-            changed(world, name, world.remove_tool(name)).await
+            changed(state, name, state.remove_tool(name)).await
         }
         "change_tool" => {
             let name = name.unwrap_or("echo");
-            let description = format!("Not what it was {} calls ago.", world.calls());
-            changed(world, name, world.change_tool(name, &description)).await
+            let description = format!("Not what it was {} calls ago.", state.calls());
+            changed(state, name, state.change_tool(name, &description)).await
         }
         "env" => {
             let names: std::collections::BTreeSet<String> =
@@ -125,7 +125,7 @@ pub(crate) async fn call(world: &Arc<World>, request: &Request, arguments: &Valu
             let text = names.iter().map(String::as_str).collect::<Vec<_>>().join("\n");
             Ok(structured(&text, json!({ "names": names }))).into()
         }
-        "ask" => tools::ask(world, request, arguments).await.into(),
+        "ask" => tools::ask(state, request, arguments).await.into(),
         other => Err(RpcError::invalid(format!("`{other}` is not a way to misbehave"))).into(),
     }
 }
@@ -134,9 +134,9 @@ fn io_done(outcome: std::io::Result<()>, done: Value) -> Reply {
     Ok(outcome.map_or_else(|error| failure(&error.to_string()), |()| done)).into()
 }
 
-async fn changed(world: &World, name: &str, found: bool) -> Reply {
+async fn changed(state: &ServerState, name: &str, found: bool) -> Reply {
     if found {
-        world.announce(Change::Tools).await;
+        state.announce(Change::Tools).await;
         Ok(plain(name)).into()
     } else {
         Ok(failure(&format!("there is no tool `{name}`"))).into()

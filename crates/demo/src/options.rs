@@ -1,46 +1,46 @@
-//! What the sample server is told at start: its shape ([`Options`]) and its vices ([`Faults`]).
+//! Settings of the sample server: [`Options`] and [`Faults`].
 //!
-//! Plain data without a command line: the CLI maps its flags onto these fields one to one, tests set them
-//! directly. The enums parse from the words that the flags use.
+//! Plain data without a command line: the CLI maps its flags to these fields one to one, tests set them directly. The
+//! enums parse from the words that the flags use.
 
 use std::{fmt, path::PathBuf, str::FromStr, time::Duration};
 
-/// The shape of the server: what it is called, what it offers, which eras it speaks.
+/// General settings of the server: name, eras, tools and files.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// The name in `serverInfo`. Default `gripfast-demo`.
+    /// Name in `serverInfo`. Default `gripfast-demo`.
     pub name: String,
-    /// Which protocol eras are served. Default both, decided per request.
+    /// Protocol eras to support. Default both, decided per request.
     pub era: EraChoice,
-    /// The newest legacy revision that `initialize` agrees to. Default `2025-11-25`.
+    /// The newest legacy revision that `initialize` accepts. Default `2025-11-25`.
     pub legacy_version: String,
     /// Items per page of every list; 0 puts everything on one page. Default 50.
     pub page_size: usize,
     /// Additional tools `extra_1` … `extra_N`, each an `echo` under another name. Default 0.
     pub extra_tools: usize,
-    /// Offers the tool `route`, whose schema asks modern HTTP clients to mirror an argument in the header
+    /// Offers the tool `route`, whose schema requires modern HTTP clients to mirror an argument in the header
     /// `Mcp-Param-Region`. Default off.
     pub param_headers: bool,
-    /// Offers one of each thing that only some servers have: the tool `words`, whose output is a list,
-    /// the tool `panel`, whose result is shown by an app, `job`, which is a task, and `visit`, which needs a page to be
-    /// visited; `finish` ends either. Default off.
+    /// Offers tools with features that only some servers have: `words`, whose output is a list, `panel`, whose result
+    /// is shown by an app, `job`, which is a task, and `visit`, which requires a person to visit a page; `finish` ends
+    /// the last two. Default off.
     pub showcase: bool,
     /// Offers `echo` with another description and schema, as an upgraded server would. Default off.
     pub changed_schema: bool,
-    /// Answers every POST of `/mcp` as an event stream, even where one JSON body would do. Default off.
+    /// Answers every POST to `/mcp` with an event stream, even if one JSON body would be enough. Default off.
     pub sse_answers: bool,
-    /// Hands out no session ids in the legacy era, as stateless legacy servers do. Default off.
+    /// Issues no session ids in the legacy era, as stateless legacy servers do. Default off.
     pub sessionless: bool,
-    /// Serves Streamable HTTP at `/mcp`. Off leaves a server of the HTTP+SSE kind only. Default on.
+    /// Serves Streamable HTTP at `/mcp`. Off leaves only HTTP+SSE. Default on.
     pub streamable_http: bool,
-    /// Every `counter` call appends one line, `KEY VALUE PID`, so that side effects can be counted from outside
-    /// and across restarts. The count goes on from the lines that are there.
+    /// File to which every `counter` call appends one line, `KEY VALUE PID`, so that side effects can be counted from
+    /// outside and across restarts. The count continues from the existing lines.
     pub counter_file: Option<PathBuf>,
-    /// Holds the process id while the server runs; written at start, not removed by a crash.
+    /// File for the process id; written at start, not removed by a crash.
     pub pid_file: Option<PathBuf>,
-    /// Every start appends one line, `UNIX_MILLIS PID`. [`ExitAtStart`] counts in it.
+    /// File to which every start appends one line, `UNIX_MILLIS PID`. [`ExitAtStart`] counts these lines.
     pub starts_file: Option<PathBuf>,
-    /// The vices. Default none.
+    /// Faults. Default none.
     pub faults: Faults,
 }
 
@@ -66,67 +66,67 @@ impl Default for Options {
     }
 }
 
-/// How the server misbehaves without being asked by a tool call. The default is a well-behaved server.
+/// Faults that the server shows without a tool call. The default is a well-behaved server.
 ///
-/// The first group concerns every transport, the second the process (`serve_stdio`, `serve_http`), the third
-/// stdio, the fourth HTTP. Fields of a group that does not apply are ignored.
+/// The first group applies to every transport, the second to the process (`serve_stdio`, `serve_http`), the third to
+/// stdio, the fourth to HTTP. Fields of a group that does not apply are ignored.
 #[derive(Debug, Clone, Default)]
 pub struct Faults {
     /// Waits this long before every answer.
     pub answer_delay: Duration,
-    /// Takes `initialize` and `server/discover` and never answers them.
+    /// Reads `initialize` and `server/discover` and never answers them.
     pub never_answer_initialize: bool,
-    /// Takes `server/discover` and never answers it; `initialize` works.
+    /// Reads `server/discover` and never answers it; `initialize` works.
     pub ignore_discover: bool,
     /// Answers `ping` with -32601.
     pub no_ping: bool,
-    /// Dies right after answering this many `tools/call`.
+    /// Exits right after answering this many `tools/call`.
     pub exit_after: Option<u64>,
-    /// Dies in the middle of the `tools/call` with this number, counted from 1, without answering it.
+    /// Exits during the `tools/call` with this number, counted from 1, without answering it.
     pub exit_in_call: Option<u64>,
 
     /// Waits this long before it reads or listens.
     pub start_delay: Duration,
-    /// Exits at start, for ever or for the first starts only.
+    /// Exits at start, always or only the first times.
     pub exit_at_start: Option<ExitAtStart>,
-    /// Exits after this time, busy or not.
+    /// Exits after this time, even during calls.
     pub live_for: Option<Duration>,
-    /// The exit code of all these deaths; 0 is a clean exit that nobody asked for. Default 1 when `None`.
+    /// Exit code of all these exits; 0 is a clean but unexpected exit. Default 1 if `None`.
     pub exit_code: Option<i32>,
     /// Writes this many bytes to stderr at start, before it serves.
     pub fill_stderr: usize,
-    /// Leaves a `sleep` behind that inherits stdin, stdout and stderr.
+    /// Starts a `sleep` process that inherits stdin, stdout and stderr and outlives the server.
     pub fork_grandchild: bool,
-    /// Shrugs off SIGTERM.
+    /// Ignores SIGTERM.
     pub ignore_sigterm: bool,
 
-    /// Goes on when stdin closes.
+    /// Keeps running when stdin closes.
     pub ignore_stdin_close: bool,
     /// Writes a line that is not JSON before every message, and one at start.
     pub junk_on_stdout: bool,
-    /// Exits on any request that comes before `initialize`, as some legacy servers do. Implies no modern era
-    /// in practice, since `server/discover` is such a request.
+    /// Exits on any request before `initialize`, as some legacy servers do. In practice this disables the modern era,
+    /// because `server/discover` is such a request.
     pub exit_on_discover: bool,
 
-    /// How a request with a dead session id is refused.
+    /// Form in which a request with an expired session id is refused.
     pub session_expiry: SessionExpiry,
-    /// Sessions die at this age.
+    /// Sessions expire at this age.
     pub session_ttl: Option<Duration>,
-    /// Sessions die after this many requests, `initialize` not counted.
+    /// Sessions expire after this many requests, `initialize` not counted.
     pub session_requests: Option<u64>,
-    /// Refuses requests with a status, for a while or for a number of requests.
+    /// Refuses requests with a status, for a time or for a number of requests.
     pub refuse: Option<Refusal>,
     /// The `Retry-After` header of refusals, in whole seconds.
     pub retry_after: Option<Duration>,
-    /// Demands `Authorization: Bearer` with this token; anything else is a 401.
+    /// Requires `Authorization: Bearer` with this token; anything else gets a 401.
     pub require_bearer: Option<String>,
-    /// Leaves the `WWW-Authenticate` header off the 401.
+    /// Sends the 401 without a `WWW-Authenticate` header.
     pub bare_unauthorized: bool,
     /// Closes every connection right after accepting it.
     pub drop_after_accept: bool,
-    /// The form of the `endpoint` event at `/sse`.
+    /// Form of the `endpoint` event at `/sse`.
     pub endpoint: EndpointForm,
-    /// Never answers a POST to the HTTP+SSE endpoint whose session is dead. Otherwise it is a 404.
+    /// Never answers a POST to the HTTP+SSE endpoint with an expired session. Otherwise it gets a 404.
     pub silent_dead_sse_post: bool,
 }
 
@@ -136,7 +136,7 @@ impl Faults {
     }
 }
 
-/// Which protocol eras the server speaks.
+/// Protocol eras that the server supports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum EraChoice {
     /// Both on one endpoint and one pipe, decided per request.
@@ -148,26 +148,26 @@ pub enum EraChoice {
     Modern,
 }
 
-/// When a process exits at start.
+/// Starts at which the process exits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExitAtStart {
-    /// At every start.
+    /// Every start.
     Always,
-    /// At this many first starts, counted in [`Options::starts_file`].
+    /// The first starts, up to this number, counted in [`Options::starts_file`].
     Starts(u64),
-    /// At every start within this time after the first line of [`Options::starts_file`].
+    /// Every start within this time after the first line of [`Options::starts_file`].
     For(Duration),
 }
 
-/// The forms in which servers in the field refuse a dead session.
+/// Forms in which real servers refuse an expired session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum SessionExpiry {
-    /// 404 with a JSON-RPC error, as the specification and most SDKs have it (`404`).
+    /// 404 with a JSON-RPC error, as in the specification and most SDKs (`404`).
     #[default]
     NotFound,
     /// 404 with plain text (`404-text`).
     NotFoundText,
-    /// 400 with a JSON-RPC error that has no id (`400-no-id`).
+    /// 400 with a JSON-RPC error without an id (`400-no-id`).
     BadRequestWithoutId,
     /// 400 with a JSON-RPC error whose id is the text `server-error` (`400-server-error`).
     BadRequestServerError,
@@ -177,28 +177,28 @@ pub enum SessionExpiry {
     OkWithError,
 }
 
-/// A time of refusals: the status, and how long it lasts. Parses from `503` (for ever), `503:2s`, `503:250ms`
-/// and `503:3x` (the first three requests).
+/// Refusal of requests: a status and its duration. Parses from `503` (forever), `503:2s`, `503:250ms` and `503:3x` (the
+/// first three requests).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Refusal {
     /// The HTTP status.
     pub status: u16,
-    /// How long requests are refused, from start or from [`crate::RunningServer::set_faults`].
-    pub lasts: Lasts,
+    /// Duration, from start or from [`crate::RunningServer::set_faults`].
+    pub lasts: RefusalDuration,
 }
 
-/// How long a refusal lasts.
+/// Duration of a refusal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Lasts {
+pub enum RefusalDuration {
     /// Until the faults are changed.
-    Ever,
+    Forever,
     /// For this time.
     For(Duration),
     /// For this many requests.
     Requests(u64),
 }
 
-/// The forms of the `endpoint` event of HTTP+SSE.
+/// Forms of the `endpoint` event of HTTP+SSE.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum EndpointForm {
     /// `/message?sessionId=…` (`relative`).
@@ -206,13 +206,13 @@ pub enum EndpointForm {
     Relative,
     /// `http://HOST/message?sessionId=…` (`absolute`).
     Absolute,
-    /// `?sessionId=…`, to be resolved against `/sse` itself (`query`).
+    /// `?sessionId=…`, relative to `/sse` itself (`query`).
     Query,
     /// An absolute URL on another host, which a client must not follow (`foreign`).
     ForeignOrigin,
 }
 
-/// A word that is not one of the known ones.
+/// An unknown value of an option.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ParseOptionError {
     given: String,
@@ -284,10 +284,12 @@ impl FromStr for ExitAtStart {
         if text == "always" {
             return Ok(Self::Always);
         }
-        match Lasts::from_str(text) {
-            Ok(Lasts::Requests(starts)) => Ok(Self::Starts(starts)),
-            Ok(Lasts::For(time)) => Ok(Self::For(time)),
-            Ok(Lasts::Ever) | Err(_) => Err(unknown(text, "always, a number of starts (3x), a time (60s)")),
+        match RefusalDuration::from_str(text) {
+            Ok(RefusalDuration::Requests(starts)) => Ok(Self::Starts(starts)),
+            Ok(RefusalDuration::For(time)) => Ok(Self::For(time)),
+            Ok(RefusalDuration::Forever) | Err(_) => {
+                Err(unknown(text, "always, a number of starts (3x), a time (60s)"))
+            }
         }
     }
 }
@@ -298,7 +300,7 @@ impl FromStr for Refusal {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let (status, lasts) = match text.split_once(':') {
             Some((status, lasts)) => (status, lasts.parse()?),
-            None => (text, Lasts::Ever),
+            None => (text, RefusalDuration::Forever),
         };
         match status.parse() {
             Ok(status) if (400..600).contains(&status) => Ok(Self { status, lasts }),
@@ -307,12 +309,12 @@ impl FromStr for Refusal {
     }
 }
 
-impl FromStr for Lasts {
+impl FromStr for RefusalDuration {
     type Err = ParseOptionError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let parsed = if text == "ever" {
-            Some(Self::Ever)
+            Some(Self::Forever)
         } else if let Some(count) = text.strip_suffix('x') {
             count.parse().ok().map(Self::Requests)
         } else if let Some(millis) = text.strip_suffix("ms") {
@@ -330,18 +332,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refusal_lasts_for_ever_for_a_time_or_for_a_number_of_requests() {
+    fn a_refusal_lasts_forever_for_a_time_or_for_a_number_of_requests() {
         let second = Duration::from_secs(1);
-        assert_eq!("503".parse(), Ok(Refusal { status: 503, lasts: Lasts::Ever }));
-        assert_eq!("503:2".parse(), Ok(Refusal { status: 503, lasts: Lasts::For(2 * second) }));
-        assert_eq!("429:250ms".parse(), Ok(Refusal { status: 429, lasts: Lasts::For(second / 4) }));
-        assert_eq!("500:3x".parse(), Ok(Refusal { status: 500, lasts: Lasts::Requests(3) }));
+        assert_eq!("503".parse(), Ok(Refusal { status: 503, lasts: RefusalDuration::Forever }));
+        assert_eq!("503:2".parse(), Ok(Refusal { status: 503, lasts: RefusalDuration::For(2 * second) }));
+        assert_eq!("429:250ms".parse(), Ok(Refusal { status: 429, lasts: RefusalDuration::For(second / 4) }));
+        assert_eq!("500:3x".parse(), Ok(Refusal { status: 500, lasts: RefusalDuration::Requests(3) }));
         assert!("200".parse::<Refusal>().is_err(), "a refusal is an error status");
         assert!("503:soon".parse::<Refusal>().is_err());
     }
 
     #[test]
-    fn an_unknown_word_is_answered_with_the_known_ones() {
+    fn the_error_for_an_unknown_value_lists_the_known_ones() {
         let error = "medieval".parse::<EraChoice>().unwrap_err();
         assert_eq!(error.to_string(), "`medieval` is not one of both, legacy, modern");
     }

@@ -1,5 +1,5 @@
-//! The other side of a pipe or of a session: what it told us at `initialize`, what it subscribed to, which of its
-//! requests run, and which of our questions it has not answered yet.
+//! The client of a pipe or of a session: its version and capabilities, its subscriptions, its requests in flight, and
+//! the questions that it has not answered yet.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -13,29 +13,29 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     frame::Frame,
     rpc::{self, Call, Era, META_CLIENT_CAPABILITIES, META_LOG_LEVEL},
+    state::Change,
     stream::Stream,
-    world::Change,
 };
 
-/// Where messages go.
+/// Destination of messages.
 #[derive(Debug, Clone)]
-pub(crate) enum Outlet {
-    /// One pipe for everything. Bounded: a peer that does not read makes its calls wait.
+pub(crate) enum MessageSink {
+    /// One pipe for all messages. Bounded: calls of a peer that does not read wait.
     Pipe(mpsc::Sender<Frame>),
     Stream(Arc<Stream>),
 }
 
-impl Outlet {
+impl MessageSink {
     pub(crate) async fn send(&self, frame: Frame) {
         match self {
-            // The writer is gone only when the pipe is; nobody is left who could miss the frame.
+            // Fails only if the writer has ended, and then the pipe is closed.
             Self::Pipe(pipe) => drop(pipe.send(frame).await),
             Self::Stream(stream) => stream.push(frame),
         }
     }
 }
 
-/// The syslog severities of `logging/setLevel`, mildest first.
+/// The levels of `logging/setLevel`, least severe first.
 const LEVELS: [&str; 8] = ["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"];
 
 fn severity(level: &str) -> Option<usize> {
@@ -44,17 +44,17 @@ fn severity(level: &str) -> Option<usize> {
 
 #[derive(Debug)]
 pub(crate) struct Peer {
-    /// Where messages go that belong to no request.
-    background: Outlet,
-    /// Ends with the pipe or the session, and every request of it with it.
+    /// Destination of messages that belong to no request.
+    background: MessageSink,
+    /// Cancelled when the pipe or the session ends, together with all its requests.
     life: CancellationToken,
-    told: Mutex<Told>,
+    client: Mutex<ClientState>,
     in_flight: Mutex<HashMap<String, CancellationToken>>,
     questions: Mutex<Questions>,
 }
 
 #[derive(Debug, Default)]
-struct Told {
+struct ClientState {
     version: Option<String>,
     capabilities: Value,
     level: Option<usize>,
@@ -69,59 +69,59 @@ struct Questions {
 }
 
 impl Peer {
-    pub(crate) fn new(background: Outlet, life: CancellationToken) -> Self {
+    pub(crate) fn new(background: MessageSink, life: CancellationToken) -> Self {
         Self {
             background,
             life,
-            told: Mutex::default(),
+            client: Mutex::default(),
             in_flight: Mutex::default(),
             questions: Mutex::default(),
         }
     }
 
     pub(crate) fn initialize(&self, version: &str, capabilities: Value) {
-        let mut told = lock(&self.told);
-        told.version = Some(version.to_owned());
-        told.capabilities = capabilities;
+        let mut client = lock(&self.client);
+        client.version = Some(version.to_owned());
+        client.capabilities = capabilities;
     }
 
     /// The negotiated version; `None` before `initialize`.
     pub(crate) fn version(&self) -> Option<String> {
-        lock(&self.told).version.clone()
+        lock(&self.client).version.clone()
     }
 
-    /// Says whether the level exists; an unknown one changes nothing.
+    /// Sets the log level. Returns whether it exists; an unknown one changes nothing.
     pub(crate) fn set_level(&self, level: &str) -> bool {
         let Some(severity) = severity(level) else { return false };
-        lock(&self.told).level = Some(severity);
+        lock(&self.client).level = Some(severity);
         true
     }
 
     pub(crate) fn subscribe(&self, uri: &str) {
-        lock(&self.told).subscriptions.insert(uri.to_owned());
+        lock(&self.client).subscriptions.insert(uri.to_owned());
     }
 
     pub(crate) fn unsubscribe(&self, uri: &str) {
-        lock(&self.told).subscriptions.remove(uri);
+        lock(&self.client).subscriptions.remove(uri);
     }
 
-    /// The roots that it told us, if we ever asked.
+    /// The roots of the client, if they were requested.
     pub(crate) fn roots(&self) -> Option<String> {
-        lock(&self.told).roots.clone()
+        lock(&self.client).roots.clone()
     }
 
     pub(crate) fn set_roots(&self, roots: &str) {
-        lock(&self.told).roots = Some(roots.to_owned());
+        lock(&self.client).roots = Some(roots.to_owned());
     }
 
-    /// Tells a legacy peer of a change that it wants to know about.
+    /// Notifies a legacy peer of a change that it subscribed to.
     pub(crate) async fn notify(&self, change: &Change) {
         let wanted = {
-            let told = lock(&self.told);
-            told.version.is_some()
+            let client = lock(&self.client);
+            client.version.is_some()
                 && match change {
                     Change::Tools => true,
-                    Change::Resource(uri) => told.subscriptions.contains(uri),
+                    Change::Resource(uri) => client.subscriptions.contains(uri),
                     Change::Task(_) => false,
                 }
         };
@@ -130,12 +130,12 @@ impl Peer {
         }
     }
 
-    /// Says something outside any request.
-    pub(crate) async fn say(&self, message: Value) {
+    /// Sends a message outside of requests.
+    pub(crate) async fn send(&self, message: Value) {
         self.background.send(Frame::Message(message)).await;
     }
 
-    /// Enters a request into the table that `notifications/cancelled` looks into.
+    /// Adds a request to the table that `notifications/cancelled` uses.
     fn begin(self: &Arc<Self>, id: &Value) -> InFlight {
         let token = self.life.child_token();
         lock(&self.in_flight).insert(id.to_string(), token.clone());
@@ -148,8 +148,8 @@ impl Peer {
         }
     }
 
-    /// Files a question under a fresh id. The answer arrives by [`Peer::answered`].
-    fn ask(&self) -> Question<'_> {
+    /// Registers a question with a new id. The answer arrives by [`Peer::resolve_question`].
+    fn new_question(&self) -> Question<'_> {
         let (sender, answer) = oneshot::channel();
         let mut questions = lock(&self.questions);
         questions.asked += 1;
@@ -158,19 +158,19 @@ impl Peer {
         Question { peer: self, id, answer }
     }
 
-    /// Delivers an answer to the question it belongs to. One that belongs to none is dropped.
-    pub(crate) fn answered(&self, id: &Value, body: Value) {
+    /// Delivers an answer to its question. An answer without a question is dropped.
+    pub(crate) fn resolve_question(&self, id: &Value, body: Value) {
         let question = id.as_str().and_then(|id| lock(&self.questions).open.remove(id));
         if let Some(question) = question {
-            // The asker may have been cancelled in between.
+            // The caller may have been cancelled meanwhile.
             drop(question.send(body));
         }
     }
 
-    /// Asks something outside any request and waits for the answer, a JSON-RPC body with `result` or `error`.
-    /// `None` if the peer went away.
-    pub(crate) async fn ask_aside(&self, method: &str, params: Value) -> Option<Value> {
-        let mut question = self.ask();
+    /// Sends a request outside of requests of the client and waits for the answer, a JSON-RPC body with `result` or
+    /// `error`. `None` if the peer disconnected.
+    pub(crate) async fn ask_in_background(&self, method: &str, params: Value) -> Option<Value> {
+        let mut question = self.new_question();
         let message = json!({ "jsonrpc": "2.0", "id": question.id, "method": method, "params": params });
         self.background.send(Frame::Message(message)).await;
         (&mut question.answer).await.ok()
@@ -180,13 +180,13 @@ impl Peer {
         self.life.cancel();
     }
 
-    /// Waits for something, but not past the end of this peer.
+    /// Runs a future until it is done or the peer ends.
     pub(crate) async fn until_end<T>(&self, work: impl Future<Output = T>) -> Option<T> {
         self.life.run_until_cancelled(work).await
     }
 }
 
-/// A question that is open until it is answered or nobody waits for the answer any more.
+/// A question that is open until it is answered or dropped.
 #[derive(Debug)]
 struct Question<'a> {
     peer: &'a Peer,
@@ -200,7 +200,7 @@ impl Drop for Question<'_> {
     }
 }
 
-/// A running request; leaves the table when dropped.
+/// A request in flight; removed from the table on drop.
 #[derive(Debug)]
 pub(crate) struct InFlight {
     peer: Arc<Peer>,
@@ -214,33 +214,33 @@ impl Drop for InFlight {
     }
 }
 
-/// One request with everything that its handling needs to know.
+/// One request with the context for its handling.
 #[derive(Debug)]
 pub(crate) struct Request {
     pub(crate) call: Call,
     pub(crate) era: Era,
     pub(crate) peer: Arc<Peer>,
-    /// Where messages go that belong to this request.
-    pub(crate) outlet: Outlet,
-    pub(crate) running: InFlight,
+    /// Destination of messages that belong to this request.
+    pub(crate) outlet: MessageSink,
+    pub(crate) in_flight: InFlight,
 }
 
 impl Request {
-    /// From here on the request can be cancelled, before anybody has looked at it.
-    pub(crate) fn begin(call: Call, era: Era, peer: &Arc<Peer>, outlet: Outlet) -> Self {
-        let running = peer.begin(&call.id);
-        Self { call, era, peer: Arc::clone(peer), outlet, running }
+    /// Registers the request, so that it can be cancelled before its handling starts.
+    pub(crate) fn begin(call: Call, era: Era, peer: &Arc<Peer>, outlet: MessageSink) -> Self {
+        let in_flight = peer.begin(&call.id);
+        Self { call, era, peer: Arc::clone(peer), outlet, in_flight }
     }
 
     pub(crate) fn param(&self, name: &str) -> &Value {
         &self.call.params[name]
     }
 
-    /// The capabilities of the client: of this request in the modern era, of `initialize` before.
+    /// The capabilities of the client: of this request in the modern era, of `initialize` in the legacy one.
     pub(crate) fn client_capabilities(&self) -> Value {
         match self.era {
             Era::Modern => self.call.meta(META_CLIENT_CAPABILITIES).clone(),
-            Era::Legacy => lock(&self.peer.told).capabilities.clone(),
+            Era::Legacy => lock(&self.peer.client).capabilities.clone(),
         }
     }
 
@@ -256,7 +256,7 @@ impl Request {
     pub(crate) async fn log(&self, level: &str, data: Value) {
         let threshold = match self.era {
             Era::Modern => self.call.meta(META_LOG_LEVEL).as_str().and_then(severity),
-            Era::Legacy => lock(&self.peer.told).level,
+            Era::Legacy => lock(&self.peer.client).level,
         };
         if threshold.is_some_and(|threshold| severity(level) >= Some(threshold)) {
             let params = json!({ "level": level, "logger": "demo", "data": data });
@@ -264,17 +264,17 @@ impl Request {
         }
     }
 
-    /// Asks the client on this request's own stream and waits for its answer, which is a JSON-RPC body with
-    /// `result` or `error`. `None` if the peer went away.
+    /// Sends a request to the client on this request's own stream and waits for the answer, a JSON-RPC body with
+    /// `result` or `error`. `None` if the peer disconnected.
     pub(crate) async fn ask_client(&self, method: &str, params: Value) -> Option<Value> {
-        let mut question = self.peer.ask();
+        let mut question = self.peer.new_question();
         let message = json!({ "jsonrpc": "2.0", "id": question.id, "method": method, "params": params });
         self.outlet.send(Frame::Message(message)).await;
         (&mut question.answer).await.ok()
     }
 }
 
-/// The tables here stay consistent between any two statements, so a panic elsewhere does not spoil them.
+/// Locks a mutex and ignores poisoning: the data is consistent between any two statements, so a panic does not harm it.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

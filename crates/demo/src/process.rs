@@ -1,4 +1,4 @@
-//! What concerns the process as a whole: how it starts badly, what it leaves behind, and how it dies.
+//! Faults of the process as a whole: at start, processes left behind, and exits.
 
 use std::{
     fs::{self, OpenOptions},
@@ -12,10 +12,10 @@ use tokio::io::AsyncWriteExt;
 
 use crate::options::{ExitAtStart, Options};
 
-/// Long enough to be found left behind, short enough not to stay for good.
+/// Long enough to be found by a test, short enough not to run forever.
 const GRANDCHILD_SECONDS: &str = "600";
 
-/// Everything that happens before the server reads or listens. Exits the process if the faults say so.
+/// Performs the faults at start, before the server reads or listens. May exit the process.
 pub(crate) async fn start(options: &Options) -> io::Result<()> {
     let faults = &options.faults;
     if let Some(path) = &options.pid_file {
@@ -36,7 +36,7 @@ pub(crate) async fn start(options: &Options) -> io::Result<()> {
     }
     if let Some(time) = faults.live_for {
         let code = faults.exit_code();
-        // Owned by nobody: it ends with the process, which it ends.
+        // Not tracked: the task ends with the process.
         tokio::spawn(async move {
             tokio::time::sleep(time).await;
             exit(code)
@@ -55,7 +55,7 @@ fn exits_at_start(options: &Options) -> bool {
     match options.faults.exit_at_start {
         None => false,
         Some(ExitAtStart::Always) => true,
-        // This start has already been written down.
+        // This start is already in the file.
         Some(ExitAtStart::Starts(count)) => starts.is_some_and(|path| count_lines(path) <= count),
         Some(ExitAtStart::For(time)) => starts
             .and_then(first_start)
@@ -63,7 +63,7 @@ fn exits_at_start(options: &Options) -> bool {
     }
 }
 
-/// 0 for a file that is not there.
+/// Number of lines; 0 if the file does not exist.
 pub(crate) fn count_lines(path: &Path) -> u64 {
     fs::read(path).map_or(0, |bytes| bytes.iter().filter(|byte| **byte == b'\n').count() as u64)
 }
@@ -77,8 +77,7 @@ fn unix_millis() -> u64 {
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Writes lines of filler until the given number of bytes is out. Blocks the caller, not the server, while the
-/// parent does not read.
+/// Writes lines of filler, `bytes` in total. Blocks the caller, not the server, while the parent does not read.
 pub(crate) async fn flood_stderr(bytes: usize) -> io::Result<()> {
     let line = format!("{:-<127}\n", "demo server: filling stderr ");
     let mut stderr = tokio::io::stderr();
@@ -91,15 +90,15 @@ pub(crate) async fn flood_stderr(bytes: usize) -> io::Result<()> {
     stderr.flush().await
 }
 
-/// Which process group a grandchild is in.
+/// Process group of a grandchild.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Group {
     Inherited,
-    /// Its own, so that a signal to the server's group misses it.
+    /// A new one, so that a signal to the server's group does not reach it.
     Own,
 }
 
-/// Starts a process that outlives the server and holds its pipes open, and gives its id.
+/// Starts a process that outlives the server and holds its pipes open. Returns its id.
 pub(crate) fn spawn_grandchild(group: Group) -> io::Result<u32> {
     let mut command = Command::new("sleep");
     command.arg(GRANDCHILD_SECONDS).stdin(Stdio::inherit()).stdout(Stdio::inherit()).stderr(Stdio::inherit());
@@ -117,7 +116,7 @@ fn ignore_sigterm() -> io::Result<()> {
     use tokio::signal::unix::{SignalKind, signal};
 
     let mut signals = signal(SignalKind::terminate())?;
-    // Ends with the process. Receiving is what keeps the default action away.
+    // The task ends with the process. A registered handler prevents the default action.
     tokio::spawn(async move { while signals.recv().await.is_some() {} });
     Ok(())
 }
@@ -127,7 +126,7 @@ fn ignore_sigterm() -> io::Result<()> {
     Ok(())
 }
 
-#[expect(clippy::exit, reason = "dying without goodbye is what this server is asked for")]
+#[expect(clippy::exit, reason = "a sudden exit is one of the faults of this server")]
 pub(crate) fn exit(code: i32) -> ! {
     std::process::exit(code)
 }
@@ -138,17 +137,17 @@ mod tests {
     use crate::options::Faults;
 
     #[test]
-    fn the_first_starts_fail_and_the_later_ones_do_not() {
+    fn only_the_first_starts_fail() {
         let directory = tempfile::tempdir().unwrap();
         let starts = directory.path().join("starts");
         let faults = Faults { exit_at_start: Some(ExitAtStart::Starts(2)), ..Faults::default() };
         let options = Options { starts_file: Some(starts.clone()), faults, ..Options::default() };
-        let mut fates = Vec::new();
+        let mut exits = Vec::new();
         for start in 1..=3 {
             fs::write(&starts, "0 1\n".repeat(start)).unwrap();
-            fates.push(exits_at_start(&options));
+            exits.push(exits_at_start(&options));
         }
-        assert_eq!(fates, [true, true, false]);
+        assert_eq!(exits, [true, true, false]);
     }
 
     #[test]

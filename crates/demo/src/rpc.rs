@@ -1,11 +1,10 @@
-//! JSON-RPC as this server sees it: which kind of message arrived, which era it belongs to, and how results and
-//! errors are put together. Knows nothing of transports.
+//! JSON-RPC messages: kinds, eras, results and errors. Knows nothing about transports.
 
 use serde_json::{Map, Value, json};
 
 pub(crate) const MODERN_VERSION: &str = "2026-07-28";
 pub(crate) const LEGACY_VERSIONS: [&str; 4] = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"];
-/// The only revision in which arrays of messages are allowed.
+/// The only revision with batches.
 pub(crate) const BATCH_VERSION: &str = "2025-03-26";
 
 pub(crate) const META_VERSION: &str = "io.modelcontextprotocol/protocolVersion";
@@ -31,7 +30,7 @@ pub(crate) enum Era {
     Modern,
 }
 
-/// One message, sorted by what it asks of us.
+/// One received message.
 #[derive(Debug)]
 pub(crate) enum Message {
     Request(Call),
@@ -48,7 +47,7 @@ pub(crate) struct Call {
 }
 
 impl Message {
-    pub(crate) fn sort(mut value: Value) -> Self {
+    pub(crate) fn from_value(mut value: Value) -> Self {
         let Some(object) = value.as_object_mut() else {
             return Self::Malformed(RpcError::new(INVALID_REQUEST, "a message is a JSON object"));
         };
@@ -72,7 +71,7 @@ impl Message {
 }
 
 impl Call {
-    /// The era that the message itself shows. Headers may show more; the HTTP side adds that.
+    /// The era according to the message itself. The HTTP side also looks at headers.
     pub(crate) fn era(&self) -> Era {
         if self.method == "server/discover" || !self.meta(META_VERSION).is_null() {
             Era::Modern
@@ -85,7 +84,7 @@ impl Call {
         &self.params["_meta"][key]
     }
 
-    /// What every modern request must carry: a version that we speak, and the client's capabilities.
+    /// Checks what every modern request must carry: a supported version, and the client's capabilities.
     pub(crate) fn check_envelope(&self) -> Result<(), RpcError> {
         let Value::String(version) = self.meta(META_VERSION) else { return Err(missing_meta(META_VERSION)) };
         if version != MODERN_VERSION {
@@ -154,8 +153,8 @@ pub(crate) fn notification(method: &str, params: Value) -> Value {
     json!({ "jsonrpc": "2.0", "method": method, "params": params })
 }
 
-/// Adds what the modern era wants on every result: its type, who answered, and for lists and reads how long
-/// the answer stays fresh.
+/// Adds the members that the modern era requires in every result: its type, the server info, and for lists and reads
+/// the cache hints.
 pub(crate) fn modernise(method: &str, mut result: Value, server_info: Value) -> Value {
     let Some(object) = result.as_object_mut() else { return result };
     let complete =
@@ -170,7 +169,7 @@ pub(crate) fn modernise(method: &str, mut result: Value, server_info: Value) -> 
             | "resources/read"
     );
     if cacheable && complete {
-        // The counter changes with every call, so nothing that was read may be kept.
+        // The counter changes with every call, so reads must not be cached.
         let ttl = if method == "resources/read" { 0 } else { 300_000 };
         object.entry("ttlMs").or_insert_with(|| json!(ttl));
         object.entry("cacheScope").or_insert_with(|| json!("public"));

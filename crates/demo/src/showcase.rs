@@ -1,10 +1,10 @@
-//! Things that only some servers have, one of each, for those who want to see them cross a gateway. Offered with
-//! [`crate::Options::showcase`] only, so that the plain server stays plain.
+//! Features that only some servers have, one example of each, to test them through a gateway. Offered only with
+//! [`crate::Options::showcase`].
 
 use serde_json::{Value, json};
 
 use crate::{
-    inquire, later,
+    background_tasks, elicit,
     peer::Request,
     rpc::RpcError,
     tools::{plain, required, structured},
@@ -13,31 +13,31 @@ use crate::{
 /// MCP Apps, as an extension.
 const APPS: &str = "io.modelcontextprotocol/ui";
 const APP_TYPE: &str = "text/html;profile=mcp-app";
-/// An app that is not among the listed resources; a tool names it.
+/// The UI resource of the tool `panel`, which is not among the listed resources.
 const PANEL: &str = "ui://panel/view.html";
 
-/// The extensions of the protocol that the showcase has.
+/// Extensions of the protocol that the showcase supports.
 pub(crate) fn extensions() -> Value {
     json!({ APPS: { "mimeTypes": [APP_TYPE] } })
 }
 
 /// The tools of the showcase, in the order of the list.
 pub(crate) fn tools() -> Vec<Value> {
-    [vec![words(), panel()], later::tools(), inquire::tools()].concat()
+    [vec![words(), panel()], background_tasks::tools(), elicit::tools()].concat()
 }
 
-/// What is read at a URI of the showcase.
+/// Content of a resource of the showcase.
 pub(crate) fn read(uri: &str, server: &str) -> Option<Value> {
     let page = format!("<!doctype html><title>{server}</title>");
     (uri == PANEL).then(|| json!({ "uri": PANEL, "mimeType": APP_TYPE, "text": page }))
 }
 
-/// Whose result an app shows.
+/// A tool whose result is shown by an app.
 fn panel() -> Value {
     json!({
         "name": "panel",
         "title": "Panel",
-        "description": "Says whether the client shows apps.",
+        "description": "Tells whether the client shows apps.",
         "inputSchema": { "type": "object" },
         "annotations": { "title": "Panel", "readOnlyHint": true, "openWorldHint": false },
         "_meta": { "ui": { "resourceUri": PANEL, "visibility": ["model", "app"] } },
@@ -49,12 +49,12 @@ pub(crate) fn call_panel(request: &Request) -> Value {
     plain(if shows { "this client shows apps" } else { "this client shows no apps" })
 }
 
-/// Whose output is a list, which only the modern era can describe.
+/// A tool whose output is a list, which only the modern era can describe.
 fn words() -> Value {
     json!({
         "name": "words",
         "title": "Words",
-        "description": "Takes a text apart.",
+        "description": "Splits a text into words.",
         "inputSchema": { "type": "object", "properties": { "text": { "type": "string" } }, "required": ["text"] },
         "outputSchema": {
             "type": "array",

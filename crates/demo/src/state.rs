@@ -1,4 +1,4 @@
-//! What all connections of one server share: the counter, the tools, the sessions, the active faults.
+//! State that all connections of one server share: the counter, the tools, the sessions, the active faults.
 
 use std::{
     collections::VecDeque,
@@ -20,26 +20,26 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
+    background_tasks::BackgroundTasks,
     catalog,
     http::Sessions,
-    later::Later,
-    options::{Faults, Lasts, Options},
+    options::{Faults, Options, RefusalDuration},
     peer::lock,
     process,
     rpc::{self, META_SUBSCRIPTION},
 };
 
-/// Keys of `counter` calls that are remembered for [`crate::RunningServer::counter_keys`].
-const KEYS_KEPT: usize = 65_536;
+/// Number of keys of `counter` calls that are kept for [`crate::RunningServer::counter_keys`].
+const MAX_KEYS: usize = 65_536;
 
 #[derive(Debug)]
-pub(crate) struct World {
+pub(crate) struct ServerState {
     pub(crate) options: Options,
-    pub(crate) owner: Owner,
+    pub(crate) owner: ProcessOwner,
     pub(crate) sessions: Sessions,
-    /// Ends with the server.
-    pub(crate) life: CancellationToken,
-    /// Every task that the server started.
+    /// Cancelled when the server ends.
+    pub(crate) shutdown: CancellationToken,
+    /// All Tokio tasks that the server started.
     pub(crate) tasks: TaskTracker,
     pub(crate) changes: broadcast::Sender<Change>,
     pub(crate) flow: watch::Sender<Flow>,
@@ -48,29 +48,29 @@ pub(crate) struct World {
     calls: AtomicU64,
     initializes: AtomicU64,
     in_flight: watch::Sender<usize>,
-    /// Of those in flight, the calls of tools.
+    /// Number of tool calls among the requests in flight.
     calling: watch::Sender<usize>,
     tools: Mutex<Vec<Value>>,
     tools_added: AtomicU64,
-    /// What goes on after its answer.
-    pub(crate) later: Later,
+    /// Work that continues after its answer.
+    pub(crate) background_tasks: BackgroundTasks,
     secret: RandomState,
 }
 
-/// Who dies when the server is told to die.
+/// Owner of the process, which decides what a fatal fault ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Owner {
-    /// The process is the server's own.
+pub(crate) enum ProcessOwner {
+    /// The server has its own process, which exits.
     Process,
-    /// The process is somebody's test: only the connection or the pipe ends.
+    /// The server runs inside a test: only the connection or the pipe ends.
     Embedder,
 }
 
-/// What moves on the server's sockets, and on its stdin.
+/// Reading and writing on the server's sockets and its stdin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Flow {
     Open,
-    /// Nothing is read; answers still go out.
+    /// Nothing is read; answers are still written.
     NotReading,
     /// Nothing is read and nothing is written, as if packets were dropped. On stdio the same as `NotReading`.
     BlackHole,
@@ -80,7 +80,7 @@ pub(crate) enum Flow {
 pub(crate) enum Change {
     Tools,
     Resource(String),
-    /// What became of a task of the modern era.
+    /// Status of a modern task.
     Task(Value),
 }
 
@@ -112,8 +112,8 @@ struct Counter {
     keys: VecDeque<String>,
 }
 
-impl World {
-    pub(crate) fn new(options: Options, owner: Owner) -> Arc<Self> {
+impl ServerState {
+    pub(crate) fn new(options: Options, owner: ProcessOwner) -> Arc<Self> {
         let counted = options.counter_file.as_deref().map_or(0, process::count_lines);
         Arc::new(Self {
             tools: Mutex::new(catalog::tools(&options)),
@@ -125,7 +125,7 @@ impl World {
             options,
             owner,
             sessions: Sessions::default(),
-            life: CancellationToken::new(),
+            shutdown: CancellationToken::new(),
             tasks: TaskTracker::new(),
             changes: broadcast::Sender::new(64),
             flow: watch::Sender::new(Flow::Open),
@@ -135,7 +135,7 @@ impl World {
             in_flight: watch::Sender::new(0),
             calling: watch::Sender::new(0),
             tools_added: AtomicU64::new(0),
-            later: Later::default(),
+            background_tasks: BackgroundTasks::default(),
             secret: RandomState::new(),
         })
     }
@@ -148,30 +148,30 @@ impl World {
         Arc::clone(&lock(&self.faults).faults)
     }
 
-    /// Takes effect with the next request; a refusal's time starts now.
+    /// Replaces the faults from the next request on. The duration of a refusal starts now.
     pub(crate) fn set_faults(&self, faults: Faults) {
         *lock(&self.faults) = Active { faults: Arc::new(faults), since: Instant::now(), refused: 0 };
     }
 
-    /// The status with which the next request is to be refused, if it is. Counts it.
+    /// The status with which the next request is refused, if any. Counts the request.
     pub(crate) fn refusal(&self) -> Option<u16> {
         let mut active = lock(&self.faults);
         let refusal = active.faults.refuse?;
         let refused = match refusal.lasts {
-            Lasts::Ever => true,
-            Lasts::For(time) => active.since.elapsed() < time,
-            Lasts::Requests(count) => active.refused < count,
+            RefusalDuration::Forever => true,
+            RefusalDuration::For(time) => active.since.elapsed() < time,
+            RefusalDuration::Requests(count) => active.refused < count,
         };
         active.refused += u64::from(refused);
         refused.then_some(refusal.status)
     }
 
-    /// Adds to the counter, writes it down, and gives the new value. The line is on disk before the answer is
-    /// on the wire, so that a crash between the two is visible as a side effect without an answer.
+    /// Adds to the counter, writes a line to the counter file, and returns the new value. The line is written before
+    /// the answer is sent, so that a crash between the two is visible as a side effect without an answer.
     pub(crate) fn count(&self, by: u64, key: &str) -> io::Result<u64> {
         let mut counter = lock(&self.counter);
         counter.value = counter.value.saturating_add(by);
-        if counter.keys.len() == KEYS_KEPT {
+        if counter.keys.len() == MAX_KEYS {
             counter.keys.pop_front();
         }
         counter.keys.push_back(key.to_owned());
@@ -190,7 +190,7 @@ impl World {
         lock(&self.counter).keys.iter().cloned().collect()
     }
 
-    /// Counts a `tools/call` and gives its number, from 1.
+    /// Counts a `tools/call` and returns its number, from 1.
     pub(crate) fn count_call(&self) -> u64 {
         self.calls.fetch_add(1, Ordering::Relaxed) + 1
     }
@@ -208,12 +208,12 @@ impl World {
     }
 
     /// Counts a request as in flight until the guard is dropped.
-    pub(crate) fn handling(&self) -> Handling<'_> {
+    pub(crate) fn track_request(&self) -> Handling<'_> {
         Handling::begin(&self.in_flight)
     }
 
-    /// Counts the call of a tool as under way until the guard is dropped.
-    pub(crate) fn calling(&self) -> Handling<'_> {
+    /// Counts a tool call as in flight until the guard is dropped.
+    pub(crate) fn track_call(&self) -> Handling<'_> {
         Handling::begin(&self.calling)
     }
 
@@ -233,7 +233,8 @@ impl World {
         lock(&self.tools).iter().any(|tool| tool["name"] == name)
     }
 
-    /// Adds a tool, under a fresh name unless one is given, and says which. Tells nobody: see `announce`.
+    /// Adds a tool, with a generated name unless one is given, and returns its name. Does not notify clients: see
+    /// `announce`.
     pub(crate) fn add_tool(&self, name: Option<&str>) -> String {
         let name = name.map_or_else(
             || format!("added_{}", self.tools_added.fetch_add(1, Ordering::Relaxed) + 1),
@@ -245,7 +246,7 @@ impl World {
         name
     }
 
-    /// Says whether there was such a tool.
+    /// Removes a tool. Returns whether there was one.
     pub(crate) fn remove_tool(&self, name: &str) -> bool {
         let mut tools = lock(&self.tools);
         let before = tools.len();
@@ -253,45 +254,45 @@ impl World {
         tools.len() < before
     }
 
-    /// Rewrites the description of a tool. Says whether there was such a tool.
+    /// Replaces the description of a tool. Returns whether there is such a tool.
     pub(crate) fn change_tool(&self, name: &str, description: &str) -> bool {
         let mut tools = lock(&self.tools);
         let tool = tools.iter_mut().find(|tool| tool["name"] == name);
         tool.map(|tool| tool["description"] = json!(description)).is_some()
     }
 
-    /// Tells everybody who wants to know: open `subscriptions/listen` requests and the pipe follow `changes`,
-    /// sessions are told here, whether or not their stream is open at the moment.
+    /// Notifies all subscribers: open `subscriptions/listen` requests and the pipe receive from `changes`, sessions are
+    /// notified here, whether or not their stream is open at the moment.
     pub(crate) async fn announce(&self, change: Change) {
         for session in self.sessions.all() {
             session.peer.notify(&change).await;
         }
-        // Fails only if nobody listens.
+        // Fails only without receivers.
         drop(self.changes.send(change));
     }
 
-    /// Changes what moves on the wire, for a while or until the next change.
+    /// Changes the flow, for a time or until the next change.
     pub(crate) fn set_flow(self: &Arc<Self>, flow: Flow, time: Option<Duration>) {
         self.flow.send_replace(flow);
         if let Some(time) = time {
-            let world = Arc::clone(self);
+            let state = Arc::clone(self);
             self.tasks.spawn(async move {
                 let reopen = async {
                     tokio::time::sleep(time).await;
-                    world.flow.send_replace(Flow::Open);
+                    state.flow.send_replace(Flow::Open);
                 };
-                world.life.run_until_cancelled(reopen).await;
+                state.shutdown.run_until_cancelled(reopen).await;
             });
         }
     }
 
-    /// An unguessable name: two hashes with keys from the system's randomness.
+    /// An unguessable id: two hashes with keys from the system's randomness.
     pub(crate) fn random_id(&self) -> String {
         let fresh = RandomState::new();
         format!("{:016x}{:016x}", fresh.hash_one("session"), self.secret.hash_one(fresh.hash_one("salt")))
     }
 
-    /// A tag that only this server, in this life, can have given for this text.
+    /// A tag for a text that only this instance of the server can have created.
     pub(crate) fn tag(&self, text: &str) -> String {
         format!("st-{:016x}", self.secret.hash_one(text))
     }

@@ -1,4 +1,4 @@
-//! The server on a pipe: one message a line, requests side by side, one writer.
+//! The server on stdio: one message per line, concurrent requests, one writer.
 
 use std::{io, sync::Arc};
 
@@ -14,39 +14,39 @@ use tokio::{
 
 use crate::{
     frame::{Delivery, Frame, Framing, Part, Step, Then, steps},
-    methods::{notice, perform, perform_batch},
+    methods::{handle_notification, perform, perform_batch},
     options::Options,
-    peer::{Outlet, Peer, Request},
+    peer::{MessageSink, Peer, Request},
     process,
     rpc::{BATCH_VERSION, Call, INVALID_REQUEST, Message, PARSE_ERROR, RpcError},
-    world::{Change, Flow, Owner, World},
+    state::{Change, Flow, ProcessOwner, ServerState},
 };
 
-/// Frames that wait for a reader; beyond it calls wait too.
+/// Frames that wait for the client to read; beyond it calls wait too.
 const QUEUE: usize = 256;
 
-/// The longest line that is taken.
+/// Longest line that is accepted.
 const MAX_LINE: u64 = 64 * 1024 * 1024;
 
 const JUNK_LINE: &[u8] = b"demo server: this line is not a message\n";
 
-/// Serves stdin and stdout until stdin closes. Faults that concern the process apply: this may exit it.
+/// Serves stdin and stdout until stdin closes. Faults of the process apply, so this may exit the process.
 ///
 /// # Errors
 ///
-/// If stdin or stdout fail, or a file named in the options cannot be written.
+/// If stdin or stdout fails, or a file named in the options cannot be written.
 pub async fn serve_stdio(options: Options) -> io::Result<()> {
     process::start(&options).await?;
-    let world = World::new(options, Owner::Process);
-    match serve(&world, tokio::io::stdin(), tokio::io::stdout()).await? {
+    let state = ServerState::new(options, ProcessOwner::Process);
+    match serve(&state, tokio::io::stdin(), tokio::io::stdout()).await? {
         End::Died(code) => process::exit(code),
-        End::Closed if world.faults().ignore_stdin_close => std::future::pending().await,
+        End::Closed if state.faults().ignore_stdin_close => std::future::pending().await,
         End::Closed => Ok(()),
     }
 }
 
-/// Serves any pair of pipes, in process. Where [`serve_stdio`] would exit the process, this returns and drops
-/// its ends, which is what the other side sees of a death. Dropping the future ends the server as well.
+/// Serves any pair of pipes, in process. Where [`serve_stdio`] would exit the process, this returns and drops its ends,
+/// which looks the same to the client. Dropping the future ends the server as well.
 ///
 /// # Errors
 ///
@@ -56,102 +56,103 @@ where
     R: AsyncRead + Unpin + Send + 'static,
     W: AsyncWrite + Unpin + Send + 'static,
 {
-    let world = World::new(options, Owner::Embedder);
-    serve(&world, reader, writer).await.map(drop)
+    let state = ServerState::new(options, ProcessOwner::Embedder);
+    serve(&state, reader, writer).await.map(drop)
 }
 
-/// Why the pipe was left.
+/// Reason why serving the pipe ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
     Closed,
     Died(i32),
 }
 
-async fn serve<R, W>(world: &Arc<World>, reader: R, writer: W) -> io::Result<End>
+async fn serve<R, W>(state: &Arc<ServerState>, reader: R, writer: W) -> io::Result<End>
 where
     R: AsyncRead + Unpin + Send + 'static,
     W: AsyncWrite + Unpin + Send + 'static,
 {
-    let _ends_everything = world.life.clone().drop_guard();
+    let _ends_everything = state.shutdown.clone().drop_guard();
     let (pipe, frames) = mpsc::channel(QUEUE);
-    let peer = Arc::new(Peer::new(Outlet::Pipe(pipe.clone()), world.life.child_token()));
-    let mut writing = tokio::spawn(write(Arc::clone(world), writer, frames));
-    world.tasks.spawn(follow_changes(world.changes.subscribe(), Arc::clone(&peer)));
+    let peer = Arc::new(Peer::new(MessageSink::Pipe(pipe.clone()), state.shutdown.child_token()));
+    let mut writing = tokio::spawn(write(Arc::clone(state), writer, frames));
+    state.tasks.spawn(forward_changes(state.changes.subscribe(), Arc::clone(&peer)));
 
-    let desk = Desk { world: Arc::clone(world), peer: Arc::clone(&peer), outlet: Outlet::Pipe(pipe) };
+    let request_reader =
+        RequestReader { state: Arc::clone(state), peer: Arc::clone(&peer), outlet: MessageSink::Pipe(pipe) };
     tokio::select! {
         end = &mut writing => return end?,
-        read = desk.read_all(BufReader::new(reader)) => read?,
+        read = request_reader.read_all(BufReader::new(reader)) => read?,
     }
-    // What could be answered at once has been; the rest has nobody to answer to. With the last sender gone the
-    // writer flushes and ends.
+    // Requests that could be answered at once have been; for the others the client is gone. When the last sender is
+    // dropped, the writer flushes and ends.
     peer.end();
-    world.tasks.close();
-    world.tasks.wait().await;
-    drop((desk, peer));
+    state.tasks.close();
+    state.tasks.wait().await;
+    drop((request_reader, peer));
     writing.await?
 }
 
-/// Takes what comes in and sees that it is handled.
-struct Desk {
-    world: Arc<World>,
+/// Reads lines and starts the handling of their messages.
+struct RequestReader {
+    state: Arc<ServerState>,
     peer: Arc<Peer>,
-    outlet: Outlet,
+    outlet: MessageSink,
 }
 
-impl Desk {
+impl RequestReader {
     async fn read_all<R: AsyncRead + Unpin>(&self, mut reader: BufReader<R>) -> io::Result<()> {
-        let mut flow = self.world.flow.subscribe();
+        let mut flow = self.state.flow.subscribe();
         let mut line = Vec::new();
         while (&mut reader).take(MAX_LINE).read_until(b'\n', &mut line).await? > 0 {
-            // A line that was on its way when reading stopped waits here.
+            // A line that arrived when reading was stopped waits here.
             let reading = flow.wait_for(|flow| *flow == Flow::Open).await.is_ok();
             if reading && !line.trim_ascii().is_empty() {
-                self.take(&line).await;
+                self.handle_line(&line).await;
             }
             line.clear();
         }
         Ok(())
     }
 
-    async fn take(&self, line: &[u8]) {
+    async fn handle_line(&self, line: &[u8]) {
         let value = match serde_json::from_slice(line) {
             Ok(value) => value,
             Err(error) => return self.refuse(RpcError::new(PARSE_ERROR, error.to_string())).await,
         };
         if let Value::Array(members) = value {
-            return self.take_batch(members).await;
+            return self.handle_batch(members).await;
         }
-        match Message::sort(value) {
-            Message::Request(call) => self.take_request(call).await,
-            Message::Notification { method, params } => notice(&self.peer, &method, &params),
-            Message::Response { id, body } => self.peer.answered(&id, body),
+        match Message::from_value(value) {
+            Message::Request(call) => self.handle_request(call).await,
+            Message::Notification { method, params } => handle_notification(&self.peer, &method, &params),
+            Message::Response { id, body } => self.peer.resolve_question(&id, body),
             Message::Malformed(error) => self.refuse(error).await,
         }
     }
 
-    async fn take_request(&self, call: Call) {
-        let faults = self.world.faults();
+    async fn handle_request(&self, call: Call) {
+        let faults = self.state.faults();
         if faults.exit_on_discover && self.peer.version().is_none() && call.method != "initialize" {
             let death = Delivery::new(Part::Nothing, Then::Die(faults.exit_code()));
             return self.outlet.send(Frame::Answer(Value::Null, death)).await;
         }
         let request = Request::begin(call.clone(), call.era(), &self.peer, self.outlet.clone());
-        let world = Arc::clone(&self.world);
-        self.run(async move { perform(&world, request).await }).await;
+        let state = Arc::clone(&self.state);
+        self.run(async move { perform(&state, request).await }).await;
     }
 
-    async fn take_batch(&self, members: Vec<Value>) {
+    async fn handle_batch(&self, members: Vec<Value>) {
         if self.peer.version().as_deref() != Some(BATCH_VERSION) {
-            let text = format!("batches belong to {BATCH_VERSION}, which was not agreed on");
+            let text = format!("batches require protocol version {BATCH_VERSION}, which was not negotiated");
             return self.refuse(RpcError::new(INVALID_REQUEST, text)).await;
         }
-        let (world, peer, outlet) = (Arc::clone(&self.world), Arc::clone(&self.peer), self.outlet.clone());
-        self.run(async move { perform_batch(&world, &peer, &outlet, members).await }).await;
+        let (state, peer, outlet) = (Arc::clone(&self.state), Arc::clone(&self.peer), self.outlet.clone());
+        self.run(async move { perform_batch(&state, &peer, &outlet, members).await }).await;
     }
 
-    /// What can be answered at once is answered in the order of asking, so that a script may send `initialize`
-    /// and a call in one go. Everything else becomes a task and holds up nobody.
+    /// Answers requests that need no waiting at once and in order, so that a script may send `initialize` and a call
+    /// together. All others become tasks and do not block later requests.
     async fn run(&self, work: impl Future<Output = Option<Frame>> + Send + 'static) {
         let mut work = Box::pin(work);
         match work.as_mut().now_or_never() {
@@ -159,7 +160,7 @@ impl Desk {
             Some(None) => {}
             None => {
                 let outlet = self.outlet.clone();
-                self.world.tasks.spawn(async move {
+                self.state.tasks.spawn(async move {
                     if let Some(frame) = work.await {
                         outlet.send(frame).await;
                     }
@@ -173,27 +174,31 @@ impl Desk {
     }
 }
 
-async fn follow_changes(mut changes: broadcast::Receiver<Change>, peer: Arc<Peer>) {
+async fn forward_changes(mut changes: broadcast::Receiver<Change>, peer: Arc<Peer>) {
     loop {
         match peer.until_end(changes.recv()).await {
             Some(Ok(change)) => peer.notify(&change).await,
-            // Something was missed; the list of tools is what most would look at again.
+            // Changes were missed; a client most likely needs the list of tools again.
             Some(Err(RecvError::Lagged(_))) => peer.notify(&Change::Tools).await,
             Some(Err(RecvError::Closed)) | None => return,
         }
     }
 }
 
-async fn write<W>(world: Arc<World>, mut writer: W, mut frames: mpsc::Receiver<Frame>) -> io::Result<End>
+async fn write<W>(
+    state: Arc<ServerState>,
+    mut writer: W,
+    mut frames: mpsc::Receiver<Frame>,
+) -> io::Result<End>
 where
     W: AsyncWrite + Unpin,
 {
-    if world.faults().junk_on_stdout {
+    if state.faults().junk_on_stdout {
         writer.write_all(JUNK_LINE).await?;
         writer.flush().await?;
     }
     while let Some(frame) = frames.recv().await {
-        if world.faults().junk_on_stdout {
+        if state.faults().junk_on_stdout {
             writer.write_all(JUNK_LINE).await?;
         }
         for step in steps(&frame, &Framing::Lines) {
@@ -205,7 +210,7 @@ where
                 }
                 Step::End | Step::Reset => {
                     writer.flush().await?;
-                    return Ok(End::Died(world.faults().exit_code()));
+                    return Ok(End::Died(state.faults().exit_code()));
                 }
                 Step::Die(code) => {
                     writer.flush().await?;

@@ -1,7 +1,7 @@
-//! A stream of messages that outlives its reader: writers append, a reader follows from any event it remembers.
+//! A stream of messages that outlives its reader: writers append, a reader continues from any event.
 //!
-//! One of these stands behind every HTTP answer, every GET stream and every HTTP+SSE session. A live reader and a
-//! reader that comes back with `Last-Event-ID` are the same thing: a place in the log.
+//! Every HTTP answer, every GET stream and every HTTP+SSE session has one. A connected reader and a reader that resumes
+//! with `Last-Event-ID` are the same: a position in the log.
 
 use std::{
     collections::VecDeque,
@@ -15,15 +15,15 @@ use tokio::sync::watch;
 
 use crate::frame::Frame;
 
-/// Events kept for readers that come back. A reader that is further behind goes on with the oldest kept one; the
-/// answer, being the last event of its stream, is never the one that is lost.
-const KEPT: usize = 256;
+/// Number of events kept for readers that resume. A reader that is further behind continues with the oldest kept one;
+/// the answer is the last event of its stream and so is never lost.
+const MAX_EVENTS: usize = 256;
 
 #[derive(Debug)]
 pub(crate) struct Stream {
     id: u64,
     log: watch::Sender<Log>,
-    /// The furthest event that any reader took.
+    /// The last event that any reader took.
     taken: Arc<AtomicU64>,
 }
 
@@ -32,7 +32,7 @@ struct Log {
     events: VecDeque<(u64, Frame)>,
     last: u64,
     ended: bool,
-    /// Rises with every reader, so that an older reader notices that it was replaced.
+    /// Number of the current reader, so that an older one notices that it was replaced.
     reader: u64,
 }
 
@@ -49,7 +49,7 @@ impl Stream {
             log.last += 1;
             let number = log.last;
             log.events.push_back((number, frame));
-            if log.events.len() > KEPT {
+            if log.events.len() > MAX_EVENTS {
                 log.events.pop_front();
             }
         });
@@ -59,8 +59,8 @@ impl Stream {
         self.log.send_modify(|log| log.ended = true);
     }
 
-    /// Follows the stream after the given event (0: from its start). The newest reader wins: an older one ends,
-    /// so that no message is delivered twice.
+    /// A reader of the stream after the given event (0: from its start). An older reader ends, so that no message is
+    /// delivered twice.
     pub(crate) fn read_after(&self, event: u64) -> Reader {
         let mut turn = 0;
         self.log.send_modify(|log| {
@@ -71,7 +71,7 @@ impl Stream {
         Reader { stream: self.id, log: self.log.subscribe(), after: event, turn, taken }
     }
 
-    /// Follows the stream from where the last reader left it.
+    /// A reader that continues where the last reader stopped.
     pub(crate) fn read_on(&self) -> Reader {
         self.read_after(self.taken.load(Ordering::Acquire))
     }
@@ -119,7 +119,7 @@ impl Reader {
     }
 }
 
-/// Takes an event id apart into stream and number.
+/// Parses an event id into stream and number.
 pub(crate) fn parse_event_id(text: &str) -> Option<(u64, u64)> {
     let (stream, number) = text.split_once('-')?;
     Some((stream.parse().ok()?, number.parse().ok()?))
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_reader_that_comes_back_misses_nothing() {
+    async fn a_reader_that_resumes_misses_nothing() {
         let stream = Stream::new(7);
         let mut first = stream.read_after(0);
         stream.push(Frame::Message(json!(1)));
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_newest_reader_wins() {
+    async fn a_new_reader_replaces_the_old_one() {
         let stream = Stream::new(7);
         let mut old = stream.read_after(0);
         let mut new = stream.read_after(0);
@@ -166,14 +166,14 @@ mod tests {
     #[tokio::test]
     async fn the_log_is_bounded_and_keeps_the_newest() {
         let stream = Stream::new(7);
-        for number in 0..=KEPT {
+        for number in 0..=MAX_EVENTS {
             stream.push(Frame::Message(json!(number)));
         }
-        assert_eq!(read(&mut stream.read_after(0)).await, Some(json!(1)), "0 was let go");
+        assert_eq!(read(&mut stream.read_after(0)).await, Some(json!(1)), "0 was dropped");
     }
 
     #[test]
-    fn event_ids_name_stream_and_place() {
+    fn event_ids_contain_stream_and_number() {
         let id = Stream::new(3).read_after(0).event_id(12);
         assert_eq!(parse_event_id(&id), Some((3, 12)));
         assert_eq!(parse_event_id("elsewhere"), None);

@@ -1,4 +1,4 @@
-//! The tools: what each does when called. Those that break the rules of the wire are in `misbehave`.
+//! Implementation of the tools. Those that violate the protocol are in `misbehave`.
 
 use std::{sync::Arc, time::Duration};
 
@@ -6,29 +6,30 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep_until};
 
 use crate::{
+    background_tasks,
     catalog::COUNTER,
+    elicit,
     frame::{Delivery, Part, Then},
-    inquire, later,
     methods::{Reply, text},
     misbehave,
     peer::Request,
     process,
     rpc::{Era, MISSING_CLIENT_CAPABILITY, RpcError},
     showcase,
-    world::{Change, Owner, World},
+    state::{Change, ProcessOwner, ServerState},
 };
 
 const PROGRESS_EVERY: Duration = Duration::from_millis(100);
 
-pub(crate) async fn call(world: &Arc<World>, request: &Request) -> Reply {
+pub(crate) async fn call(state: &Arc<ServerState>, request: &Request) -> Reply {
     let name = match text(request, "name") {
-        Ok(name) if world.has_tool(name) => name,
+        Ok(name) if state.has_tool(name) => name,
         Ok(name) => return Err(RpcError::invalid(format!("unknown tool: {name}"))).into(),
         Err(error) => return Err(error).into(),
     };
-    let _calling = world.calling();
-    let number = world.count_call();
-    let faults = world.faults();
+    let _calling = state.track_call();
+    let number = state.count_call();
+    let faults = state.faults();
     if faults.exit_in_call == Some(number) {
         return die(Part::Nothing, faults.exit_code());
     }
@@ -40,22 +41,22 @@ pub(crate) async fn call(world: &Arc<World>, request: &Request) -> Reply {
             .into(),
         "add" => add(arguments).into(),
         "sleep" => sleep(request, arguments).await.into(),
-        "counter" => counter(world, arguments).await.into(),
+        "counter" => counter(state, arguments).await.into(),
         "fail" => Ok(failure(arguments["message"].as_str().unwrap_or("told to fail"))).into(),
         "reject" => Err(RpcError::invalid("told to reject")).into(),
-        "ask" => ask(world, request, arguments).await.into(),
+        "ask" => ask(state, request, arguments).await.into(),
         "route" => required(arguments, "region", Value::as_str)
             .map(|region| plain(&format!("routed to {region}")))
             .into(),
         "words" => showcase::call_words(arguments).into(),
         "panel" => Ok(showcase::call_panel(request)).into(),
-        "job" => later::begin(world, request).into(),
-        "visit" => later::visit(world, request).await.into(),
-        "finish" => later::finish(world, request).await.into(),
-        "roots" => inquire::call(request, &inquire::ROOTS).await.into(),
-        "sample" => inquire::call(request, &inquire::WORDS_OF_THE_MODEL).await.into(),
-        "crash" => crash(world, arguments),
-        "misbehave" => misbehave::call(world, request, arguments).await,
+        "job" => background_tasks::begin(state, request).into(),
+        "visit" => background_tasks::visit(state, request).await.into(),
+        "finish" => background_tasks::finish(state, request).await.into(),
+        "roots" => elicit::call(request, &elicit::ROOTS).await.into(),
+        "sample" => elicit::call(request, &elicit::SAMPLING).await.into(),
+        "crash" => crash(state, arguments),
+        "misbehave" => misbehave::call(state, request, arguments).await,
         synthetic => Ok(plain(&json!({ "tool": synthetic, "arguments": arguments }).to_string())).into(),
     };
     if faults.exit_after.is_some_and(|limit| number >= limit) {
@@ -64,7 +65,7 @@ pub(crate) async fn call(world: &Arc<World>, request: &Request) -> Reply {
     reply
 }
 
-/// A result of one text.
+/// A result with one text.
 pub(crate) fn plain(text: &str) -> Value {
     json!({ "content": [{ "type": "text", "text": text }] })
 }
@@ -92,7 +93,7 @@ pub(crate) fn required<'a, T>(
 
 fn add(arguments: &Value) -> Result<Value, RpcError> {
     let sum = if let (Some(a), Some(b)) = (arguments["a"].as_i64(), arguments["b"].as_i64()) {
-        // Whole numbers stay whole as long as they fit.
+        // Integers stay integers if the sum fits.
         a.checked_add(b).map_or_else(|| json!(a as f64 + b as f64), |sum| json!(sum))
     } else {
         json!(required(arguments, "a", Value::as_f64)? + required(arguments, "b", Value::as_f64)?)
@@ -100,7 +101,7 @@ fn add(arguments: &Value) -> Result<Value, RpcError> {
     Ok(structured(&sum.to_string(), json!({ "sum": sum })))
 }
 
-/// Cancelling is dropping this future.
+/// Sleeps, with progress. Dropping the future cancels it.
 async fn sleep(request: &Request, arguments: &Value) -> Result<Value, RpcError> {
     let ms = required(arguments, "ms", Value::as_u64)?;
     let started = Instant::now();
@@ -119,7 +120,7 @@ async fn sleep(request: &Request, arguments: &Value) -> Result<Value, RpcError> 
     Ok(plain(&format!("slept {ms} ms")))
 }
 
-async fn counter(world: &World, arguments: &Value) -> Result<Value, RpcError> {
+async fn counter(state: &ServerState, arguments: &Value) -> Result<Value, RpcError> {
     let by = match &arguments["by"] {
         Value::Null => 1,
         _ => required(arguments, "by", Value::as_u64)?,
@@ -128,19 +129,23 @@ async fn counter(world: &World, arguments: &Value) -> Result<Value, RpcError> {
     if key.is_empty() || key.contains(char::is_whitespace) {
         return Err(RpcError::invalid("the argument `key` must be one word"));
     }
-    let value = match world.count(by, key) {
+    let value = match state.count(by, key) {
         Ok(value) => value,
         Err(error) => return Ok(failure(&format!("the counter file cannot be written: {error}"))),
     };
-    world.announce(Change::Resource(COUNTER.to_owned())).await;
+    state.announce(Change::Resource(COUNTER.to_owned())).await;
     if let Some(ms) = arguments["ms"].as_u64() {
         tokio::time::sleep(Duration::from_millis(ms)).await;
     }
     Ok(structured(&value.to_string(), json!({ "value": value })))
 }
 
-/// Asks for a yes or no: with a request of our own in the legacy era, with `input_required` in the modern one.
-pub(crate) async fn ask(world: &World, request: &Request, arguments: &Value) -> Result<Value, RpcError> {
+/// Asks for a yes or no: with a request to the client in the legacy era, with `input_required` in the modern one.
+pub(crate) async fn ask(
+    state: &ServerState,
+    request: &Request,
+    arguments: &Value,
+) -> Result<Value, RpcError> {
     let question = arguments["question"].as_str().unwrap_or("Go on?");
     let mut form = json!({
         "message": question,
@@ -153,42 +158,40 @@ pub(crate) async fn ask(world: &World, request: &Request, arguments: &Value) -> 
     match request.era {
         Era::Legacy => {
             if !request.client_can("elicitation") {
-                return Ok(failure("this client cannot be asked: it did not declare `elicitation`"));
+                return Ok(failure("this client did not declare `elicitation`"));
             }
             match request.ask_client("elicitation/create", form).await {
-                Some(body) if body["result"].is_object() => Ok(plain(&heard(&body["result"]))),
-                Some(body) => Ok(failure(&format!("the client refused to ask: {}", body["error"]))),
-                None => Ok(failure("the client went away before it answered")),
+                Some(body) if body["result"].is_object() => Ok(plain(&answer_text(&body["result"]))),
+                Some(body) => Ok(failure(&format!("the client refused the question: {}", body["error"]))),
+                None => Ok(failure("the client disconnected before it answered")),
             }
         }
         Era::Modern => {
             if !request.client_can("elicitation") {
                 let missing = json!({ "requiredCapabilities": { "elicitation": { "form": {} } } });
-                let text = "the tool `ask` needs a client that can be asked";
+                let text = "the tool `ask` needs a client with `elicitation`";
                 return Err(RpcError::new(MISSING_CLIENT_CAPABILITY, text).with_data(missing));
             }
-            // The state vouches for the question; it is given out and taken back, and never stored.
-            let state = world.tag(question);
+            // The state proves that this server asked the question. It is sent to the client and back, and not stored.
+            let request_state = state.tag(question);
             let answer = &request.param("inputResponses")["confirm"];
             if answer.is_null() {
                 form["mode"] = json!("form");
                 return Ok(json!({
                     "resultType": "input_required",
                     "inputRequests": { "confirm": { "method": "elicitation/create", "params": form } },
-                    "requestState": state,
+                    "requestState": request_state,
                 }));
             }
-            if *request.param("requestState") != state.as_str() {
-                return Err(RpcError::invalid(
-                    "this `requestState` is not the one that was given for the question",
-                ));
+            if *request.param("requestState") != request_state.as_str() {
+                return Err(RpcError::invalid("`requestState` does not belong to this question"));
             }
-            Ok(plain(&heard(answer)))
+            Ok(plain(&answer_text(answer)))
         }
     }
 }
 
-fn heard(answer: &Value) -> String {
+fn answer_text(answer: &Value) -> String {
     match answer["action"].as_str() {
         Some("accept") if answer["content"]["ok"] == true => "the answer was yes".to_owned(),
         Some("accept") => "the answer was no".to_owned(),
@@ -197,12 +200,12 @@ fn heard(answer: &Value) -> String {
     }
 }
 
-fn crash(world: &World, arguments: &Value) -> Reply {
+fn crash(state: &ServerState, arguments: &Value) -> Reply {
     let code = arguments["code"].as_i64().and_then(|code| i32::try_from(code).ok()).unwrap_or(1);
-    match (arguments["how"].as_str().unwrap_or("exit"), world.owner) {
-        ("exit", Owner::Process) => process::exit(code),
-        ("abort", Owner::Process) => std::process::abort(),
-        ("exit" | "abort", Owner::Embedder) => die(Part::Nothing, code),
+    match (arguments["how"].as_str().unwrap_or("exit"), state.owner) {
+        ("exit", ProcessOwner::Process) => process::exit(code),
+        ("abort", ProcessOwner::Process) => std::process::abort(),
+        ("exit" | "abort", ProcessOwner::Embedder) => die(Part::Nothing, code),
         ("half_frame", _) => die(Part::Half, code),
         (other, _) => Err(RpcError::invalid(format!("`{other}` is not a way to crash"))).into(),
     }

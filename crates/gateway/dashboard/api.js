@@ -1,19 +1,19 @@
-// The admin API, and nothing else. On the gateway's own machine reading needs no permission; acting, reading from
-// elsewhere and, where clients have to authenticate, reading of records needs the admin token or the key of a session. A
-// person pastes the token, or opens a sign-in link, whose code is exchanged for such a key. Either lives as long as the tab.
+// Client of the admin API. Reading needs no credential on the gateway's machine. Actions, reads from another machine and,
+// if clients must authenticate, reads of records need the admin token or a session key. The operator pastes the token, or
+// opens a sign-in link, whose code is exchanged for a session key. Both are kept until the tab is closed.
 
 const TOKEN = "gripfast.token";
 const SIGNED_IN_BY_LINK = "gripfast.signed_in_by_link";
-const COME_BACK_AFTER = 3000;
-/** A gateway that does not answer for this long is gone. */
-const ANSWER_WITHIN = 10_000;
+const RECONNECT_DELAY = 3000;
+/** A gateway that does not answer within this time counts as unreachable. */
+const READ_TIMEOUT = 10_000;
 
 export class Refused extends Error {
   constructor(status, error) {
     super(error?.text ?? `the gateway answered with HTTP ${status}`);
     this.status = status;
     this.hint = error?.hint;
-    /** Whether the gateway said so itself, and not a proxy in front of it. */
+    /** True if the gateway itself sent the error, not a proxy in front of it. */
     this.isFromGateway = error !== undefined;
   }
 }
@@ -29,12 +29,12 @@ export function keepToken(text, isByLink = false) {
   else sessionStorage.removeItem(SIGNED_IN_BY_LINK);
 }
 
-/** Why the gateway did not take what this tab shows; `null` if it shows nothing. Forgets it. */
+/** Forgets the refused credential. Returns the reason to show, or `null` if this tab has no credential. */
 export function dropRefusedToken(error) {
   if (token() === null) return null;
   const isByLink = sessionStorage.getItem(SIGNED_IN_BY_LINK) !== null;
   keepToken(null);
-  return isByLink ? "This sign-in has ended." : `The gateway refused the token: ${error.message}.`;
+  return isByLink ? "This sign-in is no longer valid." : `The gateway refused the token: ${error.message}.`;
 }
 
 /** Exchanges the code of a sign-in link for a session. */
@@ -45,7 +45,7 @@ export async function signIn(code) {
 }
 
 export async function read(path) {
-  return answer(await fetch(`/api/v1/${path}`, { headers: bearer(), signal: AbortSignal.timeout(ANSWER_WITHIN) }));
+  return answer(await fetch(`/api/v1/${path}`, { headers: bearer(), signal: AbortSignal.timeout(READ_TIMEOUT) }));
 }
 
 export async function act(path, body) {
@@ -71,44 +71,44 @@ async function answer(response) {
   return body;
 }
 
-/** Follows what happens, and after a break comes back for what it missed. */
-export function follow(listener) {
-  return token() ? followByHand(listener) : followByBrowser(listener);
+/** Subscribes to the event stream. After a reconnect, the stream resumes after the last event that was received. */
+export function subscribe(listener) {
+  return token() ? subscribeWithFetch(listener) : subscribeWithEventSource(listener);
 }
 
-function followByBrowser({ told, connected, lost }) {
+function subscribeWithEventSource({ received, connected, lost }) {
   const events = new EventSource("/api/v1/events");
   events.onopen = connected;
   events.onerror = lost;
-  events.onmessage = (message) => told(JSON.parse(message.data));
+  events.onmessage = (message) => received(JSON.parse(message.data));
   return () => events.close();
 }
 
-/** The browser's own way has no place for a token. */
-function followByHand({ told, connected, lost }) {
-  const left = new AbortController();
+/** `EventSource` cannot send a token. */
+function subscribeWithFetch({ received, connected, lost }) {
+  const closed = new AbortController();
   let last = null;
-  const attend = async () => {
+  const readStream = async () => {
     const headers = { ...bearer(), ...(last === null ? {} : { "last-event-id": last }) };
-    const response = await fetch("/api/v1/events", { headers, signal: left.signal });
+    const response = await fetch("/api/v1/events", { headers, signal: closed.signal });
     if (!response.ok) return;
     connected();
     for await (const { id, data } of messages(response.body)) {
       last = id ?? last;
-      if (data !== null) told(JSON.parse(data));
+      if (data !== null) received(JSON.parse(data));
     }
   };
-  const goOn = async () => {
-    await attend().catch(() => {});
-    if (left.signal.aborted) return;
+  const run = async () => {
+    await readStream().catch(() => {});
+    if (closed.signal.aborted) return;
     lost();
-    setTimeout(goOn, COME_BACK_AFTER);
+    setTimeout(run, RECONNECT_DELAY);
   };
-  goOn();
-  return () => left.abort();
+  run();
+  return () => closed.abort();
 }
 
-/** The messages of a stream of events, each of which the gateway writes on one line. */
+/** The messages of an event stream. The gateway writes each field on one line. */
 async function* messages(body) {
   const reader = body.pipeThrough(new TextDecoderStream()).getReader();
   let text = "";

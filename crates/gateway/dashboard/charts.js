@@ -1,7 +1,7 @@
-// Pictures of the past, as SVG with their meaning in words beside it.
+// SVG charts of the history, each with a text description for screen readers.
 
 import { h, svg } from "./dom.js";
-import { clock, hour, span, stateWord } from "./words.js";
+import { clock, count, hour, span, stateWord } from "./words.js";
 
 const MINUTE = 60 * 1000;
 const HOUR = 60 * MINUTE;
@@ -9,7 +9,7 @@ const SPANS = [[10 * MINUTE, "10 minutes"], [HOUR, "hour"], [3 * HOUR, "3 hours"
 /** The gateway counts calls by the minute for this long. */
 export const CHARTED = 3 * HOUR;
 
-/** The time range of a page: the shortest that holds all that is known, so that a young gateway shows something. */
+/** The time range of a page: the shortest that covers the recorded history, so that charts of a new gateway are not empty. */
 export function spanOf(pasts, now, longest = 24 * HOUR) {
   const oldest = Math.min(now, ...pasts.map(({ states }) => states[0]?.at ?? now));
   const [length, words] = SPANS.find(([length]) => length >= Math.min(now - oldest, longest));
@@ -30,12 +30,12 @@ export function ribbon(name, states, { length, words }, now) {
     svg("title", {}, label),
     svg("rect", { class: "unknown", x: 0, y: 0, width: 1000, height: 20 }),
     pieces.map(({ state, begin, end }) =>
-      // A second of trouble must be seen too.
+      // An outage of one second must be visible too.
       svg("rect", { class: `fill-${state}`, x: x(begin), y: 0, width: Math.max(x(end) - x(begin), 1.5), height: 20 })));
 }
 
 function inWords(pieces) {
-  if (pieces.length === 0) return "nothing is known yet";
+  if (pieces.length === 0) return "no data yet";
   const known = pieces.reduce((sum, { begin, end }) => sum + end - begin, 0);
   const up = pieces.filter(({ state }) => state === "ready" || state === "idle");
   const good = up.reduce((sum, { begin, end }) => sum + end - begin, 0);
@@ -45,8 +45,7 @@ function inWords(pieces) {
   const now = `${stateWord(last.state)} since ${clock(last.begin)}`;
   if (outages.length === 0) return now;
   const share = ((100 * good) / known).toFixed(1);
-  const times = outages.length === 1 ? "once" : `${outages.length} times`;
-  return `${now}; usable ${share} % of the time, away ${times}, for ${span(longest)} at most`;
+  return `${now}; available ${share} % of the time, ${count(outages.length, "outage")}, longest ${span(longest)}`;
 }
 
 /** Calls per minute with their errors as bars. */
@@ -81,19 +80,19 @@ export function latency(minutes, shown, now) {
   return figure(["Latency", h("span", { class: "quiet" }, " 95th percentile of the last calls")], [span(most), "0 ms"], picture, shown, now);
 }
 
-/** The minutes that are shown, and the place of a moment on the axis. */
+/** The minutes within the range, and the position of a time on the axis. */
 function within(minutes, { length }, now) {
   const from = now - length;
   return { from, kept: minutes.filter(({ at }) => at > from && at <= now), x: (at) => ((at - from) / length) * 1000 };
 }
 
-/** The next 1, 2 or 5 with zeros behind it. */
+/** Rounds up to 1, 2 or 5 times a power of ten. */
 function roundUp(number) {
   const size = 10 ** Math.floor(Math.log10(number));
   return [1, 2, 5, 10].map((step) => step * size).find((step) => step >= number);
 }
 
-/** Begin, middle and end of what is shown. */
+/** Times at the start, middle and end of the range. */
 export function timeAxis({ length }, now) {
   return h("div", { class: "axis-x" }, [length, length / 2, 0].map((ago) => h("time", { datetime: new Date(now - ago).toISOString() }, hour(now - ago))));
 }

@@ -1,5 +1,5 @@
-// Making and mending elements. A page is drawn anew whenever something changes; what is there already is
-// mended in place, so that focus, selection and scrolling stay where they were.
+// Creates and updates elements. A page is redrawn on every change; existing elements are updated in place, so that focus,
+// selection and scroll position are kept.
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -29,13 +29,13 @@ function build(element, attributes, children) {
 
 const LISTENERS = Symbol("listeners");
 
-/** Makes the children of `parent` look like `wanted`. Elements with the same `data-key` are the same. */
+/** Updates the children of `parent` to match `wanted`. Elements with the same `data-key` are matched. */
 export function draw(parent, ...wanted) {
   const fresh = wanted.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false);
-  mendChildren(parent, fresh.map((child) => (child instanceof Node ? child : document.createTextNode(child))));
+  updateChildren(parent, fresh.map((child) => (child instanceof Node ? child : document.createTextNode(child))));
 }
 
-function mendChildren(parent, fresh) {
+function updateChildren(parent, fresh) {
   const keyed = new Map();
   for (const child of parent.childNodes) {
     if (child.dataset?.key !== undefined) keyed.set(child.dataset.key, child);
@@ -47,7 +47,7 @@ function mendChildren(parent, fresh) {
     if (present && present.parentNode === parent && isAlike(present, wanted)) {
       if (present !== at) parent.insertBefore(present, at);
       else at = at.nextSibling;
-      mend(present, wanted);
+      update(present, wanted);
     } else {
       parent.insertBefore(wanted, at);
     }
@@ -65,12 +65,12 @@ function isAlike(present, wanted) {
     && present.dataset?.key === wanted.dataset?.key;
 }
 
-function mend(present, wanted) {
+function update(present, wanted) {
   if (present.nodeType === Node.TEXT_NODE) {
     if (present.data !== wanted.data) present.data = wanted.data;
     return;
   }
-  // What a person is filling in is theirs.
+  // Input in progress is not overwritten.
   if (present.hasAttribute("data-own")) return;
   for (const { name } of [...present.attributes]) {
     if (!wanted.hasAttribute(name) && name !== "open") present.removeAttribute(name);
@@ -79,5 +79,5 @@ function mend(present, wanted) {
     if (present.getAttribute(name) !== value) present.setAttribute(name, value);
   }
   present[LISTENERS] = Object.assign(present[LISTENERS] ?? {}, wanted[LISTENERS]);
-  mendChildren(present, [...wanted.childNodes]);
+  updateChildren(present, [...wanted.childNodes]);
 }

@@ -1,9 +1,9 @@
-// Which page is shown. Addresses are `#/`, `#/server/NAME`, `#/calls` and so on, so that they can be kept.
+// Page routing. Addresses are `#/`, `#/server/NAME`, `#/calls` and so on, so that they can be bookmarked.
 
 import { signIn } from "./api.js";
 import { draw, h } from "./dom.js";
-import { attend, begin, model, onChange } from "./model.js";
-import { say } from "./notices.js";
+import { begin, connect, model, onChange } from "./model.js";
+import { notify } from "./notices.js";
 import { calls } from "./pages/calls.js";
 import { changes } from "./pages/changes.js";
 import { clients } from "./pages/clients.js";
@@ -47,35 +47,35 @@ function show() {
   document.body.classList.toggle("lost", model.lost);
   draw(document.getElementById("contact"), model.lost && h("p", {},
     h("strong", {}, `No contact with the gateway since ${moment(model.contact)}.`),
-    " What this page shows is from then. It tries again every few seconds; ", h("code", {}, "gripfast serve"), " starts a gateway."));
+    " The page shows the data of that time and retries every few seconds; ", h("code", {}, "gripfast serve"), " starts a gateway."));
   draw(document.getElementById("page"), model.locked ? locked() : shown.view.draw());
 }
 
 function connection() {
   if (model.lost) return h("span", { class: "bad" }, "✗ no contact");
-  if (model.trouble) return h("span", { class: "bad" }, `✗ ${model.trouble}`);
+  if (model.problem) return h("span", { class: "bad" }, `✗ ${model.problem}`);
   if (!model.connected) return h("span", { class: "warn" }, "↻ connecting");
   return h("span", { class: "good" }, "● live");
 }
 
-/** Uses the code of a sign-in link, if the address has one, and takes it out of the address and the history. */
+/** Uses the code of a sign-in link, if the address has one, and removes it from the address and the history. */
 async function useSignInLink() {
   const [, path, code] = location.hash.split("/");
   if (path !== "sign-in") return false;
   history.replaceState(null, "", "#/");
   try {
     await signIn(code ?? "");
-    say("You are signed in, for this tab.");
+    notify("Signed in for this tab.");
   } catch (error) {
-    say(`You are not signed in: ${error.hint ? `${error.message} – ${error.hint}` : error.message}`, "bad");
+    notify(`Sign-in failed: ${error.hint ? `${error.message} – ${error.hint}` : error.message}`, "bad");
   }
   return true;
 }
 
 addEventListener("hashchange", async () => {
-  if (await useSignInLink()) attend();
+  if (await useSignInLink()) connect();
   show();
-  // Scrolls there too. The first page is left alone, so that the keyboard begins at the link that skips to the content.
+  // Also scrolls to the page. The first page gets no focus, so that the keyboard starts at the link that skips to content.
   document.getElementById("page").focus();
 });
 onChange(show);

@@ -1,22 +1,22 @@
-// What is known at this moment, and who wants to hear when that changes.
+// Data of the dashboard as last read, and listeners for changes.
 
-import { Refused, dropRefusedToken, follow, read } from "./api.js";
+import { Refused, dropRefusedToken, read, subscribe } from "./api.js";
 
-const MOST_EVENTS = 500;
-const LOOK_EVERY = 5000;
-const AFTER_AN_EVENT = 150;
+const MAX_EVENTS = 500;
+const REFRESH_INTERVAL = 5000;
+const REFRESH_AFTER_EVENT = 150;
 
 /**
- * `locked`: the gateway shows itself only with its token; `refused`: why it did not take the last one. `lost`: the gateway
- * does not answer; `contact`: when it last did.
+ * `locked`: the gateway requires the admin token; `refused`: why it refused the last one. `lost`: the gateway does not
+ * answer; `contact`: the time of its last answer.
  */
 export const model = {
-  fleet: null, history: null, events: [], connected: false, trouble: null, locked: false, refused: null, lost: false, contact: Date.now(),
+  fleet: null, history: null, events: [], connected: false, problem: null, locked: false, refused: null, lost: false, contact: Date.now(),
 };
 
 const listeners = new Set();
 let due = null;
-let leave = () => {};
+let unsubscribe = () => {};
 
 export function onChange(listener) {
   listeners.add(listener);
@@ -27,15 +27,15 @@ export function changed() {
   for (const listener of listeners) listener();
 }
 
-/** Looks at the fleet, and again shortly after whatever happens. */
-export async function look() {
+/** Reads the status and the history. */
+export async function refresh() {
   try {
     [model.fleet, model.history] = await Promise.all([read("status"), read("history")]);
-    Object.assign(model, { trouble: null, locked: false, refused: null, lost: false, contact: Date.now() });
+    Object.assign(model, { problem: null, locked: false, refused: null, lost: false, contact: Date.now() });
   } catch (error) {
     model.lost = !(error instanceof Refused && error.isFromGateway);
     if (!model.lost) model.contact = Date.now();
-    model.trouble = model.lost ? null : error.message;
+    model.problem = model.lost ? null : error.message;
     model.locked = error.status === 401;
     if (model.locked) model.refused = dropRefusedToken(error) ?? model.refused;
   }
@@ -43,36 +43,36 @@ export async function look() {
 }
 
 export function begin() {
-  attend();
-  setInterval(() => document.hidden || look(), LOOK_EVERY);
+  connect();
+  setInterval(() => document.hidden || refresh(), REFRESH_INTERVAL);
 }
 
-/** Looks and follows from now on with the token that there is. */
-export function attend() {
-  leave();
-  leave = follow({
+/** Reads the status and subscribes to events with the current token. */
+export function connect() {
+  unsubscribe();
+  unsubscribe = subscribe({
     connected: () => {
       model.connected = true;
-      look();
+      refresh();
     },
     lost: () => {
       model.connected = false;
-      look();
+      refresh();
     },
-    told: (event) => {
+    received: (event) => {
       model.events.unshift(event);
-      model.events.length = Math.min(model.events.length, MOST_EVENTS);
+      model.events.length = Math.min(model.events.length, MAX_EVENTS);
       changed();
       due ??= setTimeout(() => {
         due = null;
-        look();
-      }, AFTER_AN_EVENT);
+        refresh();
+      }, REFRESH_AFTER_EVENT);
     },
   });
-  look();
+  refresh();
 }
 
-/** The moment that all that is shown is from. */
+/** The time of the data that is shown. */
 export function asOf() {
   return model.lost ? model.contact : Date.now();
 }

@@ -1,42 +1,42 @@
-// What came of what a person did, and asking for the token where it is needed.
+// Notices about the result of an action, and the dialog that asks for the admin token.
 
 import { Refused, act, dropRefusedToken, keepToken } from "./api.js";
 import { h } from "./dom.js";
-import { look } from "./model.js";
+import { refresh } from "./model.js";
 
-const SEEN_AFTER = 8000;
-const BAD_SEEN_AFTER = 20_000;
+const SHOWN_FOR = 8000;
+const ERROR_SHOWN_FOR = 20_000;
 
-export function say(text, kind = "good") {
+export function notify(text, kind = "good") {
   const notice = h("p", { class: `notice ${kind}` }, text);
   document.getElementById("notices").append(notice);
-  setTimeout(() => notice.remove(), kind === "bad" ? BAD_SEEN_AFTER : SEEN_AFTER);
+  setTimeout(() => notice.remove(), kind === "bad" ? ERROR_SHOWN_FOR : SHOWN_FOR);
 }
 
-/** Does it; asks for the token first if the gateway wants one. */
+/** Runs an action of the admin API. Asks for the token and retries if the gateway requires it. */
 export async function perform(path, body, done) {
   try {
     const answer = await act(path, body);
-    say(done(answer));
-    look();
+    notify(done(answer));
+    refresh();
     return answer;
   } catch (error) {
     if (error instanceof Refused && error.status === 401 && await askForToken(dropRefusedToken(error))) {
       return perform(path, body, done);
     }
-    say(error.hint ? `${error.message} – ${error.hint}` : error.message, "bad");
+    notify(error.hint ? `${error.message} – ${error.hint}` : error.message, "bad");
     return null;
   }
 }
 
-/** Why something cannot be shown; where the gateway wants its token for it, a person can enter it and look again. */
+/** An error in place of data. If the gateway requires the token, a button asks for it and retries. */
 export function refusal(error, again) {
   const enter = async () => await askForToken(dropRefusedToken(error)) && again();
   return h("p", { class: "bad" }, error.message, " ",
     error.status === 401 && h("button", { onclick: enter }, "Enter the token"));
 }
 
-/** A dialog for the token, with the reason why the last one was refused; answers whether one was given. */
+/** A dialog for the token, with the reason why the last one was refused. Resolves to true if a token was entered. */
 export function askForToken(problem = null) {
   return new Promise((resolve) => {
     const input = h("input", { type: "password", id: "token", autocomplete: "off", required: true, "data-own": true });

@@ -1,4 +1,4 @@
-// Words and signs. No sign needs an emoji font.
+// Labels, symbols and the formatting of times and counts. No symbol needs an emoji font.
 
 export const STATES = {
   ready: ["●", "ready"],
@@ -14,7 +14,7 @@ export const STATES = {
   stopped: ["■", "stopped"],
 };
 
-/** States in which somebody should look, the worst first. */
+/** States that need attention, the most severe first. */
 export const TROUBLED = ["config_error", "needs_login", "parked", "needs_approval", "degraded", "reconnecting"];
 
 export function stateWord(state) {

@@ -1,10 +1,10 @@
-//! Tells whether a file was replaced or edited since it was last read.
+//! File metadata that shows if a file was replaced or edited since it was last read.
 
 use std::fs::{self, Metadata};
 use std::path::Path;
 use std::time::SystemTime;
 
-/// Metadata by which a changed file is recognised.
+/// Metadata that changes when a file changes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct FileStamp {
     modified: Option<SystemTime>,

@@ -1,12 +1,12 @@
-//! The `gripfast` binary. Everything is in [`cli`]; this is only where the process begins and ends.
+//! Entry point of the `gripfast` binary. The commands are in [`cli`].
 
 mod cli;
 
 use mimalloc::MiMalloc;
 use std::process::ExitCode;
 
-/// The system's allocator gives the buffers of a large result back to the kernel after each call, and then spends
-/// most of the next one on page faults.
+/// The system allocator returns the buffers of a large result to the kernel after each call, and then spends most of
+/// the next call on page faults.
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
 

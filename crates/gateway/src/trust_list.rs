@@ -1,5 +1,5 @@
-//! The config files that this user trusts, each for what it said then. A `gripfast.toml` in the current directory may be
-//! somebody else's, and is used only while it is listed; who asks the user, and when, is decided elsewhere.
+//! List of the config files that this user trusts, each with the digest of its content. A `gripfast.toml` in the
+//! current directory may come from another user and is used only while it is listed. The command line asks the user.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -10,20 +10,20 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// The list of one user.
+/// Trust list of one user.
 #[derive(Debug, Clone)]
 pub struct TrustList {
     directory: PathBuf,
 }
 
-/// What the list says about a file.
+/// Trust in a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Standing {
-    /// It is trusted, and says what it said then.
+pub enum TrustState {
+    /// Trusted with its current content.
     Trusted,
-    /// It was trusted, and says something else now.
+    /// Trusted with another content.
     Changed,
-    /// It was never trusted.
+    /// Not on the list.
     Unknown,
 }
 
@@ -34,57 +34,58 @@ struct Listed {
 
 #[derive(Serialize, Deserialize)]
 struct Entry {
-    /// For people; what counts is in the digest too.
+    /// Path for display and lookup. The digest covers it too.
     path: String,
-    /// The SHA-256 of the path, a zero and the content: the same text runs other programs in another directory.
+    /// SHA-256 of the path, a zero byte and the content: the same text may run other programs in another directory.
     sha256: String,
 }
 
-const FILE: &str = "trusted.json";
-const LOCK: &str = "trusted.lock";
-/// Tens of thousands of files.
-const LARGEST: u64 = 8 << 20;
+const LIST_FILE: &str = "trusted.json";
+const LOCK_FILE: &str = "trusted.lock";
+/// Enough for tens of thousands of files.
+const MAX_FILE_BYTES: u64 = 8 << 20;
 
 impl TrustList {
-    /// The list in this directory, which no config can choose: it would choose who vouches for it.
+    /// The list in this directory. A config must not choose the directory, because it could then declare itself
+    /// trusted.
     #[must_use]
     pub fn in_directory(directory: PathBuf) -> Self {
         Self { directory }
     }
 
-    /// What is listed about `file`, which holds `content`.
+    /// Trust in `file` with this `content`.
     ///
     /// # Errors
     /// The list cannot be read, or another user could have changed it.
-    pub fn standing(&self, file: &Path, content: &[u8]) -> io::Result<Standing> {
+    pub fn state_of(&self, file: &Path, content: &[u8]) -> io::Result<TrustState> {
         let file = fs::canonicalize(file)?;
         let listed = self.read()?;
-        let Some(entry) = listed.files.iter().find(|entry| entry.path == shown(&file)) else {
-            return Ok(Standing::Unknown);
+        let Some(entry) = listed.files.iter().find(|entry| entry.path == path_text(&file)) else {
+            return Ok(TrustState::Unknown);
         };
-        Ok(if entry.sha256 == digest(&file, content) { Standing::Trusted } else { Standing::Changed })
+        Ok(if entry.sha256 == digest(&file, content) { TrustState::Trusted } else { TrustState::Changed })
     }
 
-    /// Lists `file` for holding `content`, in the place of what it was listed for.
+    /// Adds `file` with this `content`, or replaces its entry.
     ///
     /// # Errors
     /// The list cannot be written, or another user could have changed it.
     pub fn trust(&self, file: &Path, content: &[u8]) -> io::Result<()> {
         let file = fs::canonicalize(file)?;
-        let entry = Entry { path: shown(&file), sha256: digest(&file, content) };
+        let entry = Entry { path: path_text(&file), sha256: digest(&file, content) };
         self.change(|files| {
             files.retain(|listed| listed.path != entry.path);
             files.push(entry);
         })
     }
 
-    /// Takes a file off the list. Says whether it was on it.
+    /// Removes a file from the list. Returns true if it was listed.
     ///
     /// # Errors
     /// The list cannot be written, or another user could have changed it.
     pub fn remove(&self, file: &Path) -> io::Result<bool> {
-        // One that is gone can be named as it was listed.
-        let path = shown(&fs::canonicalize(file).or_else(|_| std::path::absolute(file))?);
+        // A deleted file can be named by its listed path.
+        let path = path_text(&fs::canonicalize(file).or_else(|_| std::path::absolute(file))?);
         let mut was_listed = false;
         self.change(|files| {
             let before = files.len();
@@ -94,7 +95,7 @@ impl TrustList {
         Ok(was_listed)
     }
 
-    /// The files on the list, in the order in which they were trusted.
+    /// Listed files, in the order in which they were trusted.
     ///
     /// # Errors
     /// The list cannot be read, or another user could have changed it.
@@ -103,21 +104,21 @@ impl TrustList {
     }
 
     fn change(&self, change: impl FnOnce(&mut Vec<Entry>)) -> io::Result<()> {
-        private_files::make_directory(&self.directory)?;
-        let _turn = self.lock()?;
+        private_files::create_directory(&self.directory)?;
+        let _lock = self.lock()?;
         let mut listed = self.read()?;
         change(&mut listed.files);
-        private_files::replace(&self.directory.join(FILE), &serde_json::to_vec_pretty(&listed)?)
+        private_files::replace(&self.directory.join(LIST_FILE), &serde_json::to_vec_pretty(&listed)?)
     }
 
     fn read(&self) -> io::Result<Listed> {
-        private_files::judge_state_directory(&self.directory)
+        private_files::check_state_directory(&self.directory)
             .map_err(|found| io::Error::other(format!("{found}; {}", found.remedy())))?;
-        let path = self.directory.join(FILE);
-        match private_files::read(&path, LARGEST) {
+        let path = self.directory.join(LIST_FILE);
+        match private_files::read(&path, MAX_FILE_BYTES) {
             Ok(bytes) => serde_json::from_slice(&bytes).map_err(|error| {
                 let text =
-                    format!("`{}` is damaged ({error}); remove it to begin another list", path.display());
+                    format!("`{}` is damaged ({error}); remove it to start a new list", path.display());
                 io::Error::new(io::ErrorKind::InvalidData, text)
             }),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Listed::default()),
@@ -125,15 +126,15 @@ impl TrustList {
         }
     }
 
-    /// One change at a time, also between processes. The lock is gone with the file.
+    /// Locks the list against other processes until the returned file is dropped.
     fn lock(&self) -> io::Result<File> {
-        let file = private_files::open_lock(&self.directory.join(LOCK))?;
+        let file = private_files::open_lock(&self.directory.join(LOCK_FILE))?;
         file.lock()?;
         Ok(file)
     }
 }
 
-fn shown(file: &Path) -> String {
+fn path_text(file: &Path) -> String {
     file.to_string_lossy().into_owned()
 }
 
@@ -158,24 +159,24 @@ mod tests {
     }
 
     #[test]
-    fn g05_a_file_is_trusted_for_what_it_says_where_it_is() {
+    fn g05_a_file_is_trusted_for_its_content_and_its_path() {
         let (home, list, file) = scene();
-        assert_eq!(list.standing(&file, b"one").unwrap(), Standing::Unknown);
+        assert_eq!(list.state_of(&file, b"one").unwrap(), TrustState::Unknown);
         list.trust(&file, b"one").unwrap();
-        assert_eq!(list.standing(&file, b"one").unwrap(), Standing::Trusted);
-        assert_eq!(list.standing(&file, b"two").unwrap(), Standing::Changed);
+        assert_eq!(list.state_of(&file, b"one").unwrap(), TrustState::Trusted);
+        assert_eq!(list.state_of(&file, b"two").unwrap(), TrustState::Changed);
         let copy = home.path().join("copy.toml");
         fs::copy(&file, &copy).unwrap();
-        assert_eq!(list.standing(&copy, b"one").unwrap(), Standing::Unknown, "it runs in another place");
+        assert_eq!(list.state_of(&copy, b"one").unwrap(), TrustState::Unknown, "it is in another place");
         list.trust(&file, b"two").unwrap();
-        assert_eq!(list.standing(&file, b"one").unwrap(), Standing::Changed);
+        assert_eq!(list.state_of(&file, b"one").unwrap(), TrustState::Changed);
         assert_eq!(list.files().unwrap().len(), 1);
         assert!(list.remove(&file).unwrap() && !list.remove(&file).unwrap());
-        assert_eq!(list.standing(&file, b"two").unwrap(), Standing::Unknown);
+        assert_eq!(list.state_of(&file, b"two").unwrap(), TrustState::Unknown);
     }
 
     #[test]
-    fn a_file_that_is_gone_can_be_taken_off_the_list() {
+    fn a_deleted_file_can_be_removed_from_the_list() {
         let (_home, list, file) = scene();
         list.trust(&file, b"one").unwrap();
         let listed = list.files().unwrap().remove(0);
@@ -186,39 +187,39 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn g05_a_link_is_trusted_for_where_it_leads() {
+    fn g05_a_symlink_is_trusted_for_its_target() {
         let (home, list, file) = scene();
         let link = home.path().join("link.toml");
         std::os::unix::fs::symlink(&file, &link).unwrap();
         list.trust(&link, b"one").unwrap();
-        assert_eq!(list.standing(&file, b"one").unwrap(), Standing::Trusted);
+        assert_eq!(list.state_of(&file, b"one").unwrap(), TrustState::Trusted);
         let other = home.path().join("other.toml");
         fs::write(&other, "one").unwrap();
         fs::remove_file(&link).unwrap();
         std::os::unix::fs::symlink(&other, &link).unwrap();
-        assert_eq!(list.standing(&link, b"one").unwrap(), Standing::Unknown);
+        assert_eq!(list.state_of(&link, b"one").unwrap(), TrustState::Unknown);
     }
 
     #[cfg(unix)]
     #[test]
-    fn g05_a_list_that_another_user_could_have_changed_vouches_for_nothing() {
+    fn g05_a_list_that_another_user_could_change_is_refused() {
         use std::os::unix::fs::PermissionsExt;
         let (_home, list, file) = scene();
         list.trust(&file, b"one").unwrap();
-        for loose in [list.directory.clone(), list.directory.join(FILE)] {
+        for loose in [list.directory.clone(), list.directory.join(LIST_FILE)] {
             let before = fs::metadata(&loose).unwrap().permissions();
             fs::set_permissions(&loose, fs::Permissions::from_mode(0o777)).unwrap();
-            let error = list.standing(&file, b"one").unwrap_err().to_string();
+            let error = list.state_of(&file, b"one").unwrap_err().to_string();
             assert!(error.contains("is not safe to use"), "{error}");
             assert!(list.trust(&file, b"two").is_err());
             fs::set_permissions(&loose, before).unwrap();
         }
-        fs::write(list.directory.join(FILE), "{").unwrap();
-        assert!(list.standing(&file, b"one").unwrap_err().to_string().contains("is damaged"));
+        fs::write(list.directory.join(LIST_FILE), "{").unwrap();
+        assert!(list.state_of(&file, b"one").unwrap_err().to_string().contains("is damaged"));
     }
 
     #[test]
-    fn files_that_are_trusted_at_once_are_all_listed() {
+    fn files_trusted_concurrently_are_all_listed() {
         let (home, list, _) = scene();
         std::thread::scope(|scope| {
             for number in 0..8 {

@@ -1,4 +1,4 @@
-//! A host in a program of your own: one server, a call, a crash, and the next call.
+//! A program that embeds a host: one server, a call, a crash, and the next call.
 //!
 //! `cargo build --release && cargo run -p gripfast --example embed`, from the root of the checkout.
 
@@ -13,46 +13,46 @@ use std::path::Path;
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     let config = Config::load(Path::new("examples/demo.toml"))?;
-    let host = Host::builder().client_info("embed-example", "0.1.0").build();
+    let host = Host::builder().client_info("embed-example", "0.2.0").build();
     for server in config.servers {
         match server.spec {
             Ok(spec) => host.spawn(&server.name, spec)?,
-            // Listed with its cause; the others work.
+            // Status shows the server with its cause; the others work.
             Err(findings) => host.spawn_broken(&server.name, &findings[0].to_string())?,
         }
     }
 
-    let mut events = host.events();
+    let mut events = host.subscribe_events();
     tokio::spawn(async move {
-        while let Ok(told) = events.recv().await {
-            println!("  event: {} {}", told.server.as_deref().unwrap_or("gateway"), told.event.word());
+        while let Ok(event) = events.recv().await {
+            println!("  event: {} {}", event.server.as_deref().unwrap_or("gateway"), event.event.kind());
         }
     });
 
     println!("echo: {}", call(&host, "echo", json!({ "text": "hello" })).await?);
 
-    // The server dies in the middle of this call. Whether a tool did its work then, nobody knows.
+    // The server dies during this call, so it is unknown whether the tool did its work.
     match call(&host, "crash", json!({})).await {
         Ok(answer) => println!("crash: {answer}"),
-        Err(error) => println!("crash: {} ({})", error, error.code.word()),
+        Err(error) => println!("crash: {} ({})", error, error.code.as_str()),
     }
 
-    // Nobody has to repair anything: this call waits for the new process.
+    // The host restarts the server, and this call waits for the new process.
     println!("echo: {}", call(&host, "echo", json!({ "text": "still here" })).await?);
-    println!("restarts: {}", host.status_of("demo")?.supervision.restarts);
+    println!("restarts: {}", host.server_status("demo")?.supervision.restarts);
 
     host.shutdown().await;
     Ok(())
 }
 
-/// Calls a tool of `demo`; answers with the first text of its result.
+/// Calls a tool of `demo` and returns the first text of its result.
 async fn call(host: &Host, tool: &str, arguments: Value) -> Result<String, CallError> {
     let arguments = serde_json::value::to_raw_value(&arguments).expect("a JSON value prints as JSON");
     let answer = host.call("demo", tool, Some(arguments)).await?;
     Ok(first_text(&answer))
 }
 
-/// An error of the server's own is an answer too.
+/// The first text of the result; a JSON-RPC error of the server is an answer too.
 fn first_text(answer: &Answer) -> String {
     match answer.result() {
         Ok(result) => {

@@ -1,13 +1,13 @@
-//! Answers that may be given again, for all servers of a host: kept within bounds, dropped when what they are
-//! about changes, and made once for all who ask meanwhile. For how long one is good, and for whom, is decided in
-//! `core`.
+//! Answer cache of a host: bounded, invalidated when servers report changes, and filled once for concurrent requests.
+//! `core` decides the TTL and scope of an answer.
 
 pub use gripfast_core::cache::{CacheCounts, CacheLimits, ToolRule};
 
 use crate::clock::Clock;
 use crate::upstream::Answer;
 use gripfast_core::cache::{
-    Cache, CacheKey, CacheScope, Found, Freshness, Hint, Keep, Label, Source, Topic, freshness,
+    AnswerKind, Cache, CacheHint, CacheKey, CacheLabel, CacheScope, CacheTopic, CachedEntry, Freshness,
+    KeepOptions, freshness,
 };
 use gripfast_core::policy::Pattern;
 use gripfast_wire::patch::Object;
@@ -18,21 +18,21 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// What the config says about giving answers of one server again: the key `cache`.
+/// Cache settings of one server (key `cache`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CacheSpec {
-    /// Whether resources are kept for as long as the server says. Default true; servers of the legacy era say
-    /// nothing, and nothing of theirs is kept.
+    /// Caches resources for as long as the server declares. Default true; legacy servers declare no TTL, so their
+    /// resources are not cached.
     pub reads: bool,
-    /// Tools whose results may be given again, by pattern, and for how long. Only tools that say that they change
-    /// nothing are kept, whatever is written here. The first pattern that fits counts. Default: none.
+    /// Tools whose results may be cached, by pattern, with a TTL. Only tools that declare themselves read-only are
+    /// cached, whatever is set here. The first matching pattern applies. Default: none.
     pub tools: Vec<(String, ToolRule)>,
-    /// For how long clients may keep the lists of a server that says nothing about it, as no server of the legacy era
-    /// does, but tells when they change. Too long, and a client that does not listen works with old lists. Default
-    /// 0 s: no longer than they are looked at.
+    /// TTL that clients get for the lists of a server that declares none, as legacy servers do, but notifies of
+    /// changes. If it is too long, a client that ignores notifications works with old lists. Default 0 s: clients do
+    /// not cache.
     pub lists: Duration,
-    /// For how long a list that the library was asked for, and whose time is over, is given all the same if the server
-    /// fails. Default 0 s: then its failure is the answer.
+    /// Time after its TTL during which an expired list is returned if the server fails. Only for lists requested
+    /// through the library. Default 0 s: the failure is returned.
     pub stale_lists: Duration,
 }
 
@@ -43,216 +43,219 @@ impl Default for CacheSpec {
 }
 
 impl CacheSpec {
-    /// What the operator says about this tool.
+    /// The configured rule for a tool.
     pub(crate) fn rule_for(&self, tool: &str) -> Option<ToolRule> {
         let fitting = self.tools.iter().find(|(pattern, _)| Pattern::new(pattern.as_str()).matches(tool));
         fitting.map(|(_, rule)| *rule)
     }
 }
 
-/// How often answers of one server were given again.
+/// Cache hits and misses of one server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CacheUse {
     /// Requests that were answered from the cache.
     pub hits: u64,
-    /// Requests that could have been, and were not.
+    /// Cacheable requests that were not.
     pub misses: u64,
 }
 
-/// Answers that may be given again.
+/// The answer cache.
 pub(crate) struct AnswerCache {
     clock: Clock,
-    kept: Mutex<Kept>,
-    /// Requests that somebody is making for all, as many as are under way.
-    flights: Mutex<BTreeMap<CacheKey, watch::Receiver<()>>>,
+    answers: Mutex<CachedAnswer>,
+    /// Cacheable requests in flight.
+    in_flight: Mutex<BTreeMap<CacheKey, watch::Receiver<()>>>,
 }
 
-struct Kept {
+struct CachedAnswer {
     cache: Cache<Answer>,
-    /// As many as there ever were servers.
+    /// Grows with the number of servers that ever existed.
     by_server: BTreeMap<String, Server>,
 }
 
 #[derive(Default)]
 struct Server {
     used: CacheUse,
-    /// How often something of it was dropped: what was asked before that is not kept after it.
-    dropped: u64,
+    /// Number of invalidations: an answer requested before one is not stored after it.
+    invalidations: u64,
 }
 
-/// A request whose answer may be kept: the keys under which it is, privately and for all.
-pub(crate) struct Request {
+/// A cacheable request with its private and public keys.
+pub(crate) struct CacheRequest {
     pub(crate) private: CacheKey,
     pub(crate) public: CacheKey,
-    /// Whether it is for a client's own instance, whose answers are that client's.
-    pub(crate) is_apart: bool,
-    pub(crate) label: Label,
-    pub(crate) source: Source,
-    /// For how long after its time an answer may be given in place of a failure.
+    /// The request uses a dedicated instance, so its answer is private to the client.
+    pub(crate) is_dedicated: bool,
+    pub(crate) label: CacheLabel,
+    pub(crate) source: AnswerKind,
+    /// Time after the TTL during which the answer may replace a failure.
     pub(crate) stale_for: Duration,
-    /// How often something of its server had been dropped when it was made.
-    pub(crate) dropped: u64,
+    /// Number of invalidations of the server when the request was made.
+    pub(crate) invalidations: u64,
 }
 
-/// What was found.
-pub(crate) enum Looked {
-    /// An answer that is good.
+/// Result of a lookup.
+pub(crate) enum CacheLookup {
+    /// A valid answer.
     Answer(Answer),
-    /// None. Whether there was one before, so that one is to be expected again.
+    /// No answer; `expected` if the next answer will probably be cacheable.
     Missing { expected: bool },
 }
 
-/// Somebody makes the request for all who ask meanwhile. When this is dropped they look again.
-pub(crate) struct Flight<'c> {
+/// A request that is made for all concurrent callers. They look up the cache again when this is dropped.
+pub(crate) struct CacheFill<'c> {
     cache: &'c AnswerCache,
     key: CacheKey,
-    _landing: watch::Sender<()>,
+    _done: watch::Sender<()>,
 }
 
 impl AnswerCache {
     pub(crate) fn new(limits: CacheLimits, clock: Clock) -> Self {
-        let kept = Kept { cache: Cache::new(limits), by_server: BTreeMap::new() };
-        Self { clock, kept: Mutex::new(kept), flights: Mutex::default() }
+        let answers = CachedAnswer { cache: Cache::new(limits), by_server: BTreeMap::new() };
+        Self { clock, answers: Mutex::new(answers), in_flight: Mutex::default() }
     }
 
-    /// How often something of a server was dropped so far.
-    pub(crate) fn dropped(&self, server: &str) -> u64 {
-        self.kept().by_server.get(server).map_or(0, |server| server.dropped)
+    /// Number of invalidations of a server so far.
+    pub(crate) fn invalidations(&self, server: &str) -> u64 {
+        self.lock().by_server.get(server).map_or(0, |server| server.invalidations)
     }
 
-    /// Looks for an answer; what was made for this principal alone comes first.
-    pub(crate) fn look(&self, request: &Request) -> Looked {
+    /// Looks up an answer; a private one comes first.
+    pub(crate) fn get(&self, request: &CacheRequest) -> CacheLookup {
         let now = self.clock.mono();
-        let mut kept = self.kept();
-        let mut expected = matches!(request.source, Source::Tool { .. });
+        let mut answers = self.lock();
+        let mut expected = matches!(request.source, AnswerKind::Tool { .. });
         for key in [&request.private, &request.public] {
-            match kept.cache.peek(now, key) {
-                Found::Fresh { value, ttl } => {
-                    kept.of(&request.label.server).used.hits += 1;
-                    kept.cache.used(key);
-                    return Looked::Answer(value.with_ttl(ttl));
+            match answers.cache.peek(now, key) {
+                CachedEntry::Fresh { value, ttl } => {
+                    answers.server(&request.label.server).used.hits += 1;
+                    answers.cache.touch(key);
+                    return CacheLookup::Answer(value.with_ttl(ttl));
                 }
-                Found::Stale(_) => expected = true,
-                Found::Nothing => {}
+                CachedEntry::Stale(_) => expected = true,
+                CachedEntry::Absent => {}
             }
         }
-        kept.of(&request.label.server).used.misses += 1;
-        Looked::Missing { expected }
+        answers.server(&request.label.server).used.misses += 1;
+        CacheLookup::Missing { expected }
     }
 
-    /// An answer whose time is over, but not for so long that a failure would be better.
-    pub(crate) fn look_for_stale(&self, request: &Request) -> Option<Answer> {
+    /// An expired answer that may still replace a failure.
+    pub(crate) fn get_stale(&self, request: &CacheRequest) -> Option<Answer> {
         if request.stale_for.is_zero() {
             return None;
         }
         let now = self.clock.mono();
-        let mut kept = self.kept();
-        [&request.private, &request.public].into_iter().find_map(|key| match kept.cache.peek(now, key) {
-            Found::Fresh { value, .. } | Found::Stale(value) => Some(value.with_ttl(Duration::ZERO)),
-            Found::Nothing => None,
+        let mut answers = self.lock();
+        [&request.private, &request.public].into_iter().find_map(|key| match answers.cache.peek(now, key) {
+            CachedEntry::Fresh { value, .. } | CachedEntry::Stale(value) => {
+                Some(value.with_ttl(Duration::ZERO))
+            }
+            CachedEntry::Absent => None,
         })
     }
 
-    /// Makes the request for all, or waits for whoever does; then there is something to look at.
-    pub(crate) async fn fly(&self, request: &Request) -> Option<Flight<'_>> {
-        let under_way = {
-            let mut flights = self.flights.lock().unwrap_or_else(PoisonError::into_inner);
-            match flights.get(&request.private) {
-                Some(flight) => flight.clone(),
+    /// Becomes the maker of the request, or waits for the present maker and returns `None`; then the cache can be
+    /// looked up again.
+    pub(crate) async fn join_or_start(&self, request: &CacheRequest) -> Option<CacheFill<'_>> {
+        let in_flight = {
+            let mut in_flight_requests = self.in_flight.lock().unwrap_or_else(PoisonError::into_inner);
+            match in_flight_requests.get(&request.private) {
+                Some(receiver) => receiver.clone(),
                 None => {
-                    let (landing, flight) = watch::channel(());
-                    flights.insert(request.private, flight);
-                    return Some(Flight { cache: self, key: request.private, _landing: landing });
+                    let (done, receiver) = watch::channel(());
+                    in_flight_requests.insert(request.private, receiver);
+                    return Some(CacheFill { cache: self, key: request.private, _done: done });
                 }
             }
         };
-        let mut under_way = under_way;
-        // It ends with its maker, however that ends.
-        while under_way.changed().await.is_ok() {}
+        let mut in_flight = in_flight;
+        // The channel closes with its maker, however that ends.
+        while in_flight.changed().await.is_ok() {}
         None
     }
 
-    /// Keeps an answer, if it may be.
-    pub(crate) fn keep(&self, request: &Request, answer: &Answer) {
-        let Some(Freshness { ttl, scope }) = keeps_for(request.source, answer) else { return };
+    /// Stores an answer, if it is cacheable.
+    pub(crate) fn insert(&self, request: &CacheRequest, answer: &Answer) {
+        let Some(Freshness { ttl, scope }) = freshness_of(request.source, answer) else { return };
         let key = match scope {
             CacheScope::Public => request.public,
             CacheScope::Private => request.private,
         };
-        let keep = Keep {
+        let keep = KeepOptions {
             label: request.label.clone(),
             size: answer.size(),
             ttl,
-            stale_for: request.stale_for.max(ttl.min(Self::REMEMBERED)),
+            stale_for: request.stale_for.max(ttl.min(Self::MISS_MEMORY)),
         };
-        let mut kept = self.kept();
-        if kept.of(&request.label.server).dropped == request.dropped {
-            kept.cache.put(self.clock.mono(), key, answer.uncounted(), keep);
+        let mut answers = self.lock();
+        if answers.server(&request.label.server).invalidations == request.invalidations {
+            answers.cache.insert(self.clock.mono(), key, answer.without_reservation(), keep);
         }
     }
 
-    /// For how long it is remembered after its time that there was an answer.
-    const REMEMBERED: Duration = Duration::from_secs(60);
+    /// Time for which an expired entry is remembered, so that the next answer is expected.
+    const MISS_MEMORY: Duration = Duration::from_secs(60);
 
-    /// What a server offers has changed, or it was stopped or reloaded.
-    pub(crate) fn forget_server(&self, server: &str) {
-        let mut kept = self.kept();
-        kept.of(server).dropped += 1;
-        kept.cache.forget_server(server);
+    /// Removes all answers of a server: its catalog has changed, or it was stopped or reloaded.
+    pub(crate) fn invalidate_server(&self, server: &str) {
+        let mut answers = self.lock();
+        answers.server(server).invalidations += 1;
+        answers.cache.remove_server(server);
     }
 
-    /// A resource has changed.
-    pub(crate) fn forget_resource(&self, server: &str, uri: &str) {
-        let topic = Topic::Resource(uri.to_owned());
-        let mut kept = self.kept();
-        kept.of(server).dropped += 1;
-        kept.cache.forget_topic(&Label { server: server.to_owned(), topic });
+    /// Removes the answers about a changed resource.
+    pub(crate) fn invalidate_resource(&self, server: &str, uri: &str) {
+        let topic = CacheTopic::Resource(uri.to_owned());
+        let mut answers = self.lock();
+        answers.server(server).invalidations += 1;
+        answers.cache.remove_topic(&CacheLabel { server: server.to_owned(), topic });
     }
 
     pub(crate) fn counts(&self) -> CacheCounts {
-        let kept = self.kept();
+        let answers = self.lock();
         let sum =
-            |count: fn(&CacheUse) -> u64| kept.by_server.values().map(|server| count(&server.used)).sum();
-        CacheCounts { hits: sum(|used| used.hits), misses: sum(|used| used.misses), ..kept.cache.counts() }
+            |count: fn(&CacheUse) -> u64| answers.by_server.values().map(|server| count(&server.used)).sum();
+        CacheCounts { hits: sum(|used| used.hits), misses: sum(|used| used.misses), ..answers.cache.counts() }
     }
 
-    pub(crate) fn used_of(&self, server: &str) -> CacheUse {
-        self.kept().by_server.get(server).map(|server| server.used).unwrap_or_default()
+    pub(crate) fn cache_use(&self, server: &str) -> CacheUse {
+        self.lock().by_server.get(server).map(|server| server.used).unwrap_or_default()
     }
 
-    fn kept(&self) -> MutexGuard<'_, Kept> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, CachedAnswer> {
+        self.answers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Kept {
-    fn of(&mut self, server: &str) -> &mut Server {
+impl CachedAnswer {
+    fn server(&mut self, server: &str) -> &mut Server {
         self.by_server.entry(server.to_owned()).or_default()
     }
 }
 
-impl Drop for Flight<'_> {
+impl Drop for CacheFill<'_> {
     fn drop(&mut self) {
-        self.cache.flights.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.key);
+        self.cache.in_flight.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.key);
     }
 }
 
-fn keeps_for(source: Source, answer: &Answer) -> Option<Freshness> {
+fn freshness_of(source: AnswerKind, answer: &Answer) -> Option<Freshness> {
     let Outcome::Result(result) = answer.outcome() else { return None };
     let called = CallResult::read(result).ok()?;
-    // A task is whose it is.
-    let task = tasks::Begun::read(answer.era(), result);
+    // A created task belongs to its caller.
+    let task = tasks::CreatedTask::read(answer.era(), result);
     if called.is_error || task.is_some() || !matches!(called.result_type, ResultType::Complete) {
         return None;
     }
     let object = Object::parse(result).ok()?;
-    let Freshness { ttl, scope } = said(results::Freshness::read(&object));
-    let hint = (!ttl.is_zero() || object.has("cacheScope")).then_some(Hint { ttl, scope });
+    let Freshness { ttl, scope } = freshness_from_wire(results::Freshness::read(&object));
+    let hint = (!ttl.is_zero() || object.has("cacheScope")).then_some(CacheHint { ttl, scope });
     freshness(source, hint)
 }
 
-/// What a server says on the wire, as it is decided on.
-pub(crate) fn said(wire: results::Freshness) -> Freshness {
+/// Converts the wire form of TTL and scope.
+pub(crate) fn freshness_from_wire(wire: results::Freshness) -> Freshness {
     let scope = match wire.scope {
         results::CacheScope::Public => CacheScope::Public,
         results::CacheScope::Private => CacheScope::Private,

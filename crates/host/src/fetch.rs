@@ -1,5 +1,4 @@
-//! Small exchanges with the web beside MCP: the public keys of somebody who issues tokens, a report to somebody who
-//! collects them.
+//! Small HTTP requests outside MCP, such as the public keys of a token issuer or a report to a telemetry collector.
 
 use crate::config::is_confidential;
 use crate::transport::{get, send};
@@ -10,11 +9,11 @@ use http::{Request, Response};
 use std::time::Duration;
 use url::Url;
 
-/// Fetches a document of at most `largest` bytes, with the proxies and the trust store that servers are reached
-/// with. It is trusted, so its address may not be plain http, except on this machine; redirects stay on its origin.
+/// Fetches a trusted document of at most `largest` bytes with the proxies and trust store that are used for servers.
+/// Plain http is allowed on loopback only; redirects must stay on the same origin.
 ///
 /// # Errors
-/// Why it is not there, for a person.
+/// The reason, as a text for people.
 pub async fn fetch(url: &Url, largest: usize, within: Duration) -> Result<Bytes, String> {
     if !is_confidential(url) {
         return Err(format!("`{url}` is plain http, which is trusted on loopback only"));
@@ -22,22 +21,22 @@ pub async fn fetch(url: &Url, largest: usize, within: Duration) -> Result<Bytes,
     let answer = answer(url, within, get(url, largest)).await?;
     match answer.status() {
         status if status.is_success() => Ok(answer.into_body()),
-        status => Err(format!("`{url}` answers with {status}")),
+        status => Err(format!("`{url}` answered with {status}")),
     }
 }
 
-/// Sends a request and waits for an answer of at most `largest` bytes, whatever it says, in the same way. No redirect
-/// is followed.
+/// Sends a request with the same proxies and trust store and returns the response, whatever its status, of at most
+/// `largest` bytes. Follows no redirects.
 ///
 /// # Errors
-/// Why there is no answer, for a person.
+/// The reason, as a text for people.
 pub async fn exchange(
     request: Request<Bytes>,
     largest: usize,
     within: Duration,
 ) -> Result<Response<Bytes>, String> {
     let to = request.uri().to_string();
-    let url = Url::parse(&to).map_err(|error| format!("`{to}` is no address: {error}"))?;
+    let url = Url::parse(&to).map_err(|error| format!("`{to}` is not a valid URL: {error}"))?;
     answer(&url, within, send(&url, request, largest)).await
 }
 
@@ -60,7 +59,8 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpListener;
 
-    /// A web server on loopback that answers each connection with the next of these, `HERE` being its own address.
+    /// A web server on loopback that sends the next of these answers on each connection, with its own address for
+    /// `HERE`.
     async fn answers(answers: &'static [&'static str]) -> (Url, Arc<AtomicUsize>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let here = format!("http://{}", listener.local_addr().unwrap());
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_document_that_moved_on_this_machine_is_followed_a_few_times() {
+    async fn redirects_on_loopback_are_followed_a_few_times() {
         let (url, asked) = answers(&[
             "301 Moved Permanently\r\nlocation: /there\r\ncontent-length: 0\r\n\r\n",
             "307 Temporary Redirect\r\nlocation: HERE/at-last\r\ncontent-length: 0\r\n\r\n",

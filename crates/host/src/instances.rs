@@ -1,22 +1,24 @@
-//! The instances of one server: the base one, which is everybody's and says what the server offers, and
-//! those that belong to one client each. `core` decides who is served where; this file makes them and ends
-//! them. Each is an upstream with an owner of its own, supervised like any other.
+//! The instances of one server: the shared one, which also lists the catalog, and dedicated ones for single clients.
+//! `core` decides which instance serves a call; this module starts and ends them. Each instance is an upstream with
+//! its own supervisor.
 
 use crate::client::Client;
 use crate::clock::Clock;
-use crate::observe::{Feed, Observer, Tally};
-use crate::overheard::{Ears, Earshot};
-use crate::pins::{Approved, PinCounts, PinnedTool, Quarantined};
-use crate::status::OwnInstances;
+use crate::notification_sink::{InstanceSink, SinkSlot};
+use crate::observe::{EventCounts, Feed, Observer};
+use crate::pins::{PinCounts, PinnedTool, Quarantined, ServerPins};
+use crate::status::DedicatedStatus;
 use crate::transport::Secrets;
-use crate::upstream::{Home, Parts, Role, Settings, Upstream, Wishes};
+use crate::upstream::{InstanceClient, InstanceRole, SessionState, Upstream, UpstreamDeps, UpstreamSettings};
 use gripfast_core::event::Event;
-use gripfast_core::failure::{CallError, Code, Outcome as Fate};
+use gripfast_core::failure::{CallError, CallOutcome, Code};
 use gripfast_core::ids::ClientKey;
-use gripfast_core::isolation::{Apart, Caller, Holder, Isolation, Needs, Seat, SeatNumber, Seats};
+use gripfast_core::isolation::{
+    Assignment, CallNeeds, Caller, DedicatedFor, InstanceAllocator, InstanceNumber, InstanceOwner, Isolation,
+};
 use gripfast_core::supervise::spec::WhenDown;
 use gripfast_core::supervise::status::{State, UpstreamStatus};
-use gripfast_core::supervise::upstream::{Ask, Revision};
+use gripfast_core::supervise::upstream::{Command, Revision};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use tokio::sync::Notify;
@@ -25,66 +27,66 @@ use tokio_util::task::AbortOnDropHandle;
 
 /// All instances of one server.
 pub(crate) struct Instances {
-    base: Arc<Upstream>,
-    owner: Mutex<Option<JoinHandle<()>>>,
-    own: Arc<Own>,
+    shared: Arc<Upstream>,
+    supervisor: Mutex<Option<JoinHandle<()>>>,
+    dedicated: Arc<DedicatedInstances>,
 }
 
-/// What every instance of a server is made from, whatever its config says.
-pub(crate) struct Recipe {
+/// Dependencies of every instance of a server, independent of its spec.
+pub(crate) struct InstanceDeps {
     pub(crate) name: Arc<str>,
     pub(crate) clock: Clock,
     pub(crate) feed: Feed,
-    pub(crate) tally: Tally,
+    pub(crate) tally: EventCounts,
     pub(crate) cache: Arc<crate::cache::AnswerCache>,
-    pub(crate) ledger: Arc<crate::ledger::Ledger>,
-    pub(crate) bell: crate::menu::Bell,
-    pub(crate) ears: Ears,
+    pub(crate) ledger: Arc<crate::records::ledger::Ledger>,
+    pub(crate) change_signal: crate::catalog::ChangeSignal,
+    pub(crate) sink: SinkSlot,
 }
 
-/// The instances that belong to one client each.
-struct Own {
-    recipe: Recipe,
-    /// What the tools of every instance are held up against.
-    approved: Arc<Approved>,
-    /// What was filled in for the server, in whichever instance.
+/// The dedicated instances.
+struct DedicatedInstances {
+    deps: InstanceDeps,
+    /// The approved tools that every instance is compared with.
+    approved: Arc<ServerPins>,
+    /// Secrets that were filled in for the server, in any instance.
     secrets: Arc<Secrets>,
     table: Mutex<Table>,
-    /// Wakes the keeper: one of them may be unused.
-    nudge: Arc<Notify>,
+    /// Wakes the expiry task: an instance may have become idle.
+    wake: Arc<Notify>,
 }
 
 struct Table {
-    settings: Settings,
-    seats: Seats,
-    /// One for each seat that is taken.
-    instances: BTreeMap<Holder, Instance>,
-    /// Owners of instances that are ending; those that have ended are dropped when the next one comes.
-    leaving: Vec<JoinHandle<()>>,
-    /// Restarts of instances that are gone.
+    settings: UpstreamSettings,
+    allocator: InstanceAllocator,
+    /// One per allocated instance.
+    instances: BTreeMap<InstanceOwner, Instance>,
+    /// Supervisors of instances that are ending; finished ones are dropped when the next one is added.
+    ending: Vec<JoinHandle<()>>,
+    /// Restarts of past instances.
     past_restarts: u64,
-    /// What clients follow, for as long as they do: it outlives their instances.
-    wishes: BTreeMap<Holder, Weak<Wishes>>,
-    /// Ends what nobody uses; there is none before the first instance.
-    keeper: Option<AbortOnDropHandle<()>>,
+    /// Session state of each client, which outlives its instances as long as it has subscriptions.
+    session_states: BTreeMap<InstanceOwner, Weak<SessionState>>,
+    /// Task that ends idle instances; started with the first dedicated instance.
+    expiry_task: Option<AbortOnDropHandle<()>>,
 }
 
 struct Instance {
     upstream: Arc<Upstream>,
-    home: Arc<Home>,
-    owner: JoinHandle<()>,
+    client: Arc<InstanceClient>,
+    supervisor: JoinHandle<()>,
 }
 
-/// An instance for the time of one call.
-pub(crate) struct Lease {
+/// An instance that is kept running while this exists.
+pub(crate) struct InstanceLease {
     upstream: Arc<Upstream>,
-    own: Option<(Arc<Own>, Holder, SeatNumber)>,
+    dedicated: Option<(Arc<DedicatedInstances>, InstanceOwner, InstanceNumber)>,
 }
 
-impl Lease {
-    /// Whether it is the instance that all share.
+impl InstanceLease {
+    /// Returns true for the shared instance.
     pub(crate) fn is_shared(&self) -> bool {
-        self.own.is_none()
+        self.dedicated.is_none()
     }
 
     pub(crate) fn upstream(&self) -> &Arc<Upstream> {
@@ -92,169 +94,200 @@ impl Lease {
     }
 }
 
-impl Drop for Lease {
+impl Drop for InstanceLease {
     fn drop(&mut self) {
-        if let Some((own, holder, number)) = self.own.take() {
-            let now = own.recipe.clock.mono();
-            own.lock().seats.give_back(now, &holder, number);
-            own.nudge.notify_one();
+        if let Some((dedicated, owner, number)) = self.dedicated.take() {
+            let now = dedicated.deps.clock.mono();
+            dedicated.lock().allocator.release(now, &owner, number);
+            dedicated.wake.notify_one();
         }
     }
 }
 
 impl Instances {
-    /// Starts the base instance.
-    pub(crate) fn start(recipe: Recipe, settings: Settings, rule: Isolation, most: usize) -> Self {
-        let seats = Seats::new(rule, settings.shelf.apart(), most, settings.supervision.idle_timeout);
-        let own = Arc::new(Own {
+    /// Starts the shared instance.
+    pub(crate) fn start(deps: InstanceDeps, settings: UpstreamSettings, rule: Isolation, max: usize) -> Self {
+        let allocator = InstanceAllocator::new(
+            rule,
+            settings.store.dedicated_for(),
+            max,
+            settings.supervision.idle_timeout,
+        );
+        let dedicated = Arc::new(DedicatedInstances {
             table: Mutex::new(Table {
                 settings: settings.clone(),
-                seats,
+                allocator,
                 instances: BTreeMap::new(),
-                leaving: Vec::new(),
+                ending: Vec::new(),
                 past_restarts: 0,
-                wishes: BTreeMap::new(),
-                keeper: None,
+                session_states: BTreeMap::new(),
+                expiry_task: None,
             }),
-            recipe,
+            deps,
             approved: Arc::default(),
             secrets: Arc::default(),
-            nudge: Arc::default(),
+            wake: Arc::default(),
         });
-        let observer = own.recipe.observer(None);
-        let unclear = Arc::downgrade(&own);
-        let separate = move |apart| unclear.upgrade().is_some_and(|own| own.separate(apart));
-        let role = Role::Base { separate: Box::new(separate) };
-        let (base, owner) = Upstream::start(own.parts(settings, observer, role, Arc::default()));
-        Self { base, owner: Mutex::new(Some(owner)), own }
+        let observer = dedicated.deps.observer(None);
+        let weak = Arc::downgrade(&dedicated);
+        let separate = move |apart| weak.upgrade().is_some_and(|dedicated| dedicated.separate(apart));
+        let role = InstanceRole::Shared { separate: Box::new(separate) };
+        let (shared, supervisor) =
+            Upstream::start(dedicated.upstream_deps(settings, observer, role, Arc::default()));
+        Self { shared, supervisor: Mutex::new(Some(supervisor)), dedicated }
     }
 
-    /// Everybody's instance, which knows the catalog.
-    pub(crate) fn base(&self) -> &Arc<Upstream> {
-        &self.base
+    /// The shared instance, which lists the catalog.
+    pub(crate) fn shared(&self) -> &Arc<Upstream> {
+        &self.shared
     }
 
-    /// The instance for a call of `client`, which is made if need be.
-    pub(crate) fn lease(&self, client: Option<&Client>) -> Result<Lease, CallError> {
-        let base = || Lease { upstream: Arc::clone(&self.base), own: None };
-        let Some(client) = client else { return Ok(base()) };
+    /// Leases the instance for a call of `client` and starts it if necessary.
+    pub(crate) fn lease(&self, client: Option<&Client>) -> Result<InstanceLease, CallError> {
+        let shared = || InstanceLease { upstream: Arc::clone(&self.shared), dedicated: None };
+        let Some(client) = client else { return Ok(shared()) };
         let needs = self.needs(client);
-        if needs == Needs::Solitude && self.base.is_asking() && self.own.separate(Apart::Asked) {
-            self.base.announce(self.own.recipe.clock.now(), Event::ClientsSeparated);
+        if needs == CallNeeds::Exclusive
+            && self.shared.may_send_requests()
+            && self.dedicated.separate(DedicatedFor::Interactive)
+        {
+            self.shared.announce(self.dedicated.deps.clock.now(), Event::ClientsIsolated);
         }
-        let now = self.own.recipe.clock.mono();
-        let mut table = self.own.lock();
-        let Table { seats, instances, .. } = &mut *table;
-        let is_quiet = |holder: &Holder| instances.get(holder).is_none_or(|own| own.upstream.is_quiet());
-        let (holder, number, upstream) = match seats.take(now, &client.caller, needs, is_quiet) {
-            Seat::Base => return Ok(base()),
-            Seat::Full { retry_after } => return Err(self.full(table.seats.most()).retry_after(retry_after)),
-            Seat::Own(holder, number) => {
-                let instance =
-                    table.instances.get(&holder).expect("every seat that is taken has an instance");
-                instance.home.is_heard_by(client.ear.clone());
-                let upstream = Arc::clone(&instance.upstream);
-                (holder, number, upstream)
+        let now = self.dedicated.deps.clock.mono();
+        let mut table = self.dedicated.lock();
+        let Table { allocator, instances, .. } = &mut *table;
+        let is_idle = |owner: &InstanceOwner| {
+            instances.get(owner).is_none_or(|dedicated| dedicated.upstream.has_no_calls())
+        };
+        let (owner, number, upstream) = match allocator.assign(now, &client.caller, needs, is_idle) {
+            Assignment::Shared => return Ok(shared()),
+            Assignment::Full { retry_after } => {
+                return Err(self
+                    .exhausted_error(table.allocator.max_instances())
+                    .with_retry_after(retry_after));
             }
-            Seat::New(holder, number) => {
-                let wishes = table.wishes_of(&holder);
-                let instance = self.own.make(client, number, for_one_client(&table.settings), wishes);
+            Assignment::Dedicated(owner, number) => {
+                let instance = table.instances.get(&owner).expect("every allocated owner has an instance");
+                instance.client.set_listener(client.listener.clone());
                 let upstream = Arc::clone(&instance.upstream);
-                table.instances.insert(holder.clone(), instance);
-                let own = Arc::downgrade(&self.own);
-                let nudge = &self.own.nudge;
-                table.keeper.get_or_insert_with(|| {
-                    AbortOnDropHandle::new(tokio::spawn(keep(own, Arc::clone(nudge))))
+                (owner, number, upstream)
+            }
+            Assignment::NewDedicated(owner, number) => {
+                let session_state = table.session_state_of(&owner);
+                let instance = self.dedicated.start_instance(
+                    client,
+                    number,
+                    for_one_client(&table.settings),
+                    session_state,
+                );
+                let upstream = Arc::clone(&instance.upstream);
+                table.instances.insert(owner.clone(), instance);
+                let dedicated = Arc::downgrade(&self.dedicated);
+                let wake = &self.dedicated.wake;
+                table.expiry_task.get_or_insert_with(|| {
+                    AbortOnDropHandle::new(tokio::spawn(run_expiry(dedicated, Arc::clone(wake))))
                 });
-                (holder, number, upstream)
+                (owner, number, upstream)
             }
         };
-        Ok(Lease { upstream, own: Some((Arc::clone(&self.own), holder, number)) })
+        Ok(InstanceLease { upstream, dedicated: Some((Arc::clone(&self.dedicated), owner, number)) })
     }
 
-    /// Whether calls of `client` are for an instance of its own.
-    pub(crate) fn are_apart(&self, client: &Client) -> bool {
+    /// Returns true if calls of `client` use a dedicated instance.
+    pub(crate) fn uses_dedicated(&self, client: &Client) -> bool {
         let needs = self.needs(client);
-        self.own.lock().seats.is_apart(&client.caller, needs)
+        self.dedicated.lock().allocator.is_dedicated(&client.caller, needs)
     }
 
-    /// What a call of `client` needs. Programs that count as one client must not be asked for each other, so where a
-    /// question does not name its call they need to be alone.
-    fn needs(&self, client: &Client) -> Needs {
+    /// The isolation that a call of `client` needs. Anonymous clients must not answer each other's server requests,
+    /// so where requests do not name their call each needs an exclusive instance.
+    fn needs(&self, client: &Client) -> CallNeeds {
         match &client.caller {
-            _ if !client.can_be_asked => Needs::Nothing,
-            Caller::Many(_) if self.base.mixes_up_questions() => Needs::Solitude,
-            Caller::Many(_) | Caller::One(_) | Caller::Unnamed => Needs::Questions,
+            _ if !client.supports_input => CallNeeds::Nothing,
+            Caller::Shared(_) if self.shared.has_ambiguous_requests() => CallNeeds::Exclusive,
+            Caller::Shared(_) | Caller::Single(_) | Caller::Anonymous => CallNeeds::ServerRequests,
         }
     }
 
-    /// Asks all instances for something. A stopped server has no own instances; they are made anew when it
-    /// is started and somebody calls.
-    pub(crate) fn ask(&self, ask: Ask) {
-        let mut table = self.own.lock();
+    /// Sends a command to all instances. A stopped server has no dedicated instances; they are started again on
+    /// demand after the server is started.
+    pub(crate) fn send_command(&self, ask: Command) {
+        let mut table = self.dedicated.lock();
         match ask {
-            Ask::Stop => {
-                table.seats.stop();
+            Command::Stop => {
+                table.allocator.stop();
                 table.end_all();
             }
-            Ask::Start => table.seats.start(),
-            Ask::Reconnect | Ask::Reload | Ask::CauseChanged | Ask::Leave { .. } => {
+            Command::Start => table.allocator.start(),
+            Command::Reconnect | Command::Reload | Command::CauseChanged | Command::Shutdown { .. } => {
                 for instance in table.instances.values() {
-                    instance.upstream.ask(ask);
+                    instance.upstream.send_command(ask);
                 }
             }
         }
         drop(table);
-        self.base.ask(ask);
+        self.shared.send_command(ask);
     }
 
-    /// The config has changed. Own instances that there are to be no more end when they are unused.
-    pub(crate) fn revise(&self, settings: Settings, rule: Isolation, most: usize, revision: Revision) {
-        let mut table = self.own.lock();
-        table.seats.revise(rule, settings.shelf.apart(), most, settings.supervision.idle_timeout);
+    /// Applies a changed spec. Dedicated instances that it no longer allows end when they are idle.
+    pub(crate) fn apply_settings(
+        &self,
+        settings: UpstreamSettings,
+        rule: Isolation,
+        max: usize,
+        revision: Revision,
+    ) {
+        let mut table = self.dedicated.lock();
+        table.allocator.reconfigure(
+            rule,
+            settings.store.dedicated_for(),
+            max,
+            settings.supervision.idle_timeout,
+        );
         for instance in table.instances.values() {
-            instance.upstream.revise(for_one_client(&settings), revision);
+            instance.upstream.apply_settings(for_one_client(&settings), revision);
         }
         table.settings = settings.clone();
         drop(table);
-        self.own.nudge.notify_one();
-        self.base.revise(settings, revision);
+        self.dedicated.wake.notify_one();
+        self.shared.apply_settings(settings, revision);
     }
 
-    /// The roots of a client have changed: the instance is told that serves it. Where that is everybody's, what it asks
-    /// because of it is for nobody in particular.
-    pub(crate) fn roots_changed(&self, client: &ClientKey) {
-        let holder = Holder::only(client.clone());
-        let own = self.own.lock().instances.get(&holder).map(|instance| Arc::clone(&instance.upstream));
-        own.as_ref().unwrap_or(&self.base).roots_changed();
+    /// Notifies the instance that serves a client that the client's roots have changed. A request that the shared
+    /// instance sends because of it belongs to no particular client.
+    pub(crate) fn notify_roots_changed(&self, client: &ClientKey) {
+        let owner = InstanceOwner::single(client.clone());
+        let dedicated =
+            self.dedicated.lock().instances.get(&owner).map(|instance| Arc::clone(&instance.upstream));
+        dedicated.as_ref().unwrap_or(&self.shared).notify_roots_changed();
     }
 
-    /// The client is gone, and so is its instance.
-    pub(crate) fn leave(&self, client: &ClientKey) {
-        let mut table = self.own.lock();
-        for holder in table.seats.leave(client) {
-            table.end(&holder);
+    /// Ends the dedicated instances of a client.
+    pub(crate) fn remove_client(&self, client: &ClientKey) {
+        let mut table = self.dedicated.lock();
+        for owner in table.allocator.remove_client(client) {
+            table.end(&owner);
         }
     }
 
-    /// The pinned tools of the server, with what changed about those that did.
+    /// The pinned tools of the server, with their changes.
     pub(crate) fn pins(&self) -> Vec<PinnedTool> {
-        self.base.screen_again();
-        let _ = self.base.instructions();
-        self.own.all().iter().for_each(|own| own.screen_again());
-        self.base.pins.list(&self.changes())
+        self.shared.screen_again();
+        let _ = self.shared.instructions();
+        self.dedicated.all().iter().for_each(|dedicated| dedicated.screen_again());
+        self.shared.pins.list(&self.changes())
     }
 
     pub(crate) fn pin_counts(&self) -> PinCounts {
-        PinCounts { pinned: self.base.pins.count(), changed: self.changes().len() }
+        PinCounts { pinned: self.shared.pins.count(), changed: self.changes().len() }
     }
 
-    /// What changed about tools: as everybody's instance says it, or else the first of the others that says
-    /// something else than what was approved.
+    /// Changes of tools as the shared instance sees them, or else as the first dedicated instance does that differs
+    /// from what was approved.
     fn changes(&self) -> Vec<Quarantined> {
-        let mut changes = self.base.pins.changes();
-        for own in self.own.all() {
-            for change in own.pins.changes() {
+        let mut changes = self.shared.pins.changes();
+        for dedicated in self.dedicated.all() {
+            for change in dedicated.pins.changes() {
                 if changes.iter().all(|known| (known.kind, &known.tool) != (change.kind, &change.tool)) {
                     changes.push(change);
                 }
@@ -263,33 +296,33 @@ impl Instances {
         changes
     }
 
-    /// A person approves what a tool says now, or what all tools say, as [`Instances::pins`] has it. Answers with
-    /// their names.
+    /// Approves the present description of a tool, or of all changed tools in [`Instances::pins`]. Returns their
+    /// names.
     pub(crate) fn approve(&self, tool: Option<&str>) -> Vec<String> {
-        let mut approved = self.base.approve(tool, &[]);
-        let own = self.own.all();
-        for own in &own {
-            own.screen_again();
-            approved.extend(own.approve(tool, &approved));
+        let mut approved = self.shared.approve(tool, &[]);
+        let dedicated = self.dedicated.all();
+        for dedicated in &dedicated {
+            dedicated.screen_again();
+            approved.extend(dedicated.approve(tool, &approved));
         }
-        // What was approved of one may be something else than what another says.
-        self.base.screen_again();
-        own.iter().for_each(|own| own.screen_again());
+        // Another instance may have a different description than the approved one.
+        self.shared.screen_again();
+        dedicated.iter().for_each(|dedicated| dedicated.screen_again());
         approved
     }
 
-    /// The own instances in summary, and what they add to the facts of the base instance.
-    pub(crate) fn summary(&self, facts: &mut UpstreamStatus) -> OwnInstances {
-        let table = self.own.lock();
-        let mut summary = OwnInstances {
-            are_apart: table.seats.are_apart(),
-            most: table.seats.most(),
+    /// Summarises the dedicated instances and adds their counts to the status of the shared one.
+    pub(crate) fn summary(&self, facts: &mut UpstreamStatus) -> DedicatedStatus {
+        let table = self.dedicated.lock();
+        let mut summary = DedicatedStatus {
+            enabled: table.allocator.dedicates_instances(),
+            max: table.allocator.max_instances(),
             states: Vec::new(),
             cause: None,
         };
         facts.restarts += table.past_restarts;
         for instance in table.instances.values() {
-            let status = instance.upstream.with(|machine, now| machine.status(now));
+            let status = instance.upstream.with_machine(|machine, now| machine.status(now));
             facts.in_flight += status.in_flight;
             facts.waiting += status.waiting;
             facts.restarts += status.restarts;
@@ -299,7 +332,7 @@ impl Instances {
             }
             match status.state {
                 State::Ready => {}
-                // It waits for a person, who looks at the server and not at its instances.
+                // The operator approves tools per server, so the state is shown on the server.
                 State::NeedsApproval if facts.state == State::Ready => {
                     facts.state = status.state;
                     facts.cause = status.cause;
@@ -320,74 +353,93 @@ impl Instances {
         summary
     }
 
-    /// The server was removed: callers that still wait are told so.
-    pub(crate) fn note_removal(&self) {
-        self.base.note_removal();
-        self.own.all().iter().for_each(|own| own.note_removal());
+    /// Marks the server as removed, for the error that waiting callers get.
+    pub(crate) fn mark_removed(&self) {
+        self.shared.mark_removed();
+        self.dedicated.all().iter().for_each(|dedicated| dedicated.mark_removed());
     }
 
-    /// Ends everything for good. Returns when nothing of it is left behind.
-    pub(crate) async fn end(&self) {
-        self.base.go_away();
-        let leaving = {
-            let mut table = self.own.lock();
-            table.seats.stop();
+    /// Ends all instances. Returns when no process or connection is left.
+    pub(crate) async fn shutdown(&self) {
+        self.shared.shutdown();
+        let ending = {
+            let mut table = self.dedicated.lock();
+            table.allocator.stop();
             table.end_all();
-            table.keeper = None;
-            std::mem::take(&mut table.leaving)
+            table.expiry_task = None;
+            std::mem::take(&mut table.ending)
         };
-        let base = self.owner.lock().unwrap_or_else(PoisonError::into_inner).take();
-        for owner in leaving.into_iter().chain(base) {
-            let _ = owner.await;
+        let shared = self.supervisor.lock().unwrap_or_else(PoisonError::into_inner).take();
+        for supervisor in ending.into_iter().chain(shared) {
+            let _ = supervisor.await;
         }
     }
 
-    /// Ends everything at once, without waiting.
+    /// Ends all instances immediately, without waiting.
     pub(crate) fn abort(&self) {
-        self.base.go_away();
-        let mut table = self.own.lock();
-        table.seats.stop();
+        self.shared.shutdown();
+        let mut table = self.dedicated.lock();
+        table.allocator.stop();
         table.end_all();
-        table.keeper = None;
-        let base = self.owner.lock().unwrap_or_else(PoisonError::into_inner).take();
-        for owner in table.leaving.drain(..).chain(base) {
-            owner.abort();
+        table.expiry_task = None;
+        let shared = self.supervisor.lock().unwrap_or_else(PoisonError::into_inner).take();
+        for supervisor in table.ending.drain(..).chain(shared) {
+            supervisor.abort();
         }
     }
 
-    fn full(&self, most: usize) -> CallError {
-        let name = &*self.own.recipe.name;
-        let text =
-            format!("upstream `{name}` has an instance for each of {most} clients, and none for another");
-        CallError::new(Code::Overloaded, name, Fate::NotSent, text)
-            .hint(format!("raise `max_instances` of `{name}`, or let its clients share with `isolation`"))
+    fn exhausted_error(&self, max: usize) -> CallError {
+        let name = &*self.dedicated.deps.name;
+        let text = format!("all {max} per-client instances of server `{name}` are in use (`max_instances`)");
+        CallError::new(Code::Overloaded, name, CallOutcome::NotSent, text).with_hint(format!(
+            "raise `max_instances` of `{name}`, or let its clients share with `isolation`"
+        ))
     }
 }
 
-impl Own {
-    /// The base instance was asked something, and it cannot be known for whom. Answers whether that is news.
-    fn separate(&self, apart: Apart) -> bool {
+impl DedicatedInstances {
+    /// Gives clients dedicated instances from now on, because a server request could not be attributed. Returns true
+    /// if this is a change.
+    fn separate(&self, apart: DedicatedFor) -> bool {
         let mut table = self.lock();
-        let news = table.seats.separate(apart);
+        let news = table.allocator.dedicate_for(apart);
         if news {
-            table.settings.shelf.keep_apart(apart);
+            table.settings.store.save_dedicated_for(apart);
         }
         news
     }
 
-    fn make(&self, client: &Client, number: SeatNumber, settings: Settings, wishes: Arc<Wishes>) -> Instance {
-        let home = Arc::new(Home::of(client));
-        let observer = self.recipe.observer(Some(number.number()));
-        let role = Role::Own { home: Arc::clone(&home) };
-        let (upstream, owner) = Upstream::start(self.parts(settings, observer, role, wishes));
-        Instance { upstream, home, owner }
+    fn start_instance(
+        &self,
+        client: &Client,
+        number: InstanceNumber,
+        settings: UpstreamSettings,
+        session_state: Arc<SessionState>,
+    ) -> Instance {
+        let instance_client = Arc::new(InstanceClient::of(client));
+        let observer = self.deps.observer(Some(number.number()));
+        let role = InstanceRole::Dedicated { client: Arc::clone(&instance_client) };
+        let (upstream, supervisor) =
+            Upstream::start(self.upstream_deps(settings, observer, role, session_state));
+        Instance { upstream, client: instance_client, supervisor }
     }
 
-    fn parts(&self, settings: Settings, observer: Observer, role: Role, wishes: Arc<Wishes>) -> Parts {
-        let Recipe { name, clock, cache, ledger, bell, ears, feed: _, tally: _ } = &self.recipe;
-        let earshot = Earshot { ears: ears.clone(), server: Arc::clone(name), own: role.client().cloned() };
-        Parts {
-            earshot: Arc::new(earshot),
+    fn upstream_deps(
+        &self,
+        settings: UpstreamSettings,
+        observer: Observer,
+        role: InstanceRole,
+        session_state: Arc<SessionState>,
+    ) -> UpstreamDeps {
+        let InstanceDeps { name, clock, cache, ledger, change_signal: bell, sink, feed: _, tally: _ } =
+            &self.deps;
+        let earshot = InstanceSink {
+            sink: sink.clone(),
+            server: Arc::clone(name),
+            dedicated_to: role.client().cloned(),
+        };
+        UpstreamDeps {
+            notification_sink: Arc::new(earshot),
             name: Arc::clone(name),
             settings,
             approved: Arc::clone(&self.approved),
@@ -396,13 +448,13 @@ impl Own {
             observer,
             cache: Arc::clone(cache),
             ledger: Arc::clone(ledger),
-            bell: bell.clone(),
+            change_signal: bell.clone(),
             role,
-            wishes,
+            session_state,
         }
     }
 
-    /// Those that there are.
+    /// The upstreams of all dedicated instances.
     fn all(&self) -> Vec<Arc<Upstream>> {
         self.lock().instances.values().map(|instance| Arc::clone(&instance.upstream)).collect()
     }
@@ -412,19 +464,18 @@ impl Own {
     }
 }
 
-/// The settings of an instance that belongs to one client.
-fn for_one_client(settings: &Settings) -> Settings {
+/// The settings of a dedicated instance.
+fn for_one_client(settings: &UpstreamSettings) -> UpstreamSettings {
     let mut settings = settings.clone();
-    // Somebody wants it now, and it is ended for good when nobody does. What is offered is the business of
-    // the base instance.
+    // It is started on demand and ends when it is idle. The shared instance lists the catalog.
     settings.supervision.lazy = false;
     settings.supervision.when_down = WhenDown::Keep;
-    // Two children for each client is not what was asked for.
+    // A spare would mean two processes per client.
     settings.supervision.spare = false;
     settings
 }
 
-impl Recipe {
+impl InstanceDeps {
     fn observer(&self, instance: Option<u64>) -> Observer {
         let (name, feed, tally) = (Arc::clone(&self.name), self.feed.clone(), self.tally.clone());
         Observer::new(name, instance, feed, tally, self.clock)
@@ -432,50 +483,53 @@ impl Recipe {
 }
 
 impl Table {
-    /// What the client follows, if an instance that is gone knew of something.
-    fn wishes_of(&mut self, holder: &Holder) -> Arc<Wishes> {
-        let known = self.wishes.get(holder).and_then(Weak::upgrade);
-        let wishes = known.unwrap_or_default();
-        self.wishes.retain(|_, wishes| wishes.strong_count() > 0);
-        self.wishes.insert(holder.clone(), Arc::downgrade(&wishes));
-        wishes
+    /// The session state of a client, kept from an earlier instance if that had subscriptions.
+    fn session_state_of(&mut self, owner: &InstanceOwner) -> Arc<SessionState> {
+        let known = self.session_states.get(owner).and_then(Weak::upgrade);
+        let session_state = known.unwrap_or_default();
+        self.session_states.retain(|_, session_state| session_state.strong_count() > 0);
+        self.session_states.insert(owner.clone(), Arc::downgrade(&session_state));
+        session_state
     }
 
-    fn end(&mut self, holder: &Holder) {
-        if let Some(Instance { upstream, owner, .. }) = self.instances.remove(holder) {
-            self.past_restarts += upstream.with(|machine, now| machine.status(now)).restarts;
-            upstream.go_away();
-            self.leaving.retain(|owner| !owner.is_finished());
-            self.leaving.push(owner);
+    fn end(&mut self, owner: &InstanceOwner) {
+        if let Some(Instance { upstream, supervisor, .. }) = self.instances.remove(owner) {
+            self.past_restarts += upstream.with_machine(|machine, now| machine.status(now)).restarts;
+            upstream.shutdown();
+            self.ending.retain(|supervisor| !supervisor.is_finished());
+            self.ending.push(supervisor);
         }
     }
 
     fn end_all(&mut self) {
-        let holders: Vec<Holder> = self.instances.keys().cloned().collect();
-        for holder in holders {
-            self.end(&holder);
+        let owners: Vec<InstanceOwner> = self.instances.keys().cloned().collect();
+        for owner in owners {
+            self.end(&owner);
         }
     }
 }
 
-/// Ends own instances that nobody has used for long. It ends with the last handle to them.
-async fn keep(own: Weak<Own>, nudge: Arc<Notify>) {
+/// Ends dedicated instances that have been idle for long. Returns when the server is dropped.
+async fn run_expiry(dedicated: Weak<DedicatedInstances>, wake: Arc<Notify>) {
     loop {
         let sleep = {
-            let Some(own) = own.upgrade() else { return };
-            let now = own.recipe.clock.mono();
-            let mut table = own.lock();
-            for holder in table.seats.handle_timeout(now) {
-                table.end(&holder);
+            let Some(dedicated) = dedicated.upgrade() else { return };
+            let now = dedicated.deps.clock.mono();
+            let mut table = dedicated.lock();
+            for owner in table.allocator.handle_timeout(now) {
+                table.end(&owner);
             }
-            table.seats.poll_timeout().map(|at| tokio::time::sleep_until(own.recipe.clock.instant(at)))
+            table
+                .allocator
+                .poll_timeout()
+                .map(|at| tokio::time::sleep_until(dedicated.deps.clock.instant(at)))
         };
         match sleep {
             Some(sleep) => tokio::select! {
                 () = sleep => {}
-                () = nudge.notified() => {}
+                () = wake.notified() => {}
             },
-            None => nudge.notified().await,
+            None => wake.notified().await,
         }
     }
 }

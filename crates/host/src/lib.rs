@@ -1,8 +1,8 @@
-//! The MCP host that never loses a server.
+//! A client library for MCP servers that supervises its servers and reconnects to them.
 //!
-//! A [`Host`] connects to any number of MCP servers (child processes, Streamable HTTP, legacy HTTP+SSE;
-//! both protocol eras) and keeps them: what dies is brought back, what forgets its session gets a new one,
-//! what hangs is replaced. A call with a side effect that may have been carried out is never sent again.
+//! A [`Host`] connects to any number of MCP servers (child processes, Streamable HTTP, legacy HTTP+SSE; both protocol
+//! eras). It restarts a server that dies, makes a new session after one is lost, and replaces a connection that
+//! hangs. A call with a side effect that may have been carried out is never sent again.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -14,7 +14,7 @@
 //! for server in config.servers {
 //!     match server.spec {
 //!         Ok(spec) => host.spawn(&server.name, spec)?,
-//!         Err(causes) => host.spawn_broken(&server.name, &causes[0].to_string())?,
+//!         Err(findings) => host.spawn_broken(&server.name, &findings[0].to_string())?,
 //!     }
 //! }
 //! let arguments = serde_json::value::to_raw_value(&serde_json::json!({ "text": "hello" }))?;
@@ -32,10 +32,20 @@
 #[doc = include_str!("../../../README.md")]
 struct Readme;
 
-mod audit;
+/// The examples in `docs/embedding.md`, compiled by `cargo test --doc`.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/embedding.md")]
+struct Embedding;
+
+/// The examples in `docs/policy.md`, compiled by `cargo test --doc`.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/policy.md")]
+struct Policies;
+
 pub mod auth;
 mod cache;
 mod call;
+mod catalog;
 mod client;
 mod clock;
 pub mod config;
@@ -44,16 +54,17 @@ pub mod file_limit;
 mod host;
 pub mod input;
 mod instances;
-pub mod ledger;
+pub mod large_message;
 pub mod memory;
-mod menu;
+mod notification_sink;
 mod observe;
-mod overheard;
 mod pins;
 mod policy;
 pub mod private_files;
+mod records;
+
+pub use records::ledger;
 mod replace;
-mod said;
 mod security;
 mod status;
 pub mod store;
@@ -63,44 +74,46 @@ pub mod transport;
 mod unlisted;
 mod upstream;
 
-pub use audit::{AuditFile, AuditFinding, AuditKeeps, AuditOptions, AuditStatus, record_audit, verify_audit};
+pub use crate::catalog::{CatalogSnapshot, RenderedList};
+pub use crate::notification_sink::{NotificationSink, ServerNotification};
+pub use crate::records::audit::{
+    AuditDetail, AuditFile, AuditFinding, AuditOptions, AuditStatus, record_audit, verify_audit,
+};
 pub use cache::{CacheCounts, CacheLimits, CacheSpec, CacheUse, ToolRule};
-pub use call::{BudgetSpec, BudgetUse, CallOptions, Per, Window};
+pub use call::{BudgetScope, BudgetSpec, BudgetUse, BudgetWindow, CallOptions};
 pub use client::{Client, Principal};
 pub use fetch::{exchange, fetch};
 pub use gripfast_core::cache::{CacheScope, Freshness};
-pub use gripfast_core::catalog::merge::{Destination, Menu, Renamed};
+pub use gripfast_core::catalog::merge::{Destination, MergedCatalog, Renamed};
 pub use gripfast_core::catalog::{Catalog, Item};
 pub use gripfast_core::event::{Event, ReplaceCause};
 pub use gripfast_core::failure::symptoms;
-pub use gripfast_core::failure::{CallError, Code, Outcome as Fate};
+pub use gripfast_core::failure::{CallError, CallOutcome, Code};
 pub use gripfast_core::ids::ClientKey;
+pub use gripfast_core::log_dedup::LogThrottle;
 pub use gripfast_core::policy::Pattern;
 pub use gripfast_core::rate::RateLimiter;
 pub use gripfast_core::redact;
-pub use gripfast_core::repeats::LogThrottle;
 pub use gripfast_core::security::{
-    AdminAction, AuthFailure, AuthFailures, AuthTarget, KeyChange, SecretDigest, SecurityEvent, SignIns,
-    Source, TrustDecision, network,
+    AdminAction, AuthFailure, AuthFailures, AuthTarget, KeyChange, RequestSource, SecretDigest,
+    SecurityEvent, SignIns, TrustDecision, network,
 };
-pub use gripfast_core::standing::Restored;
+pub use gripfast_core::session_state::Restored;
 pub use gripfast_core::supervise::circuit::CircuitView;
 pub use gripfast_core::supervise::status::{NextAction, SpareState, State, UpstreamStatus};
 pub use gripfast_core::text;
 pub use gripfast_core::time::{Mono, Wall};
-/// MCP as bytes, for programs that put a surface of their own in front of a host.
+/// MCP messages as bytes, for programs that offer their own interface to the servers of a host.
 pub use gripfast_wire as wire;
 pub use gripfast_wire::envelope::ErrorObject;
 pub use gripfast_wire::{Era, Outcome, RawValue};
-pub use host::{Discovered, Extended, Host, HostBuilder, SpawnError, SpawnOptions};
-pub use menu::{Rendered, Served};
-pub use observe::{CallEnds, CallStats, Spread, UpstreamEvent};
-pub use overheard::{Overheard, Overhears};
+pub use host::{DiscoveredServer, Host, HostBuilder, ServerExtensions, SpawnError, SpawnOptions};
+pub use observe::{CallEnds, CallStats, DurationHistogram, UpstreamEvent};
 pub use pins::{Difference, PinCounts, PinKind, PinMode, PinnedTool, Quarantined, Suspicion};
-pub use policy::{BadEntry, ClientPolicy, Decision, Kind, Lists, Policy, Verdict};
-pub use replace::Replaced;
+pub use policy::{BadEntry, ClientPolicy, GuardVerdict, ItemKind, Lists, Policy, PolicyDecision};
+pub use replace::ReplaceOutcome;
 pub use security::SecurityCounts;
-pub use status::{ConnectAttempt, OwnInstances, ServerStatus};
-pub use subscribe::{SubscribeOptions, Subscribed, Subscription};
-pub use unlisted::Wanted;
+pub use status::{ConnectAttempt, DedicatedStatus, ServerStatus};
+pub use subscribe::{SubscribeOptions, SubscribeOutcome, Subscription};
+pub use unlisted::UnlistedItem;
 pub use upstream::{Answer, Members};

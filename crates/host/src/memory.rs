@@ -1,30 +1,30 @@
-//! Memory for answers, as the program around the host bounds it. The host reserves memory for an answer when it comes, and
-//! the answer keeps the reservation; how much there is, and for whom, is decided elsewhere.
+//! Memory budget for answers, implemented by the program that embeds the host. The host reserves memory when an
+//! answer arrives, and the answer keeps the reservation; the program decides the limits.
 
 use std::fmt;
 
-/// The memory that answers to one caller may take.
+/// Memory budget of one caller.
 pub trait AnswerMemory: Send + Sync {
     /// Reserves memory until the reservation is dropped. It must not block.
     ///
     /// # Errors
-    /// There is not that much left.
+    /// The budget is exhausted.
     fn reserve(&self, bytes: usize) -> Result<Box<dyn Reservation>, OutOfMemory>;
 }
 
-/// Memory that is reserved until this is dropped.
+/// Memory that stays reserved until this is dropped.
 pub trait Reservation: fmt::Debug + Send + Sync {
-    /// Reserves more.
+    /// Extends the reservation.
     ///
     /// # Errors
-    /// There is not that much left. What was reserved before stays reserved.
+    /// The budget is exhausted. The existing reservation stays.
     fn grow(&mut self, bytes: usize) -> Result<(), OutOfMemory>;
 }
 
-/// There is not enough memory left.
+/// Error of an exhausted memory budget.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct OutOfMemory(
-    /// Whose memory is used up, and the key that bounds it.
+    /// The exhausted budget, and the config key that limits it.
     pub String,
 );

@@ -1,21 +1,20 @@
-//! The pins of one server: what its tools, prompts, resource templates and instructions said when they were first seen, and
-//! what is done about those that say something else. What counts as a change is decided in `core`; here pins are kept,
-//! shared by all instances of the server and with other processes through the store, and held up against what each
-//! instance says.
+//! Pins of one server: the approved descriptions of its tools, prompts, resource templates and instructions. `core`
+//! decides what counts as a change; this module keeps the pins, shares them among all instances and through the store
+//! with other processes, and compares each instance with them.
 
-pub use gripfast_core::policy::difference::Difference;
-pub use gripfast_core::policy::pins::{Mode as PinMode, PinKind, Quarantined};
-pub use gripfast_core::policy::suspicion::Suspicion;
+pub use gripfast_core::policy::diff::Difference;
+pub use gripfast_core::policy::pins::{PinKind, PinMode, Quarantined};
+pub use gripfast_core::policy::suspicious_text::Suspicion;
 
 use crate::clock::Clock;
-use crate::store::Shelf;
+use crate::store::ServerStore;
 use crate::upstream::{Upstream, tool_item};
 use gripfast_core::catalog::{Catalog, Item};
 use gripfast_core::event::Event;
-use gripfast_core::failure::{CallError, Code, Outcome as Fate};
+use gripfast_core::failure::{CallError, CallOutcome, Code};
 use gripfast_core::ids::Epoch;
-use gripfast_core::policy::pins::{Approvals, Judged};
-use gripfast_core::policy::suspicion::suspicions;
+use gripfast_core::policy::pins::{Approvals, PinReview};
+use gripfast_core::policy::suspicious_text::find_suspicious;
 use gripfast_core::text;
 use gripfast_core::time::Wall;
 use gripfast_wire::RawValue;
@@ -23,278 +22,297 @@ use gripfast_wire::patch::Patch;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-/// One pinned tool, prompt, resource template or text of instructions, or a new tool that waits for approval.
+/// A pinned tool, prompt, resource template or instructions text, or a new tool that waits for approval.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PinnedTool {
-    /// What it is.
+    /// Kind of the item.
     pub kind: PinKind,
-    /// Its name, as it was approved.
+    /// Name of the item, as it was approved.
     pub tool: String,
-    /// What was approved, in short; empty if nothing was.
+    /// Digest of the approved description; empty if none was approved.
     pub digest: String,
-    /// When it was first seen.
+    /// Time at which the item was first seen.
     pub first_seen: Wall,
-    /// When somebody approved what it says, if anybody had to.
+    /// Time of the operator's approval, if one was needed.
     pub approved: Option<Wall>,
-    /// What changed since, if something did.
+    /// Change since the approval.
     pub change: Option<Quarantined>,
-    /// What to look at twice in what was approved.
+    /// Suspicious parts of the approved description.
     pub suspicions: Vec<Suspicion>,
 }
 
-/// The pins of one server in summary.
+/// Pin counts of one server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PinCounts {
-    /// Items that are pinned.
+    /// Pinned items.
     pub pinned: usize,
-    /// Items that say something else than what was approved, or that wait for approval.
+    /// Items that differ from what was approved, or that wait for approval.
     pub changed: usize,
 }
 
-/// What all instances of one server are held up against.
+/// The pins that all instances of one server are compared with.
 #[derive(Default)]
-pub(crate) struct Approved(Mutex<Known>);
+pub(crate) struct ServerPins(Mutex<Known>);
 
 #[derive(Default)]
 struct Known {
     pins: Approvals,
-    /// What everybody's instance said last. Others that say the same of their tools keep no catalog of their own.
-    said: Weak<Catalog>,
+    /// Last catalog of the shared instance. Dedicated instances with the same tools share it to save memory.
+    catalog: Weak<Catalog>,
 }
 
-impl Approved {
+impl ServerPins {
     fn known(&self) -> MutexGuard<'_, Known> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// What a config says about pins.
+/// Pin settings of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct PinRules {
+pub(crate) struct PinSettings {
     pub(crate) mode: PinMode,
-    /// How many tools may be pinned, how many prompts, and how many resource templates.
-    pub(crate) most: usize,
+    /// Maximum number of pinned tools, of prompts, and of resource templates (`max_tools`).
+    pub(crate) max: usize,
 }
 
-/// One instance, held up against the pins of its server.
-pub(crate) struct Pinboard {
+/// Comparison of one instance with the pins of its server.
+pub(crate) struct InstancePins {
     clock: Clock,
-    /// Locked after the board.
-    approved: Arc<Approved>,
-    board: Mutex<Board>,
-    /// Whether a call has to be looked at.
-    holds_any: AtomicBool,
-    /// The number of the link on which the tools were last held up against the pins.
-    compared_on: AtomicU64,
+    /// Lock order: after `state`.
+    approved: Arc<ServerPins>,
+    state: Mutex<InstancePinState>,
+    /// True if any tool may be held back; calls check it first.
+    has_held: AtomicBool,
+    /// Epoch of the connection whose tools were last compared with the pins.
+    compared_epoch: AtomicU64,
 }
 
-struct Board {
-    rules: PinRules,
-    shelf: Shelf,
-    /// What the instance said last, all of it, if it has said anything.
-    said: Option<Arc<Catalog>>,
-    judged: Judged,
-    /// The instructions that were looked at last, as they are pinned, and how they differ from what was approved.
+struct InstancePinState {
+    rules: PinSettings,
+    store: ServerStore,
+    /// The last catalog of the instance, complete.
+    last_catalog: Option<Arc<Catalog>>,
+    judged: PinReview,
+    /// The last instructions in their pinned form, and their change since the approval.
     instructions: Option<(Box<RawValue>, Option<Quarantined>)>,
-    /// Whether the store has lost approvals of the server. A tool without a pin is not trusted then.
+    /// The store has lost approvals of the server. Then a tool without a pin is not trusted.
     has_lost: bool,
-    /// How often something was held up against the pins.
+    /// Number of screenings so far.
     screenings: u64,
 }
 
-/// What clients are shown of what a server said, and what is to be told about it.
-pub(crate) struct Screened {
-    /// The later of two has the higher number, and is the one that counts.
+/// Result of a screening: the catalog that clients see, and the events to publish.
+pub(crate) struct ScreenedCatalog {
+    /// Number of the screening; the highest one is current.
     pub(crate) number: u64,
     pub(crate) catalog: Arc<Catalog>,
     pub(crate) events: Vec<Event>,
-    /// Why somebody has to look, if somebody has to.
+    /// Reason why the operator has to approve something.
     pub(crate) cause: Option<String>,
 }
 
-impl Pinboard {
-    pub(crate) fn new(rules: PinRules, shelf: Shelf, approved: Arc<Approved>, clock: Clock) -> Self {
-        let judged = Judged::default();
-        let mut board =
-            Board { rules, shelf, said: None, judged, instructions: None, has_lost: false, screenings: 0 };
+impl InstancePins {
+    pub(crate) fn new(
+        rules: PinSettings,
+        store: ServerStore,
+        approved: Arc<ServerPins>,
+        clock: Clock,
+    ) -> Self {
+        let judged = PinReview::default();
+        let mut state = InstancePinState {
+            rules,
+            store,
+            last_catalog: None,
+            judged,
+            instructions: None,
+            has_lost: false,
+            screenings: 0,
+        };
         if rules.mode != PinMode::Off {
-            board.load(&mut approved.known().pins);
+            state.load(&mut approved.known().pins);
         }
         Self {
             clock,
             approved,
-            holds_any: AtomicBool::new(board.has_lost && rules.mode.holds()),
-            board: Mutex::new(board),
-            compared_on: AtomicU64::new(u64::MAX),
+            has_held: AtomicBool::new(state.has_lost && rules.mode.enforces()),
+            state: Mutex::new(state),
+            compared_epoch: AtomicU64::new(u64::MAX),
         }
     }
 
-    /// The config has changed. What was approved, and what is held back, belongs to the server's name, and stays whatever
-    /// way it is reached by.
-    pub(crate) fn revise(&self, rules: PinRules, shelf: Shelf) {
-        let mut board = self.board();
-        (board.rules, board.shelf) = (rules, shelf);
+    /// Applies changed settings. Approved and held-back items belong to the server's name, so they stay when its
+    /// target changes.
+    pub(crate) fn apply_settings(&self, rules: PinSettings, store: ServerStore) {
+        let mut state = self.state();
+        (state.rules, state.store) = (rules, store);
     }
 
-    /// Whether anybody wants to know what the tools say.
-    pub(crate) fn looks(&self) -> bool {
-        self.board().rules.mode != PinMode::Off
+    /// Returns true unless pins are off.
+    pub(crate) fn is_enabled(&self) -> bool {
+        self.state().rules.mode != PinMode::Off
     }
 
-    /// What was screened last was said on the link of this epoch.
-    pub(crate) fn were_compared_on(&self, epoch: Epoch) {
-        self.compared_on.store(epoch.number(), Ordering::Release);
+    /// Marks the last screening as made for the connection of this epoch.
+    pub(crate) fn mark_compared(&self, epoch: Epoch) {
+        self.compared_epoch.store(epoch.number(), Ordering::Release);
     }
 
-    /// The server of the link of epoch `old` has forgotten its session: what was compared there holds for `new` until the
-    /// listing that follows. Waiting for that would double the time of every forgotten session. A remote server that
-    /// was deployed anew looks the same; a tool that it has changed may be called once more before it is held back.
-    pub(crate) fn go_on_from(&self, old: Epoch, new: Epoch) {
+    /// Carries the comparison of epoch `old` over to `new` after a lost session, until the next listing: waiting for
+    /// it would double the cost of every lost session. A remote server that was redeployed looks the same; a tool
+    /// that it changed may be called once more before it is held back.
+    pub(crate) fn carry_over(&self, old: Epoch, new: Epoch) {
         let (old, new) = (old.number(), new.number());
-        let _ = self.compared_on.compare_exchange(old, new, Ordering::AcqRel, Ordering::Acquire);
+        let _ = self.compared_epoch.compare_exchange(old, new, Ordering::AcqRel, Ordering::Acquire);
     }
 
-    /// Whether tools may have changed unseen: something is pinned and enforced, and on the link of this epoch
-    /// nothing was held up against it yet.
-    pub(crate) fn are_behind(&self, epoch: Epoch) -> bool {
-        if self.compared_on.load(Ordering::Acquire) == epoch.number() {
+    /// Returns true if pins are enforced and the tools of this connection have not been compared with them yet.
+    pub(crate) fn needs_comparison(&self, epoch: Epoch) -> bool {
+        if self.compared_epoch.load(Ordering::Acquire) == epoch.number() {
             return false;
         }
-        let board = self.board();
-        match board.rules.mode {
+        let state = self.state();
+        match state.rules.mode {
             PinMode::Strict => true,
-            PinMode::Enforce => board.has_lost || !self.approved.known().pins.of(PinKind::Tool).is_empty(),
+            PinMode::Enforce => state.has_lost || !self.approved.known().pins.of(PinKind::Tool).is_empty(),
             PinMode::Warn | PinMode::Off => false,
         }
     }
 
-    /// Takes note of what the server says, and says what of it is shown: what changed stays as it was approved.
-    pub(crate) fn screen(&self, said: Arc<Catalog>) -> Screened {
-        let mut board = self.board();
-        self.approved.known().said = Arc::downgrade(&said);
-        self.judge(&mut board, said)
+    /// Compares the catalog of the shared instance with the pins. In the result, changed items are as they were
+    /// approved.
+    pub(crate) fn screen(&self, declared: Arc<Catalog>) -> ScreenedCatalog {
+        let mut state = self.state();
+        self.approved.known().catalog = Arc::downgrade(&declared);
+        self.judge(&mut state, declared)
     }
 
-    /// The same for the tools of an instance that is not everybody's, and so shows nothing.
-    pub(crate) fn compare(&self, said: Arc<Catalog>) -> Screened {
-        let mut board = self.board();
-        let everybodys = self.approved.known().said.upgrade();
-        let says_the_same = |other: &Arc<Catalog>| other.diff(&said).tools.is_empty();
-        let said = everybodys.filter(says_the_same).unwrap_or(said);
-        self.judge(&mut board, said)
+    /// Compares the tools of a dedicated instance with the pins; its catalog is not shown to clients.
+    pub(crate) fn compare(&self, declared: Arc<Catalog>) -> ScreenedCatalog {
+        let mut state = self.state();
+        let shared_catalog = self.approved.known().catalog.upgrade();
+        let has_same_tools = |other: &Arc<Catalog>| other.diff(&declared).tools.is_empty();
+        let declared = shared_catalog.filter(has_same_tools).unwrap_or(declared);
+        self.judge(&mut state, declared)
     }
 
-    /// Holds what the server said last up against the pins as they are now, here and in the store.
-    pub(crate) fn screen_again(&self) -> Option<Screened> {
-        let mut board = self.board();
-        let said = board.said.clone()?;
-        Some(self.judge(&mut board, said))
+    /// Compares the last catalog again, with the pins in memory and in the store.
+    pub(crate) fn screen_again(&self) -> Option<ScreenedCatalog> {
+        let mut state = self.state();
+        let declared = state.last_catalog.clone()?;
+        Some(self.judge(&mut state, declared))
     }
 
-    /// What the server said last, all of it, if it has said anything.
-    pub(crate) fn said(&self) -> Option<Arc<Catalog>> {
-        self.board().said.clone()
+    /// The last catalog of the server, complete.
+    pub(crate) fn last_catalog(&self) -> Option<Arc<Catalog>> {
+        self.state().last_catalog.clone()
     }
 
-    fn judge(&self, board: &mut Board, said: Arc<Catalog>) -> Screened {
-        board.screenings += 1;
-        if board.rules.mode != PinMode::Off {
-            board.load(&mut self.approved.known().pins);
+    fn judge(&self, state: &mut InstancePinState, declared: Arc<Catalog>) -> ScreenedCatalog {
+        state.screenings += 1;
+        if state.rules.mode != PinMode::Off {
+            state.load(&mut self.approved.known().pins);
         }
-        let mode = board.mode();
-        let Board { rules, shelf, judged, has_lost, screenings: number, said: said_before, instructions: _ } =
-            board;
-        let (number, PinRules { most, .. }) = (*number, *rules);
-        let is_first_listing = said_before.replace(Arc::clone(&said)).is_none();
+        let mode = state.mode();
+        let InstancePinState {
+            rules,
+            store,
+            judged,
+            has_lost,
+            screenings: number,
+            last_catalog: declared_before,
+            instructions: _,
+        } = state;
+        let (number, PinSettings { max: most, .. }) = (*number, *rules);
+        let is_first_listing = declared_before.replace(Arc::clone(&declared)).is_none();
         let Known { pins, .. } = &mut *self.approved.known();
         let before = std::mem::take(judged);
         let is_first_sight = is_first_listing && pins.of(PinKind::Tool).is_empty();
         if mode == PinMode::Off {
-            judged.beyond.extend(beyond(&said, most));
+            judged.over_limit.extend(items_beyond(&declared, most));
         } else {
             let now = self.clock.now().wall;
-            for (kind, items) in pinned_lists(&said) {
+            for (kind, items) in pinned_lists(&declared) {
                 let items = items.iter().map(|item| (item.key.as_str(), &*item.raw));
                 pins.judge(now, kind, items, (mode, most), judged);
             }
-            if !judged.fresh.is_empty() {
-                shelf.keep_pins(pins);
+            if !judged.newly_pinned.is_empty() {
+                store.save_pins(pins);
             }
             if !*has_lost {
-                shelf.witness(pins);
+                store.update_witness(pins);
             }
         }
-        let held = |change: &Quarantined| change.kind == PinKind::Tool && mode.holds();
-        let holds_any =
-            !judged.beyond.is_empty() || judged.quarantined.iter().any(held) || (*has_lost && mode.holds());
-        self.holds_any.store(holds_any, Ordering::Release);
+        let held = |change: &Quarantined| change.kind == PinKind::Tool && mode.enforces();
+        let holds_any = !judged.over_limit.is_empty()
+            || judged.quarantined.iter().any(held)
+            || (*has_lost && mode.enforces());
+        self.has_held.store(holds_any, Ordering::Release);
         let mut events = events(&before, judged, pins, *rules);
         if is_first_sight {
-            // Of a server that was never seen before, everything is new.
+            // Everything is new at a server that is seen for the first time.
             events.retain(|event| !matches!(event, Event::NewTools { held: false, .. }));
         }
-        let shows_all = judged.beyond.is_empty() && (judged.quarantined.is_empty() || !mode.holds());
-        let cause = cause_of(judged.quarantined.iter().filter(|change| held(change)), *has_lost);
-        let catalog = if shows_all { said } else { as_approved(&said, pins, judged, mode) };
-        Screened { number, catalog, events, cause }
+        let shows_all = judged.over_limit.is_empty() && (judged.quarantined.is_empty() || !mode.enforces());
+        let cause = approval_cause(judged.quarantined.iter().filter(|change| held(change)), *has_lost);
+        let catalog = if shows_all { declared } else { as_approved(&declared, pins, judged, mode) };
+        ScreenedCatalog { number, catalog, events, cause }
     }
 
-    /// The instructions that clients get where the server says these: the approved ones, if there are any. What is to be
-    /// told about it comes with them.
-    fn instructions(&self, said: &str) -> (String, Option<Event>) {
-        let mut board = self.board();
-        let PinRules { mode, most } = board.rules;
+    /// The instructions that clients get: the approved ones, if there are any. Returns an event if they have changed.
+    fn instructions(&self, declared: &str) -> (String, Option<Event>) {
+        let mut state = self.state();
+        let PinSettings { mode, max: most } = state.rules;
         if mode == PinMode::Off {
-            return (said.to_owned(), None);
+            return (declared.to_owned(), None);
         }
-        let raw = Patch::new().set_text(INSTRUCTIONS, said).to_object();
+        let raw = Patch::new().set_text(INSTRUCTIONS, declared).to_object();
         let known = &mut *self.approved.known();
-        let (now, mut judged) = (self.clock.now().wall, Judged::default());
-        let judge = |pins: &mut Approvals, judged: &mut Judged| {
-            *judged = Judged::default();
+        let (now, mut judged) = (self.clock.now().wall, PinReview::default());
+        let judge = |pins: &mut Approvals, judged: &mut PinReview| {
+            *judged = PinReview::default();
             let items = [(INSTRUCTIONS, &*raw)];
             pins.judge(now, PinKind::Instructions, items, (mode, most.max(1)), judged);
         };
         judge(&mut known.pins, &mut judged);
         if !judged.quarantined.is_empty()
-            && let Some(stored) = board.shelf.pins()
+            && let Some(stored) = state.store.pins()
         {
-            // Another process may have approved them.
-            known.pins.adopt(stored);
+            // Another process may have approved the instructions.
+            known.pins.merge(stored);
             judge(&mut known.pins, &mut judged);
         }
-        if !judged.fresh.is_empty() {
-            board.shelf.keep_pins(&known.pins);
+        if !judged.newly_pinned.is_empty() {
+            state.store.save_pins(&known.pins);
         }
         let change = judged.quarantined.pop();
-        let is_known = matches!(&board.instructions, Some((before, _)) if before.get() == raw.get());
+        let is_known = matches!(&state.instructions, Some((before, _)) if before.get() == raw.get());
         let event = change
             .as_ref()
             .filter(|_| !is_known)
-            .map(|_| Event::TextsChanged { items: vec![INSTRUCTIONS.to_owned()], kept: mode.holds() });
-        let approved = known.pins.of(PinKind::Instructions).get(INSTRUCTIONS).filter(|_| mode.holds());
-        let text = approved.and_then(|pin| instructions_in(pin.raw())).unwrap_or_else(|| said.to_owned());
-        board.instructions = Some((raw, change));
+            .map(|_| Event::TextsChanged { items: vec![INSTRUCTIONS.to_owned()], kept: mode.enforces() });
+        let approved = known.pins.of(PinKind::Instructions).get(INSTRUCTIONS).filter(|_| mode.enforces());
+        let text = approved.and_then(|pin| instructions_in(pin.raw())).unwrap_or_else(|| declared.to_owned());
+        state.instructions = Some((raw, change));
         (text, event)
     }
 
-    /// Whether this tool is held back, as far as this process knows.
-    pub(crate) fn holds(&self, tool: &str) -> bool {
-        self.holds_any.load(Ordering::Acquire) && self.why_held(&self.board(), tool).is_some()
+    /// Returns true if the tool is held back, as far as this process knows.
+    pub(crate) fn is_held(&self, tool: &str) -> bool {
+        self.has_held.load(Ordering::Acquire) && self.why_held(&self.state(), tool).is_some()
     }
 
-    /// What a caller is told about a tool that is held back.
+    /// The error for a tool that is held back.
     pub(crate) fn refusal(&self, server: &str, tool: &str) -> CallError {
-        let board = self.board();
-        let why = self.why_held(&board, tool).unwrap_or(WhyHeld::Changed);
-        why.refusal(server, tool, board.rules.most)
+        let state = self.state();
+        let why = self.why_held(&state, tool).unwrap_or(HoldReason::Changed);
+        why.refusal(server, tool, state.rules.max)
     }
 
-    /// A person approves what a tool says now, or what all tools say but those that were dealt with. The same for prompts,
-    /// resource templates and instructions. Answers with their names.
+    /// Approves the present description of a tool, or of all changed items except `done`: tools, prompts, resource
+    /// templates and instructions. Returns their names.
     pub(crate) fn approve(&self, tool: Option<&str>, done: &[String]) -> Vec<String> {
-        let mut board = self.board();
-        let Board { shelf, judged, said, instructions, rules, .. } = &mut *board;
+        let mut state = self.state();
+        let InstancePinState { store, judged, last_catalog: declared, instructions, rules, .. } = &mut *state;
         let Known { pins, .. } = &mut *self.approved.known();
         let now = self.clock.now().wall;
         let mut approved = Vec::new();
@@ -302,51 +320,53 @@ impl Pinboard {
             instructions.iter().filter_map(|(raw, change)| Some((change.as_ref()?, &**raw)));
         let of_lists = judged.quarantined.iter().filter_map(|change| {
             let named = change.renamed_to.as_deref().unwrap_or(&change.tool);
-            Some((change, &*item_of(said.as_deref()?, change.kind, named)?.raw))
+            Some((change, &*item_of(declared.as_deref()?, change.kind, named)?.raw))
         });
         for (change, raw) in of_lists.chain(of_instructions) {
             let named = change.renamed_to.as_deref().unwrap_or(&change.tool);
             let label = change.kind.label(&change.tool);
             let is_meant = tool.is_none_or(|tool| [&change.tool, named, &label].contains(&tool));
-            let has_room = !change.is_new || pins.of(change.kind).len() < rules.most;
+            let has_room = !change.is_new || pins.of(change.kind).len() < rules.max;
             if is_meant && has_room && !done.contains(&label) {
                 pins.approve(now, change.kind, &change.tool, named, raw);
                 approved.push(label);
             }
         }
         if !approved.is_empty() {
-            shelf.keep_pins(pins);
-            // Only a person ends the wait after a loss, and only when no tool is left that waits for it.
+            store.save_pins(pins);
+            // After lost approvals the witness is written only when the operator has approved every tool.
             let is_pinned = |tool: &Item| pins.of(PinKind::Tool).get(&tool.key).is_some();
-            if said.as_ref().is_some_and(|said| said.tools.iter().all(is_pinned)) {
-                shelf.witness(pins);
+            if declared.as_ref().is_some_and(|declared| declared.tools.iter().all(is_pinned)) {
+                store.update_witness(pins);
             }
         }
         approved
     }
 
-    fn why_held(&self, board: &Board, tool: &str) -> Option<WhyHeld> {
-        let is_lost = || board.has_lost && self.approved.known().pins.of(PinKind::Tool).get(tool).is_none();
-        match board.why_held(tool) {
-            Some(WhyHeld::New) | None if board.rules.mode.holds() && is_lost() => Some(WhyHeld::Lost),
+    fn why_held(&self, state: &InstancePinState, tool: &str) -> Option<HoldReason> {
+        let is_lost = || state.has_lost && self.approved.known().pins.of(PinKind::Tool).get(tool).is_none();
+        match state.why_held(tool) {
+            Some(HoldReason::New) | None if state.rules.mode.enforces() && is_lost() => {
+                Some(HoldReason::Lost)
+            }
             why => why,
         }
     }
 
-    /// What a person has to look at.
+    /// The changes that wait for approval.
     pub(crate) fn changes(&self) -> Vec<Quarantined> {
-        let board = self.board();
-        let instructions = board.instructions.as_ref().and_then(|(_, change)| change.clone());
-        board.judged.quarantined.iter().cloned().chain(instructions).collect()
+        let state = self.state();
+        let instructions = state.instructions.as_ref().and_then(|(_, change)| change.clone());
+        state.judged.quarantined.iter().cloned().chain(instructions).collect()
     }
 
-    /// How many items of the server are pinned.
+    /// Number of pinned items of the server.
     pub(crate) fn count(&self) -> usize {
         let known = self.approved.known();
         PinKind::ALL.iter().map(|kind| known.pins.of(*kind).len()).sum()
     }
 
-    /// The pinned items of the server, with these changes of them, and new ones that wait for approval.
+    /// The pinned items of the server with these changes, and new ones that wait for approval.
     pub(crate) fn list(&self, changes: &[Quarantined]) -> Vec<PinnedTool> {
         let change = |kind: PinKind, tool: &str| {
             changes.iter().find(|changed| changed.kind == kind && changed.tool == tool)
@@ -377,30 +397,30 @@ impl Pinboard {
         listed
     }
 
-    fn board(&self) -> MutexGuard<'_, Board> {
-        self.board.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, InstancePinState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Why a tool is held back.
+/// Reason why a tool is held back.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum WhyHeld {
+enum HoldReason {
     Changed,
     New,
     Lost,
     TooMany,
 }
 
-impl Board {
-    /// Takes over what the store has, and compares it with what the witness remembers.
+impl InstancePinState {
+    /// Merges the stored pins and compares them with the witness.
     fn load(&mut self, pins: &mut Approvals) {
-        if let Some(stored) = self.shelf.pins() {
-            pins.adopt(stored);
+        if let Some(stored) = self.store.pins() {
+            pins.merge(stored);
         }
-        self.has_lost = self.shelf.has_lost(pins);
+        self.has_lost = self.store.has_lost_approvals(pins);
     }
 
-    /// How pins are enforced now: after a loss no tool is trusted at first sight.
+    /// The effective mode: after lost approvals no new tool is trusted.
     fn mode(&self) -> PinMode {
         match self.rules.mode {
             PinMode::Enforce if self.has_lost => PinMode::Strict,
@@ -408,31 +428,31 @@ impl Board {
         }
     }
 
-    fn why_held(&self, tool: &str) -> Option<WhyHeld> {
-        let Judged { quarantined, hidden, beyond, .. } = &self.judged;
+    fn why_held(&self, tool: &str) -> Option<HoldReason> {
+        let PinReview { quarantined, hidden, over_limit: beyond, .. } = &self.judged;
         let mut tools = quarantined.iter().filter(|change| change.kind == PinKind::Tool);
         let change = tools.find(|change| change.tool == tool);
         if beyond.contains(&(PinKind::Tool, tool.to_owned())) {
-            Some(WhyHeld::TooMany)
-        } else if !self.rules.mode.holds() {
+            Some(HoldReason::TooMany)
+        } else if !self.rules.mode.enforces() {
             None
         } else if change.is_some_and(|change| change.is_new) {
-            Some(WhyHeld::New)
+            Some(HoldReason::New)
         } else if change.is_some() || hidden.contains(tool) {
-            Some(WhyHeld::Changed)
+            Some(HoldReason::Changed)
         } else {
             None
         }
     }
 }
 
-impl WhyHeld {
+impl HoldReason {
     fn refusal(self, server: &str, tool: &str, most: usize) -> CallError {
         let (text, hint) = match self {
             Self::Changed => (
                 format!(
-                    "tool `{tool}` of server `{server}` says something else than what was approved; \
-                     it is not called before somebody has looked"
+                    "tool `{tool}` of server `{server}` has changed since it was approved; \
+                     it is not called before the change is approved"
                 ),
                 format!(
                     "`gripfast pins diff {server}` shows what changed, \
@@ -458,15 +478,15 @@ impl WhyHeld {
                 format!("raise `max_tools` of `{server}` if it is meant to have more"),
             ),
         };
-        CallError::new(Code::SchemaChanged, server, Fate::NotSent, text).hint(hint)
+        CallError::new(Code::SchemaChanged, server, CallOutcome::NotSent, text).with_hint(hint)
     }
 }
 
 impl Upstream {
-    /// The instructions of the server that is up, as far as they are approved.
+    /// The approved instructions of a connected server.
     pub(crate) fn instructions(&self) -> Option<String> {
-        let live = self.live()?;
-        let (text, event) = self.pins.instructions(live.server.instructions.as_deref()?);
+        let connection = self.connection()?;
+        let (text, event) = self.pins.instructions(connection.server.instructions.as_deref()?);
         if let Some(event) = event {
             self.announce(self.clock.now(), event);
         }
@@ -474,15 +494,15 @@ impl Upstream {
     }
 }
 
-/// The name under which instructions are pinned, and the member that holds their text.
-const INSTRUCTIONS: &str = PinKind::Instructions.word();
+/// Name under which instructions are pinned, and the member with their text.
+const INSTRUCTIONS: &str = PinKind::Instructions.as_str();
 
 fn instructions_in(pinned: &RawValue) -> Option<String> {
     let pinned: serde_json::Value = serde_json::from_str(pinned.get()).ok()?;
     Some(pinned.get(INSTRUCTIONS)?.as_str()?.to_owned())
 }
 
-/// The lists of a catalog whose items are pinned.
+/// The pinned lists of a catalog.
 fn pinned_lists(catalog: &Catalog) -> [(PinKind, &Vec<Item>); 3] {
     [
         (PinKind::Tool, &catalog.tools),
@@ -496,19 +516,19 @@ fn item_of<'c>(catalog: &'c Catalog, kind: PinKind, name: &str) -> Option<&'c It
     items.iter().find(|item| item.key == name)
 }
 
-/// What is hidden where nothing is pinned: everything beyond the first so many items of each list.
-fn beyond(said: &Catalog, most: usize) -> impl Iterator<Item = (PinKind, String)> {
-    pinned_lists(said)
+/// The items beyond the first `most` of each list, which are hidden even with pins off.
+fn items_beyond(declared: &Catalog, most: usize) -> impl Iterator<Item = (PinKind, String)> {
+    pinned_lists(declared)
         .into_iter()
         .flat_map(move |(kind, items)| items.iter().skip(most).map(move |item| (kind, item.key.clone())))
 }
 
-/// What is to be told about a listing, beside what was told about the one before it.
-fn events(before: &Judged, judged: &Judged, pins: &Approvals, rules: PinRules) -> Vec<Event> {
+/// The events of a screening that the one before did not have.
+fn events(before: &PinReview, judged: &PinReview, pins: &Approvals, rules: PinSettings) -> Vec<Event> {
     let mut events = Vec::new();
     let fresh: Vec<&String> =
-        judged.fresh.iter().filter(|(kind, _)| *kind == PinKind::Tool).map(|(_, name)| name).collect();
-    let held = rules.mode.holds();
+        judged.newly_pinned.iter().filter(|(kind, _)| *kind == PinKind::Tool).map(|(_, name)| name).collect();
+    let held = rules.mode.enforces();
     let is_news = |change: &&Quarantined| {
         let same = |known: &Quarantined| known.kind == change.kind && known.tool == change.tool;
         !before.quarantined.iter().any(same)
@@ -541,16 +561,16 @@ fn events(before: &Judged, judged: &Judged, pins: &Approvals, rules: PinRules) -
     if !texts.is_empty() {
         events.push(Event::TextsChanged { items: texts, kept: held });
     }
-    if !judged.beyond.is_empty() && judged.beyond != before.beyond {
-        events.push(Event::TooManyTools { hidden: judged.beyond.len(), limit: rules.most });
+    if !judged.over_limit.is_empty() && judged.over_limit != before.over_limit {
+        events.push(Event::TooManyTools { hidden: judged.over_limit.len(), limit: rules.max });
     }
     events
 }
 
-fn cause_of<'q>(held: impl Iterator<Item = &'q Quarantined>, has_lost: bool) -> Option<String> {
+fn approval_cause<'q>(held: impl Iterator<Item = &'q Quarantined>, has_lost: bool) -> Option<String> {
     let (new, changed): (Vec<_>, Vec<_>) = held.partition(|change| change.is_new);
     let names = |changes: Vec<&Quarantined>| {
-        text::names(&changes.iter().map(|change| change.tool.as_str()).collect::<Vec<_>>())
+        text::name_list(&changes.iter().map(|change| change.tool.as_str()).collect::<Vec<_>>())
     };
     let unapproved = if has_lost {
         "approvals lost, because `state.db` is new, damaged or unusable; waiting for approval"
@@ -573,18 +593,18 @@ fn is_harmless(pins: &Approvals, tool: &str) -> bool {
 }
 
 fn suspicions_of(tool: &str) -> Vec<Suspicion> {
-    serde_json::from_str(tool).map(|tool| suspicions(&tool)).unwrap_or_default()
+    serde_json::from_str(tool).map(|tool| find_suspicious(&tool)).unwrap_or_default()
 }
 
-/// The catalog with what was approved in the place of what changed, under the approved names, and without what was not
+/// The catalog with changed items as they were approved, under their approved names, and without items that were not
 /// approved.
-fn as_approved(said: &Catalog, pins: &Approvals, judged: &Judged, mode: PinMode) -> Arc<Catalog> {
+fn as_approved(declared: &Catalog, pins: &Approvals, judged: &PinReview, mode: PinMode) -> Arc<Catalog> {
     let shown = |kind: PinKind, items: &[Item]| -> Vec<Item> {
         let show = |item: &Item| {
-            if judged.beyond.contains(&(kind, item.key.clone())) {
+            if judged.over_limit.contains(&(kind, item.key.clone())) {
                 return None;
             }
-            match judged.change_of(kind, &item.key).filter(|_| mode.holds()) {
+            match judged.change_of(kind, &item.key).filter(|_| mode.enforces()) {
                 Some(change) => {
                     let approved = pins.of(kind).get(&change.tool)?.raw();
                     match kind {
@@ -600,9 +620,9 @@ fn as_approved(said: &Catalog, pins: &Approvals, judged: &Judged, mode: PinMode)
         items.iter().filter_map(show).collect()
     };
     Arc::new(Catalog {
-        tools: shown(PinKind::Tool, &said.tools),
-        prompts: shown(PinKind::Prompt, &said.prompts),
-        templates: shown(PinKind::Template, &said.templates),
-        resources: said.resources.clone(),
+        tools: shown(PinKind::Tool, &declared.tools),
+        prompts: shown(PinKind::Prompt, &declared.prompts),
+        templates: shown(PinKind::Template, &declared.templates),
+        resources: declared.resources.clone(),
     })
 }

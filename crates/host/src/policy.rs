@@ -1,72 +1,71 @@
-//! Who may see and use what of this host: the lists of its servers and of its clients, and the guard of the
-//! program that embeds it. What lists mean is decided in `core`; here is who has a say.
+//! Access policies of a host: the lists of its servers and of its clients, and the guard of the embedding program.
+//! `core` evaluates a list; this module decides which lists apply.
 
 use crate::client::Principal;
 use gripfast_core::failure::recovery::ToolHints;
 use gripfast_core::policy::Pattern;
-pub use gripfast_core::policy::allow::{BadEntry, Decision, Kind, Lists, Policy};
-use gripfast_core::policy::allow::{Subject, Whose, decide, decide_method};
+pub use gripfast_core::policy::allow::{BadEntry, ItemKind, Lists, Policy, PolicyDecision};
+use gripfast_core::policy::allow::{ListOwner, PolicyTarget, decide, decide_method};
 use std::sync::Arc;
 
-/// What a guard says about a tool.
+/// Decision of a guard about a tool.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Verdict {
-    /// It may be seen and called, if the lists agree.
+pub enum GuardVerdict {
+    /// The tool may be seen and called, if the policies allow it too.
     Allow,
-    /// It may not, for this reason.
+    /// The tool is denied, for this reason.
     Deny(String),
 }
 
-/// A program's own rule over the tools of all servers: it is asked with the server and the server's own name of
-/// the tool. What it denies is not listed and cannot be called. It is asked whenever tools are listed or called,
-/// so it should be quick.
-pub(crate) type Guard = Arc<dyn Fn(&str, &str) -> Verdict + Send + Sync>;
+/// Custom rule of the embedding program for the tools of all servers. It is called with the server and the server's
+/// own tool name whenever tools are listed or called, so it should be fast. A tool that it denies is not listed and
+/// cannot be called.
+pub(crate) type Guard = Arc<dyn Fn(&str, &str) -> GuardVerdict + Send + Sync>;
 
-/// What some clients may see and use.
+/// Policy of a group of clients.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ClientPolicy {
-    /// Which clients, as a pattern over the names of principals. Where several fit a client, each of them must
-    /// allow what it does.
+    /// Pattern for principal names. If several policies match a principal, all of them must allow an access.
     pub clients: String,
-    /// Their lists.
+    /// The lists of these clients.
     pub policy: Policy,
 }
 
-/// The rules of one server, for everybody.
+/// The rules of one server that apply to all clients.
 #[derive(Default)]
-pub(crate) struct Rules {
+pub(crate) struct ServerRules {
     pub(crate) policy: Policy,
     pub(crate) guard: Option<Guard>,
 }
 
-impl Rules {
-    /// Whether there is nothing to decide.
-    pub(crate) fn are_open(&self) -> bool {
-        self.guard.is_none() && self.policy.is_open()
+impl ServerRules {
+    /// Returns true if there are no restrictions.
+    pub(crate) fn is_unrestricted(&self) -> bool {
+        self.guard.is_none() && self.policy.is_unrestricted()
     }
 
-    /// Whether everybody may see it.
-    pub(crate) fn show(&self, subject: &Subject<'_>) -> bool {
-        self.are_open() || self.decide(&Audience::default(), subject).allowed
+    /// Returns true if the server's rules do not hide the item.
+    pub(crate) fn is_visible(&self, target: &PolicyTarget<'_>) -> bool {
+        self.is_unrestricted() || self.decide(&Audience::default(), target).allowed
     }
 
-    /// Decides about a method that is not of the protocol.
-    pub(crate) fn decide_method(&self, server: &str, audience: &Audience, method: &str) -> Decision {
-        let server = (Whose::Server(server), &self.policy);
+    /// Decides about a method that MCP does not define.
+    pub(crate) fn decide_method(&self, server: &str, audience: &Audience, method: &str) -> PolicyDecision {
+        let server = (ListOwner::Server(server), &self.policy);
         decide_method(std::iter::once(server).chain(audience.lists()), method)
     }
 
-    /// Decides for an audience, and says why.
-    pub(crate) fn decide(&self, audience: &Audience, subject: &Subject<'_>) -> Decision {
-        let server = (Whose::Server(subject.server), &self.policy);
+    /// Decides about an item for an audience, with the reason.
+    pub(crate) fn decide(&self, audience: &Audience, target: &PolicyTarget<'_>) -> PolicyDecision {
+        let server = (ListOwner::Server(target.server), &self.policy);
         let clients = audience.lists();
         let policies: Vec<_> = std::iter::once(server).chain(clients).collect();
-        let decision = decide(policies.iter().copied(), subject);
-        match (&self.guard, subject.kind) {
-            (Some(guard), Kind::Tool) if decision.allowed => match guard(subject.server, subject.name) {
-                Verdict::Allow => decision,
-                Verdict::Deny(reason) => {
-                    Decision { allowed: false, reason: format!("denied by the program: {reason}") }
+        let decision = decide(policies.iter().copied(), target);
+        match (&self.guard, target.kind) {
+            (Some(guard), ItemKind::Tool) if decision.allowed => match guard(target.server, target.name) {
+                GuardVerdict::Allow => decision,
+                GuardVerdict::Deny(reason) => {
+                    PolicyDecision { allowed: false, reason: format!("denied by the program: {reason}") }
                 }
             },
             (Some(_) | None, _) => decision,
@@ -74,7 +73,7 @@ impl Rules {
     }
 }
 
-/// The lists of all clients.
+/// The policies of all clients.
 #[derive(Debug, Default)]
 pub(crate) struct ClientLists(Vec<(Pattern, Policy)>);
 
@@ -83,66 +82,72 @@ impl ClientLists {
         Self(policies.into_iter().map(|lists| (Pattern::new(lists.clients), lists.policy)).collect())
     }
 
-    /// Whether there are none.
-    pub(crate) fn are_none(&self) -> bool {
+    /// Returns true if there are no client policies.
+    pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The lists that have a say about what this principal does. The program itself has no lists.
-    pub(crate) fn concerning(self: &Arc<Self>, principal: Option<&Principal>) -> Audience {
+    /// The policies that apply to this principal. None apply to the program itself.
+    pub(crate) fn for_principal(self: &Arc<Self>, principal: Option<&Principal>) -> Audience {
         if self.0.is_empty() {
             return Audience::default();
         }
         let fits = |name: &Pattern| principal.is_some_and(|principal| name.matches(principal.name()));
         let concerned = self.0.iter().enumerate().filter(|(_, (name, _))| fits(name));
-        Audience { places: concerned.map(|(at, _)| at).collect(), all: Some(Arc::clone(self)) }
+        Audience { indexes: concerned.map(|(at, _)| at).collect(), all: Some(Arc::clone(self)) }
     }
 }
 
-/// Whoever the same lists of clients are about. What they are shown is made once for all of them.
+/// A set of client policies that apply together. Its view of the catalog is shared by all principals with the same
+/// set.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Audience {
-    places: Vec<usize>,
+    indexes: Vec<usize>,
     all: Option<Arc<ClientLists>>,
 }
 
 impl Audience {
-    /// Whether no list of a client has a say.
-    pub(crate) fn is_everybody(&self) -> bool {
-        self.places.is_empty()
+    /// Returns true if no client policy applies.
+    pub(crate) fn is_unrestricted(&self) -> bool {
+        self.indexes.is_empty()
     }
 
-    /// What tells it from other audiences.
-    pub(crate) fn places(&self) -> &[usize] {
-        &self.places
+    /// The indexes of the policies.
+    pub(crate) fn indexes(&self) -> &[usize] {
+        &self.indexes
     }
 
-    /// Whether the same lists, and not those of another config in the same places, are about both.
-    pub(crate) fn is(&self, other: &Self) -> bool {
+    /// Returns true if both have the same policies of the same config.
+    pub(crate) fn same_as(&self, other: &Self) -> bool {
         let of_same_config = match (&self.all, &other.all) {
             (Some(these), Some(those)) => Arc::ptr_eq(these, those),
             (None, None) => true,
             (Some(_), None) | (None, Some(_)) => false,
         };
-        of_same_config && self.places == other.places
+        of_same_config && self.indexes == other.indexes
     }
 
-    fn lists(&self) -> impl Iterator<Item = (Whose<'_>, &Policy)> {
+    fn lists(&self) -> impl Iterator<Item = (ListOwner<'_>, &Policy)> {
         let all = self.all.as_deref();
-        self.places.iter().filter_map(move |at| {
+        self.indexes.iter().filter_map(move |at| {
             let (name, policy) = all?.0.get(*at)?;
-            Some((Whose::Client(name.text()), policy))
+            Some((ListOwner::Client(name.text()), policy))
         })
     }
 
-    /// Whether its lists let it see something that everybody may see.
-    pub(crate) fn sees(&self, subject: &Subject<'_>) -> bool {
+    /// Returns true if the client policies do not hide the item.
+    pub(crate) fn can_see(&self, target: &PolicyTarget<'_>) -> bool {
         let lists: Vec<_> = self.lists().collect();
-        decide(lists.iter().copied(), subject).allowed
+        decide(lists.iter().copied(), target).allowed
     }
 }
 
-/// A thing of a server's catalog.
-pub(crate) fn subject<'a>(server: &'a str, kind: Kind, name: &'a str, hints: ToolHints) -> Subject<'a> {
-    Subject { server, kind, name, hints }
+/// An item of a server's catalog as the target of a decision.
+pub(crate) fn policy_target<'a>(
+    server: &'a str,
+    kind: ItemKind,
+    name: &'a str,
+    hints: ToolHints,
+) -> PolicyTarget<'a> {
+    PolicyTarget { server, kind, name, hints }
 }

@@ -1,5 +1,5 @@
-//! Files and directories that one user has for itself: the state directory and what is in it. They are made for their owner
-//! alone, no symlink in the state directory is followed, and what another user could have changed is refused.
+//! Private files: the state directory and its content. They are created for their owner only, symlinks inside the
+//! state directory are not followed, and files that another user could have changed are refused.
 
 pub use gripfast_core::file_modes::{ChangeableBy, StrictModes};
 
@@ -15,39 +15,39 @@ use std::path::{Path, PathBuf};
 pub struct UnsafeFile {
     /// The file or directory.
     pub path: PathBuf,
-    /// Who could have changed it.
+    /// The reason why it is unsafe.
     pub by: ChangeableBy,
 }
 
 impl UnsafeFile {
-    /// What makes it safe.
+    /// The command that makes it safe.
     #[must_use]
     pub fn remedy(&self) -> String {
         let path = self.path.display();
         match self.by {
-            ChangeableBy::Owner { user, .. } => format!("`chown {user} {path}`, if you know what is in it"),
-            ChangeableBy::Writers { .. } => format!("`chmod go-w {path}`, if you know what is in it"),
+            ChangeableBy::Owner { user, .. } => format!("`chown {user} {path}`, if you trust its content"),
+            ChangeableBy::Writers { .. } => format!("`chmod go-w {path}`, if you trust its content"),
         }
     }
 }
 
-/// Judges an opened file, or whatever else `metadata` is about.
+/// Checks that no other user could have changed the file that `metadata` describes.
 ///
 /// # Errors
 /// Another user could have changed it.
-pub fn judge(path: &Path, metadata: &Metadata) -> Result<(), UnsafeFile> {
+pub fn check(path: &Path, metadata: &Metadata) -> Result<(), UnsafeFile> {
     match modes(metadata).changeable_by(user()) {
         Some(by) => Err(UnsafeFile { path: path.to_owned(), by }),
         None => Ok(()),
     }
 }
 
-/// The same where the config may say that such a file is used nevertheless; then it is said in the log.
+/// Like [`check`], but only warns if strict modes are off.
 ///
 /// # Errors
-/// Another user could have changed it, and that is not accepted.
-pub fn judge_by(strict: StrictModes, path: &Path, metadata: &Metadata) -> Result<(), UnsafeFile> {
-    match (judge(path, metadata), strict) {
+/// Another user could have changed it, and strict modes are on.
+pub fn check_with(strict: StrictModes, path: &Path, metadata: &Metadata) -> Result<(), UnsafeFile> {
+    match (check(path, metadata), strict) {
         (Err(found), StrictModes::Off) => {
             tracing::warn!("{found}; it is used because `gateway.strict_modes` is off");
             Ok(())
@@ -56,20 +56,20 @@ pub fn judge_by(strict: StrictModes, path: &Path, metadata: &Metadata) -> Result
     }
 }
 
-/// Whether every user of the machine may read it.
+/// Returns true if every user of the machine may read it.
 #[must_use]
-pub fn everybody_reads(metadata: &Metadata) -> bool {
-    modes(metadata).everybody_reads()
+pub fn is_world_readable(metadata: &Metadata) -> bool {
+    modes(metadata).is_world_readable()
 }
 
-/// Whether anybody but its owner may use it in any way. A symlink is shared by all.
+/// Returns true if anyone but the owner has any access. Always true for a symlink.
 pub(crate) fn is_shared(metadata: &Metadata) -> bool {
     modes(metadata).is_shared()
 }
 
-/// Parts of a state directory that decide who gets in and what is believed. One that another user made or could write
-/// makes the directory as unsafe as if that user could write the directory itself.
-const PARTS: &[&str] = &[
+/// Files of a state directory that decide about access and trust. If another user could write one of them, the whole
+/// directory is unsafe.
+const CHECKED_PARTS: &[&str] = &[
     "admin.token",
     "session.key",
     "keys.json",
@@ -83,29 +83,29 @@ const PARTS: &[&str] = &[
     "audit",
 ];
 
-/// Judges a state directory: itself, through symlinks, and the parts of it that matter. One that does not exist is fine.
+/// Checks a state directory, through symlinks, and its security-relevant files. A missing directory is fine.
 ///
 /// # Errors
 /// Another user could have changed it.
-pub fn judge_state_directory(directory: &Path) -> Result<(), UnsafeFile> {
+pub fn check_state_directory(directory: &Path) -> Result<(), UnsafeFile> {
     let Ok(metadata) = fs::metadata(directory) else { return Ok(()) };
-    judge(directory, &metadata)?;
-    for part in PARTS {
+    check(directory, &metadata)?;
+    for part in CHECKED_PARTS {
         let path = directory.join(part);
         match fs::symlink_metadata(&path) {
-            // Whoever opens it refuses a symlink, whose own owner and mode mean nothing.
-            Ok(metadata) if !metadata.is_symlink() => judge(&path, &metadata)?,
+            // [`open`] refuses a symlink; its own owner and mode mean nothing.
+            Ok(metadata) if !metadata.is_symlink() => check(&path, &metadata)?,
             Ok(_) | Err(_) => {}
         }
     }
     Ok(())
 }
 
-/// Makes a directory for its owner alone, with those above it, if it is not there. It may be a symlink to one.
+/// Creates a directory for its owner only, with its parents, if it does not exist. It may be a symlink.
 ///
 /// # Errors
-/// Those of the file system.
-pub fn make_directory(directory: &Path) -> io::Result<()> {
+/// File system errors.
+pub fn create_directory(directory: &Path) -> io::Result<()> {
     let mut builder = DirBuilder::new();
     builder.recursive(true);
     #[cfg(unix)]
@@ -113,27 +113,27 @@ pub fn make_directory(directory: &Path) -> io::Result<()> {
     builder.create(directory)
 }
 
-/// The same for a directory inside the state directory, where no symlink is followed.
+/// Creates a directory inside the state directory. It may not be a symlink.
 ///
 /// # Errors
-/// Those of the file system; it is a symlink.
-pub fn make_part(directory: &Path) -> io::Result<()> {
-    make_directory(directory)?;
-    judge_part(directory)
+/// File system errors; the path is a symlink.
+pub fn create_subdirectory(directory: &Path) -> io::Result<()> {
+    create_directory(directory)?;
+    check_subdirectory(directory)
 }
 
 /// Refuses a directory inside the state directory that is a symlink.
-pub(crate) fn judge_part(directory: &Path) -> io::Result<()> {
+pub(crate) fn check_subdirectory(directory: &Path) -> io::Result<()> {
     if fs::symlink_metadata(directory)?.is_symlink() {
         return Err(symlink(directory));
     }
     Ok(())
 }
 
-/// Opens a file as `how` says. A symlink is not followed, and what is made is for its owner alone.
+/// Opens a file with the options of `how`. Does not follow symlinks, and creates files for their owner only.
 ///
 /// # Errors
-/// Those of the file system; it is a symlink, or something else that is no file.
+/// File system errors; the path is a symlink or not a regular file.
 pub fn open(
     path: &Path,
     how: impl for<'o> FnOnce(&'o mut OpenOptions) -> &'o mut OpenOptions,
@@ -157,7 +157,7 @@ pub fn open(
 #[cfg(unix)]
 const NOT_THROUGH_SYMLINKS: i32 = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
 
-/// Opens a file to be locked, and makes it if it is not there.
+/// Opens a lock file and creates it if it does not exist.
 ///
 /// # Errors
 /// As for [`open`].
@@ -165,51 +165,51 @@ pub fn open_lock(path: &Path) -> io::Result<File> {
     open(path, |how| how.create(true).truncate(false).write(true))
 }
 
-/// Reads a secret, and takes it from others who could read it so far.
+/// Reads a secret file and removes the access of other users.
 ///
 /// # Errors
-/// As for [`open`]; there are more than `most` bytes.
+/// As for [`open`]; the file has more than `most` bytes.
 pub fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     let file = open(path, |how| how.read(true))?;
-    keep_to_owner(&file, path);
+    restrict_to_owner(&file, path);
     let mut bytes = Vec::new();
     file.take(most + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > most {
-        return Err(damaged(format!("`{}` is larger than {most} bytes", path.display())));
+        return Err(damaged_error(format!("`{}` is larger than {most} bytes", path.display())));
     }
     Ok(bytes)
 }
 
-/// What a file holds that cannot be what it should: it is damaged, and not only out of reach.
-pub fn damaged(what: String) -> io::Error {
+/// An error for a file with damaged content, in contrast to one that cannot be read.
+pub fn damaged_error(what: String) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what)
 }
 
-/// Moves a file that `read` finds damaged aside, as `NAME.corrupt`, so that a new one can take its place. Processes take
-/// turns and look again: none moves what another has just made.
+/// Renames a file that `read` finds damaged to `NAME.corrupt`, so that a new one can be created. Processes take turns
+/// and check again, so that none moves the new file of another.
 ///
 /// # Errors
-/// Those of the file system.
-pub fn set_aside_if_damaged<T>(path: &Path, read: impl FnOnce(&Path) -> io::Result<T>) -> io::Result<()> {
+/// File system errors.
+pub fn quarantine_if_damaged<T>(path: &Path, read: impl FnOnce(&Path) -> io::Result<T>) -> io::Result<()> {
     let turn = open_lock(&path.with_added_extension("turn"))?;
     turn.lock()?;
     match read(path) {
         Err(error) if error.kind() == io::ErrorKind::InvalidData => {
-            let aside = path.with_added_extension(CORRUPT);
-            fs::rename(path, &aside)?;
-            tracing::warn!(moved_to = %aside.display(), %error, "a damaged file was moved aside; a new one is made");
+            let backup = path.with_added_extension(CORRUPT);
+            fs::rename(path, &backup)?;
+            tracing::warn!(moved_to = %backup.display(), %error, "damaged file moved aside; a new one is created");
             Ok(())
         }
         Ok(_) | Err(_) => Ok(()),
     }
 }
 
-/// The end of the names of files that were moved aside.
+/// Extension of damaged files that were moved aside.
 const CORRUPT: &str = "corrupt";
 
-/// The files of a state directory that were found damaged and moved aside, until a person removes them.
+/// The damaged files of a state directory that were moved aside and not deleted yet.
 #[must_use]
-pub fn set_aside(state_dir: &Path) -> Vec<PathBuf> {
+pub fn quarantined_files(state_dir: &Path) -> Vec<PathBuf> {
     let is_aside = |file: &PathBuf| {
         let end = file.extension().and_then(std::ffi::OsStr::to_str);
         end.is_some_and(|end| end == CORRUPT || end.starts_with("corrupt-"))
@@ -223,24 +223,23 @@ pub fn set_aside(state_dir: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// Puts these bytes in the place of what was there: a new file, which takes the name of the old one. A reader sees one
-/// or the other.
+/// Replaces a file atomically: readers see the old or the new content.
 ///
 /// # Errors
-/// Those of the file system.
+/// File system errors.
 pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     with_draft(path, bytes, |draft| fs::rename(draft, path))
 }
 
-/// Makes a file whole or not at all, unless there is one. Says whether it did.
+/// Creates a file atomically, unless it exists. Returns true if it was created.
 ///
 /// # Errors
-/// Those of the file system.
-pub fn make(path: &Path, bytes: &[u8]) -> io::Result<bool> {
+/// File system errors.
+pub fn create_new(path: &Path, bytes: &[u8]) -> io::Result<bool> {
     let linked = with_draft(path, bytes, |draft| fs::hard_link(draft, path));
     let made = linked.or_else(|error| match error.kind() {
         io::ErrorKind::AlreadyExists => Err(error),
-        // A file system without links: a kill in mid-write is the lesser evil.
+        // Without hard links a kill during the write may leave a partial file, which is the lesser evil.
         _ => open(path, |how| how.write(true).create_new(true))?.write_all(bytes),
     });
     match made {
@@ -250,20 +249,20 @@ pub fn make(path: &Path, bytes: &[u8]) -> io::Result<bool> {
     }
 }
 
-/// Has `publish` give a file with these bytes its name. Nobody can know the name that it has until then.
+/// Writes a draft under an unpredictable name and lets `publish` give it its final name.
 fn with_draft(path: &Path, bytes: &[u8], publish: impl FnOnce(&Path) -> io::Result<()>) -> io::Result<()> {
     let random: [u8; 8] =
-        clock::secret_bytes().ok_or_else(|| io::Error::other("the system gave no randomness"))?;
+        clock::secret_bytes().ok_or_else(|| io::Error::other("the system's random generator failed"))?;
     let draft = path.with_added_extension(format!("{:016x}", u64::from_ne_bytes(random)));
     let mut file = open(&draft, |how| how.write(true).create_new(true))?;
     let published = file.write_all(bytes).and_then(|()| file.sync_all()).and_then(|()| publish(&draft));
-    // Renamed, it is not there any more.
+    // After a rename the draft no longer exists.
     let _ = fs::remove_file(&draft);
     published
 }
 
-/// Takes a file from others, who may have read it already.
-pub(crate) fn keep_to_owner(file: &File, path: &Path) {
+/// Removes the access of other users, who may have read the file already.
+pub(crate) fn restrict_to_owner(file: &File, path: &Path) {
     let Ok(metadata) = file.metadata() else { return };
     let modes = modes(&metadata);
     if !modes.is_shared() {
@@ -271,9 +270,13 @@ pub(crate) fn keep_to_owner(file: &File, path: &Path) {
     }
     let (path, mode) = (path.display(), format!("{:04o}", modes.mode & 0o777));
     match make_private(file) {
-        Ok(()) => tracing::warn!(%path, mode, "others could read this file; now only its owner can"),
-        // It is root's, or on a volume that knows no modes.
-        Err(error) => tracing::warn!(%path, mode, %error, "others can read this file"),
+        Ok(()) => {
+            tracing::warn!(%path, mode, "other users could read this file; access is now limited to its owner")
+        }
+        // The file belongs to root, or its volume has no modes.
+        Err(error) => {
+            tracing::warn!(%path, mode, %error, "other users can read this file, and its mode cannot be changed")
+        }
     }
 }
 
@@ -298,7 +301,7 @@ fn modes(metadata: &Metadata) -> FileModes {
     FileModes { owner: metadata.uid(), mode: metadata.mode() }
 }
 
-/// Where files have no modes, what is in the user's own directories is the user's own.
+/// Without file modes, files in the user's directories count as private.
 #[cfg(not(unix))]
 fn modes(_: &Metadata) -> FileModes {
     FileModes { owner: 0, mode: 0o600 }
@@ -314,7 +317,7 @@ fn user() -> u32 {
     0
 }
 
-/// Does something that waits for the disk where nobody else waits.
+/// Runs blocking disk work on the blocking thread pool.
 pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> io::Result<T> {
     tokio::task::spawn_blocking(work).await.map_err(io::Error::other)
 }
@@ -333,7 +336,7 @@ mod tests {
         fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
     }
 
-    /// A directory with a file of somebody else in it, and a symlink `link` to that.
+    /// A directory with a file of another user, and a symlink `link` to it.
     fn scene() -> (tempfile::TempDir, PathBuf, PathBuf) {
         let directory = tempfile::tempdir().unwrap();
         let (victim, link) = (directory.path().join("victim"), directory.path().join("link"));
@@ -351,7 +354,7 @@ mod tests {
             ("open or make", open(&link, |how| how.create(true).truncate(false).write(true)).map(drop)),
             ("lock", open_lock(&link).map(drop)),
             ("read", read(&link, 100).map(drop)),
-            ("make", make(&link, b"mine").map(drop)),
+            ("make", create_new(&link, b"mine").map(drop)),
         ];
         for (what, attempt) in attempts {
             match attempt {
@@ -367,23 +370,23 @@ mod tests {
     }
 
     #[test]
-    fn g05_a_part_of_the_state_directory_is_no_symlink_and_the_directory_may_be_one() {
+    fn g05_the_state_directory_may_be_a_symlink_and_its_parts_may_not() {
         let home = tempfile::tempdir().unwrap();
         let (real, link) = (home.path().join("real"), home.path().join("link"));
         fs::create_dir(&real).unwrap();
         std::os::unix::fs::symlink(&real, &link).unwrap();
-        make_directory(&link).unwrap();
-        assert!(make_part(&link).unwrap_err().to_string().contains("is a symlink"));
-        make_part(&link.join("logins")).unwrap();
+        create_directory(&link).unwrap();
+        assert!(create_subdirectory(&link).unwrap_err().to_string().contains("is a symlink"));
+        create_subdirectory(&link.join("logins")).unwrap();
         assert_eq!(mode(&real.join("logins")), 0o700);
     }
 
     #[test]
-    fn a_file_is_made_once_and_for_its_owner_alone_and_no_draft_is_left() {
+    fn a_file_is_created_once_for_its_owner_only_and_leaves_no_draft() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("key");
-        assert!(make(&path, b"one").unwrap());
-        assert!(!make(&path, b"two").unwrap());
+        assert!(create_new(&path, b"one").unwrap());
+        assert!(!create_new(&path, b"two").unwrap());
         assert_eq!((fs::read(&path).unwrap(), mode(&path)), (b"one".to_vec(), 0o600));
         replace(&path, b"three").unwrap();
         assert_eq!((fs::read(&path).unwrap(), mode(&path)), (b"three".to_vec(), 0o600));
@@ -391,30 +394,30 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_file_is_moved_aside_once_and_one_that_is_good_or_out_of_reach_is_not() {
+    fn only_a_damaged_file_is_moved_aside_and_only_once() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("key");
         let read = |path: &Path| match fs::read(path)?.as_slice() {
             b"good" => Ok(()),
-            _ => Err(damaged("it is not good".to_owned())),
+            _ => Err(damaged_error("it is not good".to_owned())),
         };
-        set_aside_if_damaged(&path, read).unwrap();
+        quarantine_if_damaged(&path, read).unwrap();
         fs::write(&path, "good").unwrap();
-        set_aside_if_damaged(&path, read).unwrap();
-        assert_eq!(set_aside(directory.path()), [] as [PathBuf; 0]);
+        quarantine_if_damaged(&path, read).unwrap();
+        assert_eq!(quarantined_files(directory.path()), [] as [PathBuf; 0]);
         fs::write(&path, "bad").unwrap();
-        set_aside_if_damaged(&path, read).unwrap();
-        assert_eq!(set_aside(directory.path()), [directory.path().join("key.corrupt")]);
+        quarantine_if_damaged(&path, read).unwrap();
+        assert_eq!(quarantined_files(directory.path()), [directory.path().join("key.corrupt")]);
         assert!(!path.exists());
         fs::write(&path, "good").unwrap();
-        set_aside_if_damaged(&path, read).unwrap();
+        quarantine_if_damaged(&path, read).unwrap();
         assert!(path.exists(), "another process has made a new one meanwhile");
         fs::write(directory.path().join("state.db.corrupt-1f"), "").unwrap();
-        assert_eq!(set_aside(directory.path()).len(), 2);
+        assert_eq!(quarantined_files(directory.path()).len(), 2);
     }
 
     #[test]
-    fn a_secret_that_others_could_read_is_taken_from_them() {
+    fn a_secret_that_others_could_read_is_restricted_to_its_owner() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("key");
         fs::write(&path, "secret").unwrap();
@@ -426,10 +429,10 @@ mod tests {
     }
 
     #[test]
-    fn g05_a_state_directory_that_others_can_write_is_unsafe_and_so_are_its_parts() {
+    fn g05_a_state_directory_with_parts_that_others_can_write_is_unsafe() {
         let home = tempfile::tempdir().unwrap();
         let directory = home.path().join("state");
-        assert_eq!(judge_state_directory(&directory), Ok(()), "it will be made");
+        assert_eq!(check_state_directory(&directory), Ok(()), "it will be made");
         fs::create_dir_all(directory.join("logins")).unwrap();
         fs::write(directory.join("notes"), "").unwrap();
         set_mode(&directory.join("notes"), 0o666);
@@ -437,26 +440,26 @@ mod tests {
             let path = directory.join(loose);
             for (bits, expected) in [(0o755, true), (0o775, false), (0o757, false), (0o700, true)] {
                 set_mode(&path, bits);
-                assert_eq!(judge_state_directory(&directory).is_ok(), expected, "{loose} {bits:o}");
+                assert_eq!(check_state_directory(&directory).is_ok(), expected, "{loose} {bits:o}");
             }
         }
         for part in ["admin.token", "session.key", "keys.json", "trusted.json", "state.db", "logins/key"] {
             let path = directory.join(part);
             fs::write(&path, "").unwrap();
             set_mode(&path, 0o660);
-            let found = judge_state_directory(&directory).unwrap_err();
+            let found = check_state_directory(&directory).unwrap_err();
             assert!(found.path.ends_with(part), "{found}");
             assert!(found.remedy().contains("chmod go-w"), "{found:?}");
             set_mode(&path, 0o600);
         }
         std::os::unix::fs::symlink(&directory, home.path().join("link")).unwrap();
-        assert_eq!(judge_state_directory(&home.path().join("link")), Ok(()));
+        assert_eq!(check_state_directory(&home.path().join("link")), Ok(()));
         set_mode(&directory, 0o777);
-        assert!(judge_state_directory(&home.path().join("link")).is_err(), "what it leads to counts");
+        assert!(check_state_directory(&home.path().join("link")).is_err(), "what it leads to counts");
     }
 
     #[test]
-    fn g05_what_belongs_to_another_user_is_unsafe() {
+    fn g05_a_file_of_another_user_is_unsafe() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("keys.json");
         fs::write(&path, "").unwrap();
@@ -465,10 +468,10 @@ mod tests {
             assert_eq!(error.kind(), io::ErrorKind::PermissionDenied, "{error}");
             return;
         }
-        let found = judge_state_directory(directory.path()).unwrap_err();
+        let found = check_state_directory(directory.path()).unwrap_err();
         assert!(matches!(found.by, ChangeableBy::Owner { owner: 12_345, .. }), "{found}");
         assert!(found.remedy().contains("chown"), "{found:?}");
         std::os::unix::fs::chown(&path, Some(0), None).unwrap();
-        assert_eq!(judge_state_directory(directory.path()), Ok(()), "root's are fine");
+        assert_eq!(check_state_directory(directory.path()), Ok(()), "root's are fine");
     }
 }

@@ -1,115 +1,121 @@
-//! A server whose config has changed. What differs decides how much is disturbed: rules hold from the next call
-//! on, and only what the old config made otherwise (a child, a session) is made anew, before it is let go.
+//! Replacing the spec of a running server. The difference decides what is disturbed: new rules apply from the next
+//! call on; a new connection is made before the old one is closed.
 
 use crate::config::ServerSpec;
-use crate::host::{Entry, EntryKind, Host, SpawnOptions};
+use crate::host::{EntryKind, Host, HostEntry, SpawnOptions};
 use gripfast_core::failure::CallError;
 use gripfast_core::supervise::upstream::Revision;
 use std::sync::{Arc, PoisonError};
 
-/// What a changed config asked for.
+/// Effect of a new spec.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Replaced {
-    /// Nothing: it says what it said before.
-    Nothing,
-    /// Rules, which hold from the next call on. The server's link stays.
+pub enum ReplaceOutcome {
+    /// None: the spec is the same.
+    Unchanged,
+    /// New rules, which apply from the next call on. The connection stays.
     Rules,
-    /// A new child or session. One that works stays in use until the new one is listed, and calls under way
-    /// finish on it; if the new one cannot be made, the old one stays, and the new one is tried again.
+    /// A new process or session. A working one stays in use until the new one is listed, and its calls in flight
+    /// finish on it. If the new one cannot be made, the old one stays and the attempt is repeated.
     Link,
-    /// The server was started, or ended, for it was or is to be switched off.
-    Presence,
+    /// The server was started because it was disabled or broken before, or ended because it is disabled now.
+    StartOrStop,
 }
 
 impl Host {
-    /// Has a server go by another config, under its name and in its place. Nobody who follows its resources
-    /// has to do so anew, and nothing that was counted is lost.
+    /// Gives a server a new spec under its name and in its place. Subscriptions and counters are kept.
     ///
-    /// Waits for nothing: what comes of a new link is told by [`Host::events`] and [`Host::status_of`], and a server
-    /// that is to be switched off ends as with [`Host::let_go`].
+    /// Does not wait: [`Host::subscribe_events`] and [`Host::server_status`] show the new connection, and a disabled
+    /// server ends as with [`Host::remove_server_in_background`].
     ///
     /// # Errors
-    /// There is none of this name.
-    pub fn replace(&self, server: &str, spec: ServerSpec) -> Result<Replaced, CallError> {
-        self.replace_with(server, spec, SpawnOptions::default())
+    /// There is no server with this name.
+    pub fn replace_server(&self, server: &str, spec: ServerSpec) -> Result<ReplaceOutcome, CallError> {
+        self.replace_server_with(server, spec, SpawnOptions::default())
     }
 
-    /// [`Host::replace`] with options. A transport of the program's own makes a new link in any case.
+    /// [`Host::replace_server`] with options. A custom transport always makes a new connection.
     ///
     /// # Errors
-    /// As [`Host::replace`].
-    pub fn replace_with(
+    /// As [`Host::replace_server`].
+    pub fn replace_server_with(
         &self,
         server: &str,
         spec: ServerSpec,
         options: SpawnOptions,
-    ) -> Result<Replaced, CallError> {
-        // One at a time. What is stored of a server is read meanwhile, which no call is to wait for.
-        let _turn = self.inner.replacing.lock().unwrap_or_else(PoisonError::into_inner);
+    ) -> Result<ReplaceOutcome, CallError> {
+        // One replacement at a time. It reads the store, so it does not hold the lock that calls use.
+        let _turn = self.inner.replace_lock.lock().unwrap_or_else(PoisonError::into_inner);
         let known = self.entry(server)?;
-        let (kind, replaced) = self.revised(&known, &spec, options);
-        let revised = Arc::new(self.entry_of(server, spec, kind));
-        if !self.put_in_place(&known, &revised) {
-            // Somebody has removed it meanwhile, with what it had then.
+        let (kind, replaced) = self.revised_entry(&known, &spec, options);
+        let revised = Arc::new(self.new_entry(server, spec, kind));
+        if !self.swap_entry(&known, &revised) {
+            // The server has been removed meanwhile, with the instances that it had then.
             if !matches!(known.kind, EntryKind::Running(_)) {
-                drop(self.ends(revised));
+                drop(self.spawn_shutdown(revised));
             }
             return Err(self.unknown_server(server));
         }
-        self.inner.bell.ring();
+        self.inner.change_signal.notify();
         if matches!(revised.kind, EntryKind::Disabled) {
-            drop(self.ends(known));
+            drop(self.spawn_shutdown(known));
         }
         Ok(replaced)
     }
 
-    fn put_in_place(&self, known: &Arc<Entry>, revised: &Arc<Entry>) -> bool {
+    fn swap_entry(&self, known: &Arc<HostEntry>, revised: &Arc<HostEntry>) -> bool {
         let mut entries = self.inner.entries.write().unwrap_or_else(PoisonError::into_inner);
         let place = entries.iter_mut().find(|entry| Arc::ptr_eq(entry, known));
         place.map(|place| *place = Arc::clone(revised)).is_some()
     }
 
-    /// Puts the servers into this order, which decides who keeps a name that two of them want. Those that are
-    /// not named come last, as they were.
-    pub fn arrange(&self, names: &[&str]) {
+    /// Sets the order of the servers, which decides which one keeps a name that two of them want. Servers that are
+    /// not listed come last, in their present order.
+    pub fn set_server_order(&self, names: &[&str]) {
         let place = |name: &str| names.iter().position(|known| *known == name).unwrap_or(names.len());
         self.inner
             .entries
             .write()
             .unwrap_or_else(PoisonError::into_inner)
             .sort_by_key(|entry| place(&entry.name));
-        self.inner.bell.ring();
+        self.inner.change_signal.notify();
     }
 
-    fn revised(&self, known: &Entry, spec: &ServerSpec, options: SpawnOptions) -> (EntryKind, Replaced) {
+    fn revised_entry(
+        &self,
+        known: &HostEntry,
+        spec: &ServerSpec,
+        options: SpawnOptions,
+    ) -> (EntryKind, ReplaceOutcome) {
         match &known.kind {
             _ if spec.disabled => match known.kind {
-                EntryKind::Running(_) => (EntryKind::Disabled, Replaced::Presence),
-                EntryKind::Broken { .. } | EntryKind::Disabled => (EntryKind::Disabled, Replaced::Nothing),
+                EntryKind::Running(_) => (EntryKind::Disabled, ReplaceOutcome::StartOrStop),
+                EntryKind::Broken { .. } | EntryKind::Disabled => {
+                    (EntryKind::Disabled, ReplaceOutcome::Unchanged)
+                }
             },
             EntryKind::Broken { .. } | EntryKind::Disabled => {
-                let instances = self.start(&known.name, spec, options);
-                (EntryKind::Running(Arc::new(instances)), Replaced::Presence)
+                let instances = self.start_server(&known.name, spec, options);
+                (EntryKind::Running(Arc::new(instances)), ReplaceOutcome::StartOrStop)
             }
             EntryKind::Running(instances) => {
                 let kind = EntryKind::Running(Arc::clone(instances));
                 let revision = match &known.spec {
                     Some(before) if options.dialer.is_none() => match difference(before, spec) {
                         Some(revision) => revision,
-                        None => return (kind, Replaced::Nothing),
+                        None => return (kind, ReplaceOutcome::Unchanged),
                     },
                     Some(_) | None => Revision::Link,
                 };
-                let present = instances.base().settings();
+                let present = instances.shared().settings();
                 let dialer = options.dialer.or(match revision {
                     Revision::Rules => Some(Arc::clone(&present.dialer)),
                     Revision::Link => None,
                 });
-                let settings = self.settings(&known.name, spec, dialer);
-                instances.revise(settings, spec.isolation, spec.max_instances as usize, revision);
+                let settings = self.upstream_settings(&known.name, spec, dialer);
+                instances.apply_settings(settings, spec.isolation, spec.max_instances as usize, revision);
                 let replaced = match revision {
-                    Revision::Rules => Replaced::Rules,
-                    Revision::Link => Replaced::Link,
+                    Revision::Rules => ReplaceOutcome::Rules,
+                    Revision::Link => ReplaceOutcome::Link,
                 };
                 (kind, replaced)
             }
@@ -117,7 +123,7 @@ impl Host {
     }
 }
 
-/// What it takes to go from one config to the other, if they differ.
+/// The change that a new spec requires, if it differs.
 fn difference(before: &ServerSpec, after: &ServerSpec) -> Option<Revision> {
     let as_before = ServerSpec {
         target: before.target.clone(),

@@ -1,33 +1,34 @@
-//! Security events of the gateway as a whole: each gets a line in the audit log, a log line, an event and a count.
-//! `gripfast_core::security` decides which failed authentications are reported one by one and how long their answers wait.
+//! Security events of the gateway as a whole: each is written to the audit log, logged, published and counted.
+//! `gripfast_core::security` decides which failed authentications are reported one by one and how long their answers
+//! are delayed.
 
-use crate::host::{Host, Inner};
+use crate::host::{Host, HostInner};
 use crate::observe::UpstreamEvent;
 use gripfast_core::event::Event;
 use gripfast_core::redact;
 use gripfast_core::security::{
-    AdminAction, AuthFailure, AuthFailures, AuthTarget, AuthThrottle, Decision, KeyChange, SecurityEvent,
-    TrustDecision,
+    AdminAction, AuthFailure, AuthFailures, AuthTarget, AuthThrottle, KeyChange, SecurityEvent,
+    ThrottleDecision, TrustDecision,
 };
 use gripfast_core::time::Mono;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-/// How often things of security happened since the start.
+/// Counts of security events since the start.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SecurityCounts {
-    /// Failed authentications, each of them.
+    /// Failed authentications.
     pub auth_failures: BTreeMap<(AuthTarget, AuthFailure), u64>,
     /// Actions of the admin API.
     pub admin_actions: BTreeMap<AdminAction, u64>,
-    /// Keys that changed, and replaced admin tokens.
+    /// Changed keys and replaced admin tokens.
     pub key_changes: BTreeMap<KeyChange, u64>,
     /// Decisions about config files.
     pub trust_decisions: BTreeMap<TrustDecision, u64>,
 }
 
-/// What a host remembers of security events.
+/// Security events of a host: counts, throttle and recent events.
 #[derive(Default)]
 pub(crate) struct Security(Mutex<Remembered>);
 
@@ -36,11 +37,11 @@ struct Remembered {
     throttle: AuthThrottle,
     counts: SecurityCounts,
     recent: VecDeque<UpstreamEvent>,
-    /// Whether a task waits to report what was only counted.
-    is_awaited: bool,
+    /// True while a task will report the counted failures.
+    report_is_scheduled: bool,
 }
 
-/// Events that are remembered.
+/// Number of recent events that are kept.
 const RECENT: usize = 20;
 
 impl Security {
@@ -50,29 +51,29 @@ impl Security {
 }
 
 impl Host {
-    /// A request did not authenticate. Every failure is counted; the first ones of an address are reported at once and
-    /// the others together every minute. Answers how long the refusal is to wait: a caller that sends it at once gives
-    /// that protection up.
+    /// Records a failed authentication. Every failure is counted; the first ones of an address are reported
+    /// immediately and the others together every minute. Returns how long the answer must be delayed; a caller that
+    /// ignores it gives up this protection.
     ///
     /// # Panics
     /// Outside of a tokio runtime.
-    pub fn auth_failed(&self, failure: AuthFailures) -> Duration {
-        let Decision { delay, reports } = {
+    pub fn record_auth_failure(&self, failure: AuthFailures) -> Duration {
+        let ThrottleDecision { delay, reports } = {
             let mut remembered = self.inner.security.lock();
             *remembered.counts.auth_failures.entry((failure.target, failure.reason)).or_default() +=
                 failure.count;
-            remembered.throttle.failed(self.now(), failure)
+            remembered.throttle.record_failure(self.now(), failure)
         };
         for report in reports {
-            self.inner.tell(SecurityEvent::AuthFailed(report));
+            self.inner.publish_security_event(SecurityEvent::AuthFailed(report));
         }
-        self.await_reports();
+        self.schedule_report();
         delay
     }
 
-    /// Records an admin action, or a change of keys or trust: a line in the audit log, a log line, an event and a count.
-    /// Failed authentications go to [`Host::auth_failed`].
-    pub fn record(&self, event: SecurityEvent) {
+    /// Records an admin action, or a change of keys or trust: in the audit log, as a log line, as an event and in the
+    /// counts. Failed authentications go to [`Host::record_auth_failure`].
+    pub fn record_security_event(&self, event: SecurityEvent) {
         {
             let counts = &mut self.inner.security.lock().counts;
             match &event {
@@ -90,41 +91,43 @@ impl Host {
                 }
             }
         }
-        self.inner.tell(event);
+        self.inner.publish_security_event(event);
     }
 
-    /// How often things of security happened.
+    /// Counts of security events.
     pub fn security_counts(&self) -> SecurityCounts {
         self.inner.security.lock().counts.clone()
     }
 
-    /// The last events that belong to no server, the oldest first.
+    /// The last events that belong to no server, oldest first.
     pub fn security_events(&self) -> Vec<UpstreamEvent> {
         self.inner.security.lock().recent.iter().cloned().collect()
     }
 
-    /// Sees to it that what was only counted is reported when its minute is over.
-    fn await_reports(&self) {
+    /// Starts the task that reports counted failures when their minute is over.
+    fn schedule_report(&self) {
         let due = {
             let mut remembered = self.inner.security.lock();
-            let due = remembered.throttle.poll_timeout().filter(|_| !remembered.is_awaited);
-            remembered.is_awaited |= due.is_some();
+            let due = remembered.throttle.poll_timeout().filter(|_| !remembered.report_is_scheduled);
+            remembered.report_is_scheduled |= due.is_some();
             due
         };
         if let Some(due) = due {
-            // It ends with the host, or when there is nothing left to report.
+            // The task ends with the host, or when there is nothing left to report.
             tokio::spawn(report(Arc::downgrade(&self.inner), due));
         }
     }
 
-    /// Reports what was only counted so far.
+    /// Reports the failures that were only counted so far.
     pub(crate) fn finish_reports(&self) {
         let reports = self.inner.security.lock().throttle.finish();
-        reports.into_iter().for_each(|report| self.inner.tell(SecurityEvent::AuthFailed(report)));
+        reports
+            .into_iter()
+            .for_each(|report| self.inner.publish_security_event(SecurityEvent::AuthFailed(report)));
     }
 }
 
-async fn report(host: Weak<Inner>, mut due: Mono) {
+async fn report(host: Weak<HostInner>, mut due: Mono) {
     loop {
         let Some(wake) = host.upgrade().map(|inner| inner.clock().instant(due)) else { return };
         tokio::time::sleep_until(wake).await;
@@ -133,10 +136,12 @@ async fn report(host: Weak<Inner>, mut due: Mono) {
             let mut remembered = inner.security.lock();
             let reports = remembered.throttle.handle_timeout(inner.clock().mono());
             let next = remembered.throttle.poll_timeout();
-            remembered.is_awaited = next.is_some();
+            remembered.report_is_scheduled = next.is_some();
             (reports, next)
         };
-        reports.into_iter().for_each(|report| inner.tell(SecurityEvent::AuthFailed(report)));
+        reports
+            .into_iter()
+            .for_each(|report| inner.publish_security_event(SecurityEvent::AuthFailed(report)));
         match next {
             Some(next) => due = next,
             None => return,
@@ -144,16 +149,16 @@ async fn report(host: Weak<Inner>, mut due: Mono) {
     }
 }
 
-impl Inner {
-    /// Writes the event down and tells those who follow.
-    fn tell(&self, event: SecurityEvent) {
+impl HostInner {
+    /// Writes the event to the audit log and publishes it.
+    fn publish_security_event(&self, event: SecurityEvent) {
         let event = redacted(event);
         let now = self.clock().now();
         self.audit().record(now, &event);
-        let kind = event.word();
+        let kind = event.kind();
         match &event {
             SecurityEvent::AuthFailed(failed) => {
-                let (target, reason, count) = (failed.target.word(), failed.reason.word(), failed.count);
+                let (target, reason, count) = (failed.target.as_str(), failed.reason.as_str(), failed.count);
                 let source = failed.source.to_string();
                 tracing::warn!(kind, target, reason, source, count, "{event}");
             }
@@ -161,20 +166,20 @@ impl Inner {
             | SecurityEvent::KeysChanged { .. }
             | SecurityEvent::TrustChanged { .. } => tracing::info!(kind, "{event}"),
         }
-        let told =
+        let published =
             UpstreamEvent { server: None, instance: None, at: now.wall, event: Event::Security(event) };
         {
             let recent = &mut self.security.lock().recent;
             if recent.len() == RECENT {
                 recent.pop_front();
             }
-            recent.push_back(told.clone());
+            recent.push_back(published.clone());
         }
-        self.feed().tell(told);
+        self.feed().publish(published);
     }
 }
 
-/// The event without secrets in the names that a request chose.
+/// Masks secrets in names that the request chose.
 fn redacted(event: SecurityEvent) -> SecurityEvent {
     let name = |name: String| redact::name(&name).into_owned();
     match event {

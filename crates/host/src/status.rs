@@ -1,36 +1,36 @@
-//! The facts about one server, as status shows them.
+//! Status of one server, as `gripfast status` and the admin API show it.
 
 use crate::cache::CacheUse;
 use crate::config::{Target, UrlTransport};
-use crate::host::Entry;
+use crate::host::HostEntry;
 use crate::instances::Instances;
 use crate::observe::{CallEnds, CallStats, UpstreamEvent};
 use crate::pins::PinCounts;
 use crate::transport::Route;
-use gripfast_core::catalog::merge::{Menu, Renamed};
-use gripfast_core::standing::Restored;
+use gripfast_core::catalog::merge::{MergedCatalog, Renamed};
+use gripfast_core::session_state::Restored;
 use gripfast_core::supervise::circuit::CircuitView;
 use gripfast_core::supervise::status::{Attempt, NextAction, State, UpstreamStatus};
 use gripfast_wire::Era;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// An attempt to start a server or to connect to it that is running.
+/// A running attempt to start a server or to connect to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConnectAttempt {
-    /// The time since it began.
+    /// Time since the attempt began.
     pub elapsed: Duration,
-    /// The time that it has in all.
+    /// Time limit of the attempt.
     pub limit: Duration,
-    /// The last line that the server has written to stderr since it began.
+    /// The last stderr line of the server since the attempt began.
     pub last_line: Option<String>,
-    /// The program that may be downloading the server: one of `npx`, `uvx`, `pipx`, `bunx` and `docker`, while the
-    /// server has never been up.
+    /// Package runner that may be downloading the server (`npx`, `uvx`, `pipx`, `bunx` or `docker`), while the server
+    /// has never been up.
     pub may_download: Option<&'static str>,
 }
 
 impl ConnectAttempt {
-    /// The attempt in a sentence, for people.
+    /// Describes the attempt in one line for people.
     pub fn text(&self) -> String {
         let [elapsed, limit] = [self.elapsed, self.limit].map(gripfast_core::text::duration);
         let download = self.may_download.map(|runner| format!("; the first run of `{runner}` may download"));
@@ -43,93 +43,93 @@ impl ConnectAttempt {
     }
 }
 
-/// The facts about one server at one moment.
+/// Status of one server at one moment.
 #[derive(Debug, Clone)]
 pub struct ServerStatus {
-    /// Its name.
+    /// The server's name.
     pub name: String,
-    /// Its supervision: state, cause, next attempt, circuit, restarts.
+    /// Supervision: state, cause, next attempt, circuit, restarts.
     pub supervision: UpstreamStatus,
-    /// The attempt to connect that is running.
+    /// The running connection attempt.
     pub attempt: Option<ConnectAttempt>,
-    /// The way it is reached: `stdio`, `http`, `sse`; `auto` until it was reached once, if that has to be found out.
-    /// Unknown of a server whose config cannot be used.
+    /// Transport: `stdio`, `http`, `sse`; `auto` while it has to be detected and the server was never reached. `None`
+    /// if the config is unusable.
     pub transport: Option<&'static str>,
-    /// The era it speaks: `legacy` or `modern`.
+    /// Protocol era: `legacy` or `modern`.
     pub era: Option<&'static str>,
-    /// The protocol version it speaks.
+    /// Protocol version of the session.
     pub protocol_version: Option<String>,
-    /// The child's process id.
+    /// Process id of the child process.
     pub pid: Option<u32>,
-    /// Its address, without anything secret.
+    /// URL of the server, without secrets.
     pub url: Option<String>,
-    /// What it calls itself.
+    /// Name and version that the server declares.
     pub server_info: Option<String>,
-    /// What it tells its users.
+    /// Instructions of the server, as far as they are approved.
     pub instructions: Option<String>,
-    /// How long the present session has lasted.
+    /// Age of the present session.
     pub session_age: Option<Duration>,
-    /// How much of what its session is to know (calls marked `restore`, log level, followed resources) the present
-    /// one knows; unknown without a session, or while it is being told.
+    /// Restore status of the present session (calls marked `restore`, log level, subscriptions); `None` without a
+    /// session, or while it is being restored.
     pub restored: Option<Restored>,
-    /// How many tools it offers, as far as they may be seen.
+    /// Number of tools that the server's policy does not hide.
     pub tools: usize,
-    /// Its tools and prompts that go by another name, for an earlier server has theirs.
+    /// Tools and prompts that were renamed because an earlier server has the same names.
     pub renamed: Vec<Renamed>,
-    /// Its pinned tools.
+    /// Counts of pinned and changed items.
     pub pins: PinCounts,
-    /// How often its answers were given again.
+    /// Cache hits and misses.
     pub cache: CacheUse,
-    /// Its instances that belong to one client each. What else is said here is said of the one that all share,
-    /// but for restarts and calls, which are counted together.
-    pub instances: OwnInstances,
-    /// Its calls.
+    /// Dedicated instances. The other fields describe the shared instance, except restarts and calls, which are sums
+    /// over all instances.
+    pub instances: DedicatedStatus,
+    /// Call counts and durations.
     pub calls: CallStats,
-    /// How its calls ended, those included that a rule turned away and those that their callers gave up.
+    /// Outcomes of all calls, including those that a policy refused or the caller cancelled.
     pub ends: CallEnds,
-    /// How often each kind of event happened to it, by the event's word.
+    /// Event counts, by event kind.
     pub event_counts: BTreeMap<&'static str, u64>,
-    /// The last things that happened to it.
+    /// The last events.
     pub events: Vec<UpstreamEvent>,
-    /// The last lines it wrote to stderr.
+    /// The last stderr lines.
     pub stderr: Vec<String>,
-    /// How many of them came after its last answer. Only these can say why it fails now.
+    /// Number of those lines that came after the server's last answer. Only these can explain a present failure.
     pub stderr_since_answer: usize,
 }
 
-/// The instances of a server that belong to one client each, in summary.
+/// Summary of the dedicated instances of a server.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct OwnInstances {
-    /// Whether clients get instances of their own, as things are.
-    pub are_apart: bool,
-    /// How many there may be.
-    pub most: usize,
-    /// How many are in which state.
+pub struct DedicatedStatus {
+    /// True if clients get dedicated instances at present.
+    pub enabled: bool,
+    /// Maximum number of instances (`max_instances`).
+    pub max: usize,
+    /// Number of instances in each state.
     pub states: Vec<(State, usize)>,
-    /// Why one of them is not ready.
+    /// Cause of one instance that is not ready.
     pub cause: Option<String>,
 }
 
-impl OwnInstances {
-    /// How many there are.
+impl DedicatedStatus {
+    /// Number of dedicated instances.
     pub fn count(&self) -> usize {
         self.states.iter().map(|(_, count)| count).sum()
     }
 }
 
 impl ServerStatus {
-    /// The stderr lines that status shows.
+    /// Number of stderr lines in the status.
     const STDERR_LINES: usize = 20;
 
-    pub(crate) fn of(instances: &Instances, entry: &Entry, menu: &Menu) -> Self {
-        let upstream = instances.base();
+    pub(crate) fn of(instances: &Instances, entry: &HostEntry, merged: &MergedCatalog) -> Self {
+        let upstream = instances.shared();
         let now = upstream.clock.now();
-        let mut supervision = upstream.with(|machine, now| machine.status(now));
+        let mut supervision = upstream.with_machine(|machine, now| machine.status(now));
         let pins = instances.pin_counts();
         let instances = instances.summary(&mut supervision);
-        let live = upstream.live();
-        let facts = live.as_ref().map(|live| live.link.facts()).unwrap_or_default();
-        let session = live.as_ref().map(|live| &live.session);
+        let connection = upstream.connection();
+        let facts = connection.as_ref().map(|connection| connection.link.info()).unwrap_or_default();
+        let session = connection.as_ref().map(|connection| &connection.session);
         let tools = entry.count_tools();
         let attempt = supervision.attempt.map(|Attempt { elapsed, limit }| ConnectAttempt {
             elapsed,
@@ -139,17 +139,18 @@ impl ServerStatus {
                 .spec
                 .as_ref()
                 .and_then(|spec| spec.target.package_runner())
-                .filter(|_| !upstream.was_up_before()),
+                .filter(|_| !upstream.was_ever_up()),
         });
         Self {
             name: upstream.name.to_string(),
             supervision,
             attempt,
             transport: Some(
-                live.as_ref()
-                    .map(|live| live.route)
+                connection
+                    .as_ref()
+                    .map(|connection| connection.route)
                     .or_else(|| upstream.only_route())
-                    .map_or(UrlTransport::Auto.word(), Route::word),
+                    .map_or(UrlTransport::Auto.as_str(), Route::word),
             ),
             era: session.map(|session| match session.era {
                 Era::Legacy => "legacy",
@@ -158,21 +159,22 @@ impl ServerStatus {
             protocol_version: session.and_then(|session| session.version.as_ref()).map(ToString::to_string),
             pid: facts.pid,
             url: facts.url,
-            server_info: live.as_ref().and_then(|live| {
-                let name = live.server.name.as_deref()?;
+            server_info: connection.as_ref().and_then(|connection| {
+                let name = connection.server.name.as_deref()?;
                 Some(
-                    live.server
+                    connection
+                        .server
                         .version
                         .as_deref()
                         .map_or(name.to_owned(), |version| format!("{name} {version}")),
                 )
-                .map(|info| upstream.secrets.text(&info))
+                .map(|info| upstream.secrets.redact_text(&info))
             }),
             instructions: upstream.instructions().map(|text| upstream.secrets.mask(&text)),
             restored: upstream.restored(),
-            session_age: live.as_ref().map(|live| now.mono - live.since),
+            session_age: connection.as_ref().map(|connection| now.mono - connection.since),
             tools,
-            renamed: menu.renamed.iter().filter(|one| one.server == entry.name).cloned().collect(),
+            renamed: merged.renamed.iter().filter(|one| one.server == entry.name).cloned().collect(),
             pins,
             cache: upstream.cache_use(),
             instances,
@@ -181,12 +183,12 @@ impl ServerStatus {
             event_counts: upstream.observer.counts(),
             events: upstream.observer.recent(),
             stderr: upstream.stderr.last(Self::STDERR_LINES),
-            stderr_since_answer: upstream.stderr.since_answer().min(Self::STDERR_LINES),
+            stderr_since_answer: upstream.stderr.lines_since_answer().min(Self::STDERR_LINES),
         }
     }
 
-    /// The status of a server that has no upstream.
-    pub(crate) fn idle(entry: &Entry, state: State, cause: Option<String>) -> Self {
+    /// The status of a server without an upstream: disabled, or with an unusable config.
+    pub(crate) fn idle(entry: &HostEntry, state: State, cause: Option<String>) -> Self {
         let next_action = (state == State::ConfigError).then_some(NextAction::Configure);
         Self {
             name: entry.name.clone(),
@@ -194,7 +196,7 @@ impl ServerStatus {
             supervision: UpstreamStatus {
                 state,
                 attempt: None,
-                for_how_long: Duration::ZERO,
+                in_state_for: Duration::ZERO,
                 cause,
                 next_attempt: None,
                 next_wake: None,
@@ -212,7 +214,7 @@ impl ServerStatus {
             },
             transport: entry.spec.as_ref().map(|spec| match &spec.target {
                 Target::Stdio { .. } => Route::Stdio.word(),
-                Target::Url { transport, .. } => transport.word(),
+                Target::Url { transport, .. } => transport.as_str(),
             }),
             era: None,
             protocol_version: None,
@@ -226,7 +228,7 @@ impl ServerStatus {
             renamed: Vec::new(),
             pins: PinCounts::default(),
             cache: CacheUse::default(),
-            instances: OwnInstances::default(),
+            instances: DedicatedStatus::default(),
             calls: CallStats::default(),
             ends: CallEnds::default(),
             event_counts: BTreeMap::new(),

@@ -1,85 +1,86 @@
-//! Following the resources and tasks of servers.
+//! Subscriptions to resources and tasks of servers.
 
 use crate::client::{Client, Principal};
-use crate::host::{Entry, Host};
-use crate::instances::Lease;
+use crate::host::{Host, HostEntry};
+use crate::instances::InstanceLease;
 use crate::transport::Listener;
-use crate::upstream::{Answer, Followed, Following};
+use crate::upstream::{Answer, FollowOutcome, SubscriptionHandle};
 use gripfast_core::failure::CallError;
-use gripfast_core::standing::Subject;
+use gripfast_core::session_state::SubscriptionTarget;
 use gripfast_wire::patch::Patch;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A resource or a task whose changes are told of until this is dropped.
+/// A subscription to a resource or task; dropping it unsubscribes.
 pub struct Subscription {
-    following: Following,
-    /// An instance of a client's own stays while the client follows something there, calls or not.
-    _lease: Lease,
+    handle: SubscriptionHandle,
+    /// Keeps a dedicated instance running while the client is subscribed there.
+    _lease: InstanceLease,
 }
 
 impl std::fmt::Debug for Subscription {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Subscription").field("subject", &self.following.subject).finish_non_exhaustive()
+        f.debug_struct("Subscription").field("target", &self.handle.target).finish_non_exhaustive()
     }
 }
 
-/// What came of wanting to follow something.
+/// Outcome of [`Host::subscribe`].
 #[derive(Debug)]
-pub enum Subscribed {
-    /// Changes are told of, in this session of the server and in those after it.
-    Following(Subscription),
-    /// The server declined, in its own words.
+pub enum SubscribeOutcome {
+    /// Subscribed, in this session of the server and in all later ones.
+    Subscribed(Subscription),
+    /// The server declined, with this answer.
     Declined(Answer),
-    /// The server does not tell of such changes.
+    /// The server does not support such subscriptions.
     Unsupported,
 }
 
-/// What whoever follows something may say, besides which.
+/// Options of [`Host::subscribe`].
 #[derive(Debug, Clone, Default)]
 pub struct SubscribeOptions {
-    /// How long it waits at the most for the server's word, holding included.
-    pub patience: Option<Duration>,
-    /// For which client it is. `None`: for nobody in particular, at the instance that all share.
+    /// Deadline for the server's acknowledgement, including waits for a connection.
+    pub timeout: Option<Duration>,
+    /// The client that subscribes. `None`: no particular client, on the shared instance.
     pub client: Option<Client>,
-    /// At the instance that all share, whatever `isolation` says: only that one can know what is followed.
-    pub shared: bool,
+    /// Uses the shared instance regardless of `isolation`, for a task that only this instance knows.
+    pub use_shared_instance: bool,
 }
 
 impl Host {
-    /// Follows a resource, by the server's own URI for it: `listener` hears each
-    /// `notifications/resources/updated` about it, or about a part of it, in the server's bytes.
+    /// Subscribes to a resource by the server's own URI. `listener` receives each `notifications/resources/updated`
+    /// for it, or for a part of it, in the server's bytes.
     ///
-    /// A server is asked once however many follow, and asked again in every new session, until the last
-    /// [`Subscription`] is dropped. After a session or a stream was lost, the listener hears of a change
-    /// once, because one may have been missed. A lazy server is started, and stays up.
+    /// The host subscribes once per server however many subscribers there are, and again in every new session, until
+    /// the last [`Subscription`] is dropped. After a lost session or stream the listener gets one notification,
+    /// because it may have missed a change. A lazy server is started and stays up.
     ///
-    /// At one server up to 10 000 resources and tasks can be followed, by up to 100 000 followers, and half of each for
-    /// one principal; the next one is turned away as overloaded. It waits as a call does.
+    /// Each server has at most 10 000 subscribed resources and tasks and 100 000 subscribers; one principal gets at
+    /// most half of each. Beyond that the request is refused with [`Code::Overloaded`](crate::Code::Overloaded). The
+    /// request waits as a call does.
     ///
-    /// Dropping the future leaves nothing behind.
+    /// Dropping the future cancels the subscription.
     ///
     /// # Errors
-    /// [`CallError`] if the server could not be asked. Its own refusal is an answer.
+    /// [`CallError`] if the server could not be reached. A refusal by the server is [`SubscribeOutcome::Declined`].
     pub async fn subscribe(
         &self,
         server: &str,
         uri: &str,
         listener: Arc<dyn Listener>,
         options: SubscribeOptions,
-    ) -> Result<Subscribed, CallError> {
+    ) -> Result<SubscribeOutcome, CallError> {
         let entry = self.entry(server)?;
         let params = Patch::new().set_text("uri", uri).to_object();
         let principal = options.client.as_ref().map(Client::principal);
-        self.permit(&entry, principal, "resources/subscribe", Some(&params))?;
-        self.follow(&entry, Subject::Resource(uri.to_owned()), listener, &options).await
+        self.check_access(&entry, principal, "resources/subscribe", Some(&params))?;
+        self.subscribe_target(&entry, SubscriptionTarget::Resource(uri.to_owned()), listener, &options).await
     }
 
-    /// Follows a task of a modern server, by the server's own id for it: `listener` hears each
-    /// `notifications/tasks` about it, in the server's bytes. Who may name a task is for the caller to know.
+    /// Subscribes to a task of a modern server by the server's own id. `listener` receives each `notifications/tasks`
+    /// for it, in the server's bytes. The caller checks whether the client may see the task.
     ///
-    /// It is like [`Host::subscribe`] in everything else. After a session or a stream was lost, the server is asked how
-    /// the task stands, and the listener hears the answer as if the server had told it.
+    /// Otherwise like [`Host::subscribe`]. After a lost session or stream the host requests the task's status, and
+    /// the listener receives it as a notification.
     ///
     /// # Errors
     /// As [`Host::subscribe`].
@@ -89,35 +90,41 @@ impl Host {
         id: &str,
         listener: Arc<dyn Listener>,
         options: SubscribeOptions,
-    ) -> Result<Subscribed, CallError> {
+    ) -> Result<SubscribeOutcome, CallError> {
         let entry = self.entry(server)?;
-        self.follow(&entry, Subject::Task(id.to_owned()), listener, &options).await
+        self.subscribe_target(&entry, SubscriptionTarget::Task(id.to_owned()), listener, &options).await
     }
 
-    async fn follow(
+    async fn subscribe_target(
         &self,
-        entry: &Entry,
-        subject: Subject,
+        entry: &HostEntry,
+        target: SubscriptionTarget,
         listener: Arc<dyn Listener>,
         options: &SubscribeOptions,
-    ) -> Result<Subscribed, CallError> {
-        let client = options.client.as_ref().filter(|_| !options.shared).map(Client::at_one_instance);
+    ) -> Result<SubscribeOutcome, CallError> {
+        let client = options
+            .client
+            .as_ref()
+            .filter(|_| !options.use_shared_instance)
+            .map(Client::with_single_instance);
         let lease = entry.lease(client.as_ref())?;
-        let deadline = options.patience.map(|patience| self.now() + patience);
-        let who = options.client.as_ref().map_or_else(Principal::local, |client| client.principal().clone());
-        Ok(match lease.upstream().follow(subject, who, listener, deadline).await? {
-            Followed::Following(following) => {
-                Subscribed::Following(Subscription { following, _lease: lease })
+        let deadline = options.timeout.map(|timeout| self.now() + timeout);
+        let principal =
+            options.client.as_ref().map_or_else(Principal::local, |client| client.principal().clone());
+        Ok(match lease.upstream().subscribe(target, principal, listener, deadline).await? {
+            FollowOutcome::Subscribed(handle) => {
+                SubscribeOutcome::Subscribed(Subscription { handle, _lease: lease })
             }
-            Followed::Declined(answer) => Subscribed::Declined(answer),
-            Followed::Unsupported => Subscribed::Unsupported,
+            FollowOutcome::Declined(answer) => SubscribeOutcome::Declined(answer),
+            FollowOutcome::Unsupported => SubscribeOutcome::Unsupported,
         })
     }
 
-    /// Whether some server tells of changed resources, as far as is known of those that are away.
-    pub fn tells_of_resources(&self) -> bool {
+    /// Returns true if a server supports resource subscriptions; for a disconnected server, as of its last
+    /// connection.
+    pub fn has_resource_updates(&self) -> bool {
         self.entries()
             .iter()
-            .any(|entry| entry.upstream().is_ok_and(|upstream| upstream.tells_of_resources()))
+            .any(|entry| entry.upstream().is_ok_and(|upstream| upstream.has_resource_updates()))
     }
 }

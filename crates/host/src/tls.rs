@@ -1,5 +1,5 @@
-//! Who is believed to be a server, and what is said where it is not: whoever the system's authorities vouch for, or
-//! those that the user names; and whoever has the key of a certificate that the user names.
+//! Certificate verification for TLS connections to servers: certificates of the system's authorities, of additional
+//! authorities, and individually trusted self-signed certificates. Also describes TLS errors for people.
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::verify_server_name;
@@ -10,35 +10,36 @@ use rustls::{CertificateError, DigitallySignedStruct, Error, SignatureScheme};
 use rustls_platform_verifier::Verifier;
 use std::sync::Arc;
 
-/// Whom to believe.
+/// Certificate verifier with additional trusted certificates.
 #[derive(Debug)]
-pub struct Believed {
-    /// Whoever shows one of these, and has its key, needs nobody to vouch for it. Certificates that vouch for themselves
-    /// are made as those of an authority by the usual tools, and no authority would pass.
+pub struct TrustedCertificates {
+    /// Certificates that are trusted themselves. The usual tools make self-signed certificates as CA certificates,
+    /// which the standard verification rejects as server certificates.
     named: Vec<CertificateDer<'static>>,
-    /// Whether that counts under whichever name, and whenever.
-    always: bool,
+    /// Accepts these certificates for any name and at any time.
+    any_name: bool,
     others: Verifier,
 }
 
-impl Believed {
-    /// Those that the system believes, and these, each for the names and the time that are written in it.
+impl TrustedCertificates {
+    /// Trusts the system's authorities and these certificates, each for its names and validity period.
     ///
     /// # Errors
-    /// One of them is no certificate, or the system's authorities cannot be read.
-    pub fn with(named: Vec<CertificateDer<'static>>, provider: Arc<CryptoProvider>) -> Result<Self, Error> {
+    /// A certificate is invalid, or the system's authorities cannot be read.
+    pub fn new(named: Vec<CertificateDer<'static>>, provider: Arc<CryptoProvider>) -> Result<Self, Error> {
         let others = Verifier::new_with_extra_roots(named.clone(), provider)?;
-        Ok(Self { named, always: false, others })
+        Ok(Self { named, any_name: false, others })
     }
 
-    /// The same under any name and at any time: for a server of our own that was told to show these.
+    /// Accepts the named certificates for any name and at any time, for a server of the same operator that was told
+    /// to use them.
     #[must_use]
-    pub fn always(self) -> Self {
-        Self { always: true, ..self }
+    pub fn for_any_name(self) -> Self {
+        Self { any_name: true, ..self }
     }
 }
 
-impl ServerCertVerifier for Believed {
+impl ServerCertVerifier for TrustedCertificates {
     fn verify_server_cert(
         &self,
         shown: &CertificateDer<'_>,
@@ -48,11 +49,11 @@ impl ServerCertVerifier for Believed {
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
         let is_named = self.named.contains(shown);
-        if is_named && self.always {
+        if is_named && self.any_name {
             return Ok(ServerCertVerified::assertion());
         }
         match self.others.verify_server_cert(shown, chain, name, ocsp, now) {
-            // For being that of an authority, which is looked at after its time and before its names.
+            // Rejected as a CA certificate. That check comes after the validity period and before the names.
             Err(Error::InvalidCertificate(CertificateError::Other(_))) if is_named => {
                 verify_server_name(&ParsedCertificate::try_from(shown)?, name)?;
                 Ok(ServerCertVerified::assertion())
@@ -84,11 +85,11 @@ impl ServerCertVerifier for Believed {
     }
 }
 
-/// What TLS has against a peer, for a person.
-pub fn objection(error: &Error) -> String {
+/// Describes a TLS error for people.
+pub fn describe_error(error: &Error) -> String {
     use CertificateError as Certificate;
     match error {
-        Error::InvalidMessage(_) => "what answers there does not speak TLS".to_owned(),
+        Error::InvalidMessage(_) => "the peer does not speak TLS".to_owned(),
         Error::InvalidCertificate(Certificate::Expired | Certificate::ExpiredContext { .. }) => {
             "its certificate has expired".to_owned()
         }
@@ -99,10 +100,10 @@ pub fn objection(error: &Error) -> String {
             Certificate::NotValidForName | Certificate::NotValidForNameContext { .. },
         ) => "its certificate is for another name".to_owned(),
         Error::InvalidCertificate(Certificate::UnknownIssuer) => {
-            "nobody whom this machine believes vouches for its certificate".to_owned()
+            "its certificate was not issued by an authority that this machine trusts".to_owned()
         }
         Error::InvalidCertificate(Certificate::Other(other)) => {
-            format!("its certificate cannot be believed, it may vouch for itself: {other}")
+            format!("its certificate is not trusted, it may be self-signed: {other}")
         }
         other => other.to_string(),
     }
@@ -114,18 +115,19 @@ mod tests {
     use rustls::InvalidMessage;
 
     #[test]
-    fn a_certificate_that_vouches_for_itself_is_believed_for_its_own_names_and_time_only() {
+    fn a_self_signed_certificate_is_trusted_for_its_own_names_and_validity_only() {
         let key = rcgen::KeyPair::generate().unwrap();
         let mut params = rcgen::CertificateParams::new(vec!["here.example".to_owned()]).unwrap();
         params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
         params.not_after = rcgen::date_time_ymd(2200, 1, 1);
         let shown = params.self_signed(&key).unwrap().der().clone();
-        let believed =
-            |named| Believed::with(named, Arc::new(rustls::crypto::ring::default_provider())).unwrap();
-        let verdict = |believed: &Believed, name: &str, year: u64| {
+        let believed = |named| {
+            TrustedCertificates::new(named, Arc::new(rustls::crypto::ring::default_provider())).unwrap()
+        };
+        let verdict = |believed: &TrustedCertificates, name: &str, year: u64| {
             let now = UnixTime::since_unix_epoch(std::time::Duration::from_secs((year - 1970) * 31_557_600));
             let name = ServerName::try_from(name).unwrap();
-            believed.verify_server_cert(&shown, &[], &name, &[], now).map_err(|error| objection(&error))
+            believed.verify_server_cert(&shown, &[], &name, &[], now).map_err(|error| describe_error(&error))
         };
         let (named, unnamed) = (believed(vec![shown.clone()]), believed(Vec::new()));
         assert!(verdict(&named, "here.example", 2100).is_ok());
@@ -135,17 +137,20 @@ mod tests {
         );
         assert_eq!(verdict(&named, "here.example", 2300).unwrap_err(), "its certificate has expired");
         assert!(verdict(&unnamed, "here.example", 2100).is_err());
-        assert!(verdict(&named.always(), "there.example", 2300).is_ok());
+        assert!(verdict(&named.for_any_name(), "there.example", 2300).is_ok());
     }
 
     #[test]
-    fn what_people_meet_is_said_in_words() {
-        let wrong = |error| objection(&Error::InvalidCertificate(error));
+    fn common_tls_errors_have_readable_texts() {
+        let wrong = |error| describe_error(&Error::InvalidCertificate(error));
         assert_eq!(wrong(CertificateError::Expired), "its certificate has expired");
         assert_eq!(wrong(CertificateError::NotValidForName), "its certificate is for another name");
-        assert!(wrong(CertificateError::UnknownIssuer).starts_with("nobody whom this machine believes"));
-        let plain = objection(&Error::InvalidMessage(InvalidMessage::InvalidContentType));
-        assert_eq!(plain, "what answers there does not speak TLS");
-        assert_eq!(objection(&Error::DecryptError), Error::DecryptError.to_string());
+        assert!(
+            wrong(CertificateError::UnknownIssuer)
+                .starts_with("its certificate was not issued by an authority")
+        );
+        let plain = describe_error(&Error::InvalidMessage(InvalidMessage::InvalidContentType));
+        assert_eq!(plain, "the peer does not speak TLS");
+        assert_eq!(describe_error(&Error::DecryptError), Error::DecryptError.to_string());
     }
 }

@@ -1,19 +1,18 @@
-//! Requests for something that nobody has listed yet. A server that was never listed may be the one that has
-//! it, so the request is held for its first listing, as a call is held for a link, instead of being called
-//! unknown. Which servers may be meant is decided on names alone.
+//! Requests for items that no known catalog has. A server that was never listed may have the item, so the request
+//! waits for its first listing, as a call waits for a connection. Names alone decide which servers are candidates.
 
-use crate::host::{Entry, Host};
-use crate::menu::Served;
-use crate::upstream::Origin;
+use crate::catalog::CatalogSnapshot;
+use crate::host::{Host, HostEntry};
+use crate::upstream::ListingOrigin;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use gripfast_core::catalog::names::{self, Fit};
+use gripfast_core::catalog::names::{self, NameFit};
 use gripfast_core::failure::CallError;
 use std::sync::Arc;
 
-/// What a client asks for by a name that the menu does not have.
+/// An item that the merged catalog does not have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Wanted<'a> {
+pub enum UnlistedItem<'a> {
     /// A tool or prompt, by its public name.
     Name(&'a str),
     /// A resource, by its public URI.
@@ -21,90 +20,95 @@ pub enum Wanted<'a> {
 }
 
 impl Host {
-    /// Looks for something on the menu. If it is not there, the servers that were never listed and may have
-    /// it are waited for, each for its `timeouts.reconnect_wait`; those that sleep are started.
+    /// Looks for an item in the merged catalog. If it is missing, waits for the first listing of each candidate
+    /// server, up to its `timeouts.reconnect_wait`; idle candidates are started.
     ///
-    /// `None` means that it is unknown: everybody who may have it was listed. Dropping the future leaves
-    /// nothing behind.
+    /// `None` means that the item is unknown: all candidates have been listed. The future can be dropped at any time.
     ///
     /// # Errors
-    /// A server that may have it could not be listed in time, or cannot be reached at all.
-    pub async fn find<T>(
+    /// A candidate server could not be listed in time, or is unreachable.
+    pub async fn find_item<T>(
         &self,
-        wanted: Wanted<'_>,
-        look: impl Fn(&Served) -> Option<T>,
+        wanted: UnlistedItem<'_>,
+        look: impl Fn(&CatalogSnapshot) -> Option<T>,
     ) -> Result<Option<T>, CallError> {
-        if let Some(found) = look(&self.menu()) {
+        if let Some(found) = look(&self.catalog_snapshot()) {
             return Ok(Some(found));
         }
-        let mut listings: FuturesUnordered<_> =
-            self.unlisted(wanted).into_iter().map(|entry| self.first_listing(entry)).collect();
-        let mut trouble = None;
+        let mut listings: FuturesUnordered<_> = self
+            .unlisted_servers(wanted)
+            .into_iter()
+            .map(|entry| self.wait_for_first_listing(entry))
+            .collect();
+        let mut first_error = None;
         while let Some(listed) = listings.next().await {
             match listed {
                 Ok(()) => {
-                    if let Some(found) = look(&self.menu()) {
+                    if let Some(found) = look(&self.catalog_snapshot()) {
                         return Ok(Some(found));
                     }
                 }
                 Err(error) => {
-                    trouble.get_or_insert(error);
+                    first_error.get_or_insert(error);
                 }
             }
         }
-        trouble.map_or(Ok(None), Err)
+        first_error.map_or(Ok(None), Err)
     }
 
-    async fn first_listing(&self, entry: Arc<Entry>) -> Result<(), CallError> {
+    async fn wait_for_first_listing(&self, entry: Arc<HostEntry>) -> Result<(), CallError> {
         let upstream = entry.upstream()?;
-        upstream.knock();
-        let patience = upstream.settings().supervision.timeouts.reconnect_wait;
-        self.catalog(&entry.name, patience).await.map(drop)
+        upstream.wake();
+        let timeout = upstream.settings().supervision.timeouts.reconnect_wait;
+        self.catalog(&entry.name, timeout).await.map(drop)
     }
 
-    /// The servers that were never listed and may be meant: those that it names, or else those that may
-    /// have anything. A URI names a server rarely, so it may be anybody's; it is held if there is only one.
-    fn unlisted(&self, wanted: Wanted<'_>) -> Vec<Arc<Entry>> {
-        let fit = |entry: &Entry| match wanted {
-            Wanted::Name(public) => {
-                names::fit(&entry.name, entry.prefix.as_deref().unwrap_or(&entry.name), public)
+    /// Unlisted servers that may have the item: those whose prefix it has, or else all that fit. A URI rarely names
+    /// its server, so it waits only if there is a single candidate.
+    fn unlisted_servers(&self, wanted: UnlistedItem<'_>) -> Vec<Arc<HostEntry>> {
+        let fit = |entry: &HostEntry| match wanted {
+            UnlistedItem::Name(public) => {
+                names::name_fit(&entry.name, entry.prefix.as_deref().unwrap_or(&entry.name), public)
             }
-            Wanted::Uri(uri) if names::own_uri(&entry.name, uri).is_some() => Fit::ByName,
-            Wanted::Uri(_) => Fit::Perhaps,
+            UnlistedItem::Uri(uri) if names::original_uri(&entry.name, uri).is_some() => NameFit::ByPrefix,
+            UnlistedItem::Uri(_) => NameFit::Possible,
         };
         let (mut named, mut perhaps) = (Vec::new(), Vec::new());
         for entry in self.entries() {
-            match (fit(&entry), entry.prospect()) {
-                (_, Prospect::Listed) | (Fit::No, _) => {}
-                (Fit::ByName, Prospect::Unlisted | Prospect::Unusable) => named.push(entry),
-                (Fit::Perhaps, Prospect::Unlisted) => perhaps.push(entry),
-                // It will offer nothing, so only who names it is told why.
-                (Fit::Perhaps, Prospect::Unusable) => {}
+            match (fit(&entry), entry.listing_prospect()) {
+                (_, ListingProspect::Listed) | (NameFit::No, _) => {}
+                (NameFit::ByPrefix, ListingProspect::Unlisted | ListingProspect::Unusable) => {
+                    named.push(entry)
+                }
+                (NameFit::Possible, ListingProspect::Unlisted) => perhaps.push(entry),
+                // An unusable server is a candidate only if the name has its prefix, so that the client gets its
+                // error.
+                (NameFit::Possible, ListingProspect::Unusable) => {}
             }
         }
         match wanted {
             _ if !named.is_empty() => named,
-            Wanted::Uri(_) if perhaps.len() > 1 => Vec::new(),
-            Wanted::Name(_) | Wanted::Uri(_) => perhaps,
+            UnlistedItem::Uri(_) if perhaps.len() > 1 => Vec::new(),
+            UnlistedItem::Name(_) | UnlistedItem::Uri(_) => perhaps,
         }
     }
 }
 
-/// What is to be expected of a server's listing.
-enum Prospect {
+/// Listing state of a server.
+enum ListingProspect {
     Listed,
-    /// It was never listed, and may be any time.
+    /// Never listed so far.
     Unlisted,
-    /// Its config is unusable, or says that it is off.
+    /// The config is unusable, or the server is disabled.
     Unusable,
 }
 
-impl Entry {
-    fn prospect(&self) -> Prospect {
+impl HostEntry {
+    fn listing_prospect(&self) -> ListingProspect {
         match self.upstream().map(|upstream| upstream.listing.borrow().origin) {
-            Ok(Origin::Stored | Origin::Server) => Prospect::Listed,
-            Ok(Origin::Nothing) => Prospect::Unlisted,
-            Err(_) => Prospect::Unusable,
+            Ok(ListingOrigin::Stored | ListingOrigin::Server) => ListingProspect::Listed,
+            Ok(ListingOrigin::Nothing) => ListingProspect::Unlisted,
+            Err(_) => ListingProspect::Unusable,
         }
     }
 }

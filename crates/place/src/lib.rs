@@ -1,27 +1,27 @@
-//! Where and when a measurement took place, and by which command: what every page of figures says of itself.
+//! Environment of a measurement: command, machine, load and date, for the header of generated pages.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
 
-/// The circumstances of a run.
+/// Environment of a run.
 #[derive(Debug, Serialize)]
 pub struct Place {
-    /// How to run it again.
+    /// Command that repeats the run.
     pub command: String,
     /// Processors, memory and system.
     pub machine: String,
-    /// How busy it was before the run began.
+    /// Load average before the run.
     pub load: String,
-    /// The day it began, in UTC.
+    /// Start date in UTC.
     pub date: String,
 }
 
 impl Place {
-    /// Here and now. `program` is what a person types, and `private` are the options with a value that only say where
-    /// things are on this machine.
+    /// Detects the current environment. `program` is the command as a person types it; `private` lists options whose
+    /// values are local paths and are left out.
     #[must_use]
-    pub fn here(program: &str, private: &[&str]) -> Self {
+    pub fn detect(program: &str, private: &[&str]) -> Self {
         let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
         Self {
             command: command(program, private, std::env::args().skip(1)),
@@ -32,7 +32,7 @@ impl Place {
     }
 }
 
-/// As a person would type it.
+/// Formats the command line as a person would type it.
 fn command(program: &str, private: &[&str], mut args: impl Iterator<Item = String>) -> String {
     let mut words = vec![program.to_owned()];
     while let Some(arg) = args.next() {
@@ -64,7 +64,7 @@ fn today() -> String {
     date(seconds / 86_400)
 }
 
-/// The date so many days after 1970 began, in UTC.
+/// Date in UTC of this many days after 1970-01-01.
 fn date(days: u64) -> String {
     let is_leap =
         |year: u64| (year.is_multiple_of(4) && !year.is_multiple_of(100)) || year.is_multiple_of(400);
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn the_command_says_nothing_of_this_machine() {
+    fn the_command_has_no_local_paths() {
         let args =
             ["--gripfast", "/somewhere/gripfast", "--seed", "7", "--against", "a b", "--write", "x.md"];
         let private = ["--gripfast", "--write"];

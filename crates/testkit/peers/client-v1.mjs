@@ -1,11 +1,11 @@
-// The client of the TypeScript SDK v1, driven by a test: the legacy era.
+// The client of the TypeScript SDK v1, controlled by a test: legacy era.
 //
 //     node client-v1.mjs legacy stdio COMMAND [ARG...]
 //     node client-v1.mjs legacy http URL
 //     node client-v1.mjs legacy sse URL
 //
-// Reads commands from stdin and answers each on stdout, a line of JSON for a line of JSON, until stdin ends.
-// `crates/testkit/src/clients.rs` says which there are. PEER_MODULES is as in modern-server.mjs.
+// Reads commands from stdin and answers each on stdout, one line of JSON per command, until stdin ends.
+// `crates/testkit/src/clients.rs` lists the commands. PEER_MODULES is as in modern-server.mjs.
 
 import { createRequire } from 'node:module';
 import { join } from 'node:path';
@@ -39,7 +39,7 @@ client.setRequestHandler(ElicitRequestSchema, async ({ params }) => {
     return answer === 'accept' ? { action: answer, content: { ok: true } } : { action: answer };
 });
 const opened = transport();
-// The agreed version is told to the transport alone.
+// The SDK passes the negotiated version only to the transport.
 let version;
 const told = opened.setProtocolVersion?.bind(opened);
 opened.setProtocolVersion = (agreed) => {
@@ -76,7 +76,7 @@ async function abandon({ tool, arguments: given }) {
     }
 }
 
-async function obey(command) {
+async function execute(command) {
     switch (command.do) {
         case 'meet':
             await client.ping();
@@ -108,6 +108,6 @@ for await (const line of createInterface({ input: process.stdin })) {
     const command = JSON.parse(line);
     asked = [];
     answer = command.answer ?? 'accept';
-    console.log(JSON.stringify(await obey(command)));
+    console.log(JSON.stringify(await execute(command)));
 }
 await client.close();

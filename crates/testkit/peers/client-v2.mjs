@@ -1,11 +1,11 @@
-// The client of the TypeScript SDK v2, driven by a test: both eras.
+// The client of the TypeScript SDK v2, controlled by a test: both eras.
 //
 //     node client-v2.mjs MODE stdio COMMAND [ARG...]
 //     node client-v2.mjs MODE http URL
 //     node client-v2.mjs legacy sse URL
 //
-// MODE is `auto`, `legacy`, or a version of the modern era. Reads commands from stdin and answers each on stdout, a line
-// of JSON for a line of JSON, until stdin ends. `crates/testkit/src/clients.rs` says which there are. PEER_MODULES is as
+// MODE is `auto`, `legacy`, or a version of the modern era. Reads commands from stdin and answers each on stdout, one
+// line of JSON per command, until stdin ends. `crates/testkit/src/clients.rs` lists the commands. PEER_MODULES is as
 // in modern-server.mjs.
 
 import { createRequire } from 'node:module';
@@ -72,7 +72,7 @@ async function abandon({ tool, arguments: given }) {
     }
 }
 
-async function obey(command) {
+async function execute(command) {
     switch (command.do) {
         case 'meet':
             return { version: client.getNegotiatedProtocolVersion(), server: client.getServerVersion()?.name };
@@ -103,6 +103,6 @@ for await (const line of createInterface({ input: process.stdin })) {
     const command = JSON.parse(line);
     asked = [];
     answer = command.answer ?? 'accept';
-    console.log(JSON.stringify(await obey(command)));
+    console.log(JSON.stringify(await execute(command)));
 }
 await client.close();

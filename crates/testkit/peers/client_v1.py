@@ -1,11 +1,11 @@
-"""The client of the Python SDK 1.x, driven by a test: the legacy era.
+"""The client of the Python SDK 1.x, controlled by a test: legacy era.
 
     client_v1.py legacy stdio COMMAND [ARG...]
     client_v1.py legacy http URL
     client_v1.py legacy sse URL
 
-Reads commands from stdin and answers each on stdout, a line of JSON for a line of JSON, until stdin ends.
-`crates/testkit/src/clients.rs` says which there are.
+Reads commands from stdin and answers each on stdout, one line of JSON per command, until stdin ends.
+`crates/testkit/src/clients.rs` lists the commands.
 """
 
 import json
@@ -90,11 +90,11 @@ async def attempt(work) -> dict:
         return {"error": {"code": error.error.code, "message": error.error.message}}
 
 
-async def obey(session: ClientSession, greeted: types.InitializeResult, command: dict):
+async def execute(session: ClientSession, initialized: types.InitializeResult, command: dict):
     match command["do"]:
         case "meet":
             await session.send_ping()
-            return {"version": greeted.protocolVersion, "server": greeted.serverInfo.name}
+            return {"version": initialized.protocolVersion, "server": initialized.serverInfo.name}
         case "list":
             return {
                 "tools": [tool.name for tool in (await session.list_tools()).tools],
@@ -116,12 +116,12 @@ async def obey(session: ClientSession, greeted: types.InitializeResult, command:
 
 async def main(_mode: str, transport: str, *target: str) -> None:
     global answer
-    async with connected(transport, list(target)) as (session, greeted):
+    async with connected(transport, list(target)) as (session, initialized):
         async for line in anyio.wrap_file(sys.stdin):
             command = json.loads(line)
             asked.clear()
             answer = command.get("answer", "accept")
-            print(json.dumps(await obey(session, greeted, command)), flush=True)
+            print(json.dumps(await execute(session, initialized, command)), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
-"""The client of the Python SDK 2.x, driven by a test: both eras.
+"""The client of the Python SDK 2.x, controlled by a test: both eras.
 
     client_v2.py MODE stdio COMMAND [ARG...]
     client_v2.py MODE http URL
     client_v2.py legacy sse URL
 
-MODE is `auto`, `legacy`, or a version of the modern era. Reads commands from stdin and answers each on stdout, a line of
-JSON for a line of JSON, until stdin ends. `crates/testkit/src/clients.rs` says which there are.
+MODE is `auto`, `legacy`, or a version of the modern era. Reads commands from stdin and answers each on stdout, one line
+of JSON per command, until stdin ends. `crates/testkit/src/clients.rs` lists the commands.
 """
 
 import json
@@ -78,10 +78,10 @@ async def attempt(work) -> dict:
         return {"error": {"code": error.error.code, "message": error.error.message}}
 
 
-async def obey(client: Client, command: dict):
+async def execute(client: Client, command: dict):
     match command["do"]:
         case "meet":
-            # A client that is pinned to a version does not ask who it talks to.
+            # A client that is pinned to a version does not request the server's name.
             name = client.server_info and client.server_info.name
             return {"version": client.protocol_version, "server": name}
         case "list":
@@ -111,7 +111,7 @@ async def main(mode: str, transport: str, *target: str) -> None:
             command = json.loads(line)
             asked.clear()
             answer = command.get("answer", "accept")
-            print(json.dumps(await obey(client, command)), flush=True)
+            print(json.dumps(await execute(client, command)), flush=True)
 
 
 if __name__ == "__main__":

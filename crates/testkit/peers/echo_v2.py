@@ -31,7 +31,7 @@ def build() -> MCPServer:
 
     @server.tool()
     async def counter(ms: int = 0) -> int:
-        """Append a line to the counter file; answer how many lines it has, after so many milliseconds."""
+        """Append a line to the counter file and return the number of lines, after this many milliseconds."""
         path = Path(os.environ["PEER_COUNTER_FILE"])
         with path.open("a") as file:
             file.write("+\n")
@@ -41,7 +41,7 @@ def build() -> MCPServer:
 
     @server.tool(annotations=READ_ONLY)
     async def sleep(ms: int) -> str:
-        """Wait for so many milliseconds, then answer."""
+        """Wait for this many milliseconds, then answer."""
         await anyio.sleep(ms / 1000)
         return f"slept {ms} ms"
 

@@ -2,9 +2,9 @@
 //
 //     node modern-server.mjs [--port PORT] [--modern-only]
 //
-// Without --port it speaks stdio; with it, HTTP on 127.0.0.1 at /mcp. --modern-only refuses the legacy era.
-// PEER_COUNTER_FILE names the file that `counter` appends to; PEER_MODULES the directory whose node_modules has the SDK
-// (an ES module looks for packages next to itself, and this file does not live next to them).
+// Without --port it uses stdio; with it, HTTP on 127.0.0.1 at /mcp. --modern-only refuses the legacy era.
+// PEER_COUNTER_FILE is the file that `counter` appends to; PEER_MODULES is the directory whose node_modules has the SDK
+// (an ES module looks for packages next to itself, and this file is in another directory).
 
 import { appendFileSync, readFileSync } from 'node:fs';
 import { createServer } from 'node:http';
@@ -45,7 +45,7 @@ function peer() {
         'counter',
         {
             description:
-                'Append a line to the counter file; answer how many lines it has, after so many milliseconds.',
+                'Append a line to the counter file and return the number of lines, after this many milliseconds.',
             inputSchema: z.object({ ms: z.int().default(0) }),
         },
         async ({ ms }) => {
@@ -59,7 +59,7 @@ function peer() {
     server.registerTool(
         'sleep',
         {
-            description: 'Wait for so many milliseconds, then answer.',
+            description: 'Wait for this many milliseconds, then answer.',
             inputSchema: z.object({ ms: z.int() }),
             annotations: READ_ONLY,
         },
@@ -79,7 +79,7 @@ function peer() {
     return server;
 }
 
-// The SDK answers web-standard requests; node:http asks in its own form. A client that goes away aborts the request,
+// Converts between node:http and the web-standard requests of the SDK. A client that disconnects aborts the request,
 // which is how the modern era cancels.
 async function answer(handler, request, response) {
     const gone = new AbortController();

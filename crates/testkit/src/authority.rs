@@ -1,9 +1,8 @@
-//! An authorization server of our own, and a small MCP server that takes its tokens: strict where real ones are strict,
-//! and unkind on demand.
+//! A test authorization server and a small MCP server that accepts its tokens, with configurable failures.
 //!
-//! Refresh tokens are good for one use. Who shows one for the second time is taken for a thief, and everything that came
-//! of the same login ends: that is what a race between two processes costs with a real server. Access tokens end when
-//! their time is over, or when a test says so.
+//! Refresh tokens are valid for one use. A second use counts as theft and revokes the whole login, as real servers
+//! do; that is the cost of a race between two processes. Access tokens expire after their lifetime, or when a test
+//! expires them.
 
 mod device;
 mod mcp;
@@ -29,117 +28,117 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use url::{Url, form_urlencoded};
 
-/// How it behaves.
+/// Behaviour of the authorization server.
 #[derive(Debug, Clone)]
-pub struct Manners {
-    /// How long an access token is good, as it says.
-    pub lasts: Duration,
-    /// Whether a refused request is told where to go (`WWW-Authenticate`).
-    pub challenges: bool,
-    /// Whether a refresh answers with a new refresh token.
-    pub rotates: bool,
-    /// The scope without which `tools/call` is refused.
+pub struct AuthorityOptions {
+    /// Announced lifetime of access tokens.
+    pub token_lifetime: Duration,
+    /// True if a 401 has a `WWW-Authenticate` header with the address of the metadata.
+    pub sends_challenge: bool,
+    /// True if a refresh returns a new refresh token.
+    pub rotates_refresh_tokens: bool,
+    /// Scope without which `tools/call` is refused.
     pub call_scope: Option<&'static str>,
-    /// Whether its server shakes hands with those who show no token, or one that it does not take.
-    pub greets_anybody: bool,
-    /// How long codes for logins on another device are good, if it makes any.
-    pub device_codes_last: Option<Duration>,
+    /// True if the MCP server answers `initialize` without a valid token.
+    pub initialize_without_token: bool,
+    /// Lifetime of device codes; `None` disables the device flow.
+    pub device_code_lifetime: Option<Duration>,
 }
 
-impl Default for Manners {
+impl Default for AuthorityOptions {
     fn default() -> Self {
         Self {
-            lasts: Duration::from_secs(3600),
-            challenges: true,
-            rotates: true,
+            token_lifetime: Duration::from_secs(3600),
+            sends_challenge: true,
+            rotates_refresh_tokens: true,
             call_scope: None,
-            greets_anybody: false,
-            device_codes_last: None,
+            initialize_without_token: false,
+            device_code_lifetime: None,
         }
     }
 }
 
-/// The server, listening on the loopback interface. Dropping it ends it.
+/// The server, listening on the loopback interface. Dropping it stops it.
 #[derive(Debug)]
 pub struct Authority {
     url: String,
-    books: Arc<Books>,
+    state: Arc<AuthorityState>,
     task: tokio::task::JoinHandle<()>,
 }
 
-/// The secret of the client `robot`, which may have tokens without a person.
-pub const ROBOT_SECRET: &str = "robots-have-secrets";
+/// Secret of the client `robot`, which gets tokens by the client credentials grant.
+pub const CLIENT_SECRET: &str = "robots-have-secrets";
 
 const DEVICE_GRANT: &str = "urn:ietf:params:oauth:grant-type:device_code";
 
 #[derive(Debug)]
-struct Books {
+struct AuthorityState {
     url: String,
-    manners: Manners,
-    pages: Mutex<Pages>,
-    /// Whether what it answers about tokens is kept back.
+    options: AuthorityOptions,
+    records: Mutex<Records>,
+    /// True while answers to token requests are held.
     holds: watch::Sender<bool>,
 }
 
 #[derive(Debug, Default)]
-struct Pages {
+struct Records {
     last_number: u64,
     clients: HashMap<String, String>,
     codes: HashMap<String, Code>,
-    /// Those who have registered for logins on other devices.
+    /// Clients that registered for the device flow.
     device_clients: HashSet<String>,
-    device_codes: HashMap<String, device::Code>,
+    device_codes: HashMap<String, device::DeviceCode>,
     access: HashMap<String, Token>,
     refresh: HashMap<String, Token>,
-    /// Refresh tokens that were used, with the login they came of.
-    spent: HashMap<String, u64>,
+    /// Used refresh tokens, with their login.
+    used_refresh_tokens: HashMap<String, u64>,
     failures_due: usize,
-    /// What becomes of the answer to a refresh that was granted.
+    /// Transformation of the answer to a successful refresh.
     refresh_answers: Option<fn(Value) -> (u16, String)>,
-    /// The next so many token requests are answered with a 429 and this `Retry-After`.
-    busy: Option<(usize, &'static str)>,
+    /// Number of refreshes to answer with 429, and their `Retry-After`.
+    busy_answers: Option<(usize, &'static str)>,
     redirects_to: Option<String>,
-    /// Its server takes none of the tokens that are given out.
-    takes_no_token: bool,
-    /// The authorization server that gives tokens for `/mcp`, if it is another one.
-    issuer: Option<Arc<Books>>,
-    /// The server that tokens are given for, if it is another one.
+    /// True if the MCP server rejects all tokens.
+    rejects_tokens: bool,
+    /// Authorization server for `/mcp`, if it is another one.
+    issuer: Option<Arc<AuthorityState>>,
+    /// Resource that tokens are issued for, if it is another one.
     resource: Option<String>,
-    /// Whether the well-known addresses answer with 404, and refusals are bare.
+    /// True if the well-known URLs answer 404 and refusals have no challenge.
     hides_metadata: bool,
-    /// What the metadata says besides, or instead.
+    /// Additional or replaced members of the metadata.
     metadata: HashMap<&'static str, Value>,
-    /// Where `/mcp` says that the metadata is.
+    /// Address of the authorization server that `/mcp` announces.
     issuer_at: Option<String>,
-    /// Where the well-known addresses redirect to.
+    /// Redirect target of the well-known URLs.
     metadata_at: Option<String>,
-    /// What `insufficient_scope` asks for.
+    /// Scopes that `insufficient_scope` asks for.
     wanted_scopes: Option<String>,
     counts: Counts,
     revoked: Vec<String>,
-    shown: Vec<String>,
+    presented: Vec<String>,
 }
 
-/// What has happened.
+/// Counters.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Refresh tokens that were exchanged.
     pub refreshes: usize,
     /// Requests to the token endpoint.
     pub token_requests: usize,
-    /// Refresh tokens that were shown, whoever they are of.
-    pub shown_refresh_tokens: usize,
+    /// Refresh tokens that were presented, by any client.
+    pub presented_refresh_tokens: usize,
     /// Refreshes that were answered with a 500.
     pub failed_refreshes: usize,
-    /// Refresh tokens that were shown a second time; each ends a login.
-    pub thefts: usize,
-    /// Tokens that a client had by its own secret.
-    pub by_secret: usize,
-    /// How often it was asked whether somebody has entered a code.
+    /// Refresh tokens that were presented a second time; each revokes a login.
+    pub reuse_detected: usize,
+    /// Tokens issued by the client credentials grant.
+    pub client_credentials: usize,
+    /// Polls of the token endpoint in the device flow.
     pub device_polls: usize,
-    /// Calls that were carried out.
+    /// Tool calls that were executed.
     pub calls: usize,
-    /// Requests that were refused for want of a token.
+    /// Requests that were refused because of a missing or invalid token.
     pub refused: usize,
 }
 
@@ -160,19 +159,19 @@ struct Token {
 }
 
 impl Authority {
-    /// Starts it on a free port.
+    /// Starts the server on a free port.
     ///
     /// # Panics
     ///
     /// If there is none.
-    pub async fn start(manners: Manners) -> Self {
+    pub async fn start(options: AuthorityOptions) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("there is a free port");
         let address = listener.local_addr().expect("it has an address");
         let url = format!("http://127.0.0.1:{}", address.port());
-        let books = Arc::new(Books {
+        let state = Arc::new(AuthorityState {
             url: url.clone(),
-            manners,
-            pages: Mutex::default(),
+            options,
+            records: Mutex::default(),
             holds: watch::Sender::default(),
         });
         let router = Router::new()
@@ -184,138 +183,139 @@ impl Authority {
             .route("/authorize", get(authorize))
             .route("/token", post(token))
             .route("/revoke", post(revoke))
-            .route("/device", post(device::begin))
+            .route("/device", post(device::device_authorization))
             .route("/activate", get(device::activate))
             .route("/mcp", post(mcp::answer).get(mcp::no_stream).delete(mcp::no_stream))
-            .with_state(Arc::clone(&books));
+            .with_state(Arc::clone(&state));
         let task = tokio::spawn(async move {
             axum::serve(listener, router).await.expect("it serves until it is dropped");
         });
-        Self { url, books, task }
+        Self { url, state, task }
     }
 
-    /// The MCP endpoint.
+    /// URL of the MCP endpoint.
     #[must_use]
-    pub fn mcp(&self) -> String {
+    pub fn mcp_url(&self) -> String {
         format!("{}/mcp", self.url)
     }
 
-    /// What has happened so far.
+    /// Counters so far.
     #[must_use]
     pub fn counts(&self) -> Counts {
-        self.books.pages().counts
+        self.state.records().counts
     }
 
-    /// Every secret that it has given out.
+    /// All secrets that it has issued.
     #[must_use]
     pub fn secrets(&self) -> Vec<String> {
-        let pages = self.books.pages();
-        let given = pages.access.keys().chain(pages.refresh.keys()).chain(pages.spent.keys());
-        given.cloned().chain([ROBOT_SECRET.to_owned()]).collect()
+        let records = self.state.records();
+        let given =
+            records.access.keys().chain(records.refresh.keys()).chain(records.used_refresh_tokens.keys());
+        given.cloned().chain([CLIENT_SECRET.to_owned()]).collect()
     }
 
-    /// Everything that was ever shown in an `Authorization` header.
+    /// All tokens that were ever presented in an `Authorization` header.
     #[must_use]
-    pub fn shown(&self) -> Vec<String> {
-        self.books.pages().shown.clone()
+    pub fn presented(&self) -> Vec<String> {
+        self.state.records().presented.clone()
     }
 
-    /// The tokens that clients had revoked, in that order.
+    /// Tokens that clients have revoked, in order.
     #[must_use]
     pub fn revoked(&self) -> Vec<String> {
-        self.books.pages().revoked.clone()
+        self.state.records().revoked.clone()
     }
 
-    /// All access tokens end now, before their time.
-    pub fn end_tokens(&self) {
-        self.books.pages().access.clear();
+    /// Invalidates all access tokens immediately.
+    pub fn expire_access_tokens(&self) {
+        self.state.records().access.clear();
     }
 
-    /// Whether the server takes the tokens that are given out. One that does not is set up for others.
-    pub fn take_tokens(&self, takes: bool) {
-        self.books.pages().takes_no_token = !takes;
+    /// Makes the MCP server accept or reject issued tokens. A server that rejects them is configured for another
+    /// issuer.
+    pub fn accept_tokens(&self, takes: bool) {
+        self.state.records().rejects_tokens = !takes;
     }
 
-    /// The next so many refreshes are answered with a 500.
+    /// Answers the next `count` refreshes with a 500.
     pub fn fail_refreshes(&self, count: usize) {
-        self.books.pages().failures_due = count;
+        self.state.records().failures_due = count;
     }
 
-    /// From now on refreshes that are granted are answered in this form: a status and a body.
+    /// Answers successful refreshes with the status and body that `form` returns.
     pub fn answer_refreshes(&self, form: fn(Value) -> (u16, String)) {
-        self.books.pages().refresh_answers = Some(form);
+        self.state.records().refresh_answers = Some(form);
     }
 
-    /// The next so many refreshes are answered with a 429 that has this `Retry-After`.
-    pub fn be_busy(&self, count: usize, retry_after: &'static str) {
-        self.books.pages().busy = Some((count, retry_after));
+    /// Answers the next `count` refreshes with a 429 and this `Retry-After`.
+    pub fn answer_too_many_requests(&self, count: usize, retry_after: &'static str) {
+        self.state.records().busy_answers = Some((count, retry_after));
     }
 
-    /// Whether those who ask for a token are kept waiting for the answer. What they asked for is done at once.
-    pub fn hold_answers(&self, holds: bool) {
-        self.books.holds.send_replace(holds);
+    /// Holds answers to token requests. The requests themselves are executed immediately.
+    pub fn hold_token_answers(&self, holds: bool) {
+        self.state.holds.send_replace(holds);
     }
 
-    /// The address of the authorization server.
+    /// URL of the authorization server.
     #[must_use]
     pub fn issuer(&self) -> &str {
         &self.url
     }
 
-    /// From now on `/mcp` says that tokens for it are given by another authorization server, and takes those.
-    pub fn hand_over_to(&self, other: &Self) {
-        self.books.pages().issuer = Some(Arc::clone(&other.books));
-        other.books.pages().resource = Some(self.mcp());
+    /// Makes `/mcp` announce another authorization server and accept its tokens.
+    pub fn use_issuer(&self, other: &Self) {
+        self.state.records().issuer = Some(Arc::clone(&other.state));
+        other.state.records().resource = Some(self.mcp_url());
     }
 
-    /// From now on nothing says which authorization server there is: refusals are bare, and well-known addresses answer
-    /// with 404.
+    /// Hides the authorization server: refusals have no challenge, and the well-known URLs answer 404.
     pub fn hide_metadata(&self) {
-        self.books.pages().hides_metadata = true;
+        self.state.records().hides_metadata = true;
     }
 
-    /// From now on the metadata has this.
-    pub fn say_in_metadata(&self, key: &'static str, value: Value) {
-        self.books.pages().metadata.insert(key, value);
+    /// Sets a member of the metadata.
+    pub fn set_metadata(&self, key: &'static str, value: Value) {
+        self.state.records().metadata.insert(key, value);
     }
 
-    /// From now on `/mcp` names an address that is no well-known one as its authorization server.
-    pub fn name_odd_issuer(&self) {
-        self.books.pages().issuer_at = Some(format!("{}/elsewhere/.well-known/anything", self.url));
+    /// Makes `/mcp` announce a URL as its authorization server that is not a well-known one.
+    pub fn set_wrong_issuer(&self) {
+        self.state.records().issuer_at = Some(format!("{}/elsewhere/.well-known/anything", self.url));
     }
 
-    /// From now on the well-known addresses redirect there.
+    /// Redirects the well-known URLs.
     pub fn redirect_metadata(&self, elsewhere: &str) {
-        self.books.pages().metadata_at = Some(elsewhere.to_owned());
+        self.state.records().metadata_at = Some(elsewhere.to_owned());
     }
 
-    /// From now on a refusal for want of scopes asks for these.
-    pub fn want_scopes(&self, scopes: String) {
-        self.books.pages().wanted_scopes = Some(scopes);
+    /// Sets the scopes that a refusal for missing scopes asks for.
+    pub fn require_scopes(&self, scopes: String) {
+        self.state.records().wanted_scopes = Some(scopes);
     }
 
-    /// From now on `/mcp` sends everybody there.
-    pub fn redirect(&self, elsewhere: &str) {
-        self.books.pages().redirects_to = Some(elsewhere.to_owned());
+    /// Redirects all requests to `/mcp`.
+    pub fn redirect_mcp(&self, elsewhere: &str) {
+        self.state.records().redirects_to = Some(elsewhere.to_owned());
     }
 
-    /// It does not know anybody any more who has registered.
+    /// Forgets all registered clients.
     pub fn forget_clients(&self) {
-        self.books.pages().clients.clear();
+        self.state.records().clients.clear();
     }
 
-    /// The tokens of a login as gripfast once kept it: in a file, for everybody to read who can read the file. The
-    /// access token was given out so many seconds ago, as far as the file says.
+    /// Tokens of a login in the old unsealed file format. According to the file, the access token was issued this
+    /// many seconds ago.
     ///
     /// # Panics
     ///
-    /// If nobody has logged in.
+    /// If there is no login.
     #[must_use]
     pub fn unsealed_login(&self, seconds_ago: u64) -> String {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("it is after 1970");
-        let pages = self.books.pages();
-        let (access, _) = pages.access.iter().next().expect("somebody has logged in");
-        let (refresh, grant) = pages.refresh.iter().next().expect("somebody has logged in");
+        let records = self.state.records();
+        let (access, _) = records.access.iter().next().expect("there is a login");
+        let (refresh, grant) = records.refresh.iter().next().expect("there is a login");
         let record = json!({
             "resource": format!("{}/mcp", self.url),
             "issuer": self.url,
@@ -324,64 +324,63 @@ impl Authority {
             "access_token": access,
             "refresh_token": refresh,
             "received_at": now.as_secs() - seconds_ago,
-            "expires_in": self.books.manners.lasts.as_secs(),
+            "expires_in": self.state.options.token_lifetime.as_secs(),
         });
         record.to_string()
     }
 
-    /// An access token that is good now.
+    /// A valid access token.
     ///
     /// # Panics
     ///
     /// If there is none.
     #[must_use]
-    pub fn good_token(&self) -> String {
-        self.books.pages().access.keys().next().expect("somebody has logged in").clone()
+    pub fn valid_access_token(&self) -> String {
+        self.state.records().access.keys().next().expect("there is a login").clone()
     }
 
-    /// All logins end now, as if a person had withdrawn them.
-    pub fn end_logins(&self) {
-        let mut pages = self.books.pages();
-        pages.access.clear();
-        pages.refresh.clear();
+    /// Revokes all logins, as a user could.
+    pub fn revoke_logins(&self) {
+        let mut records = self.state.records();
+        records.access.clear();
+        records.refresh.clear();
     }
 }
 
-/// What a browser does with the address of a login, where the person agrees to everything: it goes there, and is sent
-/// back to whoever asked. Returns where it was sent.
+/// Acts as a browser for the URL of a login whose user consents to everything. Returns the redirect target.
 ///
 /// # Panics
 ///
-/// If it is not sent anywhere.
-pub async fn visit(url: &str) -> String {
+/// If there is no redirect.
+pub async fn authorize_in_browser(url: &str) -> String {
     let answer = fetch(url).await;
     let location = answer.lines().find_map(|line| {
         let (name, value) = line.split_once(':')?;
         name.eq_ignore_ascii_case("location").then(|| value.trim().to_owned())
     });
-    location.unwrap_or_else(|| panic!("{url} leads nowhere: {answer}"))
+    location.unwrap_or_else(|| panic!("{url} has no redirect: {answer}"))
 }
 
-/// The same, to the end: goes where it was sent.
+/// Same as [`authorize_in_browser`], and then follows the redirect.
 ///
 /// # Panics
 ///
-/// As [`visit`].
-pub async fn visit_and_return(url: &str) {
-    fetch(&visit(url).await).await;
+/// As [`authorize_in_browser`].
+pub async fn complete_authorization(url: &str) {
+    fetch(&authorize_in_browser(url).await).await;
 }
 
-/// What a browser does with the address of a page: it goes there. Returns the answer as it came.
+/// Fetches a URL like a browser. Returns the raw response.
 ///
 /// # Panics
 ///
-/// If nobody answers there.
+/// If there is no response.
 pub async fn fetch(url: &str) -> String {
     let url = Url::parse(url).expect("it is an address");
     let host = url.host_str().expect("it has a host");
     let port = url.port_or_known_default().expect("it has a port");
     let path = &url[url::Position::BeforePath..url::Position::AfterQuery];
-    let mut browser = TcpStream::connect((host, port)).await.expect("somebody listens there");
+    let mut browser = TcpStream::connect((host, port)).await.expect("the server listens");
     let request = format!("GET {path} HTTP/1.1\r\nhost: {host}:{port}\r\nconnection: close\r\n\r\n");
     browser.write_all(request.as_bytes()).await.expect("it takes a request");
     let mut answer = String::new();
@@ -395,73 +394,73 @@ impl Drop for Authority {
     }
 }
 
-impl Books {
-    fn pages(&self) -> MutexGuard<'_, Pages> {
-        self.pages.lock().unwrap_or_else(PoisonError::into_inner)
+impl AuthorityState {
+    fn records(&self) -> MutexGuard<'_, Records> {
+        self.records.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The server that tokens are given for.
-    fn resource(&self, pages: &Pages) -> String {
-        pages.resource.clone().unwrap_or_else(|| format!("{}/mcp", self.url))
+    /// Resource that tokens are issued for.
+    fn resource(&self, records: &Records) -> String {
+        records.resource.clone().unwrap_or_else(|| format!("{}/mcp", self.url))
     }
 
-    /// The answer of a well-known address where it does not say what it should.
-    fn hidden(&self) -> Option<Response> {
-        let pages = self.pages();
-        if let Some(elsewhere) = &pages.metadata_at {
+    /// Response of a well-known URL that does not return the metadata.
+    fn metadata_hidden(&self) -> Option<Response> {
+        let records = self.records();
+        if let Some(elsewhere) = &records.metadata_at {
             return Some((StatusCode::FOUND, [(LOCATION, elsewhere.clone())]).into_response());
         }
-        pages.hides_metadata.then(|| StatusCode::NOT_FOUND.into_response())
+        records.hides_metadata.then(|| StatusCode::NOT_FOUND.into_response())
     }
 
-    /// What a client gets: an access token, and a refresh token if a person is behind it.
-    fn grant(&self, pages: &mut Pages, grant: Token, refreshable: bool) -> Value {
-        let access = pages.name("access");
-        let ends = Some(Instant::now() + self.manners.lasts);
-        pages.access.insert(access.clone(), Token { ends, ..grant.clone() });
+    /// Issues an access token, and a refresh token if the login has a user.
+    fn grant(&self, records: &mut Records, grant: Token, refreshable: bool) -> Value {
+        let access = records.new_secret("access");
+        let ends = Some(Instant::now() + self.options.token_lifetime);
+        records.access.insert(access.clone(), Token { ends, ..grant.clone() });
         let mut answer = json!({
             "access_token": access,
             "token_type": "Bearer",
-            "expires_in": self.manners.lasts.as_secs(),
+            "expires_in": self.options.token_lifetime.as_secs(),
             "scope": grant.scopes,
         });
         if refreshable {
-            let refresh = pages.name("refresh");
-            pages.refresh.insert(refresh.clone(), grant);
+            let refresh = records.new_secret("refresh");
+            records.refresh.insert(refresh.clone(), grant);
             answer["refresh_token"] = refresh.into();
         }
         answer
     }
 }
 
-impl Pages {
-    fn number(&mut self) -> u64 {
+impl Records {
+    fn next_number(&mut self) -> u64 {
         self.last_number += 1;
         self.last_number
     }
 
-    fn name(&mut self, what: &str) -> String {
-        format!("{what}-{}-of-the-authority", self.number())
+    fn new_secret(&mut self, what: &str) -> String {
+        format!("{what}-{}-of-the-authority", self.next_number())
     }
 }
 
-async fn resource_metadata(State(books): State<Arc<Books>>) -> Response {
-    if let Some(hidden) = books.hidden() {
+async fn resource_metadata(State(state): State<Arc<AuthorityState>>) -> Response {
+    if let Some(hidden) = state.metadata_hidden() {
         return hidden;
     }
     let issuer = {
-        let pages = books.pages();
-        let named = pages.issuer.as_ref().map_or(&books.url, |other| &other.url);
-        pages.issuer_at.clone().unwrap_or_else(|| named.clone())
+        let records = state.records();
+        let named = records.issuer.as_ref().map_or(&state.url, |other| &other.url);
+        records.issuer_at.clone().unwrap_or_else(|| named.clone())
     };
-    axum_json(&json!({ "resource": format!("{}/mcp", books.url), "authorization_servers": [issuer] }))
+    json_response(&json!({ "resource": format!("{}/mcp", state.url), "authorization_servers": [issuer] }))
 }
 
-async fn metadata(State(books): State<Arc<Books>>) -> Response {
-    if let Some(hidden) = books.hidden() {
+async fn metadata(State(state): State<Arc<AuthorityState>>) -> Response {
+    if let Some(hidden) = state.metadata_hidden() {
         return hidden;
     }
-    let url = &books.url;
+    let url = &state.url;
     let mut metadata = json!({
         "issuer": url,
         "authorization_endpoint": format!("{url}/authorize"),
@@ -473,53 +472,53 @@ async fn metadata(State(books): State<Arc<Books>>) -> Response {
         "token_endpoint_auth_methods_supported": ["none", "client_secret_basic"],
         "authorization_response_iss_parameter_supported": true,
     });
-    if books.manners.device_codes_last.is_some() {
+    if state.options.device_code_lifetime.is_some() {
         metadata["device_authorization_endpoint"] = format!("{url}/device").into();
     }
-    for (key, value) in &books.pages().metadata {
+    for (key, value) in &state.records().metadata {
         metadata[*key] = value.clone();
     }
-    axum_json(&metadata)
+    json_response(&metadata)
 }
 
-async fn register(State(books): State<Arc<Books>>, body: Bytes) -> Response {
+async fn register(State(state): State<Arc<AuthorityState>>, body: Bytes) -> Response {
     let wanted: Value = serde_json::from_slice(&body).unwrap_or_default();
     let grants = wanted["grant_types"].as_array();
     let by_device = grants.is_some_and(|grants| grants.iter().any(|grant| *grant == DEVICE_GRANT));
     let redirect = match wanted["redirect_uris"][0].as_str() {
         Some(redirect) => redirect,
-        // Who has no browser has no place to come back to.
+        // The device flow has no redirect URI.
         None if by_device => "",
         None => return refused(StatusCode::BAD_REQUEST, "invalid_redirect_uri"),
     };
-    let mut pages = books.pages();
-    let client = pages.name("client");
+    let mut records = state.records();
+    let client = records.new_secret("client");
     if by_device {
-        pages.device_clients.insert(client.clone());
+        records.device_clients.insert(client.clone());
     }
-    pages.clients.insert(client.clone(), redirect.to_owned());
+    records.clients.insert(client.clone(), redirect.to_owned());
     let answer = json!({
         "client_id": client,
         "redirect_uris": [redirect],
         "client_name": wanted["client_name"],
         "token_endpoint_auth_method": "none",
     });
-    (StatusCode::CREATED, axum_json(&answer)).into_response()
+    (StatusCode::CREATED, json_response(&answer)).into_response()
 }
 
-/// The person at the browser agrees at once.
-async fn authorize(State(books): State<Arc<Books>>, RawQuery(query): RawQuery) -> Response {
-    let asked = pairs(query.unwrap_or_default().as_bytes());
+/// Authorization endpoint; the user consents immediately.
+async fn authorize(State(state): State<Arc<AuthorityState>>, RawQuery(query): RawQuery) -> Response {
+    let asked = form_fields(query.unwrap_or_default().as_bytes());
     let of = |key: &str| asked.get(key).cloned().unwrap_or_default();
-    let mut pages = books.pages();
-    let known = pages.clients.get(&of("client_id")).cloned();
+    let mut records = state.records();
+    let known = records.clients.get(&of("client_id")).cloned();
     if known.as_deref() != Some(&*of("redirect_uri")) || of("response_type") != "code" {
         return refused(StatusCode::BAD_REQUEST, "unauthorized_client");
     }
-    if of("code_challenge_method") != "S256" || of("resource") != books.resource(&pages) {
+    if of("code_challenge_method") != "S256" || of("resource") != state.resource(&records) {
         return refused(StatusCode::BAD_REQUEST, "invalid_request");
     }
-    let code = pages.name("code");
+    let code = records.new_secret("code");
     let noted = Code {
         client: of("client_id"),
         redirect: of("redirect_uri"),
@@ -530,41 +529,41 @@ async fn authorize(State(books): State<Arc<Books>>, RawQuery(query): RawQuery) -
         return refused(StatusCode::BAD_REQUEST, "invalid_redirect_uri");
     };
     back.query_pairs_mut().append_pair("code", &code).append_pair("state", &of("state"));
-    // Where no metadata names an issuer, there is none to compare it with.
-    if !pages.hides_metadata {
-        back.query_pairs_mut().append_pair("iss", &books.url);
+    // Without metadata the client knows no issuer to compare `iss` with.
+    if !records.hides_metadata {
+        back.query_pairs_mut().append_pair("iss", &state.url);
     }
-    pages.codes.insert(code, noted);
+    records.codes.insert(code, noted);
     (StatusCode::FOUND, [(LOCATION, back.to_string())]).into_response()
 }
 
-/// RFC 7009: a token that is not known is as good as revoked.
-async fn revoke(State(books): State<Arc<Books>>, body: Bytes) -> Response {
-    let token = pairs(&body).remove("token").unwrap_or_default();
-    let mut pages = books.pages();
-    pages.access.remove(&token);
-    pages.refresh.remove(&token);
-    pages.revoked.push(token);
+/// Revocation endpoint. RFC 7009: revoking an unknown token succeeds.
+async fn revoke(State(state): State<Arc<AuthorityState>>, body: Bytes) -> Response {
+    let token = form_fields(&body).remove("token").unwrap_or_default();
+    let mut records = state.records();
+    records.access.remove(&token);
+    records.refresh.remove(&token);
+    records.revoked.push(token);
     StatusCode::OK.into_response()
 }
 
-async fn token(State(books): State<Arc<Books>>, headers: HeaderMap, body: Bytes) -> Response {
-    let answer = exchange(&books, &headers, &body);
-    let _ = books.holds.subscribe().wait_for(|holds| !holds).await;
+async fn token(State(state): State<Arc<AuthorityState>>, headers: HeaderMap, body: Bytes) -> Response {
+    let answer = exchange(&state, &headers, &body);
+    let _ = state.holds.subscribe().wait_for(|holds| !holds).await;
     answer
 }
 
-fn exchange(books: &Books, headers: &HeaderMap, body: &[u8]) -> Response {
-    let asked = pairs(body);
+fn exchange(state: &AuthorityState, headers: &HeaderMap, body: &[u8]) -> Response {
+    let asked = form_fields(body);
     let of = |key: &str| asked.get(key).cloned().unwrap_or_default();
-    let mut pages = books.pages();
-    pages.counts.token_requests += 1;
-    if of("resource") != books.resource(&pages) {
+    let mut records = state.records();
+    records.counts.token_requests += 1;
+    if of("resource") != state.resource(&records) {
         return refused(StatusCode::BAD_REQUEST, "invalid_target");
     }
     match of("grant_type").as_str() {
         "authorization_code" => {
-            let Some(code) = pages.codes.remove(&of("code")) else {
+            let Some(code) = records.codes.remove(&of("code")) else {
                 return refused(StatusCode::BAD_REQUEST, "invalid_grant");
             };
             let proof = BASE64_URL_SAFE_NO_PAD.encode(Sha256::digest(of("code_verifier")));
@@ -574,69 +573,69 @@ fn exchange(books: &Books, headers: &HeaderMap, body: &[u8]) -> Response {
             {
                 return refused(StatusCode::BAD_REQUEST, "invalid_grant");
             }
-            let login = pages.number();
+            let login = records.next_number();
             let grant = Token { login, client: code.client, scopes: code.scopes, ends: None };
-            axum_json(&books.grant(&mut pages, grant, true))
+            json_response(&state.grant(&mut records, grant, true))
         }
-        DEVICE_GRANT => device::token(books, &mut pages, &of("device_code"), &of("client_id")),
-        "refresh_token" => refresh(books, &mut pages, &of("refresh_token"), &of("client_id")),
+        DEVICE_GRANT => device::token(state, &mut records, &of("device_code"), &of("client_id")),
+        "refresh_token" => refresh(state, &mut records, &of("refresh_token"), &of("client_id")),
         "client_credentials" => {
-            let secret = BASE64_STANDARD.encode(format!("robot:{ROBOT_SECRET}"));
+            let secret = BASE64_STANDARD.encode(format!("robot:{CLIENT_SECRET}"));
             let shown = headers.get(AUTHORIZATION).and_then(|shown| shown.to_str().ok());
             if shown != Some(&format!("Basic {secret}")) {
                 return refused(StatusCode::UNAUTHORIZED, "invalid_client");
             }
-            pages.counts.by_secret += 1;
-            let login = pages.number();
+            records.counts.client_credentials += 1;
+            let login = records.next_number();
             let grant = Token { login, client: "robot".to_owned(), scopes: of("scope"), ends: None };
-            axum_json(&books.grant(&mut pages, grant, false))
+            json_response(&state.grant(&mut records, grant, false))
         }
         _ => refused(StatusCode::BAD_REQUEST, "unsupported_grant_type"),
     }
 }
 
-fn refresh(books: &Books, pages: &mut Pages, shown: &str, client: &str) -> Response {
-    pages.counts.shown_refresh_tokens += 1;
-    if pages.failures_due > 0 {
-        pages.failures_due -= 1;
-        pages.counts.failed_refreshes += 1;
+fn refresh(state: &AuthorityState, records: &mut Records, shown: &str, client: &str) -> Response {
+    records.counts.presented_refresh_tokens += 1;
+    if records.failures_due > 0 {
+        records.failures_due -= 1;
+        records.counts.failed_refreshes += 1;
         return (StatusCode::INTERNAL_SERVER_ERROR, "out of order").into_response();
     }
-    if let Some((count, retry_after)) = pages.busy.take() {
-        pages.busy = (count > 1).then_some((count - 1, retry_after));
+    if let Some((count, retry_after)) = records.busy_answers.take() {
+        records.busy_answers = (count > 1).then_some((count - 1, retry_after));
         return (StatusCode::TOO_MANY_REQUESTS, [(RETRY_AFTER, retry_after)]).into_response();
     }
-    if !pages.clients.contains_key(client) {
+    if !records.clients.contains_key(client) {
         return refused(StatusCode::UNAUTHORIZED, "invalid_client");
     }
-    if let Some(login) = pages.spent.get(shown).copied() {
-        pages.counts.thefts += 1;
-        pages.access.retain(|_, token| token.login != login);
-        pages.refresh.retain(|_, token| token.login != login);
+    if let Some(login) = records.used_refresh_tokens.get(shown).copied() {
+        records.counts.reuse_detected += 1;
+        records.access.retain(|_, token| token.login != login);
+        records.refresh.retain(|_, token| token.login != login);
         return refused(StatusCode::BAD_REQUEST, "invalid_grant");
     }
-    let Some(grant) = pages.refresh.get(shown).filter(|token| token.client == client).cloned() else {
+    let Some(grant) = records.refresh.get(shown).filter(|token| token.client == client).cloned() else {
         return refused(StatusCode::BAD_REQUEST, "invalid_grant");
     };
-    pages.counts.refreshes += 1;
-    if books.manners.rotates {
-        pages.refresh.remove(shown);
-        pages.spent.insert(shown.to_owned(), grant.login);
+    records.counts.refreshes += 1;
+    if state.options.rotates_refresh_tokens {
+        records.refresh.remove(shown);
+        records.used_refresh_tokens.insert(shown.to_owned(), grant.login);
     }
-    let answer = books.grant(pages, grant, books.manners.rotates);
-    let Some(form) = pages.refresh_answers else { return axum_json(&answer) };
+    let answer = state.grant(records, grant, state.options.rotates_refresh_tokens);
+    let Some(form) = records.refresh_answers else { return json_response(&answer) };
     let (status, body) = form(answer);
     (StatusCode::from_u16(status).unwrap_or_default(), body).into_response()
 }
 
-fn pairs(form: &[u8]) -> HashMap<String, String> {
+fn form_fields(form: &[u8]) -> HashMap<String, String> {
     form_urlencoded::parse(form).into_owned().collect()
 }
 
 fn refused(status: StatusCode, error: &str) -> Response {
-    (status, axum_json(&json!({ "error": error }))).into_response()
+    (status, json_response(&json!({ "error": error }))).into_response()
 }
 
-fn axum_json(value: &Value) -> Response {
+fn json_response(value: &Value) -> Response {
     ([("content-type", "application/json")], value.to_string()).into_response()
 }

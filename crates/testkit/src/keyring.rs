@@ -1,6 +1,6 @@
-//! The keyring of a real desktop: GNOME's, on a D-Bus and in directories of its own, so that it is nobody else's.
+//! A real desktop keyring: GNOME Keyring on its own D-Bus and in its own directories, isolated from the user's.
 //!
-//! `cargo xtask test` has Debian install it where it may.
+//! `cargo xtask test` installs it with Debian's package manager if it has the permission.
 
 use std::fmt;
 use std::io::{BufRead, BufReader, Write};
@@ -10,26 +10,26 @@ use std::time::{Duration, Instant};
 use crate::peers::{is_in_path, is_usable};
 use tempfile::TempDir;
 
-/// A keyring that programs can keep secrets in.
+/// A keyring for secrets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Keyring {
-    /// GNOME's, which is asked by `secret-tool`.
+    /// GNOME Keyring, accessed through `secret-tool`.
     Gnome,
 }
 
 const PROGRAMS: [&str; 3] = ["dbus-daemon", "gnome-keyring-daemon", "secret-tool"];
-/// A bus that starts nothing by itself: what is not there is not there.
+/// A bus without service activation.
 const BUS: &str = r#"<busconfig><type>session</type><listen>unix:dir=DIR</listen><auth>EXTERNAL</auth>
 <policy context="default"><allow send_destination="*" eavesdrop="true"/><allow eavesdrop="true"/>
 <allow own="*"/></policy></busconfig>"#;
 const PASSWORD: &[u8] = b"of a test";
-/// It takes a moment; who has not come up by then never will.
-const STUCK: Duration = Duration::from_secs(60);
-/// One answer of `secret-tool` takes milliseconds.
-const ONE_ANSWER: Duration = Duration::from_secs(5);
+/// Start takes a moment; after this it has failed.
+const START_TIMEOUT: Duration = Duration::from_secs(60);
+/// `secret-tool` normally answers within milliseconds.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl Keyring {
-    /// Whether it can be used; a test that gets `false` ends.
+    /// True if the keyring is installed; a test returns early on `false`.
     ///
     /// # Panics
     ///
@@ -50,21 +50,21 @@ impl fmt::Display for Keyring {
     }
 }
 
-/// A keyring that runs. Dropping it ends it, and what it kept is gone.
+/// A running keyring. Dropping it stops it and deletes its content.
 #[derive(Debug)]
-pub struct Running {
+pub struct RunningKeyring {
     home: TempDir,
     address: String,
     bus: Child,
     daemon: Option<Child>,
 }
 
-impl Running {
-    /// Starts one, empty and unlocked.
+impl RunningKeyring {
+    /// Starts an empty, unlocked keyring.
     ///
     /// # Panics
     ///
-    /// If it does not come up.
+    /// If it does not start.
     #[must_use]
     pub fn start(keyring: Keyring) -> Self {
         match keyring {
@@ -85,7 +85,7 @@ impl Running {
         running
     }
 
-    /// What programs find in their environment that are to use it.
+    /// Environment variables for programs that use the keyring.
     #[must_use]
     pub fn env(&self) -> Vec<(String, String)> {
         let home = self.home.path().display().to_string();
@@ -95,54 +95,54 @@ impl Running {
         env
     }
 
-    /// As after a start of the machine, before its owner has said the password. Returns when it is so.
+    /// Locks the keyring, as after a boot before the user logs in. Returns once it is locked.
     ///
     /// # Panics
     ///
-    /// If it does not come up.
+    /// If it does not start.
     pub fn lock(&mut self) {
-        self.serve(None);
-        self.until("secret-tool store fails for it is locked", |said| said.contains("locked"));
+        self.start_daemon(None);
+        self.wait_for_store("secret-tool store fails for it is locked", |said| said.contains("locked"));
     }
 
-    /// Its owner says the password. Returns when secrets can be kept and had.
+    /// Unlocks the keyring with the password. Returns once secrets can be stored and read.
     ///
     /// # Panics
     ///
-    /// If it does not come up.
+    /// If it does not start.
     pub fn unlock(&mut self) {
-        self.serve(Some(PASSWORD));
-        self.until("secret-tool can store", |said| said.is_empty());
+        self.start_daemon(Some(PASSWORD));
+        self.wait_for_store("secret-tool can store", |said| said.is_empty());
     }
 
-    fn serve(&mut self, password: Option<&[u8]>) {
-        self.end_daemon();
+    fn start_daemon(&mut self, password: Option<&[u8]>) {
+        self.stop_daemon();
         let mut daemon = Command::new("gnome-keyring-daemon");
         daemon.args(["--foreground", "--components=secrets"]).args(password.map(|_| "--unlock"));
         daemon.envs(self.env()).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
         let mut daemon = daemon.spawn().expect("gnome-keyring-daemon starts");
         let mut stdin = daemon.stdin.take().expect("it is piped");
-        // Without one it may not read at all.
+        // Without a password the daemon may not read stdin at all.
         let _ = stdin.write_all(password.unwrap_or_default());
         self.daemon = Some(daemon);
     }
 
-    /// Keeps something there until it is answered like this.
-    fn until(&self, what: &str, is_so: impl Fn(&str) -> bool) {
-        let deadline = Instant::now() + STUCK;
+    /// Stores a secret repeatedly until the output satisfies the condition.
+    fn wait_for_store(&self, what: &str, is_so: impl Fn(&str) -> bool) {
+        let deadline = Instant::now() + START_TIMEOUT;
         loop {
             let mut store = Command::new("secret-tool");
             store.args(["store", "--label", "a test", "application", "testkit"]).envs(self.env());
             let store = store.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
-            let said = within_its_time(store.spawn().expect("secret-tool starts"));
+            let said = output_within_timeout(store.spawn().expect("secret-tool starts"));
             if said.as_deref().is_some_and(&is_so) {
                 return;
             }
-            assert!(Instant::now() < deadline, "it never came to this: {what}; it says: {said:?}");
+            assert!(Instant::now() < deadline, "timeout while waiting for: {what}; last output: {said:?}");
         }
     }
 
-    fn end_daemon(&mut self) {
+    fn stop_daemon(&mut self) {
         if let Some(mut daemon) = self.daemon.take() {
             let _ = daemon.kill();
             let _ = daemon.wait();
@@ -150,21 +150,21 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningKeyring {
     fn drop(&mut self) {
-        self.end_daemon();
+        self.stop_daemon();
         let _ = self.bus.kill();
         let _ = self.bus.wait();
     }
 }
 
-/// Has it keep something. What it says about that, which is nothing if it did; `None` if it hangs, as it may when its
-/// keyring comes and goes, or ends otherwise than it says.
-fn within_its_time(mut store: Child) -> Option<String> {
+/// Waits for a `secret-tool store` and returns its stderr, which is empty on success; `None` if it hangs, or if its
+/// exit status and stderr disagree, which can happen while the keyring starts or stops.
+fn output_within_timeout(mut store: Child) -> Option<String> {
     let _ = store.stdin.take().expect("it is piped").write_all(b"x");
-    let begun = Instant::now();
+    let started = Instant::now();
     while store.try_wait().expect("it can be asked").is_none() {
-        if begun.elapsed() > ONE_ANSWER {
+        if started.elapsed() > ANSWER_TIMEOUT {
             let _ = store.kill();
             let _ = store.wait();
             return None;

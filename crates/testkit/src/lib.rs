@@ -1,5 +1,4 @@
-//! What the tests of gripfast share: real servers and clients, a browser, a keyring, the official conformance suite, and how to
-//! start them.
+//! Shared test tools: real servers and clients, a browser, a keyring, and the official conformance suite.
 
 pub mod authority;
 pub mod browser;

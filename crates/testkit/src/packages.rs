@@ -1,19 +1,19 @@
-//! Programs from the package registries, as people run them: servers on stdio that a config starts, with arguments of
-//! the test's choice, and the Inspector, which is a client.
+//! Programs from package registries, run as users run them: stdio servers that a config starts, and the Inspector,
+//! which is a client.
 //!
-//! `cargo xtask test` installs them under `target/peers`, in the versions that `crates/testkit/peers` names.
+//! `cargo xtask test` installs them under `target/peers`, in the versions that `crates/testkit/peers` pins.
 
 use std::fmt;
 use std::path::PathBuf;
 
 use crate::peers::{PeerCommand, is_in_path, is_usable, peers_dir, python};
 
-/// A program that others wrote, and that is run as it comes.
+/// A third-party program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Package {
     /// npm `@modelcontextprotocol/server-filesystem DIR…`, on the TypeScript SDK v1.
     Filesystem,
-    /// npm `@modelcontextprotocol/server-memory`, on the TypeScript SDK v1. `MEMORY_FILE_PATH` says where it remembers.
+    /// npm `@modelcontextprotocol/server-memory`, on the TypeScript SDK v1. `MEMORY_FILE_PATH` is its storage file.
     Memory,
     /// PyPI `mcp-server-time`, on the Python SDK 2.x.
     Time,
@@ -21,14 +21,14 @@ pub enum Package {
     Git,
     /// PyPI `mcp-server-sqlite --db-path FILE`, on the Python SDK 1.x.
     Sqlite,
-    /// npm `@modelcontextprotocol/inspector --cli …`, on a Node of its own where there is one.
+    /// npm `@modelcontextprotocol/inspector --cli …`, on its own Node if installed.
     Inspector,
-    /// PyPI `schemathesis …`, which tries a web API in every way that its document allows, and in others.
+    /// PyPI `schemathesis …`, which tests a web API with valid and invalid requests derived from its document.
     Schemathesis,
 }
 
 impl Package {
-    /// Whether it can be used; a test that gets `false` ends.
+    /// True if the program is installed; a test returns early on `false`.
     ///
     /// # Panics
     ///
@@ -38,7 +38,7 @@ impl Package {
         is_usable(self.name(), &self, || self.missing())
     }
 
-    /// Its name in messages and in `GRIPFAST_MISSING_PEERS`.
+    /// Name in messages and in `GRIPFAST_MISSING_PEERS`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -52,7 +52,7 @@ impl Package {
         }
     }
 
-    /// How to start it, with these arguments.
+    /// Command with these arguments.
     #[must_use]
     pub fn command<'a>(self, args: impl IntoIterator<Item = &'a str>) -> PeerCommand {
         let (program, first) = self.program();
@@ -62,7 +62,7 @@ impl Package {
 
     fn missing(self) -> Option<String> {
         let (program, args) = self.program();
-        // The script, where there is one: its interpreter may come from PATH.
+        // For a script, check the script: its interpreter may come from PATH.
         let needed = args.first().map_or(program, PathBuf::from);
         if !needed.exists() {
             return Some(format!("there is no {}", needed.display()));
@@ -71,7 +71,7 @@ impl Package {
         (on_node && !is_in_path("node")).then(|| "there is no `node` in PATH".to_owned())
     }
 
-    /// What is run, and the arguments that come before all others.
+    /// Program and its leading arguments.
     fn program(self) -> (PathBuf, Vec<String>) {
         let script = |of: &str| vec![peers_dir().join(of).display().to_string()];
         let beside_python = |venv: &str| (python(venv).with_file_name(self.name()), Vec::new());
@@ -111,7 +111,7 @@ mod tests {
 
     use super::*;
 
-    /// Each says what it is when it is asked for help, which takes all of its packages.
+    /// Runs each program with `--help`, which loads all of its packages.
     #[test]
     fn each_package_can_be_started() {
         let packages =
@@ -124,7 +124,7 @@ mod tests {
         }
     }
 
-    /// They take a directory, and end with their input.
+    /// Servers that take a directory and exit when their input ends.
     #[test]
     fn each_package_on_node_can_be_started() {
         for package in [Package::Filesystem, Package::Memory].into_iter().filter(|package| package.require())

@@ -1,4 +1,4 @@
-//! Real MCP servers, written by others, to be talked to, killed and restarted.
+//! Real MCP servers of other projects, which tests start, kill and restart.
 //!
 //! `cargo xtask test` installs them under `target/peers`; the fixtures are in `crates/testkit/peers` and
 //! `crates/testkit/rmcp-peer`. A test starts with [`require`]:
@@ -25,8 +25,9 @@
 //! | [`Rmcp`](Peer::Rmcp) | both | yes | yes | no | 404, plain text |
 //!
 //! All but `ServerEverything` offer the same: tools `echo {text}`, `add {a, b}`, `sleep {ms}` (marked read-only) and
-//! `counter {ms}` (not marked; it appends a line to the file of [`PeerCommand::counting_in`] and answers how many there
-//! are, after so many milliseconds if it is told any), the resource `peer://greeting` and the prompt `greet {name}`.
+//! `counter {ms}` (not marked; it appends a line to the file of [`PeerCommand::with_counter_file`] and returns the
+//! number of lines, after this many milliseconds if given), the resource `peer://greeting` and the prompt
+//! `greet {name}`.
 //! `ServerEverything` has `echo {message}`, which answers `Echo: …`, `get-sum {a, b}`, and many more.
 
 use std::ffi::OsString;
@@ -37,13 +38,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long a peer may take to listen. Node and Python take a second or two each when the machine is busy compiling.
-const START_WITHIN: Duration = Duration::from_secs(60);
+/// Start timeout. Node and Python take a second or two each while the machine is busy compiling.
+const START_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Which of its transports a peer is asked to speak.
+/// Transport of a peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Transport {
-    /// One message a line on stdin and stdout.
+    /// One message per line on stdin and stdout.
     Stdio,
     /// Streamable HTTP, at `/mcp`.
     Http,
@@ -51,7 +52,7 @@ pub enum Transport {
     Sse,
 }
 
-/// A real MCP server and the transport it is to speak.
+/// A real MCP server and its transport.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Peer {
     /// The reference server, npm package `@modelcontextprotocol/server-everything`, on the TypeScript SDK v1.
@@ -66,21 +67,21 @@ pub enum Peer {
     Rmcp(Transport),
 }
 
-/// How to start a peer: what a config file would say.
+/// Command of a peer, as in a config file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PeerCommand {
-    /// An absolute path, or a name to be looked up in `PATH`.
+    /// An absolute path, or a name to look up in `PATH`.
     pub program: PathBuf,
-    /// Its arguments.
+    /// Arguments.
     pub args: Vec<String>,
-    /// Variables that it needs on top of an ordinary environment.
+    /// Additional environment variables.
     pub env: Vec<(String, String)>,
 }
 
 impl PeerCommand {
-    /// Lets the tool `counter` append to this file: one line for each time that it really ran.
+    /// Makes the tool `counter` append one line per execution to this file.
     #[must_use]
-    pub fn counting_in(mut self, file: &Path) -> Self {
+    pub fn with_counter_file(mut self, file: &Path) -> Self {
         self.env.push(("PEER_COUNTER_FILE".to_owned(), file.display().to_string()));
         self
     }
@@ -92,7 +93,7 @@ impl PeerCommand {
     }
 }
 
-/// Whether the peer can be used; a test that gets `false` ends.
+/// True if the peer is installed; a test returns early on `false`.
 ///
 /// # Panics
 ///
@@ -123,7 +124,7 @@ pub(crate) fn is_usable(
 }
 
 impl Peer {
-    /// Its name in messages and in `GRIPFAST_MISSING_PEERS`.
+    /// Name in messages and in `GRIPFAST_MISSING_PEERS`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -135,7 +136,7 @@ impl Peer {
         }
     }
 
-    /// The transport that it was asked to speak.
+    /// Transport of the peer.
     #[must_use]
     pub fn transport(self) -> Transport {
         match self {
@@ -147,7 +148,7 @@ impl Peer {
         }
     }
 
-    /// Why it cannot be started here, if it cannot.
+    /// Reason why the peer cannot be started here; `None` if it can.
     #[must_use]
     pub fn missing(self) -> Option<String> {
         let needed = match self {
@@ -164,35 +165,35 @@ impl Peer {
         (on_node && !is_in_path("node")).then(|| "there is no `node` in PATH".to_owned())
     }
 
-    /// How to start it on stdio.
+    /// Command that starts the peer on stdio.
     ///
     /// # Panics
     ///
-    /// If it was asked for another transport.
+    /// If the peer has another transport.
     #[must_use]
     pub fn command(self) -> PeerCommand {
         assert_eq!(self.transport(), Transport::Stdio, "{self} is started with `start_http`");
         self.command_on(None)
     }
 
-    /// Starts it on this port of 127.0.0.1 and waits until it accepts connections.
+    /// Starts the peer on this port of 127.0.0.1 and waits until it accepts connections.
     ///
     /// # Panics
     ///
-    /// If it was asked for stdio, does not have the transport, exits, or does not listen within a minute.
+    /// If its transport is stdio, if it does not support the transport, exits, or does not listen within a minute.
     #[must_use]
     pub fn start_http(self, port: u16) -> RunningPeer {
         RunningPeer::start(self, port, self.http_command(port))
     }
 
-    /// Like [`start_http`](Self::start_http), with a file for `counter` to count in.
+    /// Same as [`start_http`](Self::start_http), with a file for `counter`.
     ///
     /// # Panics
     ///
-    /// As `start_http` does.
+    /// As `start_http`.
     #[must_use]
-    pub fn start_http_counting_in(self, port: u16, file: &Path) -> RunningPeer {
-        RunningPeer::start(self, port, self.http_command(port).counting_in(file))
+    pub fn start_http_with_counter_file(self, port: u16, file: &Path) -> RunningPeer {
+        RunningPeer::start(self, port, self.http_command(port).with_counter_file(file))
     }
 
     fn http_command(self, port: u16) -> PeerCommand {
@@ -255,7 +256,7 @@ impl fmt::Display for Peer {
     }
 }
 
-/// A peer that listens, in a process group of its own. Dropping it kills the whole group.
+/// A listening peer in its own process group. Dropping it kills the whole group.
 #[derive(Debug)]
 pub struct RunningPeer {
     peer: Peer,
@@ -267,39 +268,40 @@ pub struct RunningPeer {
 impl RunningPeer {
     fn start(peer: Peer, port: u16, command: PeerCommand) -> Self {
         let mut running = Self { peer, port, command, child: None };
-        running.start_again();
+        running.start_process();
         running
     }
 
-    /// Where it is: `http://127.0.0.1:PORT/mcp`, or `/sse`.
+    /// URL: `http://127.0.0.1:PORT/mcp`, or `/sse`.
     #[must_use]
     pub fn url(&self) -> String {
         let path = if self.peer.transport() == Transport::Sse { "sse" } else { "mcp" };
         format!("http://127.0.0.1:{}/{path}", self.port)
     }
 
-    /// The process, while there is one.
+    /// Process id, while the peer runs.
     #[must_use]
     pub fn pid(&self) -> Option<u32> {
         self.child.as_ref().map(Child::id)
     }
 
-    /// `kill -9` for the whole group. Afterwards the port refuses connections, until [`start_again`](Self::start_again).
+    /// Kills the whole group with SIGKILL. The port then refuses connections until
+    /// [`start_process`](Self::start_process).
     pub fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
             kill_group(&child);
-            // Both fail only if it is gone already, which is what is wanted.
+            // Both fail only if it has already exited.
             let _ = child.kill();
             let _ = child.wait();
         }
     }
 
-    /// Starts it on the same port, if it does not run.
+    /// Starts the peer on the same port, if it does not run.
     ///
     /// # Panics
     ///
     /// If it exits, or does not listen within a minute.
-    pub fn start_again(&mut self) {
+    pub fn start_process(&mut self) {
         if self.child.is_some() {
             return;
         }
@@ -310,7 +312,7 @@ impl RunningPeer {
             command.spawn().unwrap_or_else(|error| panic!("peer {} cannot be started: {error}", self.peer));
         let child = self.child.insert(child);
         let stderr = StderrEnd::watch(child);
-        let deadline = Instant::now() + START_WITHIN;
+        let deadline = Instant::now() + START_TIMEOUT;
         while TcpStream::connect(SocketAddr::from((Ipv4Addr::LOCALHOST, self.port))).is_err() {
             if let Ok(Some(status)) = child.try_wait() {
                 panic!("peer {} ended instead of listening ({status}):\n{}", self.peer, stderr.read());
@@ -320,14 +322,14 @@ impl RunningPeer {
         }
     }
 
-    /// A new process on the same port: every session and every connection of the old one is gone.
+    /// Replaces the process on the same port: all sessions and connections of the old one are lost.
     ///
     /// # Panics
     ///
-    /// As [`start_again`](Self::start_again) does.
+    /// As [`start_process`](Self::start_process).
     pub fn restart(&mut self) {
         self.kill();
-        self.start_again();
+        self.start_process();
     }
 }
 
@@ -341,7 +343,7 @@ impl Drop for RunningPeer {
 ///
 /// # Panics
 ///
-/// If the machine has none.
+/// If there is none.
 #[must_use]
 pub fn free_port() -> u16 {
     let listener =
@@ -349,14 +351,14 @@ pub fn free_port() -> u16 {
     listener.local_addr().expect("a bound socket has an address").port()
 }
 
-/// Drains stderr so that the peer never blocks on it, and keeps the beginning for a panic's message.
+/// Drains stderr, so that the peer never blocks on it, and keeps the beginning for panic messages.
 struct StderrEnd(std::sync::mpsc::Receiver<String>);
 
 impl StderrEnd {
     fn watch(child: &mut Child) -> Self {
         let (said, heard) = std::sync::mpsc::channel();
         if let Some(mut stderr) = child.stderr.take() {
-            // Ends with the process, whose side of the pipe closes.
+            // Ends when the process closes its side of the pipe.
             std::thread::spawn(move || {
                 let mut beginning = Vec::new();
                 let _ = stderr.by_ref().take(4096).read_to_end(&mut beginning);
@@ -380,7 +382,7 @@ fn own_group(command: &mut Command) {
 #[cfg(not(unix))]
 fn own_group(_command: &mut Command) {}
 
-/// Takes along whatever the peer started. std cannot signal a group; the shell's own `kill` can, and is always there.
+/// Also kills the processes that the peer started. std cannot signal a group; the shell's builtin `kill` can.
 #[cfg(unix)]
 fn kill_group(leader: &Child) {
     let signal = format!("kill -s KILL -- -{}", leader.id());
@@ -425,7 +427,7 @@ pub(crate) fn peers_dir() -> PathBuf {
     target_dir().join("peers")
 }
 
-/// `CARGO_TARGET_DIR`, seen from the workspace's root; `target` by default.
+/// `CARGO_TARGET_DIR` relative to the workspace root; `target` by default.
 pub(crate) fn target_dir() -> PathBuf {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     root.join(std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| OsString::from("target")))
@@ -482,8 +484,8 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_is_told_where_to_count() {
-        let command = Peer::Rmcp(Transport::Stdio).command().counting_in(Path::new("/tmp/count"));
+    fn a_peer_uses_the_given_counter_file() {
+        let command = Peer::Rmcp(Transport::Stdio).command().with_counter_file(Path::new("/tmp/count"));
         assert_eq!(command.env, [("PEER_COUNTER_FILE".to_owned(), "/tmp/count".to_owned())]);
     }
 

@@ -1,5 +1,5 @@
-//! MCP Apps: a tool may name a `ui://` resource that shows its result. Where the name of that resource changes on
-//! the way, the tool has to name it anew. What is in it, and who shows it, is decided elsewhere.
+//! MCP Apps: a tool may name a `ui://` resource that shows its result. This module reads that URI and rewrites it for
+//! the client.
 
 use std::borrow::Cow;
 
@@ -7,36 +7,36 @@ use serde_json::value::RawValue;
 
 use crate::patch::{Object, Patch};
 
-/// The extension, in the capabilities of those who have it.
+/// Name of the extension in the capabilities.
 pub const EXTENSION: &str = "io.modelcontextprotocol/ui";
-/// What its resources are made of.
+/// MIME type of its resources.
 pub const MIME_TYPE: &str = "text/html;profile=mcp-app";
 
-/// Where `_meta` of a tool names its resource: inside `ui`, and in the older form beside it.
-const INSIDE: (&str, &str) = ("ui", "resourceUri");
-const BESIDE: &str = "ui/resourceUri";
+/// Keys in a tool's `_meta` that name its resource: nested in `ui`, and the older flat form.
+const NESTED_KEY: (&str, &str) = ("ui", "resourceUri");
+const FLAT_KEY: &str = "ui/resourceUri";
 
 /// The resource that a tool names.
 pub fn resource_of(tool: &RawValue) -> Option<Cow<'_, str>> {
-    // Few tools do. A key may hide behind escapes, hence the second look.
+    // Few tools name one. A key may be written with escapes, hence the second search.
     let mentioned = |what: &[u8]| memchr::memmem::find(tool.get().as_bytes(), what).is_some();
     if !mentioned(b"resourceUri") && !mentioned(b"\\u") {
         return None;
     }
     let meta = Object::parse(tool).ok()?.object("_meta")?;
-    let inside = meta.object(INSIDE.0).and_then(|ui| ui.text(INSIDE.1));
-    inside.or_else(|| meta.text(BESIDE))
+    let inside = meta.object(NESTED_KEY.0).and_then(|ui| ui.text(NESTED_KEY.1));
+    inside.or_else(|| meta.text(FLAT_KEY))
 }
 
-/// The changes to `_meta` of a tool that make it name `public` where it names `own`.
-pub fn renamed(tool: &RawValue, own: &str, public: &str) -> Patch<'static> {
+/// A patch for a tool's `_meta` that replaces the URI `own` with `public`.
+pub fn rename_resource(tool: &RawValue, own: &str, public: &str) -> Patch<'static> {
     let mut patch = Patch::new();
     let Some(meta) = Object::parse(tool).ok().and_then(|tool| tool.object("_meta")) else { return patch };
-    if let Some(ui) = meta.object(INSIDE.0).filter(|ui| ui.text(INSIDE.1).as_deref() == Some(own)) {
-        patch = patch.set_owned(INSIDE.0, Patch::new().set_text(INSIDE.1, public).apply(&ui));
+    if let Some(ui) = meta.object(NESTED_KEY.0).filter(|ui| ui.text(NESTED_KEY.1).as_deref() == Some(own)) {
+        patch = patch.set_owned(NESTED_KEY.0, Patch::new().set_text(NESTED_KEY.1, public).apply(&ui));
     }
-    if meta.text(BESIDE).as_deref() == Some(own) {
-        patch = patch.set_text(BESIDE, public);
+    if meta.text(FLAT_KEY).as_deref() == Some(own) {
+        patch = patch.set_text(FLAT_KEY, public);
     }
     patch
 }
@@ -47,7 +47,7 @@ mod tests {
     use crate::patch::patch_payload;
 
     #[test]
-    fn a_tool_names_its_resource_in_either_form_and_is_renamed_in_all_of_them() {
+    fn the_resource_is_read_and_renamed_in_both_forms() {
         for (meta, renamed_to) in [
             (r#"{"ui":{ "resourceUri":"ui://a" ,"x":[ ]}}"#, r#"{"ui":{ "resourceUri":"ui://b" ,"x":[ ]}}"#),
             (r#"{"ui/resourceUri" : "ui://a"}"#, r#"{"ui/resourceUri" : "ui://b"}"#),
@@ -59,13 +59,14 @@ mod tests {
             let tool = json(&format!(r#"{{"name":"t", "_meta":{meta}}}"#));
             assert_eq!(resource_of(&tool).as_deref(), Some("ui://a"));
             let changed =
-                patch_payload(Some(&tool), &Patch::new(), &renamed(&tool, "ui://a", "ui://b")).unwrap();
+                patch_payload(Some(&tool), &Patch::new(), &rename_resource(&tool, "ui://a", "ui://b"))
+                    .unwrap();
             assert_eq!(changed.get(), format!(r#"{{"name":"t", "_meta":{renamed_to}}}"#));
         }
     }
 
     #[test]
-    fn what_names_no_resource_or_another_one_is_left_alone() {
+    fn a_tool_without_the_resource_is_left_unchanged() {
         for tool in [
             r#"{"name":"t"}"#,
             r#"{"_meta":7}"#,
@@ -73,10 +74,11 @@ mod tests {
             r#"{"_meta":{"ui":{"resourceUri":1}}}"#,
         ] {
             assert_eq!(resource_of(&json(tool)), None);
-            assert!(renamed(&json(tool), "ui://a", "ui://b").is_empty());
+            assert!(rename_resource(&json(tool), "ui://a", "ui://b").is_empty());
         }
         assert!(
-            renamed(&json(r#"{"_meta":{"ui":{"resourceUri":"ui://c"}}}"#), "ui://a", "ui://b").is_empty()
+            rename_resource(&json(r#"{"_meta":{"ui":{"resourceUri":"ui://c"}}}"#), "ui://a", "ui://b")
+                .is_empty()
         );
     }
 

@@ -1,6 +1,5 @@
-//! JSON-RPC batches, which revision 2025-03-26 obliges a receiver to take: one array in, the messages in it;
-//! the answers, one array out. What the messages are, and whether batches are allowed at all, is decided
-//! elsewhere.
+//! JSON-RPC batches, which receivers must accept in revision 2025-03-26: splits an array into messages and joins
+//! answers into an array. The caller decides whether batches are allowed, and parses the messages.
 
 use std::fmt;
 
@@ -9,10 +8,10 @@ use serde_json::value::RawValue;
 
 use crate::scan;
 
-/// Why bytes are not a batch.
+/// Reason why bytes are not a batch.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum NotABatch {
+pub enum BatchError {
     /// Not JSON at all, or cut short.
     #[error("not valid JSON at line {line}, column {column}")]
     NotJson {
@@ -22,27 +21,27 @@ pub enum NotABatch {
         column: usize,
     },
     /// Another JSON value.
-    #[error("a batch is an array, and this is another JSON value")]
+    #[error("a batch must be a JSON array, but this is another value")]
     NotArray,
     /// JSON-RPC forbids the empty batch.
     #[error("the batch is empty")]
     Empty,
-    /// More messages than the receiver is willing to take at once.
+    /// More messages than the receiver accepts at once.
     #[error("the batch has more than {limit} messages")]
     TooMany {
-        /// The most it takes.
+        /// Largest number of messages.
         limit: usize,
     },
 }
 
-/// The messages of a batch in order, each as the bytes [`crate::Message::parse`] takes. An element that is no
-/// message is handed out all the same: it gets its own error answer, and its neighbours are served.
-pub fn split(bytes: &[u8], limit: usize) -> Result<Vec<&[u8]>, NotABatch> {
+/// The messages of a batch in order, each as bytes for [`crate::Message::parse`]. An element that is not a message is
+/// returned too: it gets its own error answer, and the others are processed.
+pub fn split(bytes: &[u8], limit: usize) -> Result<Vec<&[u8]>, BatchError> {
     let not_json =
-        |error: serde_json::Error| NotABatch::NotJson { line: error.line(), column: error.column() };
+        |error: serde_json::Error| BatchError::NotJson { line: error.line(), column: error.column() };
     if scan::first_byte(bytes) != Some(b'[') {
         serde_json::from_slice::<&RawValue>(bytes).map_err(not_json)?;
-        return Err(NotABatch::NotArray);
+        return Err(BatchError::NotArray);
     }
     let mut messages = Vec::new();
     let mut too_many = false;
@@ -51,21 +50,20 @@ pub fn split(bytes: &[u8], limit: usize) -> Result<Vec<&[u8]>, NotABatch> {
         .deserialize_seq(Walk { messages: &mut messages, limit, too_many: &mut too_many })
         .and_then(|()| deserializer.end());
     if too_many {
-        return Err(NotABatch::TooMany { limit });
+        return Err(BatchError::TooMany { limit });
     }
     walked.map_err(not_json)?;
-    if messages.is_empty() { Err(NotABatch::Empty) } else { Ok(messages) }
+    if messages.is_empty() { Err(BatchError::Empty) } else { Ok(messages) }
 }
 
-/// The array of these answers, or `None` when there are none: a batch of notifications is not answered at
-/// all.
+/// The array of these answers; `None` if there are none, because a batch of notifications is not answered.
 pub fn join<A: AsRef<[u8]>>(answers: Vec<A>) -> Option<Vec<u8>> {
     if answers.is_empty() {
         return None;
     }
     let mut out =
         Vec::with_capacity(answers.iter().map(|answer| answer.as_ref().len() + 1).sum::<usize>() + 1);
-    // Each answer is dropped once it is copied: a large batch is not in memory twice.
+    // Each answer is dropped after it is copied, so that a large batch is not in memory twice.
     for answer in answers {
         out.push(if out.is_empty() { b'[' } else { b',' });
         out.extend_from_slice(answer.as_ref());
@@ -74,7 +72,7 @@ pub fn join<A: AsRef<[u8]>>(answers: Vec<A>) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// Stops at the limit instead of collecting what it will refuse.
+/// Stops at the limit, before it has collected all messages.
 struct Walk<'w, 'a> {
     messages: &'w mut Vec<&'a [u8]>,
     limit: usize,
@@ -105,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_come_out_in_order_and_untouched() {
+    fn messages_are_returned_in_order_and_unchanged() {
         let batch = br#" [ {"a": 1.0e+5} ,3,
             "x" ] "#;
         assert_eq!(split(batch, 3).unwrap(), [&br#"{"a": 1.0e+5}"#[..], b"3", br#""x""#]);
@@ -113,22 +111,22 @@ mod tests {
 
     #[test]
     fn one_message_too_many_refuses_the_batch() {
-        assert_eq!(split(b"[1,2,3]", 2), Err(NotABatch::TooMany { limit: 2 }));
+        assert_eq!(split(b"[1,2,3]", 2), Err(BatchError::TooMany { limit: 2 }));
         assert_eq!(split(b"[1,2]", 2).unwrap().len(), 2);
     }
 
     #[test]
-    fn what_is_no_batch_is_told_apart() {
-        assert_eq!(split(b" [ ] ", 9), Err(NotABatch::Empty));
-        assert_eq!(split(b"{}", 9), Err(NotABatch::NotArray));
-        assert_eq!(split(b"[1,]", 9), Err(NotABatch::NotJson { line: 1, column: 4 }));
-        assert_eq!(split(b"[1", 9), Err(NotABatch::NotJson { line: 1, column: 2 }));
-        assert_eq!(split(b"[1] 2", 9), Err(NotABatch::NotJson { line: 1, column: 5 }));
-        assert!(matches!(split(b"", 9), Err(NotABatch::NotJson { .. })));
+    fn each_way_to_be_no_batch_has_its_error() {
+        assert_eq!(split(b" [ ] ", 9), Err(BatchError::Empty));
+        assert_eq!(split(b"{}", 9), Err(BatchError::NotArray));
+        assert_eq!(split(b"[1,]", 9), Err(BatchError::NotJson { line: 1, column: 4 }));
+        assert_eq!(split(b"[1", 9), Err(BatchError::NotJson { line: 1, column: 2 }));
+        assert_eq!(split(b"[1] 2", 9), Err(BatchError::NotJson { line: 1, column: 5 }));
+        assert!(matches!(split(b"", 9), Err(BatchError::NotJson { .. })));
     }
 
     #[test]
-    fn joined_answers_split_again_and_no_answers_are_no_array() {
+    fn joined_answers_can_be_split_and_no_answers_give_none() {
         let answers = [b"{\"id\":1}".to_vec(), b"{\"id\":2}".to_vec()];
         let joined = join(answers.to_vec()).unwrap();
         assert_eq!(split(&joined, 9).unwrap(), answers);

@@ -1,34 +1,33 @@
-//! MCP as bytes: what a message is, where its fields lie, and how to change one field without touching the
-//! others. Both protocol eras, no IO, no clock, no runtime.
+//! MCP messages as bytes: parsing of the fields that a host needs, and patching of single fields without touching the
+//! others. Covers both protocol eras; no IO, no clock, no runtime.
 //!
-//! The rule of this crate is that bytes stay bytes. A message is validated and looked into while it is
-//! borrowed; a change is a splice into the original text. Members that a later protocol revision adds, the
-//! order of keys, the spelling of numbers and the whitespace all survive, because nothing here rebuilds a
-//! message from a model.
+//! The rule of this crate is that bytes stay bytes. A message is validated and read while it is borrowed; a change is a
+//! splice into the original text. Members that a later protocol revision adds, the order of keys, the spelling of
+//! numbers and the whitespace all survive, because nothing here rebuilds a message from a model.
 //!
-//! | module | answers |
+//! | module | content |
 //! |---|---|
-//! | [`envelope`] | which kind of JSON-RPC message is this, and who is it for |
-//! | [`patch`] | the same object with these members changed |
-//! | [`batch`] | the messages of a JSON-RPC array, and the array of their answers |
-//! | [`sse`] | the events of a byte stream, and an event as bytes |
-//! | [`era`] | which protocol version, which era, and what a server said about itself |
-//! | [`headers`] | the HTTP headers that mirror a message, and whether they tell the truth |
+//! | [`envelope`] | kind, id and method of a JSON-RPC message |
+//! | [`patch`] | changing members of an object in place |
+//! | [`batch`] | splitting JSON-RPC arrays, and joining answers |
+//! | [`sse`] | reading and writing server-sent events |
+//! | [`era`] | protocol versions, eras, handshakes and request contexts |
+//! | [`headers`] | the HTTP headers that mirror a message, and their comparison with the body |
 //! | [`results`] | the few fields of results, lists and notifications that a host decides on |
-//! | [`schema`] | the schema of a tool's output as the legacy era takes it |
-//! | [`apps`] | the resource that shows a tool's result |
-//! | [`pages`] | pages that a person has to visit first |
-//! | [`tasks`] | the ids of work that goes on after its answer |
-//! | [`roots`] | the directories that servers may work in |
-//! | [`log`] | how severe a log message is |
-//! | [`trace`] | the trace that a request is part of |
-//! | [`subscriptions`] | what is followed, and what tells of it |
-//! | [`nesting`] | how deeply a message is nested |
-//! | [`held`] | bytes that wait for the rest of their message |
+//! | [`schema`] | conversion of output schemas for legacy clients |
+//! | [`apps`] | the UI resource of a tool (MCP Apps) |
+//! | [`url_elicitation`] | elicitation by URL |
+//! | [`tasks`] | tasks, and their ids |
+//! | [`roots`] | methods of roots |
+//! | [`log`] | log levels |
+//! | [`trace`] | W3C trace context of a request |
+//! | [`subscriptions`] | subscriptions and their notifications |
+//! | [`nesting`] | nesting depth of a message |
+//! | [`partial`] | buffers for incomplete messages |
 //! | [`codes`] | JSON-RPC error codes with a meaning in MCP |
 //!
-//! Nesting depth is bounded by memory only, never by the stack: values are skipped by an iterative scanner
-//! and stay raw, and every place that does look deeper refuses to go past a fixed depth.
+//! Nesting depth is bounded by memory only, never by the stack: values are skipped by an iterative scanner and stay
+//! raw, and all code that does look deeper refuses to go past a fixed depth.
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
@@ -39,10 +38,9 @@ pub mod codes;
 pub mod envelope;
 pub mod era;
 pub mod headers;
-pub mod held;
 pub mod log;
 pub mod nesting;
-pub mod pages;
+pub mod partial;
 pub mod patch;
 mod raw;
 pub mod results;
@@ -53,6 +51,7 @@ pub mod sse;
 pub mod subscriptions;
 pub mod tasks;
 pub mod trace;
+pub mod url_elicitation;
 
 pub use envelope::{Id, Malformed, Message, Outcome, RequestId};
 pub use era::{Era, ProtocolVersion};

@@ -1,15 +1,14 @@
-//! How severe a log message is, and how severe it has to be to be wanted. The words are those of both eras; where a
-//! message goes is decided elsewhere.
+//! Log levels of MCP, the same in both eras. Routing of log messages is left to the gateway.
 
 use crate::patch::Object;
 use serde_json::value::RawValue;
 
-/// `notifications/message`: a server says something about what it does.
+/// `notifications/message`: a log message of a server.
 pub const MESSAGE: &str = "notifications/message";
-/// `logging/setLevel` of the legacy era: what is wanted from now on.
+/// `logging/setLevel` of the legacy era: the least severe level that the client wants from now on.
 pub const SET_LEVEL: &str = "logging/setLevel";
 
-/// The severity of a log message, the mildest first.
+/// Severity of a log message, least severe first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[expect(missing_docs, reason = "the words are those of syslog")]
 pub enum LogLevel {
@@ -24,7 +23,7 @@ pub enum LogLevel {
 }
 
 impl LogLevel {
-    /// All of them, the mildest first.
+    /// All levels, least severe first.
     pub const ALL: [Self; 8] = [
         Self::Debug,
         Self::Info,
@@ -37,13 +36,13 @@ impl LogLevel {
     ];
 
     /// The level of this name.
-    pub fn named(name: &str) -> Option<Self> {
+    pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|level| level.name() == name)
     }
 
     /// The `level` in the parameters of [`SET_LEVEL`] and of [`MESSAGE`].
-    pub fn in_params(params: Option<&RawValue>) -> Option<Self> {
-        Self::named(&Object::parse(params?).ok()?.text("level")?)
+    pub fn from_params(params: Option<&RawValue>) -> Option<Self> {
+        Self::from_name(&Object::parse(params?).ok()?.text("level")?)
     }
 
     /// The word on the wire.
@@ -66,13 +65,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_level_is_known_by_its_name_and_more_severe_than_the_one_before() {
+    fn every_level_has_its_name_and_is_more_severe_than_the_previous_one() {
         assert!(LogLevel::ALL.windows(2).all(|pair| pair[0] < pair[1]));
         for level in LogLevel::ALL {
             let params = RawValue::from_string(format!(r#"{{"level":"{}"}}"#, level.name())).unwrap();
-            assert_eq!(LogLevel::in_params(Some(&params)), Some(level));
+            assert_eq!(LogLevel::from_params(Some(&params)), Some(level));
         }
-        assert_eq!(LogLevel::named("loud"), None);
-        assert_eq!(LogLevel::in_params(None), None);
+        assert_eq!(LogLevel::from_name("loud"), None);
+        assert_eq!(LogLevel::from_params(None), None);
     }
 }

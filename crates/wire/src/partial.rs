@@ -1,7 +1,7 @@
-//! Bytes that are held until the rest of them has come, up to a limit.
+//! Buffers for incomplete messages, up to a limit.
 
-/// Appends to what is held. It grows by doubling, as a vector does, but not beyond the limit: of a message that is just
-/// within it, or just beyond, twice the memory would be taken.
+/// Appends to a buffer. Its capacity doubles, as that of a vector, but not beyond the limit: otherwise a message near
+/// the limit would take twice the memory.
 pub fn extend_within(held: &mut Vec<u8>, more: &[u8], limit: usize) {
     let needed = held.len() + more.len();
     if needed > held.capacity() {
@@ -16,7 +16,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_grows_in_few_steps_and_not_beyond_its_limit() {
+    fn the_buffer_grows_in_few_steps_and_not_beyond_its_limit() {
         const LIMIT: usize = 100_000;
         let (mut held, mut steps) = (Vec::new(), 0);
         while held.len() < LIMIT {

@@ -1,18 +1,17 @@
-//! Reading one scalar out of a [`RawValue`], and finding where a value lies inside a larger text. Knows JSON
-//! spelling; knows nothing about MCP.
+//! Reads scalars from a [`RawValue`], and finds the position of a value inside a larger text. Knows JSON, but nothing
+//! about MCP.
 
 use std::borrow::Cow;
 use std::ops::Range;
 
 use serde_json::value::RawValue;
 
-/// The value that is spelled like this; `None` if it is none.
+/// The JSON value with this spelling; `None` if it is not valid JSON.
 pub(crate) fn value(spelling: &str) -> Option<&RawValue> {
     serde_json::from_str(spelling).ok()
 }
 
-/// The decoded text of a JSON string; `None` for any other value, and for escapes that decode to no
-/// character.
+/// The decoded text of a JSON string; `None` for any other value, and for invalid escapes.
 pub(crate) fn text(raw: &RawValue) -> Option<Cow<'_, str>> {
     unquoted(raw.get())
 }
@@ -58,7 +57,7 @@ pub(crate) fn items(raw: &RawValue) -> Option<Vec<&RawValue>> {
     raw.get().starts_with('[').then(|| serde_json::from_str(raw.get()).ok()).flatten()
 }
 
-/// Where `part` lies inside `whole`, provided that it really is a piece of that memory.
+/// The range of `part` inside `whole`; `None` if it is not a piece of that memory.
 pub(crate) fn span_in(whole: &[u8], part: &str) -> Option<Range<usize>> {
     let start = part.as_ptr().addr().checked_sub(whole.as_ptr().addr())?;
     let end = start.checked_add(part.len())?;
@@ -75,7 +74,7 @@ pub(crate) fn quoted(text: &str) -> Box<RawValue> {
     serde_json::value::to_raw_value(text).expect("a string can always be written to memory")
 }
 
-/// Declares that `json` is one valid value because it was spliced together from valid ones.
+/// Turns bytes into a JSON value. They must be valid, because they were spliced together from valid values.
 pub(crate) fn owned(json: Vec<u8>) -> Box<RawValue> {
     let json = String::from_utf8(json).expect("splicing text into text gives text");
     RawValue::from_string(json).expect("splicing whole values into valid JSON gives valid JSON")

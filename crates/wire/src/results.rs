@@ -1,6 +1,5 @@
-//! The few fields of results and notifications that a host decides on, borrowed and in order. Everything else
-//! in them stays raw, and a field of the wrong type reads as absent: an odd extra must not cost a user the
-//! whole result.
+//! The few fields of results and notifications that a host decides on, borrowed and in order. Everything else stays
+//! raw, and a field of the wrong type reads as absent, so that one odd field does not cost a user the whole result.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -27,7 +26,7 @@ impl List {
     /// All of them.
     pub const ALL: [Self; 4] = [Self::Tools, Self::Resources, Self::ResourceTemplates, Self::Prompts];
 
-    /// The method that asks for it.
+    /// The method that requests the list.
     pub const fn method(self) -> &'static str {
         match self {
             Self::Tools => "tools/list",
@@ -37,7 +36,7 @@ impl List {
         }
     }
 
-    /// The member of the result that holds it.
+    /// The member of the result that holds the list.
     pub const fn member(self) -> &'static str {
         match self {
             Self::Tools => "tools",
@@ -47,8 +46,8 @@ impl List {
         }
     }
 
-    /// The member of an item that tells it from the others.
-    pub const fn key(self) -> &'static str {
+    /// The member that identifies an item.
+    pub const fn item_key(self) -> &'static str {
         match self {
             Self::Tools | Self::Prompts => "name",
             Self::Resources => "uri",
@@ -56,8 +55,8 @@ impl List {
         }
     }
 
-    /// The notification that says it changed.
-    pub const fn changed(self) -> &'static str {
+    /// The notification that the list has changed.
+    pub const fn changed_notification(self) -> &'static str {
         match self {
             Self::Tools => "notifications/tools/list_changed",
             Self::Resources | Self::ResourceTemplates => "notifications/resources/list_changed",
@@ -69,17 +68,16 @@ impl List {
 /// One page of a list.
 #[derive(Clone, Debug)]
 pub struct Page<'a> {
-    /// The items as they came, in their order.
+    /// The items as received, in their order.
     pub items: Vec<&'a RawValue>,
-    /// Where the next page starts; `None` on the last one.
+    /// Cursor of the next page; `None` on the last one.
     pub next_cursor: Option<Cow<'a, str>>,
-    /// How long it may be kept.
+    /// Cache hints of the page.
     pub freshness: Freshness,
 }
 
 impl<'a> Page<'a> {
-    /// Reads a list result. A missing list reads as an empty one: some servers leave out what they have none
-    /// of.
+    /// Reads a list result. A missing list reads as an empty one, because some servers leave out empty lists.
     pub fn read(result: &'a RawValue, list: List) -> Result<Self, NotAnObject> {
         let object = Object::parse(result)?;
         Ok(Self {
@@ -90,21 +88,21 @@ impl<'a> Page<'a> {
     }
 }
 
-/// How long a modern result may be kept, and by whom.
+/// Cache hints of a modern result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Freshness {
-    /// Zero when the server did not say.
+    /// Zero if the server does not state it.
     pub ttl: Duration,
-    /// Private when the server did not say, or said something unknown.
+    /// Private if the server does not state it, or states something unknown.
     pub scope: CacheScope,
 }
 
-/// With whom a cached result may be shared.
+/// Clients that may share a cached result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CacheScope {
-    /// With everybody.
+    /// All clients.
     Public,
-    /// Within one authorization only.
+    /// Clients with the same authorization only.
     Private,
 }
 
@@ -123,24 +121,24 @@ impl Freshness {
 /// One tool of a list.
 #[derive(Clone, Debug)]
 pub struct Tool<'a> {
-    /// Its name; empty when it has none.
+    /// Name; empty if the tool has none.
     pub name: Cow<'a, str>,
-    /// What it says about itself. Claims, not proofs.
+    /// Annotations: claims of the server, not proofs.
     pub hints: ToolHints,
-    /// The schema of its arguments.
+    /// Schema of the arguments.
     pub input_schema: Option<&'a RawValue>,
 }
 
-/// `annotations` of a tool; `None` where it says nothing.
+/// `annotations` of a tool; `None` for hints that it does not have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ToolHints {
-    /// It changes nothing.
+    /// The tool changes nothing.
     pub read_only: Option<bool>,
-    /// It may destroy something.
+    /// The tool may destroy something.
     pub destructive: Option<bool>,
-    /// Calling it twice is like calling it once.
+    /// A second call has no further effect.
     pub idempotent: Option<bool>,
-    /// It reaches beyond its server.
+    /// The tool reaches beyond its server.
     pub open_world: Option<bool>,
 }
 
@@ -163,14 +161,14 @@ impl<'a> Tool<'a> {
     }
 }
 
-/// What kind of result this is.
+/// Kind of a result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ResultType<'a> {
-    /// Final. Also what a legacy server means by not saying.
+    /// Final. Also the meaning of a legacy result, which has no type.
     Complete,
-    /// The server wants `inputRequests` answered first.
+    /// The server needs answers to `inputRequests` first.
     InputRequired,
-    /// Something an extension defines, such as `task`.
+    /// A type that an extension defines, such as `task`.
     Other(Cow<'a, str>),
 }
 
@@ -191,9 +189,9 @@ impl<'a> ResultType<'a> {
 /// The result of `tools/call`.
 #[derive(Clone, Debug)]
 pub struct CallResult<'a> {
-    /// Whether the tool says that it failed.
+    /// True if the tool reports that it failed.
     pub is_error: bool,
-    /// Whether this is the end of the call.
+    /// Kind of the result: final, or waiting for input.
     pub result_type: ResultType<'a>,
 }
 
@@ -210,7 +208,7 @@ impl<'a> CallResult<'a> {
 pub struct Progress<'a> {
     /// The token the request carried; a string or a number, as ids are.
     pub token: Id<'a>,
-    /// How far it is. Kept as text, because it is passed on and never computed with.
+    /// Progress value. Kept raw, because it is only passed on.
     pub progress: Option<&'a RawValue>,
 }
 
@@ -218,7 +216,7 @@ impl<'a> Progress<'a> {
     /// The method.
     pub const METHOD: &'static str = "notifications/progress";
 
-    /// Reads the parameters; `None` without a usable token, since then nobody can be told.
+    /// Reads the parameters; `None` without a valid token, because the progress then belongs to no request.
     pub fn read(params: &'a RawValue) -> Option<Self> {
         let object = Object::parse(params).ok()?;
         Some(Self {
@@ -231,9 +229,9 @@ impl<'a> Progress<'a> {
 /// `notifications/cancelled`.
 #[derive(Clone, Debug)]
 pub struct Cancelled<'a> {
-    /// The request nobody waits for any more.
+    /// The cancelled request.
     pub request_id: Id<'a>,
-    /// Why, for a log.
+    /// Reason, for logs.
     pub reason: Option<Cow<'a, str>>,
 }
 
@@ -241,14 +239,14 @@ impl<'a> Cancelled<'a> {
     /// The method.
     pub const METHOD: &'static str = "notifications/cancelled";
 
-    /// Reads the parameters; `None` without a usable request id.
+    /// Reads the parameters; `None` without a valid request id.
     pub fn read(params: &'a RawValue) -> Option<Self> {
         let object = Object::parse(params).ok()?;
         Some(Self { request_id: Id::from_raw(object.get("requestId")?).ok()?, reason: object.text("reason") })
     }
 }
 
-/// The message that cancels a request.
+/// The notification that cancels a request.
 pub fn cancelled(request_id: Id<'_>, reason: Option<&str>) -> Vec<u8> {
     let mut params = Patch::new().set_owned("requestId", raw::owned(request_id.as_raw().into()));
     if let Some(reason) = reason {
@@ -263,7 +261,7 @@ mod tests {
     use crate::{Message, RequestId};
 
     #[test]
-    fn a_page_keeps_items_as_they_came() {
+    fn a_page_keeps_items_unchanged_and_in_order() {
         let result = json(
             r#"{"tools":[{"name":"b" },{ "name":"a"}],"nextCursor":"c\n2","ttlMs":300000.0,"cacheScope":"public"}"#,
         );
@@ -275,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_without_the_list_is_empty_and_a_result_that_is_no_object_is_refused() {
+    fn a_page_without_the_list_is_empty_and_a_non_object_is_refused() {
         let empty = json("{}");
         let page = Page::read(&empty, List::Prompts).unwrap();
         assert!(page.items.is_empty() && page.next_cursor.is_none());
@@ -283,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn odd_cache_hints_are_the_careful_ones() {
+    fn invalid_cache_hints_mean_private_and_no_caching() {
         for odd in [r#"{"ttlMs":-1,"cacheScope":"shared"}"#, r#"{"ttlMs":"60"}"#, "{}", r#"{"ttlMs":1.5}"#] {
             let odd = json(odd);
             let read = Freshness::read(&Object::parse(&odd).unwrap());
@@ -292,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn hints_that_are_not_given_are_not_made_up() {
+    fn absent_or_invalid_tool_hints_are_none() {
         let item = json(
             r#"{"name":"t","annotations":{"readOnlyHint":true,"destructiveHint":"no","openWorldHint":false}}"#,
         );
@@ -317,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cancellation_reads_back_under_the_same_id() {
+    fn a_cancellation_reads_back_with_the_same_id() {
         let id = RequestId::from("a\"b");
         let bytes = cancelled(id.as_id(), Some("bored"));
         let message = Message::parse(&bytes).unwrap();
@@ -327,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn progress_belongs_to_its_token_however_spelled() {
+    fn a_progress_token_is_read_in_any_spelling() {
         let params = json(r#"{"progressToken":7.0,"progress":50.00}"#);
         let read = Progress::read(&params).unwrap();
         assert_eq!(read.token.as_u64(), Some(7));

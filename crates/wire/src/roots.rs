@@ -1,6 +1,6 @@
-//! Roots: the directories that a client lets servers work in. What they are is between the two.
+//! Methods of roots: the directories that a client lets servers work in.
 
-/// The question for them.
+/// Request for the client's roots.
 pub const LIST: &str = "roots/list";
-/// A legacy client says that they have changed.
+/// Notification of a legacy client that its roots have changed.
 pub const CHANGED: &str = "notifications/roots/list_changed";

@@ -1,9 +1,9 @@
-//! Walks one level of a JSON object and hands out each member as decoded key and raw value. Decides what is
-//! JSON; does not know which members matter, nor whether one may repeat.
+//! Walks one level of a JSON object and returns each member as decoded key and raw value. Checks that the bytes are
+//! JSON; does not know which members matter, or whether one may be repeated.
 //!
 //! Values are skipped by `serde_json`'s iterative scanner, so a hundred thousand nested arrays cost memory in
-//! proportion to the input and no stack. Skipped text is checked for grammar and UTF-8; escapes inside it are
-//! decoded by whoever reads the value.
+//! proportion to the input and no stack. Skipped text is checked for grammar and UTF-8; escapes inside it are decoded
+//! by the code that reads the value.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -13,8 +13,8 @@ use serde_json::value::RawValue;
 
 use crate::raw;
 
-/// Why there are no members to walk.
-pub(crate) enum Fault {
+/// Reason why the bytes are not a JSON object.
+pub(crate) enum ScanError {
     NotJson { line: usize, column: usize },
     Array,
     Scalar,
@@ -25,18 +25,18 @@ pub(crate) enum Fault {
 pub(crate) fn each_member<'a>(
     bytes: &'a [u8],
     member: impl FnMut(Cow<'a, str>, &'a RawValue),
-) -> Result<(), Fault> {
+) -> Result<(), ScanError> {
     if first_byte(bytes) != Some(b'{') {
         return Err(match serde_json::from_slice::<&RawValue>(bytes) {
-            Ok(array) if array.get().starts_with('[') => Fault::Array,
-            Ok(_) => Fault::Scalar,
+            Ok(array) if array.get().starts_with('[') => ScanError::Array,
+            Ok(_) => ScanError::Scalar,
             Err(error) => not_json(&error),
         });
     }
     match std::str::from_utf8(bytes) {
-        // Text is looked through once instead of value by value.
+        // UTF-8 is checked once instead of value by value.
         Ok(text) => walk(serde_json::Deserializer::from_str(text), member),
-        // It fails there, and the reader knows where.
+        // This fails too, and gives the position of the error.
         Err(_) => walk(serde_json::Deserializer::from_slice(bytes), member),
     }
 }
@@ -44,14 +44,14 @@ pub(crate) fn each_member<'a>(
 fn walk<'a, R: serde_json::de::Read<'a>>(
     mut json: serde_json::Deserializer<R>,
     member: impl FnMut(Cow<'a, str>, &'a RawValue),
-) -> Result<(), Fault> {
+) -> Result<(), ScanError> {
     let walked = json.deserialize_map(Walk { member }).and_then(|()| json.end());
     walked.map_err(|error| not_json(&error))
 }
 
-/// Calls `member` for each member, as [`each_member`] does, of a text that is known to be one JSON value: where each
-/// value ends is looked up, and what is in it was checked by whoever knows. `None` if it is no object, or if a key
-/// decodes to no text.
+/// Calls `member` for each member, as [`each_member`] does, of a text that the caller knows to be one JSON value: only
+/// the ends of values are searched for, without further checks. `None` if it is not an object, or if a key has invalid
+/// escapes.
 pub(crate) fn each_known_member<'a>(
     value: &'a str,
     mut member: impl FnMut(Cow<'a, str>, &'a str),
@@ -77,7 +77,7 @@ pub(crate) fn each_known_member<'a>(
     }
 }
 
-/// How long the first value of a text is, which is known to be one.
+/// Length of the JSON value that the text starts with.
 fn length_of(text: &str) -> usize {
     let bytes = text.as_bytes();
     let (mut at, mut depth) = (0, 0);
@@ -85,7 +85,7 @@ fn length_of(text: &str) -> usize {
         match byte {
             b'"' => at = end_of_text(bytes, at).end,
             b'{' | b'[' => (at, depth) = (at + 1, depth + 1),
-            // What is around the value ends with it.
+            // The value ends before a separator or the end of its container.
             b',' | b'}' | b']' | b' ' | b'\t' | b'\n' | b'\r' if depth == 0 => return at,
             b'}' | b']' => (at, depth) = (at + 1, depth - 1),
             _ => {
@@ -100,16 +100,16 @@ fn length_of(text: &str) -> usize {
     bytes.len()
 }
 
-/// What is to be known of a quoted text.
+/// Extent of a JSON string.
 struct Quoted {
-    /// Where it ends, behind its closing quote.
+    /// Index after its closing quote.
     end: usize,
     has_escapes: bool,
 }
 
-/// The text whose opening quote is at `from`.
+/// Finds the end of the string whose opening quote is at `from`.
 fn end_of_text(bytes: &[u8], from: usize) -> Quoted {
-    /// Most texts are over before it pays to search for their end.
+    /// Most strings are shorter than this, and a plain loop is faster for them than `memchr`.
     const NEAR: usize = 16;
     let (mut at, mut has_escapes) = (from + 1, false);
     loop {
@@ -125,15 +125,15 @@ fn end_of_text(bytes: &[u8], from: usize) -> Quoted {
     }
 }
 
-/// Calls `member` for each member that is whole, of an object that may break off anywhere. Answers with the key
-/// whose value it broke off in.
+/// Calls `member` for each complete member of an object that may be truncated anywhere. Returns the key of the
+/// truncated value.
 pub(crate) fn each_whole_member<'a>(
     bytes: &'a [u8],
     mut member: impl FnMut(&str, &'a RawValue),
 ) -> Option<Cow<'a, str>> {
     let mut cut = None;
     let mut deserializer = serde_json::Deserializer::from_slice(bytes);
-    // Breaking off is what is expected of it.
+    // An error is expected, because the object is truncated.
     let _ = deserializer.deserialize_map(Beginning { member: &mut member, cut: &mut cut });
     cut
 }
@@ -143,10 +143,10 @@ pub(crate) fn first_byte(bytes: &[u8]) -> Option<u8> {
     bytes.iter().copied().find(|byte| !matches!(byte, b' ' | b'\t' | b'\n' | b'\r'))
 }
 
-/// Whether a case-insensitive reader would take `key` for `known`, although they differ.
+/// Returns whether a case-insensitive parser would take `key` for `known`, although they differ.
 ///
-/// Go's standard decoder is such a reader, and it folds two letters from outside ASCII as well. `known` is
-/// lower-case or camel-case ASCII.
+/// Go's standard decoder is such a parser, and it folds two letters from outside ASCII as well. `known` is lower-case
+/// or camel-case ASCII.
 pub(crate) fn looks_like(key: &str, known: &str) -> bool {
     let folded = key.chars().map(|letter| match letter {
         '\u{17f}' => 's',
@@ -156,8 +156,8 @@ pub(crate) fn looks_like(key: &str, known: &str) -> bool {
     key != known && folded.eq(known.chars().map(|letter| letter.to_ascii_lowercase()))
 }
 
-fn not_json(error: &serde_json::Error) -> Fault {
-    Fault::NotJson { line: error.line(), column: error.column() }
+fn not_json(error: &serde_json::Error) -> ScanError {
+    ScanError::NotJson { line: error.line(), column: error.column() }
 }
 
 struct Walk<F> {

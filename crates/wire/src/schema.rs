@@ -1,19 +1,18 @@
-//! The one change to a JSON Schema that bridging the eras needs: the legacy era knows only objects as the output
-//! of a tool, the modern one any value. [`wrapped`] puts a schema of any value under the member `result` of an
-//! object, and everything in it that points to its own root keeps pointing there. Does not validate, does not
-//! follow references.
+//! Converts output schemas for legacy clients: in the legacy era the output of a tool is always an object, in the
+//! modern one any value. [`wrap_schema`] puts a schema under the member `result` of an object schema and adjusts the
+//! references to its root. It does not validate and does not follow references.
 
 use serde_json::value::RawValue;
 
 use crate::patch::{NotAnObject, Object, Patch};
 use crate::raw;
 
-/// Where the wrapped schema is, as seen from the root of the wrapper.
-const PLACE: &str = "/properties/result";
-/// Deeper schemas are refused. Rewriting costs depth times size, and the schema comes from a stranger.
-const DEEPEST: usize = 64;
+/// JSON pointer to the wrapped schema, from the root of the wrapper.
+const WRAPPED_POINTER: &str = "/properties/result";
+/// Deeper schemas are refused. Rewriting costs depth times size, and the schema comes from an untrusted server.
+const MAX_DEPTH: usize = 64;
 
-/// Why a schema cannot be wrapped.
+/// The schema cannot be wrapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the schema has repeated keys or is nested too deeply to be rewritten")]
 pub struct Unreadable;
@@ -24,57 +23,57 @@ impl From<NotAnObject> for Unreadable {
     }
 }
 
-/// Whether a schema is one that the legacy era takes for an output: its root says that it is an object.
-pub fn is_of_object(schema: &RawValue) -> bool {
+/// Returns whether the root of a schema has the type `object`, which the legacy era requires of outputs.
+pub fn is_object_schema(schema: &RawValue) -> bool {
     Object::parse(schema).is_ok_and(|root| root.text("type").is_some_and(|kind| kind == "object"))
 }
 
-/// `{"type":"object","properties":{"result":SCHEMA},"required":["result"]}`, with the dialect that the schema
-/// names at the root, where it is looked for.
-pub fn wrapped(schema: &RawValue) -> Result<Box<RawValue>, Unreadable> {
-    let inside = moved(schema, 0)?;
+/// `{"type":"object","properties":{"result":SCHEMA},"required":["result"]}`, with the `$schema` of the inner schema at
+/// the root, where validators expect it.
+pub fn wrap_schema(schema: &RawValue) -> Result<Box<RawValue>, Unreadable> {
+    let inside = relocate(schema, 0)?;
     let mut wrapper = Patch::new();
     if let Some(dialect) = Object::parse(schema).ok().and_then(|root| root.get("$schema")) {
         wrapper = wrapper.set("$schema", dialect);
     }
     let wrapper = wrapper
         .set_text("type", "object")
-        .set_owned("properties", wrapped_value(inside.as_deref().unwrap_or(schema)))
+        .set_owned("properties", wrap_value(inside.as_deref().unwrap_or(schema)))
         .set_owned("required", raw::owned(br#"["result"]"#.to_vec()));
     Ok(wrapper.to_object())
 }
 
-/// `{"result":VALUE}`: what a wrapped schema describes.
-pub fn wrapped_value(value: &RawValue) -> Box<RawValue> {
+/// `{"result":VALUE}`: a value for a wrapped schema.
+pub fn wrap_value(value: &RawValue) -> Box<RawValue> {
     Patch::new().set("result", value).to_object()
 }
 
-/// The same schema for its new place; `None` if nothing in it has to change.
-fn moved(schema: &RawValue, depth: usize) -> Result<Option<Box<RawValue>>, Unreadable> {
-    if depth > DEEPEST {
+/// The schema with adjusted references; `None` if nothing in it has to change.
+fn relocate(schema: &RawValue, depth: usize) -> Result<Option<Box<RawValue>>, Unreadable> {
+    if depth > MAX_DEPTH {
         return Err(Unreadable);
     }
     if let Some(items) = raw::items(schema) {
-        return moved_items(schema, &items, depth);
+        return relocate_items(schema, &items, depth);
     }
     if !raw::is_object(schema) {
         return Ok(None);
     }
     let object = Object::parse(schema)?;
-    // Whatever has an address of its own takes its references along. `#name` is only an anchor in older drafts.
+    // References inside a schema with its own `$id` are relative to it. In older drafts `#name` is only an anchor.
     if object.get("$id").is_some_and(|id| !raw::text(id).is_some_and(|id| id.starts_with('#'))) {
         return Ok(None);
     }
     let mut patch = Patch::new();
     for (keyword, value) in object.iter() {
         let changed = match keyword {
-            "$ref" | "$dynamicRef" => moved_pointer(value),
+            "$ref" | "$dynamicRef" => relocate_pointer(value),
             // The keys of these are names: a property called `$ref` refers to nothing.
             "properties" | "patternProperties" | "$defs" | "definitions" | "dependentSchemas"
-            | "dependencies" => moved_named(value, depth + 1)?,
+            | "dependencies" => relocate_named(value, depth + 1)?,
             // Data, not schema.
             "const" | "default" | "enum" | "example" | "examples" => None,
-            _ => moved(value, depth + 1)?,
+            _ => relocate(value, depth + 1)?,
         };
         if let Some(changed) = changed {
             patch = patch.set_owned(keyword.to_owned(), changed);
@@ -83,7 +82,7 @@ fn moved(schema: &RawValue, depth: usize) -> Result<Option<Box<RawValue>>, Unrea
     Ok((!patch.is_empty()).then(|| patch.apply(&object)))
 }
 
-fn moved_items(
+fn relocate_items(
     whole: &RawValue,
     items: &[&RawValue],
     depth: usize,
@@ -91,7 +90,7 @@ fn moved_items(
     let mut text = String::new();
     let mut done = 0;
     for item in items {
-        if let Some(changed) = moved(item, depth + 1)? {
+        if let Some(changed) = relocate(item, depth + 1)? {
             let span =
                 raw::span_in(whole.get().as_bytes(), item.get()).expect("items are borrowed from the array");
             text.push_str(&whole.get()[done..span.start]);
@@ -106,25 +105,25 @@ fn moved_items(
     Ok(Some(raw::owned(text.into_bytes())))
 }
 
-fn moved_named(schemas: &RawValue, depth: usize) -> Result<Option<Box<RawValue>>, Unreadable> {
+fn relocate_named(schemas: &RawValue, depth: usize) -> Result<Option<Box<RawValue>>, Unreadable> {
     if !raw::is_object(schemas) {
         return Ok(None);
     }
     let object = Object::parse(schemas)?;
     let mut patch = Patch::new();
     for (name, schema) in object.iter() {
-        if let Some(changed) = moved(schema, depth)? {
+        if let Some(changed) = relocate(schema, depth)? {
             patch = patch.set_owned(name.to_owned(), changed);
         }
     }
     Ok((!patch.is_empty()).then(|| patch.apply(&object)))
 }
 
-/// A pointer from the root: `#` and `#/…`. Anchors and other documents are where they were.
-fn moved_pointer(reference: &RawValue) -> Option<Box<RawValue>> {
+/// Adjusts a pointer from the root: `#` and `#/…`. References to anchors and other documents stay as they are.
+fn relocate_pointer(reference: &RawValue) -> Option<Box<RawValue>> {
     let text = raw::text(reference)?;
     let from_root = text.strip_prefix('#').filter(|rest| rest.is_empty() || rest.starts_with('/'))?;
-    Some(raw::quoted(&format!("#{PLACE}{from_root}")))
+    Some(raw::quoted(&format!("#{WRAPPED_POINTER}{from_root}")))
 }
 
 #[cfg(test)]
@@ -132,7 +131,7 @@ mod tests {
     use super::*;
 
     fn wrap(schema: &str) -> Result<String, Unreadable> {
-        wrapped(&json(schema)).map(|wrapped| wrapped.get().to_owned())
+        wrap_schema(&json(schema)).map(|wrapped| wrapped.get().to_owned())
     }
 
     fn json(text: &str) -> Box<RawValue> {
@@ -144,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_root_that_says_object_is_one() {
+    fn only_a_root_of_type_object_is_an_object_schema() {
         for (schema, is) in [
             (r#"{"type":"object"}"#, true),
             (r#"{"type":"array"}"#, false),
@@ -153,7 +152,7 @@ mod tests {
             ("{}", false),
             ("true", false),
         ] {
-            assert_eq!(is_of_object(&json(schema)), is, "{schema}");
+            assert_eq!(is_object_schema(&json(schema)), is, "{schema}");
         }
     }
 
@@ -165,14 +164,14 @@ mod tests {
     }
 
     #[test]
-    fn references_to_the_root_and_into_it_follow_it_and_all_other_bytes_stay() {
+    fn references_from_the_root_are_adjusted_and_all_other_bytes_stay() {
         let schema = r##"{ "anyOf":[ {"$ref":"#"} ,{"type":"array","items":{"$ref" : "#/$defs/a%20b"}},7 ],"$defs":{"a b":{"properties":{"next":{"$dynamicRef":"#\/$defs/a%20b"}}}}}"##;
         let moved = r##"{ "anyOf":[ {"$ref":"#/properties/result"} ,{"type":"array","items":{"$ref" : "#/properties/result/$defs/a%20b"}},7 ],"$defs":{"a b":{"properties":{"next":{"$dynamicRef":"#/properties/result/$defs/a%20b"}}}}}"##;
         assert_eq!(wrap(schema).unwrap(), around(moved));
     }
 
     #[test]
-    fn what_only_looks_like_a_reference_is_left_alone() {
+    fn values_that_only_look_like_references_are_left_unchanged() {
         for schema in [
             r##"{"const":{"$ref":"#/a"},"default":{"$ref":"#"},"enum":[{"$ref":"#"}],"examples":[{"$ref":"#"}]}"##,
             r##"{"$ref":"#anchor"}"##,
@@ -193,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn the_dialect_is_named_where_it_is_looked_for() {
+    fn the_dialect_is_copied_to_the_root_of_the_wrapper() {
         let schema = r#"{"$schema":"http://json-schema.org/draft-07/schema#","type":"array"}"#;
         let wrapped = wrap(schema).unwrap();
         assert!(
@@ -202,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bottomless_or_ambiguous_schema_is_refused_without_a_stack_to_match() {
+    fn a_very_deep_or_ambiguous_schema_is_refused() {
         let deep = format!(r##"{}{{"$ref":"#"}}{}"##, r#"{"not":"#.repeat(50_000), "}".repeat(50_000));
         assert_eq!(wrap(&deep), Err(Unreadable));
         let nested = format!(r##"{{"anyOf":{}{{"$ref":"#"}}{}}}"##, "[".repeat(50_000), "]".repeat(50_000));

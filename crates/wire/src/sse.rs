@@ -1,12 +1,11 @@
-//! Server-sent events, both directions. [`Reader`] turns a byte stream, cut anywhere, into events; [`Writer`]
-//! turns an event into bytes. Neither knows what an event's data says, when to reconnect, or whether anybody
-//! may.
+//! Server-sent events. [`Reader`] turns a byte stream, in chunks of any size, into events; [`Writer`] turns an event
+//! into bytes. Neither interprets the data or decides about reconnecting.
 //!
-//! One departure from the standard's letter: a block that sets an id and has no data is handed out as an
-//! event with empty data. MCP servers open a stream with such a block so that the client has an id to resume
-//! from, and the host wants to see it.
+//! One deviation from the standard: a block that sets an id and has no data is returned as an event with empty data.
+//! MCP servers start a stream with such a block so that the client has an id to resume from, and the host needs to see
+//! it.
 
-use crate::held::extend_within;
+use crate::partial::extend_within;
 use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -16,56 +15,56 @@ use std::time::Duration;
 pub struct Event {
     /// The id this event set, if it set one. [`Reader::last_event_id`] remembers across events.
     pub id: Option<String>,
-    /// Its type; `message` unless the stream said otherwise.
+    /// Type; `message` unless the stream sets another one.
     pub event: Cow<'static, str>,
-    /// Its data lines, joined with line feeds. Empty for an event that only primes the id.
+    /// Data lines, joined with line feeds. Empty for an event that only sets the id.
     pub data: String,
 }
 
-/// An event outgrew the reader's limit. The reader has thrown away what it held and goes on after the event.
+/// An event exceeds the reader's limit. The reader has dropped it and continues with the next event.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("an event of the stream is larger than {limit} bytes")]
 pub struct TooLarge {
-    /// The limit it outgrew, in bytes.
+    /// The limit, in bytes.
     pub limit: usize,
-    /// The first bytes of its data, which may tell whom it was for.
+    /// The first bytes of the data, which may contain the id of its request.
     pub beginning: Vec<u8>,
 }
 
-/// Reads events from chunks of any size. Feed with [`Reader::push`], then take with [`Reader::next_event`]
-/// until it is empty. What has not seen its blank line when the stream ends is no event, and is dropped with
-/// the reader.
+/// Reads events from chunks of any size. Feed it with [`Reader::push`], then call [`Reader::next_event`] until it
+/// returns `None`. Lines without a final blank line at the end of the stream are not an event, and are dropped with the
+/// reader.
 #[derive(Debug)]
 pub struct Reader {
     limit: usize,
-    /// The start of a line whose end has not come yet.
+    /// The start of an incomplete line.
     line: Vec<u8>,
     /// The last chunk ended with CR: a LF at the start of the next one belongs to it.
     after_cr: bool,
     /// No line has ended yet, so the first may carry a byte order mark.
     at_start: bool,
     block: Block,
-    /// Events that are whole and not yet taken.
+    /// Complete events that were not taken yet.
     ready: VecDeque<Result<Event, TooLarge>>,
     last_event_id: Option<String>,
     retry: Option<Duration>,
 }
 
-/// What the lines since the last blank one have said. Kept as bytes until the block ends: replacing what is
-/// no UTF-8 makes text longer, and the limit counts what is held.
+/// The fields since the last blank line. Kept as bytes until the block ends, because replacing invalid UTF-8 makes the
+/// text longer, and the limit applies to the bytes in the buffer.
 #[derive(Debug, Default)]
 struct Block {
     id: Option<Vec<u8>>,
     event: Vec<u8>,
     data: Option<Vec<u8>>,
-    /// Outgrew the limit: lines pass by unread until the blank one.
+    /// The block exceeds the limit: its lines are skipped until the blank one.
     discarded: bool,
     /// While discarding: whether the current line has any bytes.
     line_has_bytes: bool,
 }
 
 impl Reader {
-    /// `limit` bounds one event: what the reader holds for it between two pushes, in bytes.
+    /// `limit` is the largest number of bytes that the reader buffers for one event.
     pub fn new(limit: usize) -> Self {
         Self {
             limit,
@@ -98,27 +97,27 @@ impl Reader {
         self.line_continues(chunk);
     }
 
-    /// The next whole event, in order. [`TooLarge`] stands in the place of the event that was.
+    /// The next complete event, in order. [`TooLarge`] replaces an event that was dropped.
     pub fn next_event(&mut self) -> Option<Result<Event, TooLarge>> {
         self.ready.pop_front()
     }
 
-    /// The id to resume from: the last one that a finished event set.
+    /// The id to resume from: the last one that a complete event set.
     pub fn last_event_id(&self) -> Option<&str> {
         self.last_event_id.as_deref()
     }
 
-    /// How long the server asked clients to wait before they reconnect.
+    /// Time that the server asks clients to wait before they reconnect.
     pub fn retry(&self) -> Option<Duration> {
         self.retry
     }
 
-    /// How many bytes are held for the unfinished event.
+    /// Number of bytes buffered for the incomplete event.
     pub fn buffered(&self) -> usize {
         self.line.len() + self.block.held()
     }
 
-    /// The first bytes of the data of the unfinished event, which may tell whom it is for.
+    /// The first bytes of the data of the incomplete event, which may contain the id of its request.
     pub fn beginning(&self) -> Vec<u8> {
         self.beginning_with(&[])
     }
@@ -147,7 +146,7 @@ impl Reader {
             self.discard(tail);
             return;
         }
-        // A line that came in one piece, the usual case, is read where it lies.
+        // A line in one piece, the usual case, is read without a copy.
         if self.line.is_empty() {
             self.read_line(tail);
         } else {
@@ -155,7 +154,7 @@ impl Reader {
             extend_within(&mut line, tail, self.limit);
             self.read_line(&line);
             line.clear();
-            // Long lines give their memory back; ordinary ones lend it to the next.
+            // The buffer of a long line is freed; that of an ordinary one is reused.
             line.shrink_to(KEPT_LINE);
             self.line = line;
         }
@@ -180,7 +179,7 @@ impl Reader {
             b"event" => self.block.event = value.to_vec(),
             b"id" if !value.contains(&0) => self.block.id = Some(value.to_vec()),
             b"retry" => self.retry = milliseconds(value).or(self.retry),
-            // Comments (an empty field name), ids with NUL and fields of the future.
+            // Comments (an empty field name), ids with NUL and unknown fields.
             _ => {}
         }
     }
@@ -208,8 +207,7 @@ impl Reader {
         self.buffered().saturating_add(more) <= self.limit
     }
 
-    /// Drops the event but keeps its id: resuming from the id before it would only bring the same event
-    /// again.
+    /// Drops the event but keeps its id: resuming from the id before it would only return the same event.
     fn discard(&mut self, part: &[u8]) {
         let beginning = self.beginning_with(part);
         self.line = Vec::new();
@@ -218,7 +216,7 @@ impl Reader {
         self.ready.push_back(Err(TooLarge { limit: self.limit, beginning }));
     }
 
-    /// The first bytes of the event's data, of what would have been kept of it.
+    /// The first bytes of the event's data, including those of `part` that fit into the limit.
     fn beginning_with(&self, part: &[u8]) -> Vec<u8> {
         const FIELD: &[u8] = b"data:";
         const LINE: usize = FIELD.len() + 1 + BEGINNING;
@@ -251,13 +249,13 @@ impl Block {
     }
 }
 
-/// How much of an event that is too large is kept.
+/// Largest number of bytes kept of an event that is too large.
 const BEGINNING: usize = 1024;
 
-/// How much of a finished line's buffer is kept for the next one.
+/// Capacity of the line buffer that is kept for the next line.
 const KEPT_LINE: usize = 8 * 1024;
 
-/// The standard decodes streams as UTF-8 with replacement; valid text is not copied.
+/// Decodes UTF-8 with replacement, as the standard requires; valid text is not copied.
 fn lossy(bytes: Vec<u8>) -> String {
     String::from_utf8(bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
 }
@@ -278,7 +276,7 @@ pub struct Writer {
 /// A comment that keeps proxies and idle timers from closing a quiet stream.
 pub const KEEP_ALIVE: &[u8] = b":\n\n";
 
-/// The end of data that [`Writer::open_data`] began, and of its event.
+/// The end of data that [`Writer::open_data`] started, and of its event.
 pub const END_OF_DATA: &[u8] = b"\n\n";
 
 impl Writer {
@@ -287,7 +285,7 @@ impl Writer {
         Self::default()
     }
 
-    /// The event most of MCP consists of: type `message`, one message as data.
+    /// The usual event of MCP: type `message`, one message as data.
     pub fn message(data: &[u8]) -> Vec<u8> {
         let mut writer = Self { out: Vec::with_capacity(data.len() + 24) };
         writer.out.extend_from_slice(b"event: message\n");
@@ -301,32 +299,32 @@ impl Writer {
         self
     }
 
-    /// The event's type. One with a line break cannot be said in this format and is left out.
+    /// The event's type. A type with a line break cannot be represented and is left out.
     #[must_use]
     pub fn event(self, name: &str) -> Self {
         self.field(b"event: ", name)
     }
 
-    /// The event's id. One with a line break or NUL cannot be said in this format and is left out.
+    /// The event's id. An id with a line break or NUL cannot be represented and is left out.
     #[must_use]
     pub fn id(self, id: &str) -> Self {
         self.field(b"id: ", id)
     }
 
-    /// How long a client shall wait before it reconnects, in whole milliseconds.
+    /// Time that a client should wait before it reconnects, in whole milliseconds.
     #[must_use]
     pub fn retry(self, wait: Duration) -> Self {
         self.field(b"retry: ", &wait.as_millis().to_string())
     }
 
-    /// The data. Each line break, however spelled, starts another data line and reads back as a line feed.
+    /// The data. Each line break of any kind starts another data line and reads back as a line feed.
     #[must_use]
     pub fn data(mut self, data: &[u8]) -> Self {
         self.lines(b"data: ", data);
         self
     }
 
-    /// The fields so far, and the beginning of data that follows in one line. [`END_OF_DATA`] ends it.
+    /// The fields so far, and the start of data that follows in one line. [`END_OF_DATA`] ends it.
     pub fn open_data(mut self) -> Vec<u8> {
         self.out.extend_from_slice(b"data: ");
         self.out
@@ -366,7 +364,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stream_as_servers_write_it() {
+    fn a_typical_stream_is_read() {
         let stream = b"id: 1\ndata: \n\nevent: message\nid: 2\ndata: {\"a\":1}\n\n: keep-alive\n\nevent:endpoint\ndata:/m?s=1\n\n";
         let mut reader = Reader::new(1024);
         reader.push(stream);
@@ -392,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_that_say_nothing_are_no_events() {
+    fn blocks_without_data_and_id_are_no_events() {
         let mut reader = Reader::new(64);
         reader.push(b"\n\n: c\n\nevent: x\n\nretry: 5\n\ndatax: 1\n\ndata: y\n\n");
         assert_eq!(
@@ -403,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_may_end_in_three_ways_and_a_byte_order_mark_may_come_first() {
+    fn all_three_line_endings_and_a_byte_order_mark_are_accepted() {
         for end in ["\n", "\r", "\r\n"] {
             let stream = ["\u{feff}data: a", "data:  b", "data", "", "\u{feff}data: c", ""].join(end) + end;
             let mut reader = Reader::new(64);
@@ -413,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cr_that_ends_a_chunk_ends_the_event_without_waiting_for_what_may_follow() {
+    fn a_cr_at_the_end_of_a_chunk_ends_the_event_at_once() {
         let mut reader = Reader::new(64);
         reader.push(b"data: a\r\n\r");
         assert_eq!(events(&mut reader), [event(None, "message", "a")]);
@@ -426,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_are_no_text_do_not_outgrow_the_limit_by_being_replaced() {
+    fn replacing_invalid_utf8_does_not_exceed_the_limit() {
         let mut reader = Reader::new(24);
         reader.push(b"event:\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\n");
         assert!(reader.buffered() <= 24);
@@ -435,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_with_nul_and_a_retry_that_is_no_number_are_ignored() {
+    fn an_id_with_nul_and_an_invalid_retry_are_ignored() {
         let mut reader = Reader::new(64);
         reader.push(
             b"id: a\nretry: 1500\n\nid: b\0\nretry: 1s\nretry:\nretry: 99999999999999999999999\ndata: x\n\n",
@@ -445,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_id_forgets_the_last_one_as_the_standard_says() {
+    fn an_empty_id_resets_the_last_one() {
         let mut reader = Reader::new(64);
         reader.push(b"id: a\n\nid\ndata: x\n\n");
         assert_eq!(reader.last_event_id(), Some(""));
@@ -456,11 +454,11 @@ mod tests {
         let mut reader = Reader::new(64);
         reader.push(b"id: 1\ndata: half\n");
         assert_eq!(reader.next_event(), None);
-        assert_eq!(reader.last_event_id(), None, "resuming after an event that never came would lose it");
+        assert_eq!(reader.last_event_id(), None, "resuming after an incomplete event would lose it");
     }
 
     #[test]
-    fn an_oversize_event_is_one_error_and_the_stream_goes_on() {
+    fn an_oversize_event_is_one_error_and_the_stream_continues() {
         let digits = "0123456789\n".repeat(5);
         for (stream, begins) in [
             (
@@ -480,7 +478,7 @@ mod tests {
                 Some(Err(TooLarge { limit: 64, beginning: begins.into_bytes() }))
             );
             assert_eq!(reader.next_event(), Some(Ok(event(None, "message", "b"))));
-            assert_eq!(reader.last_event_id(), Some("7"), "or a resume would bring it again");
+            assert_eq!(reader.last_event_id(), Some("7"), "or a resume would return it again");
         }
     }
 
@@ -494,7 +492,7 @@ mod tests {
     }
 
     #[test]
-    fn an_endless_line_is_one_error_and_holds_no_memory() {
+    fn an_endless_line_is_one_error_and_uses_bounded_memory() {
         let mut reader = Reader::new(1000);
         for _ in 0..1000 {
             reader.push(&[b'x'; 100]);
@@ -505,13 +503,13 @@ mod tests {
     }
 
     #[test]
-    fn what_the_format_cannot_say_is_not_written() {
+    fn fields_that_cannot_be_represented_are_not_written() {
         let block = Writer::new().id("a\nevent: evil").event("b\rdata: evil").id("c\0").data(b"x").finish();
         assert_eq!(block, b"data: x\n\n");
     }
 
     #[test]
-    fn a_writers_block_in_full() {
+    fn a_block_with_all_fields_is_written() {
         let block = Writer::new()
             .comment("hi")
             .event("e")

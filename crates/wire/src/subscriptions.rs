@@ -1,5 +1,5 @@
-//! Following changes: what a stream of the modern era is asked to tell of, what of it was granted, and what
-//! tells of one changed resource in both eras.
+//! Subscriptions: the filter of a modern `subscriptions/listen` stream, its acknowledgement, and the update
+//! notification of a resource in both eras.
 
 use std::borrow::Cow;
 
@@ -12,7 +12,7 @@ use crate::{Id, envelope, raw};
 /// The method that opens a stream of changes in the modern era.
 pub const LISTEN: &str = "subscriptions/listen";
 
-/// What a stream is to tell of.
+/// Notifications that a stream subscribes to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Filter {
     /// Changed tools.
@@ -23,7 +23,7 @@ pub struct Filter {
     pub resources: bool,
     /// Changes of these resources.
     pub uris: Vec<String>,
-    /// What becomes of these tasks.
+    /// Status of these tasks.
     pub tasks: Vec<String>,
 }
 
@@ -34,8 +34,8 @@ impl Filter {
     const URIS: &'static str = "resourceSubscriptions";
     const TASKS: &'static str = "taskIds";
 
-    /// Reads the `notifications` of a `subscriptions/listen`, or of its acknowledgement. What is of the wrong
-    /// type is not wanted.
+    /// Reads the `notifications` of a `subscriptions/listen` request, or of its acknowledgement. Members of the wrong
+    /// type are ignored.
     pub fn read(params: Option<&RawValue>) -> Self {
         let params = params.and_then(|params| Object::parse(params).ok());
         let Some(wanted) = params.and_then(|params| params.object("notifications")) else {
@@ -54,12 +54,12 @@ impl Filter {
         }
     }
 
-    /// Whether nothing is wanted.
+    /// Returns whether the filter subscribes to nothing.
     pub fn is_empty(&self) -> bool {
         !self.tools && !self.prompts && !self.resources && self.uris.is_empty() && self.tasks.is_empty()
     }
 
-    /// The same as parameters, without a context.
+    /// The filter as parameters, without a request context.
     pub fn to_params(&self) -> Box<RawValue> {
         let yes = raw::owned(b"true".to_vec());
         let mut wanted = Patch::new();
@@ -81,12 +81,12 @@ impl Filter {
     }
 }
 
-/// The first message of a stream: how much of what was asked for it will tell of.
+/// First message of a stream: the part of the requested filter that the server grants.
 #[derive(Clone, Debug)]
 pub struct Acknowledged<'a> {
     /// The request that opened the stream.
     pub subscription: Id<'a>,
-    /// What was granted.
+    /// The granted filter.
     pub granted: Filter,
 }
 
@@ -94,7 +94,7 @@ impl<'a> Acknowledged<'a> {
     /// The method.
     pub const METHOD: &'static str = "notifications/subscriptions/acknowledged";
 
-    /// Reads the parameters; `None` if they do not say which stream they belong to.
+    /// Reads the parameters; `None` without a subscription id.
     pub fn read(params: &'a RawValue) -> Option<Self> {
         let about = Object::parse(params).ok()?.object("_meta")?;
         let subscription = Id::from_raw(about.get(meta::SUBSCRIPTION_ID)?).ok()?;
@@ -102,16 +102,16 @@ impl<'a> Acknowledged<'a> {
     }
 }
 
-/// The method of the message that tells of one changed resource.
+/// Method of the notification that one resource has changed.
 pub const UPDATED: &str = "notifications/resources/updated";
 
-/// The resource that a message of [`UPDATED`] tells of.
+/// The URI in the parameters of [`UPDATED`].
 pub fn updated_uri(params: &RawValue) -> Option<Cow<'_, str>> {
     Object::parse(params).ok()?.text("uri")
 }
 
-/// The message that tells of one changed resource.
-pub fn updated(uri: &str) -> Vec<u8> {
+/// The notification that one resource has changed.
+pub fn updated_notification(uri: &str) -> Vec<u8> {
     envelope::notification(UPDATED, Some(&Patch::new().set_text("uri", uri).to_object()))
 }
 
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_filter_reads_back_and_says_nothing_that_is_not_wanted() {
+    fn a_filter_reads_back_and_has_only_what_it_subscribes_to() {
         let (uris, tasks) = (vec!["a\"b".to_owned()], vec!["job-1".to_owned()]);
         let filter = Filter { tools: true, uris, tasks, ..Filter::default() };
         let params = filter.to_params();
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn odd_wishes_are_none() {
+    fn members_of_the_wrong_type_are_ignored() {
         for odd in [
             "[]",
             "{}",
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn an_acknowledgement_names_its_stream() {
+    fn an_acknowledgement_has_the_id_of_its_stream() {
         let params = json(
             r#"{"notifications":{"resourceSubscriptions":["a"]},"_meta":{"io.modelcontextprotocol/subscriptionId":7}}"#,
         );
@@ -162,8 +162,8 @@ mod tests {
     }
 
     #[test]
-    fn a_changed_resource_is_named() {
-        let bytes = updated("file:///a b");
+    fn an_update_notification_has_the_uri() {
+        let bytes = updated_notification("file:///a b");
         let message = Message::parse(&bytes).unwrap();
         assert_eq!(message.method(), Some(UPDATED));
         assert_eq!(updated_uri(message.params().unwrap()).unwrap(), "file:///a b");

@@ -1,5 +1,5 @@
-//! W3C trace context as MCP carries it: two members of `_meta`, and two HTTP headers of the same names, which
-//! instrumented programs read and write without knowing MCP. Says which of them count; knows no spans.
+//! W3C trace context in MCP: two members of `_meta`, and two HTTP headers of the same names, which instrumented
+//! programs read and write without knowing MCP. Validates them and decides which apply; does not create spans.
 
 use std::borrow::Cow;
 
@@ -10,24 +10,24 @@ use crate::{Message, RawValue};
 /// The trace that a request is part of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TraceContext<'a> {
-    /// `traceparent`: the trace, and the span that asks.
+    /// `traceparent`: the trace, and the span of the caller.
     pub parent: Cow<'a, str>,
-    /// `tracestate`: what those who trace tell each other.
+    /// `tracestate`: data of the tracing vendors.
     pub state: Option<Cow<'a, str>>,
 }
 
 impl<'a> TraceContext<'a> {
-    /// A longer state is not carried on. The specification wants 512 letters to pass.
-    const LONGEST_STATE: usize = 4 << 10;
+    /// A longer state is dropped. The specification requires that at least 512 characters are propagated.
+    const MAX_STATE: usize = 4 << 10;
 
-    /// What the `_meta` of a request says.
-    pub fn in_meta(said: &Object<'a>) -> Option<Self> {
-        Self::of(said.text(meta::TRACEPARENT)?, said.text(meta::TRACESTATE))
+    /// Reads the trace context in the `_meta` of a request.
+    pub fn from_meta(meta_object: &Object<'a>) -> Option<Self> {
+        Self::new(meta_object.text(meta::TRACEPARENT)?, meta_object.text(meta::TRACESTATE))
     }
 
-    /// What the headers of a request say: the values of `traceparent` and of `tracestate`, as often as they are
-    /// there. Two parents are none, since nobody knows which is meant; several states are parts of one.
-    pub fn in_headers(
+    /// Reads the trace context in the headers of a request: all values of `traceparent` and of `tracestate`. Two
+    /// parents are ignored, because it is unknown which one applies; several states are parts of one.
+    pub fn from_headers(
         parents: impl IntoIterator<Item = &'a [u8]>,
         states: impl IntoIterator<Item = &'a [u8]>,
     ) -> Option<Self> {
@@ -35,40 +35,40 @@ impl<'a> TraceContext<'a> {
         let parent = parents.next().filter(|_| parents.next().is_none())?;
         let states: Result<Vec<&str>, _> = states.into_iter().map(std::str::from_utf8).collect();
         let state = states.ok().filter(|states| !states.is_empty()).map(|states| states.join(","));
-        Self::of(std::str::from_utf8(parent).ok()?.into(), state.map(Cow::Owned))
+        Self::new(std::str::from_utf8(parent).ok()?.into(), state.map(Cow::Owned))
     }
 
-    fn of(parent: Cow<'a, str>, state: Option<Cow<'a, str>>) -> Option<Self> {
+    fn new(parent: Cow<'a, str>, state: Option<Cow<'a, str>>) -> Option<Self> {
         let is_state = |state: &Cow<'_, str>| {
             let printable = state.bytes().all(|letter| matches!(letter, 0x20..=0x7e));
-            printable && !state.is_empty() && state.len() <= Self::LONGEST_STATE
+            printable && !state.is_empty() && state.len() <= Self::MAX_STATE
         };
-        is_parent(&parent).then(|| Self { parent, state: state.filter(is_state) })
+        is_traceparent(&parent).then(|| Self { parent, state: state.filter(is_state) })
     }
 
-    /// The request with this context in its `_meta`; `None` where the request says itself what it is part of, which
-    /// counts, and where the message is no request or cannot be changed.
-    pub fn written_into(&self, message: &[u8]) -> Option<Vec<u8>> {
+    /// The request with this context in its `_meta`; `None` if the request already has one, which takes precedence, or
+    /// if the message is not a request or cannot be changed.
+    pub fn inject(&self, message: &[u8]) -> Option<Vec<u8>> {
         let Ok(Message::Request(request)) = Message::parse(message) else { return None };
-        if request.params.is_some_and(says_of_itself) {
+        if request.params.is_some_and(has_trace_context) {
             return None;
         }
-        let mut said = Patch::new().set_text(meta::TRACEPARENT, &self.parent);
+        let mut patch = Patch::new().set_text(meta::TRACEPARENT, &self.parent);
         if let Some(state) = &self.state {
-            said = said.set_text(meta::TRACESTATE, state);
+            patch = patch.set_text(meta::TRACESTATE, state);
         }
-        MessagePatch { meta: said, ..MessagePatch::default() }.apply(message).ok()
+        MessagePatch { meta: patch, ..MessagePatch::default() }.apply(message).ok()
     }
 }
 
-/// Whether parameters name a trace, be it in a way that nobody can read.
-fn says_of_itself(params: &RawValue) -> bool {
-    let said = Object::parse(params).ok().and_then(|params| params.object("_meta"));
-    said.is_some_and(|said| [meta::TRACEPARENT, meta::TRACESTATE].into_iter().any(|key| said.has(key)))
+/// Returns whether parameters have a trace context, valid or not.
+fn has_trace_context(params: &RawValue) -> bool {
+    let found = Object::parse(params).ok().and_then(|params| params.object("_meta"));
+    found.is_some_and(|found| [meta::TRACEPARENT, meta::TRACESTATE].into_iter().any(|key| found.has(key)))
 }
 
-/// Whether a text is a `traceparent`: version, trace, span, flags. Versions to come may have more behind it.
-fn is_parent(text: &str) -> bool {
+/// Returns whether a text is a `traceparent`: version, trace, span, flags. Later versions may append more.
+fn is_traceparent(text: &str) -> bool {
     let is_hex = |part: &str| part.bytes().all(|letter| matches!(letter, b'0'..=b'9' | b'a'..=b'f'));
     let is_id = |part: &str| is_hex(part) && part.bytes().any(|letter| letter != b'0');
     let mut parts = text.splitn(5, '-');
@@ -91,18 +91,18 @@ mod tests {
 
     fn headers<'a>(parents: &[&'a str], states: &[&'a str]) -> Option<TraceContext<'a>> {
         let bytes = |values: &[&'a str]| values.iter().map(|value| value.as_bytes()).collect::<Vec<_>>();
-        TraceContext::in_headers(bytes(parents), bytes(states))
+        TraceContext::from_headers(bytes(parents), bytes(states))
     }
 
     fn written(message: &str) -> Option<String> {
         let context = headers(&[PARENT], &["a=1", "b=2"]).unwrap();
-        context.written_into(message.as_bytes()).map(|bytes| String::from_utf8(bytes).unwrap())
+        context.inject(message.as_bytes()).map(|bytes| String::from_utf8(bytes).unwrap())
     }
 
     #[test]
-    fn a_parent_is_what_the_specification_calls_one() {
-        assert!(is_parent(PARENT));
-        assert!(is_parent("cc-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01-what-is-to-come"));
+    fn a_traceparent_is_valid_only_as_the_specification_says() {
+        assert!(is_traceparent(PARENT));
+        assert!(is_traceparent("cc-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01-what-is-to-come"));
         for wrong in [
             "",
             "00",
@@ -114,12 +114,12 @@ mod tests {
             "ff-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
             "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-1\n",
         ] {
-            assert!(!is_parent(wrong), "{wrong}");
+            assert!(!is_traceparent(wrong), "{wrong}");
         }
     }
 
     #[test]
-    fn headers_go_where_nothing_is_said() {
+    fn headers_are_injected_only_into_requests_without_a_trace_context() {
         assert_eq!(
             written(r#"{"jsonrpc":"2.0","id":1,"method":"m"}"#).unwrap(),
             format!(
@@ -127,9 +127,9 @@ mod tests {
             )
         );
         let own = r#"{"jsonrpc":"2.0","id":1,"method":"m","params":{"_meta":{"traceparent":"mine"}}}"#;
-        assert_eq!(written(own), None, "what the request says itself counts, however it says it");
+        assert_eq!(written(own), None, "the request's own context takes precedence, valid or not");
         let half = r#"{"jsonrpc":"2.0","id":1,"method":"m","params":{"_meta":{"tracestate":"mine"}}}"#;
-        assert_eq!(written(half), None, "two halves make no whole");
+        assert_eq!(written(half), None, "a parent and a state of two origins are not combined");
         for other in [
             r#"{"jsonrpc":"2.0","method":"notifications/cancelled"}"#,
             r#"{"jsonrpc":"2.0","id":1,"result":{}}"#,
@@ -142,15 +142,15 @@ mod tests {
     }
 
     #[test]
-    fn what_could_not_be_a_header_again_is_left_behind() {
+    fn values_that_are_not_valid_headers_are_dropped() {
         assert_eq!(headers(&[PARENT, PARENT], &[]), None);
         assert_eq!(headers(&["00-1-2-3"], &["a=1"]), None);
-        let long = "a".repeat(TraceContext::LONGEST_STATE + 1);
+        let long = "a".repeat(TraceContext::MAX_STATE + 1);
         for state in ["", "a=\u{e9}", "a\r\nb: c", &long] {
             assert_eq!(headers(&[PARENT], &[state]).unwrap().state, None, "{state}");
         }
-        let said = format!(r#"{{"traceparent":"{PARENT}","tracestate":"a=1\r\nhost: b"}}"#);
-        let said = Object::parse_slice(said.as_bytes()).unwrap();
-        assert_eq!(TraceContext::in_meta(&said).unwrap(), headers(&[PARENT], &[]).unwrap());
+        let both = format!(r#"{{"traceparent":"{PARENT}","tracestate":"a=1\r\nhost: b"}}"#);
+        let both = Object::parse_slice(both.as_bytes()).unwrap();
+        assert_eq!(TraceContext::from_meta(&both).unwrap(), headers(&[PARENT], &[]).unwrap());
     }
 }

@@ -1,5 +1,5 @@
-//! Pages that a person has to visit before a server goes on, which is elicitation by URL. A legacy server gives each an
-//! id, and may refuse a request because of some; a modern one asks for them like for any other input.
+//! Elicitation by URL: pages that a person has to visit before a server continues. A legacy server gives each an id,
+//! and may refuse a request until they are visited; a modern one requests them like any other input.
 
 use std::borrow::Cow;
 
@@ -8,23 +8,23 @@ use serde_json::value::RawValue;
 use crate::patch::{Object, Patch};
 use crate::raw;
 
-/// Says that a person is done with a page, in the legacy era.
+/// Notification of a legacy server that a person has completed a URL elicitation.
 pub const COMPLETE: &str = "notifications/elicitation/complete";
 const ID: &str = "elicitationId";
 
-/// The pages that the `data` of [`crate::codes::URL_ELICITATION_REQUIRED`] names.
-pub fn required(data: &RawValue) -> Vec<&RawValue> {
+/// The elicitations that the `data` of [`crate::codes::URL_ELICITATION_REQUIRED`] lists.
+pub fn elicitations(data: &RawValue) -> Vec<&RawValue> {
     let named = Object::parse(data).ok().and_then(|data| raw::items(data.get("elicitations")?));
     named.unwrap_or_default()
 }
 
-/// The id of a page, in the parameters of a question, in what is [`required`], or in [`COMPLETE`].
-pub fn id_in(params: &RawValue) -> Option<Cow<'_, str>> {
+/// The elicitation id in the parameters of a legacy request, in an item of [`elicitations`], or in [`COMPLETE`].
+pub fn elicitation_id(params: &RawValue) -> Option<Cow<'_, str>> {
     Object::parse(params).ok()?.text(ID)
 }
 
-/// A page as the parameters of a modern question.
-pub fn in_modern_words(page: &RawValue) -> Option<Box<RawValue>> {
+/// Converts an elicitation of a legacy server to the parameters of a modern one.
+pub fn to_modern(page: &RawValue) -> Option<Box<RawValue>> {
     let page = Object::parse(page).ok()?;
     page.text("url")?;
     let mut patch = Patch::new();
@@ -46,19 +46,19 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_names_the_pages_and_each_is_put_without_its_id() {
+    fn elicitations_of_a_legacy_error_are_converted_without_their_ids() {
         let data = json(
             r#"{"elicitations":[{"mode":"url", "elicitationId":"a","url":"https://x/","k":1.0},{"url":"https://y/"},{"mode":"url"}]}"#,
         );
-        let pages = required(&data);
+        let pages = elicitations(&data);
         assert_eq!(pages.len(), 3);
-        assert_eq!(id_in(pages[0]).as_deref(), Some("a"));
-        let modern: Vec<_> = pages.iter().map(|page| in_modern_words(page)).collect();
+        assert_eq!(elicitation_id(pages[0]).as_deref(), Some("a"));
+        let modern: Vec<_> = pages.iter().map(|page| to_modern(page)).collect();
         assert_eq!(modern[0].as_ref().unwrap().get(), r#"{"mode":"url","url":"https://x/","k":1.0}"#);
         assert_eq!(modern[1].as_ref().unwrap().get(), r#"{"url":"https://y/","mode":"url"}"#);
-        assert!(modern[2].is_none(), "nobody could visit it");
+        assert!(modern[2].is_none(), "it has no URL");
         for odd in ["7", "{}", r#"{"elicitations":{}}"#] {
-            assert!(required(&json(odd)).is_empty());
+            assert!(elicitations(&json(odd)).is_empty());
         }
     }
 }

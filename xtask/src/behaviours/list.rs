@@ -1,4 +1,4 @@
-//! Every promise that a user can see, by number. The numbers are labels for tests, messages and documents.
+//! The promises to users, by number. Tests, messages and documents refer to a promise by its number.
 
 /// A group of promises under one heading.
 pub(super) struct Section {
@@ -21,40 +21,40 @@ pub(super) const SECTIONS: &[Section] = &[
         behaviours: &[
             promised(
                 "B01",
-                "One owner per upstream; only removal or shutdown ends it, and every other state shows its next wake-up",
+                "Each server has one supervisor, which ends only on removal or shutdown; every state that waits shows its next wake-up",
             ),
             promised(
                 "B02",
-                "What dies is brought back at once, unasked; then quickly, then in doubling steps up to 30 s, with jitter",
+                "A server that dies is reconnected at once, without a call; further attempts follow quickly, then with doubling pauses up to 30 s, with jitter",
             ),
             promised(
                 "B03",
-                "Too many restarts in a window, or a whole window away, park a server; parked probes itself and wakes when asked",
+                "Too many restarts within the window, or a whole window of outage, park a server; a parked server probes itself and wakes on a call",
             ),
             promised(
                 "B04",
-                "Only proven health forgives restarts, never a handshake: what connects and dies each second gets parked",
+                "Only proven health clears the restart count, never a handshake: a server that connects and dies every second gets parked",
             ),
             promised(
                 "B05",
-                "A revival is complete when the catalog was listed, compared and published, and clients were told",
+                "A recovery is complete when the catalog was listed, compared and published, and the clients were notified",
             ),
             promised(
                 "B06",
-                "Tools of a server that is away stay listed byte for byte, also across a restart; or are withdrawn, if so configured",
+                "Tools of an unavailable server stay listed byte for byte, also across a gateway restart, or are withdrawn if so configured",
             ),
             promised(
                 "B07",
-                "A server that is down at the start comes in later by itself; start-up waits for nobody longer than `startup_wait`",
+                "A server that is down when the gateway starts joins later by itself; start-up waits no longer than `startup_wait`",
             ),
-            promised("B08", "One server's failure never delays, fails or unlists another"),
+            promised("B08", "A failing server never delays, fails or unlists another server"),
             promised(
                 "B09",
-                "What retrying cannot mend gets its own state and one next action, and no storm of retries",
+                "A problem that retrying cannot fix gets its own state and one suggested action, and causes no retry storm",
             ),
             promised(
                 "B10",
-                "After the machine slept, links are probed before they are trusted, one after the other",
+                "After the machine slept, links are probed before they are used, one after another",
             ),
         ],
     },
@@ -64,57 +64,57 @@ pub(super) const SECTIONS: &[Section] = &[
             promised("B11", "Consecutive transport failures open the circuit at the threshold"),
             promised(
                 "B12",
-                "Tool errors, application errors, refusals by policy, cancelled calls and calls that raced a reconnect never count",
+                "Tool errors, application errors, policy refusals, cancelled calls and calls that raced a reconnect never count for the circuit",
             ),
             promised(
                 "B13",
-                "While open, calls are refused without touching the link, with the time of the next trial",
+                "While the circuit is open, calls are refused without using the link, and the error gives the time of the next trial",
             ),
             promised(
                 "B14",
-                "After the cooldown exactly one caller is the trial; an abandoned trial frees its place",
+                "After the cooldown exactly one call is the trial; an abandoned trial frees its place",
             ),
             promised(
                 "B15",
-                "A good trial closes the circuit and zeroes the count; a bad one starts a fresh cooldown",
+                "A successful trial closes the circuit and clears the count; a failed trial starts a new cooldown",
             ),
             promised(
                 "B16",
-                "A trial without a live link asks for a reconnect and never writes into a dead pipe",
+                "A trial without a working link requests a reconnect and never writes into a dead pipe",
             ),
             promised("B17", "A completed connect closes the circuit, on any transport"),
-            promised("B18", "The next call after recovery goes straight through"),
+            promised("B18", "The next call after a recovery is sent without delay"),
         ],
     },
     Section {
-        title: "What a caller gets",
+        title: "Calls",
         behaviours: &[
             promised(
                 "C01",
-                "Every failure says what failed, for whom and what happens next, in words and in a machine part",
+                "Every failure states what failed, for which server, and what happens next, as text and as structured data",
             ),
             promised("C02", "Failure codes are a closed set"),
             promised(
                 "C03",
-                "No call hangs: connect, call, progress and an absolute cap end it, and only it; the link is probed at once",
+                "No call hangs: connect, call, progress and absolute timeouts end that call and no other, and the link is probed at once",
             ),
             promised(
                 "C04",
-                "A call during a reconnect is held for a while and then sent; parked, blocked, stopped and open answer at once",
+                "A call during a reconnect is held for a while and then sent; a parked, blocked or stopped server and an open circuit answer at once",
             ),
             promised(
                 "C05",
-                "At most once: replayed only what provably did not run or may safely run again; the rest ends as `outcome_unknown`",
+                "At most once: a request is repeated only if it provably did not run or may safely run again; otherwise it ends as `outcome_unknown`",
             ),
             promised(
                 "C06",
-                "Calls to one server run side by side up to a limit, then wait in a bounded queue, then are told `overloaded`",
+                "Calls to one server run in parallel up to a limit, then wait in a bounded queue, then fail with `overloaded`",
             ),
             promised(
                 "C07",
-                "A cancel reaches the server in its era's form, frees the slot and touches no other call",
+                "A cancellation reaches the server in the form of its era, frees the slot and affects no other call",
             ),
-            promised("C08", "A cancel never causes a reconnect"),
+            promised("C08", "A cancellation never causes a reconnect"),
         ],
     },
     Section {
@@ -122,29 +122,29 @@ pub(super) const SECTIONS: &[Section] = &[
         behaviours: &[
             promised(
                 "D01",
-                "An expired session is recognised by type and by a table of known forms, and look-alikes are not taken for one",
+                "An expired session is recognized by type and by a table of known messages; similar messages are not mistaken for it",
             ),
             promised(
                 "D02",
                 "One new session serves all calls that lost the old one; each refused request is sent once more, and no loop follows",
             ),
-            promised("D03", "Session renewal works for every method alike, unknown ones included"),
+            promised("D03", "Session renewal works the same for every method, including unknown ones"),
             promised(
                 "D04",
                 "A new session gets the old state back: log level, subscriptions, roots, streams, calls marked `restore`",
             ),
             promised(
                 "D05",
-                "An idle link is probed in the manner of its era, never during a call and never without the session",
+                "A silent link is probed in the form of its era, also while calls are in flight, and never without the session",
             ),
             promised(
                 "D06",
-                "A failed probe reconnects and fails nobody's call; after twelve silent hours the first call works",
+                "A failed probe causes a reconnect and fails no call; after twelve silent hours the first call works",
             ),
             promised("D07", "An HTTP error, or an error without an id, ends the request that it answers"),
             promised(
                 "D08",
-                "Both eras; the verdict is remembered and checked again when it fails; a server that exits on the probe is legacy",
+                "Servers of both eras work; the detected era is remembered and checked again when it fails; a server that exits on the probe is legacy",
             ),
         ],
     },
@@ -153,40 +153,40 @@ pub(super) const SECTIONS: &[Section] = &[
         behaviours: &[
             promised(
                 "E01",
-                "A 401 causes one refresh for all callers, then one replay of each refused request",
+                "A 401 causes one token refresh for all callers, then one repetition of each refused request",
             ),
             promised(
                 "E02",
-                "A token that somebody else rotated is adopted; a failed refresh never loses credentials",
+                "A token that another process rotated is adopted; a failed refresh never loses credentials",
             ),
             promised(
                 "E03",
-                "When a person is needed the answer says so and how; after the login the server revives by itself",
+                "When a person has to act, the error says so and how; after the login the server recovers by itself",
             ),
             promised(
                 "E04",
-                "OAuth 2.1 in full, tokens refreshed ahead of expiry and stored privately; static headers and tokens as well",
+                "OAuth 2.1 is supported in full; tokens are refreshed before they expire and stored privately; static headers and tokens work too",
             ),
         ],
     },
     Section {
-        title: "Host verbs",
+        title: "Host operations",
         behaviours: &[
             promised(
                 "F01",
-                "spawn, stop, start, reload, reconnect, tools, call, discover, status; a wrong name suggests the nearest one",
+                "The host has spawn, stop, start, reload, reconnect, tools, call, discover and status; an unknown name suggests the nearest one",
             ),
             promised(
                 "F02",
-                "Lazy servers start on first use, are listed without starting, and stop when idle and nobody holds them",
+                "Lazy servers are listed without being started, start on first use, and stop when they are idle and not in use",
             ),
             promised(
                 "F03",
-                "Status tells the whole story of a server and never says ready unless a call would work",
+                "Status shows the whole condition of a server and never says `ready` unless a call would work",
             ),
             promised(
                 "F04",
-                "Logs, metrics and traces come from one typed event; a state change is logged once, repeats are counted",
+                "Logs, metrics and traces come from one typed event; a state change is logged once, and repetitions are counted",
             ),
         ],
     },
@@ -195,25 +195,28 @@ pub(super) const SECTIONS: &[Section] = &[
         behaviours: &[
             promised(
                 "G01",
-                "Allow and deny lists: what is denied is absent from lists and looks unknown when called",
+                "Allow and deny lists: a denied item is absent from lists and looks unknown when it is called",
             ),
             promised(
                 "G02",
-                "Schema pins: a changed tool is quarantined in its approved form until somebody approves the change",
+                "Schema pins: a changed tool stays quarantined in its approved form until a person approves the change",
             ),
-            promised("G03", "Budgets and rates per client, server and tool; a cache hit costs nothing"),
-            promised("G04", "Caching by the server's hints, bounded, never across principals when private"),
+            promised("G03", "Budgets and rates apply per client, server and tool; a cache hit costs nothing"),
+            promised(
+                "G04",
+                "Caching follows the hints of the server, is bounded, and never shares private results between principals",
+            ),
             promised(
                 "G05",
                 "Clients authenticate, or only loopback is served; every call can be audited, without secrets",
             ),
             promised(
                 "G06",
-                "Children get a filtered environment and their own group; nothing of them outlives us, even after kill -9",
+                "Child processes get a filtered environment and their own process group; none of them outlives the gateway, even after `kill -9`",
             ),
             promised(
                 "G07",
-                "Junk is skipped and counted, oversized frames end in a clear error, doubled keys and mismatched headers are refused",
+                "Junk is skipped and counted, oversized frames end in a clear error, duplicate keys and mismatched headers are refused",
             ),
         ],
     },

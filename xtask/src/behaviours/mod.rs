@@ -1,8 +1,8 @@
-//! `cargo xtask behaviours`: the table from promise to test, generated, and red when a promise has no test.
+//! `cargo xtask behaviours`: checks that every promise has a test, and generates the pages that show it.
 //!
-//! A test carries the number of its behaviour as a word of its name (`b07_…`, `…_c05_…`) or in its doc comment (`B07`).
-//! A test that is `#[ignore]`d proves nothing and does not count. What crosses between the eras has a table of its own, which
-//! names its tests itself, and so have the boundaries in `SECURITY.md`; that they exist is checked here.
+//! A test carries the number of its promise as a word of its name (`b07_…`, `…_c05_…`) or in its doc comment (`B07`). An
+//! `#[ignore]`d test does not count. Two hand-written tables name their tests themselves, and this check verifies that
+//! those tests exist: the boundaries in `SECURITY.md` and the rows of `docs/eras.md`.
 
 mod boundaries;
 mod crossings;
@@ -11,37 +11,35 @@ mod list;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
+use crate::Mode;
 use crate::source::tests_in::{TestFn, tests_in};
 use crate::workspace::{Workspace, read, rust_files};
+use list::Behaviour;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Mode {
-    Check,
-    Write,
-}
+/// The generated pages, from the root of the repository.
+const PROMISES: &str = "docs/behaviours.md";
+const TESTS: &str = "docs/reference/tests.md";
 
-/// What was checked, for the summary; or what is missing.
+/// Checks or writes everything. The result is a summary, or all problems.
 pub(crate) fn run(workspace: &Workspace, mode: Mode) -> Result<String, String> {
     let sources = test_sources(workspace)?;
     let evidence = Evidence::gather(&sources);
-    let table = render(&evidence);
-    let path = workspace.root.join("docs").join("behaviours.md");
+    let page = |path: &str| read(&workspace.root.join(path));
     let mut problems = evidence.problems();
-    problems
-        .extend(crossings::problems(&read(&workspace.root.join("docs").join(crossings::PAGE))?, &sources));
+    problems.extend(crossings::problems(&page(crossings::ROWS)?, &page(crossings::SECTIONS)?, &sources));
     let tests: Vec<TestFn> = sources.iter().flat_map(|(_, text)| tests_in(text)).collect();
     let names: Vec<&str> = tests.iter().filter(|test| !test.ignored).map(|test| test.name.as_str()).collect();
-    problems.extend(boundaries::problems(&read(&workspace.root.join("SECURITY.md"))?, &names));
-    match mode {
-        Mode::Write => std::fs::create_dir_all(workspace.root.join("docs"))
-            .and_then(|()| std::fs::write(&path, &table))
-            .map_err(|error| format!("cannot write {}: {error}", path.display()))?,
-        Mode::Check if std::fs::read_to_string(&path).ok().as_deref() != Some(table.as_str()) => {
-            problems.push(
-                "docs/behaviours.md is out of date; `cargo xtask behaviours --write` renews it".to_owned(),
-            );
+    problems.extend(boundaries::problems(&page("SECURITY.md")?, &names));
+    for (path, text) in [(PROMISES, render_promises(&evidence)), (TESTS, render_tests(&evidence))] {
+        let file = workspace.root.join(path);
+        match mode {
+            Mode::Write => std::fs::write(&file, &text)
+                .map_err(|error| format!("cannot write {}: {error}", file.display()))?,
+            Mode::Check if std::fs::read_to_string(&file).ok().as_deref() != Some(text.as_str()) => {
+                problems.push(format!("{path} is out of date; `cargo xtask behaviours --write` updates it"));
+            }
+            Mode::Check => {}
         }
-        Mode::Check => {}
     }
     if problems.is_empty() {
         return Ok(evidence.summary());
@@ -49,10 +47,10 @@ pub(crate) fn run(workspace: &Workspace, mode: Mode) -> Result<String, String> {
     Err(format!("{} problem(s) with the behaviours\n{}", problems.len(), problems.join("\n")))
 }
 
-/// A file as people write its path, and its text.
+/// The path of a file below `crates/`, with slashes, and its text.
 type Source = (String, String);
 
-/// Everything under `crates/`. The tests of xtask itself are about xtask.
+/// All Rust files under `crates/`. The tests of xtask show no promise.
 fn test_sources(workspace: &Workspace) -> Result<Vec<Source>, String> {
     let mut sources = Vec::new();
     for package in workspace.packages.iter().filter(|package| package.name != "xtask") {
@@ -65,10 +63,10 @@ fn test_sources(workspace: &Workspace) -> Result<Vec<Source>, String> {
     Ok(sources)
 }
 
-/// Which tests show which behaviour.
+/// The tests of each promise.
 struct Evidence {
     by_number: BTreeMap<&'static str, Vec<Shown>>,
-    /// Tests that name a number nobody promised.
+    /// Tests that name an unknown number.
     strays: Vec<String>,
 }
 
@@ -86,7 +84,7 @@ impl Evidence {
                 for number in numbers_of(&test) {
                     let Some(number) = known.get(number.as_str()) else {
                         let stray =
-                            format!("{file}: test `{}` names {number}, which nobody promised", test.name);
+                            format!("{file}: test `{}` names {number}, which is not a promise", test.name);
                         evidence.strays.push(stray);
                         continue;
                     };
@@ -113,14 +111,14 @@ impl Evidence {
         let tests: BTreeSet<_> =
             self.by_number.values().flatten().map(|shown| (&shown.file, &shown.test)).collect();
         let promised = list::all().count();
-        format!("{promised} behaviours are shown by {} tests", tests.len())
+        format!("{} tests show {promised} behaviours", tests.len())
     }
 }
 
-/// The numbers in a test's name and documentation, each once.
+/// The numbers in the name and the documentation of a test, each once.
 fn numbers_of(test: &TestFn) -> BTreeSet<String> {
     let in_name = test.name.split('_').enumerate().filter(|(position, word)| {
-        // `f32` in the middle of a name is a type; at its start it is a claim.
+        // `f32` inside a name is a type; at the beginning it is the number of a promise.
         is_number(&word.to_ascii_uppercase())
             && (*position == 0 || list::all().any(|b| b.number.eq_ignore_ascii_case(word)))
     });
@@ -132,22 +130,40 @@ fn is_number(word: &str) -> bool {
     matches!(word.as_bytes(), [b'B'..=b'G', tens, ones] if tens.is_ascii_digit() && ones.is_ascii_digit())
 }
 
-fn render(evidence: &Evidence) -> String {
+/// The page with all promises. The number of tests links to the section of the other page.
+fn render_promises(evidence: &Evidence) -> String {
     let mut page = String::from(
-        "<!-- Generated by `cargo xtask behaviours --write`. Promises are edited in xtask/src/behaviours/list.rs. -->\n\
-         # What gripfast promises, and the tests that show it\n\n\
-         A test carries the number of its behaviour in its name or in its doc comment. `cargo xtask test` fails when a\n\
-         promise has no test, and when this page is out of date.\n",
+        "<!-- Generated by `cargo xtask behaviours --write`. Edit the promises in xtask/src/behaviours/list.rs. -->\n\
+         # Promises\n\n\
+         Everything that gripfast promises, with the tests that show it. A test carries the number of its promise in its\n\
+         name or in its doc comment. `cargo xtask test` fails if a promise has no test or if this page is out of date.\n",
     );
     for section in list::SECTIONS {
-        // Writing into a String does not fail.
-        let _ = write!(page, "\n## {}\n\n| # | promise | shown by |\n|---|---|---|\n", section.title);
-        for behaviour in section.behaviours {
-            let tests =
-                evidence.of(behaviour.number).iter().map(|shown| format!("{} `{}`", shown.file, shown.test));
-            let cell: Vec<_> = tests.collect();
+        // Writing into a String cannot fail.
+        let _ = write!(page, "\n## {}\n\n| # | promise | tests |\n|---|---|---|\n", section.title);
+        for Behaviour { number, promise } in section.behaviours {
+            let count = evidence.of(number).len();
+            let tests = if count == 1 { "test" } else { "tests" };
+            let anchor = number.to_lowercase();
             let _ =
-                writeln!(page, "| {} | {} | {} |", behaviour.number, behaviour.promise, cell.join("<br>"));
+                writeln!(page, "| {number} | {promise} | [{count} {tests}](reference/tests.md#{anchor}) |");
+        }
+    }
+    page
+}
+
+/// The page with the tests of each promise, one per line.
+fn render_tests(evidence: &Evidence) -> String {
+    let mut page = String::from(
+        "<!-- Generated by `cargo xtask behaviours --write`. -->\n\
+         # Tests of the promises\n\n\
+         The tests that show each of the [promises](../behaviours.md). Paths are below `crates/`.\n",
+    );
+    for Behaviour { number, promise } in list::all() {
+        // Writing into a String cannot fail.
+        let _ = write!(page, "\n## {number}\n\n{promise}.\n\n");
+        for Shown { file, test } in evidence.of(number) {
+            let _ = writeln!(page, "- `{file}` `{test}`");
         }
     }
     page
@@ -185,14 +201,14 @@ mod tests {
     }
 
     #[test]
-    fn a_type_in_a_name_is_not_a_claim_but_an_unknown_number_is_said() {
+    fn a_type_in_a_name_is_no_number_but_an_unknown_number_is_reported() {
         let found =
             evidence("#[test] fn parses_f32() {} #[test] fn b99_x() {} /// See G08.\n#[test] fn y() {}");
         assert_eq!(
             found.strays,
             [
-                "host/tests/x.rs: test `b99_x` names B99, which nobody promised",
-                "host/tests/x.rs: test `y` names G08, which nobody promised"
+                "host/tests/x.rs: test `b99_x` names B99, which is not a promise",
+                "host/tests/x.rs: test `y` names G08, which is not a promise"
             ]
         );
     }
@@ -205,8 +221,15 @@ mod tests {
     }
 
     #[test]
-    fn the_page_names_tests() {
-        let page = render(&evidence("#[test] fn b01_x() {} #[test] fn b01_y() {}"));
-        assert!(page.contains("| host/tests/x.rs `b01_x`<br>host/tests/x.rs `b01_y` |"), "{page}");
+    fn the_promises_link_to_the_tests() {
+        let found = evidence("#[test] fn b01_x() {} #[test] fn b01_y() {} #[test] fn b02_z() {}");
+        let promises = render_promises(&found);
+        assert!(promises.contains("| [2 tests](reference/tests.md#b01) |\n| B02 | "), "{promises}");
+        assert!(promises.contains(" | [1 test](reference/tests.md#b02) |\n"), "{promises}");
+        let tests = render_tests(&found);
+        assert!(
+            tests.contains("\n\n- `host/tests/x.rs` `b01_x`\n- `host/tests/x.rs` `b01_y`\n\n## B02\n"),
+            "{tests}"
+        );
     }
 }

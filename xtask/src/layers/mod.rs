@@ -1,7 +1,6 @@
-//! `cargo xtask layers`: fails when somebody knows somebody they should not.
+//! `cargo xtask layers`: checks the dependencies between crates and between modules against the rules in `rules.rs`.
 //!
-//! Arrows between crates come from `cargo metadata`, arrows between modules from the paths that the sources name. The
-//! rules are data, in `rules.rs`.
+//! Dependencies between crates come from `cargo metadata`, those between modules from the paths that the sources name.
 
 mod rules;
 
@@ -9,19 +8,19 @@ use std::collections::BTreeSet;
 
 use crate::source::paths::{Mention, SourceFile, mentions};
 use crate::workspace::{DependencyKind, Package, Workspace, read, rust_files};
-use rules::{CRATES, CrateRule, Outside, PATHS, PURE, PathRule, STRANGERS, Strangers, TESTS_MAY_USE};
+use rules::{CRATES, CrateRule, INDEPENDENT, Independent, Outside, PATHS, PURE, PathRule, TESTS_MAY_USE};
 
-/// What was checked, for the summary; or the broken arrows, each with its reason.
+/// Checks all rules. The result is a summary, or all violations, each with the reason of its rule.
 pub(crate) fn check(workspace: &Workspace) -> Result<String, String> {
     let files = sources(workspace)?;
-    let mut broken = broken_crate_arrows(&workspace.packages, CRATES);
-    broken.extend(broken_module_arrows(&files, PATHS, STRANGERS));
+    let mut broken = forbidden_crates(&workspace.packages, CRATES);
+    broken.extend(forbidden_paths(&files, PATHS, INDEPENDENT));
     if !broken.is_empty() {
         let count = broken.len();
-        let hint = "hint: the rules and how to change them are in xtask/src/layers/rules.rs";
-        return Err(format!("{}\n{count} broken arrow(s)\n{hint}", broken.join("\n")));
+        let hint = "hint: the rules are in xtask/src/layers/rules.rs, with the way to change them";
+        return Err(format!("{}\n{count} violation(s) of the layers\n{hint}", broken.join("\n")));
     }
-    Ok(format!("{} crates and {} files keep to their layers", workspace.packages.len(), files.len()))
+    Ok(format!("{} crates and {} files respect the layers", workspace.packages.len(), files.len()))
 }
 
 fn sources(workspace: &Workspace) -> Result<Vec<SourceFile>, String> {
@@ -36,19 +35,19 @@ fn sources(workspace: &Workspace) -> Result<Vec<SourceFile>, String> {
     Ok(files)
 }
 
-fn broken_crate_arrows(packages: &[Package], rules: &[CrateRule]) -> Vec<String> {
+fn forbidden_crates(packages: &[Package], rules: &[CrateRule]) -> Vec<String> {
     let ours: BTreeSet<&str> = packages.iter().map(|package| package.name.as_str()).collect();
     let mut broken = Vec::new();
     for package in packages {
         let Some(rule) = rules.iter().find(|rule| rule.name == package.name) else {
-            broken.push(format!("crate `{}` has no rule\n  why: every crate has its place", package.name));
+            broken.push(format!("crate `{}` has no rule\n  why: every crate needs a rule", package.name));
             continue;
         };
         for dependency in &package.dependencies {
             let name = dependency.name.as_str();
             let in_tests = dependency.kind == DependencyKind::Dev;
             let allowed = if ours.contains(name) {
-                rule.knows.contains(&name) || (in_tests && TESTS_MAY_USE.contains(&name))
+                rule.may_use.contains(&name) || (in_tests && TESTS_MAY_USE.contains(&name))
             } else {
                 match rule.outside {
                     Outside::Any => true,
@@ -57,14 +56,17 @@ fn broken_crate_arrows(packages: &[Package], rules: &[CrateRule]) -> Vec<String>
             };
             if !allowed {
                 let verb = if in_tests { "tests of" } else { "crate" };
-                broken.push(format!("{verb} `{}` must not know `{name}`\n  why: {}", package.name, rule.why));
+                broken.push(format!(
+                    "{verb} `{}` must not depend on `{name}`\n  why: {}",
+                    package.name, rule.why
+                ));
             }
         }
     }
     broken
 }
 
-fn broken_module_arrows(files: &[SourceFile], rules: &[PathRule], strangers: &[Strangers]) -> Vec<String> {
+fn forbidden_paths(files: &[SourceFile], rules: &[PathRule], independent: &[Independent]) -> Vec<String> {
     let mut broken = Vec::new();
     for (file, mentions) in mentions(files) {
         for mention in mentions {
@@ -75,7 +77,7 @@ fn broken_module_arrows(files: &[SourceFile], rules: &[PathRule], strangers: &[S
                     broken.push(describe(file, &mention, never, rule.why));
                 }
             }
-            for group in strangers {
+            for group in independent {
                 let Some(home) = group.modules.iter().find(|module| is_inside(&file.module, module)) else {
                     continue;
                 };
@@ -95,7 +97,7 @@ fn is_inside(module: &[String], outer: &str) -> bool {
     outer.split("::").all(|wanted| segments.next().is_some_and(|segment| segment == wanted))
 }
 
-/// Whether the mention contains the path, or is a glob that brings it in unseen.
+/// Whether the mention contains the path, or is a glob that imports it implicitly.
 fn names(mention: &Mention, path: &str) -> bool {
     let wanted: Vec<&str> = path.split("::").collect();
     let contains = mention.path.windows(wanted.len()).any(|window| window == wanted.as_slice());
@@ -124,7 +126,7 @@ mod tests {
 
     use super::*;
 
-    /// A tree of `crate/path` and text, held against the real rules.
+    /// The violations of the real rules in a tree of `crate/path` and text.
     fn broken(tree: &[(&str, &str)]) -> Vec<String> {
         let files: Vec<_> = tree
             .iter()
@@ -133,11 +135,11 @@ mod tests {
                 SourceFile::new(krate, inside, (*path).to_owned(), (*text).to_owned())
             })
             .collect();
-        let broken = broken_module_arrows(&files, PATHS, STRANGERS);
+        let broken = forbidden_paths(&files, PATHS, INDEPENDENT);
         broken.into_iter().map(|text| text.lines().next().unwrap_or_default().to_owned()).collect()
     }
 
-    /// A crate and its dependencies, each with its kind as cargo writes it.
+    /// A crate and its dependencies, each with its kind in the notation of cargo.
     type Crate = (&'static str, &'static [(&'static str, Option<&'static str>)]);
 
     fn broken_crates(dependencies: &[Crate]) -> Vec<String> {
@@ -152,12 +154,12 @@ mod tests {
         let metadata =
             json!({ "packages": packages, "workspace_root": "/x", "target_directory": "/x/target" });
         let workspace = Workspace::from_metadata(&metadata).expect("fixture has the form of cargo metadata");
-        let broken = broken_crate_arrows(&workspace.packages, CRATES);
+        let broken = forbidden_crates(&workspace.packages, CRATES);
         broken.into_iter().map(|text| text.lines().next().unwrap_or_default().to_owned()).collect()
     }
 
     #[test]
-    fn the_arrows_of_the_design_are_allowed() {
+    fn the_intended_dependencies_are_allowed() {
         let fine = broken_crates(&[
             ("gripfast-core", &[("serde", None), ("proptest", Some("dev"))]),
             ("gripfast-wire", &[("gripfast-core", None), ("memchr", None)]),
@@ -176,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn an_arrow_between_crates_that_points_the_wrong_way_is_broken() {
+    fn a_dependency_in_the_wrong_direction_is_forbidden() {
         let found = broken_crates(&[
             ("gripfast-core", &[("gripfast-wire", None)]),
             ("gripfast-wire", &[]),
@@ -186,35 +188,38 @@ mod tests {
         assert_eq!(
             found,
             [
-                "crate `gripfast-core` must not know `gripfast-wire`",
-                "crate `gripfast` must not know `gripfast-gateway`",
-                "crate `gripfast-gateway` must not know `gripfast-core`",
+                "crate `gripfast-core` must not depend on `gripfast-wire`",
+                "crate `gripfast` must not depend on `gripfast-gateway`",
+                "crate `gripfast-gateway` must not depend on `gripfast-core`",
             ]
         );
     }
 
     #[test]
-    fn a_pure_crate_takes_no_runtime() {
+    fn a_pure_crate_has_no_runtime() {
         let found = broken_crates(&[("gripfast-core", &[("tokio", None), ("rusqlite", Some("build"))])]);
         assert_eq!(
             found,
-            ["crate `gripfast-core` must not know `tokio`", "crate `gripfast-core` must not know `rusqlite`"]
+            [
+                "crate `gripfast-core` must not depend on `tokio`",
+                "crate `gripfast-core` must not depend on `rusqlite`"
+            ]
         );
     }
 
     #[test]
     fn the_testkit_stays_in_tests() {
         let found = broken_crates(&[("gripfast", &[("gripfast-testkit", None)]), ("gripfast-testkit", &[])]);
-        assert_eq!(found, ["crate `gripfast` must not know `gripfast-testkit`"]);
+        assert_eq!(found, ["crate `gripfast` must not depend on `gripfast-testkit`"]);
     }
 
     #[test]
-    fn a_crate_without_a_rule_is_said() {
+    fn a_crate_without_a_rule_is_reported() {
         assert_eq!(broken_crates(&[("gripfast-new", &[])]), ["crate `gripfast-new` has no rule"]);
     }
 
     #[test]
-    fn strangers_do_not_name_each_other_in_any_form() {
+    fn independent_modules_do_not_name_each_other_in_any_form() {
         let found = broken(&[
             ("gripfast_core/lib.rs", "pub mod policy; pub mod supervise; pub use policy::Budget;"),
             ("gripfast_core/policy/mod.rs", "pub mod pins;"),
@@ -243,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn core_and_wire_reach_for_nothing_outside() {
+    fn core_and_wire_use_no_clock_and_no_io() {
         let found = broken(&[
             ("gripfast_core/time.rs", "use std::time::Instant;\nfn now() { Instant::now(); }"),
             ("gripfast_wire/sse.rs", "use std::{fs, io};"),

@@ -1,11 +1,11 @@
-//! Who may know whom: the whole table, each line with its reason.
+//! Allowed dependencies between crates and between modules, each with its reason.
 //!
-//! A new crate needs a line in [`CRATES`]; a new arrow is a change to this file, and so to the architecture.
+//! A new crate needs a rule in [`CRATES`]. A new dependency changes this file, and thereby the architecture.
 
-/// What a crate of this workspace may depend on. Its dev-dependencies may add [`TESTS_MAY_USE`] and any outside crate.
+/// Allowed dependencies of a workspace crate. Its dev-dependencies may add [`TESTS_MAY_USE`] and any external crate.
 pub(super) struct CrateRule {
     pub(super) name: &'static str,
-    pub(super) knows: &'static [&'static str],
+    pub(super) may_use: &'static [&'static str],
     pub(super) outside: Outside,
     pub(super) why: &'static str,
 }
@@ -19,83 +19,88 @@ pub(super) enum Outside {
 pub(super) const CRATES: &[CrateRule] = &[
     CrateRule {
         name: "gripfast-core",
-        knows: &[],
+        may_use: &[],
         outside: Outside::Pure,
-        why: "core decides: no clock, no runtime, no IO, so that twelve idle hours are a microsecond in a test",
+        why: "core decides without clock, runtime or IO, so that a test of twelve idle hours takes a microsecond",
     },
     CrateRule {
         name: "gripfast-wire",
-        knows: &["gripfast-core"],
+        may_use: &["gripfast-core"],
         outside: Outside::Pure,
-        why: "wire is MCP as bytes: what it reads and writes are slices, and somebody else moves them",
+        why: "wire reads and writes MCP messages as byte slices; the transports do the IO",
     },
     CrateRule {
         name: "gripfast",
-        knows: &["gripfast-core", "gripfast-wire"],
+        may_use: &["gripfast-core", "gripfast-wire"],
         outside: Outside::Any,
-        why: "the library is embedded by others: it brings neither the gateway nor the sample server",
+        why: "other programs embed the library, so it contains neither the gateway nor the sample server",
     },
     CrateRule {
         name: "gripfast-demo",
-        knows: &[],
+        may_use: &[],
         outside: Outside::Any,
-        why: "the sample server is a stranger: with our parser it would share our mistakes, and tests would not see them",
+        why: "the sample server shares no code with the host: with the same parser, tests would not notice its mistakes",
     },
     CrateRule {
         name: "gripfast-gateway",
-        knows: &["gripfast", "gripfast-demo"],
+        may_use: &["gripfast", "gripfast-demo"],
         outside: Outside::Any,
-        why: "the gateway goes through the library like anybody who embeds it, and not past it to core or wire",
+        why: "the gateway uses the public library like any program that embeds it; messages are read with its re-export `gripfast::wire`",
     },
     CrateRule {
         name: "gripfast-chaos",
-        knows: &["gripfast-place"],
+        may_use: &["gripfast-place"],
         outside: Outside::Any,
-        why: "chaos judges the gateway from outside, by its command line and by MCP, as it would judge any other",
+        why: "chaos tests the gateway from outside, through its command line and MCP, like any other gateway",
     },
     CrateRule {
         name: "gripfast-bench",
-        knows: &["gripfast-place"],
+        may_use: &["gripfast-place"],
         outside: Outside::Any,
-        why: "the bench measures the gateway from outside, by its command line and by MCP, as it would any other",
+        why: "bench measures the gateway from outside, through its command line and MCP, like any other gateway",
     },
     CrateRule {
         name: "gripfast-place",
-        knows: &[],
+        may_use: &[],
         outside: Outside::Any,
-        why: "what a page of figures says of its machine is no part of what was measured",
+        why: "the description of the measuring machine is independent of the measured code",
     },
     CrateRule {
         name: "gripfast-counts",
-        knows: &["gripfast-core", "gripfast-wire"],
+        may_use: &["gripfast-core", "gripfast-wire"],
         outside: Outside::Pure,
-        why: "what is counted are the pure parts, and nothing that would count something else with them",
+        why: "only the pure parts of a call are counted",
     },
     CrateRule {
         name: "gripfast-testkit",
-        knows: &[],
+        may_use: &[],
         outside: Outside::Any,
-        why: "what plays the other side in tests shares no code with ours",
+        why: "the peers in tests share no code with the tested crates",
     },
-    CrateRule { name: "rmcp-peer", knows: &[], outside: Outside::Any, why: "a real peer is a stranger" },
+    CrateRule {
+        name: "rmcp-peer",
+        may_use: &[],
+        outside: Outside::Any,
+        why: "a real peer shares no code with the tested crates",
+    },
     CrateRule {
         name: "conformance-server",
-        knows: &[],
+        may_use: &[],
         outside: Outside::Any,
-        why: "with our parser it would pass where only we agree with ourselves",
+        why: "with our own parser, client and server would agree on the same mistake",
     },
     CrateRule {
         name: "xtask",
-        knows: &[],
+        may_use: &[],
         outside: Outside::Any,
-        why: "chores compile before everything else",
+        why: "xtask compiles before everything else",
     },
 ];
 
-/// Ours, for dev-dependencies only.
+/// Workspace crates that only dev-dependencies may name.
 pub(super) const TESTS_MAY_USE: &[&str] = &["gripfast-testkit", "gripfast-demo"];
 
-/// Outside crates without clock, runtime, randomness or IO.
+/// External crates without clock, runtime, randomness or IO.
 pub(super) const PURE: &[&str] = &[
     "base64",
     "globset",
@@ -106,14 +111,14 @@ pub(super) const PURE: &[&str] = &[
     "sha2",
     "strsim",
     "thiserror",
-    // Parses and prints; `Url::socket_addrs`, which resolves names, is banned in clippy.toml.
+    // Parses and formats. clippy.toml bans `Url::socket_addrs`, which resolves names.
     "url",
 ];
 
-/// Code in `within` names none of `never`, except in `except`. Tests are free.
+/// A ban: code in `within` must not name a path in `never`, except in `except`. Test code may.
 ///
-/// Modules are spelled out from the crate's name. A path that `never` lists is found anywhere in a longer one: the rule
-/// on `Instant::now` holds for std's and tokio's alike.
+/// Modules are written in full from the name of the crate. A path in `never` also matches as part of a longer path: the
+/// rule on `Instant::now` covers std and tokio.
 pub(super) struct PathRule {
     pub(super) within: &'static [&'static str],
     pub(super) never: &'static [&'static str],
@@ -141,7 +146,7 @@ pub(super) const PATHS: &[PathRule] = &[
             "RandomState",
         ],
         except: &[],
-        why: "core and wire take `now` and bytes as arguments; std brings clocks and IO along, Cargo cannot keep it out",
+        why: "core and wire take `now` and bytes as arguments; Cargo cannot keep the clocks and IO of std out",
     },
     PathRule {
         within: &["gripfast"],
@@ -156,13 +161,13 @@ pub(super) const PATHS: &[PathRule] = &[
             "Uuid::now_v7",
         ],
         except: &["gripfast::clock"],
-        why: "one file reads clocks and entropy, so that tests turn time by hand and print their seeds",
+        why: "one file reads clocks and entropy, so that tests control the time and print their seeds",
     },
     PathRule {
         within: &["gripfast::transport"],
         never: &["gripfast::policy", "gripfast_core::policy"],
         except: &[],
-        why: "a transport moves bytes; who may send them was decided before",
+        why: "a transport moves bytes; policy is decided before",
     },
     PathRule {
         within: &["gripfast_gateway"],
@@ -173,30 +178,30 @@ pub(super) const PATHS: &[PathRule] = &[
             "gripfast_gateway::cli::config_trust",
             "gripfast_gateway::reload",
         ],
-        why: "a config of the current directory is used only if it is trusted, and cli::config::load decides that",
+        why: "a config in the current directory is used only if it is trusted, which cli::config::load decides",
     },
     PathRule {
         within: &["gripfast::observe"],
         never: &["gripfast::upstream", "gripfast::transport"],
         except: &[],
-        why: "observe watches and never decides: it sees events and nothing that can act",
+        why: "observe sees events and never acts",
     },
 ];
 
-/// Modules of which none may name another.
-pub(super) struct Strangers {
+/// Modules that must not name each other.
+pub(super) struct Independent {
     pub(super) modules: &'static [&'static str],
     pub(super) why: &'static str,
 }
 
-pub(super) const STRANGERS: &[Strangers] = &[Strangers {
+pub(super) const INDEPENDENT: &[Independent] = &[Independent {
     modules: &[
         "gripfast_core::cache",
         "gripfast_core::catalog",
         "gripfast_core::isolation",
         "gripfast_core::policy",
-        "gripfast_core::standing",
+        "gripfast_core::session_state",
         "gripfast_core::supervise",
     ],
-    why: "each is a decision of its own; the host brings them together in one readable call function",
+    why: "each makes one kind of decision; the host combines them in one readable call function",
 }];

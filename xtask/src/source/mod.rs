@@ -1,8 +1,7 @@
-//! Rust source, understood just well enough to see names: tokens, test code, paths.
+//! Names in Rust source: tokens, test functions, paths.
 //!
-//! This is not a parser. It knows what is a comment, a string and an identifier, which items are test code, and which
-//! paths a file names; macros are seen as they are written. That is all the checks need, it needs no dependency, and it
-//! does not break on code that does not compile yet.
+//! This is not a parser. It recognizes comments, strings and identifiers, the items that are test code, and the paths
+//! that a file names; macros are not expanded. The checks need no more, and code that does not compile is no problem.
 
 pub(crate) mod paths;
 pub(crate) mod tests_in;
@@ -10,7 +9,7 @@ mod tokens;
 
 pub(crate) use tokens::{Kind, Token, tokens};
 
-/// The index just past the bracket that closes the one at `open`, or the end.
+/// The index after the bracket that closes the one at `open`, or the end.
 fn past_group(tokens: &[Token<'_>], open: usize) -> usize {
     let mut depth = 0_usize;
     for (offset, token) in tokens[open..].iter().enumerate() {
@@ -29,7 +28,7 @@ fn past_group(tokens: &[Token<'_>], open: usize) -> usize {
     tokens.len()
 }
 
-/// An attribute at `at`: what is between its brackets, and the index just past it.
+/// The attribute at `at`: the tokens between its brackets, and the index after it.
 fn attribute<'t, 's>(tokens: &'t [Token<'s>], at: usize) -> Option<(&'t [Token<'s>], usize)> {
     let open = match tokens.get(at..)? {
         [hash, bracket, ..] if hash.is("#") && bracket.is("[") => at + 1,
@@ -40,14 +39,14 @@ fn attribute<'t, 's>(tokens: &'t [Token<'s>], at: usize) -> Option<(&'t [Token<'
     Some((&tokens[open + 1..end.saturating_sub(1).max(open + 1)], end))
 }
 
-/// `test`, `tokio::test`, `tokio::test(start_paused = true)` and the like.
+/// Recognizes `test`, `tokio::test`, `tokio::test(start_paused = true)` and the like.
 fn marks_a_test(attribute: &[Token<'_>]) -> bool {
     let path = attribute.iter().take_while(|token| token.kind == Kind::Ident || token.is("::"));
     path.last().is_some_and(|last| last.is("test"))
 }
 
-/// `cfg(test)`, `cfg(all(test, unix))`; not `cfg(not(test))`.
+/// Recognizes `cfg(test)` and `cfg(all(test, unix))`, but not `cfg(not(test))`.
 fn is_cfg_test(attribute: &[Token<'_>]) -> bool {
-    let says = |word| attribute.iter().any(|token| token.kind == Kind::Ident && token.text == word);
-    attribute.first().is_some_and(|first| first.is("cfg")) && says("test") && !says("not")
+    let contains = |word| attribute.iter().any(|token| token.kind == Kind::Ident && token.text == word);
+    attribute.first().is_some_and(|first| first.is("cfg")) && contains("test") && !contains("not")
 }

@@ -1,22 +1,22 @@
-//! Which paths a file names, outside of its tests, spelled out from the crate's name: `gripfast_core::policy::pins`.
+//! Paths that a file names outside of its tests, in full from the name of the crate: `gripfast_core::policy::pins`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Kind, Token, attribute, is_cfg_test, marks_a_test, past_group, tokens};
 
-/// A module's full name: the crate's identifier, then the modules. `["gripfast_core", "supervise", "link"]`.
+/// The full path of a module: the crate, then the modules. `["gripfast_core", "supervise", "link"]`.
 pub(crate) type ModulePath = Vec<String>;
 
 /// One source file of a crate.
 pub(crate) struct SourceFile {
-    /// As people write it, for messages.
+    /// The path from the root of the workspace, for messages.
     pub(crate) shown: String,
     pub(crate) module: ModulePath,
     pub(crate) text: String,
 }
 
 impl SourceFile {
-    /// `inside_src` is the path below `src/`, with slashes.
+    /// A file of a crate. `inside_src` is the path below `src/`, with slashes.
     pub(crate) fn new(krate: &str, inside_src: &str, shown: String, text: String) -> Self {
         let stem = inside_src.strip_suffix(".rs").unwrap_or(inside_src);
         let mut module = vec![krate.to_owned()];
@@ -34,19 +34,19 @@ impl SourceFile {
     }
 }
 
-/// A place where a file names something.
+/// One path in a file, with its line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Mention {
     pub(crate) path: Vec<String>,
     pub(crate) line: usize,
-    /// `path::*`: everything below it is meant.
+    /// Whether it is `path::*`, which includes everything below.
     pub(crate) glob: bool,
 }
 
 /// The mentions of each file that is not test code, in the order of `files`.
 ///
-/// What a crate's root re-exports is followed to where it lives, and so are a file's own `use … as …`: a rule cannot be
-/// walked around by renaming.
+/// Re-exports of the crate root and renamed imports (`use … as …`) are resolved to the original path, so that renaming
+/// does not bypass a rule.
 pub(crate) fn mentions(files: &[SourceFile]) -> Vec<(&SourceFile, Vec<Mention>)> {
     let modules: BTreeSet<&[String]> = files.iter().map(|file| file.module.as_slice()).collect();
     let production: Vec<_> = files.iter().map(|file| production(&tokens(&file.text))).collect();
@@ -90,10 +90,10 @@ pub(crate) fn mentions(files: &[SourceFile]) -> Vec<(&SourceFile, Vec<Mention>)>
     all
 }
 
-/// A file without its tests.
+/// A file without its test code.
 struct Production<'s> {
     tokens: Vec<Token<'s>>,
-    /// Modules declared as `#[cfg(test)] mod name;`: their files are test code as well.
+    /// Modules declared as `#[cfg(test)] mod name;`. Their files are test code too.
     test_modules: Vec<String>,
     whole_file_is_test: bool,
 }
@@ -144,7 +144,7 @@ fn past_attributes(all: &[Token<'_>], mut at: usize) -> usize {
     }
 }
 
-/// Past an item, a statement, a field or a match arm: whatever an attribute can sit on.
+/// The index after the item, statement, field or match arm that an attribute applies to.
 fn past_item(all: &[Token<'_>], start: usize) -> usize {
     const ITEMS: [&str; 15] = [
         "pub", "mod", "use", "fn", "struct", "enum", "union", "impl", "trait", "const", "static", "type",
@@ -166,13 +166,13 @@ fn past_item(all: &[Token<'_>], start: usize) -> usize {
     at
 }
 
-/// A path as it is written, and where.
+/// A path as it is written, with its position.
 #[derive(Clone)]
 struct Written {
     segments: Vec<String>,
     line: usize,
     glob: bool,
-    /// The inline modules around it.
+    /// The inline modules that contain it.
     inside: Vec<String>,
     imported: bool,
     public: bool,
@@ -181,7 +181,7 @@ struct Written {
 #[derive(Default)]
 struct Reading {
     paths: Vec<Written>,
-    /// What `use` calls what.
+    /// The names that `use` introduces, with their paths.
     aliases: BTreeMap<String, Written>,
 }
 
@@ -254,7 +254,7 @@ fn starts_a_path(tokens: &[Token<'_>], at: usize) -> bool {
     }
 }
 
-/// Reads one branch of a `use` and returns the index of what follows it.
+/// Reads one branch of a `use` tree and returns the index after it.
 fn read_use_tree(tokens: &[Token<'_>], mut at: usize, mut written: Written, reading: &mut Reading) -> usize {
     while let Some(token) = tokens.get(at) {
         if token.is("::") {
@@ -291,7 +291,7 @@ fn read_use_tree(tokens: &[Token<'_>], mut at: usize, mut written: Written, read
         reading.aliases.insert(name.clone(), written.clone());
         reading.paths.push(written);
     }
-    // A separator is for the caller; anything else would hold us here.
+    // The caller handles a separator. Any other token is skipped, so that the loop always advances.
     if tokens.get(at).is_some_and(|token| token.is(",") || token.is(";") || token.is("}")) {
         at
     } else {

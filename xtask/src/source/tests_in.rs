@@ -1,4 +1,4 @@
-//! The test functions of a file: name, documentation, and whether they run.
+//! Test functions of a file: name, documentation, whether they are ignored, and their lines.
 
 use super::{Kind, Token, attribute, marks_a_test, past_group, tokens};
 
@@ -7,13 +7,13 @@ pub(crate) struct TestFn {
     pub(crate) name: String,
     /// The `///` lines directly above it.
     pub(crate) doc: String,
-    /// `#[ignore]`d tests prove nothing.
+    /// Whether the test is marked `#[ignore]`.
     pub(crate) ignored: bool,
-    /// First and last line of the function, its attributes left out.
+    /// First and last line of the function, without its attributes.
     pub(crate) lines: (usize, usize),
 }
 
-/// Also those inside `proptest! { … }`: a macro's content is tokens like any other.
+/// All test functions of a file, including those inside `proptest! { … }`.
 pub(crate) fn tests_in(source: &str) -> Vec<TestFn> {
     let tokens = tokens(source);
     let mut found = Vec::new();
@@ -29,7 +29,7 @@ pub(crate) fn tests_in(source: &str) -> Vec<TestFn> {
         let token = &tokens[at];
         match token.text {
             doc if token.kind == Kind::Doc => above.docs.push(doc.trim()),
-            // What may stand between an attribute and `fn`.
+            // Tokens that may come between an attribute and `fn`.
             "pub" | "async" | "unsafe" | "extern" | "const" | "crate" | "(" | ")" => {}
             "fn" if above.test && token.kind == Kind::Ident => {
                 let above = std::mem::take(&mut above);

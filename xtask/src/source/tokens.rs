@@ -1,4 +1,4 @@
-//! Text into tokens. Comments go, except documentation; the content of strings goes too.
+//! Tokens of a source text. Comments are dropped, except documentation, and so is the content of strings.
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -8,7 +8,7 @@ pub(crate) enum Kind {
     Punct,
     /// The text of a `///` or `/** */` comment.
     Doc,
-    /// A string, a character, a number or a lifetime. Its text is empty: nobody may decide on it.
+    /// A string, a character, a number or a lifetime. Its text is empty, because no check may depend on it.
     Literal,
 }
 
@@ -21,7 +21,7 @@ pub(crate) struct Token<'s> {
 }
 
 impl Token<'_> {
-    /// Whether this is the given word or sign, in code.
+    /// Whether this is the given identifier, keyword or punctuation.
     pub(crate) fn is(&self, text: &str) -> bool {
         matches!(self.kind, Kind::Ident | Kind::Punct) && self.text == text
     }

@@ -1,6 +1,6 @@
-//! `cargo xtask test`: sets up what is needed, runs everything, and says once at the end how it went.
+//! `cargo xtask test`: installs what the tests need, runs all steps, and prints one summary.
 //!
-//! Every step runs even if an earlier one failed, unless it needs that one: a person wants to know all that is wrong.
+//! A step runs even if an earlier one failed, unless it depends on that one, so that one run shows all problems.
 
 mod peers;
 mod report;
@@ -11,33 +11,42 @@ use std::process::{Command, Stdio};
 use std::thread;
 
 use crate::workspace::Workspace;
-use crate::{behaviours, counts, layers};
+use crate::{Mode, behaviours, counts, docs, layers, messages, names};
 use report::{Outcome, Report, Verdict};
 
 pub(crate) struct Options {
     missing: Missing,
-    /// For nextest. With a filter only those tests run, and what they need.
+    install: Install,
+    /// Arguments for nextest. With a filter, only the matching tests run, and no other check.
     filter: Vec<String>,
 }
 
-/// What to do about peers and tools that cannot be installed.
+/// The reaction to peers and tools that cannot be installed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Missing {
     Fails,
     LeftOut,
 }
 
+/// Whether missing tools and peers are installed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Install {
+    Yes,
+    No,
+}
+
 impl Options {
     pub(crate) fn parse(args: &[String]) -> Result<Self, String> {
-        let mut options = Self { missing: Missing::Fails, filter: Vec::new() };
+        let mut options = Self { missing: Missing::Fails, install: Install::Yes, filter: Vec::new() };
         let mut args = args.iter();
         while let Some(arg) = args.next() {
             match arg.as_str() {
                 "--allow-missing" => options.missing = Missing::LeftOut,
+                "--no-install" => options.install = Install::No,
                 "--" => options.filter.extend(args.by_ref().cloned()),
                 other => {
                     return Err(crate::usage(&format!(
-                        "test does not know `{other}`; a filter comes after `--`"
+                        "unknown argument `{other}` of test; a filter comes after `--`"
                     )));
                 }
             }
@@ -47,11 +56,12 @@ impl Options {
 }
 
 pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<(), String> {
-    // The peers come over the network while the compiler keeps the processors busy.
+    // Peers are downloaded while the compiler uses the processors.
     let report = thread::scope(|scope| {
-        let peers = scope.spawn(|| peers::install(workspace));
+        let peers = scope.spawn(|| peers::install(workspace, options.install));
         let mut run = Run { workspace, options, report: Report::default() };
-        let nextest = run.step("cargo-nextest", || tools::nextest(workspace).map(Outcome::Ok));
+        let nextest =
+            run.step("cargo-nextest", || tools::nextest(workspace, options.install).map(Outcome::Ok));
         if options.filter.is_empty() {
             run.checks();
         }
@@ -61,7 +71,7 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<(), String
         if built == Verdict::Passed && nextest == Verdict::Passed {
             run.step("tests", || run_nextest(workspace, options, &peers));
         } else {
-            run.step("tests", || Err("not run: what they need is missing, see above".to_owned()));
+            run.step("tests", || Err("not run: the build or nextest failed, see above".to_owned()));
         }
         if options.filter.is_empty() && built == Verdict::Passed {
             run.cargo("doctests", &["test", "--workspace", "--doc"]);
@@ -73,6 +83,21 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<(), String
     if report.failed() { Err("cargo xtask test: failed".to_owned()) } else { Ok(()) }
 }
 
+/// The tests of `cargo xtask quick`: unit tests and tests with virtual time. They start no process and install nothing.
+const QUICK: &str =
+    "kind(lib) + kind(bin) + package(gripfast-core) + package(gripfast-wire) + binary(paused)";
+
+/// Runs the checks and tests for use before a commit.
+pub(crate) fn quick(workspace: &Workspace) -> Result<(), String> {
+    let options = Options { missing: Missing::LeftOut, install: Install::No, filter: Vec::new() };
+    let mut run = Run { workspace, options: &options, report: Report::default() };
+    run.source_checks();
+    run.clippy();
+    run.cargo("tests", &["nextest", "run", "--workspace", "--no-fail-fast", "--filterset", QUICK]);
+    run.report.print(false);
+    if run.report.failed() { Err("cargo xtask quick: failed".to_owned()) } else { Ok(()) }
+}
+
 struct Run<'a> {
     workspace: &'a Workspace,
     options: &'a Options,
@@ -80,27 +105,40 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// What is true of the sources, before any test runs; the quick ones first.
+    /// Checks of the sources that need no test run; the fast ones first.
     fn checks(&mut self) {
-        let workspace = self.workspace;
-        self.cargo("format", &["fmt", "--all", "--check"]);
-        self.step("layers", || layers::check(workspace).map(Outcome::Ok));
-        self.step("behaviours", || behaviours::run(workspace, behaviours::Mode::Check).map(Outcome::Ok));
+        self.source_checks();
         self.deny();
-        self.cargo("clippy", &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]);
+        self.clippy();
         let bare = ["clippy", "--workspace", "--lib", "--no-default-features", "--", "-D", "warnings"];
         self.cargo("clippy without features", &bare);
+        let workspace = self.workspace;
         self.step("documentation", || {
             let mut command = workspace.cargo(&["doc", "--workspace", "--no-deps"]);
             succeed(command.env("RUSTDOCFLAGS", "-D warnings"))
         });
     }
 
-    /// Licences, bans and sources of all that we depend on.
+    /// Checks that read the sources and compile nothing.
+    fn source_checks(&mut self) {
+        let workspace = self.workspace;
+        self.cargo("format", &["fmt", "--all", "--check"]);
+        self.step("layers", || layers::check(workspace).map(Outcome::Ok));
+        self.step("names", || names::check(workspace).map(Outcome::Ok));
+        self.step("behaviours", || behaviours::run(workspace, Mode::Check).map(Outcome::Ok));
+        self.step("messages", || messages::run(workspace, Mode::Check).map(Outcome::Ok));
+        self.step("links", || docs::check(workspace).map(Outcome::Ok));
+    }
+
+    fn clippy(&mut self) {
+        self.cargo("clippy", &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]);
+    }
+
+    /// Checks licences, bans and sources of all dependencies.
     fn deny(&mut self) {
-        let (workspace, missing) = (self.workspace, self.options.missing);
+        let (workspace, missing, install) = (self.workspace, self.options.missing, self.options.install);
         let mut tool = None;
-        self.step("cargo-deny", || match tools::cargo_deny(workspace) {
+        self.step("cargo-deny", || match tools::cargo_deny(workspace, install) {
             Ok(path) => {
                 tool = Some(path);
                 Ok(Outcome::Ok(String::new()))
@@ -112,18 +150,18 @@ impl Run<'_> {
             return;
         };
         let mut command = Command::new(tool);
-        // Only errors: the duplicated versions that are warned of would drown them.
+        // Only errors: warnings about duplicate versions would hide them.
         command.args(["--log-level", "error", "check", "bans", "licenses", "sources"]);
         command.current_dir(&workspace.root).stdin(Stdio::null());
         self.step("dependencies", || succeed(&mut command));
     }
 
-    /// What the pure parts of a call take.
+    /// Compares the instruction counts of the pure parts of a call with their bounds.
     fn counts(&mut self) {
-        let (workspace, missing) = (self.workspace, self.options.missing);
-        self.step("instructions", || match tools::valgrind() {
-            Ok(()) => counts::run(workspace, counts::Mode::Check)
-                .map(|_| Outcome::Ok("no part of a call takes more than it did".to_owned())),
+        let (workspace, missing, install) = (self.workspace, self.options.missing, self.options.install);
+        self.step("instructions", || match tools::valgrind(install) {
+            Ok(()) => counts::run(workspace, Mode::Check)
+                .map(|_| Outcome::Ok("no part of a call exceeds its bound".to_owned())),
             Err(why) if missing == Missing::LeftOut => Ok(Outcome::LeftOut(why)),
             Err(why) => Err(why),
         });
@@ -139,7 +177,7 @@ impl Run<'_> {
     }
 }
 
-/// Runs it with our own output, and takes its exit for the outcome.
+/// Runs a command with inherited output. The exit status decides the outcome.
 fn succeed(command: &mut Command) -> Result<Outcome, String> {
     let status = command.status().map_err(|error| format!("cannot start {command:?}: {error}"))?;
     if status.success() {
@@ -164,17 +202,17 @@ fn run_nextest(
     }
     let mut child = command.spawn().map_err(|error| format!("cannot start nextest: {error}"))?;
     let summary = child.stderr.take().map(pass_through).unwrap_or_default();
-    let status = child.wait().map_err(|error| format!("lost nextest: {error}"))?;
+    let status = child.wait().map_err(|error| format!("cannot wait for nextest: {error}"))?;
     if status.success() { Ok(Outcome::Ok(summary)) } else { Err(format!("{summary} ({status})")) }
 }
 
-/// Repeats nextest's output as it comes and remembers its summary line.
+/// Forwards the output of nextest line by line and returns its summary line.
 fn pass_through(stderr: impl std::io::Read) -> String {
     let mut reader = BufReader::new(stderr);
     let mut out = std::io::stderr();
     let mut line = Vec::new();
     let mut summary = String::new();
-    // Our own stderr being gone is no reason to stop the tests.
+    // The tests go on even if stderr is closed.
     while reader.read_until(b'\n', &mut line).is_ok_and(|read| read > 0) {
         let _ = out.write_all(&line);
         let text = plain(&String::from_utf8_lossy(&line));
@@ -186,7 +224,7 @@ fn pass_through(stderr: impl std::io::Read) -> String {
     summary
 }
 
-/// Without terminal colours: `ESC [ … letter`.
+/// Removes terminal colours (`ESC [ … letter`).
 fn plain(text: &str) -> String {
     let mut pieces = text.split("\u{1b}[");
     let mut plain = pieces.next().unwrap_or_default().to_owned();
@@ -207,18 +245,23 @@ mod tests {
     }
 
     #[test]
-    fn a_filter_is_everything_after_the_dashes() {
+    fn everything_after_the_dashes_is_the_filter() {
         let options = parse(&["--allow-missing", "--", "-E", "test(--allow-missing)"]).unwrap();
-        assert_eq!(options.missing, Missing::LeftOut);
+        assert_eq!((options.missing, options.install), (Missing::LeftOut, Install::Yes));
         assert_eq!(options.filter, ["-E", "test(--allow-missing)"]);
     }
 
     #[test]
-    fn an_unknown_argument_is_refused_with_the_way_out() {
+    fn no_install_installs_nothing() {
+        assert_eq!(parse(&["--no-install"]).unwrap().install, Install::No);
+    }
+
+    #[test]
+    fn an_unknown_argument_is_refused_with_a_hint() {
         let error = parse(&["circuit"]).err().unwrap();
         assert_eq!(
             error,
-            "test does not know `circuit`; a filter comes after `--`\nhint: `cargo xtask` lists the commands"
+            "unknown argument `circuit` of test; a filter comes after `--`\nhint: `cargo xtask` lists the commands"
         );
     }
 

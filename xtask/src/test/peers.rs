@@ -1,50 +1,50 @@
-//! The real MCP servers and clients that the tests talk to, and the official conformance suite, installed into
+//! Installation of the real MCP servers and clients that the tests use, and of the official conformance suite, into
 //! `target/peers` in exact versions.
 //!
-//! Each set has a stamp with all that it was made from; while the stamp fits, nothing is done. The fixtures themselves,
-//! and the versions, are in `crates/testkit/peers`; how a test starts one is in `crates/testkit/src`.
+//! Each set has a stamp file with the inputs of its installation; while the stamp matches, nothing is installed. The
+//! versions are in `crates/testkit/peers`; the code that starts a peer in a test is in `crates/testkit/src`.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use super::Missing;
 use super::report::Outcome;
+use super::{Install, Missing};
 use crate::source::{tests_in::tests_in, tokens};
 use crate::workspace::{Workspace, read, rust_files};
 
-/// Peers that are installed together.
+/// A group of peers that are installed together.
 struct Set {
     /// The directory under `target/peers`.
     dir: &'static str,
     peers: &'static [Peer],
-    /// Under `crates/testkit/peers`: what decides the versions.
+    /// The files under `crates/testkit/peers` that pin the versions.
     from: &'static [&'static str],
     runtime: Runtime,
-    /// What the system itself has to have.
+    /// Programs that come from the package manager of the system.
     system: &'static [Program],
 }
 
-/// A program of the system's own, and Debian's name for it.
+/// A program of the system and the Debian package that contains it.
 struct Program {
     names: &'static [&'static str],
     package: &'static str,
 }
 
-/// A peer by its name in `GRIPFAST_MISSING_PEERS`, and by the variant of [`ENUMS`] that tests say.
+/// A peer: its name in `GRIPFAST_MISSING_PEERS`, and the variant of [`ENUMS`] that tests use.
 struct Peer {
     name: &'static str,
     variant: &'static str,
 }
 
-/// Where the variants are, in `testkit`.
+/// The enums in `testkit` that contain the variants.
 const ENUMS: [&str; 6] = ["Peer", "Package", "Client", "Suite", "Browser", "Keyring"];
 
 #[derive(Clone, Copy)]
 enum Runtime {
     Node,
     Python,
-    /// The system's own programs are all that it takes.
+    /// The set consists of system programs only.
     System,
 }
 
@@ -145,20 +145,20 @@ const SETS: &[Set] = &[
     },
 ];
 
-/// How the installation went, for the tests and for the summary.
+/// The result of the installation, for the tests and for the summary.
 pub(super) struct Installed {
     problems: Vec<(&'static Set, String)>,
 }
 
-pub(super) fn install(workspace: &Workspace) -> Installed {
-    let problems = SETS.iter().filter_map(|set| Some((set, set.install(workspace).err()?)));
+pub(super) fn install(workspace: &Workspace, install: Install) -> Installed {
+    let problems = SETS.iter().filter_map(|set| Some((set, set.install(workspace, install).err()?)));
     Installed { problems: problems.collect() }
 }
 
 impl Installed {
-    /// When nothing is known, nothing is there.
+    /// The result if the installation thread panicked: no peer is available.
     pub(super) fn nothing() -> Self {
-        Self { problems: SETS.iter().map(|set| (set, "the installation broke off".to_owned())).collect() }
+        Self { problems: SETS.iter().map(|set| (set, "the installation was aborted".to_owned())).collect() }
     }
 
     pub(super) fn missing(&self) -> Vec<&'static str> {
@@ -198,29 +198,29 @@ impl Installed {
     }
 }
 
-/// Tests whose body says `Peer::Variant` or the like. Where a helper says it, any test of the file may be meant.
+/// Tests that use `Peer::Variant` or the like. For a helper function, the line is listed instead, since any test may call it.
 fn tests_that_name(variants: &[&str], file: &str, text: &str) -> Vec<String> {
     let tests = tests_in(text);
     let tokens = tokens(text);
-    let says = tokens.windows(3).filter(|window| {
+    let uses = tokens.windows(3).filter(|window| {
         ENUMS.iter().any(|name| window[0].is(name))
             && window[1].is("::")
             && variants.iter().any(|variant| window[2].is(variant))
     });
-    let who = says.map(|window| {
+    let users = uses.map(|window| {
         let line = window[0].line;
         match tests.iter().find(|test| (test.lines.0..=test.lines.1).contains(&line)) {
             Some(test) => format!("{file}: {}", test.name),
-            None => format!("{file}: what uses line {line}"),
+            None => format!("{file}: tests that use line {line}"),
         }
     });
-    who.collect()
+    users.collect()
 }
 
 impl Set {
-    fn install(&self, workspace: &Workspace) -> Result<(), String> {
+    fn install(&self, workspace: &Workspace, install: Install) -> Result<(), String> {
         for program in self.system {
-            program.install()?;
+            program.install(install)?;
         }
         let fixtures = workspace.root.join("crates/testkit/peers");
         let dir = workspace.target.join("peers").join(self.dir);
@@ -228,6 +228,9 @@ impl Set {
         let wanted = self.stamp(&fixtures)?;
         if std::fs::read_to_string(&stamp).is_ok_and(|found| found == wanted) {
             return Ok(());
+        }
+        if install == Install::No {
+            return Err(format!("{} is missing or out of date, and `--no-install` was given", dir.display()));
         }
         self.start_over(&dir)?;
         match self.runtime {
@@ -253,7 +256,7 @@ impl Set {
         std::fs::write(&stamp, wanted).map_err(|error| format!("cannot write {}: {error}", stamp.display()))
     }
 
-    /// The runtime's version and the content of the files: when either changes, everything is made anew.
+    /// The version of the runtime and the content of the files. A change of either causes a new installation.
     fn stamp(&self, fixtures: &Path) -> Result<String, String> {
         let mut stamp = match self.runtime {
             Runtime::Node => quiet(Command::new("node").arg("--version"))?,
@@ -276,27 +279,28 @@ impl Set {
 }
 
 impl Program {
-    /// Takes it from the system, or has Debian's package manager fetch it where that is there and may.
-    fn install(&self) -> Result<(), String> {
-        if self.is_there() {
+    /// Installs the program with `apt-get` unless the system has it.
+    fn install(&self, install: Install) -> Result<(), String> {
+        if self.is_installed() {
             return Ok(());
+        }
+        if install == Install::No {
+            return Err(format!("`{}` is not in PATH, and `--no-install` was given", self.names[0]));
         }
         let apt = |args: &[&str]| {
             quiet(Command::new("apt-get").args(args).env("DEBIAN_FRONTEND", "noninteractive"))
         };
         let install = ["install", "--yes", "--no-install-recommends", self.package];
-        // Lists of packages that are missing or old are the usual cause.
+        // The usual cause of a failure is a missing or old package index.
         let installed = apt(&install).or_else(|_| apt(&["update"]).and_then(|_| apt(&install)));
         match installed {
-            Ok(_) if self.is_there() => Ok(()),
-            Ok(_) => Err(format!("`{}` was installed and is not in PATH", self.package)),
-            Err(why) => {
-                Err(format!("there is no `{}` in PATH, and it cannot be installed: {why}", self.names[0]))
-            }
+            Ok(_) if self.is_installed() => Ok(()),
+            Ok(_) => Err(format!("`{}` was installed but is not in PATH", self.package)),
+            Err(why) => Err(format!("`{}` is not in PATH and cannot be installed: {why}", self.names[0])),
         }
     }
 
-    fn is_there(&self) -> bool {
+    fn is_installed(&self) -> bool {
         let path = std::env::var_os("PATH").unwrap_or_default();
         std::env::split_paths(&path).any(|dir| self.names.iter().any(|name| dir.join(name).is_file()))
     }
@@ -306,7 +310,7 @@ fn python(venv: &Path) -> PathBuf {
     if cfg!(windows) { venv.join("Scripts").join("python.exe") } else { venv.join("bin").join("python") }
 }
 
-/// Runs beside the compiler, so it says nothing unless it fails; then the end of its output is in the error.
+/// Runs a command without output, since the compiler prints at the same time. An error contains the end of the output.
 fn quiet(command: &mut Command) -> Result<String, String> {
     let output = command.stdin(Stdio::null()).output();
     let shown = format!("{command:?}").replace('"', "");
@@ -314,9 +318,9 @@ fn quiet(command: &mut Command) -> Result<String, String> {
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
-    let said = [output.stdout, output.stderr].concat();
-    let said = String::from_utf8_lossy(&said);
-    let lines: Vec<_> = said.lines().collect();
+    let text = [output.stdout, output.stderr].concat();
+    let text = String::from_utf8_lossy(&text);
+    let lines: Vec<_> = text.lines().collect();
     let end = lines[lines.len().saturating_sub(10)..].join("\n");
     Err(format!("`{shown}` failed ({}):\n{end}", output.status))
 }
@@ -326,26 +330,33 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_tests_that_need_a_peer_are_named() {
+    fn the_tests_that_need_a_peer_are_listed() {
         let text = "fn any() -> Peer { Peer::PythonV1(Stdio) }\n\
                     #[test]\nfn python_revives() {\n    run(Peer::PythonV1(Http));\n}\n\
                     #[test]\nfn rmcp_revives() {\n    run(Peer::Rmcp(Http));\n}\n\
                     #[test]\nfn git_answers() {\n    run(Package::Git);\n}\n";
         assert_eq!(
             tests_that_name(&["PythonV1", "Git"], "x.rs", text),
-            ["x.rs: what uses line 1", "x.rs: python_revives", "x.rs: git_answers"]
+            ["x.rs: tests that use line 1", "x.rs: python_revives", "x.rs: git_answers"]
         );
     }
 
     #[test]
-    fn a_runtime_that_is_not_there_is_said_by_name() {
+    fn a_missing_program_is_an_error_without_installing() {
+        let program = Program { names: &["no-such-program"], package: "no-such-package" };
+        let error = program.install(Install::No).unwrap_err();
+        assert_eq!(error, "`no-such-program` is not in PATH, and `--no-install` was given");
+    }
+
+    #[test]
+    fn a_missing_runtime_is_named_in_the_error() {
         let error = quiet(Command::new("no-such-runtime").arg("--version")).unwrap_err();
         assert!(error.starts_with("cannot run `no-such-runtime --version`: "), "{error}");
     }
 
     #[test]
     #[cfg(unix)]
-    fn a_failed_installation_says_how_it_ended() {
+    fn the_error_of_a_failed_installation_has_the_end_of_its_output() {
         let error = quiet(Command::new("sh").args(["-c", "echo out; echo err >&2; exit 3"])).unwrap_err();
         assert_eq!(error, "`sh -c echo out; echo err >&2; exit 3` failed (exit status: 3):\nout\nerr");
     }

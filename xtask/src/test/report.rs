@@ -1,4 +1,4 @@
-//! The summary at the end: one line per step.
+//! Summary of a test run: one line per step.
 
 use std::time::{Duration, Instant};
 
@@ -13,15 +13,15 @@ struct Line {
     took: Duration,
 }
 
-/// How a step ended that did not fail.
+/// The result of a step that did not fail.
 pub(super) enum Outcome {
-    /// With a remark, or an empty one.
+    /// Success, with a remark that may be empty.
     Ok(String),
-    /// What was left out, and why.
+    /// Parts that were left out, with the reason.
     LeftOut(String),
 }
 
-/// What the steps that build on this one want to know.
+/// Whether a step passed, for the steps that depend on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
     Passed,
@@ -29,7 +29,7 @@ pub(super) enum Verdict {
 }
 
 impl Report {
-    /// Announces the step, does it, says at once why it failed, and remembers it for the summary.
+    /// Prints the name of a step, runs it, prints a failure at once, and keeps the result for the summary.
     pub(super) fn step(
         &mut self,
         step: &'static str,
@@ -56,7 +56,7 @@ impl Report {
         println!("\n── summary");
         print!("{}", self.render());
         if filtered {
-            println!("a filter was given: only those tests ran, nothing else was checked");
+            println!("with a filter: only the matching tests ran, and no other check");
         }
     }
 
@@ -69,7 +69,7 @@ impl Report {
                 Ok(Outcome::LeftOut(what)) => ("left out", what),
                 Err(why) => ("FAILED", why),
             };
-            // The rest of a long message was printed when the step ended.
+            // Only the first line: the whole message was printed when the step ended.
             let remark = remark.lines().next().unwrap_or_default();
             let row = format!("{step:width$}  {word:8}  {:>7.1} s  {remark}", took.as_secs_f64());
             text.push_str(row.trim_end());
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_report_fails_with_its_worst_step_and_shows_all() {
+    fn a_report_fails_if_one_step_fails_and_shows_all_steps() {
         let mut report = Report::default();
         assert_eq!(report.step("format", || Ok(Outcome::Ok(String::new()))), Verdict::Passed);
         assert_eq!(report.step("peers", || Ok(Outcome::LeftOut("no node".to_owned()))), Verdict::Passed);

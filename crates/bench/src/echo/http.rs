@@ -8,7 +8,7 @@ use tokio::net::{TcpListener, TcpStream};
 use super::{Answer, Form, answer};
 use crate::http1::{Connection, header};
 
-/// Serves on a port of its own choice, which `ready` is told, until it is killed.
+/// Serves on a free port until the process is killed. Passes the port to `ready`.
 pub(crate) async fn serve(ready: impl FnOnce(u16)) -> io::Result<()> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     ready(listener.local_addr()?.port());
@@ -28,7 +28,7 @@ async fn connection(stream: TcpStream) -> io::Result<()> {
                 Some(answer) => respond(&answer),
                 None => "HTTP/1.1 202 Accepted\r\ncontent-length: 0\r\n\r\n".to_owned(),
             },
-            // It has nothing to say unasked, and says so by an open stream: many servers do.
+            // Many servers keep an event stream open without sending anything on it.
             Some(b"GET") if header(head, "accept").is_some_and(|kinds| kinds.contains("event-stream")) => {
                 "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
                     .to_owned()
@@ -47,7 +47,7 @@ fn tools(head: &[u8]) -> usize {
 }
 
 fn respond(answer: &Answer) -> String {
-    let Answer { form, begins, message } = answer;
+    let Answer { form, starts_session: begins, message } = answer;
     let mut response = String::with_capacity(message.len() + 256);
     response.push_str("HTTP/1.1 200 OK\r\n");
     if *begins {
@@ -61,7 +61,7 @@ fn respond(answer: &Answer) -> String {
                 "content-type: application/json\r\ncontent-length: {length}\r\n\r\n{message}"
             );
         }
-        Form::Events => {
+        Form::Sse => {
             let event = ["event: message\ndata: ", message, "\n\n"];
             let length: usize = event.iter().map(|part| part.len()).sum();
             response.push_str("content-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n");

@@ -1,7 +1,7 @@
-//! The server behind everything that is measured: it gives as many bytes as it is asked for, as cheaply as possible,
-//! in both protocol eras, over Streamable HTTP and on its pipes.
+//! Test server of all measurements: returns as many bytes as requested with minimal cost, in both protocol eras, over
+//! Streamable HTTP and stdio.
 //!
-//! It keeps no sessions and checks nothing: what it costs is in every figure, so it had better be little.
+//! It keeps no sessions and validates nothing, because its own cost is part of every figure.
 
 mod http;
 mod pipe;
@@ -15,14 +15,14 @@ use memchr::memmem;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-/// The tool that gives bytes.
+/// Tool that returns bytes.
 pub(crate) const GIVE: &str = "give";
-/// The tool that gives them as an event stream, where the transport has those.
+/// Tool that returns bytes as an event stream, if the transport supports that.
 pub(crate) const STREAM: &str = "stream";
 
-/// A message, as far as the answer depends on it.
+/// The parts of a message on which the answer depends.
 #[derive(Deserialize)]
-struct Asked<'a> {
+struct EchoRequest<'a> {
     #[serde(borrow)]
     id: Option<&'a RawValue>,
     method: &'a str,
@@ -41,24 +41,24 @@ struct Arguments {
     bytes: Option<usize>,
 }
 
-/// How an answer goes out.
+/// Encoding of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Form {
     Json,
-    Events,
+    Sse,
 }
 
-/// The answer to a message: nothing if it wants none.
+/// Answer to a request.
 struct Answer {
     form: Form,
-    /// Whether this began a session.
-    begins: bool,
+    /// True if the request started a session.
+    starts_session: bool,
     message: String,
 }
 
-/// Answers `message` as a server with so many tools.
+/// Answers `message` as a server with this many tools; `None` for notifications.
 fn answer(message: &[u8], tools: usize) -> Option<Answer> {
-    let asked: Asked<'_> = serde_json::from_slice(message).ok()?;
+    let asked: EchoRequest<'_> = serde_json::from_slice(message).ok()?;
     let id = asked.id?;
     let is_modern = memmem::find(message, b"io.modelcontextprotocol/protocolVersion").is_some();
     let params = asked.params.as_ref();
@@ -85,13 +85,13 @@ fn answer(message: &[u8], tools: usize) -> Option<Answer> {
         "tools/call" => {
             let bytes = params.and_then(|params| params.arguments.as_ref()).and_then(|given| given.bytes);
             if params.and_then(|params| params.name) == Some(STREAM) {
-                form = Form::Events;
+                form = Form::Sse;
             }
             text.push_str("\"content\":[{\"type\":\"text\",\"text\":\"");
             text.extend(std::iter::repeat_n('x', bytes.unwrap_or(0)));
             text.push_str("\"}]");
         }
-        // A ping, or a list of something that is not here.
+        // A ping, or a list that this server does not have.
         _ => {}
     }
     if is_modern {
@@ -99,10 +99,10 @@ fn answer(message: &[u8], tools: usize) -> Option<Answer> {
         let _ = write!(text, "{comma}\"resultType\":\"complete\"");
     }
     text.push_str("}}");
-    Some(Answer { form, begins: asked.method == "initialize", message: text })
+    Some(Answer { form, starts_session: asked.method == "initialize", message: text })
 }
 
-/// So many tools, the ones that are called first. Their size is that of real ones.
+/// Appends this many tools, those that are called first. Their size is realistic.
 fn push_tools(text: &mut String, tools: usize) {
     for n in 0..tools.max(2) {
         let name = match n {
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn it_gives_what_it_is_asked_for_in_the_form_of_the_era() {
+    fn answers_have_the_requested_size_and_the_format_of_the_era() {
         let legacy = ask(
             r#"{"jsonrpc":"2.0","id":"a","method":"tools/call","params":{"name":"give","arguments":{"bytes":7}}}"#,
             2,

@@ -1,10 +1,10 @@
-//! One message a line, one after another.
+//! stdio transport: one message per line, answered in order.
 
 use std::io::{self, BufRead, Write};
 
 use super::answer;
 
-/// Serves on its own pipes until its input ends.
+/// Serves on stdin and stdout until the input ends.
 pub(crate) fn serve(tools: usize) -> io::Result<()> {
     let (mut input, mut output) = (io::stdin().lock(), io::stdout().lock());
     let mut line = Vec::new();

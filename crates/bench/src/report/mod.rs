@@ -1,4 +1,4 @@
-//! What came of a run: for people, for programs, and for the documentation.
+//! Report of a run: text, JSON and the documentation page.
 
 mod page;
 mod plot;
@@ -18,15 +18,15 @@ use crate::scale::Scale;
 use crate::startup::Startup;
 use gripfast_place::Place;
 
-/// Everything that came of a run.
+/// Report of a run.
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
-    /// Where, when and by which command.
+    /// Command, machine and date.
     place: Place,
     sections: Vec<Section>,
 }
 
-/// One part, and what was to be reached in it.
+/// Measurements and goals of one part.
 #[derive(Debug, Serialize)]
 struct Section {
     #[serde(flatten)]
@@ -34,7 +34,7 @@ struct Section {
     figures: Vec<Figure>,
 }
 
-/// What was measured.
+/// Measurements of one part.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Measured {
@@ -46,10 +46,10 @@ pub(crate) enum Measured {
 }
 
 impl Report {
-    /// An empty one. Taken before the run, whose own load is not of interest.
+    /// Creates an empty report. Call it before the run, so that it records the load of the idle machine.
     pub(crate) fn begin() -> Self {
         Self {
-            place: Place::here("cargo xtask bench", &["--gripfast", "--write", "--before"]),
+            place: Place::detect("cargo xtask bench", &["--gripfast", "--write", "--before"]),
             sections: Vec::new(),
         }
     }
@@ -65,12 +65,12 @@ impl Report {
         self.sections.push(Section { measured, figures });
     }
 
-    /// For programs.
+    /// Formats the report as JSON.
     pub(crate) fn to_json(&self) -> String {
         serde_json::to_string_pretty(self).unwrap_or_default()
     }
 
-    /// For people.
+    /// Formats the report as text.
     pub(crate) fn to_text(&self) -> String {
         let section = |section: &Section| {
             let figures = section.figures.iter().map(|Figure { goal, measured, met }| {
@@ -82,7 +82,7 @@ impl Report {
         self.sections.iter().map(section).collect()
     }
 
-    /// Renews the sections of a page, and the plots in the directory of the same name beside it.
+    /// Updates the sections of a page, and the plots in the directory of the same name beside it.
     pub(crate) fn write(&self, file: &Path) -> Result<()> {
         let mut text = std::fs::read_to_string(file).unwrap_or_else(|_| page::EMPTY.to_owned());
         for section in &self.sections {

@@ -1,10 +1,11 @@
-//! The sections of `docs/performance.md` that the tool writes. What stands between them is written by people.
+//! Generated sections of `docs/performance.md`. The text between them is written by hand.
 
 use super::{Measured, Section};
 use crate::figure::Figure;
+use crate::scale::Dimension;
 use gripfast_place::Place;
 
-/// A page without a section.
+/// Page without sections.
 pub(super) const EMPTY: &str = "# Performance\n";
 
 pub(super) fn section(place: &Place, section: &Section) -> String {
@@ -13,8 +14,10 @@ pub(super) fn section(place: &Place, section: &Section) -> String {
     let tables: String = section.tables().iter().map(super::table::Table::to_markdown).collect();
     let plots: String = match &section.measured {
         Measured::Scale(scale) => {
-            let plot = |over: &str| format!("![Growth over {over}](performance/{over}.svg)\n");
-            scale.growth.iter().map(|growth| plot(growth.over.word())).collect()
+            let plot = |over: Dimension| {
+                format!("![Growth with {}](performance/{}.svg)\n", over.label(), over.word())
+            };
+            scale.growth.iter().map(|growth| plot(growth.over)).collect()
         }
         Measured::Calls(_) | Measured::Lists(_) | Measured::Startup(_) | Measured::Observing(_) => {
             String::new()
@@ -22,11 +25,11 @@ pub(super) fn section(place: &Place, section: &Section) -> String {
     };
     format!(
         "`{command}`, {date}, on {machine}; load before the run {load}.\n\n\
-         | | to reach | measured |\n|---|---|---:|\n{figures}\n{tables}{plots}"
+         | | goal | measured |\n|---|---|---:|\n{figures}\n{tables}{plots}"
     )
 }
 
-/// The page with this section in the place of the one of that name, or at its end.
+/// Replaces the section of this name in a page, or appends it.
 pub(super) fn with_section(page: &str, name: &str, section: &str) -> String {
     let (begin, end) = (format!("<!-- bench: {name} -->\n"), format!("<!-- end of bench: {name} -->\n"));
     let written = format!("{begin}\n{section}\n{end}");
@@ -45,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_section_replaces_the_one_before_and_nothing_else() {
+    fn a_section_replaces_only_its_previous_version() {
         let page = with_section(EMPTY, "calls", "one");
         let page = with_section(&page, "lists", "two") + "by hand\n";
         let again = with_section(&page, "calls", "three");

@@ -1,4 +1,4 @@
-//! One curve after another as a small SVG: the time of a call and the memory, over a number that grows by powers.
+//! Small SVG plots: duration of a call and memory over a count on a logarithmic axis.
 
 use std::fmt::Write;
 
@@ -10,15 +10,15 @@ const LEFT: f64 = 56.0;
 const BOTTOM: f64 = 40.0;
 const TOP: f64 = 28.0;
 
-/// What a panel shows of a point, if there is anything.
-type Shown = fn(&Point) -> Option<f64>;
+/// Value of a point for a panel, if the point has it.
+type Series = fn(&Point) -> Option<f64>;
 
 pub(super) fn svg(growth: &Growth) -> String {
-    let over = growth.over.word();
-    let panels: [(&str, Shown); 3] = [
-        ("one call, p50, µs", |point| Some(point.call)),
+    let over = growth.over.label();
+    let panels: [(&str, Series); 3] = [
+        ("p50 of a call, µs", |point| Some(point.call)),
         ("memory, MB", |point| Some(point.memory as f64 / 1e6)),
-        ("first full list, ms", |point| point.ready),
+        ("first complete list, ms", |point| point.ready),
     ];
     let panels: Vec<String> = panels
         .iter()

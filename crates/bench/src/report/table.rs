@@ -1,4 +1,4 @@
-//! The rows, side by side.
+//! Tables of the report.
 
 use crate::calls::Calls;
 use crate::client::Era;
@@ -9,17 +9,17 @@ use crate::observing::Observing;
 use crate::scale::Scale;
 use crate::startup::Startup;
 
-/// A table whose first columns are words and whose others are numbers.
+/// A table whose first columns are text and whose others are numbers.
 pub(super) struct Table {
     title: String,
-    words: usize,
+    text_columns: usize,
     lines: Vec<Vec<String>>,
 }
 
 impl Table {
     fn new(title: impl Into<String>, words: usize, head: &[&str]) -> Self {
         let head = head.iter().map(|&name| name.to_owned()).collect();
-        Self { title: title.into(), words, lines: vec![head] }
+        Self { title: title.into(), text_columns: words, lines: vec![head] }
     }
 
     pub(super) fn to_text(&self) -> String {
@@ -29,7 +29,7 @@ impl Table {
         let widths: Vec<usize> = (0..columns).map(width).collect();
         let line = |cells: &Vec<String>| {
             let padded = cells.iter().zip(&widths).enumerate().map(|(column, (cell, width))| {
-                if column < self.words { format!("{cell:width$}") } else { format!("{cell:>width$}") }
+                if column < self.text_columns { format!("{cell:width$}") } else { format!("{cell:>width$}") }
             });
             padded.collect::<Vec<_>>().join("  ") + "\n"
         };
@@ -38,8 +38,8 @@ impl Table {
 
     pub(super) fn to_markdown(&self) -> String {
         let line = |cells: &Vec<String>| format!("| {} |\n", cells.join(" | "));
-        let numbers = self.lines[0].len() - self.words;
-        let ruler = format!("|{}{}\n", "---|".repeat(self.words), "---:|".repeat(numbers));
+        let numbers = self.lines[0].len() - self.text_columns;
+        let ruler = format!("|{}{}\n", "---|".repeat(self.text_columns), "---:|".repeat(numbers));
         let (head, body) = self.lines.split_first().expect("a table has a head");
         format!("{}\n\n{}{ruler}{}\n", self.title, line(head), body.iter().map(line).collect::<String>())
     }
@@ -49,14 +49,14 @@ pub(super) fn of_calls(calls: &Calls) -> Vec<Table> {
     let head = [
         "client",
         "result",
-        "form",
-        "at once",
-        "way",
+        "format",
+        "concurrency",
+        "path",
         "p50 µs",
         "p95",
         "p99",
         "calls/s",
-        "ms processor/1,000",
+        "CPU ms per 1,000 calls",
     ];
     let mut table = Table::new("Calls", 5, &head);
     for row in &calls.rows {
@@ -66,7 +66,7 @@ pub(super) fn of_calls(calls: &Calls) -> Vec<Table> {
                 Era::Legacy => "legacy",
                 Era::Modern => "modern",
             };
-            let form = if case.events { "events" } else { "JSON" };
+            let form = if case.events { "SSE" } else { "JSON" };
             let mut cells =
                 [era, &size(case.bytes), form, &case.at_once.to_string(), lane].map(str::to_owned).to_vec();
             cells.extend(figures(samples));
@@ -75,12 +75,12 @@ pub(super) fn of_calls(calls: &Calls) -> Vec<Table> {
     }
     let memory = &calls.memory;
     let mut weights =
-        Table::new("Resident memory in MB (nginx: all its processes)", 1, &["when", "gripfast", "nginx"]);
+        Table::new("Resident memory in MB (nginx: all processes)", 1, &["when", "gripfast", "nginx"]);
     let mb = |bytes: u64| format!("{:.1}", bytes as f64 / 1e6);
     let rows = [
-        ("idle, one upstream", memory.gripfast_idle, Some(memory.nginx_idle)),
+        ("idle, one server", memory.gripfast_idle, Some(memory.nginx_idle)),
         ("after the calls above", memory.gripfast_loaded, Some(memory.nginx_loaded)),
-        ("after more results of 1 MB, 16 at a time", memory.gripfast_large[0], None),
+        ("after more results of 1 MB, concurrency 16", memory.gripfast_large[0], None),
         ("after as many again", memory.gripfast_large[1], None),
     ];
     for (when, ours, theirs) in rows {
@@ -98,11 +98,14 @@ pub(super) fn of_calls(calls: &Calls) -> Vec<Table> {
 
 pub(super) fn of_lists(lists: &Lists) -> Table {
     let title = format!(
-        "A list of {} tools ({} bytes): gripfast's catalog, and a file of nginx",
+        "Listing of {} tools ({} bytes) from gripfast's catalog, compared with a file served by nginx",
         lists.tools, lists.bytes
     );
-    let mut table =
-        Table::new(title, 2, &["at once", "from", "p50 µs", "p95", "p99", "lists/s", "ms processor/1,000"]);
+    let mut table = Table::new(
+        title,
+        2,
+        &["concurrency", "path", "p50 µs", "p95", "p99", "lists/s", "CPU ms per 1,000 lists"],
+    );
     for row in &lists.rows {
         for (lane, samples) in &row.lanes {
             let mut cells = vec![row.at_once.to_string(), (*lane).to_owned()];
@@ -114,26 +117,22 @@ pub(super) fn of_lists(lists: &Lists) -> Table {
 }
 
 pub(super) fn of_startup(startup: &Startup) -> Table {
-    let mut table = Table::new("From exec to the first `tools/list` that has everything", 1, &["what", "ms"]);
+    let mut table = Table::new("Time from exec to the first complete `tools/list`", 1, &["case", "ms"]);
     let Startup { nothing, lazy_servers, lazy, started, eager_servers, eager, one, .. } = startup;
     let lines = [
-        ("`true`, which lists nothing".to_owned(), *nothing),
-        (
-            format!("{lazy_servers} lazy servers with a stored catalog, of which {started} were started"),
-            *lazy,
-        ),
-        ("one sample server that is started, nothing stored".to_owned(), *one),
-        (format!("{eager_servers} sample servers that are started, nothing stored"), *eager),
+        ("`true` (no list)".to_owned(), *nothing),
+        (format!("{lazy_servers} lazy servers with a stored catalog; {started} were started"), *lazy),
+        ("one sample server, started, no stored catalog".to_owned(), *one),
+        (format!("{eager_servers} sample servers, started, no stored catalog"), *eager),
     ];
     table.lines.extend(lines.map(|(what, time)| vec![what, format!("{time:.1}")]));
     table
 }
 
 pub(super) fn of_observing(observing: &Observing) -> Table {
-    let title =
-        format!("Calls that are written down, and calls that are not; {} at a time", observing.at_once);
+    let title = format!("With and without ledger and audit log; concurrency {}", observing.at_once);
     let mut table =
-        Table::new(title, 1, &["observed", "p50 µs", "p95", "p99", "calls/s", "ms processor/1,000"]);
+        Table::new(title, 1, &["records", "p50 µs", "p95", "p99", "calls/s", "CPU ms per 1,000 calls"]);
     for (name, samples) in [("on", &observing.on), ("off", &observing.off)] {
         let mut cells = vec![name.to_owned()];
         cells.extend(figures(samples));
@@ -143,7 +142,7 @@ pub(super) fn of_observing(observing: &Observing) -> Table {
 }
 
 pub(super) fn of_scale(scale: &Scale) -> Vec<Table> {
-    let mut weights = Table::new("Memory", 1, &["what", "count", "KB each"]);
+    let mut weights = Table::new("Memory", 1, &["items", "count", "KB each"]);
     for (what, weight) in
         [("idle legacy sessions", &scale.sessions), ("open streams, each with its session", &scale.streams)]
     {
@@ -154,9 +153,9 @@ pub(super) fn of_scale(scale: &Scale) -> Vec<Table> {
         ]);
     }
     let mut flat = Table::new(
-        "One call at a time, against a gateway with one of each",
+        "Calls without concurrency, compared with a gateway with one of each",
         1,
-        &["with", "p50", "processor"],
+        &["gateway with", "p50", "CPU time"],
     );
     for row in &scale.flat {
         flat.lines.push(vec![
@@ -167,9 +166,9 @@ pub(super) fn of_scale(scale: &Scale) -> Vec<Table> {
     }
     let mut tables = vec![weights, flat];
     for growth in &scale.growth {
-        let over = growth.over.word();
-        let head = [over, "p50 µs", "ms processor/1,000 calls", "MB", "ms to the first full list"];
-        let mut table = Table::new(format!("Growth over {over}"), 0, &head);
+        let over = growth.over.label();
+        let head = [over, "p50 µs", "CPU ms per 1,000 calls", "MB", "ms to the first complete list"];
+        let mut table = Table::new(format!("Growth with {over}"), 0, &head);
         for point in &growth.points {
             table.lines.push(vec![
                 point.count.to_string(),

@@ -1,4 +1,4 @@
-//! What came of a run: for people, for programs, and for the documentation.
+//! Report of a run: text, JSON and the documentation page.
 
 mod page;
 mod table;
@@ -6,55 +6,55 @@ mod table;
 use serde::Serialize;
 
 use crate::figure::Figure;
-use crate::fleet::Neighbours;
+use crate::neighbours::Neighbours;
 use crate::renewal::Renewal;
 use crate::row::Row;
 use crate::soak::Soak;
 use gripfast_place::Place;
 
-/// Everything that came of a run.
+/// Report of a run.
 #[derive(Debug, Serialize)]
 pub struct Report {
-    /// Where, when and by which command.
+    /// Command, machine and date.
     place: Place,
-    /// Parts that are still to be run, or broke off.
+    /// Number of parts that have not run or have failed.
     pub missing: usize,
-    /// The parts that broke off, and why.
+    /// Parts that failed, with the cause.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub broken: Vec<String>,
-    /// One fault on one transport each.
+    /// Results per fault and transport.
     pub rows: Vec<Row>,
-    /// The session that expired under many calls.
+    /// Result of the session that expired under many calls.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub renewal: Option<Renewal>,
-    /// The server that flapped among others.
+    /// Result of one flapping server among others.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub neighbours: Option<Neighbours>,
-    /// The honest clients beside hostile ones.
+    /// Result of the soak with hostile clients.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub soak: Option<Soak>,
-    /// What was to be reached, of what was run.
+    /// Goals and measured values.
     pub figures: Vec<Figure>,
-    /// The same faults under another gateway.
+    /// Same faults with another gateway.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub other: Option<Other>,
 }
 
-/// What came of another gateway.
+/// Results of another gateway.
 #[derive(Debug, Serialize)]
 pub struct Other {
-    /// What started it.
+    /// Command that started it.
     pub command: String,
-    /// One fault on one transport each.
+    /// Results per fault and transport.
     pub rows: Vec<Row>,
 }
 
 impl Report {
-    /// An empty one. Taken before the run, whose own load is not of interest.
+    /// Creates an empty report. Call it before the run, so that it records the load of the idle machine.
     #[must_use]
     pub fn begin() -> Self {
         Self {
-            place: Place::here("cargo xtask chaos", &["--gripfast", "--write"]),
+            place: Place::detect("cargo xtask chaos", &["--gripfast", "--write"]),
             missing: 0,
             broken: Vec::new(),
             rows: Vec::new(),
@@ -66,13 +66,13 @@ impl Report {
         }
     }
 
-    /// For programs.
+    /// Formats the report as JSON.
     #[must_use]
     pub fn to_json(&self) -> String {
         serde_json::to_string_pretty(self).unwrap_or_default()
     }
 
-    /// For people.
+    /// Formats the report as text.
     #[must_use]
     pub fn to_text(&self) -> String {
         let figures = self.figures.iter().map(|Figure { goal, measured, met }| {
@@ -85,7 +85,7 @@ impl Report {
         format!("{}\n{}{}", table::text(&self.rows), figures.collect::<String>(), other.unwrap_or_default())
     }
 
-    /// For the documentation.
+    /// Formats the report as a Markdown page.
     #[must_use]
     pub fn to_markdown(&self) -> String {
         page::page(self)

@@ -1,10 +1,10 @@
-//! The page `docs/recovery.md`.
+//! Generator of `docs/recovery.md`.
 
 use super::{Other, Report, table};
 use crate::fault::{CLOCK_JUMP, FAULTS, Loss};
 use crate::figure::Figure;
 use crate::plan::LANES;
-use crate::row::{BREAK_IN, Row};
+use crate::row::{Row, WARM_UP_STRIKES};
 
 pub(super) fn page(report: &Report) -> String {
     let place = &report.place;
@@ -12,7 +12,7 @@ pub(super) fn page(report: &Report) -> String {
     let columns: String =
         table::COLUMNS.iter().map(|(name, meaning)| format!("| {name} | {meaning} |\n")).collect();
     let faults: String =
-        FAULTS.iter().map(|fault| format!("| `{}` | {} |\n", fault.name, fault.what)).collect();
+        FAULTS.iter().map(|fault| format!("| `{}` | {} |\n", fault.name, fault.description)).collect();
     let jump: String = CLOCK_JUMP.iter().map(|story| format!("- `{story}`\n")).collect();
     let (unfinished, losses, other) = (unfinished(report), losses(&report.rows), other(report));
     let table = table::markdown(&report.rows);
@@ -21,8 +21,7 @@ pub(super) fn page(report: &Report) -> String {
         "\
 # Recovery
 
-What the clients of gripfast notice when a server behind it breaks. This page is written by the command below and never
-by hand.
+Effects on the clients of gripfast when a server fails. The command below generates this page; do not edit it by hand.
 
 | | |
 |---|---|
@@ -31,35 +30,34 @@ by hand.
 | load before the run | {load} |
 | date | {date} |
 {unfinished}
-Four clients, two of each era, call steadily: tools that only read, and one whose side effect the server counts by a
-token that is in every call. The deadline of a call is 10 s unless the fault is about silence. Times belong to this
-machine and this run: compare them with each other, and with what the server takes without a gateway. Counts hold
-everywhere, and the same faults run in every `cargo xtask test` with shorter waits.
+Four clients, two of each era, call at a steady rate: read-only tools, and one tool with a side effect that the server
+counts by a token in every call. The deadline of a call is 10 s, except for faults with a silent server. Times depend on
+this machine and this run: compare them with each other and with the server's own times without a gateway (`baseline`).
+Counts do not depend on the machine; every `cargo xtask test` runs the same faults with shorter waits.
 
-## Figures to reach
+## Goals
 
 | | goal | measured |
 |---|---|---|
 {figures}
-Rows that a figure is read from have the machine to themselves. The others are about counts and run {LANES} at a time, so
-their times are those of a busy machine.
+Rows with a timing goal have the machine to themselves. The others check counts and run {LANES} at a time, so their times are
+those of a busy machine.
 
-Memory is that of the gateway's process, held against what it was before the first strike: where a figure is read from
-it, after five seconds of the same load, by which time what is kept of the last calls is full. There it is also held
-against what it was after the first {BREAK_IN} strikes: until then code is paged in that nothing but a fault runs, and what is kept
-of the past of a server fills up to its bound.
+Memory is the growth of the gateway's process since before the first strike. For the row with a memory goal, the first
+measurement comes after five seconds of the same load, when the history of recent calls is full. A second value is the
+growth since the first {WARM_UP_STRIKES} strikes: until then code for failures is paged in, and the history of a server fills up.
 
 ## Faults
 
 {table}
 {losses}
-| column | means |
+| column | meaning |
 |---|---|
 {columns}
-| fault | what happens |
+| fault | description |
 |---|---|
 {faults}
-A clock that jumps cannot be had for one process. It is told in virtual time by stories of the core
+A clock jump cannot be applied to a single process. These core tests cover it in virtual time
 (`crates/core/tests/stories`):
 
 {jump}
@@ -68,16 +66,16 @@ A clock that jumps cannot be had for one process. It is told in virtual time by 
 {other}
 ## A longer run
 
-`cargo xtask chaos --long` lets each fault last as long as it is known for (exits at start for a whole minute, starts of
-half a minute), and strikes a thousand times where one strike is quick. It is bounded: no row goes on for more than five
-minutes, and a fault whose tools are not back after 90 s is not repeated, so a run ends after about an hour. With
-`--fault NAME` it is a soak of that fault alone.
+`cargo xtask chaos --long` lets each fault last as long as in practice (exits at start for a minute, starts of 30 s), and
+repeats quick faults a thousand times. A row ends after five minutes, and a fault is not repeated if tools are not back
+after 90 s, so a run takes about an hour. With `--fault NAME` it is a soak test of that fault.
 
-The last figure comes from a soak with attackers. Four honest clients call an honest server 100 times a second in all.
-In every second window the attackers run beside them: 64 connections that send half a request, wrong keys, answers of
-4 MiB that their client does not read, nested arguments, large requests, and a server that writes junk, floods stderr, answers more
-than `max_message`, changes its tools and crashes. `--long` runs 20 pairs of windows of 10 s, any other run five pairs of
-4 s. The gateway's byte budget is 64 MiB there (`gateway.limits.memory`).
+The last goal is checked by a soak test with attackers. Four honest clients send 100 calls a second in total to an honest
+server. A round has three windows: without attackers, with attackers, and with the same attackers on another gateway. The
+attackers are 64 connections that send half a request, wrong keys, answers of 4 MiB that their client does not read,
+nested arguments, large requests, and a server that writes junk, floods stderr, answers more than `max_message`, changes
+its tools and crashes. `--long` runs 20 rounds with windows of 10 s, any other run five rounds with windows of 4 s. The
+gateway's byte budget is 64 MiB (`gateway.limits.memory`).
 "
     )
 }
@@ -86,16 +84,16 @@ fn figure(Figure { goal, measured, met }: &Figure) -> String {
     format!("| {} | {goal} | {measured} |\n", if *met { "met" } else { "**missed**" })
 }
 
-/// What is missing in a run that did not come to its end.
+/// Note about the missing parts of an incomplete run.
 fn unfinished(report: &Report) -> String {
     if report.missing == 0 {
         return String::new();
     }
     let broken: String = report.broken.iter().map(|what| format!("- {what}\n")).collect();
-    format!("\n**This run is not complete: {} of its parts are missing.**\n\n{broken}", report.missing)
+    format!("\n**This run is incomplete: {} of its parts are missing.**\n\n{broken}", report.missing)
 }
 
-/// What the callers of lost calls were told, and why that is as promised.
+/// Table of error codes of lost calls, with the documented behaviour that allows them.
 fn losses(rows: &[Row]) -> String {
     let told: String = rows.iter().filter(|row| !row.lost_as.is_empty()).map(loss).collect();
     if told.is_empty() {
@@ -103,32 +101,33 @@ fn losses(rows: &[Row]) -> String {
     }
     format!(
         "\
-Lost calls are those that were answered at once, though by their deadline the server was back. Where that is a promise
-it is named; anything else fails the run.
+Lost calls failed immediately, although the server was back before their deadline. The last column names the documented
+behaviour that allows this; any other loss fails the run.
 
-| fault | over | told | calls | as promised |
+| fault | transport | code | calls | allowed by |
 |---|---|---|---:|---|
 {told}"
     )
 }
 
 fn loss(row: &Row) -> String {
-    let allowed = FAULTS.iter().find(|fault| fault.name == row.fault).map_or(Loss::Never, |fault| fault.lost);
+    let allowed =
+        FAULTS.iter().find(|fault| fault.name == row.fault).map_or(Loss::Never, |fault| fault.allowed_loss);
     let line = |(code, count): (&String, &usize)| {
         let why = match allowed {
-            Loss::As { codes, why } if codes.contains(&code.as_str()) => why,
-            Loss::As { .. } | Loss::Never => "**no**",
+            Loss::WithCodes { codes, why } if codes.contains(&code.as_str()) => why,
+            Loss::WithCodes { .. } | Loss::Never => "**no**",
         };
         format!("| {} | {} | `{code}` | {count} | {why} |\n", row.fault, row.transport)
     };
     row.lost_as.iter().map(line).collect()
 }
 
-/// The section about another gateway: what came of it, or how to have it.
+/// Section about another gateway: its results, and instructions for such a run.
 fn other(report: &Report) -> String {
     let how = "\
-The same faults strike any gateway that serves Streamable HTTP and reads `mcpServers`, for example two from PyPI, each in
-an environment of its own because they want different versions of the SDK:
+The same faults can be applied to any gateway that serves Streamable HTTP and reads `mcpServers`, for example two from
+PyPI, each in its own environment because they need different versions of the SDK:
 
 ```sh
 pip install fastmcp
@@ -140,19 +139,19 @@ cargo xtask chaos --against 'mcp-proxy --port {port} --named-server-config {conf
     --url http://127.0.0.1:{port}/servers/demo/mcp --transport stdio --write compared.md
 ```
 
-`{config}` stands for a file that the command gets for each fault; the one server in it is called `demo`. `{port}` stands
-for a free port. Tools are found under whatever prefix. What only gripfast says, such as the outcome of a failed call, is
-then not known: an error is lost or refused. It is called ten times a second in all, ours more often, and has the
-machine to itself in each row. A fault after which tools are not back within 20 s is not repeated. A row that the other
-gateway does not come through, because it does not start, lists nothing, ends or hangs, says so, and the next one begins
-with a fresh one. `--fault` and `--transport` choose.
+`{config}` stands for a config file that is written for each fault, with one server called `demo`. `{port}` stands for a
+free port. Tools are found under any prefix. Details that only gripfast reports, such as the outcome of a failed call,
+are then unknown: an error counts as lost or refused. The other gateway gets ten calls a second in total, fewer than
+gripfast, and has the machine to itself in each row. A fault is not repeated if tools are not back within 20 s. If the
+other gateway does not start, lists nothing, exits or hangs, the row says so, and the next one starts a new process.
+`--fault` and `--transport` select rows.
 ";
     match &report.other {
         None => how.to_owned(),
         Some(Other { command, rows }) => format!(
             "\
-The gateway that `{command}` starts, in the same run, with the same servers and faults. Left out is what only
-gripfast has (a spare) or says (the names of tools before their server was ever there).
+Results of the gateway that `{command}` starts, in the same run, with the same servers and faults. Faults that need a
+spare, or tool names of a server that was never up, exist only for gripfast and are omitted.
 
 {}
 {}{how}",
@@ -162,11 +161,11 @@ gripfast has (a spare) or says (the names of tools before their server was ever 
     }
 }
 
-/// The rows that broke off, and why.
+/// List of rows that failed, with the cause.
 fn broken_off(rows: &[Row]) -> String {
     let line = |row: &Row| {
         let why = row.broke_off.as_ref()?;
-        Some(format!("- {} over {} broke off: {why}\n", row.fault, row.transport))
+        Some(format!("- {} over {} failed: {why}\n", row.fault, row.transport))
     };
     let lines: String = rows.iter().filter_map(line).collect();
     if lines.is_empty() { lines } else { lines + "\n" }
@@ -202,31 +201,34 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_was_broken_off_says_what_is_missing() {
+    fn an_incomplete_run_lists_its_missing_parts() {
         let mut report = Report::begin();
-        assert!(!page(&report).contains("not complete"));
+        assert!(!page(&report).contains("This run is incomplete"));
         report.missing = 2;
         report.broken.push("frozen on sse: no port".to_owned());
         let page = page(&report);
-        assert!(page.contains("not complete: 2 of its parts are missing"), "{page}");
+        assert!(page.contains("This run is incomplete: 2 of its parts are missing"), "{page}");
         assert!(page.contains("- frozen on sse: no port"), "{page}");
     }
 
     #[test]
-    fn a_row_that_another_gateway_did_not_come_through_is_shown_with_the_reason() {
+    fn a_failed_row_of_another_gateway_is_shown_with_its_cause() {
         let mut report = Report::begin();
         let fault = &FAULTS[0];
-        let row = Row::broken_off(fault, Transport::Stdio, "it does not listen".to_owned());
+        let row = Row::failed(fault, Transport::Stdio, "it does not listen".to_owned());
         report.other = Some(Other { command: "peer".to_owned(), rows: vec![row] });
         let page = page(&report);
-        assert!(page.contains("| killed-idle | stdio | 0 | broke off |"), "{page}");
-        assert!(page.contains("- killed-idle over stdio broke off: it does not listen\n"), "{page}");
+        assert!(page.contains("| killed-idle | stdio | 0 | failed |"), "{page}");
+        assert!(page.contains("- killed-idle over stdio failed: it does not listen\n"), "{page}");
     }
 
     #[test]
-    fn a_loss_is_shown_with_the_promise_behind_it_or_as_none() {
+    fn a_loss_is_shown_with_the_behaviour_that_allows_it() {
         let shown = losses(&[row("crash-loop", "unreachable"), row("killed-idle", "reconnecting")]);
-        assert!(shown.contains("| crash-loop | stdio | `unreachable` | 3 | a parked server"), "{shown}");
+        assert!(
+            shown.contains("| crash-loop | stdio | `unreachable` | 3 | calls to a parked server"),
+            "{shown}"
+        );
         assert!(shown.contains("| killed-idle | stdio | `reconnecting` | 3 | **no** |"), "{shown}");
     }
 }

@@ -1,43 +1,39 @@
-//! The rows, side by side.
+//! Table of rows.
 
 use crate::row::{Row, Times};
 
-/// The columns and what they mean.
+/// Columns and their meaning.
 pub(super) const COLUMNS: [(&str, &str); 16] = [
-    ("fault", "what breaks, see below"),
-    ("over", "how the gateway reaches the server"),
-    ("times", "how often it struck"),
+    ("fault", "name of the fault, see below"),
+    ("transport", "transport between gateway and server"),
+    ("strikes", "number of strikes"),
     (
         "back p50",
-        "milliseconds from the moment when the server itself could serve again (a killed child: from the \
-                  kill) until a call was answered, the middle one",
+        "milliseconds from the moment when the server itself could serve again (a killed child: from the kill) \
+         until a call was answered, median",
     ),
-    ("p99", "the one that 99 of 100 do not exceed"),
-    ("max", "the longest"),
+    ("p99", "99th percentile of the same"),
+    ("max", "maximum of the same"),
     (
-        "alone",
-        "milliseconds that the server takes without a gateway to start, to shake hands and to list its tools \
-               (p50), measured between the strikes",
+        "baseline",
+        "milliseconds that the server needs without a gateway for start, handshake and tool listing (p50), \
+         measured between the strikes",
     ),
-    ("answered", "calls that got the right answer"),
-    ("lost", "calls that got an error though waiting within their deadline would have served them"),
-    ("refused", "calls that got an error that waiting would not have changed"),
+    ("answered", "calls with the right answer"),
+    ("lost", "calls with an error, although waiting until their deadline would have served them"),
+    ("refused", "calls with an error that waiting would not have changed"),
     (
         "unknown",
-        "calls with a side effect that a fault met on their way and that were told so: whether they were \
-                 carried out, nobody can know",
+        "calls with a side effect that a fault hit in flight and whose error reports an unknown outcome",
     ),
-    ("cut", "calls whose own connection to the gateway broke"),
+    ("cut", "calls whose connection to the gateway broke"),
     ("hung", "calls without an answer until well past their deadline"),
-    ("twice", "calls that the server carried out more than once, by its own count"),
+    ("twice", "calls that the server executed more than once, by its own count"),
     (
         "untrue",
-        "calls that got somebody else's answer, or were told \"not sent\" though they were carried out",
+        "calls with the answer to another call, or with the outcome \"not sent\" although they were executed",
     ),
-    (
-        "left",
-        "processes, zombies and open files beyond those from before, and growth of the gateway's memory",
-    ),
+    ("left", "additional processes, zombies and open files, and growth of the gateway's memory"),
 ];
 
 pub(super) fn text(rows: &[Row]) -> String {
@@ -67,7 +63,7 @@ fn cells(row: &Row) -> Vec<String> {
     let Times { p50, p99, max } = row.back;
     let (calls, left) = (&row.calls, &row.left);
     let back = match row {
-        Row { broke_off: Some(_), .. } => ["broke off"; 3].map(str::to_owned),
+        Row { broke_off: Some(_), .. } => ["failed"; 3].map(str::to_owned),
         Row { never_back: 1.., .. } => ["never"; 3].map(str::to_owned),
         _ => [p50, p99, max].map(millis),
     };

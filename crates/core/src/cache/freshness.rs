@@ -1,102 +1,101 @@
-//! For how long an answer is good, and for whom.
+//! Freshness of an answer: its time to live and its cache scope.
 
 use std::time::Duration;
 
-/// Who may be given an answer that was made for somebody.
+/// Cache scope: the clients that may get an answer that was made for one of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Scope {
-    /// Everybody.
+pub enum CacheScope {
+    /// All clients.
     Public,
-    /// Whoever it was made for.
+    /// Only the client that it was made for.
     Private,
 }
 
-/// What a server says about its answer.
+/// Cache hint that a server sends with its answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Hint {
-    /// For how long it is good.
+pub struct CacheHint {
+    /// Time to live.
     pub ttl: Duration,
-    /// For whom.
-    pub scope: Scope,
+    /// Cache scope.
+    pub scope: CacheScope,
 }
 
-/// What kind of answer it is.
+/// Kind of answer, which decides about caching.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Source {
-    /// A list, or a resource that was read: a server's hint counts.
+pub enum AnswerKind {
+    /// A list, or a resource that was read: the server's hint counts.
     ListOrRead,
-    /// The result of a tool: only an operator knows whether it may be given again.
+    /// The result of a tool: only the operator knows whether it can be reused.
     Tool {
-        /// How long the operator lets it live, if the operator has a rule for it.
+        /// The operator's rule for the tool, if there is one.
         rule: Option<ToolRule>,
-        /// Whether the tool says that it changes nothing.
+        /// The tool's `readOnlyHint`.
         read_only: bool,
     },
 }
 
-/// What an operator says about a tool's results.
+/// The operator's caching rule for a tool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ToolRule {
-    /// They are good for so long.
-    For(Duration),
-    /// They are good for as long as the server says.
+    /// Results are fresh for this duration.
+    Fixed(Duration),
+    /// Results are fresh for as long as the server says.
     AsHinted,
 }
 
-/// For how long an answer is good, and for whom.
+/// Time to live and scope of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Freshness {
-    /// How long.
+    /// Time to live.
     pub ttl: Duration,
-    /// For whom.
-    pub scope: Scope,
+    /// Cache scope.
+    pub scope: CacheScope,
 }
 
 impl Freshness {
-    /// What nobody said anything about is good for nothing but the one who asked.
-    pub const UNSAID: Self = Self { ttl: Duration::ZERO, scope: Scope::Private };
+    /// Freshness of an answer without hint or rule: private, and not cached.
+    pub const UNSPECIFIED: Self = Self { ttl: Duration::ZERO, scope: CacheScope::Private };
 
-    /// What is left of it after a while.
+    /// The freshness that is left at this age.
     #[must_use]
-    pub fn after(self, age: Duration) -> Self {
+    pub fn aged(self, age: Duration) -> Self {
         Self { ttl: self.ttl.saturating_sub(age), ..self }
     }
 
-    /// What is put together from several answers is good for no longer than the first of them to end, and private if
-    /// one of them is. What is put together from nothing is [`Self::UNSAID`].
+    /// The freshness of an answer that is composed of several: the shortest time to live, and private if one part is
+    /// private. [`Self::UNSPECIFIED`] if there are no parts.
     #[must_use]
-    pub fn of_all(parts: impl IntoIterator<Item = Self>) -> Self {
+    pub fn combine(parts: impl IntoIterator<Item = Self>) -> Self {
         let both = |one: Self, other: Self| Self {
             ttl: one.ttl.min(other.ttl),
             scope: match (one.scope, other.scope) {
-                (Scope::Public, Scope::Public) => Scope::Public,
-                (Scope::Private, Scope::Public | Scope::Private) | (Scope::Public, Scope::Private) => {
-                    Scope::Private
-                }
+                (CacheScope::Public, CacheScope::Public) => CacheScope::Public,
+                (CacheScope::Private, CacheScope::Public | CacheScope::Private)
+                | (CacheScope::Public, CacheScope::Private) => CacheScope::Private,
             },
         };
-        parts.into_iter().reduce(both).unwrap_or(Self::UNSAID)
+        parts.into_iter().reduce(both).unwrap_or(Self::UNSPECIFIED)
     }
 }
 
-/// No answer is kept longer than this, whatever a server says.
-const LONGEST: Duration = Duration::from_secs(24 * 3600);
+/// Upper bound of the time to live, whatever a server says.
+const MAX_TTL: Duration = Duration::from_secs(24 * 3600);
 
-/// Decides; `None` is an answer that is given once.
-pub fn freshness(source: Source, hint: Option<Hint>) -> Option<Freshness> {
-    let hinted = hint.map(|Hint { ttl, scope }| Freshness { ttl, scope });
+/// Decides how an answer is cached; `None` if it is not cached.
+pub fn freshness(source: AnswerKind, hint: Option<CacheHint>) -> Option<Freshness> {
+    let hinted = hint.map(|CacheHint { ttl, scope }| Freshness { ttl, scope });
     let fresh = match source {
-        Source::ListOrRead => hinted?,
-        // A tool that does something is done again each time, whoever says otherwise.
-        Source::Tool { read_only: false, .. } | Source::Tool { rule: None, .. } => return None,
-        Source::Tool { rule: Some(ToolRule::AsHinted), .. } => hinted?,
-        Source::Tool { rule: Some(ToolRule::For(ttl)), .. } => {
-            // What the server calls private stays private, for however long.
-            let scope = hint.map_or(Scope::Private, |hint| hint.scope);
+        AnswerKind::ListOrRead => hinted?,
+        // A tool that is not read-only runs each time, whatever the rules and hints say.
+        AnswerKind::Tool { read_only: false, .. } | AnswerKind::Tool { rule: None, .. } => return None,
+        AnswerKind::Tool { rule: Some(ToolRule::AsHinted), .. } => hinted?,
+        AnswerKind::Tool { rule: Some(ToolRule::Fixed(ttl)), .. } => {
+            // The operator's rule sets the time to live; the server's scope still counts.
+            let scope = hint.map_or(CacheScope::Private, |hint| hint.scope);
             Freshness { ttl, scope }
         }
     };
-    let ttl = fresh.ttl.min(LONGEST);
+    let ttl = fresh.ttl.min(MAX_TTL);
     (!ttl.is_zero()).then_some(Freshness { ttl, ..fresh })
 }
 
@@ -106,50 +105,51 @@ mod tests {
 
     const MINUTE: Duration = Duration::from_secs(60);
 
-    fn hint(scope: Scope) -> Option<Hint> {
-        Some(Hint { ttl: MINUTE, scope })
+    fn hint(scope: CacheScope) -> Option<CacheHint> {
+        Some(CacheHint { ttl: MINUTE, scope })
     }
 
     #[test]
-    fn g04_lists_and_reads_live_as_long_as_their_server_says() {
-        let fresh = freshness(Source::ListOrRead, hint(Scope::Public)).unwrap();
-        assert_eq!((fresh.ttl, fresh.scope), (MINUTE, Scope::Public));
-        assert_eq!(freshness(Source::ListOrRead, None), None);
-        let zero = Hint { ttl: Duration::ZERO, scope: Scope::Public };
-        assert_eq!(freshness(Source::ListOrRead, Some(zero)), None);
-        let years = Hint { ttl: Duration::MAX, scope: Scope::Public };
-        assert_eq!(freshness(Source::ListOrRead, Some(years)).unwrap().ttl, LONGEST);
+    fn g04_lists_and_reads_have_the_lifetime_of_the_servers_hint() {
+        let fresh = freshness(AnswerKind::ListOrRead, hint(CacheScope::Public)).unwrap();
+        assert_eq!((fresh.ttl, fresh.scope), (MINUTE, CacheScope::Public));
+        assert_eq!(freshness(AnswerKind::ListOrRead, None), None);
+        let zero = CacheHint { ttl: Duration::ZERO, scope: CacheScope::Public };
+        assert_eq!(freshness(AnswerKind::ListOrRead, Some(zero)), None);
+        let years = CacheHint { ttl: Duration::MAX, scope: CacheScope::Public };
+        assert_eq!(freshness(AnswerKind::ListOrRead, Some(years)).unwrap().ttl, MAX_TTL);
     }
 
     #[test]
-    fn g04_what_is_merged_lives_as_long_as_its_shortest_part_and_is_private_if_one_is() {
+    fn g04_a_merged_answer_has_the_shortest_lifetime_and_strictest_scope() {
         let part = |seconds, scope| Freshness { ttl: Duration::from_secs(seconds), scope };
         let (public, private) =
-            (|seconds| part(seconds, Scope::Public), |seconds| part(seconds, Scope::Private));
-        assert_eq!(Freshness::of_all([public(60), public(20), public(40)]), public(20));
-        assert_eq!(Freshness::of_all([public(60), private(90)]), private(60));
-        assert_eq!(Freshness::of_all([private(60), public(90)]), private(60));
-        assert_eq!(Freshness::of_all([public(60), Freshness::UNSAID]), private(0));
-        assert_eq!(Freshness::of_all([]), Freshness::UNSAID);
-        assert_eq!(public(60).after(Duration::from_secs(45)), public(15));
-        assert_eq!(public(60).after(Duration::from_secs(61)), public(0));
+            (|seconds| part(seconds, CacheScope::Public), |seconds| part(seconds, CacheScope::Private));
+        assert_eq!(Freshness::combine([public(60), public(20), public(40)]), public(20));
+        assert_eq!(Freshness::combine([public(60), private(90)]), private(60));
+        assert_eq!(Freshness::combine([private(60), public(90)]), private(60));
+        assert_eq!(Freshness::combine([public(60), Freshness::UNSPECIFIED]), private(0));
+        assert_eq!(Freshness::combine([]), Freshness::UNSPECIFIED);
+        assert_eq!(public(60).aged(Duration::from_secs(45)), public(15));
+        assert_eq!(public(60).aged(Duration::from_secs(61)), public(0));
     }
 
     #[test]
-    fn g04_a_tools_result_lives_only_if_the_operator_says_so_and_the_tool_changes_nothing() {
-        let tool = |rule, read_only| freshness(Source::Tool { rule, read_only }, hint(Scope::Public));
+    fn g04_only_read_only_tools_with_an_operator_rule_are_cached() {
+        let tool =
+            |rule, read_only| freshness(AnswerKind::Tool { rule, read_only }, hint(CacheScope::Public));
         assert_eq!(tool(None, true), None, "a hint alone is not enough");
         assert_eq!(tool(Some(ToolRule::AsHinted), false), None);
-        assert_eq!(tool(Some(ToolRule::For(MINUTE)), false), None);
+        assert_eq!(tool(Some(ToolRule::Fixed(MINUTE)), false), None);
         assert_eq!(tool(Some(ToolRule::AsHinted), true).unwrap().ttl, MINUTE);
-        assert_eq!(tool(Some(ToolRule::For(2 * MINUTE)), true).unwrap().ttl, 2 * MINUTE);
+        assert_eq!(tool(Some(ToolRule::Fixed(2 * MINUTE)), true).unwrap().ttl, 2 * MINUTE);
     }
 
     #[test]
-    fn g04_a_result_that_nobody_called_public_is_private() {
-        let source = Source::Tool { rule: Some(ToolRule::For(MINUTE)), read_only: true };
-        assert_eq!(freshness(source, None).unwrap().scope, Scope::Private);
-        assert_eq!(freshness(source, hint(Scope::Private)).unwrap().scope, Scope::Private);
-        assert_eq!(freshness(source, hint(Scope::Public)).unwrap().scope, Scope::Public);
+    fn g04_a_result_without_scope_is_private() {
+        let source = AnswerKind::Tool { rule: Some(ToolRule::Fixed(MINUTE)), read_only: true };
+        assert_eq!(freshness(source, None).unwrap().scope, CacheScope::Private);
+        assert_eq!(freshness(source, hint(CacheScope::Private)).unwrap().scope, CacheScope::Private);
+        assert_eq!(freshness(source, hint(CacheScope::Public)).unwrap().scope, CacheScope::Public);
     }
 }

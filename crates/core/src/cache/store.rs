@@ -1,36 +1,36 @@
-//! Where answers are kept: bounded by number and size, the least recently used go first.
+//! Bounded store of answers, by number and size, with least-recently-used eviction.
 
 use super::CacheKey;
 use crate::time::Mono;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// What an answer is about, so that it can be dropped when that changes.
+/// Label of an entry, by which it is removed when its subject changes.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Label {
-    /// The server that gave it.
+pub struct CacheLabel {
+    /// The server that answered.
     pub server: String,
-    /// What of it.
-    pub topic: Topic,
+    /// The part of the server.
+    pub topic: CacheTopic,
 }
 
-/// What of a server an answer is about.
+/// The part of a server that an answer depends on.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Topic {
+pub enum CacheTopic {
     /// The result of this tool.
     Tool(String),
-    /// What it offers.
+    /// Its lists of tools, resources and prompts.
     Lists,
-    /// The resource of this URI.
+    /// The resource with this URI.
     Resource(String),
 }
 
-/// How much is kept.
+/// Size limits of the cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CacheLimits {
-    /// Answers about one topic.
+    /// Maximum number of answers about one topic.
     pub per_topic: usize,
-    /// Bytes in all.
+    /// Maximum number of bytes in total.
     pub bytes: usize,
 }
 
@@ -40,56 +40,56 @@ impl Default for CacheLimits {
     }
 }
 
-/// How an answer is kept.
+/// Options for keeping an answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Keep {
-    /// What it is about.
-    pub label: Label,
+pub struct KeepOptions {
+    /// The label.
+    pub label: CacheLabel,
     /// Its size in bytes.
     pub size: usize,
-    /// For how long it is good.
+    /// Time to live.
     pub ttl: Duration,
-    /// For how long after that it is better than nothing.
+    /// Duration for which it may be served stale after that.
     pub stale_for: Duration,
 }
 
-/// What was found.
+/// Result of a lookup.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Found<V> {
-    /// An answer that is good.
+pub enum CachedEntry<V> {
+    /// A fresh answer.
     Fresh {
         /// The answer.
         value: V,
-        /// For how long it is good still.
+        /// The time to live that is left.
         ttl: Duration,
     },
-    /// An answer that was good once; better than an error, where that was asked for.
+    /// An expired answer within `stale_for`.
     Stale(V),
-    /// Nothing.
-    Nothing,
+    /// No answer.
+    Absent,
 }
 
-/// Counters, and what is kept now.
+/// Counters and current size of the cache.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CacheCounts {
-    /// Lookups that found a good answer.
+    /// Lookups that found a fresh answer.
     pub hits: u64,
     /// Lookups that did not.
     pub misses: u64,
-    /// Answers that are kept.
+    /// Answers in the cache.
     pub entries: usize,
     /// Their size in bytes.
     pub bytes: usize,
 }
 
-/// Answers that may be given again.
+/// The cache.
 #[derive(Debug)]
 pub struct Cache<V> {
     limits: CacheLimits,
     entries: BTreeMap<CacheKey, Entry<V>>,
     /// Keys in the order of their last use.
     by_use: BTreeMap<u64, CacheKey>,
-    by_label: BTreeMap<Label, BTreeSet<CacheKey>>,
+    by_label: BTreeMap<CacheLabel, BTreeSet<CacheKey>>,
     uses: u64,
     bytes: usize,
     hits: u64,
@@ -99,18 +99,18 @@ pub struct Cache<V> {
 #[derive(Debug)]
 struct Entry<V> {
     value: V,
-    label: Label,
+    label: CacheLabel,
     size: usize,
-    good_until: Mono,
-    kept_until: Mono,
+    fresh_until: Mono,
+    expires_at: Mono,
     used: u64,
 }
 
-/// What an entry costs besides the answer itself.
+/// Estimated overhead of an entry in bytes.
 const OVERHEAD: usize = 512;
 
 impl<V: Clone> Cache<V> {
-    /// An empty one.
+    /// An empty cache.
     pub fn new(limits: CacheLimits) -> Self {
         Self {
             limits,
@@ -124,33 +124,35 @@ impl<V: Clone> Cache<V> {
         }
     }
 
-    /// Looks for an answer and counts whether there was one.
-    pub fn get(&mut self, now: Mono, key: &CacheKey) -> Found<V> {
+    /// Looks up an answer and counts the hit or miss.
+    pub fn get(&mut self, now: Mono, key: &CacheKey) -> CachedEntry<V> {
         let found = self.peek(now, key);
         match &found {
-            Found::Fresh { .. } => {
+            CachedEntry::Fresh { .. } => {
                 self.hits += 1;
-                self.used(key);
+                self.touch(key);
             }
-            Found::Stale(_) | Found::Nothing => self.misses += 1,
+            CachedEntry::Stale(_) | CachedEntry::Absent => self.misses += 1,
         }
         found
     }
 
-    /// Looks for an answer, for somebody who counts by itself.
-    pub fn peek(&mut self, now: Mono, key: &CacheKey) -> Found<V> {
-        if self.entries.get(key).is_some_and(|entry| entry.kept_until <= now) {
-            self.forget(key);
+    /// Looks up an answer without counting, for callers that count themselves.
+    pub fn peek(&mut self, now: Mono, key: &CacheKey) -> CachedEntry<V> {
+        if self.entries.get(key).is_some_and(|entry| entry.expires_at <= now) {
+            self.remove(key);
         }
         match self.entries.get(key) {
-            None => Found::Nothing,
-            Some(entry) if entry.good_until <= now => Found::Stale(entry.value.clone()),
-            Some(entry) => Found::Fresh { value: entry.value.clone(), ttl: now.until(entry.good_until) },
+            None => CachedEntry::Absent,
+            Some(entry) if entry.fresh_until <= now => CachedEntry::Stale(entry.value.clone()),
+            Some(entry) => {
+                CachedEntry::Fresh { value: entry.value.clone(), ttl: now.until(entry.fresh_until) }
+            }
         }
     }
 
-    /// An answer was given again: it goes last when room is made.
-    pub fn used(&mut self, key: &CacheKey) {
+    /// Marks an answer as used now, so that it is evicted last.
+    pub fn touch(&mut self, key: &CacheKey) {
         let Some(entry) = self.entries.get_mut(key) else { return };
         self.uses += 1;
         self.by_use.remove(&entry.used);
@@ -158,10 +160,10 @@ impl<V: Clone> Cache<V> {
         self.by_use.insert(self.uses, *key);
     }
 
-    /// Keeps an answer.
-    pub fn put(&mut self, now: Mono, key: CacheKey, value: V, keep: Keep) {
-        let Keep { label, size, ttl, stale_for } = keep;
-        self.forget(&key);
+    /// Inserts an answer.
+    pub fn insert(&mut self, now: Mono, key: CacheKey, value: V, keep: KeepOptions) {
+        let KeepOptions { label, size, ttl, stale_for } = keep;
+        self.remove(&key);
         let size = size + OVERHEAD;
         if size > self.limits.bytes || self.limits.per_topic == 0 {
             return;
@@ -170,44 +172,50 @@ impl<V: Clone> Cache<V> {
             let keys = self.by_label.get(&label).into_iter().flatten();
             let oldest = keys.min_by_key(|key| self.entries.get(key).map(|entry| entry.used)).copied();
             let Some(oldest) = oldest else { break };
-            self.forget(&oldest);
+            self.remove(&oldest);
         }
         while self.bytes + size > self.limits.bytes {
             let Some(oldest) = self.by_use.first_key_value().map(|(_, key)| *key) else { break };
-            self.forget(&oldest);
+            self.remove(&oldest);
         }
         self.uses += 1;
         self.bytes += size;
         self.by_use.insert(self.uses, key);
         self.by_label.entry(label.clone()).or_default().insert(key);
         let good_until = now + ttl;
-        let entry =
-            Entry { value, label, size, good_until, kept_until: good_until + stale_for, used: self.uses };
+        let entry = Entry {
+            value,
+            label,
+            size,
+            fresh_until: good_until,
+            expires_at: good_until + stale_for,
+            used: self.uses,
+        };
         self.entries.insert(key, entry);
     }
 
-    /// Drops everything about a topic.
-    pub fn forget_topic(&mut self, label: &Label) {
+    /// Removes all answers about a topic.
+    pub fn remove_topic(&mut self, label: &CacheLabel) {
         for key in self.by_label.get(label).cloned().unwrap_or_default() {
-            self.forget(&key);
+            self.remove(&key);
         }
     }
 
-    /// Drops everything of a server.
-    pub fn forget_server(&mut self, server: &str) {
-        let labels: Vec<Label> =
+    /// Removes all answers of a server.
+    pub fn remove_server(&mut self, server: &str) {
+        let labels: Vec<CacheLabel> =
             self.by_label.keys().filter(|label| label.server == server).cloned().collect();
         for label in labels {
-            self.forget_topic(&label);
+            self.remove_topic(&label);
         }
     }
 
-    /// Counters, and what is kept now.
+    /// Counters and current size.
     pub fn counts(&self) -> CacheCounts {
         CacheCounts { hits: self.hits, misses: self.misses, entries: self.entries.len(), bytes: self.bytes }
     }
 
-    fn forget(&mut self, key: &CacheKey) {
+    fn remove(&mut self, key: &CacheKey) {
         let Some(entry) = self.entries.remove(key) else { return };
         self.bytes -= entry.size;
         self.by_use.remove(&entry.used);
@@ -228,65 +236,69 @@ mod tests {
     const MINUTE: Duration = Duration::from_secs(60);
 
     fn at(seconds: u64) -> Mono {
-        Mono::at(Duration::from_secs(seconds))
+        Mono::from_origin(Duration::from_secs(seconds))
     }
 
     fn key(name: &str) -> CacheKey {
-        CacheKey::of(None, "docs", name, None).unwrap()
+        CacheKey::for_request(None, "docs", name, None).unwrap()
     }
 
-    fn tool(name: &str) -> Label {
-        Label { server: "docs".to_owned(), topic: Topic::Tool(name.to_owned()) }
+    fn tool(name: &str) -> CacheLabel {
+        CacheLabel { server: "docs".to_owned(), topic: CacheTopic::Tool(name.to_owned()) }
     }
 
-    fn put(cache: &mut Cache<u32>, now: Mono, name: &str, label: Label, value: u32, size: usize) {
-        cache.put(now, key(name), value, Keep { label, size, ttl: MINUTE, stale_for: MINUTE });
+    fn put(cache: &mut Cache<u32>, now: Mono, name: &str, label: CacheLabel, value: u32, size: usize) {
+        cache.insert(now, key(name), value, KeepOptions { label, size, ttl: MINUTE, stale_for: MINUTE });
     }
 
     #[test]
-    fn g04_an_answer_is_good_for_its_time_then_stale_then_gone() {
+    fn g04_an_answer_is_fresh_then_stale_then_removed() {
         let mut cache = Cache::new(CacheLimits::default());
         put(&mut cache, at(0), "a", tool("t"), 1, 10);
-        assert_eq!(cache.get(at(59), &key("a")), Found::Fresh { value: 1, ttl: Duration::from_secs(1) });
-        assert_eq!(cache.get(at(60), &key("a")), Found::Stale(1));
-        assert_eq!(cache.get(at(120), &key("a")), Found::Nothing);
+        assert_eq!(
+            cache.get(at(59), &key("a")),
+            CachedEntry::Fresh { value: 1, ttl: Duration::from_secs(1) }
+        );
+        assert_eq!(cache.get(at(60), &key("a")), CachedEntry::Stale(1));
+        assert_eq!(cache.get(at(120), &key("a")), CachedEntry::Absent);
         let counts = cache.counts();
         assert_eq!((counts.hits, counts.misses, counts.entries, counts.bytes), (1, 2, 0, 0));
     }
 
     #[test]
-    fn g04_one_tool_keeps_so_many_answers_and_the_least_used_goes_first() {
+    fn g04_entries_per_tool_are_bounded_and_evicted_by_last_use() {
         let mut cache = Cache::new(CacheLimits { per_topic: 2, ..CacheLimits::default() });
         put(&mut cache, at(0), "a", tool("t"), 1, 10);
         put(&mut cache, at(0), "b", tool("t"), 2, 10);
         cache.get(at(1), &key("a"));
         put(&mut cache, at(1), "c", tool("t"), 3, 10);
         put(&mut cache, at(1), "other", tool("u"), 4, 10);
-        assert_eq!(cache.get(at(1), &key("b")), Found::Nothing);
+        assert_eq!(cache.get(at(1), &key("b")), CachedEntry::Absent);
         for kept in ["a", "c", "other"] {
-            assert!(matches!(cache.get(at(1), &key(kept)), Found::Fresh { .. }), "{kept}");
+            assert!(matches!(cache.get(at(1), &key(kept)), CachedEntry::Fresh { .. }), "{kept}");
         }
     }
 
     #[test]
-    fn g04_what_changed_is_dropped_and_nothing_else() {
+    fn g04_only_entries_of_the_changed_topic_are_removed() {
         let mut cache = Cache::new(CacheLimits::default());
-        let resource = Label { server: "docs".to_owned(), topic: Topic::Resource("file:///a".to_owned()) };
-        let elsewhere = Label { server: "other".to_owned(), topic: Topic::Lists };
+        let resource =
+            CacheLabel { server: "docs".to_owned(), topic: CacheTopic::Resource("file:///a".to_owned()) };
+        let elsewhere = CacheLabel { server: "other".to_owned(), topic: CacheTopic::Lists };
         put(&mut cache, at(0), "read", resource.clone(), 1, 10);
         put(&mut cache, at(0), "call", tool("t"), 2, 10);
         put(&mut cache, at(0), "elsewhere", elsewhere, 3, 10);
-        cache.forget_topic(&resource);
-        assert_eq!(cache.get(at(1), &key("read")), Found::Nothing);
-        assert!(matches!(cache.get(at(1), &key("call")), Found::Fresh { .. }));
-        cache.forget_server("docs");
-        assert_eq!(cache.get(at(1), &key("call")), Found::Nothing);
-        assert!(matches!(cache.get(at(1), &key("elsewhere")), Found::Fresh { .. }));
+        cache.remove_topic(&resource);
+        assert_eq!(cache.get(at(1), &key("read")), CachedEntry::Absent);
+        assert!(matches!(cache.get(at(1), &key("call")), CachedEntry::Fresh { .. }));
+        cache.remove_server("docs");
+        assert_eq!(cache.get(at(1), &key("call")), CachedEntry::Absent);
+        assert!(matches!(cache.get(at(1), &key("elsewhere")), CachedEntry::Fresh { .. }));
     }
 
     proptest! {
         #[test]
-        fn g04_the_bounds_hold_whatever_is_put(
+        fn g04_the_cache_bounds_hold_for_any_history(
             puts in prop::collection::vec((0u8..40, 0u8..4, 0usize..3000, 0u64..200), 0..200),
         ) {
             let limits = CacheLimits { per_topic: 3, bytes: 8000 };

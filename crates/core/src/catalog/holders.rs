@@ -1,7 +1,7 @@
-//! Holders of public names: which server had a name or a URI first and keeps it, and which names belong to a server
-//! whatever others offer. Who is listed first is not decided here.
+//! Holders of public names: a server that offered a name or URI first keeps it, and names with a server's prefix are
+//! reserved for it. Merging and the order of the lists are in [`super::merge`].
 
-use super::merge::{Offer, fits};
+use super::merge::{ListKind, template_matches};
 use super::names;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -18,30 +18,30 @@ pub struct HeldNames {
 }
 
 impl HeldNames {
-    /// Names of a list that are remembered. Beyond it config order decides, as at the first listing.
-    pub const MOST: usize = 10_000;
+    /// Names that are remembered per list. Beyond this, config order decides, as at the first listing.
+    pub const MAX_NAMES: usize = 10_000;
 
-    /// Since when a name of a list is held.
-    pub fn since(&self, offer: Offer, name: &str) -> Option<u64> {
+    /// The time since which the server holds a name of a list.
+    pub fn since(&self, offer: ListKind, name: &str) -> Option<u64> {
         self.of(offer).get(name).copied()
     }
 
-    /// Takes note that a name is offered. Answers whether that was news.
-    pub fn hold(&mut self, offer: Offer, name: &str, now: u64) -> bool {
+    /// Records that a name is offered. Returns whether it is new.
+    pub fn insert(&mut self, offer: ListKind, name: &str, now: u64) -> bool {
         let list = self.of_mut(offer);
-        let is_news = !list.contains_key(name) && list.len() < Self::MOST;
+        let is_news = !list.contains_key(name) && list.len() < Self::MAX_NAMES;
         if is_news {
             list.insert(name.to_owned(), now);
         }
         is_news
     }
 
-    /// Takes over what another process has written down. The earlier time counts.
-    pub fn adopt(&mut self, others: &Self) {
-        for offer in Offer::ALL {
+    /// Merges names that another process has stored. The earlier time wins.
+    pub fn merge(&mut self, others: &Self) {
+        for offer in ListKind::ALL {
             let list = self.of_mut(offer);
             for (name, since) in others.of(offer) {
-                let room = list.len() < Self::MOST;
+                let room = list.len() < Self::MAX_NAMES;
                 match list.get_mut(name) {
                     Some(known) => *known = (*since).min(*known),
                     None if room => {
@@ -53,57 +53,57 @@ impl HeldNames {
         }
     }
 
-    fn of(&self, offer: Offer) -> &BTreeMap<String, u64> {
+    fn of(&self, offer: ListKind) -> &BTreeMap<String, u64> {
         match offer {
-            Offer::Tool => &self.tools,
-            Offer::Prompt => &self.prompts,
-            Offer::Resource => &self.resources,
-            Offer::Template => &self.templates,
+            ListKind::Tool => &self.tools,
+            ListKind::Prompt => &self.prompts,
+            ListKind::Resource => &self.resources,
+            ListKind::Template => &self.templates,
         }
     }
 
-    fn of_mut(&mut self, offer: Offer) -> &mut BTreeMap<String, u64> {
+    fn of_mut(&mut self, offer: ListKind) -> &mut BTreeMap<String, u64> {
         match offer {
-            Offer::Tool => &mut self.tools,
-            Offer::Prompt => &mut self.prompts,
-            Offer::Resource => &mut self.resources,
-            Offer::Template => &mut self.templates,
+            ListKind::Tool => &mut self.tools,
+            ListKind::Prompt => &mut self.prompts,
+            ListKind::Resource => &mut self.resources,
+            ListKind::Template => &mut self.templates,
         }
     }
 }
 
-/// A server that may hold names, whether or not it offers anything at the moment.
-pub(super) struct Owner<'a> {
+/// A server that may hold names, whether or not it offers anything now.
+pub(super) struct NameOwner<'a> {
     pub(super) server: &'a str,
     pub(super) prefix: &'a str,
     pub(super) held: &'a HeldNames,
 }
 
-/// Who holds what, among all servers of a config.
-pub(super) struct Holders<'a> {
-    /// In the order of the config.
+/// The holder of each name, among all servers of a config.
+pub(super) struct NameHolders<'a> {
+    /// In config order.
     servers: Vec<&'a str>,
-    /// The beginnings of names that belong to servers: `SERVER__` and `PREFIX__`.
+    /// Name prefixes that belong to servers: `SERVER__` and `PREFIX__`.
     heads: Vec<(String, usize)>,
-    /// The holder of a name, by list: the one that had it first.
+    /// The holder of a name, by list: the server that had it first.
     held: [BTreeMap<&'a str, (u64, usize)>; 4],
 }
 
-/// Whether a name is reserved, by the way it is written.
+/// Servers that a name is reserved for by its prefix.
 enum Reserved {
     ToNone,
     To(Vec<usize>),
 }
 
-impl<'a> Holders<'a> {
-    pub(super) fn new(owners: impl IntoIterator<Item = Owner<'a>>) -> Self {
+impl<'a> NameHolders<'a> {
+    pub(super) fn new(owners: impl IntoIterator<Item = NameOwner<'a>>) -> Self {
         let mut holders = Self { servers: Vec::new(), heads: Vec::new(), held: Default::default() };
         for (at, owner) in owners.into_iter().enumerate() {
             holders.servers.push(owner.server);
             let prefixes = [owner.server, owner.prefix];
-            let heads = prefixes.into_iter().filter(|prefix| !prefix.is_empty()).map(names::head);
+            let heads = prefixes.into_iter().filter(|prefix| !prefix.is_empty()).map(names::name_prefix);
             holders.heads.extend(heads.map(|head| (head, at)));
-            for offer in Offer::ALL {
+            for offer in ListKind::ALL {
                 for (name, since) in owner.held.of(offer) {
                     let first = holders.held[offer as usize].entry(name).or_insert((*since, at));
                     *first = (*first).min((*since, at));
@@ -113,8 +113,8 @@ impl<'a> Holders<'a> {
         holders
     }
 
-    /// Whether the server at this place may go by a name that it did not choose for itself alone.
-    pub(super) fn may_have(&self, at: usize, offer: Offer, name: &str) -> bool {
+    /// Returns whether the server at this index may use a public name.
+    pub(super) fn may_use(&self, at: usize, offer: ListKind, name: &str) -> bool {
         match self.reserved(offer, name) {
             Reserved::To(owners) if !owners.contains(&at) => return false,
             Reserved::To(owners) if owners.len() == 1 => return true,
@@ -122,37 +122,37 @@ impl<'a> Holders<'a> {
         }
         match self.held[offer as usize].get(name) {
             Some((_, holder)) => *holder == at,
-            None => offer != Offer::Resource || self.template_of(name).is_none_or(|holder| holder == at),
+            None => offer != ListKind::Resource || self.template_of(name).is_none_or(|holder| holder == at),
         }
     }
 
-    /// Whether it is worth remembering who has a name: those that are written as its own are a server's anyway.
-    pub(super) fn is_open(&self, offer: Offer, name: &str) -> bool {
+    /// Returns whether the holder of a name has to be recorded. Names with a server's own prefix belong to it anyway.
+    pub(super) fn is_unreserved(&self, offer: ListKind, name: &str) -> bool {
         !matches!(self.reserved(offer, name), Reserved::To(owners) if owners.len() == 1)
     }
 
     /// The server that holds a name.
-    pub(super) fn holder(&self, offer: Offer, name: &str) -> Option<usize> {
+    pub(super) fn holder(&self, offer: ListKind, name: &str) -> Option<usize> {
         self.held[offer as usize].get(name).map(|(_, holder)| *holder)
     }
 
-    /// The server whose template a URI came from first.
+    /// The server that was the first to offer a template that matches a URI.
     fn template_of(&self, uri: &str) -> Option<usize> {
-        let templates = self.held[Offer::Template as usize].iter();
-        let fitting = templates.filter(|(template, _)| fits(template, uri));
+        let templates = self.held[ListKind::Template as usize].iter();
+        let fitting = templates.filter(|(template, _)| template_matches(template, uri));
         fitting.map(|(_, holder)| *holder).min().map(|(_, holder)| holder)
     }
 
-    /// The longest beginning counts: with servers `git` and `git__hub`, `git__hub__x` is of the second.
-    fn reserved(&self, offer: Offer, name: &str) -> Reserved {
+    /// The longest prefix wins: with servers `git` and `git__hub`, `git__hub__x` belongs to the second.
+    fn reserved(&self, offer: ListKind, name: &str) -> Reserved {
         let matching: Vec<(usize, usize)> = match offer {
-            Offer::Tool | Offer::Prompt => {
+            ListKind::Tool | ListKind::Prompt => {
                 let heads = self.heads.iter().filter(|(head, _)| name.starts_with(head.as_str()));
                 heads.map(|(head, at)| (head.len(), *at)).collect()
             }
-            Offer::Resource | Offer::Template => {
+            ListKind::Resource | ListKind::Template => {
                 let servers = self.servers.iter().enumerate();
-                let named = servers.filter(|(_, server)| names::own_uri(server, name).is_some());
+                let named = servers.filter(|(_, server)| names::original_uri(server, name).is_some());
                 named.map(|(at, server)| (server.len(), at)).collect()
             }
         };

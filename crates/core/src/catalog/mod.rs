@@ -1,5 +1,5 @@
-//! What one upstream offers, as it said it: tools, resources, templates and prompts in the server's own
-//! bytes and order, and what changed between two listings.
+//! Catalog of one upstream: tools, resources, templates and prompts in the server's own bytes and order, and the
+//! differences between two listings.
 
 pub mod holders;
 pub mod merge;
@@ -23,50 +23,50 @@ pub struct Catalog {
     pub prompts: Vec<Item>,
 }
 
-/// One offered thing.
+/// One listed item.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Item {
-    /// What identifies it within its list.
+    /// Its key within its list.
     pub key: String,
-    /// What a tool says about itself; empty for everything else.
+    /// The hints of a tool; empty for other items.
     #[serde(default)]
     pub hints: ToolHints,
     /// The item as the server wrote it.
     pub raw: Box<RawValue>,
 }
 
-/// How two listings differ.
+/// The differences between two listings.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Diff {
     /// Differences of the tools.
     pub tools: Changes,
-    /// Differences of resources and templates, which clients hear of together.
+    /// Differences of resources and templates, for which clients get one notification.
     pub resources: Changes,
     /// Differences of the prompts.
     pub prompts: Changes,
 }
 
-/// How two lists differ, by key.
+/// The differences between two lists, by key.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Changes {
-    /// New.
+    /// Keys that are new.
     pub added: Vec<String>,
-    /// Gone.
+    /// Keys that are gone.
     pub removed: Vec<String>,
-    /// Written differently.
+    /// Keys whose item changed.
     pub changed: Vec<String>,
     /// The same items in another order.
     pub reordered: bool,
 }
 
 impl Catalog {
-    /// The tool of this name.
+    /// The tool with this name.
     pub fn tool(&self, name: &str) -> Option<&Item> {
         self.tools.iter().find(|tool| tool.key == name)
     }
 
-    /// Whether both have the same items in the same order, byte for byte.
-    pub fn reads_like(&self, other: &Self) -> bool {
+    /// Returns whether both have the same items in the same order, byte for byte.
+    pub fn is_identical(&self, other: &Self) -> bool {
         let same = |ours: &[Item], theirs: &[Item]| {
             let mut pairs = ours.iter().zip(theirs);
             ours.len() == theirs.len()
@@ -78,7 +78,7 @@ impl Catalog {
             && same(&self.prompts, &other.prompts)
     }
 
-    /// How `newer` differs from this listing.
+    /// Differences of `newer` compared with this listing.
     pub fn diff(&self, newer: &Self) -> Diff {
         let mut resources = changes(&self.resources, &newer.resources);
         resources.merge(changes(&self.templates, &newer.templates));
@@ -91,12 +91,12 @@ impl Catalog {
 }
 
 impl Diff {
-    /// Whether the listings say the same.
+    /// Returns whether there are no differences.
     pub fn is_empty(&self) -> bool {
         [&self.tools, &self.resources, &self.prompts].into_iter().all(Changes::is_empty)
     }
 
-    /// How many items are new, gone, and written differently.
+    /// The numbers of added, removed and changed items.
     pub fn counts(&self) -> (usize, usize, usize) {
         let lists = [&self.tools, &self.resources, &self.prompts];
         let sum = |count: fn(&Changes) -> usize| lists.into_iter().map(count).sum();
@@ -105,7 +105,7 @@ impl Diff {
 }
 
 impl Changes {
-    /// Whether the lists say the same.
+    /// Returns whether there are no differences.
     pub fn is_empty(&self) -> bool {
         self.added.is_empty() && self.removed.is_empty() && self.changed.is_empty() && !self.reordered
     }
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn b05_a_diff_names_what_is_new_gone_and_changed() {
+    fn b05_a_diff_names_added_removed_and_changed_items() {
         let older = Catalog { tools: items(&[("a", "1"), ("b", "2"), ("c", "3")]), ..Catalog::default() };
         let newer = Catalog { tools: items(&[("b", "2"), ("c", "33"), ("d", "4")]), ..Catalog::default() };
         let diff = older.diff(&newer);
@@ -163,14 +163,14 @@ mod tests {
     }
 
     #[test]
-    fn another_order_is_a_difference_for_prompt_caches() {
+    fn a_changed_order_counts_as_a_difference() {
         let older = Catalog { prompts: items(&[("a", "1"), ("b", "2")]), ..Catalog::default() };
         let newer = Catalog { prompts: items(&[("b", "2"), ("a", "1")]), ..Catalog::default() };
         assert!(older.diff(&newer).prompts.reordered);
     }
 
     #[test]
-    fn b06_a_stored_listing_comes_back_byte_for_byte() {
+    fn b06_a_stored_listing_round_trips_byte_for_byte() {
         let spelled = r#"{"name":"a",  "n":1.0e+5,"é":"\u00e9"}"#;
         let catalog = Catalog { tools: items(&[("a", spelled)]), ..Catalog::default() };
         let stored = serde_json::to_string(&catalog).unwrap();

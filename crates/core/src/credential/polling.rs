@@ -1,77 +1,77 @@
-//! How often an authorization server is asked whether a person, on whatever device, has agreed to a login (RFC 8628), and
-//! when there is nothing to wait for any more.
+//! Polling of a token endpoint during a device login (RFC 8628): its interval and its end.
 
 use crate::time::Mono;
 use std::time::Duration;
 
-/// Asking until somebody has agreed.
+/// The polling schedule of one device login.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Polling {
     interval: Duration,
     until: Mono,
 }
 
-/// What came of asking, where it was no token.
+/// The result of a poll that returned no token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Polled<'a> {
-    /// The `error` of an answer.
+    /// The `error` of the response.
     Refused(&'a str),
-    /// No answer, or one that makes no sense.
+    /// No response, or one that cannot be understood.
     Unclear,
 }
 
-/// What to do then.
+/// The next step after a poll.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Next {
-    /// Ask again then.
-    AskAt(Mono),
-    /// The person said no.
+pub enum PollStep {
+    /// Poll again at this time.
+    PollAt(Mono),
+    /// The person refused the login.
     Denied,
-    /// Nobody has agreed in time.
+    /// The login was not approved in time.
     Expired,
-    /// It will never be a token.
+    /// The login failed for good.
     Failed,
 }
 
 impl Polling {
-    /// How often to ask where the authorization server does not say.
-    pub const USUAL: Duration = Duration::from_secs(5);
-    /// What the interval grows by when we are too fast for it.
-    pub const SLOWER: Duration = Duration::from_secs(5);
-    /// Nobody is asked more often, whatever it says.
-    pub const OFTENEST: Duration = Duration::from_secs(1);
-    /// A server that does not answer is asked more and more seldom, and not more seldom than this.
-    pub const SELDOMEST: Duration = Duration::from_secs(60);
-    /// A person who has not agreed by then has gone away, however long the code may be good.
-    pub const LONGEST: Duration = Duration::from_secs(3600);
+    /// Interval if the authorization server names none.
+    pub const DEFAULT_INTERVAL: Duration = Duration::from_secs(5);
+    /// Increase of the interval after `slow_down`.
+    pub const SLOW_DOWN_STEP: Duration = Duration::from_secs(5);
+    /// Lower bound of the interval, whatever the server says.
+    pub const MIN_INTERVAL: Duration = Duration::from_secs(1);
+    /// Upper bound of the interval while the server does not answer.
+    pub const MAX_BACKOFF: Duration = Duration::from_secs(60);
+    /// Upper bound of the total time, whatever the lifetime of the code.
+    pub const MAX_DURATION: Duration = Duration::from_secs(3600);
 
-    /// Begins to ask: at this interval, if the authorization server named one, for as long as the code is good.
-    pub fn begin(now: Mono, interval: Option<Duration>, good_for: Duration) -> Self {
-        let interval = interval.unwrap_or(Self::USUAL).clamp(Self::OFTENEST, Self::LONGEST);
-        Self { interval, until: now + good_for.min(Self::LONGEST) }
+    /// Starts polling at this interval, if the authorization server named one, until the code expires.
+    pub fn new(now: Mono, interval: Option<Duration>, good_for: Duration) -> Self {
+        let interval =
+            interval.unwrap_or(Self::DEFAULT_INTERVAL).clamp(Self::MIN_INTERVAL, Self::MAX_DURATION);
+        Self { interval, until: now + good_for.min(Self::MAX_DURATION) }
     }
 
-    /// When to ask for the first time: nobody agrees before having read the code.
-    pub fn first(&self, now: Mono) -> Next {
+    /// The time of the first poll: one interval after the start, because the person has to read the code first.
+    pub fn first_poll(&self, now: Mono) -> PollStep {
         self.again(now)
     }
 
-    /// What to do after having asked in vain.
-    pub fn after(&mut self, now: Mono, polled: Polled<'_>) -> Next {
+    /// The next step after a poll without a token.
+    pub fn next_step(&mut self, now: Mono, polled: Polled<'_>) -> PollStep {
         match polled {
             Polled::Refused("authorization_pending") => {}
-            Polled::Refused("slow_down") => self.interval += Self::SLOWER,
-            Polled::Refused("access_denied") => return Next::Denied,
-            Polled::Refused("expired_token") => return Next::Expired,
-            Polled::Refused(_) => return Next::Failed,
-            Polled::Unclear => self.interval = (self.interval * 2).min(self.interval.max(Self::SELDOMEST)),
+            Polled::Refused("slow_down") => self.interval += Self::SLOW_DOWN_STEP,
+            Polled::Refused("access_denied") => return PollStep::Denied,
+            Polled::Refused("expired_token") => return PollStep::Expired,
+            Polled::Refused(_) => return PollStep::Failed,
+            Polled::Unclear => self.interval = (self.interval * 2).min(self.interval.max(Self::MAX_BACKOFF)),
         }
         self.again(now)
     }
 
-    fn again(&self, now: Mono) -> Next {
+    fn again(&self, now: Mono) -> PollStep {
         let at = now + self.interval;
-        if at < self.until { Next::AskAt(at) } else { Next::Expired }
+        if at < self.until { PollStep::PollAt(at) } else { PollStep::Expired }
     }
 }
 
@@ -80,60 +80,60 @@ mod tests {
     use super::*;
 
     fn at(seconds: u64) -> Mono {
-        Mono::at(Duration::from_secs(seconds))
+        Mono::from_origin(Duration::from_secs(seconds))
     }
 
     fn polling(interval: Option<u64>, good_for: u64) -> Polling {
-        Polling::begin(at(0), interval.map(Duration::from_secs), Duration::from_secs(good_for))
+        Polling::new(at(0), interval.map(Duration::from_secs), Duration::from_secs(good_for))
     }
 
     const PENDING: Polled<'_> = Polled::Refused("authorization_pending");
 
     /// E04
     #[test]
-    fn e04_a_device_login_asks_at_the_interval_it_was_given_until_the_code_is_over() {
+    fn e04_a_device_login_polls_at_the_given_interval_until_expiry() {
         let mut polling = polling(Some(10), 35);
-        assert_eq!(polling.first(at(0)), Next::AskAt(at(10)));
-        assert_eq!(polling.after(at(10), PENDING), Next::AskAt(at(20)));
-        assert_eq!(polling.after(at(20), PENDING), Next::AskAt(at(30)));
-        assert_eq!(polling.after(at(30), PENDING), Next::Expired);
+        assert_eq!(polling.first_poll(at(0)), PollStep::PollAt(at(10)));
+        assert_eq!(polling.next_step(at(10), PENDING), PollStep::PollAt(at(20)));
+        assert_eq!(polling.next_step(at(20), PENDING), PollStep::PollAt(at(30)));
+        assert_eq!(polling.next_step(at(30), PENDING), PollStep::Expired);
     }
 
     /// E04
     #[test]
-    fn e04_a_device_login_that_is_too_fast_slows_down_for_good() {
+    fn e04_slow_down_increases_the_polling_interval_for_good() {
         let mut polling = polling(None, 600);
-        assert_eq!(polling.first(at(0)), Next::AskAt(at(5)));
-        assert_eq!(polling.after(at(5), Polled::Refused("slow_down")), Next::AskAt(at(15)));
-        assert_eq!(polling.after(at(15), PENDING), Next::AskAt(at(25)));
-        assert_eq!(polling.after(at(25), Polled::Refused("slow_down")), Next::AskAt(at(40)));
+        assert_eq!(polling.first_poll(at(0)), PollStep::PollAt(at(5)));
+        assert_eq!(polling.next_step(at(5), Polled::Refused("slow_down")), PollStep::PollAt(at(15)));
+        assert_eq!(polling.next_step(at(15), PENDING), PollStep::PollAt(at(25)));
+        assert_eq!(polling.next_step(at(25), Polled::Refused("slow_down")), PollStep::PollAt(at(40)));
     }
 
     #[test]
-    fn what_ends_a_device_login_ends_it_at_once() {
+    fn a_final_error_ends_a_device_login_at_once() {
         for (said, next) in [
-            ("access_denied", Next::Denied),
-            ("expired_token", Next::Expired),
-            ("invalid_grant", Next::Failed),
-            ("invalid_client", Next::Failed),
+            ("access_denied", PollStep::Denied),
+            ("expired_token", PollStep::Expired),
+            ("invalid_grant", PollStep::Failed),
+            ("invalid_client", PollStep::Failed),
         ] {
-            assert_eq!(polling(None, 600).after(at(5), Polled::Refused(said)), next, "{said}");
+            assert_eq!(polling(None, 600).next_step(at(5), Polled::Refused(said)), next, "{said}");
         }
     }
 
     #[test]
-    fn a_server_that_does_not_answer_is_asked_more_and_more_seldom() {
+    fn the_polling_interval_doubles_while_the_server_does_not_answer() {
         let mut polling = polling(Some(20), 600);
-        assert_eq!(polling.after(at(20), Polled::Unclear), Next::AskAt(at(60)));
-        assert_eq!(polling.after(at(60), Polled::Unclear), Next::AskAt(at(120)));
-        assert_eq!(polling.after(at(120), Polled::Unclear), Next::AskAt(at(180)));
+        assert_eq!(polling.next_step(at(20), Polled::Unclear), PollStep::PollAt(at(60)));
+        assert_eq!(polling.next_step(at(60), Polled::Unclear), PollStep::PollAt(at(120)));
+        assert_eq!(polling.next_step(at(120), Polled::Unclear), PollStep::PollAt(at(180)));
     }
 
     #[test]
-    fn numbers_that_make_no_sense_are_kept_within_bounds() {
-        assert_eq!(polling(Some(0), 600).first(at(0)), Next::AskAt(at(1)));
-        assert_eq!(polling(Some(u64::MAX), 600).first(at(0)), Next::Expired);
+    fn intervals_and_lifetimes_are_clamped() {
+        assert_eq!(polling(Some(0), 600).first_poll(at(0)), PollStep::PollAt(at(1)));
+        assert_eq!(polling(Some(u64::MAX), 600).first_poll(at(0)), PollStep::Expired);
         let mut endless = polling(None, u64::MAX);
-        assert_eq!(endless.after(at(3600), PENDING), Next::Expired);
+        assert_eq!(endless.next_step(at(3600), PENDING), PollStep::Expired);
     }
 }

@@ -1,10 +1,10 @@
-//! When an authorization server that has failed is asked again. Its schedule is slower than the one for dialing: every
-//! attempt shows it a secret, and many clients share it.
+//! Backoff for a token endpoint that failed. It is slower than the backoff of connections: every attempt sends a
+//! secret, and many clients share the authorization server.
 
 use crate::time::Mono;
 use std::time::Duration;
 
-/// The failures in a row of one token endpoint.
+/// Consecutive failures of one token endpoint.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Retries {
     failures: u32,
@@ -12,25 +12,25 @@ pub struct Retries {
 }
 
 impl Retries {
-    const SHORTEST: Duration = Duration::from_secs(1);
-    const LONGEST: Duration = Duration::from_secs(60);
-    /// A server that asks for more patience (`Retry-After`) is asked after this all the same.
-    const LONGEST_PATIENCE: Duration = Duration::from_secs(300);
+    const MIN_PAUSE: Duration = Duration::from_secs(1);
+    const MAX_PAUSE: Duration = Duration::from_secs(60);
+    /// Upper bound of a `Retry-After` that the server sends.
+    const MAX_RETRY_AFTER: Duration = Duration::from_secs(300);
 
-    /// It failed, and asks for this much patience if it says so. The pause doubles with every failure.
+    /// Records a failure, with the server's `Retry-After` if there was one. The pause doubles with every failure.
     pub fn failed(&mut self, now: Mono, patience: Option<Duration>) {
-        let pause = Self::SHORTEST.saturating_mul(1 << self.failures.min(6)).min(Self::LONGEST);
+        let pause = Self::MIN_PAUSE.saturating_mul(1 << self.failures.min(6)).min(Self::MAX_PAUSE);
         self.failures = self.failures.saturating_add(1);
-        let patience = patience.unwrap_or_default().min(Self::LONGEST_PATIENCE);
+        let patience = patience.unwrap_or_default().min(Self::MAX_RETRY_AFTER);
         self.not_before = Some(now + pause.max(patience));
     }
 
-    /// It has answered.
+    /// Records a successful answer.
     pub fn succeeded(&mut self) {
         *self = Self::default();
     }
 
-    /// How long it is not asked; `None` if it may be asked now.
+    /// The time to wait before the next request; `None` if it may be sent now.
     pub fn wait(&self, now: Mono) -> Option<Duration> {
         self.not_before.filter(|at| *at > now).map(|at| at - now)
     }
@@ -43,7 +43,7 @@ mod tests {
     const SEC: Duration = Duration::from_secs(1);
 
     #[test]
-    fn e02_an_authorization_server_that_fails_is_asked_five_times_in_fifteen_seconds() {
+    fn e02_a_failing_token_endpoint_gets_five_requests_in_fifteen_seconds() {
         let (mut retries, mut now, mut asked) = (Retries::default(), Mono::default(), Vec::new());
         let begun = now;
         while now - begun <= 200 * SEC {
@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn e02_patience_that_an_authorization_server_asks_for_is_had_up_to_five_minutes() {
+    fn e02_retry_after_of_a_token_endpoint_is_bounded_to_five_minutes() {
         for (asked, had) in [(0, 1), (20, 20), (300, 300), (86_400, 300)] {
             let mut retries = Retries::default();
             retries.failed(Mono::default(), Some(asked * SEC));

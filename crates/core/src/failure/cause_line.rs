@@ -1,22 +1,22 @@
-//! Picks the line of a process's stderr that most probably says why it ended. Runtimes and package managers write the
-//! reason first and hints, stack frames and notes after it, so the last line is often the least telling one.
+//! Selection of the stderr line that most probably explains why a process ended. Runtimes and package managers write
+//! the cause first, and hints, stack frames and notes after it, so the last line often explains least.
 
-use super::symptoms::{Symptom, meaning};
+use super::symptoms::{Symptom, symptom_of_line};
 
-/// Weight of a line. Of several with the same weight the last one counts.
+/// Weight of a line. Of several lines with the same weight, the last one wins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Weight {
-    /// Blank, or brackets and carets only.
+    /// Blank, or only brackets and carets.
     Empty,
     /// A hint, a warning, a stack frame, progress, or a continuation of the line above.
     Detail,
-    /// A line without a sign of what it is.
+    /// An unclassified line.
     Plain,
-    /// It says that something failed, or is part of a chain of causes.
+    /// An error message, or part of a chain of causes.
     Error,
 }
 
-/// Position in a text in which several lines belong together.
+/// Context of a line within a text whose lines belong together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Within {
     Nothing,
@@ -28,7 +28,7 @@ enum Within {
     Panic,
 }
 
-/// Beginnings of lines that follow the reason or only sum it up, in lower case.
+/// Starts of lines that follow the cause or only summarise it, in lower case.
 const DETAILS: &[&str] = &[
     "hint:",
     "note:",
@@ -75,11 +75,11 @@ const DETAILS: &[&str] = &[
     "the above exception was",
 ];
 
-/// Lines that only announce the next ones.
+/// Lines that only introduce the next ones.
 const TRACEBACK: &str = "traceback (most recent call last)";
 const CAUSED_BY: &str = "caused by:";
 
-/// Words of a line that says that something failed, in lower case.
+/// Words of a line that reports a failure, in lower case.
 const FAILURES: &[&str] = &[
     "not found",
     "no such ",
@@ -104,7 +104,7 @@ const FAILURES: &[&str] = &[
     "unexpected ",
 ];
 
-/// The line that most probably says why a process ended, without indentation and marks. `None` if it wrote nothing.
+/// The line that most probably explains why a process ended, without indentation and marks. `None` if it wrote nothing.
 pub fn cause_line<'l>(lines: impl Iterator<Item = &'l str>) -> Option<&'l str> {
     let mut within = Within::Nothing;
     let mut best: Option<(Weight, &str)> = None;
@@ -118,12 +118,12 @@ pub fn cause_line<'l>(lines: impl Iterator<Item = &'l str>) -> Option<&'l str> {
     best.map(|(_, text)| text)
 }
 
-/// The weight of a line, what to show of it, and what the next line is within.
+/// The weight of a line, the text to show, and the context of the next line.
 fn weighed(line: &str, within: Within) -> (Weight, &str, Within) {
     let line = in_group(line);
     let text = line.trim();
     if !text.contains(char::is_alphanumeric) {
-        // A blank line stands within tracebacks and chains.
+        // A blank line does not end a traceback or chain.
         return (Weight::Empty, text, within);
     }
     let lower = text.to_ascii_lowercase();
@@ -155,7 +155,7 @@ fn weighed(line: &str, within: Within) -> (Weight, &str, Within) {
     (weight, text, Within::Nothing)
 }
 
-/// A line without the frame that Python draws around the exceptions of a group.
+/// Strips the frame that Python draws around the exceptions of a group.
 fn in_group(line: &str) -> &str {
     let trimmed = line.trim_start();
     match trimmed.strip_prefix('|') {
@@ -167,7 +167,7 @@ fn in_group(line: &str) -> &str {
     }
 }
 
-/// The cause that a line of a chain holds: `Caused by: …`, `╰─▶ …`, `[cause]: …`.
+/// The cause in a line of a chain: `Caused by: …`, `╰─▶ …`, `[cause]: …`.
 fn link(text: &str) -> Option<&str> {
     const MARKS: &[&str] = &["× ", "├─▶ ", "╰─▶ ", "└─▶ ", "[cause]: ", "cause: "];
     let marked = MARKS.iter().find_map(|mark| text.strip_prefix(mark));
@@ -186,7 +186,7 @@ fn numbered(text: &str) -> &str {
     }
 }
 
-/// The weight that the level of a log line gives it: `2026-01-01 12:00:00 ERROR …`, `[warn] …`.
+/// The weight by the level of a log line: `2026-01-01 12:00:00 ERROR …`, `[warn] …`.
 fn level(text: &str) -> Option<Weight> {
     const WORDS: usize = 6;
     let words = text.split([' ', '\t', '[', ']', '|']).filter(|word| !word.is_empty()).take(WORDS);
@@ -211,7 +211,7 @@ fn is_detail(lower: &str) -> bool {
 }
 
 fn is_failure(lower: &str) -> bool {
-    let is_symptom = match meaning(lower) {
+    let is_symptom = match symptom_of_line(lower) {
         // A usage line follows the error that explains it.
         Some(Symptom::Usage) | None => false,
         Some(_) => true,
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn the_deepest_cause_of_uv_is_told_and_not_its_hint() {
+    fn the_cause_line_of_uv_is_the_deepest_cause_and_not_the_hint() {
         let chain = "error: Request failed after 3 retries\n  Caused by: Failed to fetch: `https://index.example/time/`\n  \
                      Caused by: client error (Connect)\n  Caused by: invalid peer certificate: UnknownIssuer\n  \
                      hint: Consider enabling use of system TLS certificates with `--system-certs`";
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn the_reason_of_npm_is_told_and_not_its_notes() {
+    fn the_cause_line_of_npm_is_the_error_and_not_the_notes() {
         let unknown = "npm error code E404\nnpm error 404 Not Found - GET https://registry.example/no-such\nnpm error 404\n\
                        npm error 404  'no-such@*' is not in this registry.\nnpm error 404\nnpm error 404 Note that you can also \
                        install from a\nnpm error 404 tarball, folder, http url, or git url.\nnpm error A complete log of this run";
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn the_error_of_node_is_told_and_not_its_frames() {
+    fn the_cause_line_of_node_is_the_error_and_not_the_frames() {
         let module = "node:internal/modules/cjs/loader:1215\n  throw err;\n  ^\n\nError: Cannot find module '/app/index.js'\n    \
                       at Module._load (node:internal:1:2) {\n  code: 'MODULE_NOT_FOUND',\n  requireStack: []\n}\n\nNode.js v20.1.0";
         assert_eq!(cause(module), "Error: Cannot find module '/app/index.js'");
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_line_of_a_traceback_of_python_is_told() {
+    fn the_cause_line_of_python_is_the_last_line_of_a_traceback() {
         let plain = "INFO starting\nTraceback (most recent call last):\n  File \"/a.py\", line 1, in <module>\n    \
                      raise Shutdown('no key')\nserver.Shutdown: no key\n";
         assert_eq!(cause(plain), "server.Shutdown: no key");
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn docker_cargo_and_rust_are_read_too() {
+    fn cause_lines_of_docker_cargo_and_rust_are_found() {
         let docker = "Unable to find image 'mcp/none:latest' locally\ndocker: Error response from daemon: pull access denied for \
                       mcp/none, repository does not exist.\n\nRun 'docker run --help' for more information\n";
         assert!(cause(docker).starts_with("docker: Error response from daemon"), "{}", cause(docker));

@@ -1,23 +1,23 @@
-//! The one place that says what evidence means. No other file decides on text, on a status or on a code.
+//! Classification of evidence into failures. The only file that decides on error text, HTTP status and JSON-RPC code.
 
 use super::session_forms;
-use super::{BlockCause, DialTrouble, During, Evidence, Failure, HttpAnswer, Observed, RpcError, Sent};
+use super::{BlockCause, ConnectStepFailed, During, Evidence, Failure, HttpAnswer, Observed, RpcError, Sent};
 use crate::redact::KnownSecrets;
 use crate::text;
 
-/// What `evidence` means.
+/// Classifies `evidence`.
 pub fn classify(evidence: &Evidence) -> Failure {
-    classify_knowing(evidence, &KnownSecrets::default())
+    classify_with_secrets(evidence, &KnownSecrets::default())
 }
 
-/// What `evidence` means, in words without the secrets that are known. They are taken out of what it means, not of the
-/// evidence: a secret that is a word of some server's must not change what is decided.
-pub fn classify_knowing(evidence: &Evidence, known: &KnownSecrets) -> Failure {
-    // What servers and proxies say when they fail may hold the very credential they refuse.
-    meaning(evidence).redacted(known)
+/// Classifies `evidence` and redacts known secrets in the resulting text. The evidence itself is not redacted: a secret
+/// that equals a word of a server's message must not change the decision.
+pub fn classify_with_secrets(evidence: &Evidence, known: &KnownSecrets) -> Failure {
+    // Servers and proxies may repeat the credential that they refuse in their error text.
+    failure_of(evidence).redacted(known)
 }
 
-fn meaning(evidence: &Evidence) -> Failure {
+fn failure_of(evidence: &Evidence) -> Failure {
     if is_session_gone(evidence.during, &evidence.observed)
         && let Some(text) = answer_text(&evidence.observed)
     {
@@ -30,58 +30,61 @@ fn meaning(evidence: &Evidence) -> Failure {
         }
         Observed::BadConfig(text) => Failure::Blocked(BlockCause::BadConfig(text.clone())),
         Observed::SpawnFailed(text) => Failure::Unreachable(format!("could not be started: {text}")),
-        Observed::LacksResources(text) | Observed::Dial { trouble: DialTrouble::LacksResources, text } => {
-            Failure::LacksResources(text.clone())
+        Observed::OutOfResources(text)
+        | Observed::Connect { step: ConnectStepFailed::OutOfResources, text } => {
+            Failure::OutOfResources(text.clone())
         }
         Observed::NoToken(text) => Failure::Unreachable(format!("its login could not be renewed: {text}")),
-        Observed::Dial { trouble, text } => Failure::Unreachable(dial(*trouble, text)),
+        Observed::Connect { step, text } => Failure::Unreachable(connect_failure(*step, text)),
         Observed::Closed(text) => lost(evidence, text.clone()),
-        Observed::TurnedAway(text) => Failure::Busy { retry_after: None, text: text.clone() },
-        Observed::Exited { code, signal, last_words } => {
-            lost(evidence, exit(*code, *signal, last_words.as_deref()))
+        Observed::RefusedByPeer(text) => Failure::Busy { retry_after: None, text: text.clone() },
+        Observed::Exited { code, signal, stderr_line } => {
+            lost(evidence, exit(*code, *signal, stderr_line.as_deref()))
         }
-        Observed::Silence(after) => Failure::TimedOut(*after),
+        Observed::NoAnswer(after) => Failure::TimedOut(*after),
         Observed::Http(answer) => http(evidence.during, answer),
         Observed::Rpc { error, .. } => Failure::Declined(format!("{} ({})", error.message, error.code)),
-        Observed::Garbled(text) => match evidence.during {
+        Observed::Malformed(text) => match evidence.during {
             During::Handshake => Failure::Blocked(BlockCause::NotMcp(format!("does not speak MCP: {text}"))),
-            During::Call | During::Probe => Failure::Nonsense(text.clone()),
+            During::Call | During::Probe => Failure::InvalidResponse(text.clone()),
         },
-        Observed::TooLarge(limit) => Failure::Nonsense(format!(
+        Observed::TooLarge(limit) => Failure::InvalidResponse(format!(
             "sent a message over the limit of {limit} bytes; if it is wanted, raise `max_message`"
         )),
-        Observed::NoMemory { why, .. } => Failure::Nonsense(format!("its answer cannot be kept: {why}")),
+        Observed::NoMemory { why, .. } => {
+            Failure::InvalidResponse(format!("its answer exceeds a memory limit: {why}"))
+        }
     }
 }
 
-fn dial(trouble: DialTrouble, text: &str) -> String {
-    match trouble {
-        DialTrouble::Dns => format!("its name does not resolve: {text}"),
-        DialTrouble::Refused => "connection refused".to_owned(),
-        DialTrouble::Tls => format!("TLS failed: {text}"),
-        DialTrouble::TimedOut => "no connection in time".to_owned(),
-        DialTrouble::LacksResources | DialTrouble::Other => text.to_owned(),
+fn connect_failure(step: ConnectStepFailed, text: &str) -> String {
+    match step {
+        ConnectStepFailed::Dns => format!("its name does not resolve: {text}"),
+        ConnectStepFailed::Refused => "connection refused".to_owned(),
+        ConnectStepFailed::Tls => format!("TLS failed: {text}"),
+        ConnectStepFailed::TimedOut => "no connection in time".to_owned(),
+        ConnectStepFailed::OutOfResources | ConnectStepFailed::Other => text.to_owned(),
     }
 }
 
 fn lost(evidence: &Evidence, text: String) -> Failure {
     match (evidence.during, evidence.sent) {
-        // A link that breaks before it was ever up is a server that could not be reached, and so is one
-        // that nothing can be written to: it is dead as a whole, not in one connection.
+        // A link that breaks during the handshake means that the server could not be reached, and so does a link that
+        // nothing can be written to: it is dead as a whole.
         (During::Handshake, _) | (_, Sent::No) => Failure::Unreachable(text),
         (During::Call | During::Probe, Sent::Yes) => Failure::Lost(text),
     }
 }
 
-/// Stands between how a process ended and what it wrote to stderr before.
-const LAST_WORDS: &str = "; stderr: ";
+/// Separator between the exit status of a process and its stderr line.
+const STDERR_SEPARATOR: &str = "; stderr: ";
 
-/// The cause of a failure without what the server wrote to stderr, for a client that may not see that.
-pub fn without_last_words(cause: &str) -> &str {
-    cause.split_once(LAST_WORDS).map_or(cause, |(how, _)| how)
+/// The cause of a failure without the server's stderr line, for clients that may not see it.
+pub fn without_stderr(cause: &str) -> &str {
+    cause.split_once(STDERR_SEPARATOR).map_or(cause, |(how, _)| how)
 }
 
-fn exit(code: Option<i32>, signal: Option<i32>, last_words: Option<&str>) -> String {
+fn exit(code: Option<i32>, signal: Option<i32>, stderr_line: Option<&str>) -> String {
     let how = match (code, signal) {
         (_, Some(9)) => "was killed (signal 9)".to_owned(),
         (_, Some(signal)) => format!("was ended by signal {signal}"),
@@ -89,21 +92,21 @@ fn exit(code: Option<i32>, signal: Option<i32>, last_words: Option<&str>) -> Str
         (Some(code), None) => format!("exited with code {code}"),
         (None, None) => "ended".to_owned(),
     };
-    match last_words {
-        Some(words) => format!("{how}{LAST_WORDS}{words}"),
+    match stderr_line {
+        Some(words) => format!("{how}{STDERR_SEPARATOR}{words}"),
         None => how,
     }
 }
 
 fn http(during: During, answer: &HttpAnswer) -> Failure {
-    if is_outdated(during, answer) {
-        return Failure::Outdated(said(answer));
+    if is_header_mismatch(during, answer) {
+        return Failure::HeaderMismatch(answer_summary(answer));
     }
     match answer.status {
-        401 => Failure::CredentialRefused(said(answer)),
-        // Only proxies ask for this, and only who sets the variable that names one can answer.
+        401 => Failure::CredentialRefused(answer_summary(answer)),
+        // Only proxies send this status, and only the operator who sets the proxy variable can add the credential.
         407 => Failure::Blocked(BlockCause::BadConfig(format!(
-            "{} wants a user and a password (407): the variable that names it may hold them, as in \
+            "{} wants a user and a password (407): set them in the proxy variable, as in \
              `http://USER:PASSWORD@HOST:PORT`",
             answer
                 .proxy
@@ -111,43 +114,46 @@ fn http(during: During, answer: &HttpAnswer) -> Failure {
                 .map_or_else(|| "a proxy".to_owned(), |proxy| format!("the proxy `{proxy}`")),
         ))),
         403 => match (during, &answer.challenge) {
-            (During::Handshake, Some(_)) => Failure::CredentialRefused(said(answer)),
+            (During::Handshake, Some(_)) => Failure::CredentialRefused(answer_summary(answer)),
             (During::Handshake, None) => refused_or_foreign(during, answer),
-            // One tool may want more than our credential allows; the others work.
-            (During::Call, Some(challenge)) if wants_more(challenge) => Failure::BeyondScope(said(answer)),
-            (During::Call | During::Probe, _) => Failure::Declined(said(answer)),
+            // One tool may need more than the credential allows; the others work.
+            (During::Call, Some(challenge)) if asks_for_scope(challenge) => {
+                Failure::InsufficientScope(answer_summary(answer))
+            }
+            (During::Call | During::Probe, _) => Failure::Declined(answer_summary(answer)),
         },
-        429 => Failure::Busy { retry_after: answer.retry_after, text: said(answer) },
+        429 => Failure::Busy { retry_after: answer.retry_after, text: answer_summary(answer) },
         503 if answer.retry_after.is_some() => {
-            Failure::Busy { retry_after: answer.retry_after, text: said(answer) }
+            Failure::Busy { retry_after: answer.retry_after, text: answer_summary(answer) }
         }
-        408 | 425 | 500..=599 => Failure::ServerFault(said(answer)),
+        408 | 425 | 500..=599 => Failure::ServerFault(answer_summary(answer)),
         _ => refused_or_foreign(during, answer),
     }
 }
 
-/// Whether a challenge asks for a wider grant, in the one word that RFC 6750 has for it.
-fn wants_more(challenge: &str) -> bool {
+/// Returns whether a challenge asks for a wider scope (RFC 6750).
+fn asks_for_scope(challenge: &str) -> bool {
     challenge.to_lowercase().contains("insufficient_scope")
 }
 
-/// A 3xx or 4xx without a special meaning: with a JSON-RPC error the server declines, without one
-/// whoever answers there is not an MCP server.
+/// A 3xx or 4xx without a special meaning: with a JSON-RPC error the server declined the request, without one it is not
+/// an MCP server.
 fn refused_or_foreign(during: During, answer: &HttpAnswer) -> Failure {
     match (&answer.rpc, during) {
-        (Some(_), _) => Failure::Declined(said(answer)),
+        (Some(_), _) => Failure::Declined(answer_summary(answer)),
         (None, During::Handshake) if speaks_tls(answer) => Failure::Blocked(BlockCause::NotMcp(format!(
             "this port speaks TLS, so `url` begins with `https://`: {}",
-            said(answer)
+            answer_summary(answer)
         ))),
-        (None, During::Handshake) => {
-            Failure::Blocked(BlockCause::NotMcp(format!("no MCP server at this URL: {}", said(answer))))
-        }
-        (None, During::Call | During::Probe) => Failure::Nonsense(said(answer)),
+        (None, During::Handshake) => Failure::Blocked(BlockCause::NotMcp(format!(
+            "no MCP server at this URL: {}",
+            answer_summary(answer)
+        ))),
+        (None, During::Call | During::Probe) => Failure::InvalidResponse(answer_summary(answer)),
     }
 }
 
-/// Whether a port for https complains about plain http.
+/// Returns whether an https port rejects plain http.
 fn speaks_tls(answer: &HttpAnswer) -> bool {
     let words = answer.body.to_lowercase();
     // nginx; Go's net/http; Tomcat and Spring.
@@ -159,24 +165,25 @@ fn speaks_tls(answer: &HttpAnswer) -> bool {
     answer.status == 400 && forms.iter().any(|form| words.contains(form))
 }
 
-/// What an error says about the session of the request.
+/// Verdict of an error about the session of its request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SessionVerdict {
-    /// The server does not know it, so it did not act on the request.
+    /// The server does not know the session, so it did not act on the request.
     Gone,
-    /// It may be gone. The server may have acted all the same.
+    /// The session may be gone. The server may have acted nevertheless.
     Doubtful,
-    /// Nothing.
+    /// The error says nothing about the session.
     Untouched,
 }
 
-/// Whether an error leaves a doubt about the session: the caller gets the server's own error, and the session is probed.
+/// Returns whether an error raises doubt about the session. The caller gets the server's own error, and the session is
+/// probed.
 pub fn doubts_session(evidence: &Evidence) -> bool {
     evidence.during == During::Call && session_verdict(&evidence.observed) == SessionVerdict::Doubtful
 }
 
-/// Whether a failed request means that the session is gone. A probe has no effect that could happen twice, so a doubt is
-/// enough there. A handshake carries no session.
+/// Returns whether a failed request means that the session is gone. A probe has no side effects, so a doubt is enough
+/// there. A handshake carries no session.
 fn is_session_gone(during: During, observed: &Observed) -> bool {
     match (during, session_verdict(observed)) {
         (During::Handshake, _) | (_, SessionVerdict::Untouched) => false,
@@ -197,16 +204,16 @@ fn session_verdict(observed: &Observed) -> SessionVerdict {
         }
         Observed::NoExecutable(_)
         | Observed::SpawnFailed(_)
-        | Observed::LacksResources(_)
+        | Observed::OutOfResources(_)
         | Observed::UnsetVariable(_)
         | Observed::BadConfig(_)
-        | Observed::Dial { .. }
+        | Observed::Connect { .. }
         | Observed::NoToken(_)
         | Observed::Closed(_)
-        | Observed::TurnedAway(_)
+        | Observed::RefusedByPeer(_)
         | Observed::Exited { .. }
-        | Observed::Silence(_)
-        | Observed::Garbled(_)
+        | Observed::NoAnswer(_)
+        | Observed::Malformed(_)
         | Observed::TooLarge(_)
         | Observed::NoMemory { .. } => SessionVerdict::Untouched,
     }
@@ -221,7 +228,7 @@ fn session_in_http(answer: &HttpAnswer) -> SessionVerdict {
         (404, None) => true,
         (404, Some(rpc)) => rpc.code == INVALID_REQUEST || has_code(rpc) || says_gone(rpc),
         (400, Some(rpc)) => says_gone(rpc),
-        (400, None) => session_forms::message_says_so(&answer.body),
+        (400, None) => session_forms::says_session_gone(&answer.body),
         _ => false,
     };
     if certain && answer.had_session {
@@ -232,73 +239,72 @@ fn session_in_http(answer: &HttpAnswer) -> SessionVerdict {
     doubt_if(answer.status == 410 || by_code || session_forms::mentions_session(text))
 }
 
-/// Whether an error says, by its whole message, that the session is gone.
+/// Returns whether the whole message of an error says that the session is gone.
 fn says_gone(error: &RpcError) -> bool {
     const METHOD_NOT_FOUND: i64 = -32601;
-    error.code != METHOD_NOT_FOUND && session_forms::message_says_so(&error.message)
+    error.code != METHOD_NOT_FOUND && session_forms::says_session_gone(&error.message)
 }
 
 fn doubt_if(doubtful: bool) -> SessionVerdict {
     if doubtful { SessionVerdict::Doubtful } else { SessionVerdict::Untouched }
 }
 
-/// The message of a legacy server that was sent a request before its handshake.
+/// Message of a legacy server that got a request before its handshake.
 const UNINITIALIZED: &str = "server not initialized";
 
-/// Whether a server of the other era is speaking: another one has taken the place of the one that we shook
-/// hands with, and a new handshake will tell.
+/// Returns whether the answer comes from a server of the other era: the server was replaced since the handshake, and a
+/// new handshake is needed.
 fn is_of_another_era(answer: &HttpAnswer, error: &RpcError) -> bool {
     const INVALID_PARAMS: i64 = -32602;
     let had_session = answer.had_session;
     let message = || error.message.to_lowercase();
     match error.code {
-        // The modern era has no sessions. These codes are reserved for it; a missing envelope is named by
-        // its key.
+        // The modern era has no sessions. These codes are reserved for it; a missing envelope is reported by its key.
         -32022..=-32020 => had_session,
         INVALID_PARAMS => had_session && error.message.contains("io.modelcontextprotocol/protocolVersion"),
-        // A legacy server that is spoken to in the modern way, in the words of the TypeScript SDK.
+        // A legacy server that got a modern request, in the words of the TypeScript SDK.
         _ if had_session => false,
         _ if message().contains("unsupported protocol version") => true,
-        // In the modern era there is nothing to initialize, so a legacy server waits for its handshake.
+        // The modern era has no initialization, so this is a legacy server that waits for its handshake.
         _ => {
             answer.modern
                 && message().ends_with(UNINITIALIZED)
-                && session_forms::message_says_so(&error.message)
+                && session_forms::says_session_gone(&error.message)
         }
     }
 }
 
-/// Whether the server wants other headers than we have sent. In the modern era the code says so, and says that
-/// nothing was done; a legacy server may mean anything by it.
-fn is_outdated(during: During, answer: &HttpAnswer) -> bool {
+/// Returns whether the server wants other headers than it got. In the modern era the code means that, and that the
+/// server did not act; a legacy server may use the code for anything.
+fn is_header_mismatch(during: During, answer: &HttpAnswer) -> bool {
     const HEADER_MISMATCH: i64 = -32020;
-    let said = answer.rpc.as_ref().is_some_and(|rpc| rpc.code == HEADER_MISMATCH);
-    during == During::Call && answer.modern && answer.status == 400 && said
+    let has_mismatch_code = answer.rpc.as_ref().is_some_and(|rpc| rpc.code == HEADER_MISMATCH);
+    during == During::Call && answer.modern && answer.status == 400 && has_mismatch_code
 }
 
-/// The text of an answer that the server gave.
+/// The text of a server's answer.
 fn answer_text(observed: &Observed) -> Option<String> {
     match observed {
-        Observed::Http(answer) => Some(said(answer)),
+        Observed::Http(answer) => Some(answer_summary(answer)),
         Observed::Rpc { error, .. } => Some(error.message.clone()),
         Observed::NoExecutable(_)
         | Observed::SpawnFailed(_)
-        | Observed::LacksResources(_)
+        | Observed::OutOfResources(_)
         | Observed::UnsetVariable(_)
         | Observed::BadConfig(_)
-        | Observed::Dial { .. }
+        | Observed::Connect { .. }
         | Observed::NoToken(_)
         | Observed::Closed(_)
-        | Observed::TurnedAway(_)
+        | Observed::RefusedByPeer(_)
         | Observed::Exited { .. }
-        | Observed::Silence(_)
-        | Observed::Garbled(_)
+        | Observed::NoAnswer(_)
+        | Observed::Malformed(_)
         | Observed::TooLarge(_)
         | Observed::NoMemory { .. } => None,
     }
 }
 
-fn said(answer: &HttpAnswer) -> String {
+fn answer_summary(answer: &HttpAnswer) -> String {
     let words = match &answer.rpc {
         Some(rpc) => rpc.message.trim(),
         None => answer.body.trim(),
@@ -331,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn b09_a_proxy_that_wants_a_password_is_no_missing_server() {
+    fn b09_a_proxy_that_wants_a_password_is_a_config_error() {
         let Failure::Blocked(BlockCause::BadConfig(text)) = greeted(407, "<html>", Some("http://proxy:3128"))
         else {
             panic!("a person has to give it one")
@@ -342,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn b09_a_port_for_https_that_hears_plain_http_is_told_from_other_refusals() {
+    fn b09_plain_http_to_an_https_port_is_recognised() {
         for said in [
             "<center>The plain HTTP request was sent to HTTPS port</center>",
             "Client sent an HTTP request to an HTTPS server.",
@@ -378,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn a_credential_that_a_peer_repeats_while_it_refuses_it_is_told_to_nobody() {
+    fn a_credential_repeated_in_an_error_is_redacted() {
         let said = "bad key ghp_0123456789abcdef";
         let http = |status| answered(status, None, said, false);
         let rpc = error(-32000, said, false);
@@ -389,25 +395,25 @@ mod tests {
     }
 
     #[test]
-    fn what_is_known_to_be_secret_is_told_to_nobody_and_decides_nothing() {
+    fn known_secrets_are_redacted_and_do_not_change_the_classification() {
         let mut known = KnownSecrets::default();
-        known.learn("Session");
-        known.learn("correct-h0rse");
+        known.add_lines("Session");
+        known.add_lines("correct-h0rse");
         let said =
             Evidence::sent(During::Call, answered(400, None, "Session not found: correct-h0rse", true));
-        let failure = classify_knowing(&said, &known);
+        let failure = classify_with_secrets(&said, &known);
         assert_eq!(failure, Failure::SessionExpired("HTTP 400: ******* not found: *************".to_owned()));
     }
 
     #[test]
-    fn g07_control_characters_of_a_server_are_in_no_failure() {
+    fn g07_control_characters_are_escaped_in_failures() {
         let said = "gone\u{1b}[2J\nERROR forged";
-        let exited = Observed::Exited { code: Some(1), signal: None, last_words: Some(said.to_owned()) };
+        let exited = Observed::Exited { code: Some(1), signal: None, stderr_line: Some(said.to_owned()) };
         for observed in [
             exited,
             error(-32000, said, false),
             Observed::Closed(said.to_owned()),
-            Observed::Garbled(said.to_owned()),
+            Observed::Malformed(said.to_owned()),
         ] {
             let told = call(observed).to_string();
             assert!(!told.contains(char::is_control) && told.contains("\\nERROR forged"), "{told:?}");
@@ -422,7 +428,7 @@ mod tests {
         Observed::Rpc { error: RpcError { code, message: message.to_owned() }, had_session }
     }
 
-    /// D01 (a): these are certain, and a request that they refuse is sent again.
+    /// D01 (a): these are certain, and the refused request is sent again.
     #[test]
     fn d01_certain_forms_of_an_expired_session_are_recognised() {
         for (status, rpc, body) in [
@@ -475,7 +481,7 @@ mod tests {
     }
 
     #[test]
-    fn d01_errors_that_do_not_mention_a_session_say_nothing_about_it() {
+    fn d01_errors_that_do_not_mention_a_session_raise_no_doubt() {
         for (status, rpc, body) in [
             (404, Some((-32602, "no such customer")), ""),
             (404, Some((-32601, "Method not found")), ""),
@@ -492,7 +498,7 @@ mod tests {
     }
 
     #[test]
-    fn d08_a_server_of_the_other_era_asks_for_a_new_handshake() {
+    fn d08_a_server_of_the_other_era_needs_a_new_handshake() {
         let envelope = "`params._meta[\"io.modelcontextprotocol/protocolVersion\"]` is missing";
         assert!(is_expiry(&call(answered(400, Some((-32602, envelope)), "", true))));
         assert!(is_expiry(&call(answered(400, Some((-32022, "Unsupported protocol version")), "", true))));
@@ -519,12 +525,12 @@ mod tests {
         assert!(!is_expiry(&call(answered(403, None, "session expired", true))));
         assert!(!is_expiry(&call(answered(500, None, "session expired", true))));
         assert!(!is_expiry(&call(Observed::Closed("session expired".to_owned()))));
-        assert!(!is_expiry(&call(Observed::Silence(Duration::from_secs(1)))));
-        assert!(!is_expiry(&call(Observed::Garbled("unknown session".to_owned()))));
+        assert!(!is_expiry(&call(Observed::NoAnswer(Duration::from_secs(1)))));
+        assert!(!is_expiry(&call(Observed::Malformed("unknown session".to_owned()))));
     }
 
     #[test]
-    fn one_forbidden_tool_is_declined_and_does_not_cost_the_whole_server_its_login() {
+    fn a_forbidden_tool_does_not_invalidate_the_login_of_the_server() {
         let forbidden = || {
             Observed::Http(HttpAnswer {
                 status: 403,
@@ -535,20 +541,20 @@ mod tests {
         assert!(matches!(call(forbidden()), Failure::Declined(_)));
         let wider = Some(r#"Bearer error="insufficient_scope", scope="write""#.into());
         let wider = HttpAnswer { status: 403, challenge: wider, ..HttpAnswer::default() };
-        assert!(matches!(call(Observed::Http(wider)), Failure::BeyondScope(_)));
+        assert!(matches!(call(Observed::Http(wider)), Failure::InsufficientScope(_)));
         let handshake = classify(&Evidence::sent(During::Handshake, forbidden()));
         assert!(matches!(handshake, Failure::CredentialRefused(_)));
     }
 
     #[test]
-    fn d02_a_handshake_is_never_told_that_its_session_expired() {
+    fn d02_a_handshake_never_reports_an_expired_session() {
         let refused = answered(404, Some((-32001, "Session not found")), "", true);
         let failure = classify(&Evidence::sent(During::Handshake, refused));
         assert!(!is_expiry(&failure), "{failure:?}");
     }
 
     #[test]
-    fn b09_what_retrying_cannot_mend_is_blocked_with_its_cause() {
+    fn b09_permanent_failures_block_with_their_cause() {
         let handshake = |observed| classify(&Evidence::unsent(During::Handshake, observed));
         assert!(matches!(
             handshake(Observed::NoExecutable("`npx` was not found on PATH".to_owned())),
@@ -573,14 +579,14 @@ mod tests {
         assert!(matches!(call(with_wait(429)), Failure::Busy { retry_after, .. } if retry_after == wait));
         assert!(matches!(call(with_wait(503)), Failure::Busy { .. }));
         assert!(matches!(call(answered(429, None, "", false)), Failure::Busy { retry_after: None, .. }));
-        let turned_away = Observed::TurnedAway("refused stream".to_owned());
+        let turned_away = Observed::RefusedByPeer("refused stream".to_owned());
         assert!(matches!(call(turned_away), Failure::Busy { retry_after: None, .. }));
         assert!(matches!(call(answered(503, None, "", false)), Failure::ServerFault(_)));
         assert!(matches!(call(with_wait(500)), Failure::ServerFault(_)));
     }
 
     #[test]
-    fn b12_an_application_error_is_the_server_declining() {
+    fn b12_an_application_error_is_classified_as_declined() {
         assert!(matches!(call(error(-32602, "unknown tool", true)), Failure::Declined(_)));
         assert!(matches!(
             call(answered(404, Some((-32601, "no such method")), "", false)),
@@ -589,16 +595,16 @@ mod tests {
     }
 
     #[test]
-    fn a_link_that_takes_nothing_any_more_is_unreachable_and_one_that_broke_under_a_request_is_lost() {
+    fn a_broken_link_is_unreachable_before_and_lost_after_sending() {
         let closed = || Observed::Closed("its stdin is closed".to_owned());
         assert!(matches!(classify(&Evidence::unsent(During::Call, closed())), Failure::Unreachable(_)));
         assert!(matches!(classify(&Evidence::sent(During::Call, closed())), Failure::Lost(_)));
     }
 
     #[test]
-    fn the_way_a_child_ended_is_told_in_plain_words() {
+    fn the_exit_of_a_child_process_is_described() {
         let told = |code, signal, words: Option<&str>| {
-            let observed = Observed::Exited { code, signal, last_words: words.map(str::to_owned) };
+            let observed = Observed::Exited { code, signal, stderr_line: words.map(str::to_owned) };
             call(observed).to_string()
         };
         assert_eq!(told(None, Some(9), None), "was killed (signal 9)");
@@ -609,13 +615,13 @@ mod tests {
     }
 
     #[test]
-    fn c05_headers_that_a_modern_server_refuses_are_outdated_and_the_same_code_of_a_legacy_one_is_not() {
+    fn c05_header_mismatch_is_recognised_only_from_modern_servers() {
         let refused = |during, status, modern| {
             let rpc = Some(RpcError { code: -32020, message: "Mcp-Param-Region is missing".to_owned() });
             let answer = HttpAnswer { status, rpc, modern, ..HttpAnswer::default() };
             classify(&Evidence::sent(during, Observed::Http(answer)))
         };
-        assert!(matches!(refused(During::Call, 400, true), Failure::Outdated(_)));
+        assert!(matches!(refused(During::Call, 400, true), Failure::HeaderMismatch(_)));
         assert!(matches!(refused(During::Call, 400, false), Failure::Declined(_)));
         assert!(matches!(refused(During::Probe, 400, true), Failure::Declined(_)));
         assert!(matches!(refused(During::Call, 500, true), Failure::ServerFault(_)));

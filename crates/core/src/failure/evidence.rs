@@ -1,122 +1,122 @@
-//! What a transport saw, before anybody decides what it means.
+//! Evidence: the raw observations of a transport, before they are classified.
 
 use std::time::Duration;
 
 /// One observation of a transport.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Evidence {
-    /// What was being done.
+    /// The activity during which it was made.
     pub during: During,
-    /// How much of the request had left us.
+    /// Sent state of the request.
     pub sent: Sent,
-    /// What was seen.
+    /// The observation.
     pub observed: Observed,
 }
 
 impl Evidence {
-    /// An observation made before anything was sent.
+    /// An observation from before anything was sent.
     pub fn unsent(during: During, observed: Observed) -> Self {
         Self { during, sent: Sent::No, observed }
     }
 
-    /// An observation made after at least a part was written.
+    /// An observation from after at least a part was written.
     pub fn sent(during: During, observed: Observed) -> Self {
         Self { during, sent: Sent::Yes, observed }
     }
 }
 
-/// What was being done when something was seen.
+/// Activity during which an observation was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum During {
     /// Spawning or connecting, and the handshake.
     Handshake,
-    /// A request of a caller.
+    /// A request of a client.
     Call,
-    /// A question of our own about an idle link.
+    /// A probe of an idle link.
     Probe,
 }
 
-/// How much of a request had left us. One written byte is enough for `Yes`.
+/// Sent state of a request. One written byte is enough for `Yes`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sent {
-    /// Provably nothing: the server cannot have acted.
+    /// Nothing was sent: the server cannot have acted.
     No,
-    /// Something, perhaps all: the server may have acted.
+    /// At least a part was sent: the server may have acted.
     Yes,
 }
 
-/// What was seen.
+/// An observation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Observed {
-    /// The executable is not there, or may not be run.
+    /// The executable does not exist or may not be run.
     NoExecutable(String),
     /// The process could not be started for another reason.
     SpawnFailed(String),
     /// The system has no file descriptor, memory or process left for the attempt.
-    LacksResources(String),
+    OutOfResources(String),
     /// A variable that the config names is not set.
     UnsetVariable(String),
-    /// A value of the config turned out unusable when it was expanded.
+    /// A config value is unusable after expansion.
     BadConfig(String),
-    /// No connection could be made.
-    Dial {
-        /// Which step of connecting failed.
-        trouble: DialTrouble,
-        /// What the system said.
+    /// The connection failed.
+    Connect {
+        /// The step that failed.
+        step: ConnectStepFailed,
+        /// The message of the system.
         text: String,
     },
-    /// No token could be had for the request, for a reason that may pass.
+    /// No token could be obtained for the request, for a reason that may pass.
     NoToken(String),
     /// The peer closed, reset or cut an established connection or pipe.
     Closed(String),
-    /// The peer refused to begin with the request, and says so: it has too many.
-    TurnedAway(String),
+    /// The peer refused to process the request because it has too many.
+    RefusedByPeer(String),
     /// The child process ended.
     Exited {
-        /// Its exit code, if it had one.
+        /// Exit code, if there is one.
         code: Option<i32>,
-        /// The signal that ended it, if one did.
+        /// Signal that ended it, if there was one.
         signal: Option<i32>,
-        /// The line it wrote to stderr that most probably says why.
-        last_words: Option<String>,
+        /// The stderr line that most probably explains the exit.
+        stderr_line: Option<String>,
     },
-    /// Nothing came back in time.
-    Silence(Duration),
+    /// No answer within this time.
+    NoAnswer(Duration),
     /// An HTTP answer that is not a success.
     Http(HttpAnswer),
     /// A JSON-RPC error, on a success status or without HTTP.
     Rpc {
         /// The error.
         error: RpcError,
-        /// Whether the request carried a session.
+        /// True if the request carried a session.
         had_session: bool,
     },
-    /// Bytes that are not what the protocol allows here.
-    Garbled(String),
-    /// A message over the size limit (in bytes).
+    /// Bytes that the protocol does not allow here.
+    Malformed(String),
+    /// A message over the size limit in bytes.
     TooLarge(usize),
-    /// The server answers, and there is no memory for the answer.
+    /// The server answered, but the memory limit does not allow keeping the answer.
     NoMemory {
-        /// Whose memory is used up, and the key that bounds it.
+        /// The memory that is used up, and the config key that limits it.
         why: String,
-        /// Whether what came is the answer, in whole or in part.
+        /// True if the message is the answer, complete or in part.
         is_answer: bool,
     },
 }
 
-/// Which step of connecting failed.
+/// Step of connecting that failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum DialTrouble {
+pub enum ConnectStepFailed {
     /// The name did not resolve.
     Dns,
-    /// Nobody listens there.
+    /// The connection was refused: no listener.
     Refused,
     /// The TLS handshake failed.
     Tls,
     /// It took too long.
     TimedOut,
-    /// There is no file descriptor or memory left for it here.
-    LacksResources,
+    /// This machine has no file descriptor or memory left for it.
+    OutOfResources,
     /// Anything else.
     Other,
 }
@@ -134,15 +134,15 @@ pub struct HttpAnswer {
     pub body: String,
     /// The JSON-RPC error in the body, if there is one.
     pub rpc: Option<RpcError>,
-    /// Whether the request carried a session.
+    /// True if the request carried a session.
     pub had_session: bool,
-    /// The proxy through which it came, and whose own answer it may be.
+    /// The proxy that it came through, which may have answered itself.
     pub proxy: Option<Box<str>>,
-    /// Whether the request was of the modern era, where some codes have one meaning for everybody.
+    /// True if the request was of the modern era, in which some codes have a fixed meaning.
     pub modern: bool,
 }
 
-/// The part of a JSON-RPC error that decisions need.
+/// The part of a JSON-RPC error that classification needs.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RpcError {
     /// The code.

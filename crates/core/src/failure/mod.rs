@@ -1,8 +1,8 @@
-//! From what was seen to what to do: evidence → failure → recovery.
+//! Failures, from observation to reaction: evidence → failure → recovery.
 //!
-//! A transport reports [`Evidence`]. [`classify`](classify::classify) is the only place that turns it into
-//! a [`Failure`], and the only place that looks at text. [`recovery`] says what a call and a link do about
-//! it. [`CallError`] is what a caller gets when nothing helped.
+//! A transport reports [`Evidence`]. [`classify`](classify::classify) is the only function that turns it into a
+//! [`Failure`], and the only one that reads error text. [`recovery`] decides how a call reacts. [`CallError`] is the
+//! error that the caller gets.
 
 mod call_error;
 pub mod cause_line;
@@ -13,91 +13,90 @@ pub mod recovery;
 pub mod session_forms;
 pub mod symptoms;
 
-pub use call_error::{CallError, Code, Outcome};
-pub use evidence::{DialTrouble, During, Evidence, HttpAnswer, Observed, RpcError, Sent};
+pub use call_error::{CallError, CallOutcome, Code};
+pub use evidence::{ConnectStepFailed, During, Evidence, HttpAnswer, Observed, RpcError, Sent};
 
 use crate::redact::KnownSecrets;
 use crate::text::escaped;
 use std::fmt;
 use std::time::Duration;
 
-/// What went wrong, one variant per different reaction. The text is for people.
+/// A failure, with one variant per different reaction. The text is for people.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Failure {
     /// The server could not be reached: nothing was sent.
     Unreachable(String),
-    /// This machine or process has no file descriptor, memory or process left for the attempt. It says nothing about
-    /// the server, and nothing was sent.
-    LacksResources(String),
+    /// This machine has no file descriptor, memory or process left for the attempt. Nothing was sent, and it says
+    /// nothing about the server.
+    OutOfResources(String),
     /// An established link broke.
     Lost(String),
-    /// Nothing came back in time.
+    /// No answer within this time.
     TimedOut(Duration),
-    /// The server does not know our session any more.
+    /// The server does not know the session any more.
     SessionExpired(String),
-    /// The server refused our credential.
+    /// The server refused the credential.
     CredentialRefused(String),
-    /// The server wants a wider grant for this request than our credential has. The others work.
-    BeyondScope(String),
-    /// The server asked for patience before doing anything.
+    /// The server wants a wider scope for this request than the credential has. Other requests work.
+    InsufficientScope(String),
+    /// The server refused the request for now, before acting.
     Busy {
-        /// How much patience, if it said so.
+        /// The pause it asked for.
         retry_after: Option<Duration>,
-        /// What it said.
+        /// The server's text.
         text: String,
     },
-    /// The server failed in a way of its own (HTTP 5xx); what it did before that is unknown.
+    /// The server failed (HTTP 5xx); whether it acted before that is unknown.
     ServerFault(String),
-    /// What came back is not MCP.
-    Nonsense(String),
-    /// The server refused the request before acting: the headers that repeat its arguments are not those that it
-    /// asks for now. What we know of its tools is older than the server.
-    Outdated(String),
-    /// The server understood and said no: a JSON-RPC application error. The path works.
+    /// The answer is not valid MCP.
+    InvalidResponse(String),
+    /// The server refused the request before acting, because the headers that repeat its arguments are not those it
+    /// asks for now. The known tool list is older than the server.
+    HeaderMismatch(String),
+    /// The server declined with a JSON-RPC application error. The connection works.
     Declined(String),
-    /// Retrying cannot mend it.
+    /// Retrying does not help.
     Blocked(BlockCause),
 }
 
 impl Failure {
-    /// The same without what the server wrote to stderr, for a client that may not see that.
+    /// The failure without the server's stderr line, for clients that may not see it.
     #[must_use]
-    pub fn without_last_words(self) -> Self {
-        let cut = |text: String| classify::without_last_words(&text).to_owned();
+    pub fn without_stderr(self) -> Self {
+        let cut = |text: String| classify::without_stderr(&text).to_owned();
         match self {
             Self::Unreachable(text) => Self::Unreachable(cut(text)),
             Self::Lost(text) => Self::Lost(cut(text)),
-            Self::LacksResources(_)
+            Self::OutOfResources(_)
             | Self::TimedOut(_)
             | Self::SessionExpired(_)
             | Self::CredentialRefused(_)
-            | Self::BeyondScope(_)
+            | Self::InsufficientScope(_)
             | Self::Busy { .. }
             | Self::ServerFault(_)
-            | Self::Nonsense(_)
-            | Self::Outdated(_)
+            | Self::InvalidResponse(_)
+            | Self::HeaderMismatch(_)
             | Self::Declined(_)
             | Self::Blocked(_) => self,
         }
     }
 
-    /// The same without what is known to be secret, and without words that are shaped like a token; control characters
-    /// of the server are escaped.
+    /// The failure without known secrets and words that look like a token. Control characters are escaped.
     #[must_use]
     pub fn redacted(self, known: &KnownSecrets) -> Self {
         let masked = |text: String| escaped(&known.text(&text)).into_owned();
         match self {
             Self::Unreachable(text) => Self::Unreachable(masked(text)),
-            Self::LacksResources(text) => Self::LacksResources(masked(text)),
+            Self::OutOfResources(text) => Self::OutOfResources(masked(text)),
             Self::Lost(text) => Self::Lost(masked(text)),
             Self::TimedOut(after) => Self::TimedOut(after),
             Self::SessionExpired(text) => Self::SessionExpired(masked(text)),
             Self::CredentialRefused(text) => Self::CredentialRefused(masked(text)),
-            Self::BeyondScope(text) => Self::BeyondScope(masked(text)),
+            Self::InsufficientScope(text) => Self::InsufficientScope(masked(text)),
             Self::Busy { retry_after, text } => Self::Busy { retry_after, text: masked(text) },
             Self::ServerFault(text) => Self::ServerFault(masked(text)),
-            Self::Nonsense(text) => Self::Nonsense(masked(text)),
-            Self::Outdated(text) => Self::Outdated(masked(text)),
+            Self::InvalidResponse(text) => Self::InvalidResponse(masked(text)),
+            Self::HeaderMismatch(text) => Self::HeaderMismatch(masked(text)),
             Self::Declined(text) => Self::Declined(masked(text)),
             Self::Blocked(cause) => Self::Blocked(match cause {
                 BlockCause::MissingExecutable(text) => BlockCause::MissingExecutable(masked(text)),
@@ -110,7 +109,7 @@ impl Failure {
     }
 }
 
-/// Why an upstream cannot work until something about it changes.
+/// The cause for which an upstream cannot work until something changes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BlockCause {
     /// The command does not exist or may not be run.
@@ -119,14 +118,14 @@ pub enum BlockCause {
     UnsetVariable(String),
     /// The config cannot be used as it is.
     BadConfig(String),
-    /// Something answers at the URL, and it is not an MCP server.
+    /// The URL answers, but not as an MCP server.
     NotMcp(String),
-    /// A person has to log in, or to correct the credential.
+    /// A person has to log in, or correct the credential.
     NeedsLogin(String),
 }
 
 impl BlockCause {
-    /// The cause in the operator's words.
+    /// The cause as text.
     pub fn text(&self) -> &str {
         match self {
             Self::MissingExecutable(text)
@@ -142,14 +141,14 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unreachable(text)
-            | Self::LacksResources(text)
+            | Self::OutOfResources(text)
             | Self::Lost(text)
             | Self::SessionExpired(text)
             | Self::CredentialRefused(text)
-            | Self::BeyondScope(text)
+            | Self::InsufficientScope(text)
             | Self::ServerFault(text)
-            | Self::Nonsense(text)
-            | Self::Outdated(text)
+            | Self::InvalidResponse(text)
+            | Self::HeaderMismatch(text)
             | Self::Declined(text)
             | Self::Busy { text, .. } => f.write_str(text),
             Self::TimedOut(after) => write!(f, "no answer within {}", crate::text::duration(*after)),

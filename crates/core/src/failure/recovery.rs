@@ -1,21 +1,21 @@
-//! What a call does after a failure: the at-most-once rule (C05) as a pure function.
+//! Recovery of a call after a failure: the at-most-once rule (C05) as a pure function.
 //!
-//! A request goes out again only if the server provably did not act on it, or if acting twice does no
-//! harm. What the link does about the failure is decided by the upstream machine.
+//! A request is sent again only if the server provably did not act on it, or if acting twice is safe. The upstream
+//! machine decides how the link reacts.
 
-use super::{Failure, Outcome, Sent};
+use super::{CallOutcome, Failure, Sent};
 use std::time::Duration;
 
-/// Whether executing a request twice does harm.
+/// Replay safety of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Safety {
-    /// It only reads, is idempotent, or the operator vouches for it.
+    /// It only reads, is idempotent, or the operator declared it safe.
     Replayable,
     /// It may have a side effect.
     AtMostOnce,
 }
 
-/// What a tool says about itself. A hint counts only when it is `true`.
+/// Hints of a tool about itself. A hint counts only if it is `true`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 pub struct ToolHints {
     /// `readOnlyHint`: it changes nothing.
@@ -26,13 +26,13 @@ pub struct ToolHints {
     pub destructive: bool,
 }
 
-/// What the operator says about replaying one tool.
+/// The operator's replay rule for one tool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ReplayRule {
-    /// Nothing: the tool's own hints decide.
+    /// No rule: the tool's own hints decide.
     #[default]
     AsHinted,
-    /// `replay.safe`: replaying does no harm, whatever the hints say.
+    /// `replay.safe`: replaying is safe, whatever the hints say.
     Safe,
     /// `replay.never`: never replay, whatever the hints say.
     Never,
@@ -49,7 +49,7 @@ impl Safety {
         }
     }
 
-    /// The safety of a request that is not a tool call. A method we do not know may do anything.
+    /// The safety of a request that is not a tool call. An unknown method may do anything.
     pub fn of_method(method: &str) -> Self {
         match method {
             "ping"
@@ -71,122 +71,120 @@ impl Safety {
     }
 }
 
-/// The replays that one call has used up: once per cause of a refusal, and once for anything else.
+/// Replays that one call has used up: one per cause of a refusal, and one for all other failures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Replays {
     session: bool,
     credential: bool,
-    patience: bool,
+    busy: bool,
     headers: bool,
     other: bool,
 }
 
 impl Replays {
-    /// How many times the request went out again.
+    /// Number of times that the request was sent again.
     pub fn count(&self) -> u32 {
-        [self.session, self.credential, self.patience, self.headers, self.other]
-            .into_iter()
-            .map(u32::from)
-            .sum()
+        [self.session, self.credential, self.busy, self.headers, self.other].into_iter().map(u32::from).sum()
     }
 }
 
-/// What the call does next.
+/// The next step of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Next {
-    /// Ask for admission again, which waits for the link if need be, and send it again.
-    Again,
-    /// The same, but not before this pause has passed.
-    AgainAfter(Duration),
-    /// The same, but not before what the server offers was listed anew.
-    AgainOnceListed,
-    /// Tell the caller, with this outcome.
-    GiveUp(Outcome),
+pub enum NextStep {
+    /// Ask for admission again, which may wait for the link, and send it again.
+    Retry,
+    /// The same, after this pause.
+    RetryAfter(Duration),
+    /// The same, after the catalog was listed again.
+    RetryAfterListing,
+    /// Return an error with this outcome.
+    GiveUp(CallOutcome),
 }
 
-/// A server that asks for patience without saying how much gets this.
-pub const UNSPECIFIED_PATIENCE: Duration = Duration::from_secs(1);
+/// Pause after a busy server that names none.
+pub const DEFAULT_BUSY_PAUSE: Duration = Duration::from_secs(1);
 
-/// How soon something is tried again for which there was no file descriptor, memory or process. The attempt costs little.
-pub const RESOURCES_AGAIN_AFTER: Duration = Duration::from_millis(250);
+/// Pause before an attempt that lacked a file descriptor, memory or process is repeated. The attempt costs little.
+pub const RESOURCE_RETRY_PAUSE: Duration = Duration::from_millis(250);
 
-/// What a call does after `failure`, given how much was sent, how harmful a second execution would be,
-/// and which replays it has used up already. Uses up the replay that it grants.
-pub fn after(failure: &Failure, sent: Sent, safety: Safety, replays: &mut Replays) -> Next {
-    let refused = Next::GiveUp(Outcome::Refused);
+/// Decides the next step after `failure`, by what was sent, whether a second execution is safe, and which replays are
+/// used up. Uses up the replay that it grants.
+pub fn next_step(failure: &Failure, sent: Sent, safety: Safety, replays: &mut Replays) -> NextStep {
+    let refused = NextStep::GiveUp(CallOutcome::Refused);
     match failure {
-        Failure::SessionExpired(_) => grant(&mut replays.session, Next::Again, refused),
-        Failure::CredentialRefused(_) => grant(&mut replays.credential, Next::Again, refused),
+        Failure::SessionExpired(_) => grant(&mut replays.session, NextStep::Retry, refused),
+        Failure::CredentialRefused(_) => grant(&mut replays.credential, NextStep::Retry, refused),
         Failure::Busy { retry_after, .. } => {
-            let pause = retry_after.unwrap_or(UNSPECIFIED_PATIENCE);
-            grant(&mut replays.patience, Next::AgainAfter(pause), refused)
+            let pause = retry_after.unwrap_or(DEFAULT_BUSY_PAUSE);
+            grant(&mut replays.busy, NextStep::RetryAfter(pause), refused)
         }
-        Failure::Outdated(_) => grant(&mut replays.headers, Next::AgainOnceListed, refused),
+        Failure::HeaderMismatch(_) => grant(&mut replays.headers, NextStep::RetryAfterListing, refused),
         Failure::Unreachable(_) | Failure::Lost(_) | Failure::ServerFault(_) => match (sent, safety) {
-            // Waiting and dialing are not replays: the caller's patience bounds them.
-            (Sent::No, _) => Next::Again,
+            // Waiting and connecting are not replays: the call timeout bounds them.
+            (Sent::No, _) => NextStep::Retry,
             (Sent::Yes, Safety::Replayable) => {
-                grant(&mut replays.other, Next::Again, Next::GiveUp(Outcome::Unknown))
+                grant(&mut replays.other, NextStep::Retry, NextStep::GiveUp(CallOutcome::Unknown))
             }
-            (Sent::Yes, Safety::AtMostOnce) => Next::GiveUp(Outcome::Unknown),
+            (Sent::Yes, Safety::AtMostOnce) => NextStep::GiveUp(CallOutcome::Unknown),
         },
-        Failure::LacksResources(_) => match sent {
-            // As above, and the link is still there: others may free what is missing.
-            Sent::No => Next::AgainAfter(RESOURCES_AGAIN_AFTER),
-            Sent::Yes => Next::GiveUp(Outcome::Unknown),
+        Failure::OutOfResources(_) => match sent {
+            // As above. The link is still there, and other calls may free what is missing.
+            Sent::No => NextStep::RetryAfter(RESOURCE_RETRY_PAUSE),
+            Sent::Yes => NextStep::GiveUp(CallOutcome::Unknown),
         },
-        // Its time is up, or the answer makes no sense: asking again would not be heard better.
-        Failure::TimedOut(_) | Failure::Nonsense(_) => match sent {
-            Sent::No => Next::GiveUp(Outcome::NotSent),
-            Sent::Yes => Next::GiveUp(Outcome::Unknown),
+        // The time is up, or the answer is invalid: another attempt would not help.
+        Failure::TimedOut(_) | Failure::InvalidResponse(_) => match sent {
+            Sent::No => NextStep::GiveUp(CallOutcome::NotSent),
+            Sent::Yes => NextStep::GiveUp(CallOutcome::Unknown),
         },
-        Failure::BeyondScope(_) => refused,
-        Failure::Declined(_) => Next::GiveUp(Outcome::Failed),
-        Failure::Blocked(_) => Next::GiveUp(Outcome::NotSent),
+        Failure::InsufficientScope(_) => refused,
+        Failure::Declined(_) => NextStep::GiveUp(CallOutcome::Failed),
+        Failure::Blocked(_) => NextStep::GiveUp(CallOutcome::NotSent),
     }
 }
 
-/// What an attempt that ended like this may have done; `None` if it never left us.
-pub fn fate_of(failure: &Failure, sent: Sent) -> Option<Outcome> {
+/// The possible outcome of an attempt that ended like this; `None` if nothing was sent.
+pub fn attempt_outcome(failure: &Failure, sent: Sent) -> Option<CallOutcome> {
     match (sent, failure) {
         (Sent::No, _) => None,
         (
             Sent::Yes,
             Failure::SessionExpired(_)
             | Failure::CredentialRefused(_)
-            | Failure::BeyondScope(_)
+            | Failure::InsufficientScope(_)
             | Failure::Busy { .. }
-            | Failure::Outdated(_),
-        ) => Some(Outcome::Refused),
+            | Failure::HeaderMismatch(_),
+        ) => Some(CallOutcome::Refused),
         (
             Sent::Yes,
             Failure::Unreachable(_)
-            | Failure::LacksResources(_)
+            | Failure::OutOfResources(_)
             | Failure::Lost(_)
             | Failure::TimedOut(_)
             | Failure::ServerFault(_)
-            | Failure::Nonsense(_)
+            | Failure::InvalidResponse(_)
             | Failure::Declined(_)
             | Failure::Blocked(_),
-        ) => Some(Outcome::Unknown),
+        ) => Some(CallOutcome::Unknown),
     }
 }
 
-/// The outcome of a call whose last attempt ended with `last`, given what is known of the attempts before it. An attempt
-/// that may have run makes it unknown, whatever a later one says.
-pub fn final_outcome(last: Outcome, earlier: Option<Outcome>) -> Outcome {
+/// The outcome of a call whose last attempt ended with `last` and whose earlier attempts ended with `earlier`. If one
+/// attempt may have been executed, the outcome is unknown.
+pub fn final_outcome(last: CallOutcome, earlier: Option<CallOutcome>) -> CallOutcome {
     match (earlier, last) {
-        (_, Outcome::Done) => Outcome::Done,
-        (Some(Outcome::Unknown), _) | (_, Outcome::Unknown) => Outcome::Unknown,
-        (Some(Outcome::Refused), Outcome::NotSent) => Outcome::Refused,
+        (_, CallOutcome::Done) => CallOutcome::Done,
+        (Some(CallOutcome::Unknown), _) | (_, CallOutcome::Unknown) => CallOutcome::Unknown,
+        (Some(CallOutcome::Refused), CallOutcome::NotSent) => CallOutcome::Refused,
         (
-            Some(Outcome::NotSent | Outcome::Refused | Outcome::Failed | Outcome::Done) | None,
-            Outcome::NotSent | Outcome::Refused | Outcome::Failed,
+            Some(CallOutcome::NotSent | CallOutcome::Refused | CallOutcome::Failed | CallOutcome::Done)
+            | None,
+            CallOutcome::NotSent | CallOutcome::Refused | CallOutcome::Failed,
         ) => last,
     }
 }
 
-fn grant(used: &mut bool, next: Next, otherwise: Next) -> Next {
+fn grant(used: &mut bool, next: NextStep, otherwise: NextStep) -> NextStep {
     if std::mem::replace(used, true) { otherwise } else { next }
 }
 
@@ -204,16 +202,16 @@ mod tests {
     #[test]
     fn c05_a_call_that_was_sent_and_not_answered_is_never_sent_again() {
         for failure in [lost(), Failure::ServerFault("HTTP 500".to_owned())] {
-            let next = after(&failure, Sent::Yes, Safety::AtMostOnce, &mut Replays::default());
-            assert_eq!(next, Next::GiveUp(Outcome::Unknown));
+            let next = next_step(&failure, Sent::Yes, Safety::AtMostOnce, &mut Replays::default());
+            assert_eq!(next, NextStep::GiveUp(CallOutcome::Unknown));
         }
     }
 
     #[test]
-    fn c05_a_call_that_never_left_goes_again_without_using_up_a_replay() {
+    fn c05_an_unsent_call_is_retried_without_using_up_a_replay() {
         let mut replays = Replays::default();
         for _ in 0..5 {
-            assert_eq!(after(&lost(), Sent::No, Safety::AtMostOnce, &mut replays), Next::Again);
+            assert_eq!(next_step(&lost(), Sent::No, Safety::AtMostOnce, &mut replays), NextStep::Retry);
         }
         assert_eq!(replays.count(), 0);
     }
@@ -221,45 +219,45 @@ mod tests {
     #[test]
     fn c05_a_refused_call_is_replayed_once_per_cause() {
         let mut replays = Replays::default();
-        let mut again = |failure| after(&failure, Sent::Yes, Safety::AtMostOnce, &mut replays);
+        let mut again = |failure| next_step(&failure, Sent::Yes, Safety::AtMostOnce, &mut replays);
         let expired = || Failure::SessionExpired("gone".to_owned());
         let refused = || Failure::CredentialRefused("401".to_owned());
-        assert_eq!(again(expired()), Next::Again);
-        assert_eq!(again(refused()), Next::Again);
-        assert_eq!(again(expired()), Next::GiveUp(Outcome::Refused));
-        assert_eq!(again(refused()), Next::GiveUp(Outcome::Refused));
+        assert_eq!(again(expired()), NextStep::Retry);
+        assert_eq!(again(refused()), NextStep::Retry);
+        assert_eq!(again(expired()), NextStep::GiveUp(CallOutcome::Refused));
+        assert_eq!(again(refused()), NextStep::GiveUp(CallOutcome::Refused));
     }
 
     #[test]
-    fn c05_a_call_with_outdated_headers_goes_once_more_after_a_fresh_listing() {
+    fn c05_a_header_mismatch_is_retried_once_after_a_new_listing() {
         let mut replays = Replays::default();
-        let outdated = Failure::Outdated("Mcp-Param-Region is missing".to_owned());
-        let next = after(&outdated, Sent::Yes, Safety::AtMostOnce, &mut replays);
-        assert_eq!(next, Next::AgainOnceListed);
-        let next = after(&outdated, Sent::Yes, Safety::AtMostOnce, &mut replays);
-        assert_eq!(next, Next::GiveUp(Outcome::Refused));
+        let outdated = Failure::HeaderMismatch("Mcp-Param-Region is missing".to_owned());
+        let next = next_step(&outdated, Sent::Yes, Safety::AtMostOnce, &mut replays);
+        assert_eq!(next, NextStep::RetryAfterListing);
+        let next = next_step(&outdated, Sent::Yes, Safety::AtMostOnce, &mut replays);
+        assert_eq!(next, NextStep::GiveUp(CallOutcome::Refused));
     }
 
     #[test]
-    fn c05_a_busy_server_is_asked_once_more_after_the_time_it_named() {
+    fn c05_a_busy_server_gets_one_retry_after_its_retry_after() {
         let mut replays = Replays::default();
         let busy = Failure::Busy { retry_after: Some(Duration::from_secs(3)), text: String::new() };
-        let next = after(&busy, Sent::Yes, Safety::AtMostOnce, &mut replays);
-        assert_eq!(next, Next::AgainAfter(Duration::from_secs(3)));
-        let next = after(&busy, Sent::Yes, Safety::AtMostOnce, &mut replays);
-        assert_eq!(next, Next::GiveUp(Outcome::Refused));
+        let next = next_step(&busy, Sent::Yes, Safety::AtMostOnce, &mut replays);
+        assert_eq!(next, NextStep::RetryAfter(Duration::from_secs(3)));
+        let next = next_step(&busy, Sent::Yes, Safety::AtMostOnce, &mut replays);
+        assert_eq!(next, NextStep::GiveUp(CallOutcome::Refused));
     }
 
     #[test]
-    fn c05_a_harmless_call_is_replayed_at_most_once() {
+    fn c05_a_replayable_call_is_replayed_at_most_once() {
         let mut replays = Replays::default();
-        assert_eq!(after(&lost(), Sent::Yes, Safety::Replayable, &mut replays), Next::Again);
-        let next = after(&lost(), Sent::Yes, Safety::Replayable, &mut replays);
-        assert_eq!(next, Next::GiveUp(Outcome::Unknown));
+        assert_eq!(next_step(&lost(), Sent::Yes, Safety::Replayable, &mut replays), NextStep::Retry);
+        let next = next_step(&lost(), Sent::Yes, Safety::Replayable, &mut replays);
+        assert_eq!(next, NextStep::GiveUp(CallOutcome::Unknown));
     }
 
     #[test]
-    fn c05_hints_and_operator_decide_what_is_harmless() {
+    fn c05_hints_and_operator_rules_decide_what_is_replayable() {
         let read_only = ToolHints { read_only: true, ..NO_HINTS };
         let idempotent = ToolHints { idempotent: true, ..NO_HINTS };
         assert_eq!(Safety::of_tool(NO_HINTS, ReplayRule::AsHinted), Safety::AtMostOnce);
@@ -270,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn d03_every_method_that_reads_may_be_asked_again_and_an_unknown_one_may_not() {
+    fn d03_read_methods_are_replayable_and_unknown_ones_are_not() {
         for method in [
             "tools/list",
             "resources/read",
@@ -285,21 +283,24 @@ mod tests {
     }
 
     #[test]
-    fn c01_an_attempt_that_may_have_been_carried_out_is_remembered_as_such() {
-        assert_eq!(fate_of(&lost(), Sent::No), None);
-        assert_eq!(fate_of(&lost(), Sent::Yes), Some(Outcome::Unknown));
-        assert_eq!(fate_of(&Failure::SessionExpired(String::new()), Sent::Yes), Some(Outcome::Refused));
+    fn c01_a_possibly_executed_attempt_has_an_unknown_outcome() {
+        assert_eq!(attempt_outcome(&lost(), Sent::No), None);
+        assert_eq!(attempt_outcome(&lost(), Sent::Yes), Some(CallOutcome::Unknown));
+        assert_eq!(
+            attempt_outcome(&Failure::SessionExpired(String::new()), Sent::Yes),
+            Some(CallOutcome::Refused)
+        );
     }
 
     #[test]
-    fn c05_an_attempt_that_may_have_run_makes_the_outcome_unknown_whatever_a_later_one_says() {
-        for later in [Outcome::NotSent, Outcome::Refused, Outcome::Failed, Outcome::Unknown] {
-            assert_eq!(final_outcome(later, Some(Outcome::Unknown)), Outcome::Unknown);
+    fn c05_one_possibly_executed_attempt_makes_the_outcome_unknown() {
+        for later in [CallOutcome::NotSent, CallOutcome::Refused, CallOutcome::Failed, CallOutcome::Unknown] {
+            assert_eq!(final_outcome(later, Some(CallOutcome::Unknown)), CallOutcome::Unknown);
             assert_eq!(final_outcome(later, None), later);
         }
-        assert_eq!(final_outcome(Outcome::Done, Some(Outcome::Unknown)), Outcome::Done);
-        assert_eq!(final_outcome(Outcome::NotSent, Some(Outcome::Refused)), Outcome::Refused);
-        assert_eq!(final_outcome(Outcome::Unknown, Some(Outcome::Refused)), Outcome::Unknown);
+        assert_eq!(final_outcome(CallOutcome::Done, Some(CallOutcome::Unknown)), CallOutcome::Done);
+        assert_eq!(final_outcome(CallOutcome::NotSent, Some(CallOutcome::Refused)), CallOutcome::Refused);
+        assert_eq!(final_outcome(CallOutcome::Unknown, Some(CallOutcome::Refused)), CallOutcome::Unknown);
     }
 
     fn any_failure() -> impl Strategy<Value = Failure> {
@@ -309,18 +310,18 @@ mod tests {
             Just(Failure::TimedOut(Duration::from_secs(1))),
             Just(Failure::SessionExpired(String::new())),
             Just(Failure::CredentialRefused(String::new())),
-            Just(Failure::BeyondScope(String::new())),
+            Just(Failure::InsufficientScope(String::new())),
             Just(Failure::Busy { retry_after: None, text: String::new() }),
             Just(Failure::ServerFault(String::new())),
-            Just(Failure::Nonsense(String::new())),
-            Just(Failure::Outdated(String::new())),
+            Just(Failure::InvalidResponse(String::new())),
+            Just(Failure::HeaderMismatch(String::new())),
             Just(Failure::Declined(String::new())),
         ]
     }
 
     proptest! {
-        /// C05: whatever sequence of failures one call meets, a request with a side effect is executed at
-        /// most once, where "may have been executed" is every failure after sending that is no refusal.
+        /// C05: in any sequence of failures of one call, a request with a side effect is executed at most once. Every
+        /// failure after sending, except a refusal, counts as possibly executed.
         #[test]
         fn c05_no_history_executes_a_side_effect_twice(history in prop::collection::vec(any_failure(), 0..12)) {
             let mut replays = Replays::default();
@@ -330,14 +331,14 @@ mod tests {
                     failure,
                     Failure::SessionExpired(_)
                         | Failure::CredentialRefused(_)
-                        | Failure::BeyondScope(_)
+                        | Failure::InsufficientScope(_)
                         | Failure::Busy { .. }
-                        | Failure::Outdated(_)
+                        | Failure::HeaderMismatch(_)
                 );
                 executions += u32::from(!refused);
-                match after(failure, Sent::Yes, Safety::AtMostOnce, &mut replays) {
-                    Next::Again | Next::AgainAfter(_) | Next::AgainOnceListed => {}
-                    Next::GiveUp(_) => break,
+                match next_step(failure, Sent::Yes, Safety::AtMostOnce, &mut replays) {
+                    NextStep::Retry | NextStep::RetryAfter(_) | NextStep::RetryAfterListing => {}
+                    NextStep::GiveUp(_) => break,
                 }
             }
             prop_assert!(executions <= 1, "{history:?}");

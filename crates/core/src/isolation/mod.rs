@@ -1,26 +1,28 @@
-//! Whether the clients of a server share one instance of it, and whom it means when it asks something
-//! without naming a call.
+//! Isolation of clients: shared and dedicated instances of a server, and the attribution of server requests that name
+//! no call.
 //!
-//! An instance is one child process or one session. The base instance is everybody's; an own instance
-//! belongs to one client. [`Seats`] says who is served where, [`whose`] whom a question is for. Neither knows
-//! how an instance is made.
+//! An instance is one child process or one session. The shared instance serves all clients; a dedicated instance serves
+//! one. [`InstanceAllocator`] assigns calls to instances, and [`attribute`] finds the client that a request is for.
+//! Neither makes instances.
 
-mod seats;
-mod whose;
+mod allocator;
+mod attribution;
 
-pub use seats::{Apart, Holder, Needs, Seat, SeatNumber, Seats};
-pub use whose::{Caller, ServedPrincipals, Whose, whose};
+pub use crate::isolation::allocator::{
+    Assignment, CallNeeds, DedicatedFor, InstanceAllocator, InstanceNumber, InstanceOwner,
+};
+pub use crate::isolation::attribution::{Attribution, Caller, ServedPrincipals, attribute};
 
-/// Whether clients share one instance of a server.
+/// Isolation rule of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Isolation {
-    /// One for everybody, until the server asks something and it cannot be known whom it means. From then on
-    /// every client that can be asked has its own, and that is remembered; every client, if the server was serving
-    /// several principals.
+    /// One shared instance, until the server sends a request that cannot be attributed to a client. From then on every
+    /// client that can answer requests has a dedicated instance, and that is remembered; every client, if the server
+    /// was serving several principals.
     #[default]
     Auto,
-    /// One for everybody, whatever the server does.
+    /// One shared instance, whatever the server does.
     Shared,
-    /// One for each client.
+    /// One dedicated instance per client.
     PerClient,
 }

@@ -1,46 +1,46 @@
-//! What is written about one call, in one buffer that lives as long as the call: who called what is put into words
-//! once, and each line that has to say it again begins with those.
+//! Writer of the ledger lines of one call. One buffer per call holds the common start of its lines, which is written
+//! once.
 
 use super::Settled;
-use crate::failure::Outcome;
+use crate::failure::CallOutcome;
 use crate::json::Digest;
-use crate::line::Line;
+use crate::json_line::JsonLine;
 use crate::time::Wall;
 use serde_json::value::RawValue;
 use std::borrow::Cow;
 
-/// Who makes a call; empty where it is not known.
+/// The caller of a call; empty where unknown.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct LedgerCaller<'a> {
-    /// The principal, which was authenticated if the gateway asks for that.
+    /// The principal, which is authenticated if the gateway requires that.
     pub principal: &'a str,
-    /// The client, as it calls itself. Nobody has checked it.
+    /// The client's own name, which is not verified.
     pub client: &'a str,
 }
 
-/// The lines about one call.
+/// The ledger lines of one call.
 #[derive(Debug)]
-pub struct Entry {
+pub struct LedgerEntry {
     call: u64,
-    /// The beginning of a line that tells everything, and after it the line that was made last.
+    /// The start of a complete line, followed by the line that was made last.
     text: Vec<u8>,
-    beginning: usize,
+    prefix_len: usize,
 }
 
-impl Entry {
-    /// Letters of a name that are kept; what is longer was not meant as a name.
-    pub const LONGEST_NAME: usize = 128;
-    /// Bytes of arguments that are kept, if they are kept. Of longer ones there is only the digest.
-    pub const LONGEST_ARGUMENTS: usize = 16 << 10;
-    /// Enough for the usual line with its last members.
-    const USUAL: usize = 384;
+impl LedgerEntry {
+    /// Maximum number of characters of a name.
+    pub const MAX_NAME_CHARS: usize = 128;
+    /// Maximum size of kept arguments in bytes. Of larger ones only the digest is kept.
+    pub const MAX_ARGUMENT_BYTES: usize = 16 << 10;
+    /// Enough for the usual complete line.
+    const INITIAL_CAPACITY: usize = 384;
 
-    /// A call that came at this time, by its number in this run.
-    pub fn of(call: u64, at: Wall, caller: &LedgerCaller<'_>, server: &str, tool: &str) -> Self {
-        let mut text = Vec::with_capacity(Self::USUAL);
-        let mut line = Line::begin(&mut text);
+    /// A call that started at this time, by its number in this run.
+    pub fn new(call: u64, at: Wall, caller: &LedgerCaller<'_>, server: &str, tool: &str) -> Self {
+        let mut text = Vec::with_capacity(Self::INITIAL_CAPACITY);
+        let mut line = JsonLine::begin(&mut text);
         line.number("call", call);
-        line.moment("at_ms", at);
+        line.timestamp("at_ms", at);
         if !caller.principal.is_empty() {
             line.text("principal", &cut(caller.principal));
         }
@@ -50,87 +50,87 @@ impl Entry {
         line.text("server", &cut(server));
         line.text("tool", &cut(tool));
         let beginning = text.len();
-        Self { call, text, beginning }
+        Self { call, text, prefix_len: beginning }
     }
 
-    /// Adds the digest of its arguments.
-    pub fn digest(&mut self, digest: Digest) {
-        self.begin_with(|line| line.digest("sha256", digest));
+    /// Adds the digest of the arguments.
+    pub fn set_digest(&mut self, digest: Digest) {
+        self.extend_prefix(|line| line.digest("sha256", digest));
     }
 
-    /// Adds the arguments themselves, if there is room for them.
-    pub fn arguments(&mut self, arguments: &RawValue) {
-        if arguments.get().len() <= Self::LONGEST_ARGUMENTS {
-            self.begin_with(|line| line.json("arguments", arguments));
+    /// Adds the arguments themselves, unless they are too large.
+    pub fn set_arguments(&mut self, arguments: &RawValue) {
+        if arguments.get().len() <= Self::MAX_ARGUMENT_BYTES {
+            self.extend_prefix(|line| line.json("arguments", arguments));
         }
     }
 
-    /// It was begun, and this is its fate if nothing more is heard of it.
-    pub fn begun(&mut self, if_orphaned: Outcome) -> &[u8] {
-        self.text.truncate(self.beginning);
-        let mut line = Line::go_on(&mut self.text);
-        line.word("if_orphaned", if_orphaned.word());
+    /// The line for the start of the call. `if_orphaned` is its outcome if no later line follows.
+    pub fn start_line(&mut self, if_orphaned: CallOutcome) -> &[u8] {
+        self.text.truncate(self.prefix_len);
+        let mut line = JsonLine::resume(&mut self.text);
+        line.constant("if_orphaned", if_orphaned.as_str());
         line.end();
         &self.text
     }
 
-    /// Its fate would be another one now.
-    pub fn changed(&mut self, if_orphaned: Outcome) -> &[u8] {
+    /// The line for a changed outcome in case no later line follows.
+    pub fn update_line(&mut self, if_orphaned: CallOutcome) -> &[u8] {
         let call = self.call;
-        self.beside(|line| {
+        self.standalone_line(|line| {
             line.number("call", call);
-            line.word("if_orphaned", if_orphaned.word());
+            line.constant("if_orphaned", if_orphaned.as_str());
         })
     }
 
-    /// It ended, and the book knows of its beginning.
-    pub fn ended(&mut self, settled: &Settled) -> &[u8] {
+    /// The line for the end of a call with a start line.
+    pub fn end_line(&mut self, settled: &Settled) -> &[u8] {
         let call = self.call;
-        self.beside(|line| {
+        self.standalone_line(|line| {
             line.number("call", call);
-            how_it_ended(line, settled);
+            write_end(line, settled);
         })
     }
 
-    /// It ended, and there is no other line about it.
-    pub fn ended_at_once(&mut self, settled: &Settled) -> &[u8] {
-        self.text.truncate(self.beginning);
-        let mut line = Line::go_on(&mut self.text);
-        how_it_ended(&mut line, settled);
+    /// The only line of a call that ends without a start line.
+    pub fn single_line(&mut self, settled: &Settled) -> &[u8] {
+        self.text.truncate(self.prefix_len);
+        let mut line = JsonLine::resume(&mut self.text);
+        write_end(&mut line, settled);
         line.end();
         &self.text
     }
 
-    fn begin_with(&mut self, more: impl FnOnce(&mut Line<'_>)) {
-        self.text.truncate(self.beginning);
-        more(&mut Line::go_on(&mut self.text));
-        self.beginning = self.text.len();
+    fn extend_prefix(&mut self, more: impl FnOnce(&mut JsonLine<'_>)) {
+        self.text.truncate(self.prefix_len);
+        more(&mut JsonLine::resume(&mut self.text));
+        self.prefix_len = self.text.len();
     }
 
-    /// A line that does not begin like that.
-    fn beside(&mut self, members: impl FnOnce(&mut Line<'_>)) -> &[u8] {
-        self.text.truncate(self.beginning);
-        let mut line = Line::begin(&mut self.text);
+    /// Makes a line without the common start.
+    fn standalone_line(&mut self, members: impl FnOnce(&mut JsonLine<'_>)) -> &[u8] {
+        self.text.truncate(self.prefix_len);
+        let mut line = JsonLine::begin(&mut self.text);
         members(&mut line);
         line.end();
-        &self.text[self.beginning..]
+        &self.text[self.prefix_len..]
     }
 }
 
-/// Writes that a process took the book: whatever was in flight before belongs to one that is gone.
-pub fn taken(run: &str, at: Wall, out: &mut Vec<u8>) {
-    let mut line = Line::begin(out);
+/// Appends the line that starts a run: calls that were in flight before it belong to a process that has ended.
+pub fn write_run_line(run: &str, at: Wall, out: &mut Vec<u8>) {
+    let mut line = JsonLine::begin(out);
     line.text("run", run);
-    line.moment("at_ms", at);
+    line.timestamp("at_ms", at);
     line.end();
 }
 
-fn how_it_ended(line: &mut Line<'_>, settled: &Settled) {
-    line.moment("ended_ms", settled.ended);
+fn write_end(line: &mut JsonLine<'_>, settled: &Settled) {
+    line.timestamp("ended_ms", settled.ended);
     line.micros("took_us", settled.took);
-    line.word("outcome", settled.outcome.word());
+    line.constant("outcome", settled.outcome.as_str());
     if let Some(code) = settled.code {
-        line.word("code", code.word());
+        line.constant("code", code.as_str());
     }
     line.number("attempts", settled.attempts.into());
     if settled.replays > 0 {
@@ -139,10 +139,10 @@ fn how_it_ended(line: &mut Line<'_>, settled: &Settled) {
 }
 
 fn cut(name: &str) -> Cow<'_, str> {
-    if name.len() <= Entry::LONGEST_NAME {
+    if name.len() <= LedgerEntry::MAX_NAME_CHARS {
         return name.into();
     }
-    match name.char_indices().nth(Entry::LONGEST_NAME) {
+    match name.char_indices().nth(LedgerEntry::MAX_NAME_CHARS) {
         Some((at, _)) => format!("{}…", &name[..at]).into(),
         None => name.into(),
     }

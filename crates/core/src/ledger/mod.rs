@@ -1,41 +1,40 @@
-//! The ledger: what became of every tool call, also of those that were in flight when the process died.
+//! The ledger: the outcome of every tool call, including calls that were in flight when the process died.
 //!
-//! A book is a file series that one process at a time appends to. Each line says something about one call
-//! ([`entry`] writes it, [`record`] reads it), and the fold over the lines gives the rows ([`fold`]). A line that
-//! was torn, or that somebody else wrote, is skipped. Nothing here opens a file: where books lie, who owns one and
-//! whether its owner still lives is for the host to find out.
+//! A ledger is a series of files that one process at a time appends to. Each line is about one call ([`ledger_entry`] writes
+//! it, [`record`] reads it), and [`fold`] turns lines into rows. Torn and foreign lines are skipped. The host opens the
+//! files and finds out which process owns them and whether it still runs.
 
-pub mod entry;
 pub mod fold;
+pub mod ledger_entry;
+mod query;
 pub mod record;
-mod select;
 
-pub use select::{Query, Selection};
+pub use crate::ledger::query::{Query, Selection};
 
-use crate::failure::{Code, Outcome};
+use crate::failure::{CallOutcome, Code};
 use crate::time::Wall;
 use std::fmt;
 use std::time::Duration;
 
-/// What is known about one tool call.
+/// One tool call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Row {
-    /// Its name in the ledger.
+    /// Its id.
     pub id: RowId,
-    /// What it is about.
-    pub subject: Subject,
-    /// When it came.
+    /// Caller, server, tool and arguments.
+    pub subject: CallSubject,
+    /// Start time.
     pub started: Wall,
-    /// What became of it.
-    pub end: End,
+    /// Its end.
+    pub end: RowEnd,
 }
 
-/// The name of a row, different from all others: `19a8c3d2e1f.3fa2-17`.
+/// The unique id of a row: `19a8c3d2e1f.3fa2-17`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RowId {
-    /// The run of a process that it belongs to.
+    /// The run of the process.
     pub run: String,
-    /// Its number there.
+    /// The number of the call in the run.
     pub call: u64,
 }
 
@@ -45,109 +44,111 @@ impl fmt::Display for RowId {
     }
 }
 
-/// Who called what.
+/// Caller, server, tool and arguments of a call.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Subject {
-    /// On whose behalf it was called; empty if that is not known.
+pub struct CallSubject {
+    /// The principal; empty if unknown.
     pub principal: String,
-    /// The caller, as it calls itself; empty if it did not say.
+    /// The client's own name; empty if unknown.
     pub client: String,
     /// The server; empty if none could be determined.
     pub server: String,
-    /// The tool, by the server's own name for it.
+    /// The server's own name of the tool.
     pub tool: String,
-    /// SHA-256 of the arguments as the caller wrote them, in hex. `None` if there were none.
+    /// SHA-256 of the arguments as the client wrote them, in hex. `None` if there were none.
     pub digest: Option<String>,
-    /// The arguments themselves, as JSON, if the operator wants them kept.
+    /// The arguments as JSON, if the operator wants them kept.
     pub arguments: Option<String>,
 }
 
-/// What became of a call.
+/// The end of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum End {
-    /// It is under way.
+pub enum RowEnd {
+    /// It is in flight.
     InFlight,
-    /// It ended, and its process was there to see it.
+    /// It ended while its process ran.
     Settled(Settled),
-    /// Its process ended first. The outcome is `unknown` if it had been sent by then.
-    Orphaned(Outcome),
+    /// Its process ended first. The outcome is `unknown` if it had been sent.
+    Orphaned(CallOutcome),
 }
 
-/// How a call ended.
+/// The result of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Settled {
-    /// When.
+    /// End time.
     pub ended: Wall,
-    /// How long it took.
+    /// Duration.
     pub took: Duration,
-    /// What is known about its fate.
-    pub outcome: Outcome,
-    /// Why it was not served, if it was not.
+    /// The known outcome.
+    pub outcome: CallOutcome,
+    /// The error code, if it was not served.
     pub code: Option<Code>,
-    /// How often it was handed to a link.
+    /// Number of times that it was handed to a link.
     pub attempts: u32,
-    /// How often it was sent again after it had left.
+    /// Number of times that it was sent again after it had been sent.
     pub replays: u32,
 }
 
 impl Row {
-    /// What is known about its fate; `None` while it is under way.
-    pub fn outcome(&self) -> Option<Outcome> {
+    /// The known outcome; `None` while it is in flight.
+    pub fn outcome(&self) -> Option<CallOutcome> {
         match &self.end {
-            End::InFlight => None,
-            End::Settled(settled) => Some(settled.outcome),
-            End::Orphaned(outcome) => Some(*outcome),
+            RowEnd::InFlight => None,
+            RowEnd::Settled(settled) => Some(settled.outcome),
+            RowEnd::Orphaned(outcome) => Some(*outcome),
         }
     }
 
-    /// Why it was not served, if it was not.
+    /// The error code, if it was not served.
     pub fn code(&self) -> Option<Code> {
         match &self.end {
-            End::InFlight => None,
-            End::Settled(settled) => settled.code,
-            End::Orphaned(Outcome::Unknown) => Some(Code::OutcomeUnknown),
-            End::Orphaned(_) => Some(Code::Stopped),
+            RowEnd::InFlight => None,
+            RowEnd::Settled(settled) => settled.code,
+            RowEnd::Orphaned(CallOutcome::Unknown) => Some(Code::OutcomeUnknown),
+            RowEnd::Orphaned(_) => Some(Code::Stopped),
         }
     }
 
-    /// What happened, for a person.
-    pub fn what_happened(&self) -> &'static str {
+    /// A summary for people.
+    pub fn summary(&self) -> &'static str {
         match (&self.end, self.outcome(), self.code()) {
-            (End::InFlight, _, _) | (_, None, _) => "is under way",
-            (End::Orphaned(_), Some(Outcome::Unknown), _) => "gripfast ended before the answer came",
-            (End::Orphaned(_), Some(Outcome::Refused), _) => {
-                "was turned away, and gripfast ended before it went again"
+            (RowEnd::InFlight, _, _) | (_, None, _) => "in flight",
+            (RowEnd::Orphaned(_), Some(CallOutcome::Unknown), _) => "gripfast ended before the answer came",
+            (RowEnd::Orphaned(_), Some(CallOutcome::Refused), _) => {
+                "the server refused it, and gripfast ended before the retry"
             }
-            (End::Orphaned(_), Some(Outcome::NotSent | Outcome::Failed | Outcome::Done), _) => {
-                "gripfast ended before it was sent"
+            (
+                RowEnd::Orphaned(_),
+                Some(CallOutcome::NotSent | CallOutcome::Failed | CallOutcome::Done),
+                _,
+            ) => "gripfast ended before it was sent",
+            (RowEnd::Settled(_), Some(CallOutcome::Done), _) => "answered",
+            (RowEnd::Settled(_), Some(CallOutcome::Failed), _) => "the server answered that it failed",
+            (RowEnd::Settled(_), Some(CallOutcome::Refused), _) => "the server refused it before acting",
+            (RowEnd::Settled(_), Some(CallOutcome::NotSent), Some(Code::Cancelled)) => {
+                "cancelled before it was sent"
             }
-            (End::Settled(_), Some(Outcome::Done), _) => "answered",
-            (End::Settled(_), Some(Outcome::Failed), _) => "the server answered that it failed",
-            (End::Settled(_), Some(Outcome::Refused), _) => "the server turned it away before acting",
-            (End::Settled(_), Some(Outcome::NotSent), Some(Code::Cancelled)) => {
-                "was given up before it was sent"
+            (RowEnd::Settled(_), Some(CallOutcome::NotSent), _) => "not sent",
+            (RowEnd::Settled(_), Some(CallOutcome::Unknown), Some(Code::Cancelled)) => {
+                "cancelled after it was sent"
             }
-            (End::Settled(_), Some(Outcome::NotSent), _) => "was not sent",
-            (End::Settled(_), Some(Outcome::Unknown), Some(Code::Cancelled)) => {
-                "was given up after it was sent"
+            (RowEnd::Settled(_), Some(CallOutcome::Unknown), Some(Code::Timeout)) => {
+                "sent, but not answered in time"
             }
-            (End::Settled(_), Some(Outcome::Unknown), Some(Code::Timeout)) => {
-                "was sent and not answered in time"
-            }
-            (End::Settled(_), Some(Outcome::Unknown), _) => {
-                "was sent, and its link was lost before the answer"
+            (RowEnd::Settled(_), Some(CallOutcome::Unknown), _) => {
+                "sent, but the connection was lost before the answer"
             }
         }
     }
 
-    /// What a person can do about it, if anything is left to do.
-    pub fn what_to_do(&self) -> Option<String> {
-        let Subject { server, tool, .. } = &self.subject;
+    /// A hint for people, if there is something left to do.
+    pub fn hint(&self) -> Option<String> {
+        let CallSubject { server, tool, .. } = &self.subject;
         match self.outcome()? {
-            Outcome::Unknown => {
-                Some(format!("look whether `{tool}` of `{server}` took effect before calling it again"))
+            CallOutcome::Unknown => {
+                Some(format!("check whether `{tool}` of `{server}` took effect before you call it again"))
             }
-            Outcome::NotSent | Outcome::Refused | Outcome::Failed | Outcome::Done => None,
+            CallOutcome::NotSent | CallOutcome::Refused | CallOutcome::Failed | CallOutcome::Done => None,
         }
     }
 }

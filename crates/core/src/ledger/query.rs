@@ -1,48 +1,48 @@
-//! Which rows somebody wants to see: a filter, and the newest of what passes it.
+//! Query of the ledger: a filter, and the newest rows that match.
 
 use super::{Row, RowId};
-use crate::failure::Outcome;
+use crate::failure::CallOutcome;
 use crate::time::Wall;
 use std::collections::BTreeMap;
 
-/// Which calls somebody wants to see.
+/// A query for calls.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Query {
-    /// Only those of which nobody knows whether they were carried out.
+    /// Only calls with unknown outcome.
     pub unknown: bool,
-    /// Only those of this server.
+    /// Only calls of this server.
     pub server: Option<String>,
-    /// Only those that came at this time or later.
+    /// Only calls that started at this time or later.
     pub since: Option<Wall>,
-    /// At most so many, the newest. Never more than [`Query::MOST`].
+    /// Maximum number of rows, the newest first. At most [`Query::MAX_LIMIT`].
     pub limit: usize,
 }
 
 impl Default for Query {
     fn default() -> Self {
-        Self { unknown: false, server: None, since: None, limit: Self::USUAL }
+        Self { unknown: false, server: None, since: None, limit: Self::DEFAULT_LIMIT }
     }
 }
 
 impl Query {
-    /// How many rows are shown to somebody who does not say.
-    pub const USUAL: usize = 50;
-    /// How many rows are shown at the most.
-    pub const MOST: usize = 1000;
+    /// Default number of rows.
+    pub const DEFAULT_LIMIT: usize = 50;
+    /// Maximum number of rows.
+    pub const MAX_LIMIT: usize = 1000;
 
-    /// Whether this row is wanted.
-    pub fn wants(&self, row: &Row) -> bool {
-        (!self.unknown || row.outcome() == Some(Outcome::Unknown))
+    /// Returns whether a row matches.
+    pub fn matches(&self, row: &Row) -> bool {
+        (!self.unknown || row.outcome() == Some(CallOutcome::Unknown))
             && self.server.as_ref().is_none_or(|server| *server == row.subject.server)
             && self.since.is_none_or(|since| row.started >= since)
     }
 }
 
-/// The newest rows that a query wants, in bounded memory.
+/// The newest rows that match a query, in bounded memory.
 #[derive(Debug)]
 pub struct Selection {
     query: Query,
-    /// By time and id, so that the oldest is the first to go.
+    /// By time and id, so that the oldest row is removed first.
     rows: BTreeMap<(Wall, RowId), Row>,
     left_out: u64,
 }
@@ -53,19 +53,19 @@ impl Selection {
         Self { query, rows: BTreeMap::new(), left_out: 0 }
     }
 
-    /// Considers a row.
-    pub fn consider(&mut self, row: Row) {
-        if !self.query.wants(&row) {
+    /// Adds a row, if it matches.
+    pub fn push(&mut self, row: Row) {
+        if !self.query.matches(&row) {
             return;
         }
         self.rows.insert((row.started, row.id.clone()), row);
-        if self.rows.len() > self.query.limit.min(Query::MOST) {
+        if self.rows.len() > self.query.limit.min(Query::MAX_LIMIT) {
             self.rows.pop_first();
             self.left_out += 1;
         }
     }
 
-    /// The rows, newest first, and how many older ones were left out.
+    /// The rows, newest first, and the number of older rows that were left out.
     pub fn finish(self) -> (Vec<Row>, u64) {
         (self.rows.into_values().rev().collect(), self.left_out)
     }

@@ -1,57 +1,56 @@
-//! What one line of a book says. [`super::entry`] writes them.
+//! Parser of ledger lines. [`super::ledger_entry`] writes them.
 //!
-//! A call has a line when it goes out or has to wait, one for every change of what would be known about it
-//! if nothing more were heard, and one when it ends; a call that ends before anything was written has one
-//! line with everything.
+//! A call has a line when it is sent or has to wait, one for every change of its outcome in case the process dies, and
+//! one when it ends. A call that ends before anything was written has one complete line.
 
-use super::{Settled, Subject};
-use crate::failure::{Code, Outcome};
+use super::{CallSubject, Settled};
+use crate::failure::{CallOutcome, Code};
 use crate::time::Wall;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::borrow::Cow;
 use std::time::Duration;
 
-/// Something that a book says.
+/// One parsed line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Record<'a> {
-    /// A process took the book: whatever was in flight before belongs to one that is gone.
-    Taken {
-        /// The name of this run, different from all others.
+    /// A process took over the ledger: calls that were in flight before belong to a process that has ended.
+    RunStarted {
+        /// The unique name of the run.
         run: Cow<'a, str>,
-        /// When.
+        /// The time.
         at: Wall,
     },
-    /// A call came, and this is its fate if nothing more is heard of it.
-    Begun {
+    /// A call started.
+    CallStarted {
         /// Its number in this run.
         call: u64,
-        /// When.
+        /// The time.
         at: Wall,
-        /// What it is about.
-        subject: Subject,
-        /// Its fate if its process ends now.
-        if_orphaned: Outcome,
+        /// Caller, server, tool and arguments.
+        subject: CallSubject,
+        /// The outcome if the process ends now.
+        if_orphaned: CallOutcome,
     },
-    /// Its fate would be another one now: it was sent, or has to wait to be sent again.
-    Changed {
+    /// The outcome in case the process dies changed: the call was sent, or waits to be sent again.
+    CallUpdated {
         /// Its number in this run.
         call: u64,
-        /// Its fate if its process ends now.
-        if_orphaned: Outcome,
+        /// The outcome if the process ends now.
+        if_orphaned: CallOutcome,
     },
     /// A call ended.
-    Ended {
+    CallEnded {
         /// Its number in this run.
         call: u64,
-        /// What it was about and when it came, if there is no other line about it.
-        begun: Option<(Wall, Subject)>,
-        /// How it ended.
+        /// Start time and subject, if there is no start line.
+        started: Option<(Wall, CallSubject)>,
+        /// The result.
         settled: Settled,
     },
 }
 
-/// A line as it is read. Which members are there tells what it says.
+/// The members of a line. Which members are present determines the kind of line.
 #[derive(Deserialize)]
 struct Shape<'a> {
     #[serde(borrow)]
@@ -83,16 +82,16 @@ struct Shape<'a> {
 }
 
 impl<'a> Record<'a> {
-    /// What a line says; `None` if it is not one of ours, or not whole.
-    pub fn read(line: &'a [u8]) -> Option<Self> {
+    /// Parses a line; `None` if it is torn or not written by gripfast.
+    pub fn parse(line: &'a [u8]) -> Option<Self> {
         let mut shape: Shape<'a> = serde_json::from_slice(line).ok()?;
         if let Some(run) = shape.run {
-            return Some(Record::Taken { run, at: wall(shape.at_ms?) });
+            return Some(Record::RunStarted { run, at: wall(shape.at_ms?) });
         }
         let call = shape.call?;
         let begun = match (shape.at_ms, shape.server.take()) {
             (Some(at), Some(server)) => {
-                let subject = Subject {
+                let subject = CallSubject {
                     principal: shape.principal.map(Cow::into_owned).unwrap_or_default(),
                     client: shape.client.map(Cow::into_owned).unwrap_or_default(),
                     server: server.into_owned(),
@@ -109,22 +108,22 @@ impl<'a> Record<'a> {
             let settled = Settled {
                 ended: wall(shape.ended_ms?),
                 took: Duration::from_micros(shape.took_us?),
-                outcome: Outcome::named(&outcome)?,
-                // A code of another version of gripfast is no reason to lose the row.
-                code: shape.code.and_then(|code| Code::named(&code)),
+                outcome: CallOutcome::parse(&outcome)?,
+                // An unknown code of another version of gripfast is no reason to lose the row.
+                code: shape.code.and_then(|code| Code::parse(&code)),
                 attempts: shape.attempts?,
                 replays: shape.replays.unwrap_or_default(),
             };
-            return Some(Record::Ended { call, begun, settled });
+            return Some(Record::CallEnded { call, started: begun, settled });
         }
-        let if_orphaned = Outcome::named(&shape.if_orphaned?)?;
+        let if_orphaned = CallOutcome::parse(&shape.if_orphaned?)?;
         Some(match begun {
-            Some((at, subject)) => Record::Begun { call, at, subject, if_orphaned },
-            None => Record::Changed { call, if_orphaned },
+            Some((at, subject)) => Record::CallStarted { call, at, subject, if_orphaned },
+            None => Record::CallUpdated { call, if_orphaned },
         })
     }
 }
 
 fn wall(millis: u64) -> Wall {
-    Wall::at(Duration::from_millis(millis))
+    Wall::from_unix_epoch(Duration::from_millis(millis))
 }

@@ -1,18 +1,18 @@
-//! Who may see and use what. A server has lists, and so may a client; each list allows and denies by patterns.
-//! Deny wins, and whatever has a say must allow.
+//! Allow and deny lists of tools, resources, prompts and methods. Servers and clients have lists of patterns; deny
+//! wins, and every list that applies must allow.
 //!
-//! A tool's own hints may be named in a list (`@read_only`, `@destructive`, `@idempotent`). They are the
-//! server's word about itself: denying by them is prudent, allowing by them trusts the server.
+//! An entry may be a tool hint (`@read_only`, `@destructive`, `@idempotent`). Hints are the server's own statements:
+//! denying by them is prudent, allowing by them trusts the server.
 
 use super::Pattern;
-use super::uri::{self, Form, Readings};
+use super::uri::{self, UriForm, UriReadings};
 use crate::failure::recovery::ToolHints;
 use std::borrow::Cow;
 use std::fmt;
 
-/// A kind of thing that servers offer.
+/// Kind of item in a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
+pub enum ItemKind {
     /// A tool, by its name.
     Tool,
     /// A resource, by its URI.
@@ -21,9 +21,9 @@ pub enum Kind {
     Prompt,
 }
 
-impl Kind {
-    /// The word in the config.
-    pub const fn word(self) -> &'static str {
+impl ItemKind {
+    /// The plural, as in the config.
+    pub const fn plural(self) -> &'static str {
         match self {
             Self::Tool => "tools",
             Self::Resource => "resources",
@@ -31,8 +31,8 @@ impl Kind {
         }
     }
 
-    /// The word for one of them.
-    pub const fn one(self) -> &'static str {
+    /// The singular.
+    pub const fn singular(self) -> &'static str {
         match self {
             Self::Tool => "tool",
             Self::Resource => "resource",
@@ -41,27 +41,27 @@ impl Kind {
     }
 }
 
-/// What somebody would see or use.
+/// The item that a decision is about.
 #[derive(Debug, Clone, Copy)]
-pub struct Subject<'a> {
-    /// The server that has it.
+pub struct PolicyTarget<'a> {
+    /// The server.
     pub server: &'a str,
-    /// What it is.
-    pub kind: Kind,
-    /// The server's own name for it, or its URI.
+    /// The kind of item.
+    pub kind: ItemKind,
+    /// The server's own name of the item, or its URI.
     pub name: &'a str,
-    /// What a tool says about itself.
+    /// The hints of a tool.
     pub hints: ToolHints,
 }
 
-impl Subject<'_> {
-    /// The names that a list must not match, or must match. Of a resource there may be several.
-    fn forms(&self, list: List) -> Vec<Form<'_>> {
+impl PolicyTarget<'_> {
+    /// The forms of the name to compare with a list. A resource may have several.
+    fn forms(&self, list: List) -> Vec<UriForm<'_>> {
         match (self.kind, list) {
-            (Kind::Resource, List::Deny) => uri::forms_of_uri(self.name),
-            (Kind::Resource, List::Allow) => uri::forms_to_allow(self.name),
-            (Kind::Tool | Kind::Prompt, List::Deny | List::Allow) => {
-                vec![Form { text: Cow::Borrowed(self.name), readings: Readings::WRITTEN }]
+            (ItemKind::Resource, List::Deny) => uri::forms_of_uri(self.name),
+            (ItemKind::Resource, List::Allow) => uri::forms_to_allow(self.name),
+            (ItemKind::Tool | ItemKind::Prompt, List::Deny | List::Allow) => {
+                vec![UriForm { text: Cow::Borrowed(self.name), readings: UriReadings::WRITTEN }]
             }
         }
     }
@@ -74,7 +74,7 @@ enum List {
 }
 
 impl List {
-    const fn word(self) -> &'static str {
+    const fn as_str(self) -> &'static str {
         match self {
             Self::Allow => "allow",
             Self::Deny => "deny",
@@ -82,7 +82,7 @@ impl List {
     }
 }
 
-/// What one list of patterns, allowing and denying, says.
+/// Allow and deny patterns.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lists {
     allow: Vec<Entry>,
@@ -94,13 +94,13 @@ pub struct Lists {
 struct Entry {
     text: String,
     server: Pattern,
-    what: What,
+    what: ListPattern,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum What {
-    /// The pattern in each of its readings, the written one first. Names other than URIs have that alone.
-    Name(Vec<(Pattern, Readings)>),
+enum ListPattern {
+    /// The pattern in each of its readings, the written one first. Only URIs have more than that.
+    Name(Vec<(Pattern, UriReadings)>),
     Hint(Hint),
 }
 
@@ -111,30 +111,30 @@ enum Hint {
     Idempotent,
 }
 
-/// An entry that means nothing.
+/// An invalid entry.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadEntry {
-    /// A hint that no tool has.
-    #[error("`{0}` is not a hint; there are `@read_only`, `@destructive` and `@idempotent`")]
+    /// An unknown hint.
+    #[error("unknown tool hint `{0}`; the hints are `@read_only`, `@destructive` and `@idempotent`")]
     UnknownHint(String),
-    /// A client's list says which server it means.
-    #[error("`{0}` does not say of which server; write `SERVER/{0}`, or `*/{0}` for all")]
+    /// An entry of a client's list without a server.
+    #[error("`{0}` names no server; write `SERVER/{0}`, or `*/{0}` for all servers")]
     NoServer(String),
 }
 
 impl Lists {
-    /// Lists of a server: entries are names or hints.
+    /// Lists of a server, whose entries are names or hints.
     ///
     /// # Errors
-    /// An entry means nothing.
+    /// An entry is invalid.
     pub fn of_server(allow: &[String], deny: &[String]) -> Result<Self, BadEntry> {
         Self::read(allow, deny, |text| Entry::of("*", text, text))
     }
 
-    /// Lists of a client: entries are `SERVER/NAME` or `SERVER/@HINT`.
+    /// Lists of a client, whose entries are `SERVER/NAME` or `SERVER/@HINT`.
     ///
     /// # Errors
-    /// An entry means nothing.
+    /// An entry is invalid.
     pub fn of_client(allow: &[String], deny: &[String]) -> Result<Self, BadEntry> {
         Self::read(allow, deny, |text| match text.split_once('/') {
             Some((server, what)) => Entry::of(server, what, text),
@@ -152,52 +152,54 @@ impl Lists {
         Ok(Self { allow: entries(allow)?, deny: entries(deny)? })
     }
 
-    /// What is allowed, as it was written.
+    /// The allow entries as written.
     pub fn allow(&self) -> impl Iterator<Item = &str> {
         self.allow.iter().map(|entry| entry.text.as_str())
     }
 
-    /// What is denied, as it was written.
+    /// The deny entries as written.
     pub fn deny(&self) -> impl Iterator<Item = &str> {
         self.deny.iter().map(|entry| entry.text.as_str())
     }
 
-    /// Whether they let everything pass, so that there is nothing to decide.
-    pub fn are_open(&self) -> bool {
-        self.deny.is_empty() && self.allow_everything()
+    /// Returns whether everything is allowed.
+    pub fn is_unrestricted(&self) -> bool {
+        self.deny.is_empty() && self.allows_all()
     }
 
-    /// Whether nothing is left out by not being allowed.
-    fn allow_everything(&self) -> bool {
+    /// Returns whether the allow list contains `*`.
+    fn allows_all(&self) -> bool {
         let everything = |entry: &Entry| {
-            let all_names = matches!(&entry.what, What::Name(patterns) if patterns[0].0.is_everything());
+            let all_names =
+                matches!(&entry.what, ListPattern::Name(patterns) if patterns[0].0.is_everything());
             all_names && entry.server.is_everything()
         };
         self.allow.iter().any(everything)
     }
 
-    /// The entry that denies it, in any of its forms.
-    fn denies(&self, subject: &Subject<'_>) -> Option<&Entry> {
-        let forms = subject.forms(List::Deny);
-        self.deny.iter().find(|entry| forms.iter().any(|form| entry.matches(subject, form, List::Deny)))
+    /// The entry that denies the item in any of its forms.
+    fn denies(&self, target: &PolicyTarget<'_>) -> Option<&Entry> {
+        let forms = target.forms(List::Deny);
+        self.deny.iter().find(|entry| forms.iter().any(|form| entry.matches(target, form, List::Deny)))
     }
 
-    /// The entry that allows it, in all of its forms.
-    fn allows(&self, subject: &Subject<'_>) -> Option<&Entry> {
-        let forms = subject.forms(List::Allow);
-        self.allow.iter().find(|entry| forms.iter().all(|form| entry.matches(subject, form, List::Allow)))
+    /// The entry that allows the item in all of its forms.
+    fn allows(&self, target: &PolicyTarget<'_>) -> Option<&Entry> {
+        let forms = target.forms(List::Allow);
+        self.allow.iter().find(|entry| forms.iter().all(|form| entry.matches(target, form, List::Allow)))
     }
 }
 
 impl Default for Lists {
-    /// Everything.
+    /// Allows everything.
     fn default() -> Self {
-        let everything = Entry { text: "*".to_owned(), server: Pattern::new("*"), what: What::named("*") };
+        let everything =
+            Entry { text: "*".to_owned(), server: Pattern::new("*"), what: ListPattern::named("*") };
         Self { allow: vec![everything], deny: Vec::new() }
     }
 }
 
-impl What {
+impl ListPattern {
     fn named(text: &str) -> Self {
         let forms = uri::forms_of_rule(text).into_iter();
         Self::Name(forms.map(|form| (Pattern::new(form.text), form.readings)).collect())
@@ -207,35 +209,35 @@ impl What {
 impl Entry {
     fn of(server: &str, what: &str, text: &str) -> Result<Self, BadEntry> {
         let what = match what.strip_prefix('@') {
-            None => What::named(what),
-            Some("read_only") => What::Hint(Hint::ReadOnly),
-            Some("destructive") => What::Hint(Hint::Destructive),
-            Some("idempotent") => What::Hint(Hint::Idempotent),
+            None => ListPattern::named(what),
+            Some("read_only") => ListPattern::Hint(Hint::ReadOnly),
+            Some("destructive") => ListPattern::Hint(Hint::Destructive),
+            Some("idempotent") => ListPattern::Hint(Hint::Idempotent),
             Some(_) => return Err(BadEntry::UnknownHint(what.to_owned())),
         };
         Ok(Self { text: text.to_owned(), server: Pattern::new(server), what })
     }
 
-    /// Whether it matches a form in any of its readings, or in all of them if it is to allow.
-    fn matches(&self, subject: &Subject<'_>, form: &Form<'_>, list: List) -> bool {
+    /// Returns whether it matches a form in any of its readings, or in all of them for an allow list.
+    fn matches(&self, target: &PolicyTarget<'_>, form: &UriForm<'_>, list: List) -> bool {
         let what = match &self.what {
-            What::Name(patterns) => {
+            ListPattern::Name(patterns) => {
                 let mut same = patterns.iter().filter(|(_, readings)| readings.overlap(form.readings));
                 match list {
                     List::Deny => same.any(|(pattern, _)| pattern.matches(&form.text)),
                     List::Allow => same.all(|(pattern, _)| pattern.matches(&form.text)),
                 }
             }
-            What::Hint(hint) => {
-                subject.kind == Kind::Tool
+            ListPattern::Hint(hint) => {
+                target.kind == ItemKind::Tool
                     && match hint {
-                        Hint::ReadOnly => subject.hints.read_only,
-                        Hint::Destructive => subject.hints.destructive,
-                        Hint::Idempotent => subject.hints.idempotent,
+                        Hint::ReadOnly => target.hints.read_only,
+                        Hint::Destructive => target.hints.destructive,
+                        Hint::Idempotent => target.hints.idempotent,
                     }
             }
         };
-        what && self.server.matches(subject.server)
+        what && self.server.matches(target.server)
     }
 }
 
@@ -248,108 +250,110 @@ impl fmt::Debug for Entry {
 /// The lists of one server or one client, by kind.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Policy {
-    /// Of tools.
+    /// Lists of tools.
     pub tools: Lists,
-    /// Of resources.
+    /// Lists of resources.
     pub resources: Lists,
-    /// Of prompts.
+    /// Lists of prompts.
     pub prompts: Lists,
-    /// Methods that are not of the protocol and may be used, if it says so. Otherwise all of them may where nothing has
-    /// to be allowed, and none where something has to.
+    /// Allowed methods outside the MCP specification. If unset, all are allowed where no list restricts anything, and
+    /// none where one does.
     pub methods: Option<Vec<Pattern>>,
 }
 
 impl Policy {
-    /// Whether everything may pass, so that there is nothing to decide.
-    pub fn is_open(&self) -> bool {
-        self.methods.is_none() && self.lists().into_iter().all(Lists::are_open)
+    /// Returns whether everything is allowed.
+    pub fn is_unrestricted(&self) -> bool {
+        self.methods.is_none() && self.lists().into_iter().all(Lists::is_unrestricted)
     }
 
     fn lists(&self) -> [&Lists; 3] {
         [&self.tools, &self.resources, &self.prompts]
     }
 
-    fn of(&self, kind: Kind) -> &Lists {
+    fn of(&self, kind: ItemKind) -> &Lists {
         match kind {
-            Kind::Tool => &self.tools,
-            Kind::Resource => &self.resources,
-            Kind::Prompt => &self.prompts,
+            ItemKind::Tool => &self.tools,
+            ItemKind::Resource => &self.resources,
+            ItemKind::Prompt => &self.prompts,
         }
     }
 }
 
-/// Whose lists they are.
+/// Owner of a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Whose<'a> {
-    /// The server's.
+pub enum ListOwner<'a> {
+    /// A server.
     Server(&'a str),
-    /// The client's.
+    /// A client.
     Client(&'a str),
 }
 
-/// A verdict and what it rests on.
+/// A decision and its reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Decision {
-    /// Whether it may be seen and used.
+pub struct PolicyDecision {
+    /// True if the item may be listed and used.
     pub allowed: bool,
-    /// Which entry of which list says so, in words.
+    /// The entry and list that decided.
     pub reason: String,
 }
 
-/// Decides about `subject`. All of `policies` have a say; none of them forbidding it is not enough, each must
-/// allow it.
+/// Decides about `target`. Each of `policies` must allow it.
 pub fn decide<'a>(
-    policies: impl IntoIterator<Item = (Whose<'a>, &'a Policy)> + Clone,
-    subject: &Subject<'_>,
-) -> Decision {
-    if subject.kind == Kind::Resource && uri::is_refused_uri(subject.name) {
+    policies: impl IntoIterator<Item = (ListOwner<'a>, &'a Policy)> + Clone,
+    target: &PolicyTarget<'_>,
+) -> PolicyDecision {
+    if target.kind == ItemKind::Resource && uri::is_refused_uri(target.name) {
         let reason = "refused: its URI has control characters, or spaces at its ends".to_owned();
-        return Decision { allowed: false, reason };
+        return PolicyDecision { allowed: false, reason };
     }
-    let place = |whose, list| Place { whose, kind: subject.kind, list };
-    for (whose, policy) in policies.clone() {
-        if let Some(entry) = policy.of(subject.kind).denies(subject) {
-            let reason = format!("denied by `{}` in {}", entry.text, place(whose, List::Deny));
-            return Decision { allowed: false, reason };
+    let key = |owner, list| ListKey { owner, kind: target.kind, list };
+    for (owner, policy) in policies.clone() {
+        if let Some(entry) = policy.of(target.kind).denies(target) {
+            let reason = format!("denied by `{}` in {}", entry.text, key(owner, List::Deny));
+            return PolicyDecision { allowed: false, reason };
         }
     }
     let mut reasons = Vec::new();
-    for (whose, policy) in policies {
-        let place = place(whose, List::Allow);
-        match policy.of(subject.kind).allows(subject) {
-            Some(entry) => reasons.push(format!("`{}` in {place}", entry.text)),
+    for (owner, policy) in policies {
+        let key = key(owner, List::Allow);
+        match policy.of(target.kind).allows(target) {
+            Some(entry) => reasons.push(format!("`{}` in {key}", entry.text)),
             None => {
-                return Decision { allowed: false, reason: format!("not allowed by anything in {place}") };
+                return PolicyDecision {
+                    allowed: false,
+                    reason: format!("not allowed by any entry of {key}"),
+                };
             }
         }
     }
     let reason = match reasons.as_slice() {
-        [] => "allowed, for nothing has a say".to_owned(),
+        [] => "allowed: no list applies".to_owned(),
         reasons => format!("allowed by {}", reasons.join(" and ")),
     };
-    Decision { allowed: true, reason }
+    PolicyDecision { allowed: true, reason }
 }
 
-/// Decides about a method that is not of the protocol. It may do anything, with things that no list can see, so where a
-/// list says what is allowed, the method has to be allowed too.
+/// Decides about a method outside the MCP specification. It may do anything, with items that no list covers, so
+/// wherever a list restricts something, the method has to be allowed too.
 pub fn decide_method<'a>(
-    policies: impl IntoIterator<Item = (Whose<'a>, &'a Policy)>,
+    policies: impl IntoIterator<Item = (ListOwner<'a>, &'a Policy)>,
     method: &str,
-) -> Decision {
-    for (whose, policy) in policies {
+) -> PolicyDecision {
+    for (owner, policy) in policies {
         let allowed = match &policy.methods {
             Some(methods) => methods.iter().any(|pattern| pattern.matches(method)),
-            None => policy.lists().into_iter().all(Lists::allow_everything),
+            None => policy.lists().into_iter().all(Lists::allows_all),
         };
         if !allowed {
-            let reason = format!("not allowed by anything in {whose}.methods");
-            return Decision { allowed: false, reason };
+            let reason = format!("not allowed by any entry of {owner}.methods");
+            return PolicyDecision { allowed: false, reason };
         }
     }
-    Decision { allowed: true, reason: "allowed".to_owned() }
+    PolicyDecision { allowed: true, reason: "allowed".to_owned() }
 }
 
-impl fmt::Display for Whose<'_> {
+impl fmt::Display for ListOwner<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Server(name) => write!(f, "servers.{name}"),
@@ -358,16 +362,16 @@ impl fmt::Display for Whose<'_> {
     }
 }
 
-/// Where a list stands in the config.
-struct Place<'a> {
-    whose: Whose<'a>,
-    kind: Kind,
+/// The config key of a list.
+struct ListKey<'a> {
+    owner: ListOwner<'a>,
+    kind: ItemKind,
     list: List,
 }
 
-impl fmt::Display for Place<'_> {
+impl fmt::Display for ListKey<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}.{}", self.whose, self.kind.word(), self.list.word())
+        write!(f, "{}.{}.{}", self.owner, self.kind.plural(), self.list.as_str())
     }
 }
 
@@ -379,8 +383,8 @@ mod tests {
         words.iter().map(|word| (*word).to_owned()).collect()
     }
 
-    fn tool<'a>(server: &'a str, name: &'a str) -> Subject<'a> {
-        Subject { server, kind: Kind::Tool, name, hints: ToolHints::default() }
+    fn tool<'a>(server: &'a str, name: &'a str) -> PolicyTarget<'a> {
+        PolicyTarget { server, kind: ItemKind::Tool, name, hints: ToolHints::default() }
     }
 
     fn tools(lists: Result<Lists, BadEntry>) -> Policy {
@@ -391,22 +395,25 @@ mod tests {
     fn g01_deny_wins_over_allow() {
         let may = |allow: &[&str], deny: &[&str], name| {
             let policy = tools(Lists::of_server(&words(allow), &words(deny)));
-            decide([(Whose::Server("s"), &policy)], &tool("s", name)).allowed
+            decide([(ListOwner::Server("s"), &policy)], &tool("s", name)).allowed
         };
         assert!(may(&["*"], &["delete_*"], "read") && !may(&["*"], &["delete_*"], "delete_all"));
         assert!(may(&["read_*"], &[], "read_file") && !may(&["read_*"], &[], "write_file"));
         assert!(!may(&[], &[], "anything"), "no `allow` pattern allows nothing");
         let open = Policy::default();
-        assert!(open.is_open() && decide([(Whose::Server("s"), &open)], &tool("s", "anything")).allowed);
-        assert!(!tools(Lists::of_server(&words(&["*"]), &words(&["x"]))).is_open());
-        assert!(!tools(Lists::of_client(&words(&["github/*"]), &[])).is_open());
+        assert!(
+            open.is_unrestricted()
+                && decide([(ListOwner::Server("s"), &open)], &tool("s", "anything")).allowed
+        );
+        assert!(!tools(Lists::of_server(&words(&["*"]), &words(&["x"]))).is_unrestricted());
+        assert!(!tools(Lists::of_client(&words(&["github/*"]), &[])).is_unrestricted());
     }
 
     #[test]
     fn g01_a_client_is_allowed_what_its_server_and_its_own_lists_allow() {
         let github = tools(Lists::of_server(&words(&["*"]), &words(&["delete_*"])));
         let ci = tools(Lists::of_client(&words(&["github/*", "docs/search"]), &words(&["*/create_*"])));
-        let both = [(Whose::Server("github"), &github), (Whose::Client("ci"), &ci)];
+        let both = [(ListOwner::Server("github"), &github), (ListOwner::Client("ci"), &ci)];
         let said = |name| decide(both, &tool("github", name));
         assert_eq!(
             said("read").reason,
@@ -414,8 +421,8 @@ mod tests {
         );
         assert_eq!(said("delete_repo").reason, "denied by `delete_*` in servers.github.tools.deny");
         assert_eq!(said("create_issue").reason, "denied by `*/create_*` in clients.ci.tools.deny");
-        let elsewhere = decide([(Whose::Client("ci"), &ci)], &tool("docs", "publish"));
-        assert_eq!(elsewhere.reason, "not allowed by anything in clients.ci.tools.allow");
+        let elsewhere = decide([(ListOwner::Client("ci"), &ci)], &tool("docs", "publish"));
+        assert_eq!(elsewhere.reason, "not allowed by any entry of clients.ci.tools.allow");
         assert!(!elsewhere.allowed);
     }
 
@@ -425,17 +432,18 @@ mod tests {
             tools(Lists::of_client(&words(&["*/@read_only", "demo/*"]), &words(&["*/@destructive"])));
         let hinted = |read_only, destructive| {
             let hints = ToolHints { read_only, destructive, ..ToolHints::default() };
-            decide([(Whose::Client("c"), &careful)], &Subject { hints, ..tool("db", "query") }).allowed
+            decide([(ListOwner::Client("c"), &careful)], &PolicyTarget { hints, ..tool("db", "query") })
+                .allowed
         };
         assert!(hinted(true, false) && !hinted(false, false) && !hinted(false, true));
-        let resource = Subject { kind: Kind::Resource, ..tool("db", "x") };
+        let resource = PolicyTarget { kind: ItemKind::Resource, ..tool("db", "x") };
         let by_hint = Policy { resources: careful.tools.clone(), ..Policy::default() };
-        assert!(!decide([(Whose::Client("c"), &by_hint)], &resource).allowed, "only tools have hints");
+        assert!(!decide([(ListOwner::Client("c"), &by_hint)], &resource).allowed, "only tools have hints");
     }
 
     #[test]
-    fn g01_where_something_must_be_allowed_an_unknown_method_must_be_too() {
-        let may = |policy: &Policy, method| decide_method([(Whose::Client("c"), policy)], method).allowed;
+    fn g01_with_an_allow_list_unknown_methods_must_be_allowed_too() {
+        let may = |policy: &Policy, method| decide_method([(ListOwner::Client("c"), policy)], method).allowed;
         let denying = tools(Lists::of_client(&words(&["*"]), &words(&["db/drop"])));
         assert!(may(&Policy::default(), "x/y") && may(&denying, "x/y"));
         let allow = Lists::of_client(&words(&["db/read_*"]), &[]).unwrap();
@@ -451,13 +459,13 @@ mod tests {
             assert!(may(&named, "x/y") && !may(&named, "y/x"));
         }
         let none = Policy { methods: Some(Vec::new()), ..Policy::default() };
-        assert!(!may(&none, "x/y") && !none.is_open());
-        let refused = decide_method([(Whose::Client("c"), &none)], "x/y");
-        assert_eq!(refused.reason, "not allowed by anything in clients.c.methods");
+        assert!(!may(&none, "x/y") && !none.is_unrestricted());
+        let refused = decide_method([(ListOwner::Client("c"), &none)], "x/y");
+        assert_eq!(refused.reason, "not allowed by any entry of clients.c.methods");
     }
 
     #[test]
-    fn entries_that_mean_nothing_are_refused() {
+    fn invalid_entries_are_refused() {
         let hint = Lists::of_server(&words(&["@readonly"]), &[]).unwrap_err();
         assert_eq!(hint, BadEntry::UnknownHint("@readonly".to_owned()));
         let server = Lists::of_client(&words(&["delete_*"]), &[]).unwrap_err();
@@ -470,8 +478,8 @@ mod tests {
         let files = Lists::of_client(&words(&["files/file:///srv/*"]), &words(&["*/*..*"])).unwrap();
         let policy = Policy { resources: files, ..Policy::default() };
         let may = |uri| {
-            let subject = Subject { kind: Kind::Resource, ..tool("files", uri) };
-            decide([(Whose::Client("c"), &policy)], &subject).allowed
+            let target = PolicyTarget { kind: ItemKind::Resource, ..tool("files", uri) };
+            decide([(ListOwner::Client("c"), &policy)], &target).allowed
         };
         assert!(may("file:///srv/a/b") && !may("file:///etc/passwd") && !may("file:///srv/../etc/passwd"));
     }
@@ -481,8 +489,8 @@ mod tests {
         let may = |allow: &[&str], deny: &[&str], uri| {
             let resources = Lists::of_server(&words(allow), &words(deny)).unwrap();
             let policy = Policy { resources, ..Policy::default() };
-            let subject = Subject { kind: Kind::Resource, ..tool("files", uri) };
-            decide([(Whose::Server("files"), &policy)], &subject).allowed
+            let target = PolicyTarget { kind: ItemKind::Resource, ..tool("files", uri) };
+            decide([(ListOwner::Server("files"), &policy)], &target).allowed
         };
         for way_out in ["file:///srv/%2e%2e/etc/x", "file:///srv/..\\etc/x", "file:///srv/%252e%252e/etc/x"] {
             assert!(!may(&["file:///srv/*"], &[], way_out), "{way_out}");
@@ -501,16 +509,16 @@ mod tests {
     }
 
     #[test]
-    fn g01_a_uri_with_control_characters_or_outer_spaces_is_refused_by_open_lists_too() {
+    fn g01_a_uri_with_control_characters_or_outer_spaces_is_refused() {
         for uri in
             ["file:///pub/.\t./priv/b", "demo://a\r\nb", " demo://a", "demo://a\u{3000}", "demo://a\u{85}"]
         {
-            let subject = Subject { kind: Kind::Resource, ..tool("files", uri) };
-            let decision = decide([(Whose::Server("files"), &Policy::default())], &subject);
+            let target = PolicyTarget { kind: ItemKind::Resource, ..tool("files", uri) };
+            let decision = decide([(ListOwner::Server("files"), &Policy::default())], &target);
             assert!(!decision.allowed, "{uri:?}");
             assert_eq!(decision.reason, "refused: its URI has control characters, or spaces at its ends");
         }
-        let inside = Subject { kind: Kind::Resource, ..tool("files", "file:///srv/a b") };
-        assert!(decide([(Whose::Server("files"), &Policy::default())], &inside).allowed);
+        let inside = PolicyTarget { kind: ItemKind::Resource, ..tool("files", "file:///srv/a b") };
+        assert!(decide([(ListOwner::Server("files"), &Policy::default())], &inside).allowed);
     }
 }

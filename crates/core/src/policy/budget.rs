@@ -1,7 +1,7 @@
-//! Call budgets: how many calls of whom, to what, within which window, and how many at once. A call is
-//! reserved before it goes and settled when it has ended; what was not carried out is given back.
+//! Call budgets: limits on calls per window and on concurrent calls, by client, server and tool. A call is reserved
+//! before it is sent and settled when it ended; a call that was not carried out is refunded.
 //!
-//! A restart budget is something else: `supervise/restarts.rs`.
+//! The restart budget of a server is in `supervise/restarts.rs`.
 
 use super::Pattern;
 use crate::time::Mono;
@@ -11,25 +11,25 @@ use std::time::Duration;
 /// One budget of the config.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BudgetSpec {
-    /// Its name, for the person who meets it.
+    /// Its name, for error messages.
     pub name: String,
-    /// Whose calls it is about.
+    /// The clients that it applies to.
     pub client: Pattern,
-    /// To which servers.
+    /// The servers.
     pub server: Pattern,
-    /// Of which tools.
+    /// The tools.
     pub tool: Pattern,
-    /// What has a counter of its own.
-    pub per: Per,
-    /// Calls within a window.
-    pub calls: Option<(u32, Window)>,
-    /// Calls at the same time.
+    /// The dimensions with separate counters.
+    pub per: BudgetScope,
+    /// Maximum number of calls per window.
+    pub calls: Option<(u32, BudgetWindow)>,
+    /// Maximum number of concurrent calls.
     pub in_flight: Option<u32>,
 }
 
-/// What has a counter of its own within a budget. What is not told apart shares one.
+/// The dimensions with separate counters. Without any, all calls share one counter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Per {
+pub struct BudgetScope {
     /// Each client.
     pub client: bool,
     /// Each server.
@@ -38,18 +38,18 @@ pub struct Per {
     pub tool: bool,
 }
 
-/// How calls are counted over time.
+/// Window over which calls are counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Window {
-    /// From the first call on, for this long; then anew.
+pub enum BudgetWindow {
+    /// From the first call on, for this duration; then a new window starts.
     Fixed(Duration),
-    /// Always the last so long.
+    /// The last duration up to now.
     Sliding(Duration),
 }
 
-/// What is called, and by whom.
+/// Client, server and tool of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Call<'a> {
+pub struct BudgetedCall<'a> {
     /// The client.
     pub client: &'a str,
     /// The server.
@@ -58,54 +58,54 @@ pub struct Call<'a> {
     pub tool: &'a str,
 }
 
-/// Calls that were reserved and have to be settled.
+/// Reserved calls that have to be settled.
 #[derive(Debug)]
 #[must_use = "a reservation that is never settled counts as a call in flight for ever"]
 pub struct Reservation {
     generation: u64,
-    made: Vec<(Key, Mono)>,
+    entries: Vec<(Key, Mono)>,
 }
 
-/// A budget that is spent.
+/// A budget is exceeded.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Exceeded {
+pub struct BudgetExceeded {
     /// The name of the budget.
     pub budget: String,
-    /// The limit that was met.
+    /// The limit that was reached.
     pub limit: u32,
-    /// When there is room again, if time alone makes it.
+    /// Time until a call is allowed again, if waiting helps.
     pub reset_after: Option<Duration>,
 }
 
-/// What is spent of one budget by whatever it tells apart.
+/// Usage of one counter of a budget.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BudgetUse {
     /// The name of the budget.
     pub budget: String,
-    /// The client, if clients are told apart.
+    /// The client, if the counter is per client.
     pub client: Option<String>,
-    /// The server, if servers are told apart.
+    /// The server, if the counter is per server.
     pub server: Option<String>,
-    /// The tool, if tools are told apart.
+    /// The tool, if the counter is per tool.
     pub tool: Option<String>,
-    /// Calls within the present window.
+    /// Calls in the present window.
     pub calls: u32,
-    /// How many there may be.
-    pub most_calls: Option<u32>,
-    /// When there is room again.
+    /// Maximum number of calls.
+    pub max_calls: Option<u32>,
+    /// Time until a call is allowed again.
     pub reset_after: Option<Duration>,
-    /// Calls under way.
+    /// Calls in flight.
     pub in_flight: u32,
-    /// How many there may be.
-    pub most_in_flight: Option<u32>,
+    /// Maximum number of calls in flight.
+    pub max_in_flight: Option<u32>,
 }
 
-/// What became of a reserved call.
+/// The result of a reserved call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Spending {
+pub enum SettledAs {
     /// It was carried out, or may have been.
     Spent,
-    /// It was not: a cached answer, or a refusal.
+    /// It was not carried out: a cached answer, or a refusal.
     Refunded,
 }
 
@@ -114,11 +114,11 @@ pub enum Spending {
 pub struct Budgets {
     specs: Vec<BudgetSpec>,
     counters: BTreeMap<Key, Counter>,
-    /// How often they were replaced by others.
+    /// Number of times that the budgets were replaced.
     generation: u64,
 }
 
-/// The number of the budget, and what it tells apart.
+/// The budget index and the separated dimensions.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Key {
     budget: usize,
@@ -130,35 +130,34 @@ struct Key {
 #[derive(Debug, Default)]
 struct Counter {
     in_flight: u32,
-    /// When the calls of the window were made, the oldest first.
+    /// Times of the calls in the window, oldest first.
     calls: VecDeque<Mono>,
 }
 
 impl Budgets {
-    /// Counters that are remembered. Beyond it those that count nothing are forgotten first, then the one
-    /// whose last call is longest ago.
-    pub const MOST_COUNTERS: usize = 10_000;
-    /// Counters that are shown at a time.
-    pub const MOST_ROWS: usize = 1000;
-    /// The largest number of calls of one window: each is remembered.
-    pub const MOST_CALLS: u32 = 100_000;
+    /// Maximum number of counters. Beyond it, counters at zero are evicted first, then those with the oldest last call.
+    pub const MAX_COUNTERS: usize = 10_000;
+    /// Maximum number of counters shown at a time.
+    pub const MAX_ROWS: usize = 1000;
+    /// Largest limit of calls per window: the time of each call is kept.
+    pub const MAX_CALLS: u32 = 100_000;
 
-    /// Budgets that nothing was spent of.
+    /// Budgets with all counters at zero.
     pub fn new(specs: Vec<BudgetSpec>) -> Self {
         Self { specs, counters: BTreeMap::new(), generation: 0 }
     }
 
-    /// Replaces all budgets. What was spent is forgotten, and calls under way count nowhere any more.
+    /// Replaces all budgets. Counters start at zero, and calls in flight are not counted.
     pub fn replace(&mut self, specs: Vec<BudgetSpec>) {
         *self = Self { generation: self.generation + 1, ..Self::new(specs) };
     }
 
-    /// Reserves a call in every budget that it concerns, or in none.
+    /// Reserves a call in all budgets that apply to it, or in none.
     ///
     /// # Errors
-    /// One of them is spent.
-    pub fn reserve(&mut self, now: Mono, call: Call<'_>) -> Result<Reservation, Exceeded> {
-        let keys: Vec<Key> = self.concerned(call);
+    /// A budget is exceeded.
+    pub fn reserve(&mut self, now: Mono, call: BudgetedCall<'_>) -> Result<Reservation, BudgetExceeded> {
+        let keys: Vec<Key> = self.matching(call);
         for key in &keys {
             let spec = &self.specs[key.budget];
             if let Some(counter) = self.counters.get_mut(key) {
@@ -168,11 +167,11 @@ impl Budgets {
                 .flatten()
                 .find(|limit| *limit == 0)
             {
-                return Err(Exceeded { budget: spec.name.clone(), limit, reset_after: None });
+                return Err(BudgetExceeded { budget: spec.name.clone(), limit, reset_after: None });
             }
         }
-        if self.counters.len() + keys.len() > Self::MOST_COUNTERS {
-            self.forget(now, keys.len());
+        if self.counters.len() + keys.len() > Self::MAX_COUNTERS {
+            self.evict(now, keys.len());
         }
         for key in &keys {
             let counter = self.counters.entry(key.clone()).or_default();
@@ -182,30 +181,30 @@ impl Budgets {
             }
         }
         let made = keys.into_iter().map(|key| (key, now)).collect();
-        Ok(Reservation { generation: self.generation, made })
+        Ok(Reservation { generation: self.generation, entries: made })
     }
 
-    /// A reserved call has ended.
-    pub fn settle(&mut self, reservation: Reservation, spending: Spending) {
+    /// Settles a reserved call that ended.
+    pub fn settle(&mut self, reservation: Reservation, spending: SettledAs) {
         if reservation.generation != self.generation {
             return;
         }
-        for (key, made_at) in reservation.made {
+        for (key, made_at) in reservation.entries {
             let Some(counter) = self.counters.get_mut(&key) else { continue };
             counter.in_flight = counter.in_flight.saturating_sub(1);
             let at = counter.calls.iter().rposition(|at| *at == made_at);
             match (spending, at) {
-                (Spending::Refunded, Some(at)) => {
+                (SettledAs::Refunded, Some(at)) => {
                     counter.calls.remove(at);
                 }
-                (Spending::Refunded, None) | (Spending::Spent, _) => {}
+                (SettledAs::Refunded, None) | (SettledAs::Spent, _) => {}
             }
         }
     }
 
-    /// What is spent, of whatever has a counter. At most [`Budgets::MOST_ROWS`] of them.
+    /// The usage of all counters, at most [`Budgets::MAX_ROWS`].
     pub fn usage(&self, now: Mono) -> Vec<BudgetUse> {
-        let rows = self.counters.iter().take(Self::MOST_ROWS).map(|(key, counter)| {
+        let rows = self.counters.iter().take(Self::MAX_ROWS).map(|(key, counter)| {
             let spec = &self.specs[key.budget];
             let (calls, reset_after) =
                 spec.calls.map_or((0, None), |(_, window)| counter.within(now, window));
@@ -215,46 +214,46 @@ impl Budgets {
                 server: key.server.clone(),
                 tool: key.tool.clone(),
                 calls,
-                most_calls: spec.calls.map(|(most, _)| most),
+                max_calls: spec.calls.map(|(most, _)| most),
                 reset_after,
                 in_flight: counter.in_flight,
-                most_in_flight: spec.in_flight,
+                max_in_flight: spec.in_flight,
             }
         });
         rows.collect()
     }
 
-    fn concerned(&self, call: Call<'_>) -> Vec<Key> {
+    fn matching(&self, call: BudgetedCall<'_>) -> Vec<Key> {
         let concerns = |spec: &BudgetSpec| {
             spec.client.matches(call.client)
                 && spec.server.matches(call.server)
                 && spec.tool.matches(call.tool)
         };
-        let told = |apart: bool, name: &str| apart.then(|| name.to_owned());
+        let counter_key = |separate: bool, name: &str| separate.then(|| name.to_owned());
         let concerned = self.specs.iter().enumerate().filter(|(_, spec)| concerns(spec));
         concerned
             .map(|(budget, BudgetSpec { per, .. })| Key {
                 budget,
-                client: told(per.client, call.client),
-                server: told(per.server, call.server),
-                tool: told(per.tool, call.tool),
+                client: counter_key(per.client, call.client),
+                server: counter_key(per.server, call.server),
+                tool: counter_key(per.tool, call.tool),
             })
             .collect()
     }
 
-    fn forget(&mut self, now: Mono, room: usize) {
+    fn evict(&mut self, now: Mono, room: usize) {
         let specs = &self.specs;
         self.counters.retain(|key, counter| {
             let counts = specs[key.budget].calls.is_some_and(|(_, window)| counter.within(now, window).0 > 0);
             counter.in_flight > 0 || counts
         });
-        if self.counters.len() + room > Self::MOST_COUNTERS {
+        if self.counters.len() + room > Self::MAX_COUNTERS {
             let idle = self.counters.iter().filter(|(_, counter)| counter.in_flight == 0);
             let mut oldest: Vec<_> =
                 idle.map(|(key, counter)| (counter.calls.back().copied(), key.clone())).collect();
             oldest.sort_unstable();
-            // Many at once, so that the next ones need not look again.
-            for (_, key) in oldest.into_iter().take(Self::MOST_COUNTERS / 8 + room) {
+            // Many at once, so that the next reservations need not evict again.
+            for (_, key) in oldest.into_iter().take(Self::MAX_COUNTERS / 8 + room) {
                 self.counters.remove(&key);
             }
         }
@@ -262,11 +261,11 @@ impl Budgets {
 }
 
 impl Counter {
-    /// Whether one more call fits.
-    fn check(&mut self, now: Mono, spec: &BudgetSpec) -> Result<(), Exceeded> {
-        let exceeded = |limit, reset_after| Exceeded { budget: spec.name.clone(), limit, reset_after };
+    /// Returns an error if one more call is not allowed.
+    fn check(&mut self, now: Mono, spec: &BudgetSpec) -> Result<(), BudgetExceeded> {
+        let exceeded = |limit, reset_after| BudgetExceeded { budget: spec.name.clone(), limit, reset_after };
         if let Some((limit, window)) = spec.calls {
-            self.slide(now, window);
+            self.expire(now, window);
             let (count, reset_after) = self.within(now, window);
             if count >= limit {
                 return Err(exceeded(limit, reset_after));
@@ -278,16 +277,16 @@ impl Counter {
         }
     }
 
-    /// Calls within the window that ends now, and when there is room again.
-    fn within(&self, now: Mono, window: Window) -> (u32, Option<Duration>) {
+    /// Calls in the window that ends now, and the time until a call is allowed again.
+    fn within(&self, now: Mono, window: BudgetWindow) -> (u32, Option<Duration>) {
         match window {
-            Window::Fixed(span) => match self.calls.front() {
+            BudgetWindow::Fixed(span) => match self.calls.front() {
                 Some(first) if now - *first < span => {
                     (self.calls.len() as u32, Some(now.until(*first + span)))
                 }
                 Some(_) | None => (0, None),
             },
-            Window::Sliding(span) => {
+            BudgetWindow::Sliding(span) => {
                 let mut inside = self.calls.iter().filter(|at| now - **at < span);
                 let first = inside.next();
                 let count = first.map_or(0, |_| 1 + inside.count() as u32);
@@ -296,15 +295,15 @@ impl Counter {
         }
     }
 
-    /// Forgets what the window has left behind.
-    fn slide(&mut self, now: Mono, window: Window) {
+    /// Removes calls that have left the window.
+    fn expire(&mut self, now: Mono, window: BudgetWindow) {
         match window {
-            Window::Fixed(span) => {
+            BudgetWindow::Fixed(span) => {
                 if self.calls.front().is_some_and(|first| now - *first >= span) {
                     self.calls.clear();
                 }
             }
-            Window::Sliding(span) => {
+            BudgetWindow::Sliding(span) => {
                 while self.calls.front().is_some_and(|at| now - *at >= span) {
                     self.calls.pop_front();
                 }
@@ -319,33 +318,33 @@ mod tests {
     use proptest::prelude::*;
 
     fn at(seconds: u64) -> Mono {
-        Mono::at(Duration::from_secs(seconds))
+        Mono::from_origin(Duration::from_secs(seconds))
     }
 
-    fn spec(calls: Option<(u32, Window)>, in_flight: Option<u32>) -> BudgetSpec {
+    fn spec(calls: Option<(u32, BudgetWindow)>, in_flight: Option<u32>) -> BudgetSpec {
         BudgetSpec {
             name: "a minute".to_owned(),
             client: Pattern::new("*"),
             server: Pattern::new("*"),
             tool: Pattern::new("*"),
-            per: Per { client: true, ..Per::default() },
+            per: BudgetScope { client: true, ..BudgetScope::default() },
             calls,
             in_flight,
         }
     }
 
-    fn by(client: &str) -> Call<'_> {
-        Call { client, server: "github", tool: "search" }
+    fn by(client: &str) -> BudgetedCall<'_> {
+        BudgetedCall { client, server: "github", tool: "search" }
     }
 
     const MINUTE: Duration = Duration::from_secs(60);
 
     #[test]
-    fn g03_a_fixed_window_begins_with_its_first_call_and_says_when_it_is_reset() {
-        let mut budgets = Budgets::new(vec![spec(Some((2, Window::Fixed(MINUTE))), None)]);
+    fn g03_a_fixed_window_starts_with_its_first_call_and_has_a_reset_time() {
+        let mut budgets = Budgets::new(vec![spec(Some((2, BudgetWindow::Fixed(MINUTE))), None)]);
         for second in [0, 50] {
             let reservation = budgets.reserve(at(second), by("a")).unwrap();
-            budgets.settle(reservation, Spending::Spent);
+            budgets.settle(reservation, SettledAs::Spent);
         }
         let exceeded = budgets.reserve(at(59), by("a")).unwrap_err();
         assert_eq!((exceeded.limit, exceeded.reset_after), (2, Some(Duration::from_secs(1))));
@@ -356,28 +355,28 @@ mod tests {
     }
 
     #[test]
-    fn g03_a_sliding_window_gives_room_one_call_at_a_time() {
-        let mut budgets = Budgets::new(vec![spec(Some((2, Window::Sliding(MINUTE))), None)]);
+    fn g03_a_sliding_window_frees_one_call_at_a_time() {
+        let mut budgets = Budgets::new(vec![spec(Some((2, BudgetWindow::Sliding(MINUTE))), None)]);
         for second in [0, 50] {
             let reservation = budgets.reserve(at(second), by("a")).unwrap();
-            budgets.settle(reservation, Spending::Spent);
+            budgets.settle(reservation, SettledAs::Spent);
         }
         assert_eq!(budgets.reserve(at(59), by("a")).unwrap_err().reset_after, Some(Duration::from_secs(1)));
         let reservation = budgets.reserve(at(60), by("a")).unwrap();
-        budgets.settle(reservation, Spending::Spent);
+        budgets.settle(reservation, SettledAs::Spent);
         let exceeded = budgets.reserve(at(61), by("a")).unwrap_err();
         assert_eq!(exceeded.reset_after, Some(Duration::from_secs(49)));
     }
 
     #[test]
-    fn g03_what_was_not_carried_out_is_given_back() {
-        let mut budgets = Budgets::new(vec![spec(Some((1, Window::Fixed(MINUTE))), None)]);
+    fn g03_a_call_that_was_not_carried_out_is_refunded() {
+        let mut budgets = Budgets::new(vec![spec(Some((1, BudgetWindow::Fixed(MINUTE))), None)]);
         for _ in 0..5 {
             let reservation = budgets.reserve(at(0), by("a")).unwrap();
-            budgets.settle(reservation, Spending::Refunded);
+            budgets.settle(reservation, SettledAs::Refunded);
         }
         let spent = &budgets.usage(at(0))[0];
-        assert_eq!((spent.calls, spent.most_calls, spent.in_flight), (0, Some(1), 0));
+        assert_eq!((spent.calls, spent.max_calls, spent.in_flight), (0, Some(1), 0));
     }
 
     #[test]
@@ -386,7 +385,7 @@ mod tests {
         let running = budgets.reserve(at(0), by("a")).unwrap();
         let exceeded = budgets.reserve(at(1000), by("a")).unwrap_err();
         assert_eq!((exceeded.limit, exceeded.reset_after), (1, None));
-        budgets.settle(running, Spending::Spent);
+        budgets.settle(running, SettledAs::Spent);
         assert!(budgets.reserve(at(1000), by("a")).is_ok());
         let mut nothing = Budgets::new(vec![spec(None, Some(0))]);
         assert!(nothing.reserve(at(0), by("a")).is_err(), "a budget of nothing is a ban");
@@ -394,11 +393,12 @@ mod tests {
 
     #[test]
     fn g03_a_call_that_one_budget_refuses_costs_nothing_in_the_others() {
-        let wide = spec(Some((10, Window::Fixed(MINUTE))), None);
-        let narrow = BudgetSpec { name: "narrow".to_owned(), ..spec(Some((1, Window::Fixed(MINUTE))), None) };
+        let wide = spec(Some((10, BudgetWindow::Fixed(MINUTE))), None);
+        let narrow =
+            BudgetSpec { name: "narrow".to_owned(), ..spec(Some((1, BudgetWindow::Fixed(MINUTE))), None) };
         let mut budgets = Budgets::new(vec![wide, narrow]);
         let reservation = budgets.reserve(at(0), by("a")).unwrap();
-        budgets.settle(reservation, Spending::Spent);
+        budgets.settle(reservation, SettledAs::Spent);
         for _ in 0..5 {
             assert_eq!(budgets.reserve(at(1), by("a")).unwrap_err().budget, "narrow");
         }
@@ -406,40 +406,40 @@ mod tests {
     }
 
     #[test]
-    fn g03_a_call_that_was_under_way_when_budgets_were_replaced_makes_no_room_in_the_new_ones() {
+    fn g03_settling_a_call_of_replaced_budgets_changes_nothing() {
         let one_at_a_time = || vec![spec(None, Some(1))];
         let mut budgets = Budgets::new(one_at_a_time());
         let old = budgets.reserve(at(0), by("a")).unwrap();
         budgets.replace(one_at_a_time());
         let present = budgets.reserve(at(1), by("a")).unwrap();
-        budgets.settle(old, Spending::Spent);
+        budgets.settle(old, SettledAs::Spent);
         assert!(budgets.reserve(at(2), by("a")).is_err());
-        budgets.settle(present, Spending::Spent);
+        budgets.settle(present, SettledAs::Spent);
         assert!(budgets.reserve(at(2), by("a")).is_ok());
     }
 
     #[test]
-    fn counters_are_bounded_and_one_with_calls_in_flight_is_not_forgotten() {
-        let mut budgets = Budgets::new(vec![spec(Some((1, Window::Sliding(MINUTE))), Some(1))]);
+    fn counters_are_bounded_and_those_in_flight_are_kept() {
+        let mut budgets = Budgets::new(vec![spec(Some((1, BudgetWindow::Sliding(MINUTE))), Some(1))]);
         let held = budgets.reserve(at(0), by("held")).unwrap();
-        for number in 0..2 * Budgets::MOST_COUNTERS as u64 {
+        for number in 0..2 * Budgets::MAX_COUNTERS as u64 {
             let client = number.to_string();
             let reservation = budgets.reserve(at(1 + number / 1000), by(&client)).unwrap();
-            budgets.settle(reservation, Spending::Spent);
+            budgets.settle(reservation, SettledAs::Spent);
         }
-        assert!(budgets.counters.len() <= Budgets::MOST_COUNTERS);
+        assert!(budgets.counters.len() <= Budgets::MAX_COUNTERS);
         assert!(budgets.reserve(at(1), by("held")).is_err());
-        budgets.settle(held, Spending::Spent);
+        budgets.settle(held, SettledAs::Spent);
     }
 
     proptest! {
-        /// No sliding window ever holds more calls than its limit, and nothing stays in flight.
+        /// A sliding window never contains more calls than its limit, and no call stays in flight.
         #[test]
         fn g03_no_window_holds_more_than_its_limit(
             limit in 0u32..5,
             steps in prop::collection::vec((0u64..30, any::<bool>()), 0..60),
         ) {
-            let mut budgets = Budgets::new(vec![spec(Some((limit, Window::Sliding(MINUTE))), None)]);
+            let mut budgets = Budgets::new(vec![spec(Some((limit, BudgetWindow::Sliding(MINUTE))), None)]);
             let mut now = 0;
             let mut spent: Vec<u64> = Vec::new();
             for (pause, refunded) in steps {
@@ -448,7 +448,7 @@ mod tests {
                 match budgets.reserve(at(now), by("a")) {
                     Ok(reservation) => {
                         prop_assert!(room);
-                        let spending = if refunded { Spending::Refunded } else { Spending::Spent };
+                        let spending = if refunded { SettledAs::Refunded } else { SettledAs::Spent };
                         budgets.settle(reservation, spending);
                         if !refunded {
                             spent.push(now);

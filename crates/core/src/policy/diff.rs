@@ -1,26 +1,26 @@
-//! How two JSON values differ, so that a person can read it.
+//! Readable differences between two JSON values.
 
-use super::suspicion::visible;
+use super::suspicious_text::visible;
 use serde::Serialize;
 use serde_json::Value;
 
-/// One place at which two values differ.
+/// One difference between two values.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Difference {
-    /// Where, such as `inputSchema.properties.path.type`.
+    /// The path, such as `inputSchema.properties.path.type`.
     pub path: String,
-    /// What was there; `None` if nothing was.
+    /// The old value; `None` if there was none.
     pub before: Option<String>,
-    /// What is there; `None` if nothing is.
+    /// The new value; `None` if there is none.
     pub after: Option<String>,
 }
 
-/// More differences than a person reads.
+/// Maximum number of differences.
 const MOST: usize = 100;
-/// More of a text than a person reads.
+/// Maximum number of characters of a value.
 const LONGEST: usize = 2000;
 
-/// The differences between two values, in the order of the second one, removals last. At most a hundred.
+/// The differences between two values, in the order of the second one, removals last. At most 100.
 pub fn differences(before: &Value, after: &Value) -> Vec<Difference> {
     let mut found = Vec::new();
     compare(&mut found, &mut Vec::new(), Some(before), Some(after));
@@ -78,7 +78,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn g02_only_what_differs_is_shown_and_where() {
+    fn g02_only_differences_are_shown_with_their_path() {
         let before = json!({ "description": "Reads a file", "inputSchema": { "properties": {
             "path": { "type": "string" }, "old": {} }, "required": ["path"] } });
         let after = json!({ "description": "Reads a file\u{200b}", "inputSchema": { "properties": {
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shown_is_bounded() {
+    fn differences_are_bounded() {
         let many: Vec<u32> = (0..10_000).collect();
         assert_eq!(differences(&json!([]), &json!(many)).len(), MOST);
         let long = differences(&json!(""), &json!("ü".repeat(100_000)));

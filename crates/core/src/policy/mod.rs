@@ -1,14 +1,13 @@
-//! What an operator allows: who may see and use what, which descriptions were approved, how many calls are
-//! spent, what may be sent twice. Each file is a decision of its own; none of them knows where its rules
-//! come from or what is done about its verdict.
+//! Policy of the operator: allow lists, approved descriptions, call budgets and replay rules. Each file makes one kind
+//! of decision; reading the config and acting on the decision happen elsewhere.
 
 pub mod allow;
 pub mod budget;
-pub mod difference;
+pub mod diff;
 mod pattern;
 pub mod pins;
 mod replay;
-pub mod suspicion;
+pub mod suspicious_text;
 mod uri;
 
 pub use pattern::Pattern;

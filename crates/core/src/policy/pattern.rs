@@ -1,24 +1,24 @@
-//! Patterns over names.
+//! Wildcard patterns over names.
 
-/// A pattern over a name: `*` stands for any run of characters, `?` for any one.
+/// A pattern over a name: `*` matches any run of characters, `?` any single character.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pattern(String);
 
 impl Pattern {
-    /// A pattern; every text is one.
+    /// A pattern; every text is a valid one.
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into())
     }
 
-    /// Whether it matches every name, for being written as `*`.
+    /// Returns whether it is the pattern `*`.
     pub fn is_everything(&self) -> bool {
         self.0 == "*"
     }
 
-    /// Whether `name` matches, case and all.
+    /// Returns whether `name` matches; case counts.
     pub fn matches(&self, name: &str) -> bool {
         let (mut pattern, mut name) = (self.0.as_str(), name);
-        // After a `*`: how the pattern goes on, and what is left of the name behind what the star has taken.
+        // After a `*`: the rest of the pattern, and the rest of the name after the text that the star has matched.
         let mut star: Option<(&str, &str)> = None;
         while let Some(letter) = name.chars().next() {
             let after_letter = &name[letter.len_utf8()..];
@@ -42,7 +42,7 @@ impl Pattern {
         pattern.bytes().all(|letter| letter == b'*')
     }
 
-    /// The pattern as it was written.
+    /// The pattern as written.
     pub fn text(&self) -> &str {
         &self.0
     }

@@ -1,13 +1,12 @@
-//! Pins: what an item said about itself when it was first seen is what was approved. A tool that says something else later
-//! is quarantined until a person has looked; a prompt, a resource template or the instructions of a server keep their
-//! approved text.
+//! Pins: the text of an item at first sight counts as approved. A tool that changes later is quarantined until an
+//! operator approves it; prompts, resource templates and server instructions keep their approved text.
 //!
-//! What counts is the meaning of the members that a client or a model reads, not how it is spelled. What clients are shown
-//! is the server's own bytes, in the approved version.
+//! Pins compare the meaning of the members that a client or model reads, not their spelling. Clients get the server's
+//! own bytes, in the approved version.
 
-use super::difference::{Difference, differences};
-use super::suspicion::{Suspicion, suspicions};
-use crate::json::{Digest, canonical, unambiguous};
+use super::diff::{Difference, differences};
+use super::suspicious_text::{Suspicion, find_suspicious};
+use crate::json::{Digest, canonical, parse_strict};
 use crate::time::Wall;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -15,45 +14,45 @@ use serde_json::value::RawValue;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// What is done about a changed or new tool.
+/// Treatment of changed and new tools.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Mode {
-    /// A changed one is quarantined; a new one is approved at first sight.
+pub enum PinMode {
+    /// A changed tool is quarantined; a new one is approved at first sight.
     #[default]
     Enforce,
-    /// Both are held until they are approved.
+    /// Changed and new tools are held until they are approved.
     Strict,
-    /// It is told and used.
+    /// Changes are reported, and the tools are used.
     Warn,
     /// Nothing is pinned.
     Off,
 }
 
-impl Mode {
-    /// Whether what was not approved is held back.
-    pub const fn holds(self) -> bool {
+impl PinMode {
+    /// Returns whether changed tools are held back.
+    pub const fn enforces(self) -> bool {
         match self {
             Self::Enforce | Self::Strict => true,
             Self::Warn | Self::Off => false,
         }
     }
 
-    /// What becomes of a tool that is seen for the first time.
+    /// The treatment of a tool that is seen for the first time.
     const fn first_sight(self) -> FirstSight {
         match self {
-            Self::Strict => FirstSight::IsHeld,
-            Self::Enforce | Self::Warn | Self::Off => FirstSight::IsApproval,
+            Self::Strict => FirstSight::Held,
+            Self::Enforce | Self::Warn | Self::Off => FirstSight::Approved,
         }
     }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum FirstSight {
-    IsApproval,
-    IsHeld,
+    Approved,
+    Held,
 }
 
-/// A kind of item whose text is pinned.
+/// Kind of item whose text is pinned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PinKind {
@@ -63,16 +62,16 @@ pub enum PinKind {
     Prompt,
     /// A resource template, by its URI template.
     Template,
-    /// The instructions of a server, of which there is one text. It is pinned as `{"instructions": TEXT}`.
+    /// The instructions of a server, a single text. It is pinned as `{"instructions": TEXT}`.
     Instructions,
 }
 
 impl PinKind {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Self; 4] = [Self::Tool, Self::Prompt, Self::Template, Self::Instructions];
 
-    /// The word for one of them.
-    pub const fn word(self) -> &'static str {
+    /// The name of the kind.
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::Tool => "tool",
             Self::Prompt => "prompt",
@@ -81,16 +80,16 @@ impl PinKind {
         }
     }
 
-    /// What a person calls one of them: a tool by its name alone.
+    /// The label of an item for people: a tool by its name alone.
     pub fn label(self, name: &str) -> String {
         match self {
             Self::Tool => name.to_owned(),
-            Self::Prompt | Self::Template => format!("{} {name}", self.word()),
-            Self::Instructions => self.word().to_owned(),
+            Self::Prompt | Self::Template => format!("{} {name}", self.as_str()),
+            Self::Instructions => self.as_str().to_owned(),
         }
     }
 
-    /// The members that are pinned. Others, such as icons, may change as they like.
+    /// The pinned members. Others, such as icons, may change freely.
     const fn members(self) -> &'static [&'static str] {
         match self {
             Self::Tool => &["name", "title", "description", "inputSchema", "outputSchema", "annotations"],
@@ -104,40 +103,40 @@ impl PinKind {
 /// One item as it was approved.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Pin {
-    /// Of everything that is pinned.
+    /// Digest of all pinned members.
     digest: Digest,
-    /// Of the same without the name: a tool under another name is recognised by it.
+    /// Digest without the name, to recognise a renamed tool.
     body: Digest,
-    /// The tool in the server's own bytes.
+    /// The item in the server's own bytes.
     raw: Box<RawValue>,
-    /// When it was first seen, in milliseconds since the Unix epoch.
+    /// The time of first sight, in milliseconds since the Unix epoch.
     first_seen: u64,
-    /// When somebody approved it, if anybody had to.
+    /// The time of the explicit approval, if there was one.
     approved: Option<u64>,
 }
 
 impl Pin {
-    /// The pin of an item in the server's own bytes. One that readers could read differently, or that is nested
-    /// too deeply to be read, is pinned by its bytes.
+    /// The pin of an item in the server's own bytes. One that parsers could read differently, or that is nested too
+    /// deeply, is pinned by its bytes.
     fn of(kind: PinKind, raw: &RawValue, first_seen: Wall) -> Self {
         let by_bytes = || (Digest::of(raw.get().as_bytes()), Digest::of(raw.get().as_bytes()));
         let (digest, body) = digests(kind, raw).unwrap_or_else(by_bytes);
         Self { digest, body, raw: raw.to_owned(), first_seen: millis(first_seen), approved: None }
     }
 
-    /// When it was first seen.
+    /// The time of first sight.
     pub fn first_seen(&self) -> Wall {
-        Wall::at(Duration::from_millis(self.first_seen))
+        Wall::from_unix_epoch(Duration::from_millis(self.first_seen))
     }
 
-    /// When somebody approved it, if anybody had to.
+    /// The time of the explicit approval, if there was one.
     pub fn approved(&self) -> Option<Wall> {
-        Some(Wall::at(Duration::from_millis(self.approved?)))
+        Some(Wall::from_unix_epoch(Duration::from_millis(self.approved?)))
     }
 
-    /// Whether this pin counts where there is another one for the same tool, from another process: the last
-    /// approval, or else the first use.
-    fn outranks(&self, other: &Self) -> bool {
+    /// Returns whether this pin wins over another process's pin of the same item: the later approval, or else the
+    /// earlier first sight.
+    fn supersedes(&self, other: &Self) -> bool {
         match (self.approved, other.approved) {
             (Some(this), Some(that)) => this > that,
             (Some(_), None) => true,
@@ -146,19 +145,19 @@ impl Pin {
         }
     }
 
-    /// Whether it says enough about itself to be recognised under another name.
+    /// Returns whether its description is specific enough to recognise it under another name.
     fn is_recognisable(&self) -> bool {
         let tool: Option<Value> = serde_json::from_str(self.raw.get()).ok();
         let description = tool.as_ref().and_then(|tool| tool.get("description")?.as_str());
         description.is_some_and(|description| !description.trim().is_empty())
     }
 
-    /// What was approved, in short.
+    /// The digest of all pinned members.
     pub fn digest(&self) -> Digest {
         self.digest
     }
 
-    /// The item as it was approved, in the server's own bytes.
+    /// The approved item in the server's own bytes.
     pub fn raw(&self) -> &RawValue {
         &self.raw
     }
@@ -168,7 +167,7 @@ fn millis(at: Wall) -> u64 {
     u64::try_from(at.since_epoch().as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Of everything that is pinned, and of the same without the name.
+/// Digests of all pinned members, with and without the name.
 fn digests(kind: PinKind, raw: &RawValue) -> Option<(Digest, Digest)> {
     let mut tool = pinned_members(kind, raw)?;
     let digest = Digest::of(canonical(&tool)?.as_bytes());
@@ -177,12 +176,12 @@ fn digests(kind: PinKind, raw: &RawValue) -> Option<(Digest, Digest)> {
 }
 
 fn pinned_members(kind: PinKind, raw: &RawValue) -> Option<Value> {
-    let mut item = unambiguous(raw.get())?;
+    let mut item = parse_strict(raw.get())?;
     item.as_object_mut()?.retain(|key, _| kind.members().contains(&key.as_str()));
     Some(item)
 }
 
-/// All that was approved of one server.
+/// The pins of one server.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Approvals {
@@ -196,38 +195,38 @@ pub struct Approvals {
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Pins(BTreeMap<String, Pin>);
 
-/// Something that a person has to look at.
+/// An item that an operator has to review.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Quarantined {
-    /// What it is.
+    /// The kind of item.
     pub kind: PinKind,
-    /// Its name, as it was approved.
+    /// The approved name.
     pub tool: String,
-    /// Its name now, if it is offered under another one.
+    /// The new name, if it was renamed.
     pub renamed_to: Option<String>,
-    /// Whether it is new, and nothing was approved of it yet.
+    /// True if it is new and was never approved.
     pub is_new: bool,
-    /// What changed, or all that it says if it is new.
+    /// The differences; the whole text if it is new.
     pub differences: Vec<Difference>,
-    /// What to look at twice in its new words.
+    /// Suspicious parts of the new text.
     pub suspicions: Vec<Suspicion>,
 }
 
-/// What came of a listing.
+/// The result of checking a listing.
 #[derive(Debug, Default)]
-pub struct Judged {
-    /// What was seen for the first time, and is approved by that.
-    pub fresh: Vec<(PinKind, String)>,
-    /// What a person has to look at.
+pub struct PinReview {
+    /// Items at first sight, which are approved by that.
+    pub newly_pinned: Vec<(PinKind, String)>,
+    /// Items that an operator has to review.
     pub quarantined: Vec<Quarantined>,
-    /// Names of tools that are not to be offered: the new names of approved tools.
+    /// Tools that are not offered: approved tools under a new name.
     pub hidden: BTreeSet<String>,
-    /// New items for which there is no room: they are not offered.
-    pub beyond: BTreeSet<(PinKind, String)>,
+    /// New items beyond the limit, which are not offered.
+    pub over_limit: BTreeSet<(PinKind, String)>,
 }
 
-impl Judged {
-    /// The change of an item that goes by this name now.
+impl PinReview {
+    /// The pending change of an item by its present name.
     pub fn change_of(&self, kind: PinKind, name: &str) -> Option<&Quarantined> {
         let now = |change: &&Quarantined| change.renamed_to.as_deref().unwrap_or(&change.tool) == name;
         self.quarantined.iter().filter(|change| change.kind == kind).find(now)
@@ -235,18 +234,18 @@ impl Judged {
 }
 
 impl Approvals {
-    /// Those that 0.1 has stored: the pins of tools.
-    pub fn of_0_1(stored: &[u8]) -> Option<Self> {
+    /// Reads the pins that version 0.1 stored: those of tools.
+    pub fn from_v0_1(stored: &[u8]) -> Option<Self> {
         Some(Self { tools: serde_json::from_slice(stored).ok()?, ..Self::default() })
     }
 
-    /// Takes over what another process has pinned or approved.
-    pub fn adopt(&mut self, others: Self) {
+    /// Merges pins and approvals of another process.
+    pub fn merge(&mut self, others: Self) {
         let Self { tools, prompts, templates, instructions } = others;
-        self.tools.adopt(tools);
-        self.prompts.adopt(prompts);
-        self.templates.adopt(templates);
-        self.instructions.adopt(instructions);
+        self.tools.merge(tools);
+        self.prompts.merge(prompts);
+        self.templates.merge(templates);
+        self.instructions.merge(instructions);
     }
 
     /// The pins of a kind.
@@ -268,34 +267,34 @@ impl Approvals {
         }
     }
 
-    /// Looks at the listing of a kind: `(name, the server's own bytes)`. What is new is pinned, as far as `mode` approves
-    /// at first sight and there are less than `most` pins of the kind.
+    /// Checks the listing of a kind: `(name, the server's own bytes)`. New items are pinned if `mode` approves at first
+    /// sight and there are fewer than `most` pins of the kind.
     pub fn judge<'t>(
         &mut self,
         now: Wall,
         kind: PinKind,
         listing: impl IntoIterator<Item = (&'t str, &'t RawValue)>,
-        (mode, most): (Mode, usize),
-        judged: &mut Judged,
+        (mode, most): (PinMode, usize),
+        judged: &mut PinReview,
     ) {
         let first_sight = match kind {
             PinKind::Tool => mode.first_sight(),
-            PinKind::Prompt | PinKind::Template | PinKind::Instructions => FirstSight::IsApproval,
+            PinKind::Prompt | PinKind::Template | PinKind::Instructions => FirstSight::Approved,
         };
         self.of_mut(kind).judge(now, kind, listing, (first_sight, most), judged);
     }
 
-    /// A person approves what an item says now, in the server's own bytes. Answers whether that was news.
+    /// Approves the present text of an item, in the server's own bytes. Returns whether it differs from the pin.
     pub fn approve(&mut self, now: Wall, kind: PinKind, name: &str, now_named: &str, raw: &RawValue) -> bool {
         self.of_mut(kind).approve(now, kind, name, now_named, raw)
     }
 }
 
 impl Pins {
-    fn adopt(&mut self, others: Self) {
+    fn merge(&mut self, others: Self) {
         for (tool, pin) in others.0 {
             match self.0.get(&tool) {
-                Some(known) if !pin.outranks(known) => {}
+                Some(known) if !pin.supersedes(known) => {}
                 Some(_) | None => {
                     self.0.insert(tool, pin);
                 }
@@ -309,11 +308,11 @@ impl Pins {
         kind: PinKind,
         listing: impl IntoIterator<Item = (&'t str, &'t RawValue)>,
         (first_sight, most): (FirstSight, usize),
-        judged: &mut Judged,
+        judged: &mut PinReview,
     ) {
         let listing: Vec<_> = listing.into_iter().collect();
         let offered: BTreeSet<&str> = listing.iter().map(|(name, _)| *name).collect();
-        // Approved tools that are offered no more: one of them may be back under another name.
+        // Approved tools that are not offered any more: one of them may be back under another name.
         let missing: BTreeMap<Digest, String> = self
             .0
             .iter()
@@ -337,19 +336,19 @@ impl Pins {
                                 renamed_to: Some(name.to_owned()),
                                 is_new: false,
                                 differences: Vec::new(),
-                                suspicions: suspicions(&Value::from(name)),
+                                suspicions: find_suspicious(&Value::from(name)),
                             });
                         }
-                        // Nothing that was approved is forgotten to make room.
+                        // No approved pin is removed to make room.
                         None if self.0.len() >= most => {
-                            judged.beyond.insert((kind, name.to_owned()));
+                            judged.over_limit.insert((kind, name.to_owned()));
                         }
                         None => match first_sight {
-                            FirstSight::IsApproval => {
+                            FirstSight::Approved => {
                                 self.0.insert(name.to_owned(), pin);
-                                judged.fresh.push((kind, name.to_owned()));
+                                judged.newly_pinned.push((kind, name.to_owned()));
                             }
-                            FirstSight::IsHeld => judged.quarantined.push(unapproved(kind, name, raw)),
+                            FirstSight::Held => judged.quarantined.push(unapproved(kind, name, raw)),
                         },
                     }
                 }
@@ -359,7 +358,7 @@ impl Pins {
 
     fn approve(&mut self, now: Wall, kind: PinKind, tool: &str, now_named: &str, raw: &RawValue) -> bool {
         let mut pin = Pin::of(kind, raw, now);
-        // The last approval counts, also by a clock that is behind the one of an earlier approval.
+        // The last approval wins, also if the clock is behind that of an earlier approval.
         let earlier = [tool, now_named].iter().filter_map(|name| self.0.get(*name)?.approved).max();
         pin.approved = Some(earlier.map_or(0, |earlier| earlier.saturating_add(1)).max(millis(now)));
         let known = if tool == now_named { self.0.get(tool).cloned() } else { self.0.remove(tool) };
@@ -378,18 +377,18 @@ impl Pins {
         self.0.iter().map(|(name, pin)| (name.as_str(), pin))
     }
 
-    /// How many items are pinned.
+    /// Number of pins.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether nothing is pinned.
+    /// Returns whether there are no pins.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 }
 
-/// What changed about a pinned item, if it means something.
+/// The change of a pinned item, if its meaning differs.
 fn changed(kind: PinKind, name: &str, pin: &Pin, raw: &RawValue) -> Option<Quarantined> {
     let change = |differences, suspicions| Quarantined {
         kind,
@@ -404,21 +403,20 @@ fn changed(kind: PinKind, name: &str, pin: &Pin, raw: &RawValue) -> Option<Quara
         return None;
     }
     let approved = pinned_members(kind, &pin.raw).unwrap_or_default();
-    Some(change(differences(&approved, &now), suspicions(&now)))
+    Some(change(differences(&approved, &now), find_suspicious(&now)))
 }
 
 /// A new item that was not approved.
 fn unapproved(kind: PinKind, name: &str, raw: &RawValue) -> Quarantined {
     let (differences, suspicions) = match pinned_members(kind, raw) {
-        Some(now) => (differences(&Value::Object(serde_json::Map::new()), &now), suspicions(&now)),
+        Some(now) => (differences(&Value::Object(serde_json::Map::new()), &now), find_suspicious(&now)),
         None => (vec![unreadable()], Vec::new()),
     };
     Quarantined { kind, tool: name.to_owned(), renamed_to: None, is_new: true, differences, suspicions }
 }
 
 fn unreadable() -> Difference {
-    let after =
-        Some("it cannot be read in one way: a key appears twice, or it is nested too deeply".to_owned());
+    let after = Some("ambiguous JSON: a key appears twice, or it is nested too deeply".to_owned());
     Difference { path: String::new(), before: None, after }
 }
 
@@ -432,19 +430,19 @@ mod tests {
 
     fn judge_kind(
         pins: &mut Approvals,
-        (mode, most): (Mode, usize),
+        (mode, most): (PinMode, usize),
         kind: PinKind,
         items: &[(&str, &str)],
-    ) -> Judged {
+    ) -> PinReview {
         let items: Vec<_> = items.iter().map(|(name, json)| (*name, raw(json))).collect();
-        let mut judged = Judged::default();
+        let mut judged = PinReview::default();
         let listing = items.iter().map(|(name, json)| (*name, &**json));
         pins.judge(at(1), kind, listing, (mode, most), &mut judged);
         judged
     }
 
-    fn judge(pins: &mut Approvals, tools: &[(&str, &str)]) -> Judged {
-        judge_kind(pins, (Mode::Enforce, 100), PinKind::Tool, tools)
+    fn judge(pins: &mut Approvals, tools: &[(&str, &str)]) -> PinReview {
+        judge_kind(pins, (PinMode::Enforce, 100), PinKind::Tool, tools)
     }
 
     fn approve(pins: &mut Approvals, now: Wall, tool: &str, named: &str, json: &str) -> bool {
@@ -460,7 +458,7 @@ mod tests {
     }
 
     fn at(millis: u64) -> Wall {
-        Wall::at(Duration::from_millis(millis))
+        Wall::from_unix_epoch(Duration::from_millis(millis))
     }
 
     const READ: &str = r#"{"name":"read","description":"Reads","inputSchema":{"type":"object"}}"#;
@@ -470,27 +468,27 @@ mod tests {
 
     /// G02
     #[test]
-    fn g02_an_approval_holds_also_by_a_clock_that_is_behind() {
+    fn g02_an_approval_wins_even_if_the_clock_is_behind() {
         let mut pins = Approvals::default();
         approve(&mut pins, at(100), "read", "read", READ);
         approve(&mut pins, at(100), "read", "read", CHANGED);
         let stored = pins.clone();
         approve(&mut pins, at(50), "read", "read", READ);
-        // What the store still has of other processes is older, whatever it says.
-        pins.adopt(stored);
+        // Pins of other processes in the store are older, whatever they contain.
+        pins.merge(stored);
         assert_eq!(judge(&mut pins, &[("read", READ)]).quarantined, []);
     }
 
     #[test]
-    fn g02_the_first_use_is_trusted_and_what_is_said_the_same_way_again_is_fine() {
+    fn g02_a_tool_is_approved_at_first_sight_and_unchanged_after_that() {
         let mut pins = Approvals::default();
-        assert_eq!(names(&judge(&mut pins, &[("read", READ)]).fresh), ["read"]);
+        assert_eq!(names(&judge(&mut pins, &[("read", READ)]).newly_pinned), ["read"]);
         let again = judge(&mut pins, &[("read", READ)]);
-        assert!(again.fresh.is_empty() && again.quarantined.is_empty());
+        assert!(again.newly_pinned.is_empty() && again.quarantined.is_empty());
     }
 
     #[test]
-    fn g02_another_order_of_keys_is_no_change_nor_is_an_icon() {
+    fn g02_key_order_and_icons_are_no_change() {
         let mut pins = Approvals::default();
         judge(&mut pins, &[("read", READ)]);
         let respelled = r#"{ "inputSchema": {"type": "object"}, "icons": [], "description": "Read\u0073", "name":"read" }"#;
@@ -505,7 +503,7 @@ mod tests {
             let judged = judge(&mut pins, &[("read", CHANGED)]);
             let [quarantined] = judged.quarantined.as_slice() else { panic!("{judged:?}") };
             assert_eq!(quarantined.differences[0].path, "description");
-            assert_eq!(quarantined.suspicions[0].what, "it says \"<important>\"");
+            assert_eq!(quarantined.suspicions[0].what, "contains \"<important>\"");
             assert_eq!(get(&pins, "read").unwrap().raw().get(), READ, "the approved form stays");
         }
         assert!(approve(&mut pins, at(9), "read", "read", CHANGED));
@@ -514,7 +512,7 @@ mod tests {
     }
 
     #[test]
-    fn g02_a_tool_that_was_away_and_comes_back_changed_is_quarantined() {
+    fn g02_a_removed_tool_that_comes_back_changed_is_quarantined() {
         let mut pins = Approvals::default();
         judge(&mut pins, &[("read", READ)]);
         judge(&mut pins, &[]);
@@ -526,7 +524,7 @@ mod tests {
         let mut pins = Approvals::default();
         judge(&mut pins, &[("read", READ)]);
         let judged = judge(&mut pins, &[("fetch", RENAMED)]);
-        assert!(judged.fresh.is_empty() && judged.hidden.contains("fetch"));
+        assert!(judged.newly_pinned.is_empty() && judged.hidden.contains("fetch"));
         assert_eq!(judged.quarantined[0].tool, "read");
         assert_eq!(judged.quarantined[0].renamed_to.as_deref(), Some("fetch"));
         assert!(approve(&mut pins, at(9), "read", "fetch", RENAMED));
@@ -536,17 +534,17 @@ mod tests {
     }
 
     #[test]
-    fn g02_of_two_processes_the_last_approval_counts_and_without_one_the_first_use() {
+    fn g02_between_processes_the_last_approval_or_first_sight_wins() {
         let seen = |json: &str, when| {
             let mut pins = Approvals::default();
             let json = raw(json);
-            let (limits, mut judged) = ((Mode::Enforce, 100), Judged::default());
+            let (limits, mut judged) = ((PinMode::Enforce, 100), PinReview::default());
             pins.judge(at(when), PinKind::Tool, [("read", &*json)], limits, &mut judged);
             pins
         };
         let (earlier, later) = (seen(READ, 1), seen(CHANGED, 2));
         for (mut mine, theirs) in [(earlier.clone(), later.clone()), (later.clone(), earlier.clone())] {
-            mine.adopt(theirs);
+            mine.merge(theirs);
             assert_eq!(get(&mine, "read").unwrap().raw().get(), READ);
         }
         let mut approved = earlier.clone();
@@ -554,20 +552,20 @@ mod tests {
         let pin = get(&approved, "read").unwrap();
         assert_eq!((pin.first_seen(), pin.approved()), (at(1), Some(at(9))));
         let mut mine = earlier;
-        mine.adopt(approved);
+        mine.merge(approved);
         assert!(judge(&mut mine, &[("read", CHANGED)]).quarantined.is_empty());
     }
 
     #[test]
-    fn a_tool_that_says_nothing_about_itself_is_not_recognised_under_another_name() {
+    fn a_tool_without_description_is_not_recognised_after_a_rename() {
         let mut pins = Approvals::default();
         judge(&mut pins, &[("a", r#"{"name":"a","inputSchema":{"type":"object"}}"#)]);
         let judged = judge(&mut pins, &[("b", r#"{"name":"b","inputSchema":{"type":"object"}}"#)]);
-        assert_eq!((names(&judged.fresh), judged.hidden.len()), (vec!["b"], 0));
+        assert_eq!((names(&judged.newly_pinned), judged.hidden.len()), (vec!["b"], 0));
     }
 
     #[test]
-    fn g02_a_change_that_some_readers_would_not_see_is_a_change() {
+    fn g02_a_change_that_some_parsers_miss_is_a_change() {
         let twice =
             r#"{"name":"read","description":"EVIL","description":"Reads","inputSchema":{"type":"object"}}"#;
         let deep = format!(
@@ -586,19 +584,19 @@ mod tests {
     }
 
     #[test]
-    fn a_new_tool_beside_its_likeness_is_new() {
+    fn a_new_tool_beside_an_identical_one_is_new() {
         let mut pins = Approvals::default();
         judge(&mut pins, &[("read", READ)]);
         let judged = judge(&mut pins, &[("read", READ), ("fetch", RENAMED)]);
-        assert_eq!((names(&judged.fresh), judged.quarantined.len()), (vec!["fetch"], 0));
+        assert_eq!((names(&judged.newly_pinned), judged.quarantined.len()), (vec!["fetch"], 0));
     }
 
     #[test]
-    fn g02_pins_survive_being_written_down() {
+    fn g02_pins_round_trip_through_json() {
         let mut pins = Approvals::default();
         judge(&mut pins, &[("read", READ)]);
         let mut again: Approvals = serde_json::from_str(&serde_json::to_string(&pins).unwrap()).unwrap();
-        assert_eq!(judge(&mut again, &[("read", READ)]).fresh, []);
+        assert_eq!(judge(&mut again, &[("read", READ)]).newly_pinned, []);
         assert_eq!(judge(&mut again, &[("read", CHANGED)]).quarantined.len(), 1);
     }
 
@@ -606,32 +604,36 @@ mod tests {
         format!(r#"{{"name":"{name}","inputSchema":{{"type":"object"}}}}"#)
     }
 
-    /// A hundred thousand other tools, and then the changed one, made 0.1 forget what was approved.
+    /// Regression: a hundred thousand other tools, followed by the changed one, made 0.1 forget the approval.
     #[test]
-    fn g02_no_number_of_other_tools_makes_an_approved_one_forgotten() {
-        let (mut pins, limits) = (Approvals::default(), (Mode::Enforce, 20));
+    fn g02_approved_tools_are_never_evicted() {
+        let (mut pins, limits) = (Approvals::default(), (PinMode::Enforce, 20));
         judge_kind(&mut pins, limits, PinKind::Tool, &[("read", READ)]);
         for listing in 0..10 {
             let others: Vec<String> = (0..100).map(|number| format!("other-{listing}-{number}")).collect();
             let others: Vec<_> = others.iter().map(|name| (name.as_str(), tool(name))).collect();
             let others: Vec<_> = others.iter().map(|(name, json)| (*name, json.as_str())).collect();
             let judged = judge_kind(&mut pins, limits, PinKind::Tool, &others);
-            assert_eq!(judged.fresh.len() + judged.beyond.len(), 100, "what is not pinned is not offered");
+            assert_eq!(
+                judged.newly_pinned.len() + judged.over_limit.len(),
+                100,
+                "what is not pinned is not offered"
+            );
             assert!(pins.of(PinKind::Tool).len() <= 20);
         }
         let judged = judge_kind(&mut pins, limits, PinKind::Tool, &[("read", CHANGED)]);
-        assert_eq!((judged.quarantined.len(), judged.beyond.len()), (1, 0));
-        let judged = judge_kind(&mut pins, (Mode::Enforce, 1), PinKind::Tool, &[("read", READ)]);
-        assert!(judged.beyond.is_empty(), "what is pinned stays, also beyond a lower bound");
+        assert_eq!((judged.quarantined.len(), judged.over_limit.len()), (1, 0));
+        let judged = judge_kind(&mut pins, (PinMode::Enforce, 1), PinKind::Tool, &[("read", READ)]);
+        assert!(judged.over_limit.is_empty(), "what is pinned stays, also beyond a lower bound");
     }
 
     #[test]
-    fn g02_where_pins_are_strict_a_new_tool_is_held_until_it_is_approved() {
-        let (mut pins, limits) = (Approvals::default(), (Mode::Strict, 100));
+    fn g02_strict_pins_hold_new_tools_until_they_are_approved() {
+        let (mut pins, limits) = (Approvals::default(), (PinMode::Strict, 100));
         for _ in 0..2 {
             let judged = judge_kind(&mut pins, limits, PinKind::Tool, &[("read", CHANGED)]);
             let [held] = judged.quarantined.as_slice() else { panic!("{judged:?}") };
-            assert!(held.is_new && judged.fresh.is_empty() && pins.of(PinKind::Tool).is_empty());
+            assert!(held.is_new && judged.newly_pinned.is_empty() && pins.of(PinKind::Tool).is_empty());
             let said: Vec<_> = held.differences.iter().map(|said| said.path.as_str()).collect();
             assert_eq!(said, ["description", "inputSchema", "name"]);
             assert_eq!(held.suspicions.len(), 1);
@@ -648,10 +650,10 @@ mod tests {
             (PinKind::Template, r#"{"uriTemplate":"x","description":"one","icons":[]}"#, "description"),
             (PinKind::Instructions, r#"{"instructions":"one"}"#, "instructions"),
         ];
-        for mode in [Mode::Enforce, Mode::Strict] {
+        for mode in [PinMode::Enforce, PinMode::Strict] {
             let mut pins = Approvals::default();
             for (kind, json, path) in items {
-                assert_eq!(judge_kind(&mut pins, (mode, 9), kind, &[("x", json)]).fresh.len(), 1);
+                assert_eq!(judge_kind(&mut pins, (mode, 9), kind, &[("x", json)]).newly_pinned.len(), 1);
                 let (again, other) = (json.replace("[]", "[ ]"), json.replace("one", "two"));
                 assert_eq!(judge_kind(&mut pins, (mode, 9), kind, &[("x", &again)]).quarantined, []);
                 let judged = judge_kind(&mut pins, (mode, 9), kind, &[("x", &other)]);
@@ -667,11 +669,11 @@ mod tests {
     }
 
     #[test]
-    fn g02_pins_of_0_1_carry_over() {
+    fn g02_pins_of_version_0_1_are_read() {
         let mut pins = Approvals::default();
         judge(&mut pins, &[("read", READ)]);
         let stored = serde_json::to_vec(pins.of(PinKind::Tool)).unwrap();
-        let mut pins = Approvals::of_0_1(&stored).unwrap();
+        let mut pins = Approvals::from_v0_1(&stored).unwrap();
         assert_eq!(judge(&mut pins, &[("read", CHANGED)]).quarantined.len(), 1);
     }
 }

@@ -1,10 +1,10 @@
-//! Which tools may be sent twice, in the operator's opinion.
+//! Replay rules of the operator: tools that may or may not be sent twice.
 
 use super::Pattern;
 use super::pattern::patterns;
 use crate::failure::recovery::ReplayRule;
 
-/// Which tools of one server the operator has an opinion on replaying.
+/// The replay rules for the tools of one server.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ReplayRules {
     safe: Vec<Pattern>,
@@ -12,12 +12,12 @@ pub struct ReplayRules {
 }
 
 impl ReplayRules {
-    /// Rules from the config's patterns.
+    /// Rules from the patterns of the config.
     pub fn new(safe: &[String], never: &[String]) -> Self {
         Self { safe: patterns(safe), never: patterns(never) }
     }
 
-    /// The operator's opinion on replaying `tool`. `never` wins.
+    /// The rule for `tool`. `never` wins.
     pub fn rule_for(&self, tool: &str) -> ReplayRule {
         let named = |patterns: &[Pattern]| patterns.iter().any(|pattern| pattern.matches(tool));
         if named(&self.never) {

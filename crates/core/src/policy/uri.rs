@@ -1,28 +1,28 @@
 //! Readings of a URI: the texts that different parsers make of one URI. A rule and a URI are compared reading by
-//! reading, so a rule about `https://host/*` or `file:///srv/*` holds however the URI is spelled, and a URI that
-//! parsers read differently is judged by all of its readings.
+//! reading, so a rule about `https://host/*` or `file:///srv/*` holds for every spelling, and a URI that parsers read
+//! differently is judged by all of its readings.
 //!
-//! The parsers are RFC 3986 as Python's `urlsplit` has it, which leaves path and escapes alone, and WHATWG as Node's
-//! `URL` and Rust's `url` have it, which resolves them.
+//! The parsers are RFC 3986 as in Python's `urlsplit`, which leaves path and escapes alone, and WHATWG as in Node's
+//! `URL` and Rust's `url`, which resolves them.
 
 use std::borrow::Cow;
 use url::Url;
 
-/// Escapes within escapes that are undone; nobody writes more of them in good faith.
-const ROUNDS: usize = 4;
+/// Maximum levels of nested escapes that are undone; legitimate URIs have fewer.
+const MAX_UNESCAPE_ROUNDS: usize = 4;
 
-/// Whether a URI is refused whatever the lists say, for its control characters or outer spaces: parsers drop TAB, CR and
-/// LF inside a URI and spaces around it, and so make another URI of it than the one that was judged.
+/// Returns whether a URI is refused whatever the lists say, because of control characters or outer spaces: parsers drop
+/// TAB, CR and LF inside a URI and spaces around it, which makes it another URI than the one that was judged.
 pub fn is_refused_uri(uri: &str) -> bool {
     uri.contains(char::is_control) || uri.trim() != uri
 }
 
-/// Some of the readings of a URI or a rule, one bit for each. The same bit is the same reading of both.
+/// A set of readings of a URI or rule, one bit each. The same bit is the same reading in both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Readings(u64);
+pub(super) struct UriReadings(u64);
 
-impl Readings {
-    /// The text as it is written, the only reading of a name that is no URI.
+impl UriReadings {
+    /// The text as written, the only reading of a name that is not a URI.
     pub(super) const WRITTEN: Self = Self(1);
 
     pub(super) const fn overlap(self, other: Self) -> bool {
@@ -32,37 +32,37 @@ impl Readings {
 
 /// One text and the readings that lead to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Form<'a> {
+pub(super) struct UriForm<'a> {
     pub(super) text: Cow<'a, str>,
-    pub(super) readings: Readings,
+    pub(super) readings: UriReadings,
 }
 
 /// All forms of a URI.
-pub(super) fn forms_of_uri(uri: &str) -> Vec<Form<'_>> {
+pub(super) fn forms_of_uri(uri: &str) -> Vec<UriForm<'_>> {
     Forms::of(uri, Text::Uri).found
 }
 
-/// The forms of a URI that a rule has to allow: all but the written one. It says nothing that the others do not say, and
-/// two spellings of one resource differ in it.
-pub(super) fn forms_to_allow(uri: &str) -> Vec<Form<'_>> {
+/// The forms of a URI that a rule has to allow: all but the written one. It adds nothing to the others, and differs
+/// between two spellings of one resource.
+pub(super) fn forms_to_allow(uri: &str) -> Vec<UriForm<'_>> {
     let mut forms = forms_of_uri(uri);
     for form in &mut forms {
-        form.readings.0 &= !Readings::WRITTEN.0;
+        form.readings.0 &= !UriReadings::WRITTEN.0;
     }
     forms.retain(|form| form.readings.0 != 0);
     forms
 }
 
-/// All forms of a rule. One without `*` and `?` is a URI itself. Of others the authority is read and escapes are undone,
-/// but nothing is resolved or cut off: a star may stand for any part of a path.
-pub(super) fn forms_of_rule(rule: &str) -> Vec<Form<'_>> {
+/// All forms of a rule. A rule without `*` and `?` is a URI itself. Of others the authority is read and escapes are
+/// undone, but nothing is resolved or cut off, because a star may stand for any part of a path.
+pub(super) fn forms_of_rule(rule: &str) -> Vec<UriForm<'_>> {
     let text = if rule.contains(WILDCARDS) { Text::Pattern } else { Text::Rule };
     Forms::of(rule, text).found
 }
 
 const WILDCARDS: [char; 2] = ['*', '?'];
 
-/// A text that is read.
+/// Kind of text that is read.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Text {
     Uri,
@@ -73,22 +73,22 @@ enum Text {
 }
 
 struct Forms<'a> {
-    found: Vec<Form<'a>>,
+    found: Vec<UriForm<'a>>,
     /// The bit of the next reading.
     next: u64,
     text: Text,
-    /// What was resolved already, and the places of its forms.
+    /// Texts that were resolved already, and the indices of their forms.
     resolved: Vec<(String, Vec<usize>)>,
 }
 
 impl<'a> Forms<'a> {
-    /// Takes every reading, always in the same order.
+    /// Adds every reading, always in the same order.
     fn of(written: &'a str, text: Text) -> Self {
         let mut forms = Self { found: Vec::with_capacity(4), next: 1, text, resolved: Vec::new() };
         forms.add(Cow::Borrowed(written));
         let split = without_empty_parts(by_rfc_3986(written, text), text);
         let whatwg = without_empty_parts(by_whatwg(written, text), text);
-        // A server may undo escapes before it parses, or parse again what it has parsed.
+        // A server may undo escapes before it parses, or parse the result of parsing again.
         let again = [&split, &whatwg].map(|base| {
             let plain = forms.plain(base);
             without_empty_parts(by_whatwg(&plain, text), text)
@@ -97,19 +97,19 @@ impl<'a> Forms<'a> {
             forms.add_resolved(base);
             forms.add_resolved(&essence(base, text));
         }
-        // Paths by the letter: a server may tell `%2F` from a slash.
+        // Unresolved paths, because a server may distinguish `%2F` from a slash.
         let essence = essence(&split, text);
         forms.add(Cow::Owned(split));
         forms.add(Cow::Owned(essence));
         forms
     }
 
-    /// Takes the next reading, and answers with the place of its form.
+    /// Adds the next reading. Returns the index of its form.
     fn add(&mut self, text: Cow<'a, str>) -> usize {
         let known = self.found.iter().position(|form| form.text == text);
         let at = known.unwrap_or(self.found.len());
         if known.is_none() {
-            self.found.push(Form { text, readings: Readings(0) });
+            self.found.push(UriForm { text, readings: UriReadings(0) });
         }
         self.add_at(at);
         at
@@ -120,20 +120,20 @@ impl<'a> Forms<'a> {
         self.next <<= 1;
     }
 
-    /// With escapes undone, and dot segments resolved as well: by the book, by servers that take everything behind `://`
-    /// for the path, and by those to which many slashes are one.
+    /// Adds the form with escapes undone, and those with dot segments resolved: by the specification, as servers do
+    /// that take everything after `://` for the path, and as servers do that collapse slashes.
     fn add_resolved(&mut self, base: &str) {
-        // Most URIs read the same in all ways, and are resolved once.
+        // Most URIs have the same text in all readings, and are resolved once.
         if let Some((_, places)) = self.resolved.iter().find(|(known, _)| known == base) {
             places.clone().into_iter().for_each(|at| self.add_at(at));
             return;
         }
         let plain = self.plain(base);
         let ways = [
-            (Authority::OfItsOwn, Slashes::AsTheyAre),
-            (Authority::OfItsOwn, Slashes::OneForMany),
-            (Authority::PartOfPath, Slashes::AsTheyAre),
-            (Authority::PartOfPath, Slashes::OneForMany),
+            (Authority::Separate, Slashes::Kept),
+            (Authority::Separate, Slashes::Collapsed),
+            (Authority::PartOfPath, Slashes::Kept),
+            (Authority::PartOfPath, Slashes::Collapsed),
         ];
         let resolved = ways.map(|(authority, slashes)| match self.text {
             Text::Uri | Text::Rule => resolved(&plain, authority, slashes),
@@ -144,10 +144,10 @@ impl<'a> Forms<'a> {
         self.resolved.push((base.to_owned(), places));
     }
 
-    /// With all escapes undone.
+    /// Undoes all escapes.
     fn plain(&self, text: &str) -> String {
         let mut plain = text.to_owned();
-        for _ in 0..ROUNDS {
+        for _ in 0..MAX_UNESCAPE_ROUNDS {
             let undone = unescaped(&plain, self.text);
             if undone == plain {
                 break;
@@ -158,7 +158,7 @@ impl<'a> Forms<'a> {
     }
 }
 
-/// The scheme in lower case, and the rest; no scheme, and everything, of a text that has none.
+/// Splits off the scheme, in lower case; it is empty if the text has none.
 fn split_scheme(text: &str) -> (String, &str) {
     match text.split_once(':') {
         Some((scheme, rest)) if is_scheme(scheme) => (format!("{}:", scheme.to_ascii_lowercase()), rest),
@@ -166,20 +166,19 @@ fn split_scheme(text: &str) -> (String, &str) {
     }
 }
 
-/// The authority behind `//`, up to a slash, a query or a fragment, and the rest.
+/// Splits off the authority after `//`, up to a slash, a query or a fragment.
 fn split_authority(rest: &str, text: Text) -> Option<(&str, &str)> {
     let rest = rest.strip_prefix("//")?;
-    // In a pattern a `?` is any letter.
+    // In a pattern, `?` matches any character.
     let ends: &[char] = if text == Text::Pattern { &['/', '#'] } else { &['/', '?', '#'] };
     Some(rest.split_at(rest.find(ends).unwrap_or(rest.len())))
 }
 
-/// As `urlsplit` reads it: scheme and host in lower case, no user, no port that the scheme implies; the rest by the
-/// letter.
+/// The reading of `urlsplit`: scheme and host in lower case, no user, no default port; the rest unchanged.
 fn by_rfc_3986(written: &str, text: Text) -> String {
     let (scheme, rest) = split_scheme(written);
     let Some((authority, rest)) = split_authority(rest, text) else {
-        // No parser tells a file without a host from one with an empty host.
+        // Parsers do not distinguish a file URI without a host from one with an empty host.
         let mark = if scheme == "file:" && rest.starts_with('/') { "//" } else { "" };
         return format!("{scheme}{mark}{rest}");
     };
@@ -201,12 +200,12 @@ fn is_implied(scheme: &str, port: &str) -> bool {
     port.is_empty() || (implied.is_some() && port.parse::<u16>().ok() == implied)
 }
 
-/// The host of a name that is spelled out to the root is the same host.
+/// Removes the dot of a fully qualified host name, which names the same host.
 fn without_last_dot(host: &str) -> &str {
     host.strip_suffix('.').unwrap_or(host)
 }
 
-/// As browsers read it, without user; what they cannot read, as `urlsplit` does.
+/// The reading of browsers, without user; that of `urlsplit` if they cannot read it.
 fn by_whatwg(written: &str, text: Text) -> String {
     match text {
         Text::Uri | Text::Rule => Url::parse(written).ok().map(|url| {
@@ -216,7 +215,7 @@ fn by_whatwg(written: &str, text: Text) -> String {
         Text::Pattern => {
             let (scheme, rest) = split_scheme(written);
             split_authority(rest, text).and_then(|(authority, rest)| {
-                // A `?` cannot be in a host, and need not be: whatever stands there is in lower case.
+                // A host cannot contain `?`, and the host of a URI is compared in lower case anyway.
                 if authority.contains('?') {
                     return None;
                 }
@@ -241,7 +240,7 @@ fn parts(url: &Url) -> (String, String, &str) {
     (scheme, authority, &url[url::Position::BeforePath..])
 }
 
-/// Without a query and a fragment that say nothing: no parser tells them from none.
+/// Removes an empty query and an empty fragment, which parsers do not distinguish from none.
 fn without_empty_parts(uri: String, text: Text) -> String {
     if text == Text::Pattern {
         return uri;
@@ -251,8 +250,8 @@ fn without_empty_parts(uri: String, text: Text) -> String {
     if fragment.is_empty() { before.to_owned() } else { format!("{before}#{fragment}") }
 }
 
-/// Without a fragment, which most servers do not get or do not look at. Of a file, its path alone: many servers find it by
-/// that, and look neither at a host nor at a query.
+/// Removes the fragment, which most servers do not get or ignore. Of a file URI only the path remains: many servers
+/// find the file by that and ignore host and query.
 fn essence(uri: &str, text: Text) -> String {
     let uri = match text {
         Text::Uri | Text::Rule => uri.split_once('#').map_or(uri, |(before, _)| before),
@@ -268,8 +267,7 @@ fn essence(uri: &str, text: Text) -> String {
     format!("file://{path}")
 }
 
-/// With `%2e` and the like as the characters that they stand for, once. In a rule, a wildcard that is written as an
-/// escape becomes any one letter.
+/// Undoes one level of percent-encoding. In a rule, an encoded `*` becomes `?`, so that it matches one character.
 fn unescaped(text: &str, kind: Text) -> String {
     let bytes = text.as_bytes();
     let mut plain = Vec::with_capacity(bytes.len());
@@ -291,49 +289,49 @@ fn unescaped(text: &str, kind: Text) -> String {
     String::from_utf8_lossy(&plain).into_owned()
 }
 
-/// What a server takes the part between `://` and the next slash for.
+/// Interpretation of the part between `://` and the next slash.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Authority {
-    OfItsOwn,
+    Separate,
     PartOfPath,
 }
 
-/// What a server takes several slashes in a row for.
+/// Interpretation of several slashes in a row.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Slashes {
-    AsTheyAre,
-    /// As files are named: `/srv//../etc` is `/etc`, and `file:/etc` and `file://localhost/etc` are `file:///etc`.
-    OneForMany,
+    Kept,
+    /// As in file names: `/srv//../etc` is `/etc`, and `file:/etc` and `file://localhost/etc` are `file:///etc`.
+    Collapsed,
 }
 
-/// Without `.` and `..` segments, whichever way the slashes lean, and with the scheme in lower case.
+/// Resolves `.` and `..` segments, treats backslashes as slashes, and lowers the scheme.
 fn resolved(text: &str, authority: Authority, slashes: Slashes) -> String {
     let text = text.replace('\\', "/");
     let (scheme, rest) = split_scheme(&text);
     let (mark, rest) = match (rest.strip_prefix("//"), slashes) {
         (Some(rest), _) => ("//", rest),
-        (None, Slashes::OneForMany) if rest.starts_with('/') && !scheme.is_empty() => ("//", rest),
-        (None, Slashes::AsTheyAre | Slashes::OneForMany) => ("", rest),
+        (None, Slashes::Collapsed) if rest.starts_with('/') && !scheme.is_empty() => ("//", rest),
+        (None, Slashes::Kept | Slashes::Collapsed) => ("", rest),
     };
     let (before, path) = match authority {
-        Authority::OfItsOwn if mark == "//" => rest.split_at(rest.find('/').unwrap_or(rest.len())),
-        Authority::OfItsOwn | Authority::PartOfPath => ("", rest),
+        Authority::Separate if mark == "//" => rest.split_at(rest.find('/').unwrap_or(rest.len())),
+        Authority::Separate | Authority::PartOfPath => ("", rest),
     };
     let is_here =
-        slashes == Slashes::OneForMany && scheme == "file:" && before.eq_ignore_ascii_case("localhost");
+        slashes == Slashes::Collapsed && scheme == "file:" && before.eq_ignore_ascii_case("localhost");
     let before = if is_here { "" } else { before };
-    // A path from the root begins with an empty segment, and nothing is above that.
+    // An absolute path starts with an empty segment, and nothing is above that.
     let top = usize::from(path.starts_with('/'));
     let mut segments: Vec<&str> = Vec::new();
     for (at, segment) in path.split('/').enumerate() {
         match segment {
             "." => {}
             ".." => segments.truncate(segments.len().saturating_sub(1).max(top)),
-            "" if slashes == Slashes::OneForMany && at > 0 => {}
+            "" if slashes == Slashes::Collapsed && at > 0 => {}
             segment => segments.push(segment),
         }
     }
-    let ends_open = slashes == Slashes::OneForMany && path.ends_with('/') && !segments.is_empty();
+    let ends_open = slashes == Slashes::Collapsed && path.ends_with('/') && !segments.is_empty();
     let last = if ends_open { "/" } else { "" };
     format!("{scheme}{mark}{before}{}{last}", segments.join("/"))
 }
@@ -371,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn g01_a_way_out_is_seen_through_however_it_is_spelled() {
+    fn g01_a_path_traversal_is_resolved_in_every_spelling() {
         for spelled in [
             "file:///srv/../etc/passwd",
             "file:///srv/%2e%2E/etc/passwd",
@@ -402,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn g01_a_host_is_the_same_however_it_is_spelled() {
+    fn g01_spellings_of_a_host_are_equal() {
         for spelled in [
             "https://HOST.example/x",
             "HTTPS://host.example/x",
@@ -435,12 +433,12 @@ mod tests {
         fn any_text_has_a_written_form_and_a_bounded_number_of_others(text in ".{0,60}") {
             let forms = forms_of_uri(&text);
             prop_assert!(forms.len() <= 43 && forms[0].text == text.as_str());
-            prop_assert!(forms[0].readings.overlap(Readings::WRITTEN));
+            prop_assert!(forms[0].readings.overlap(UriReadings::WRITTEN));
         }
 
-        /// Rule and URI are read alike, so a rule without wildcards always speaks of its own text.
+        /// Rule and URI are read alike, so a rule without wildcards always matches its own text.
         #[test]
-        fn a_uri_has_the_same_forms_as_the_rule_that_spells_it_out(text in "[a-z:/.@#%A-Z0-9é\\\\]{0,30}") {
+        fn a_uri_has_the_same_forms_as_an_equal_rule(text in "[a-z:/.@#%A-Z0-9é\\\\]{0,30}") {
             prop_assume!(!text.contains("%2A") && !text.contains("%2a"));
             prop_assert_eq!(forms_of_uri(&text), forms_of_rule(&text));
         }

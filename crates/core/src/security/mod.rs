@@ -1,38 +1,38 @@
-//! Security events: failed authentications, actions of operators, and changes of keys and trust. They concern the gateway
-//! as a whole and not one server. `throttle` decides how failed authentications are reported and when they are answered,
-//! `sign_in` which sign-in codes and dashboard sessions are valid.
+//! Security events: failed authentications, actions of operators, and changes of keys and trust. They concern the whole
+//! gateway and not one server. `throttle` decides how failed authentications are reported and delayed, `sign_in` which
+//! sign-in codes and dashboard sessions are valid.
 
 mod sign_in;
 mod throttle;
 
 pub use sign_in::{SecretDigest, SignIns};
-pub use throttle::{AuthThrottle, Decision, network};
+pub use throttle::{AuthThrottle, ThrottleDecision, network};
 
-use crate::text::names;
+use crate::text::name_list;
 use std::fmt;
 use std::net::IpAddr;
 
-/// Something that an operator wants to find when an attack is looked into. It never holds a credential.
+/// A security event, for the investigation of attacks. It never contains a credential.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SecurityEvent {
     /// Requests that did not authenticate.
     AuthFailed(AuthFailures),
     /// An operator acted through the admin API.
     AdminAction {
-        /// What was done.
+        /// The action.
         action: AdminAction,
-        /// The server that it was done to, as the request named it.
+        /// The server, as named in the request.
         server: Option<String>,
-        /// The tool that it was about.
+        /// The tool.
         tool: Option<String>,
-        /// Where the request came from.
-        source: Source,
+        /// The source of the request.
+        source: RequestSource,
         /// The HTTP status of the answer; `None` if the client did not wait for it.
         status: Option<u16>,
     },
-    /// Keys of clients, or the admin token, changed.
+    /// Client keys or the admin token changed.
     KeysChanged {
-        /// How.
+        /// The change.
         change: KeyChange,
         /// The names of the keys; empty for the admin token.
         names: Vec<String>,
@@ -41,7 +41,7 @@ pub enum SecurityEvent {
     },
     /// A config file was trusted, or is not trusted any more.
     TrustChanged {
-        /// Which of the two.
+        /// The decision.
         decision: TrustDecision,
         /// The file.
         path: String,
@@ -50,33 +50,33 @@ pub enum SecurityEvent {
     },
 }
 
-/// Failed authentications: one, or several that are told together.
+/// One failed authentication, or several that are reported together.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuthFailures {
-    /// What the last of them asked for.
+    /// The target of the last one.
     pub target: AuthTarget,
-    /// Why the last of them failed.
+    /// The reason of the last one.
     pub reason: AuthFailure,
-    /// The principal of the credential that the last of them showed, if it was one of ours.
+    /// The principal of the last one, if its credential was recognised.
     pub principal: Option<String>,
-    /// Where they came from.
-    pub source: Source,
-    /// How many there are.
+    /// The source.
+    pub source: RequestSource,
+    /// The number of failures.
     pub count: u64,
 }
 
-/// Where a request came from.
+/// Source of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Source {
+pub enum RequestSource {
     /// A TCP connection from this address.
     Address(IpAddr),
     /// The control socket in the state directory.
     ControlSocket,
-    /// More addresses than are told one by one.
+    /// More addresses than are reported individually.
     Several,
 }
 
-impl fmt::Display for Source {
+impl fmt::Display for RequestSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Address(address) => write!(f, "{address}"),
@@ -86,10 +86,10 @@ impl fmt::Display for Source {
     }
 }
 
-/// What a request has to authenticate for.
+/// Target that a request has to authenticate for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum AuthTarget {
-    /// The endpoint of MCP clients.
+    /// The MCP endpoint.
     Mcp,
     /// Reading through the admin API.
     AdminRead,
@@ -100,11 +100,11 @@ pub enum AuthTarget {
 }
 
 impl AuthTarget {
-    /// All of them.
+    /// All targets.
     pub const ALL: [Self; 4] = [Self::Mcp, Self::AdminRead, Self::AdminAction, Self::ControlSocket];
 
-    /// The word in metrics, events and the audit log.
-    pub const fn word(self) -> &'static str {
+    /// The name in metrics, events and the audit log.
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::Mcp => "mcp",
             Self::AdminRead => "admin_read",
@@ -114,35 +114,35 @@ impl AuthTarget {
     }
 }
 
-/// Why a request did not authenticate.
+/// Reason for a failed authentication.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum AuthFailure {
-    /// It has no credential. Clients that look for the way to log in begin like this.
+    /// It has no credential. Clients that discover the login start like this.
     NoCredential,
     /// Its `Authorization` is not one bearer token.
     Malformed,
-    /// Its key is not known.
+    /// Its key is unknown.
     UnknownKey,
     /// Its key or token has expired.
     Expired,
-    /// Its token is not one of the issuer for this gateway.
+    /// Its token was not issued by the issuer for this gateway.
     InvalidToken,
     /// Its token lacks a scope.
     InsufficientScope,
-    /// It shows something else than the admin token.
+    /// It has another token than the admin token.
     WrongAdminToken,
-    /// It shows a sign-in code that was used, has expired or never existed.
+    /// Its sign-in code was used, has expired or never existed.
     InvalidSignInCode,
     /// It comes from a web page of another origin.
     ForeignOrigin,
     /// It comes from a process of another user.
     OtherUser,
-    /// The issuer's keys cannot be had, so no token can be checked. This says nothing against the client.
+    /// The issuer's keys cannot be fetched, so no token can be checked. The client is not at fault.
     CannotCheck,
 }
 
 impl AuthFailure {
-    /// All of them.
+    /// All reasons.
     pub const ALL: [Self; 11] = [
         Self::NoCredential,
         Self::Malformed,
@@ -157,8 +157,8 @@ impl AuthFailure {
         Self::CannotCheck,
     ];
 
-    /// The word in metrics, events and the audit log.
-    pub const fn word(self) -> &'static str {
+    /// The name in metrics, events and the audit log.
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::NoCredential => "no_credential",
             Self::Malformed => "malformed",
@@ -180,21 +180,21 @@ impl AuthFailure {
 pub enum AdminAction {
     /// Replaces the link of a server.
     Reconnect,
-    /// Forgets the failures of a server and replaces its link.
+    /// Resets the failures of a server and replaces its link.
     Reload,
     /// Stops a server.
     Stop,
     /// Starts a server.
     Start,
-    /// Approves what tools of a server say.
+    /// Approves changed tools of a server.
     Approve,
     /// Calls a tool.
     Call,
-    /// Begins a login to a server.
+    /// Starts a login to a server.
     Login,
-    /// Takes the config file as it is now.
+    /// Applies the config file as it is now.
     ReloadConfig,
-    /// Makes a sign-in link for the dashboard.
+    /// Creates a sign-in link for the dashboard.
     SignInLink,
     /// Signs a browser in to the dashboard.
     SignIn,
@@ -203,7 +203,7 @@ pub enum AdminAction {
 }
 
 impl AdminAction {
-    /// All of them.
+    /// All actions.
     pub const ALL: [Self; 11] = [
         Self::Reconnect,
         Self::Reload,
@@ -218,8 +218,8 @@ impl AdminAction {
         Self::Unknown,
     ];
 
-    /// The word in metrics, events and the audit log.
-    pub const fn word(self) -> &'static str {
+    /// The name in metrics, events and the audit log.
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::Reconnect => "reconnect",
             Self::Reload => "reload",
@@ -239,22 +239,22 @@ impl AdminAction {
 /// A change of keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum KeyChange {
-    /// Keys of clients were added.
+    /// Client keys were added.
     Added,
-    /// Keys of clients were removed.
+    /// Client keys were removed.
     Removed,
-    /// Keys of clients end at another time than before.
+    /// The expiry of client keys changed.
     ExpiryChanged,
     /// The admin token was replaced.
     AdminToken,
 }
 
 impl KeyChange {
-    /// All of them.
+    /// All changes.
     pub const ALL: [Self; 4] = [Self::Added, Self::Removed, Self::ExpiryChanged, Self::AdminToken];
 
-    /// The word in metrics, events and the audit log.
-    pub const fn word(self) -> &'static str {
+    /// The name in metrics, events and the audit log.
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::Added => "added",
             Self::Removed => "removed",
@@ -267,18 +267,18 @@ impl KeyChange {
 /// A decision about a config file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum TrustDecision {
-    /// It is used for what it says.
+    /// Its content is applied.
     Trusted,
     /// It is not used.
     Untrusted,
 }
 
 impl TrustDecision {
-    /// Both.
+    /// Both decisions.
     pub const ALL: [Self; 2] = [Self::Trusted, Self::Untrusted];
 
-    /// The word in metrics, events and the audit log.
-    pub const fn word(self) -> &'static str {
+    /// The name in metrics, events and the audit log.
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::Trusted => "trusted",
             Self::Untrusted => "untrusted",
@@ -287,8 +287,8 @@ impl TrustDecision {
 }
 
 impl SecurityEvent {
-    /// The word for this kind of event in logs, events and the audit log.
-    pub const fn word(&self) -> &'static str {
+    /// The kind of event in logs, events and the audit log.
+    pub const fn kind(&self) -> &'static str {
         match self {
             Self::AuthFailed(_) => "auth_failed",
             Self::AdminAction { .. } => "admin_action",
@@ -298,13 +298,13 @@ impl SecurityEvent {
     }
 }
 
-/// The event as a sentence. The only wording there is.
+/// The text of the event. The only place with these texts.
 impl fmt::Display for SecurityEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::AuthFailed(failures) => write!(f, "{failures}"),
             Self::AdminAction { action, server, tool, source, status } => {
-                write!(f, "admin action `{}`", action.word())?;
+                write!(f, "admin action `{}`", action.as_str())?;
                 if let Some(tool) = tool {
                     write!(f, " of tool `{tool}`")?;
                 }
@@ -320,10 +320,10 @@ impl fmt::Display for SecurityEvent {
             Self::KeysChanged { change, names: all, actor } => {
                 let all: Vec<&str> = all.iter().map(String::as_str).collect();
                 match change {
-                    KeyChange::Added => write!(f, "client keys added: {}", names(&all))?,
-                    KeyChange::Removed => write!(f, "client keys removed: {}", names(&all))?,
+                    KeyChange::Added => write!(f, "client keys added: {}", name_list(&all))?,
+                    KeyChange::Removed => write!(f, "client keys removed: {}", name_list(&all))?,
                     KeyChange::ExpiryChanged => {
-                        write!(f, "client keys with another expiry: {}", names(&all))?;
+                        write!(f, "expiry of client keys changed: {}", name_list(&all))?;
                     }
                     KeyChange::AdminToken => f.write_str("admin token replaced")?,
                 }
@@ -332,7 +332,7 @@ impl fmt::Display for SecurityEvent {
             Self::TrustChanged { decision, path, actor } => {
                 match decision {
                     TrustDecision::Trusted => write!(f, "config `{path}` is trusted")?,
-                    TrustDecision::Untrusted => write!(f, "config `{path}` is not trusted any more")?,
+                    TrustDecision::Untrusted => write!(f, "config `{path}` is no longer trusted")?,
                 }
                 by(f, actor.as_deref())
             }
@@ -349,8 +349,8 @@ impl fmt::Display for AuthFailures {
         }
         f.write_str(match target {
             AuthTarget::Mcp => " at the MCP endpoint",
-            AuthTarget::AdminRead => " to read from the admin API",
-            AuthTarget::AdminAction => " to act through the admin API",
+            AuthTarget::AdminRead => " at the admin API (read)",
+            AuthTarget::AdminAction => " at the admin API (action)",
             AuthTarget::ControlSocket => " at the control socket",
         })?;
         if let Some(principal) = principal {
@@ -381,8 +381,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn security_events_read_as_sentences() {
-        let source = Source::Address([192, 0, 2, 7].into());
+    fn security_events_have_readable_texts() {
+        let source = RequestSource::Address([192, 0, 2, 7].into());
         let failed = |count, principal: Option<&str>| {
             let principal = principal.map(str::to_owned);
             let (target, reason) = (AuthTarget::Mcp, AuthFailure::Expired);
@@ -400,7 +400,7 @@ mod tests {
             action: AdminAction::Stop,
             server: Some("demo".to_owned()),
             tool: None,
-            source: Source::ControlSocket,
+            source: RequestSource::ControlSocket,
             status: Some(202),
         };
         assert_eq!(acted.to_string(), "admin action `stop` on server `demo` from control socket: HTTP 202");

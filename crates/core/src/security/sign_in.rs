@@ -1,13 +1,12 @@
-//! Sign-in to the dashboard: one-time codes, and the browser sessions that they are exchanged for. Only digests are kept.
-//! Time is an argument.
+//! Dashboard sign-in: one-time codes, and the browser sessions that they are exchanged for. Only digests are kept.
 
 use crate::time::Mono;
 use std::time::Duration;
 
-/// SHA-256 of a code or of a session's key.
+/// SHA-256 of a code or session key.
 pub type SecretDigest = [u8; 32];
 
-/// The codes that can be exchanged and the sessions that are open.
+/// The valid codes and the open sessions.
 #[derive(Debug, Default)]
 pub struct SignIns {
     codes: Vec<Entry>,
@@ -25,9 +24,9 @@ impl SignIns {
     pub const CODE_LIFETIME: Duration = Duration::from_secs(60);
     /// Lifetime of a session.
     pub const SESSION_LIFETIME: Duration = Duration::from_secs(12 * 3600);
-    /// Codes that are valid at a time; a further one replaces the oldest.
+    /// Maximum number of valid codes; a further one replaces the oldest.
     pub const MAX_CODES: usize = 8;
-    /// Sessions that are open at a time; a further one replaces the oldest.
+    /// Maximum number of open sessions; a further one replaces the oldest.
     pub const MAX_SESSIONS: usize = 32;
 
     /// Adds a code.
@@ -35,7 +34,7 @@ impl SignIns {
         add(&mut self.codes, Self::MAX_CODES, now, Self::CODE_LIFETIME, code);
     }
 
-    /// Whether this code can be exchanged.
+    /// Returns whether this code can be exchanged.
     pub fn is_code(&self, now: Mono, code: &SecretDigest) -> bool {
         position(&self.codes, now, code).is_some()
     }
@@ -48,7 +47,7 @@ impl SignIns {
         true
     }
 
-    /// Whether this session is open.
+    /// Returns whether this session is open.
     pub fn is_session(&self, now: Mono, session: &SecretDigest) -> bool {
         position(&self.sessions, now, session).is_some()
     }
@@ -62,7 +61,7 @@ fn add(entries: &mut Vec<Entry>, most: usize, now: Mono, lifetime: Duration, dig
     entries.push(Entry { digest, until: now + lifetime });
 }
 
-/// Compares with every entry, and with all bytes of each, so that the time tells nothing.
+/// Compares with every entry, and all bytes of each, so that the timing reveals nothing.
 fn position(entries: &[Entry], now: Mono, digest: &SecretDigest) -> Option<usize> {
     let mut found = None;
     for (at, entry) in entries.iter().enumerate() {
@@ -80,7 +79,7 @@ mod tests {
     use super::*;
 
     fn at(seconds: u64) -> Mono {
-        Mono::at(Duration::from_secs(seconds))
+        Mono::from_origin(Duration::from_secs(seconds))
     }
 
     #[test]

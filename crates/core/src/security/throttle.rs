@@ -1,10 +1,9 @@
-//! The throttle of failed authentications: how long the answer to each of them waits, and which of them are reported one by
-//! one. Time is an argument.
+//! Throttle for failed authentications: the delay of each answer, and the failures that are reported individually.
 //!
-//! A valid credential is never asked about here, so it is never delayed. It does not forgive failures either: behind a proxy
-//! one address has honest clients and attackers.
+//! Requests with a valid credential do not come here, so they are never delayed. They do not reset the failures either:
+//! behind a proxy, honest clients and attackers share an address.
 
-use super::{AuthFailure, AuthFailures, AuthTarget, Source};
+use super::{AuthFailure, AuthFailures, AuthTarget, RequestSource};
 use crate::time::Mono;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -16,16 +15,16 @@ pub struct AuthThrottle {
     /// `None` is the control socket.
     sources: BTreeMap<Option<IpAddr>, Entry>,
     window: Option<Window>,
-    /// Failures that are told without their addresses when the window ends.
+    /// Failures that are reported without address when the window ends.
     others: Option<AuthFailures>,
 }
 
-/// What follows from a failed authentication.
+/// Delay and reports after a failed authentication.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Decision {
-    /// How long its answer waits.
+pub struct ThrottleDecision {
+    /// Delay of the answer.
     pub delay: Duration,
-    /// What is reported now.
+    /// Failures to report now.
     pub reports: Vec<AuthFailures>,
 }
 
@@ -33,33 +32,33 @@ pub struct Decision {
 struct Entry {
     /// Failures since the source was last quiet.
     failures: u32,
-    /// How many of these were reported one by one.
+    /// Number of these that were reported individually.
     reported: u32,
     at: Mono,
-    /// Failures that are told when the window ends, with the latest of them.
-    untold: Option<AuthFailures>,
+    /// Failures to report when the window ends, with the details of the latest.
+    unreported: Option<AuthFailures>,
 }
 
-/// A minute in which so much is reported and no more.
+/// The window in which the number of individual reports is limited.
 #[derive(Debug)]
 struct Window {
     ends: Mono,
     reported: u32,
 }
 
-/// What a failure leads to.
+/// Treatment of a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Treatment {
-    /// It is counted by its caller and by nobody else.
+    /// Only counted by the caller.
     Ignored,
-    /// It is reported.
+    /// Reported.
     Reported,
-    /// It is reported, and its answer waits.
+    /// Reported, and the answer is delayed.
     Delayed,
 }
 
-/// Clients and commands begin without a credential to learn which one is wanted, and a gateway that cannot check a token is
-/// not the client's fault. An action without a credential is worth a line.
+/// Decides the treatment of a failure. Clients and commands start without a credential to learn which one is wanted,
+/// and a gateway that cannot check a token is not the client's fault. An admin action without a credential is reported.
 fn treatment(target: AuthTarget, reason: AuthFailure) -> Treatment {
     match (reason, target) {
         (AuthFailure::CannotCheck, _) => Treatment::Ignored,
@@ -67,9 +66,9 @@ fn treatment(target: AuthTarget, reason: AuthFailure) -> Treatment {
         (AuthFailure::NoCredential, AuthTarget::AdminAction | AuthTarget::ControlSocket) => {
             Treatment::Reported
         }
-        // The process is refused before it has asked for anything.
+        // The process is refused before it sent anything.
         (AuthFailure::OtherUser, _) => Treatment::Reported,
-        // Nobody guesses a credential that was recognised: it has to be renewed, or needs another scope.
+        // A recognised credential is not a guess: it has to be renewed, or needs another scope.
         (AuthFailure::Expired | AuthFailure::InsufficientScope, _) => Treatment::Reported,
         (
             AuthFailure::Malformed
@@ -84,41 +83,45 @@ fn treatment(target: AuthTarget, reason: AuthFailure) -> Treatment {
 }
 
 impl AuthThrottle {
-    /// Failures of one source that are answered at once.
-    pub const FREE: u32 = 5;
-    /// The delay of the next one. It doubles with each further failure.
+    /// Number of failures of one source that are answered at once.
+    pub const FREE_FAILURES: u32 = 5;
+    /// Delay of the next one. It doubles with each further failure.
     pub const FIRST_DELAY: Duration = Duration::from_millis(100);
     /// The longest delay.
-    pub const LONGEST_DELAY: Duration = Duration::from_secs(5);
-    /// A source that has not failed for this long is forgotten.
-    pub const QUIET: Duration = Duration::from_secs(600);
-    /// Sources that are remembered at a time. The ones that failed longest ago make room.
-    pub const SOURCES: usize = 4096;
-    /// Failures of one source that are reported one by one.
-    pub const FIRST_REPORTS: u32 = 3;
-    /// Failures of all sources that are reported one by one in a minute.
-    pub const REPORTS: u32 = 60;
-    /// Sources that have a line of their own at the end of a minute. The others share one.
-    pub const SUMMARIES: usize = 20;
-    /// What is not reported at once is told together after this time.
+    pub const MAX_DELAY: Duration = Duration::from_secs(5);
+    /// A source without failures for this long is forgotten.
+    pub const FORGET_AFTER: Duration = Duration::from_secs(600);
+    /// Maximum number of tracked sources. Those with the oldest last failure are removed first.
+    pub const MAX_SOURCES: usize = 4096;
+    /// Number of failures of one source that are reported individually.
+    pub const MAX_REPORTS_PER_SOURCE: u32 = 3;
+    /// Number of failures of all sources that are reported individually per window.
+    pub const MAX_REPORTS_PER_WINDOW: u32 = 60;
+    /// Number of sources with their own line at the end of a window. The others share one.
+    pub const MAX_SUMMARIES: usize = 20;
+    /// Time after which counted failures are reported together.
     pub const WINDOW: Duration = Duration::from_secs(60);
 
-    /// Takes note of a failed authentication.
-    pub fn failed(&mut self, now: Mono, failure: AuthFailures) -> Decision {
+    /// Records a failed authentication.
+    pub fn record_failure(&mut self, now: Mono, failure: AuthFailures) -> ThrottleDecision {
         let treatment = treatment(failure.target, failure.reason);
         if treatment == Treatment::Ignored {
-            return Decision::default();
+            return ThrottleDecision::default();
         }
         let mut reports = self.handle_timeout(now);
         let source = match failure.source {
-            Source::Address(address) => Some(network(address)),
-            Source::ControlSocket | Source::Several => None,
+            RequestSource::Address(address) => Some(network(address)),
+            RequestSource::ControlSocket | RequestSource::Several => None,
         };
         self.make_room(now, source);
         let window = self.window.get_or_insert(Window { ends: now + Self::WINDOW, reported: 0 });
-        let entry =
-            self.sources.entry(source).or_insert(Entry { failures: 0, reported: 0, at: now, untold: None });
-        if now - entry.at >= Self::QUIET {
+        let entry = self.sources.entry(source).or_insert(Entry {
+            failures: 0,
+            reported: 0,
+            at: now,
+            unreported: None,
+        });
+        if now - entry.at >= Self::FORGET_AFTER {
             (entry.failures, entry.reported) = (0, 0);
         }
         entry.at = now;
@@ -129,78 +132,81 @@ impl AuthThrottle {
             }
             (Treatment::Ignored | Treatment::Reported | Treatment::Delayed, _) => Duration::ZERO,
         };
-        if entry.reported < Self::FIRST_REPORTS && window.reported < Self::REPORTS {
+        if entry.reported < Self::MAX_REPORTS_PER_SOURCE && window.reported < Self::MAX_REPORTS_PER_WINDOW {
             entry.reported += 1;
             window.reported += 1;
             reports.push(failure);
         } else {
-            add(&mut entry.untold, failure);
+            add(&mut entry.unreported, failure);
         }
-        Decision { delay, reports }
+        ThrottleDecision { delay, reports }
     }
 
-    /// When [`AuthThrottle::handle_timeout`] has something to report.
+    /// The time at which [`AuthThrottle::handle_timeout`] has something to report.
     pub fn poll_timeout(&self) -> Option<Mono> {
-        let is_owed = self.others.is_some() || self.sources.values().any(|entry| entry.untold.is_some());
+        let is_owed = self.others.is_some() || self.sources.values().any(|entry| entry.unreported.is_some());
         self.window.as_ref().filter(|_| is_owed).map(|window| window.ends)
     }
 
-    /// Reports what was only counted, if its minute is over.
+    /// Reports the counted failures, if the window has ended.
     pub fn handle_timeout(&mut self, now: Mono) -> Vec<AuthFailures> {
         if self.window.as_ref().is_some_and(|window| window.ends <= now) { self.finish() } else { Vec::new() }
     }
 
-    /// Reports what was only counted: nothing more will be noted.
+    /// Reports the counted failures, at the end of the process.
     pub fn finish(&mut self) -> Vec<AuthFailures> {
         self.window = None;
         let mut untold: Vec<AuthFailures> =
-            self.sources.values_mut().filter_map(|entry| entry.untold.take()).collect();
+            self.sources.values_mut().filter_map(|entry| entry.unreported.take()).collect();
         untold.sort_by_key(|failures| std::cmp::Reverse(failures.count));
-        for rest in untold.drain(untold.len().min(Self::SUMMARIES)..) {
+        for rest in untold.drain(untold.len().min(Self::MAX_SUMMARIES)..) {
             add(&mut self.others, rest);
         }
-        untold.extend(self.others.take().map(|others| AuthFailures { source: Source::Several, ..others }));
+        untold.extend(
+            self.others.take().map(|others| AuthFailures { source: RequestSource::Several, ..others }),
+        );
         untold
     }
 
-    /// Makes room for a source that is not known yet.
+    /// Makes room for a new source.
     fn make_room(&mut self, now: Mono, source: Option<IpAddr>) {
-        if self.sources.len() < Self::SOURCES || self.sources.contains_key(&source) {
+        if self.sources.len() < Self::MAX_SOURCES || self.sources.contains_key(&source) {
             return;
         }
-        self.sources.retain(|_, entry| now - entry.at < Self::QUIET || entry.untold.is_some());
-        if self.sources.len() < Self::SOURCES {
+        self.sources.retain(|_, entry| now - entry.at < Self::FORGET_AFTER || entry.unreported.is_some());
+        if self.sources.len() < Self::MAX_SOURCES {
             return;
         }
-        // Many at a time, so that a flood of addresses does not sort the table for each of them.
+        // Many at once, so that a flood of addresses does not sort the table for each of them.
         let mut oldest: Vec<(Mono, Option<IpAddr>)> =
             self.sources.iter().map(|(source, entry)| (entry.at, *source)).collect();
         oldest.sort_unstable();
-        for (_, source) in oldest.into_iter().take(Self::SOURCES / 16) {
-            if let Some(untold) = self.sources.remove(&source).and_then(|entry| entry.untold) {
+        for (_, source) in oldest.into_iter().take(Self::MAX_SOURCES / 16) {
+            if let Some(untold) = self.sources.remove(&source).and_then(|entry| entry.unreported) {
                 add(&mut self.others, untold);
             }
         }
     }
 }
 
-/// Counts `further` with what is there, which becomes the latest.
+/// Adds `further` to the count, and keeps its details as the latest.
 fn add(counted: &mut Option<AuthFailures>, further: AuthFailures) {
     let before = counted.take().map_or(0, |failures| failures.count);
     *counted = Some(AuthFailures { count: before.saturating_add(further.count), ..further });
 }
 
 fn delay(failures: u32) -> Duration {
-    match failures.checked_sub(AuthThrottle::FREE + 1) {
+    match failures.checked_sub(AuthThrottle::FREE_FAILURES + 1) {
         None => Duration::ZERO,
         Some(doublings) => {
             let factor = 2_u32.saturating_pow(doublings);
-            AuthThrottle::FIRST_DELAY.saturating_mul(factor).min(AuthThrottle::LONGEST_DELAY)
+            AuthThrottle::FIRST_DELAY.saturating_mul(factor).min(AuthThrottle::MAX_DELAY)
         }
     }
 }
 
-/// What counts as one address: an IPv4 address, or the /64 of an IPv6 address, which one customer has to itself.
+/// The unit that counts as one address: an IPv4 address, or the /64 of an IPv6 address, which usually belongs to one
+/// customer.
 pub fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         address @ IpAddr::V4(_) => address,
@@ -213,12 +219,12 @@ mod tests {
     use super::*;
 
     fn at(millis: u64) -> Mono {
-        Mono::at(Duration::from_millis(millis))
+        Mono::from_origin(Duration::from_millis(millis))
     }
 
     fn from(address: IpAddr) -> AuthFailures {
         let (target, reason) = (AuthTarget::Mcp, AuthFailure::UnknownKey);
-        AuthFailures { target, reason, principal: None, source: Source::Address(address), count: 1 }
+        AuthFailures { target, reason, principal: None, source: RequestSource::Address(address), count: 1 }
     }
 
     fn v4(number: u32) -> IpAddr {
@@ -226,11 +232,11 @@ mod tests {
     }
 
     fn millis(throttle: &mut AuthThrottle, now: u64, address: &str) -> u128 {
-        throttle.failed(at(now), from(address.parse().unwrap())).delay.as_millis()
+        throttle.record_failure(at(now), from(address.parse().unwrap())).delay.as_millis()
     }
 
     #[test]
-    fn g05_failed_answers_of_one_address_wait_longer_and_longer_and_no_others() {
+    fn g05_failures_of_one_address_are_delayed_increasingly() {
         let mut throttle = AuthThrottle::default();
         let delays: Vec<_> = (0..14).map(|now| millis(&mut throttle, now, "192.0.2.1")).collect();
         assert_eq!(delays, [0, 0, 0, 0, 0, 100, 200, 400, 800, 1600, 3200, 5000, 5000, 5000]);
@@ -238,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn g05_an_address_that_was_quiet_for_ten_minutes_is_forgiven() {
+    fn g05_failures_are_forgotten_after_ten_quiet_minutes() {
         let mut throttle = AuthThrottle::default();
         for _ in 0..50 {
             millis(&mut throttle, 0, "192.0.2.1");
@@ -248,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn g05_addresses_of_one_ipv6_network_are_one() {
+    fn g05_addresses_of_one_ipv6_network_count_as_one() {
         let mut throttle = AuthThrottle::default();
         for last in 0..5 {
             assert_eq!(millis(&mut throttle, 0, &format!("2001:db8:0:1::{last}")), 0);
@@ -265,8 +271,9 @@ mod tests {
         for reason in [AuthFailure::NoCredential, AuthFailure::CannotCheck] {
             for target in [AuthTarget::Mcp, AuthTarget::AdminRead] {
                 for _ in 0..50 {
-                    let decision = throttle.failed(at(0), AuthFailures { target, reason, ..from(address) });
-                    assert_eq!(decision, Decision::default());
+                    let decision =
+                        throttle.record_failure(at(0), AuthFailures { target, reason, ..from(address) });
+                    assert_eq!(decision, ThrottleDecision::default());
                 }
             }
         }
@@ -275,18 +282,18 @@ mod tests {
             reason: AuthFailure::NoCredential,
             ..from(address)
         };
-        let decisions: Vec<_> = (0..50).map(|_| throttle.failed(at(0), action())).collect();
+        let decisions: Vec<_> = (0..50).map(|_| throttle.record_failure(at(0), action())).collect();
         assert_eq!(decisions[0].reports, [action()], "an action without the token is reported");
         assert!(decisions.iter().all(|decision| decision.delay.is_zero()), "a command may not know better");
-        assert_eq!(throttle.failed(at(0), from(address)).delay, Duration::ZERO, "they do not count");
+        assert_eq!(throttle.record_failure(at(0), from(address)).delay, Duration::ZERO, "they do not count");
     }
 
     #[test]
-    fn g05_a_credential_that_was_recognised_is_reported_and_never_delayed() {
+    fn g05_a_recognised_credential_is_reported_and_never_delayed() {
         let mut throttle = AuthThrottle::default();
         for reason in [AuthFailure::Expired, AuthFailure::InsufficientScope] {
             let failure = || AuthFailures { reason, ..from(v4(1)) };
-            let decisions: Vec<_> = (0..50).map(|_| throttle.failed(at(0), failure())).collect();
+            let decisions: Vec<_> = (0..50).map(|_| throttle.record_failure(at(0), failure())).collect();
             assert!(decisions.iter().all(|decision| decision.delay.is_zero()), "{reason:?}");
             assert!(decisions.iter().any(|decision| !decision.reports.is_empty()), "{reason:?}");
             throttle = AuthThrottle::default();
@@ -294,11 +301,11 @@ mod tests {
     }
 
     #[test]
-    fn g05_a_flood_from_one_address_has_three_lines_and_then_one_a_minute() {
+    fn g05_a_flood_from_one_address_has_three_lines_then_one_per_minute() {
         let mut throttle = AuthThrottle::default();
         let mut reports = Vec::new();
         for now in 0..120_000 {
-            reports.extend(throttle.failed(at(now), from(v4(1))).reports);
+            reports.extend(throttle.record_failure(at(now), from(v4(1))).reports);
         }
         let counts: Vec<u64> = reports.iter().map(|report| report.count).collect();
         assert_eq!(counts, [1, 1, 1, 59_997]);
@@ -315,21 +322,24 @@ mod tests {
         let mut reports = Vec::new();
         let flood = 20_000;
         for number in 0..flood {
-            reports.extend(throttle.failed(at(u64::from(number)), from(v4(number))).reports);
-            assert!(throttle.sources.len() <= AuthThrottle::SOURCES);
+            reports.extend(throttle.record_failure(at(u64::from(number)), from(v4(number))).reports);
+            assert!(throttle.sources.len() <= AuthThrottle::MAX_SOURCES);
         }
-        assert_eq!(reports.len(), AuthThrottle::REPORTS as usize);
+        assert_eq!(reports.len(), AuthThrottle::MAX_REPORTS_PER_WINDOW as usize);
         reports.extend(throttle.handle_timeout(at(60_000)));
-        assert_eq!(reports.len(), AuthThrottle::REPORTS as usize + AuthThrottle::SUMMARIES + 1);
-        assert_eq!(reports.last().unwrap().source, Source::Several);
+        assert_eq!(
+            reports.len(),
+            AuthThrottle::MAX_REPORTS_PER_WINDOW as usize + AuthThrottle::MAX_SUMMARIES + 1
+        );
+        assert_eq!(reports.last().unwrap().source, RequestSource::Several);
         assert_eq!(reports.iter().map(|report| report.count).sum::<u64>(), u64::from(flood));
     }
 
     #[test]
-    fn what_was_only_counted_is_reported_at_the_end() {
+    fn counted_failures_are_reported_at_the_end() {
         let mut throttle = AuthThrottle::default();
         for _ in 0..5 {
-            throttle.failed(at(0), from(v4(1)));
+            throttle.record_failure(at(0), from(v4(1)));
         }
         assert_eq!(throttle.finish(), [AuthFailures { count: 2, ..from(v4(1)) }]);
         assert_eq!(throttle.finish(), []);

@@ -1,24 +1,24 @@
-//! How much of what a session is to know the present one knows.
+//! Report on the restored session state.
 
-use super::{Knows, Standing, Subject, Telling, Verdict};
+use super::{DesiredSessionState, InitialSync, SubscriptionTarget, SyncStatus, SyncVerdict};
 
-/// What became of a session's state.
+/// Result of restoring a session's state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Restored {
-    /// There was nothing to put back.
+    /// There was nothing to restore.
     Nothing,
-    /// The session knows everything that it is to know.
+    /// The session has all of the desired state.
     Everything,
-    /// It does not.
+    /// Some parts are missing.
     Partly {
-        /// What it lacks, and why, in the operator's words; the first few, if there are many.
+        /// The missing parts with their causes; the first few if there are many.
         missing: Vec<String>,
     },
 }
 
 impl Restored {
-    /// The word in status and feeds.
-    pub const fn word(&self) -> &'static str {
+    /// The name in status and feeds.
+    pub const fn as_str(&self) -> &'static str {
         match self {
             Self::Nothing => "nothing_to_restore",
             Self::Everything => "restored",
@@ -27,37 +27,37 @@ impl Restored {
     }
 }
 
-impl Standing {
-    /// Things that a report names one by one.
-    const MOST_NAMED: usize = 10;
+impl DesiredSessionState {
+    /// Maximum number of missing parts that are named.
+    const MAX_NAMED: usize = 10;
 
-    /// How it stands with the present session, once it has been told everything that could be told at once.
-    /// What was missed may still be told later, and what is wished for later counts too.
+    /// The result for the present session, once its first sync is done. Later changes count too: failed parts may
+    /// succeed later, and new ones may be wanted.
     pub fn restored(&self) -> Option<Restored> {
         let session = self.session.as_ref()?;
-        if session.telling == Telling::UnderWay {
+        if session.initial_sync == InitialSync::Running {
             return None;
         }
         let calls = session.calls.iter().map(|(tool, verdict)| match verdict {
-            Verdict::Done => None,
-            Verdict::Declined(why) | Verdict::Missed(why) => Some(format!("the call of `{tool}`: {why}")),
+            SyncVerdict::Done => None,
+            SyncVerdict::Declined(why) | SyncVerdict::Failed(why) => Some(format!("call of `{tool}`: {why}")),
         });
-        let level = self.level.as_ref().filter(|_| session.offers.level);
-        let level =
-            level.map(|level| lack(&session.level).map(|why| format!("the log level `{level}`: {why}")));
-        let followed = self.following.followed().map(|(subject, knows)| {
-            let can = session.offers.follow.tells_of(subject);
-            let why = if can { lack(knows) } else { Some("the server does not tell of changes") };
-            why.map(|why| match subject {
-                Subject::Resource(uri) => format!("changes of `{uri}`: {why}"),
-                Subject::Task(id) => format!("what becomes of the task `{id}`: {why}"),
+        let level = self.level.as_ref().filter(|_| session.support.level);
+        let level = level
+            .map(|level| missing_reason(&session.level).map(|why| format!("log level `{level}`: {why}")));
+        let followed = self.subscriptions.wanted_targets().map(|(target, status)| {
+            let can = session.support.subscribe.covers(target);
+            let why = if can { missing_reason(status) } else { Some("the server does not support it") };
+            why.map(|why| match target {
+                SubscriptionTarget::Resource(uri) => format!("subscription to `{uri}`: {why}"),
+                SubscriptionTarget::Task(id) => format!("subscription to task `{id}`: {why}"),
             })
         });
         let (mut total, mut missing, mut unnamed) = (0, Vec::new(), 0);
         for lack in calls.chain(level).chain(followed) {
             total += 1;
             match lack {
-                Some(lack) if missing.len() < Self::MOST_NAMED => missing.push(lack),
+                Some(lack) if missing.len() < Self::MAX_NAMED => missing.push(lack),
                 Some(_) => unnamed += 1,
                 None => {}
             }
@@ -72,19 +72,20 @@ impl Standing {
         })
     }
 
-    /// The same, once for each session that had something to be told.
+    /// The same, once for each session that had something to restore.
     pub fn take_restored(&mut self) -> Option<Restored> {
-        let session = self.session.as_mut().filter(|session| session.telling == Telling::JustOver)?;
-        session.telling = Telling::Over;
+        let session =
+            self.session.as_mut().filter(|session| session.initial_sync == InitialSync::JustDone)?;
+        session.initial_sync = InitialSync::Done;
         self.restored().filter(|restored| *restored != Restored::Nothing)
     }
 }
 
-/// Why a session does not know something; `None` if it does.
-fn lack(knows: &Knows) -> Option<&str> {
-    match knows {
-        Knows::Yes => None,
-        Knows::No => Some("not told yet"),
-        Knows::Declined(why) | Knows::Missed { why, .. } => Some(why),
+/// The reason for which a part is missing; `None` if it is synced.
+fn missing_reason(status: &SyncStatus) -> Option<&str> {
+    match status {
+        SyncStatus::Synced => None,
+        SyncStatus::Pending => Some("not sent yet"),
+        SyncStatus::Declined(why) | SyncStatus::Failed { why, .. } => Some(why),
     }
 }

@@ -1,10 +1,10 @@
-//! How long to wait before the next attempt of one outage. Knows nothing of what is attempted.
+//! Backoff: the pause before the next attempt within one outage.
 
 use super::spec::RestartSpec;
 use crate::jitter::Jitter;
 use std::time::Duration;
 
-/// The schedule of one outage: at once, then a few quick tries, then ever more patient ones.
+/// The schedule of one outage: at once, then a few quick attempts, then with doubling pauses.
 #[derive(Debug, Clone)]
 pub struct Backoff {
     min: Duration,
@@ -13,10 +13,10 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// While an outage is this young, most causes are a restart that takes a moment: try often.
+    /// Age of an outage up to which attempts are quick, because most causes are a short restart.
     pub const EAGER_FOR: Duration = Duration::from_secs(2);
-    /// The longest pause while eager. Whoever comes back in that time is to serve within a quarter of a second, and
-    /// what the pause leaves of it is for the dial and the handshake.
+    /// The longest pause in that phase. A server that comes back then should serve within 250 ms, and what the pause
+    /// leaves of that is for connecting and the handshake.
     pub const EAGER_PAUSE: Duration = Duration::from_millis(200);
 
     /// A fresh schedule for a new outage.
@@ -31,16 +31,16 @@ impl Backoff {
             return Duration::ZERO;
         };
         let doubled = if last.is_zero() { self.min } else { last.saturating_mul(2) };
-        // An operator who asks for a longer first pause means it, eager or not.
+        // A longer `backoff_min` of the operator counts in this phase too.
         let eager_cap = Self::EAGER_PAUSE.max(self.min).min(self.max);
         if age < Self::EAGER_FOR {
             let pause = doubled.min(eager_cap);
             self.last = Some(pause);
-            jitter.at_most(pause)
+            jitter.spread_below(pause)
         } else {
             let pause = doubled.min(self.max);
             self.last = Some(pause);
-            jitter.around(pause)
+            jitter.spread(pause)
         }
     }
 }
@@ -50,7 +50,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Within this a server that was away for less than two seconds is to serve again, counted from its return.
+    /// Time from its return within which a server that was down for less than two seconds has to serve again.
     const BACK_WITHIN: Duration = Duration::from_millis(250);
 
     fn schedule(attempt_takes: Duration, attempts: usize) -> Vec<(Duration, Duration)> {
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn b02_the_first_retry_is_immediate_and_the_first_two_seconds_are_eager() {
+    fn b02_the_first_retry_is_immediate_and_the_next_two_seconds_are_quick() {
         let pauses = schedule(Duration::from_millis(1), 40);
         assert_eq!(pauses[0].1, Duration::ZERO);
         for (age, pause) in pauses.iter().filter(|(age, _)| *age < Backoff::EAGER_FOR) {
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn an_operator_with_a_long_first_pause_gets_it() {
+    fn a_long_backoff_min_is_respected() {
         let spec = RestartSpec { backoff_min: Duration::from_secs(1), ..RestartSpec::default() };
         let mut backoff = Backoff::new(&spec);
         let mut jitter = Jitter::seeded(1);
@@ -101,10 +101,10 @@ mod tests {
     }
 
     proptest! {
-        /// However long each attempt takes and whatever the dice say: a server that is back before the outage is two
-        /// seconds old is dialed soon enough to be greeted within [`BACK_WITHIN`] of its return.
+        /// For any duration of the attempts and any jitter: a server that is back before the outage is two seconds old
+        /// is connected within [`BACK_WITHIN`] of its return.
         #[test]
-        fn b02_a_server_that_is_back_within_two_seconds_is_dialed_in_time_to_serve_within_a_quarter_second(
+        fn b02_a_server_back_within_two_seconds_serves_within_250_ms(
             seed: u64,
             back_at in 0u64..2_000,
             attempts in prop::collection::vec(0u64..200, 64),
@@ -115,7 +115,7 @@ mod tests {
             let mut jitter = Jitter::seeded(seed);
             let mut age = Duration::ZERO;
             for takes in attempts {
-                // The attempt that fails at this age may have begun before the return.
+                // The attempt that fails at this age may have started before the return.
                 if age >= Backoff::EAGER_FOR {
                     break;
                 }

@@ -1,13 +1,13 @@
-//! The time limit of a connection attempt. It doubles after each attempt that ran out of time, and a slow start that
-//! succeeded is remembered, so that a server that needs 40 s is not killed every 30 s.
+//! Time limit of connection attempts. It doubles after each attempt that timed out, and the duration of a slow
+//! successful start is remembered, so that a server that needs 40 s is not killed every 30 s.
 
 use super::spec::TimeoutSpec;
 use std::time::Duration;
 
-/// The time limit of the next connection attempt of one upstream.
+/// The time limit for the connection attempts of one upstream.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ConnectLimit {
-    /// Twice the limit of the last attempt, if that attempt ran out of time.
+    /// Twice the limit of the last attempt, if it timed out.
     grown: Duration,
     /// The duration of the last successful start.
     last_start: Duration,
@@ -17,17 +17,17 @@ impl ConnectLimit {
     /// The limit of the next attempt: at least `connect`, at most `connect_max`.
     pub fn next(&self, spec: &TimeoutSpec) -> Duration {
         let most = spec.connect_max.max(spec.connect);
-        // Twice the last start: a machine that is busier than last time is slower.
+        // Twice the last start, because the machine may be busier than last time.
         spec.connect.max(self.grown).max(self.last_start.saturating_mul(2)).min(most)
     }
 
-    /// An attempt ran out of time while the process lived or the connection was open.
-    pub fn timed_out(&mut self, limit: Duration) {
+    /// Records an attempt that timed out while the process ran or the connection was open.
+    pub fn record_timeout(&mut self, limit: Duration) {
         self.grown = limit.saturating_mul(2);
     }
 
-    /// The handshake was finished after this time.
-    pub fn started(&mut self, took: Duration) {
+    /// Records a handshake that finished after this duration.
+    pub fn record_start(&mut self, took: Duration) {
         *self = Self { grown: Duration::ZERO, last_start: took };
     }
 
@@ -49,7 +49,7 @@ mod tests {
         let mut limits = Vec::new();
         for _ in 0..6 {
             limits.push(limit.next(&spec).as_secs());
-            limit.timed_out(limit.next(&spec));
+            limit.record_timeout(limit.next(&spec));
         }
         assert_eq!(limits, [30, 60, 120, 240, 300, 300]);
     }
@@ -57,12 +57,12 @@ mod tests {
     #[test]
     fn c03_a_slow_start_that_succeeded_is_remembered_for_the_next_outage() {
         let (spec, mut limit) = (TimeoutSpec::default(), ConnectLimit::default());
-        limit.timed_out(30 * SECOND);
-        limit.started(40 * SECOND);
+        limit.record_timeout(30 * SECOND);
+        limit.record_start(40 * SECOND);
         assert_eq!(limit.next(&spec), 80 * SECOND);
-        limit.started(2 * SECOND);
+        limit.record_start(2 * SECOND);
         assert_eq!(limit.next(&spec), spec.connect, "it is quick again");
-        limit.started(Duration::MAX);
+        limit.record_start(Duration::MAX);
         assert_eq!(limit.next(&spec), spec.connect_max);
     }
 

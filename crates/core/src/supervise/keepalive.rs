@@ -1,23 +1,23 @@
-//! When silence on a link is worth a question, which question, and how long the answer may take.
+//! Keepalive: the time to probe a silent link, the probe request and its deadline.
 
 use super::spec::KeepaliveSpec;
 use crate::time::Mono;
 use std::time::Duration;
 
-/// The question that finds out whether a server still listens.
+/// Probe request that checks whether a server still answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Probe {
     /// `ping`, in the legacy era.
     Ping,
     /// `server/discover`, in the modern era, which has no ping.
     Discover,
-    /// `tools/list`, for a server that knows neither.
+    /// `tools/list`, for servers that support neither.
     ListTools,
 }
 
 impl Probe {
-    /// The question to fall back to when the server does not know this one.
-    pub const fn instead(self) -> Self {
+    /// The probe to use when the server does not support this one.
+    pub const fn fallback(self) -> Self {
         match self {
             Self::Ping | Self::Discover | Self::ListTools => Self::ListTools,
         }
@@ -28,141 +28,140 @@ impl Probe {
 #[derive(Debug, Clone)]
 pub(super) struct Keepalive {
     spec: KeepaliveSpec,
-    heard_at: Mono,
-    /// The question that fits the server's era.
-    first: Probe,
+    last_received: Mono,
+    /// The probe for the server's era.
+    era_probe: Probe,
     probe: Probe,
-    open: Option<Question>,
+    pending: Option<PendingProbe>,
 }
 
-/// A question that was not answered yet.
+/// A probe without an answer so far.
 #[derive(Debug, Clone, Copy)]
-struct Question {
-    asked_at: Mono,
+struct PendingProbe {
+    sent_at: Mono,
     due: Mono,
     calls: CallsBefore,
-    /// It is overdue, and calls that were sent before it are still under way.
+    /// It is overdue, and calls that were sent before it are still in flight.
     late: bool,
 }
 
-/// The calls that were under way on a link when a question was asked.
+/// The calls in flight on a link when a probe was sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct CallsBefore {
-    /// How many have not ended yet.
-    pub(super) open: u32,
-    /// The number of the next call that will be sent.
+    /// Number of calls that have not ended yet.
+    pub(super) in_flight: u32,
+    /// The number of the next call.
     pub(super) next: u64,
 }
 
 impl Keepalive {
     pub(super) fn new(spec: KeepaliveSpec, probe: Probe, now: Mono) -> Self {
-        Self { spec, heard_at: now, first: probe, probe, open: None }
+        Self { spec, last_received: now, era_probe: probe, probe, pending: None }
     }
 
-    /// Asks by these rules from now on.
-    pub(super) fn revise(&mut self, spec: KeepaliveSpec) {
+    /// Applies a changed config.
+    pub(super) fn reconfigure(&mut self, spec: KeepaliveSpec) {
         self.spec = spec;
     }
 
-    /// The question that fits the server's era, whether or not the server answers it.
-    pub(super) fn first(&self) -> Probe {
-        self.first
+    /// The probe for the server's era, whether or not the server supports it.
+    pub(super) fn era_probe(&self) -> Probe {
+        self.era_probe
     }
 
-    /// When the server was last heard.
-    pub(super) fn heard_at(&self) -> Mono {
-        self.heard_at
+    /// The time of the last message from the server.
+    pub(super) fn last_received(&self) -> Mono {
+        self.last_received
     }
 
-    /// The server was heard, in whatever way.
-    pub(super) fn heard(&mut self, now: Mono) {
-        self.heard_at = now;
+    /// Records a message from the server.
+    pub(super) fn received(&mut self, now: Mono) {
+        self.last_received = now;
     }
 
-    /// The next time this schedule wants attention. A question that is late waits for calls to end, not for a time.
+    /// The time of the next timeout. A late probe waits for calls to end, not for a time.
     pub(super) fn wake_at(&self) -> Option<Mono> {
-        match self.open {
-            Some(Question { late: true, .. }) => None,
-            Some(question) => Some(question.due),
-            None => self.spec.interval.map(|interval| self.heard_at + interval),
+        match self.pending {
+            Some(PendingProbe { late: true, .. }) => None,
+            Some(pending) => Some(pending.due),
+            None => self.spec.interval.map(|interval| self.last_received + interval),
         }
     }
 
-    /// Whether the link has been silent for long enough to be asked, calls under way or not.
+    /// Returns whether the link was silent for long enough to be probed, with or without calls in flight.
     pub(super) fn is_due(&self, now: Mono) -> bool {
-        self.open.is_none() && self.wake_at().is_some_and(|at| at <= now)
+        self.pending.is_none() && self.wake_at().is_some_and(|at| at <= now)
     }
 
-    /// For how long the server has not answered, once that is too long.
+    /// The time since the pending probe was sent, if it is overdue.
     pub(super) fn overdue(&self, now: Mono) -> Option<Duration> {
-        self.open.filter(|question| question.due <= now).map(|question| now - question.asked_at)
+        self.pending.filter(|pending| pending.due <= now).map(|pending| now - pending.sent_at)
     }
 
-    /// How many calls that were sent before the open question are still under way. A server that is busy with one of
-    /// them may answer nothing else, so its link is not given up before they have ended.
+    /// The number of calls that were sent before the pending probe and are still in flight. A server that is busy with
+    /// one of them may answer nothing else, so its link is kept until they have ended.
     pub(super) fn calls_before(&self) -> u32 {
-        self.open.map_or(0, |question| question.calls.open)
+        self.pending.map_or(0, |pending| pending.calls.in_flight)
     }
 
-    /// The question is overdue, and calls are under way that were sent before it.
+    /// Marks the probe as late: it is overdue, and calls that were sent before it are in flight.
     pub(super) fn wait_for_calls(&mut self) {
-        if let Some(question) = &mut self.open {
-            question.late = true;
+        if let Some(pending) = &mut self.pending {
+            pending.late = true;
         }
     }
 
-    /// Whether a question is open.
-    pub(super) fn is_asking(&self) -> bool {
-        self.open.is_some()
+    /// Returns whether a probe is pending.
+    pub(super) fn is_probing(&self) -> bool {
+        self.pending.is_some()
     }
 
-    /// Whether a question is overdue and only calls that were sent before it keep the link.
+    /// Returns whether a probe is overdue and the link is kept only because of calls that were sent before it.
     pub(super) fn is_late(&self) -> bool {
-        self.open.is_some_and(|question| question.late)
+        self.pending.is_some_and(|pending| pending.late)
     }
 
-    /// A call on this link has ended. Answers with how long a late question has been open, if this was the last call
-    /// that kept the link; the question is closed then.
+    /// Records the end of a call on this link. If it was the last call that kept the link of a late probe, the probe is
+    /// dropped, and its age is returned.
     pub(super) fn call_ended(&mut self, now: Mono, call: u64) -> Option<Duration> {
-        let question = self.open.as_mut().filter(|question| call < question.calls.next)?;
-        question.calls.open = question.calls.open.saturating_sub(1);
-        let closed = self.open.take_if(|question| question.late && question.calls.open == 0)?;
-        Some(now - closed.asked_at)
+        let pending = self.pending.as_mut().filter(|pending| call < pending.calls.next)?;
+        pending.calls.in_flight = pending.calls.in_flight.saturating_sub(1);
+        let closed = self.pending.take_if(|pending| pending.late && pending.calls.in_flight == 0)?;
+        Some(now - closed.sent_at)
     }
 
-    /// Asks, unless a question is open already: a caller who waits for the answer may have only `limit`. Answers with
-    /// what to ask.
-    pub(super) fn ask_within(&mut self, now: Mono, limit: Duration, calls: CallsBefore) -> Option<Probe> {
+    /// Starts a probe, unless one is pending. `limit` shortens the deadline of either. Returns the probe to send.
+    pub(super) fn start_probe(&mut self, now: Mono, limit: Duration, calls: CallsBefore) -> Option<Probe> {
         let due = now + limit.min(self.spec.timeout);
-        match &mut self.open {
-            Some(question) => {
-                question.due = question.due.min(due);
+        match &mut self.pending {
+            Some(pending) => {
+                pending.due = pending.due.min(due);
                 None
             }
             None => {
-                self.open = Some(Question { asked_at: now, due, calls, late: false });
+                self.pending = Some(PendingProbe { sent_at: now, due, calls, late: false });
                 Some(self.probe)
             }
         }
     }
 
-    /// The server refuses the question; remembered for this session. Answers with the other one to ask, if there is one
-    /// left.
-    pub(super) fn unsupported(&mut self, now: Mono) -> Option<Probe> {
-        let calls = self.open.take().map(|question| question.calls).unwrap_or_default();
-        let instead = self.probe.instead();
+    /// The server does not support the probe, which is remembered for this session. Returns the fallback to send, if
+    /// there is another one.
+    pub(super) fn use_fallback(&mut self, now: Mono) -> Option<Probe> {
+        let calls = self.pending.take().map(|pending| pending.calls).unwrap_or_default();
+        let instead = self.probe.fallback();
         if instead == self.probe {
-            // It answered, if only to say no: it lives.
-            self.heard(now);
+            // It answered, even if with a refusal: it is alive.
+            self.received(now);
             return None;
         }
         self.probe = instead;
-        self.ask_within(now, self.spec.timeout, calls)
+        self.start_probe(now, self.spec.timeout, calls)
     }
 
-    /// The question was answered.
+    /// Records the answer to the probe.
     pub(super) fn answered(&mut self, now: Mono) {
-        self.open = None;
-        self.heard(now);
+        self.pending = None;
+        self.received(now);
     }
 }

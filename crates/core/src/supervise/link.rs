@@ -1,5 +1,4 @@
-//! The states of a link. Which input leads where is told in the upstream machine; this file holds what
-//! each state knows.
+//! States of a link with their data. The transitions are in the upstream machine.
 
 use super::keepalive::{Keepalive, Probe};
 use super::status::State;
@@ -7,32 +6,31 @@ use crate::failure::BlockCause;
 use crate::ids::Epoch;
 use crate::time::Mono;
 
-/// Where the link of one upstream stands.
+/// State of the link of one upstream.
 #[derive(Debug, Clone)]
 pub(super) enum Link {
-    /// Lazy, and not wanted yet.
+    /// Lazy, and not used yet.
     Dormant,
-    /// Dialing or spawning, and the handshake.
-    /// `blocked` while the cause of a block is merely being re-checked: nobody should hope yet.
-    /// `parked` while a parked upstream merely tries itself, for the same reason.
+    /// Connecting or spawning, and the handshake. `blocked` is set while the cause of a block is being rechecked, and
+    /// `parked` while a parked upstream makes an attempt: calls do not wait for either.
     Connecting { epoch: Epoch, since: Mono, give_up_at: Mono, blocked: Option<BlockCause>, parked: bool },
     /// Usable.
     Ready(Ready),
-    /// The link is fine; its session or credential is being replaced, which is that `of` the epoch before.
+    /// The link works; its session or credential, that `of` the previous epoch, is being replaced.
     Renewing { epoch: Epoch, of: Epoch, renewal: Renewal, probe: Probe, give_up_at: Mono },
-    /// Away; the next attempt has a time.
+    /// Down; the next attempt has a time.
     Waiting { until: Mono },
-    /// Away for long, or too often: it tries itself slowly.
+    /// Down for long, or too often: attempts are rare.
     Parked { probe_at: Mono },
-    /// It cannot work until its cause changes; that is checked now and then.
+    /// It cannot work until the cause changes, which is rechecked occasionally.
     Blocked { cause: BlockCause, recheck_at: Mono },
-    /// Asked to end; calls in flight may finish until then.
+    /// Stopping; calls in flight may finish until then.
     Draining { until: Mono },
-    /// Ended, until somebody starts it again.
+    /// Stopped, until it is started again.
     Stopped,
 }
 
-/// What is being replaced while the link stays.
+/// The part that is replaced while the link stays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Renewal {
     /// The protocol session.
@@ -46,59 +44,59 @@ pub enum Renewal {
 pub(super) struct Ready {
     pub(super) epoch: Epoch,
     pub(super) keepalive: Keepalive,
-    /// Whether the server has answered anything in this session.
+    /// True if the server has answered anything in this session.
     pub(super) answered: bool,
-    /// Whether its credential was put in the place of a refused one, and nothing was accepted with it yet.
+    /// True if its credential replaced a refused one and was not accepted yet.
     pub(super) credential_on_trial: bool,
-    /// When surviving this long will have proven its health; `None` once it is proven.
+    /// The time at which the link counts as healthy; `None` once it does.
     pub(super) proven_at: Option<Mono>,
-    /// In doubt: when the link is to be checked. Until it has answered, nobody uses it.
+    /// If the link is in doubt, the time of the next check. Calls wait until it has answered.
     pub(super) suspect: Option<Mono>,
-    /// The number of the first call that was admitted after the last doubt was settled. What becomes of those
-    /// before it was decided when the doubt was.
-    pub(super) vouched_from: u64,
+    /// The number of the first call that was admitted after the last doubt was settled. The fate of earlier calls was
+    /// decided with the doubt.
+    pub(super) trusted_from_call: u64,
     pub(super) catalog: CatalogState,
-    /// When it was last listed again, and the time before that, which is the first of the two.
+    /// The times of the last two listings, the older one first.
     pub(super) listings: [Option<Mono>; 2],
-    /// The visible state until the catalog of this link was listed once (B05).
-    pub(super) until_listed: State,
-    /// When it has lived long enough and is replaced.
+    /// The reported state until the catalog of this link was listed once (B05).
+    pub(super) state_until_listed: State,
+    /// The time at which it has reached `max_lifetime` and is replaced.
     pub(super) recycle_at: Option<Mono>,
-    /// When its memory is looked at next.
+    /// The time of the next memory measurement.
     pub(super) measure_at: Option<Mono>,
 }
 
 impl Ready {
-    /// The link has answered: whoever is admitted from `next_call` on may use it.
+    /// The link has answered: calls from `next_call` on may use it.
     pub(super) fn trust(&mut self, next_call: u64) {
         if self.suspect.take().is_some() {
-            self.vouched_from = next_call;
+            self.trusted_from_call = next_call;
         }
     }
 
-    /// A listing is begun.
+    /// Starts a listing.
     pub(super) fn begin_listing(&mut self, now: Mono, catalog: CatalogState) {
         self.catalog = catalog;
         self.listings = [self.listings[1], Some(now)];
     }
 
-    /// Whether this call was under way when the link was, or is, in doubt.
+    /// Returns whether this call was in flight when the link was, or is, in doubt.
     pub(super) fn was_in_doubt(&self, call: u64) -> bool {
-        self.suspect.is_some() || call < self.vouched_from
+        self.suspect.is_some() || call < self.trusted_from_call
     }
 }
 
-/// What is known of the upstream's catalog.
+/// State of the upstream's catalog.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CatalogState {
     /// Not listed on this link yet, and being listed; `again` if it changed meanwhile.
     FirstListing { again: bool },
-    /// Known, and being listed once more; `again` if it changed meanwhile.
+    /// Known, and being listed again; `again` if it changed meanwhile.
     Listing { again: bool },
-    /// Known, and changed meanwhile; listed once more at the time.
+    /// Known, and changed; listed again at the time.
     Changed { list_at: Mono },
-    /// As the server last told it.
+    /// As the server last listed it.
     Fresh,
-    /// Listing failed; tried again at the time.
+    /// The listing failed; retried at the time.
     Stale { retry_at: Mono, attempts: u32 },
 }

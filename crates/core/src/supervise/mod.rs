@@ -1,5 +1,6 @@
-//! Supervision of one upstream: small machines that each decide one thing, and the upstream machine that
-//! composes them. The shell asks, performs and reports back; it decides nothing.
+//! Supervision of one upstream: small state machines with one decision each, and the upstream machine that composes
+//! them. The supervisor task in the host calls them, performs their actions and reports the results; it contains no
+//! policy.
 
 pub mod backoff;
 pub mod circuit;

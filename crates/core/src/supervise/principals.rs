@@ -1,5 +1,5 @@
-//! The principals of one upstream: the slots that each has in use, its calls that wait, and whose turn is next. Also
-//! which principals used it lately.
+//! Principals of one upstream: the slots in use and the waiting calls of each, the fair choice of the next call, and
+//! the principals of recent calls.
 
 use crate::ids::PrincipalName;
 use crate::time::Mono;
@@ -9,30 +9,31 @@ use std::time::Duration;
 /// The principals with calls in flight or waiting at one upstream.
 #[derive(Debug)]
 pub(super) struct Principals {
-    /// The first entry is [`PrincipalName::LOCAL`], and stays. An entry without users is free for the next principal.
+    /// The first entry is [`PrincipalName::LOCAL`], and stays. An entry without references can be reused for the next
+    /// principal.
     entries: Vec<Entry>,
     next_place: u64,
 }
 
-/// An entry of the table, for as long as a ticket or a place refers to it.
+/// Index of an entry, valid while a ticket or queue place refers to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct PrincipalIndex(usize);
 
 impl PrincipalIndex {
-    /// Everybody on this machine.
+    /// All local clients.
     pub(super) const LOCAL: Self = Self(0);
 }
 
 #[derive(Debug)]
 struct Entry {
     name: PrincipalName,
-    /// Tickets and places that refer to this entry.
+    /// Number of tickets and queue places that refer to this entry.
     users: u32,
     /// Calls on the present link.
     calls: u32,
     /// Those of them that wait for a person, and need no slot.
     paused: u32,
-    /// The oldest is first.
+    /// Oldest first.
     places: VecDeque<WaitingCall>,
 }
 
@@ -40,25 +41,25 @@ struct Entry {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct WaitingCall {
     pub(super) number: u64,
-    /// It waits for a slot, and not for a link.
+    /// True if it waits for a slot, false if for a link.
     pub(super) for_slot: bool,
-    /// It has woken a parked upstream, and is held until that was tried.
+    /// True if it woke a parked upstream, and waits for the result of the attempt.
     pub(super) woke: bool,
 }
 
-/// The principals whose calls the server may be at work on.
+/// The principals whose calls the server may be working on.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) enum AtWorkFor {
+pub(super) enum BusyPrincipals {
     #[default]
-    Nobody,
+    None,
     Only(PrincipalName),
     Several,
 }
 
-impl AtWorkFor {
+impl BusyPrincipals {
     pub(super) fn add(&mut self, name: &PrincipalName) {
         match self {
-            Self::Nobody => *self = Self::Only(name.clone()),
+            Self::None => *self = Self::Only(name.clone()),
             Self::Only(known) if known == name => {}
             Self::Only(_) | Self::Several => *self = Self::Several,
         }
@@ -84,9 +85,9 @@ impl Principals {
         Self { entries: vec![Entry::new(PrincipalName::new(PrincipalName::LOCAL))], next_place: 0 }
     }
 
-    /// The entry of this principal, made if there is none.
+    /// The entry of this principal, which is added if there is none.
     pub(super) fn index_of(&mut self, name: &PrincipalName) -> PrincipalIndex {
-        if let Some(at) = self.entries.iter().position(|entry| entry.name.is(name)) {
+        if let Some(at) = self.entries.iter().position(|entry| entry.name.is_same(name)) {
             return PrincipalIndex(at);
         }
         let entry = Entry::new(name.clone());
@@ -106,14 +107,14 @@ impl Principals {
         &self.entries[of.0].name
     }
 
-    /// A call of this principal goes to the present link.
+    /// Counts a call of this principal on the present link.
     pub(super) fn begin(&mut self, of: PrincipalIndex) {
         let entry = &mut self.entries[of.0];
         entry.users += 1;
         entry.calls += 1;
     }
 
-    /// A call of this principal ended.
+    /// Counts the end of a call of this principal.
     pub(super) fn end(&mut self, of: PrincipalIndex, on_present_link: bool) {
         let entry = &mut self.entries[of.0];
         entry.users -= 1;
@@ -121,14 +122,14 @@ impl Principals {
         self.shrink();
     }
 
-    /// A call waits for a person.
+    /// Counts a call that waits for a person.
     pub(super) fn pause(&mut self, of: PrincipalIndex, on_present_link: bool) {
         let entry = &mut self.entries[of.0];
         entry.users += 1;
         entry.paused += u32::from(on_present_link);
     }
 
-    /// It goes on.
+    /// Counts a call that continues.
     pub(super) fn resume(&mut self, of: PrincipalIndex, on_present_link: bool) {
         let entry = &mut self.entries[of.0];
         entry.users -= 1;
@@ -136,14 +137,14 @@ impl Principals {
         self.shrink();
     }
 
-    /// There is a new link, and no call on it.
+    /// Starts a new link, which has no calls.
     pub(super) fn begin_link(&mut self) {
         for entry in &mut self.entries {
             (entry.calls, entry.paused) = (0, 0);
         }
     }
 
-    /// A call of this principal waits from now on. Answers its number.
+    /// Adds a waiting call of this principal. Returns its number.
     pub(super) fn wait(&mut self, of: PrincipalIndex, for_slot: bool, woke: bool) -> u64 {
         let number = self.next_place;
         self.next_place += 1;
@@ -153,13 +154,13 @@ impl Principals {
         number
     }
 
-    /// The waiting call of this number, unless it had to make room.
+    /// The waiting call with this number, unless it was displaced.
     pub(super) fn waiting(&mut self, of: PrincipalIndex, number: u64) -> Option<&mut WaitingCall> {
         let entry = &mut self.entries[of.0];
         entry.position(number).map(|at| &mut entry.places[at])
     }
 
-    /// A call waits no more. Answers what it waited for, unless it had made room before.
+    /// Removes a waiting call. Returns it, unless it was displaced before.
     pub(super) fn leave(&mut self, of: PrincipalIndex, number: u64) -> Option<WaitingCall> {
         let entry = &mut self.entries[of.0];
         entry.users -= 1;
@@ -168,8 +169,8 @@ impl Principals {
         left
     }
 
-    /// Makes room in a full queue for a call of this principal: the newest call of the principal with the most places
-    /// loses its place. Nothing is won if that principal would then have fewer places than the new one.
+    /// Makes room in a full queue for a call of this principal: the newest call of the principal with the most waiting
+    /// calls loses its place. Returns `None` if that principal would then have fewer places than the new one.
     pub(super) fn make_room(&mut self, of: PrincipalIndex) -> Option<WaitingCall> {
         let has = self.entries[of.0].places.len();
         let newest = |entry: &Entry| entry.places.back().map(|place| place.number);
@@ -177,23 +178,23 @@ impl Principals {
         if has + 1 < most.places.len() { most.places.pop_back() } else { None }
     }
 
-    /// The waiting call that gets the next free slot: of the principal with the fewest slots in use; of several such the
-    /// one that has waited longest.
+    /// The waiting call that gets the next free slot: of the principal with the fewest slots in use; among several, the
+    /// call that has waited longest.
     pub(super) fn next_for_slot(&self) -> Option<u64> {
         let waiting =
             self.entries.iter().filter_map(|entry| Some((entry.slots(), entry.places.front()?.number)));
         waiting.min().map(|(_, number)| number)
     }
 
-    /// The call that has waited longest of those that are wanted.
+    /// The call that has waited longest of those that match.
     pub(super) fn first(&self, wanted: impl Fn(&WaitingCall) -> bool) -> Option<u64> {
         let of_each = self.entries.iter().filter_map(|entry| entry.places.iter().find(|place| wanted(place)));
         of_each.map(|place| place.number).min()
     }
 
     /// The principals with calls on the present link.
-    pub(super) fn in_flight(&self) -> AtWorkFor {
-        let mut at_work = AtWorkFor::Nobody;
+    pub(super) fn in_flight(&self) -> BusyPrincipals {
+        let mut at_work = BusyPrincipals::None;
         self.entries.iter().filter(|entry| entry.calls > 0).for_each(|entry| at_work.add(&entry.name));
         at_work
     }
@@ -205,23 +206,23 @@ impl Principals {
     }
 }
 
-/// The last two principals that did something, and when.
+/// The last two distinct principals that did something, and when.
 #[derive(Debug, Clone, Default)]
 pub(super) struct RecentPrincipals {
     last: Option<(PrincipalName, Mono)>,
-    /// The last one that is another than `last`.
+    /// The latest principal other than `last`.
     other: Option<(PrincipalName, Mono)>,
 }
 
 impl RecentPrincipals {
-    pub(super) fn note(&mut self, now: Mono, name: &PrincipalName) {
+    pub(super) fn record(&mut self, now: Mono, name: &PrincipalName) {
         match &mut self.last {
-            Some((last, at)) if last.is(name) => *at = now,
+            Some((last, at)) if last.is_same(name) => *at = now,
             last => self.other = last.replace((name.clone(), now)),
         }
     }
 
-    /// Whether another principal than this one did it within the span that ends now.
+    /// Returns whether a principal other than this one did it within the duration that ends now.
     pub(super) fn has_other(&self, now: Mono, name: &PrincipalName, within: Duration) -> bool {
         let other = self.last.as_ref().filter(|(last, _)| last != name).or(self.other.as_ref());
         other.is_some_and(|(_, at)| now - *at < within)
@@ -237,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_holds_no_more_than_those_who_use_it() {
+    fn the_table_has_only_principals_in_use() {
         let mut principals = Principals::new();
         for round in 0..1000 {
             let who = principals.index_of(&name(&format!("client-{round}")));
@@ -250,14 +251,14 @@ mod tests {
     }
 
     #[test]
-    fn the_last_two_principals_are_remembered_however_often_one_of_them_comes() {
-        let at = |seconds| Mono::at(Duration::from_secs(seconds));
+    fn the_last_two_distinct_principals_are_remembered() {
+        let at = |seconds| Mono::from_origin(Duration::from_secs(seconds));
         let (a, b, minute) = (name("a"), name("b"), Duration::from_secs(60));
         let mut recent = RecentPrincipals::default();
-        recent.note(at(0), &a);
+        recent.record(at(0), &a);
         assert!(!recent.has_other(at(0), &a, minute) && recent.has_other(at(0), &b, minute));
-        recent.note(at(1), &b);
-        (2..100).for_each(|second| recent.note(at(second), &a));
+        recent.record(at(1), &b);
+        (2..100).for_each(|second| recent.record(at(second), &a));
         assert!(recent.has_other(at(60), &a, minute));
         assert!(!recent.has_other(at(61), &a, minute), "b was there a minute ago");
         assert!(recent.has_other(at(100), &b, minute));

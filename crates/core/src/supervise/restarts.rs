@@ -1,5 +1,5 @@
-//! The restart budget: how many restarts within a sliding window are bad luck, and when they become a
-//! pattern. Only proven health forgives; a handshake proves nothing.
+//! Restart budget: the number of restarts within a sliding window after which an upstream is parked. Only proven health
+//! clears it; a handshake proves nothing.
 
 use super::spec::RestartSpec;
 use crate::ids::PrincipalName;
@@ -12,44 +12,44 @@ use std::time::Duration;
 pub struct RestartBudget {
     max: u32,
     window: Duration,
-    /// When, and the principal whose calls alone were in flight before, if there was one.
-    at: VecDeque<(Mono, Option<PrincipalName>)>,
+    /// The time, and the principal whose calls alone were in flight before, if there was one.
+    entries: VecDeque<(Mono, Option<PrincipalName>)>,
 }
 
-/// What a restart is counted for.
+/// Cause that a restart is counted for.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum RestartCause {
-    /// The server, or nobody knows.
+    /// The server, or unknown.
     #[default]
     Server,
     /// The calls of this principal, which alone were in flight.
     Principal(PrincipalName),
-    /// The calls of a principal that is refused for it: the restart does not count.
+    /// The calls of a principal that is refused because of it: the restart does not count.
     Forgiven,
 }
 
 impl RestartBudget {
     /// An untouched budget.
     pub fn new(spec: &RestartSpec) -> Self {
-        Self { max: spec.max, window: spec.window, at: VecDeque::new() }
+        Self { max: spec.max, window: spec.window, entries: VecDeque::new() }
     }
 
-    /// Counts by these rules from now on, also what was before.
-    pub fn revise(&mut self, spec: &RestartSpec) {
+    /// Applies a changed config, also to earlier restarts.
+    pub fn reconfigure(&mut self, spec: &RestartSpec) {
         (self.max, self.window) = (spec.max, spec.window);
     }
 
-    /// Whether one more restart would be one too many.
+    /// Returns whether the budget is used up.
     pub fn is_spent(&self, now: Mono) -> bool {
         self.in_window(now) >= self.max
     }
 
-    /// Takes note of a restart.
+    /// Records a restart.
     pub fn record(&mut self, now: Mono) {
         self.push(now, None);
     }
 
-    /// Takes note of a restart, for this cause.
+    /// Records a restart with its cause.
     pub fn record_for(&mut self, now: Mono, cause: RestartCause) {
         match cause {
             RestartCause::Server => self.push(now, None),
@@ -59,34 +59,34 @@ impl RestartBudget {
     }
 
     fn push(&mut self, now: Mono, principal: Option<PrincipalName>) {
-        while self.at.front().is_some_and(|(at, _)| now - *at > self.window) {
-            self.at.pop_front();
+        while self.entries.front().is_some_and(|(at, _)| now - *at > self.window) {
+            self.entries.pop_front();
         }
-        // Parked probes restart too; more entries than the verdict needs would only cost memory.
-        if self.at.len() > self.max as usize {
-            self.at.pop_front();
+        // Attempts while parked count as restarts too; more entries than the decision needs would waste memory.
+        if self.entries.len() > self.max as usize {
+            self.entries.pop_front();
         }
-        self.at.push_back((now, principal));
+        self.entries.push_back((now, principal));
     }
 
-    /// The last restart that was noted did not happen.
-    pub fn take_back(&mut self) {
-        self.at.pop_back();
+    /// Removes the last restart, which did not happen.
+    pub fn undo_record(&mut self) {
+        self.entries.pop_back();
     }
 
-    /// Takes off the restarts that this principal has caused.
+    /// Removes the restarts that this principal caused.
     pub fn forgive_principal(&mut self, principal: &PrincipalName) {
-        self.at.retain(|(_, of)| of.as_ref() != Some(principal));
+        self.entries.retain(|(_, of)| of.as_ref() != Some(principal));
     }
 
-    /// The upstream has proven to be healthy: earlier restarts were bad luck.
+    /// Clears the budget after the upstream has proven to be healthy.
     pub fn forgive(&mut self) {
-        self.at.clear();
+        self.entries.clear();
     }
 
     /// Restarts within the window that ends now.
     pub fn in_window(&self, now: Mono) -> u32 {
-        self.at.iter().filter(|(at, _)| now - *at <= self.window).count() as u32
+        self.entries.iter().filter(|(at, _)| now - *at <= self.window).count() as u32
     }
 }
 
@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     fn at(seconds: u64) -> Mono {
-        Mono::at(Duration::from_secs(seconds))
+        Mono::from_origin(Duration::from_secs(seconds))
     }
 
     #[test]
@@ -131,9 +131,9 @@ mod tests {
     }
 
     #[test]
-    fn the_record_stays_small_however_long_it_flaps() {
+    fn the_restart_record_stays_bounded() {
         let mut budget = RestartBudget::new(&RestartSpec::default());
         (0..100_000).for_each(|_| budget.record(at(1)));
-        assert!(budget.at.len() <= 6 + 1);
+        assert!(budget.entries.len() <= 6 + 1);
     }
 }

@@ -1,32 +1,32 @@
-//! What an operator may tune about the supervision of one upstream, with the defaults that one would
-//! pick at three in the morning. How the upstream is reached (command, URL, headers) is not known here.
+//! Supervision settings of one upstream and their defaults. The way to reach it (command, URL, headers) is not part of
+//! them.
 
 use std::time::Duration;
 
-/// Everything that the supervision of one upstream depends on.
+/// The supervision settings of one upstream.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SupervisionSpec {
     /// Start on first use instead of at once.
     pub lazy: bool,
-    /// How long a lazy upstream may be unused before it is stopped again. Ignored unless `lazy`.
+    /// Time without use after which a lazy upstream is stopped. Ignored unless `lazy`.
     pub idle_timeout: Duration,
-    /// What happens to the tools of an upstream that is away.
+    /// Treatment of the tools of an upstream that is down.
     pub when_down: WhenDown,
-    /// When silence is worth a question.
+    /// Keepalive of idle links.
     pub keepalive: KeepaliveSpec,
-    /// When to stop sending calls into a failing link.
+    /// Circuit breaker.
     pub circuit: CircuitSpec,
-    /// How eagerly a lost upstream is brought back.
+    /// Restarts and reconnects.
     pub restart: RestartSpec,
-    /// How long anything may take.
+    /// Timeouts.
     pub timeouts: TimeoutSpec,
-    /// Requests under way at once. More wait in a queue.
+    /// Maximum number of requests in flight. More wait in a queue.
     pub max_in_flight: u32,
-    /// Requests that may wait (for a slot or for the link). More are refused as overloaded.
+    /// Maximum number of waiting requests (for a slot or the link). More are refused as overloaded.
     pub max_waiting: u32,
-    /// Keep a second child ready, which takes over when the first one dies. For child processes only.
+    /// Keep a spare process that takes over when the first one dies. For child processes only.
     pub spare: bool,
-    /// When a link that works is replaced all the same.
+    /// Replacement of working links.
     pub recycle: RecycleSpec,
 }
 
@@ -48,26 +48,26 @@ impl Default for SupervisionSpec {
     }
 }
 
-/// What happens to the tools of an upstream that is away.
+/// Treatment of the tools of an upstream that is down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WhenDown {
-    /// They stay listed byte for byte; a call waits or is answered at once.
+    /// They stay listed byte for byte; a call waits or gets an error at once.
     Keep,
-    /// They leave the list while the upstream is parked, and return with it.
+    /// They are removed from the list while the upstream is parked.
     Withdraw,
 }
 
-/// When silence on an idle link is worth a question.
+/// Keepalive of idle links.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KeepaliveSpec {
-    /// Silence after which the link is probed; `None` turns probing off.
+    /// Silence after which the link is probed; `None` disables probes.
     pub interval: Option<Duration>,
-    /// How long the answer may take before the link is replaced.
+    /// Time for the answer before the link is replaced.
     pub timeout: Duration,
 }
 
 impl KeepaliveSpec {
-    /// Probing more often than this is a load test, not a keepalive.
+    /// Minimum interval: more frequent probes would be a load test.
     pub const SHORTEST_INTERVAL: Duration = Duration::from_secs(5);
 }
 
@@ -77,12 +77,12 @@ impl Default for KeepaliveSpec {
     }
 }
 
-/// When to stop sending calls into a failing link.
+/// Circuit breaker settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CircuitSpec {
     /// Consecutive transport failures that open the circuit.
     pub threshold: u32,
-    /// How long it stays open before one trial is let through.
+    /// Time that it stays open before one trial is admitted.
     pub cooldown: Duration,
 }
 
@@ -92,18 +92,18 @@ impl Default for CircuitSpec {
     }
 }
 
-/// How eagerly a lost upstream is brought back, and when eagerness turns into patience.
+/// Restart and backoff settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RestartSpec {
-    /// Restarts within `window` that are still taken for bad luck; one more parks the upstream.
+    /// Restarts within `window` that are tolerated; one more parks the upstream.
     pub max: u32,
-    /// The sliding window of `max`; being away for all of it parks the upstream too.
+    /// The sliding window of `max`; an outage of this length parks the upstream too.
     pub window: Duration,
-    /// The first pause after the immediate retry.
+    /// The first pause after the immediate attempt.
     pub backoff_min: Duration,
     /// The longest pause.
     pub backoff_max: Duration,
-    /// How often a parked upstream tries itself.
+    /// Interval of the attempts while parked.
     pub parked_probe: Duration,
 }
 
@@ -119,18 +119,18 @@ impl Default for RestartSpec {
     }
 }
 
-/// How long anything may take.
+/// Timeouts of one upstream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TimeoutSpec {
-    /// The first attempt to connect or start, with the handshake.
+    /// First attempt to connect or start, with the handshake.
     pub connect: Duration,
-    /// The longest attempt: each attempt that ran out of time is followed by one of twice its length, up to this.
+    /// The longest attempt: an attempt that timed out is followed by one of twice its length, up to this.
     pub connect_max: Duration,
-    /// One call, with all its waits and attempts. The absolute cap: progress does not extend it.
+    /// One call, with all its waits and attempts. An absolute limit: progress does not extend it.
     pub call: Duration,
-    /// Silence between two progress notifications of one call; counts from the first one.
+    /// Silence between two progress notifications of one call; counts from the first one on.
     pub progress: Duration,
-    /// How long a call is held for a link that is being made.
+    /// Time that a call waits for a link that is being made.
     pub reconnect_wait: Duration,
 }
 
@@ -146,11 +146,11 @@ impl Default for TimeoutSpec {
     }
 }
 
-/// When a link that works is replaced all the same: for servers that leak. The new one is made first.
+/// Replacement of working links, for servers that leak. The new link is made first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RecycleSpec {
     /// Replace it after this time.
     pub max_lifetime: Option<Duration>,
-    /// Replace it when the child and its offspring hold more memory than this, in bytes.
+    /// Replace it when the process and its descendants use more memory than this, in bytes.
     pub max_rss: Option<u64>,
 }

@@ -1,32 +1,32 @@
-//! What people are shown about one upstream: one closed set of states, and the facts beside it.
+//! Status of one upstream: a closed set of states, and the facts beside it.
 
 use super::circuit::CircuitView;
 use std::time::Duration;
 
-/// The state of an upstream as everybody sees it: status, logs, metrics, dashboard.
+/// The state of an upstream in status, logs, metrics and dashboard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum State {
     /// Lazy: starts on first use.
     Idle,
-    /// On its way up for the first time.
+    /// Starting for the first time.
     Starting,
-    /// The real call path works.
+    /// Calls work.
     Ready,
-    /// Usable, with something amiss.
+    /// Usable, with a problem.
     Degraded,
-    /// Away, and being brought back.
+    /// Down, and being reconnected.
     Reconnecting,
-    /// Away for long; tries itself slowly.
+    /// Down for long; attempts are rare.
     Parked,
     /// A person has to log in.
     NeedsLogin,
-    /// A person has to approve a changed tool.
+    /// An operator has to approve a changed tool.
     NeedsApproval,
     /// Its config cannot work.
     ConfigError,
-    /// Switched off in the config.
+    /// Disabled in the config.
     Disabled,
-    /// Stopped by a person.
+    /// Stopped by an operator.
     Stopped,
 }
 
@@ -46,8 +46,8 @@ impl State {
         Self::Stopped,
     ];
 
-    /// The word on the wire, in logs and in metrics.
-    pub const fn word(self) -> &'static str {
+    /// The name on the wire, in logs and in metrics.
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::Idle => "idle",
             Self::Starting => "starting",
@@ -64,68 +64,68 @@ impl State {
     }
 }
 
-/// The facts about one upstream at one moment. Spans count from that moment.
+/// The status of one upstream at one moment. Durations are relative to that moment.
 #[derive(Debug, Clone, PartialEq)]
 pub struct UpstreamStatus {
     /// The state.
     pub state: State,
-    /// How long it has been in this state.
-    pub for_how_long: Duration,
-    /// Why it is not ready, in the operator's words.
+    /// Time in this state.
+    pub in_state_for: Duration,
+    /// The cause for not being ready, for the operator.
     pub cause: Option<String>,
-    /// When it next tries by itself to get better; `None` while there is nothing to get better.
+    /// Time until the next automatic attempt; `None` if there is none.
     pub next_attempt: Option<Duration>,
-    /// The attempt to connect that is running.
+    /// The running connection attempt.
     pub attempt: Option<Attempt>,
-    /// When the machine next wakes by itself; `None` only while it waits to be wanted.
+    /// Time until the next timer; `None` only while it waits for its first use.
     pub next_wake: Option<Duration>,
-    /// The one thing a person could do about it.
+    /// The recommended action of the operator.
     pub next_action: Option<NextAction>,
-    /// The circuit.
+    /// The circuit breaker.
     pub circuit: CircuitView,
-    /// Transport failures in a row.
+    /// Consecutive transport failures.
     pub consecutive_failures: u32,
-    /// Restarts since the beginning.
+    /// Total number of restarts.
     pub restarts: u64,
     /// Restarts within the window of the restart budget.
     pub restarts_in_window: u32,
-    /// Calls under way.
+    /// Calls in flight.
     pub in_flight: u32,
     /// Calls that wait for the link or for a slot.
     pub waiting: u32,
     /// The number of the present link or session.
     pub epoch: u64,
-    /// Whether a link that works is being replaced.
+    /// True if a working link is being replaced.
     pub replacing: bool,
-    /// Whether the present link is one of an older config, whose replacement is being made or has failed.
+    /// True if the present link was made with an older config; its replacement is being made or has failed.
     pub outdated: bool,
-    /// The second child that would take over, where one is wanted.
+    /// The spare process, if one is configured.
     pub spare: Option<SpareState>,
 }
 
-/// An attempt to connect that is running.
+/// A running connection attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Attempt {
-    /// The time since it began.
+    /// Time since its start.
     pub elapsed: Duration,
-    /// The time that it has in all.
+    /// Its time limit.
     pub limit: Duration,
 }
 
-/// How far the second child is.
+/// State of the spare process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SpareState {
-    /// There is none at the moment.
+    /// There is none at present.
     Missing,
-    /// It is being started.
+    /// It is starting.
     Starting,
-    /// It could take over now.
+    /// It is ready to take over.
     Ready,
 }
 
 impl SpareState {
-    /// The word in status.
-    pub const fn word(self) -> &'static str {
+    /// The name in status.
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::Missing => "missing",
             Self::Starting => "starting",
@@ -134,7 +134,7 @@ impl SpareState {
     }
 }
 
-/// The one thing a person could do about an upstream.
+/// Recommended action of the operator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NextAction {
     /// `gripfast reconnect NAME`.
@@ -152,8 +152,8 @@ pub enum NextAction {
 }
 
 impl NextAction {
-    /// The word in status.
-    pub const fn word(self) -> &'static str {
+    /// The name in status.
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::Reconnect => "reconnect",
             Self::Doctor => "doctor",

@@ -1,16 +1,16 @@
-//! A hand-turned clock around one upstream machine.
+//! Test harness: one upstream machine with a clock that the test advances.
 
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
 use gripfast_core::event::Event;
 use gripfast_core::failure::Failure;
-use gripfast_core::ids::{Epoch, SecondId};
+use gripfast_core::ids::{Epoch, StandbyId};
 use gripfast_core::supervise::keepalive::Probe;
 use gripfast_core::supervise::spec::SupervisionSpec;
 use gripfast_core::supervise::status::{State, UpstreamStatus};
 use gripfast_core::supervise::upstream::{
-    Action, Admission, Ask, CallEnd, Input, LinkKind, Place, ProbeAnswer, Refusal, Revision, Role, Ticket,
-    Upstream,
+    Action, Admission, CallEnd, Command, Input, LinkKind, ProbeAnswer, QueuePlace, Refusal, Revision,
+    StandbyRole, Ticket, UpstreamMachine,
 };
 use gripfast_core::time::{Mono, Now, Wall};
 use std::time::Duration;
@@ -19,9 +19,9 @@ pub(crate) const MS: Duration = Duration::from_millis(1);
 pub(crate) const SEC: Duration = Duration::from_secs(1);
 pub(crate) const MIN: Duration = Duration::from_secs(60);
 
-/// One upstream machine, its clock, and what it asked for.
-pub(crate) struct World {
-    pub(crate) machine: Upstream,
+/// One upstream machine, its clock, and the actions it asked for.
+pub(crate) struct Simulation {
+    pub(crate) machine: UpstreamMachine,
     pub(crate) mono: Duration,
     pub(crate) wall: Duration,
     pub(crate) actions: Vec<Action>,
@@ -30,11 +30,11 @@ pub(crate) struct World {
     pub(crate) taken_over: Option<Epoch>,
 }
 
-impl World {
+impl Simulation {
     pub(crate) fn new(kind: LinkKind, spec: SupervisionSpec) -> Self {
         let (mono, wall) = (Duration::from_secs(1000), Duration::from_secs(1_800_000_000));
-        let now = Now { mono: Mono::at(mono), wall: Wall::at(wall) };
-        let machine = Upstream::new(spec, kind, 42, now);
+        let now = Now { mono: Mono::from_origin(mono), wall: Wall::from_unix_epoch(wall) };
+        let machine = UpstreamMachine::new(spec, kind, 42, now);
         Self { machine, mono, wall, actions: Vec::new(), events: Vec::new(), taken_over: None }
     }
 
@@ -44,18 +44,18 @@ impl World {
     }
 
     pub(crate) fn ready_with(kind: LinkKind, spec: SupervisionSpec) -> Self {
-        let mut world = Self::new(kind, spec);
-        world.ask(Ask::Start);
-        world.come_up();
-        world
+        let mut sim = Self::new(kind, spec);
+        sim.command(Command::Start);
+        sim.come_up();
+        sim
     }
 
     pub(crate) fn now(&self) -> Now {
-        Now { mono: Mono::at(self.mono), wall: Wall::at(self.wall) }
+        Now { mono: Mono::from_origin(self.mono), wall: Wall::from_unix_epoch(self.wall) }
     }
 
-    /// Lets time pass, waking the machine exactly when it asked for it.
-    pub(crate) fn pass(&mut self, span: Duration) {
+    /// Advances the clock, and wakes the machine exactly at its timeouts.
+    pub(crate) fn advance(&mut self, span: Duration) {
         let end = self.mono + span;
         while let Some(at) = self.machine.poll_timeout().filter(|at| at.since_origin() <= end) {
             let step = at.since_origin().saturating_sub(self.mono);
@@ -76,17 +76,17 @@ impl World {
         self.wall += span;
     }
 
-    pub(crate) fn tell(&mut self, input: Input) {
+    pub(crate) fn handle(&mut self, input: Input) {
         self.machine.handle(self.now(), input);
         self.drain();
     }
 
-    pub(crate) fn ask(&mut self, ask: Ask) {
-        self.tell(Input::Asked(ask));
+    pub(crate) fn command(&mut self, command: Command) {
+        self.handle(Input::Command(command));
     }
 
-    pub(crate) fn revise(&mut self, spec: SupervisionSpec, kind: LinkKind, revision: Revision) {
-        self.machine.revise(self.now(), spec, kind, revision);
+    pub(crate) fn reconfigure(&mut self, spec: SupervisionSpec, kind: LinkKind, revision: Revision) {
+        self.machine.reconfigure(self.now(), spec, kind, revision);
         self.drain();
     }
 
@@ -99,31 +99,31 @@ impl World {
         }
     }
 
-    /// The epoch of the newest dial or renewal.
+    /// The epoch of the newest connection attempt or renewal.
     pub(crate) fn epoch(&self) -> Epoch {
         self.actions
             .iter()
             .rev()
             .find_map(|action| match action {
-                Action::Dial { epoch } | Action::Renew { epoch, .. } | Action::UseSpare { epoch, .. } => {
+                Action::Connect { epoch } | Action::Renew { epoch, .. } | Action::UseSpare { epoch, .. } => {
                     Some(*epoch)
                 }
-                Action::HangUp(_)
+                Action::Close(_)
                 | Action::Probe { .. }
                 | Action::ListCatalog { .. }
-                | Action::DialSecond { .. }
-                | Action::DropSecond
-                | Action::HangUpRetired { .. }
+                | Action::ConnectStandby { .. }
+                | Action::DropStandby
+                | Action::CloseRetired { .. }
                 | Action::EndCalls
-                | Action::Measure { .. } => None,
+                | Action::MeasureMemory { .. } => None,
             })
             .into_iter()
             .chain(self.taken_over)
             .max()
-            .expect("something was dialed")
+            .expect("there was a connection attempt")
     }
 
-    /// Whether a session or credential is being replaced.
+    /// Returns whether a session or credential is being replaced.
     pub(crate) fn is_renewing(&self) -> bool {
         let renewal = self.actions.iter().rev().find_map(|action| match action {
             Action::Renew { epoch, .. } => Some(*epoch),
@@ -132,39 +132,39 @@ impl World {
         renewal.is_some_and(|epoch| self.machine.awaits(epoch))
     }
 
-    /// The newest second link and what it is for.
-    pub(crate) fn second(&self) -> Option<(SecondId, Role)> {
+    /// The newest standby link and its role.
+    pub(crate) fn standby(&self) -> Option<(StandbyId, StandbyRole)> {
         self.actions.iter().rev().find_map(|action| match action {
-            Action::DialSecond { id, role } => Some((*id, *role)),
+            Action::ConnectStandby { id, role } => Some((*id, *role)),
             _ => None,
         })
     }
 
     pub(crate) fn spare_up(&mut self) {
-        let (id, _) = self.second().expect("a spare is being made");
-        self.tell(Input::SpareUp { id });
+        let (id, _) = self.standby().expect("a spare is being made");
+        self.handle(Input::SpareUp { id });
     }
 
-    pub(crate) fn second_down(&mut self, failure: Failure) {
-        let (id, _) = self.second().expect("a second link was made");
-        self.tell(Input::SecondDown { id, failure });
+    pub(crate) fn standby_down(&mut self, failure: Failure) {
+        let (id, _) = self.standby().expect("a standby link was made");
+        self.handle(Input::StandbyDown { id, failure });
     }
 
-    /// The replacement is connected and listed; whether it was wanted.
+    /// The replacement is connected and listed. Returns whether it was wanted.
     pub(crate) fn take_over(&mut self) -> bool {
-        let (id, _) = self.second().expect("a replacement is being made");
+        let (id, _) = self.standby().expect("a replacement is being made");
         let epoch = self.machine.take_over(self.now(), id, Probe::Ping);
         self.drain();
         self.taken_over = self.taken_over.max(epoch);
         epoch.is_some()
     }
 
-    pub(crate) fn did(&self, action: Action) -> usize {
+    pub(crate) fn count_of(&self, action: Action) -> usize {
         self.actions.iter().filter(|done| **done == action).count()
     }
 
-    pub(crate) fn dials(&self) -> usize {
-        self.actions.iter().filter(|action| matches!(action, Action::Dial { .. })).count()
+    pub(crate) fn connects(&self) -> usize {
+        self.actions.iter().filter(|action| matches!(action, Action::Connect { .. })).count()
     }
 
     pub(crate) fn probes(&self) -> usize {
@@ -173,23 +173,23 @@ impl World {
 
     pub(crate) fn link_up(&mut self) {
         let epoch = self.epoch();
-        self.tell(Input::LinkUp { epoch, probe: Probe::Ping });
+        self.handle(Input::LinkUp { epoch, probe: Probe::Ping });
     }
 
     pub(crate) fn come_up(&mut self) {
         self.link_up();
         let epoch = self.epoch();
-        self.tell(Input::CatalogListed { epoch });
+        self.handle(Input::CatalogListed { epoch });
     }
 
     pub(crate) fn link_down(&mut self, failure: Failure) {
         let epoch = self.epoch();
-        self.tell(Input::LinkDown { epoch, failure });
+        self.handle(Input::LinkDown { epoch, failure });
     }
 
     pub(crate) fn probe_ended(&mut self, answer: ProbeAnswer) {
         let epoch = self.epoch();
-        self.tell(Input::ProbeEnded { epoch, answer });
+        self.handle(Input::ProbeEnded { epoch, answer });
     }
 
     pub(crate) fn admit(&mut self) -> Admission {
@@ -205,7 +205,7 @@ impl World {
         }
     }
 
-    pub(crate) fn wait(&mut self) -> Place {
+    pub(crate) fn wait(&mut self) -> QueuePlace {
         match self.admit() {
             Admission::Wait(place) => place,
             other => panic!("expected to be held, got {other:?} in {:?}", self.state()),
@@ -219,14 +219,14 @@ impl World {
         }
     }
 
-    pub(crate) fn readmit(&mut self, place: Place) -> Admission {
+    pub(crate) fn readmit(&mut self, place: QueuePlace) -> Admission {
         let admission = self.machine.readmit(self.now(), place);
         self.drain();
         admission
     }
 
     pub(crate) fn end(&mut self, ticket: Ticket, end: CallEnd) {
-        self.machine.end(self.now(), ticket, end);
+        self.machine.end_call(self.now(), ticket, end);
         self.drain();
     }
 

@@ -1,59 +1,59 @@
-//! Lazy servers, and what is told of an upstream: its status and its events.
+//! Lazy servers, and the status and events of an upstream.
 
 use crate::common::*;
 use gripfast_core::event::Event;
 use gripfast_core::failure::Failure;
 use gripfast_core::supervise::spec::{KeepaliveSpec, SupervisionSpec};
 use gripfast_core::supervise::status::{NextAction, State};
-use gripfast_core::supervise::upstream::{Action, Admission, Ask, CallEnd, LinkKind, Manner};
+use gripfast_core::supervise::upstream::{Action, Admission, CallEnd, CloseMode, Command, LinkKind};
 
 #[test]
 fn f02_a_lazy_upstream_starts_on_first_use_and_stops_when_unused() {
     let quiet = KeepaliveSpec { interval: None, ..KeepaliveSpec::default() };
     let spec = SupervisionSpec { lazy: true, keepalive: quiet, ..SupervisionSpec::default() };
-    let mut world = World::new(LinkKind::Process, spec);
-    world.ask(Ask::Start);
-    world.pass(60 * MIN);
-    assert_eq!((world.state(), world.dials()), (State::Idle, 0));
-    let place = world.wait();
-    assert_eq!(world.dials(), 1);
-    world.come_up();
-    let Admission::Go(ticket) = world.readmit(place) else { panic!("held, then admitted") };
-    world.pass(20 * MIN);
-    assert_eq!(world.state(), State::Ready, "something is in flight");
-    world.end(ticket, CallEnd::Answered);
-    world.pass(11 * MIN);
-    assert_eq!(world.state(), State::Idle);
-    assert!(world.actions.contains(&Action::HangUp(Manner::Politely)));
+    let mut sim = Simulation::new(LinkKind::Process, spec);
+    sim.command(Command::Start);
+    sim.advance(60 * MIN);
+    assert_eq!((sim.state(), sim.connects()), (State::Idle, 0));
+    let place = sim.wait();
+    assert_eq!(sim.connects(), 1);
+    sim.come_up();
+    let Admission::Go(ticket) = sim.readmit(place) else { panic!("held, then admitted") };
+    sim.advance(20 * MIN);
+    assert_eq!(sim.state(), State::Ready, "something is in flight");
+    sim.end(ticket, CallEnd::Answered);
+    sim.advance(11 * MIN);
+    assert_eq!(sim.state(), State::Idle);
+    assert!(sim.actions.contains(&Action::Close(CloseMode::Graceful)));
 }
 
 #[test]
-fn f02_a_lazy_upstream_stays_while_somebody_holds_it() {
+fn f02_a_lazy_upstream_stays_up_while_it_is_held() {
     let spec = SupervisionSpec {
         lazy: true,
         keepalive: KeepaliveSpec { interval: None, ..KeepaliveSpec::default() },
         ..SupervisionSpec::default()
     };
-    let mut world = World::new(LinkKind::Process, spec);
-    world.ask(Ask::Reconnect);
-    world.come_up();
-    world.machine.hold();
-    world.machine.hold();
-    world.machine.release(world.now());
-    world.pass(60 * MIN);
-    assert_eq!(world.state(), State::Ready);
-    world.machine.release(world.now());
-    world.pass(11 * MIN);
-    assert_eq!(world.state(), State::Idle);
+    let mut sim = Simulation::new(LinkKind::Process, spec);
+    sim.command(Command::Reconnect);
+    sim.come_up();
+    sim.machine.hold();
+    sim.machine.hold();
+    sim.machine.release(sim.now());
+    sim.advance(60 * MIN);
+    assert_eq!(sim.state(), State::Ready);
+    sim.machine.release(sim.now());
+    sim.advance(11 * MIN);
+    assert_eq!(sim.state(), State::Idle);
 }
 
 #[test]
-fn f03_status_tells_since_when_why_and_what_next() {
-    let mut world = World::ready(LinkKind::Process);
-    world.pass(SEC);
-    world.link_down(killed());
-    world.link_down(Failure::Unreachable("exited with code 1".to_owned()));
-    let status = world.status();
+fn f03_status_has_duration_cause_and_next_action() {
+    let mut sim = Simulation::ready(LinkKind::Process);
+    sim.advance(SEC);
+    sim.link_down(killed());
+    sim.link_down(Failure::Unreachable("exited with code 1".to_owned()));
+    let status = sim.status();
     assert_eq!(status.state, State::Reconnecting);
     assert_eq!(status.cause.as_deref(), Some("exited with code 1"));
     assert!(status.next_attempt.is_some_and(|wait| wait <= 250 * MS));
@@ -61,27 +61,27 @@ fn f03_status_tells_since_when_why_and_what_next() {
 }
 
 #[test]
-fn f04_every_state_change_is_told_once() {
-    let mut world = World::ready(LinkKind::Remote);
-    world.events.clear();
-    world.link_down(killed());
+fn f04_every_state_change_is_reported_once() {
+    let mut sim = Simulation::ready(LinkKind::Remote);
+    sim.events.clear();
+    sim.link_down(killed());
     for _ in 0..50 {
-        world.link_down(refused());
-        world.pass(100 * MS);
+        sim.link_down(refused());
+        sim.advance(100 * MS);
     }
-    let told = world.events.iter().filter(|event| matches!(event, Event::StateChanged { .. })).count();
-    assert_eq!(told, 1, "{:?}", world.events);
+    let told = sim.events.iter().filter(|event| matches!(event, Event::StateChanged { .. })).count();
+    assert_eq!(told, 1, "{:?}", sim.events);
 }
 
 #[test]
-fn f04_a_server_that_was_never_up_is_told_of_once_however_often_it_is_dialed() {
-    let mut world = World::new(LinkKind::Remote, SupervisionSpec::default());
-    world.ask(Ask::Start);
-    world.events.clear();
+fn f04_a_server_that_was_never_up_is_reported_once() {
+    let mut sim = Simulation::new(LinkKind::Remote, SupervisionSpec::default());
+    sim.command(Command::Start);
+    sim.events.clear();
     for _ in 0..50 {
-        world.link_down(refused());
-        world.pass(100 * MS);
+        sim.link_down(refused());
+        sim.advance(100 * MS);
     }
-    let told = world.events.iter().filter(|event| matches!(event, Event::StateChanged { .. })).count();
-    assert_eq!(told, 1, "{:?}", world.events);
+    let told = sim.events.iter().filter(|event| matches!(event, Event::StateChanged { .. })).count();
+    assert_eq!(told, 1, "{:?}", sim.events);
 }

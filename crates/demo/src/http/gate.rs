@@ -1,22 +1,22 @@
-//! Refusals that have nothing to do with MCP: foreign origins, missing tokens, a bad day of the server, and
-//! headers that no client of any era may forget.
+//! Refusals that have nothing to do with MCP: foreign origins, missing tokens, configured refusals, and missing headers
+//! that every client must send.
 
 use axum::response::Response;
 use http::{HeaderValue, StatusCode, header, request::Parts};
 
 use super::{Arrival, header as read, respond::text};
-use crate::world::World;
+use crate::state::ServerState;
 
-pub(super) fn check(world: &World, parts: &Parts) -> Result<(), Response> {
+pub(super) fn check(state: &ServerState, parts: &Parts) -> Result<(), Response> {
     if let Some(origin) = read(&parts.headers, "origin")
         && !is_loopback(origin)
     {
-        return Err(text(StatusCode::FORBIDDEN, "this origin is not welcome"));
+        return Err(text(StatusCode::FORBIDDEN, "this origin is not allowed"));
     }
-    let faults = world.faults();
-    if let Some(status) = world.refusal() {
+    let faults = state.faults();
+    if let Some(status) = state.refusal() {
         let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        let mut response = text(status, "the sample server has a bad time, as told");
+        let mut response = text(status, "the sample server refuses requests, as configured");
         if let Some(time) = faults.retry_after {
             response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(time.as_secs()));
         }
@@ -47,13 +47,13 @@ pub(super) fn check_post(arrival: &Arrival) -> Result<(), Response> {
     }
     let accept = arrival.header("accept").unwrap_or_default();
     if !(accept.contains("application/json") && accept.contains("text/event-stream")) {
-        let needed = "Accept must name application/json and text/event-stream";
+        let needed = "Accept must contain application/json and text/event-stream";
         return Err(text(StatusCode::NOT_ACCEPTABLE, needed));
     }
     Ok(())
 }
 
-/// Guards a server on loopback against pages in a browser that found its port.
+/// Returns whether an origin is on loopback. Protects a server on loopback against web pages that found its port.
 fn is_loopback(origin: &str) -> bool {
     let Some((_, authority)) = origin.split_once("://") else { return false };
     let host = match authority.strip_prefix('[') {
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_pages_of_this_machine_are_welcome() {
+    fn only_origins_on_this_machine_are_allowed() {
         assert!(is_loopback("http://localhost:3000"));
         assert!(is_loopback("http://[::1]:3000"));
         assert!(is_loopback("https://127.0.0.1"));

@@ -1,5 +1,5 @@
-//! The legacy eras over Streamable HTTP: sessions, a GET stream, resumption, batches, and a hang-up that cancels
-//! nothing.
+//! The legacy era over Streamable HTTP: sessions, a GET stream, resumption and batches. A closed connection does not
+//! cancel its request.
 
 use std::sync::Arc;
 
@@ -9,14 +9,14 @@ use serde_json::{Value, json};
 
 use super::{
     Arrival,
-    respond::{self, Manner, Outgoing, accepted, error, text},
+    respond::{self, Outgoing, ResponseStyle, accepted, error, text},
     session::{Session, Use},
 };
 use crate::{
     frame::Frame,
-    methods::{notice, perform, perform_batch},
+    methods::{handle_notification, perform, perform_batch},
     options::SessionExpiry,
-    peer::{Outlet, Request},
+    peer::{MessageSink, Request},
     rpc::{
         BATCH_VERSION, Call, Era, INVALID_REQUEST, LEGACY_VERSIONS, Message, NOT_INITIALIZED, RpcError,
         SESSION_NOT_FOUND,
@@ -26,15 +26,15 @@ use crate::{
 
 const SESSION_HEADER: &str = "mcp-session-id";
 
-/// From this revision on, streams open with an event to resume from.
+/// From this revision on, streams start with an event to resume from.
 const PRIMING_SINCE: &str = "2025-11-25";
 
 pub(super) async fn post(arrival: &Arrival, call: Call) -> Result<Response, Response> {
     if call.method == "initialize" {
         let session = {
-            let world = &arrival.world;
-            let id = if world.options.sessionless { String::new() } else { world.random_id() };
-            world.sessions.open(id, world.life.child_token())
+            let state = &arrival.state;
+            let id = if state.options.sessionless { String::new() } else { state.random_id() };
+            state.sessions.open(id, state.shutdown.child_token())
         };
         let mut response = run(arrival, &session, call).await;
         if let Ok(id) = HeaderValue::from_str(&session.id)
@@ -49,13 +49,13 @@ pub(super) async fn post(arrival: &Arrival, call: Call) -> Result<Response, Resp
     Ok(run(arrival, &session, call).await)
 }
 
-/// The request runs in a task of its own, so that it outlives its connection.
+/// Runs the request in its own task, so that it outlives its connection.
 async fn run(arrival: &Arrival, session: &Arc<Session>, call: Call) -> Response {
     let stream = session.open_stream();
-    let outlet = Outlet::Stream(Arc::clone(&stream));
+    let outlet = MessageSink::Stream(Arc::clone(&stream));
     let request = Request::begin(call, Era::Legacy, &session.peer, outlet);
-    let world = Arc::clone(&arrival.world);
-    respond_with(arrival, session, stream, async move { perform(&world, request).await }).await
+    let state = Arc::clone(&arrival.state);
+    respond_with(arrival, session, stream, async move { perform(&state, request).await }).await
 }
 
 async fn respond_with(
@@ -64,22 +64,22 @@ async fn respond_with(
     stream: Arc<Stream>,
     work: impl Future<Output = Option<Frame>> + Send + 'static,
 ) -> Response {
-    let world = &arrival.world;
+    let state = &arrival.state;
     let reader = stream.read_after(0);
-    world.tasks.spawn(async move {
+    state.tasks.spawn(async move {
         if let Some(frame) = work.await {
             stream.push(frame);
         }
         stream.end();
     });
     let outgoing =
-        Outgoing::new(reader, Arc::clone(world), arrival.connection.clone(), Manner::Resumable, ());
+        Outgoing::new(reader, Arc::clone(state), arrival.connection.clone(), ResponseStyle::Resumable, ());
     let primed = session.peer.version().is_some_and(|version| version.as_str() >= PRIMING_SINCE);
-    match (world.options.sse_answers, primed) {
-        (true, true) => outgoing.primed().events(),
+    match (state.options.sse_answers, primed) {
+        (true, true) => outgoing.with_priming_event().events(),
         (true, false) => outgoing.events(),
-        (false, true) => outgoing.primed().shortest().await,
-        (false, false) => outgoing.shortest().await,
+        (false, true) => outgoing.with_priming_event().json_or_events().await,
+        (false, false) => outgoing.json_or_events().await,
     }
 }
 
@@ -89,17 +89,17 @@ pub(super) async fn post_batch(arrival: &Arrival, members: Vec<Value>) -> Result
     if session.peer.version().as_deref() != Some(BATCH_VERSION) {
         let cause = RpcError::new(
             INVALID_REQUEST,
-            format!("batches belong to {BATCH_VERSION}, which was not agreed on"),
+            format!("batches require protocol version {BATCH_VERSION}, which was not negotiated"),
         );
         return Err(error(StatusCode::BAD_REQUEST, &Value::Null, &cause));
     }
-    let asks = members
-        .iter()
-        .any(|member| matches!(Message::sort(member.clone()), Message::Request(_) | Message::Malformed(_)));
-    let (world, peer) = (Arc::clone(&arrival.world), Arc::clone(&session.peer));
+    let asks = members.iter().any(|member| {
+        matches!(Message::from_value(member.clone()), Message::Request(_) | Message::Malformed(_))
+    });
+    let (state, peer) = (Arc::clone(&arrival.state), Arc::clone(&session.peer));
     let stream = session.open_stream();
-    let outlet = Outlet::Stream(Arc::clone(&stream));
-    let work = async move { perform_batch(&world, &peer, &outlet, members).await };
+    let outlet = MessageSink::Stream(Arc::clone(&stream));
+    let work = async move { perform_batch(&state, &peer, &outlet, members).await };
     if asks {
         Ok(respond_with(arrival, &session, stream, work).await)
     } else {
@@ -108,22 +108,26 @@ pub(super) async fn post_batch(arrival: &Arrival, members: Vec<Value>) -> Result
     }
 }
 
-pub(super) fn notified(arrival: &Arrival, method: &str, params: &Value) -> Result<Response, Response> {
+pub(super) fn post_notification(
+    arrival: &Arrival,
+    method: &str,
+    params: &Value,
+) -> Result<Response, Response> {
     check_version(arrival)?;
-    notice(&session(arrival, &Value::Null, Use::Other)?.peer, method, params);
+    handle_notification(&session(arrival, &Value::Null, Use::Other)?.peer, method, params);
     Ok(accepted())
 }
 
-pub(super) fn answered(arrival: &Arrival, id: &Value, body: Value) -> Result<Response, Response> {
+pub(super) fn post_response(arrival: &Arrival, id: &Value, body: Value) -> Result<Response, Response> {
     check_version(arrival)?;
-    session(arrival, &Value::Null, Use::Other)?.peer.answered(id, body);
+    session(arrival, &Value::Null, Use::Other)?.peer.resolve_question(id, body);
     Ok(accepted())
 }
 
-/// Follows the background stream, or whichever stream `Last-Event-ID` names.
+/// Sends the background stream, or the stream that `Last-Event-ID` names.
 pub(super) fn get(arrival: &Arrival) -> Result<Response, Response> {
     if !arrival.header("accept").unwrap_or_default().contains("text/event-stream") {
-        return Err(text(StatusCode::NOT_ACCEPTABLE, "Accept must name text/event-stream"));
+        return Err(text(StatusCode::NOT_ACCEPTABLE, "Accept must contain text/event-stream"));
     }
     check_version(arrival)?;
     let session = session(arrival, &Value::Null, Use::Other)?;
@@ -132,33 +136,35 @@ pub(super) fn get(arrival: &Arrival) -> Result<Response, Response> {
         Some((stream, event)) => stream.read_after(event),
         None => session.background.read_on(),
     };
-    let world = Arc::clone(&arrival.world);
-    Ok(Outgoing::new(reader, world, arrival.connection.clone(), Manner::Resumable, ()).primed().events())
+    let state = Arc::clone(&arrival.state);
+    Ok(Outgoing::new(reader, state, arrival.connection.clone(), ResponseStyle::Resumable, ())
+        .with_priming_event()
+        .events())
 }
 
 pub(super) fn delete(arrival: &Arrival) -> Result<Response, Response> {
     let session = session(arrival, &Value::Null, Use::Other)?;
-    if let Some(session) = arrival.world.sessions.forget(&session.id) {
+    if let Some(session) = arrival.state.sessions.forget(&session.id) {
         session.peer.end();
     }
     Ok(Response::new(Body::empty()))
 }
 
 fn session(arrival: &Arrival, id: &Value, use_: Use) -> Result<Arc<Session>, Response> {
-    let faults = arrival.world.faults();
+    let faults = arrival.state.faults();
     let name = match arrival.header(SESSION_HEADER) {
         Some(name) => name,
-        None if arrival.world.options.sessionless => "",
+        None if arrival.state.options.sessionless => "",
         None => {
             let cause = RpcError::new(NOT_INITIALIZED, "Bad Request: Server not initialized");
             return Err(error(StatusCode::BAD_REQUEST, &Value::Null, &cause));
         }
     };
-    let session = arrival.world.sessions.find(name, &faults, use_);
+    let session = arrival.state.sessions.find(name, &faults, use_);
     session.ok_or_else(|| dead_session(faults.session_expiry, id))
 }
 
-/// A client of 2025-03-26 sends no version; a version that nobody agreed on is refused.
+/// Refuses an unknown version. Clients of 2025-03-26 send none.
 fn check_version(arrival: &Arrival) -> Result<(), Response> {
     match arrival.header("mcp-protocol-version") {
         Some(version) if !LEGACY_VERSIONS.contains(&version) => {
@@ -169,7 +175,7 @@ fn check_version(arrival: &Arrival) -> Result<(), Response> {
     }
 }
 
-/// The forms are those of servers in the field, word for word where a client may look at the words.
+/// The refusal of an expired session, in the wording of real servers, because clients may look at the text.
 fn dead_session(form: SessionExpiry, id: &Value) -> Response {
     let not_found = RpcError::new(SESSION_NOT_FOUND, "Session not found");
     match form {

@@ -1,7 +1,7 @@
 //! The server on HTTP: Streamable HTTP of both eras at `/mcp`, HTTP+SSE at `/sse`.
 //!
-//! This file starts and stops it and gives tests a handle on it. A request goes through `gate` (refusals that
-//! have nothing to do with MCP) to `legacy`, `modern` or `sse`, and comes back through `respond`.
+//! This module starts and stops the server and gives tests a handle. A request goes through `gate` (refusals that have
+//! nothing to do with MCP) to `legacy`, `modern` or `sse`, and its response is made by `respond`.
 
 #![expect(
     clippy::result_large_err,
@@ -33,31 +33,31 @@ use tokio_util::sync::DropGuard;
 pub(crate) use self::session::Sessions;
 use self::{
     respond::{error, text},
-    socket::{Connection, Door},
+    socket::{Acceptor, Connection},
 };
 use crate::{
     options::{EraChoice, Faults, Options},
     process,
     rpc::{Call, Era, MODERN_VERSION, Message, PARSE_ERROR, RpcError},
-    world::{Change, Flow, Owner, World},
+    state::{Change, Flow, ProcessOwner, ServerState},
 };
 
-/// The largest request body that is taken.
+/// Largest request body that is accepted.
 const MAX_BODY: usize = 64 * 1024 * 1024;
 
-/// Serves HTTP at the address until the process ends, and tells the address once it listens (port 0 picks one).
-/// Faults that concern the process apply: this may exit it.
+/// Serves HTTP at the address until the process ends, and passes the address to `on_listening` (port 0 picks a free
+/// port). Faults of the process apply, so this may exit the process.
 ///
 /// # Errors
 ///
-/// If the address cannot be listened at, or a file named in the options cannot be written.
+/// If the server cannot listen at the address, or a file named in the options cannot be written.
 pub async fn serve_http(
     addr: SocketAddr,
     options: Options,
     on_listening: impl FnOnce(SocketAddr),
 ) -> io::Result<()> {
     process::start(&options).await?;
-    let server = start(addr, options, Owner::Process).await?;
+    let server = start(addr, options, ProcessOwner::Process).await?;
     on_listening(server.addr());
     server.wait().await
 }
@@ -67,40 +67,40 @@ pub async fn serve_http(
 ///
 /// # Errors
 ///
-/// If the address cannot be listened at.
+/// If the server cannot listen at the address.
 pub async fn start_http(addr: SocketAddr, options: Options) -> io::Result<RunningServer> {
-    start(addr, options, Owner::Embedder).await
+    start(addr, options, ProcessOwner::Embedder).await
 }
 
-async fn start(addr: SocketAddr, options: Options, owner: Owner) -> io::Result<RunningServer> {
+async fn start(addr: SocketAddr, options: Options, owner: ProcessOwner) -> io::Result<RunningServer> {
     let listener = TcpListener::bind(addr).await?;
     let addr = listener.local_addr()?;
-    let world = World::new(options, owner);
+    let state = ServerState::new(options, owner);
     let mut routes = Router::new()
         .route("/sse", routing::get(sse::open).post(sse::post))
         .route("/message", routing::post(sse::post));
-    if world.options.streamable_http {
+    if state.options.streamable_http {
         routes = routes.route("/mcp", routing::any(mcp));
     }
-    let service = routes.with_state(Arc::clone(&world)).into_make_service_with_connect_info::<Connection>();
-    let serving = axum::serve(Door::new(listener, Arc::clone(&world)), service)
-        .with_graceful_shutdown(world.life.clone().cancelled_owned());
+    let service = routes.with_state(Arc::clone(&state)).into_make_service_with_connect_info::<Connection>();
+    let serving = axum::serve(Acceptor::new(listener, Arc::clone(&state)), service)
+        .with_graceful_shutdown(state.shutdown.clone().cancelled_owned());
     let task = tokio::spawn(async move { serving.await });
-    let ends_with_handle = world.life.clone().drop_guard();
-    Ok(RunningServer { addr, world, task, _ends_with_handle: ends_with_handle })
+    let ends_with_handle = state.shutdown.clone().drop_guard();
+    Ok(RunningServer { addr, state, task, _ends_with_handle: ends_with_handle })
 }
 
-/// A handle on a server that runs inside this process. Dropping it ends the server without waiting for the end.
+/// Handle of a server that runs inside this process. Dropping it ends the server without waiting for the end.
 #[derive(Debug)]
 pub struct RunningServer {
     addr: SocketAddr,
-    world: Arc<World>,
+    state: Arc<ServerState>,
     task: JoinHandle<io::Result<()>>,
     _ends_with_handle: DropGuard,
 }
 
 impl RunningServer {
-    /// Where it listens.
+    /// Address of the listener.
     pub fn addr(&self) -> SocketAddr {
         self.addr
     }
@@ -115,111 +115,110 @@ impl RunningServer {
         format!("http://{}/sse", self.addr)
     }
 
-    /// Where the counter stands.
+    /// Value of the counter.
     pub fn counter(&self) -> u64 {
-        self.world.counter()
+        self.state.counter()
     }
 
-    /// The keys of all `counter` calls in order, the last 65,536 of them; `-` for a call without one. A key that
-    /// is there twice was executed twice.
+    /// The keys of all `counter` calls in order, the last 65,536 of them; `-` for a call without one. A call whose key
+    /// occurs twice was executed twice.
     pub fn counter_keys(&self) -> Vec<String> {
-        self.world.counter_keys()
+        self.state.counter_keys()
     }
 
-    /// How many `tools/call` of known tools arrived.
+    /// Number of `tools/call` requests for known tools.
     pub fn calls(&self) -> u64 {
-        self.world.calls()
+        self.state.calls()
     }
 
-    /// How many `initialize` were answered.
+    /// Number of answered `initialize` requests.
     pub fn initializes(&self) -> u64 {
-        self.world.initializes()
+        self.state.initializes()
     }
 
-    /// How many requests are being handled, `subscriptions/listen` among them.
+    /// Number of requests in flight, `subscriptions/listen` included.
     pub fn in_flight(&self) -> usize {
-        *self.world.in_flight().borrow()
+        *self.state.in_flight().borrow()
     }
 
-    /// Waits until no request is being handled.
+    /// Waits until no request is in flight.
     pub async fn until_idle(&self) {
-        // The count lives as long as this handle.
-        drop(self.world.in_flight().wait_for(|count| *count == 0).await);
+        // Cannot fail: the sender lives as long as this handle.
+        drop(self.state.in_flight().wait_for(|count| *count == 0).await);
     }
 
-    /// Waits until no tool is being called, whoever listens meanwhile.
+    /// Waits until no tool call is in flight; open `subscriptions/listen` requests do not count.
     pub async fn until_no_calls(&self) {
-        drop(self.world.calls_in_flight().wait_for(|count| *count == 0).await);
+        drop(self.state.calls_in_flight().wait_for(|count| *count == 0).await);
     }
 
-    /// How many sessions are alive.
+    /// Number of live sessions.
     pub fn sessions(&self) -> usize {
-        self.world.sessions.all().len()
+        self.state.sessions.all().len()
     }
 
-    /// Makes every session id a dead one, as a restart would. Calls in flight are still answered.
+    /// Drops all sessions, as a restart would. Calls in flight are still answered.
     pub fn forget_sessions(&self) {
-        self.world.sessions.forget_all();
+        self.state.sessions.forget_all();
     }
 
     /// The active faults.
     pub fn faults(&self) -> Faults {
-        (*self.world.faults()).clone()
+        (*self.state.faults()).clone()
     }
 
-    /// Replaces the faults, from the next request on. The time or number of a refusal starts anew.
+    /// Replaces the faults, from the next request on. The duration of a refusal starts again.
     pub fn set_faults(&self, faults: Faults) {
-        self.world.set_faults(faults);
+        self.state.set_faults(faults);
     }
 
-    /// Adds a tool and tells the clients.
+    /// Adds a tool and notifies the clients.
     pub async fn add_tool(&self, name: &str) {
-        self.world.add_tool(Some(name));
-        self.world.announce(Change::Tools).await;
+        self.state.add_tool(Some(name));
+        self.state.announce(Change::Tools).await;
     }
 
-    /// Removes a tool and tells the clients. Says whether there was one.
+    /// Removes a tool and notifies the clients. Returns whether there was one.
     pub async fn remove_tool(&self, name: &str) -> bool {
-        let found = self.world.remove_tool(name);
+        let found = self.state.remove_tool(name);
         if found {
-            self.world.announce(Change::Tools).await;
+            self.state.announce(Change::Tools).await;
         }
         found
     }
 
-    /// Asks every session for a word, outside any request, and gives what they answered: bodies with `result` or
-    /// `error`.
+    /// Asks every session for a word, outside of requests, and returns the answers: bodies with `result` or `error`.
     pub async fn ask_sessions(&self, question: &str) -> Vec<Value> {
         let word = json!({ "type": "object", "properties": { "word": { "type": "string" } } });
         let form = json!({ "message": question, "requestedSchema": word });
-        let asking = self.world.sessions.all().into_iter().map(|session| {
+        let asking = self.state.sessions.all().into_iter().map(|session| {
             let form = form.clone();
-            async move { session.peer.ask_aside("elicitation/create", form).await }
+            async move { session.peer.ask_in_background("elicitation/create", form).await }
         });
         futures_util::future::join_all(asking).await.into_iter().flatten().collect()
     }
 
-    /// Reads and writes nothing more on any connection, as if packets were dropped, until [`Self::resume`].
+    /// Stops reading and writing on all connections, as if packets were dropped, until [`Self::resume`].
     pub fn stall(&self) {
-        self.world.set_flow(Flow::BlackHole, None);
+        self.state.set_flow(Flow::BlackHole, None);
     }
 
-    /// Ends [`Self::stall`]; what was held back moves on.
+    /// Ends [`Self::stall`].
     pub fn resume(&self) {
-        self.world.set_flow(Flow::Open, None);
+        self.state.set_flow(Flow::Open, None);
     }
 
-    /// Resets every open connection. The server goes on.
+    /// Resets all open connections. The server keeps running.
     pub fn reset_connections(&self) {
-        self.world.sessions.connections.reset_all();
+        self.state.sessions.connections.reset_all();
     }
 
-    /// Ends the server: no more listening, every connection closed. The port is free when this returns.
+    /// Ends the server and closes all connections. The port is free when this returns.
     pub async fn stop(self) {
-        self.world.life.cancel();
-        self.world.tasks.close();
-        self.world.tasks.wait().await;
-        // An accept error of the past is of no interest to somebody who wants the end.
+        self.state.shutdown.cancel();
+        self.state.tasks.close();
+        self.state.tasks.wait().await;
+        // An earlier accept error does not matter at the end.
         drop(self.task.await);
     }
 
@@ -230,7 +229,7 @@ impl RunningServer {
 
 /// One request with its body read.
 struct Arrival {
-    world: Arc<World>,
+    state: Arc<ServerState>,
     connection: Connection,
     parts: Parts,
     body: Bytes,
@@ -238,16 +237,16 @@ struct Arrival {
 
 impl Arrival {
     async fn read(
-        world: Arc<World>,
+        state: Arc<ServerState>,
         connection: Connection,
         request: axum::extract::Request,
     ) -> Result<Self, Response> {
         let (parts, body) = request.into_parts();
-        gate::check(&world, &parts)?;
+        gate::check(&state, &parts)?;
         let body = to_bytes(body, MAX_BODY)
             .await
             .map_err(|error| text(StatusCode::PAYLOAD_TOO_LARGE, &error.to_string()))?;
-        Ok(Self { world, connection, parts, body })
+        Ok(Self { state, connection, parts, body })
     }
 
     fn header(&self, name: &str) -> Option<&str> {
@@ -260,7 +259,7 @@ impl Arrival {
         })
     }
 
-    /// Headers may show the modern era where the body forgot to.
+    /// The era of a request. Headers may show the modern era even if the body does not.
     fn era(&self, call: &Call) -> Era {
         let version = self.header("mcp-protocol-version");
         if version.is_some_and(|version| version >= MODERN_VERSION) || self.header("mcp-method").is_some() {
@@ -276,35 +275,35 @@ fn header<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
 }
 
 async fn mcp(
-    State(world): State<Arc<World>>,
+    State(state): State<Arc<ServerState>>,
     ConnectInfo(connection): ConnectInfo<Connection>,
     request: axum::extract::Request,
 ) -> Response {
-    match answer(world, connection, request).await {
+    match answer(state, connection, request).await {
         Ok(response) | Err(response) => response,
     }
 }
 
 async fn answer(
-    world: Arc<World>,
+    state: Arc<ServerState>,
     connection: Connection,
     request: axum::extract::Request,
 ) -> Result<Response, Response> {
-    let arrival = Arrival::read(world, connection, request).await?;
-    let modern_only = arrival.world.options.era == EraChoice::Modern;
+    let arrival = Arrival::read(state, connection, request).await?;
+    let modern_only = arrival.state.options.era == EraChoice::Modern;
     match arrival.parts.method {
         Method::POST => {}
         Method::GET if !modern_only => return legacy::get(&arrival),
         Method::DELETE if !modern_only => return legacy::delete(&arrival),
-        _ => return Err(respond::not_allowed(if modern_only { "POST" } else { "POST, GET, DELETE" })),
+        _ => return Err(respond::method_not_allowed(if modern_only { "POST" } else { "POST, GET, DELETE" })),
     }
     gate::check_post(&arrival)?;
     let value = arrival.json()?;
     if let Value::Array(members) = value {
         return legacy::post_batch(&arrival, members).await;
     }
-    match Message::sort(value) {
-        Message::Request(call) => match (arrival.era(&call), arrival.world.options.era) {
+    match Message::from_value(value) {
+        Message::Request(call) => match (arrival.era(&call), arrival.state.options.era) {
             (Era::Modern, EraChoice::Both) | (Era::Modern | Era::Legacy, EraChoice::Modern) => {
                 modern::post(&arrival, call).await
             }
@@ -312,10 +311,10 @@ async fn answer(
                 legacy::post(&arrival, call).await
             }
         },
-        // The modern era defines no such message from client to server.
+        // The modern era defines no notifications from client to server.
         Message::Notification { .. } if modern_only => Ok(respond::accepted()),
-        Message::Notification { method, params } => legacy::notified(&arrival, &method, &params),
-        Message::Response { id, body } => legacy::answered(&arrival, &id, body),
+        Message::Notification { method, params } => legacy::post_notification(&arrival, &method, &params),
+        Message::Response { id, body } => legacy::post_response(&arrival, &id, body),
         Message::Malformed(cause) => Err(error(StatusCode::BAD_REQUEST, &Value::Null, &cause)),
     }
 }

@@ -1,5 +1,5 @@
-//! The modern era over HTTP: no session, one POST per request, headers that repeat the body, and a closed stream
-//! that means "cancelled".
+//! The modern era over HTTP: no session, one POST per request, headers that mirror the body, and cancellation by
+//! closing the stream.
 
 use std::sync::Arc;
 
@@ -9,49 +9,49 @@ use http::StatusCode;
 
 use super::{
     Arrival,
-    respond::{Manner, Outgoing, error},
+    respond::{Outgoing, ResponseStyle, error},
 };
 use crate::{
     methods::perform,
     options::EraChoice,
-    peer::{Outlet, Peer, Request},
+    peer::{MessageSink, Peer, Request},
     rpc::{self, Call, Era, HEADER_MISMATCH, META_VERSION, RpcError},
     stream::Stream,
 };
 
 pub(super) async fn post(arrival: &Arrival, call: Call) -> Result<Response, Response> {
     check(arrival, &call).map_err(|cause| error(StatusCode::BAD_REQUEST, &call.id, &cause))?;
-    let world = &arrival.world;
+    let state = &arrival.state;
     let stream = Arc::new(Stream::new(0));
-    let life = world.life.child_token();
-    let peer = Arc::new(Peer::new(Outlet::Stream(Arc::clone(&stream)), life.clone()));
-    let request = Request::begin(call, Era::Modern, &peer, Outlet::Stream(Arc::clone(&stream)));
+    let life = state.shutdown.child_token();
+    let peer = Arc::new(Peer::new(MessageSink::Stream(Arc::clone(&stream)), life.clone()));
+    let request = Request::begin(call, Era::Modern, &peer, MessageSink::Stream(Arc::clone(&stream)));
     let reader = stream.read_after(0);
     let performing = {
-        let world = Arc::clone(world);
+        let state = Arc::clone(state);
         async move {
-            if let Some(frame) = perform(&world, request).await {
+            if let Some(frame) = perform(&state, request).await {
                 stream.push(frame);
             }
             stream.end();
         }
     };
-    world.tasks.spawn(performing);
-    // The guard goes with the response: a client that hangs up has cancelled.
+    state.tasks.spawn(performing);
+    // The guard is dropped with the response: a client that disconnects cancels its request.
     let outgoing = Outgoing::new(
         reader,
-        Arc::clone(world),
+        Arc::clone(state),
         arrival.connection.clone(),
-        Manner::Modern,
+        ResponseStyle::Modern,
         life.drop_guard(),
     );
-    Ok(if world.options.sse_answers { outgoing.events() } else { outgoing.shortest().await })
+    Ok(if state.options.sse_answers { outgoing.events() } else { outgoing.json_or_events().await })
 }
 
-/// The body must have its envelope, the headers must agree with it, and then the version must be one of ours.
+/// Checks that the body has its envelope, the headers match it, and the version is supported.
 fn check(arrival: &Arrival, call: &Call) -> Result<(), RpcError> {
     if call.method == "initialize"
-        && arrival.world.options.era == EraChoice::Modern
+        && arrival.state.options.era == EraChoice::Modern
         && let Some(requested) = call.params["protocolVersion"].as_str()
     {
         return Err(rpc::unsupported_version(requested));
@@ -71,7 +71,7 @@ fn check(arrival: &Arrival, call: &Call) -> Result<(), RpcError> {
     let region = &call.params["arguments"]["region"];
     if call.method == "tools/call"
         && name == "route"
-        && arrival.world.options.param_headers
+        && arrival.state.options.param_headers
         && let Some(region) = region.as_str()
     {
         agree(arrival, "mcp-param-region", region)?;
@@ -92,7 +92,7 @@ fn agree(arrival: &Arrival, header: &str, expected: &str) -> Result<(), RpcError
     Err(RpcError::new(HEADER_MISMATCH, text))
 }
 
-/// Values that a header cannot hold as they are come as `=?base64?…?=`.
+/// Decodes a header value, which may be in the form `=?base64?…?=`.
 fn decode(value: &str) -> Option<String> {
     let Some(encoded) = value.strip_prefix("=?base64?").and_then(|rest| rest.strip_suffix("?=")) else {
         return Some(value.to_owned());
@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn header_values_may_be_wrapped() {
+    fn header_values_may_be_base64() {
         assert_eq!(decode("echo").as_deref(), Some("echo"));
         assert_eq!(decode("=?base64?Z3LDvMOfZQ==?=").as_deref(), Some("grüße"));
         assert_eq!(decode("=?base64?!?="), None);

@@ -1,5 +1,5 @@
-//! Turns a stream of frames into an HTTP response: one JSON body where the answer is all there is, an event
-//! stream otherwise. The only place that knows what an event stream looks like from the HTTP side.
+//! Turns a stream of frames into an HTTP response: one JSON body if there is only the answer, an event stream
+//! otherwise.
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
@@ -14,17 +14,17 @@ use crate::{
     frame::{Delivery, Frame, Framing, Part, Step, Then, steps},
     process,
     rpc::{HEADER_MISMATCH, METHOD_NOT_FOUND, MISSING_CLIENT_CAPABILITY, RpcError, UNSUPPORTED_VERSION},
+    state::{ProcessOwner, ServerState},
     stream::Reader,
-    world::{Owner, World},
 };
 
-/// How often an open stream shows that it lives.
+/// Interval of keep-alive comments in an open stream.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
-/// Lets the last bytes leave before the process goes.
+/// Time for the last bytes to be sent before the process exits.
 const BEFORE_DEATH: Duration = Duration::from_millis(20);
 
-/// A response of this status that says one line of text.
+/// A response with one line of text.
 pub(super) fn text(status: StatusCode, text: &str) -> Response {
     body(status, "text/plain; charset=utf-8", text.to_owned())
 }
@@ -43,7 +43,7 @@ pub(super) fn accepted() -> Response {
     response
 }
 
-pub(super) fn not_allowed(allow: &'static str) -> Response {
+pub(super) fn method_not_allowed(allow: &'static str) -> Response {
     let mut response = text(StatusCode::METHOD_NOT_ALLOWED, "method not allowed");
     response.headers_mut().insert(header::ALLOW, HeaderValue::from_static(allow));
     response
@@ -56,7 +56,7 @@ fn body(status: StatusCode, content_type: &'static str, text: String) -> Respons
     response
 }
 
-/// The status of a modern answer. Legacy answers are always 200: there, 404 means a dead session.
+/// The status of a modern answer. Legacy answers are always 200, because 404 means an expired session there.
 fn modern_status(answer: &Value) -> StatusCode {
     match answer["error"]["code"].as_i64() {
         Some(METHOD_NOT_FOUND) => StatusCode::NOT_FOUND,
@@ -65,24 +65,23 @@ fn modern_status(answer: &Value) -> StatusCode {
     }
 }
 
-/// What the manners of an era ask of a response.
+/// Form of a response, by era and transport.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Manner {
-    /// Legacy Streamable HTTP: events carry ids that a client may come back with.
+pub(super) enum ResponseStyle {
+    /// Legacy Streamable HTTP: events carry ids, so that a client can resume.
     Resumable,
     /// HTTP+SSE: no ids.
     Plain,
-    /// No ids, and errors show in the status.
+    /// Modern Streamable HTTP: no ids, and errors set the status.
     Modern,
 }
 
-/// A response in the making. `G` is held until the response has been sent or its client has gone; dropping it
-/// tells.
+/// A response that is being made. `G` is a guard that is dropped when the response was sent or its client disconnected.
 pub(super) struct Outgoing<G> {
     reader: Reader,
-    world: Arc<World>,
+    state: Arc<ServerState>,
     connection: Connection,
-    manner: Manner,
+    style: ResponseStyle,
     _guard: G,
     pending: VecDeque<Step>,
 }
@@ -90,45 +89,45 @@ pub(super) struct Outgoing<G> {
 impl<G: Send + 'static> Outgoing<G> {
     pub(super) fn new(
         reader: Reader,
-        world: Arc<World>,
+        state: Arc<ServerState>,
         connection: Connection,
-        manner: Manner,
+        manner: ResponseStyle,
         guard: G,
     ) -> Self {
-        Self { reader, world, connection, manner, _guard: guard, pending: VecDeque::new() }
+        Self { reader, state, connection, style: manner, _guard: guard, pending: VecDeque::new() }
     }
 
-    /// Puts bytes of our own before the first event.
-    pub(super) fn preceded_by(mut self, event: String) -> Self {
+    /// Adds bytes before the first event.
+    pub(super) fn with_prefix(mut self, event: String) -> Self {
         self.pending.push_back(Step::Write(Bytes::from(event)));
         self
     }
 
-    /// An event with an id and no data, from which a client can resume before anything has happened.
-    pub(super) fn primed(self) -> Self {
+    /// Adds an event with an id and no data, so that a client can resume before the first message.
+    pub(super) fn with_priming_event(self) -> Self {
         let event = format!("id: {}\nretry: 500\ndata: \n\n", self.reader.event_id(0));
-        self.preceded_by(event)
+        self.with_prefix(event)
     }
 
-    /// One JSON body if the answer is the first thing that comes, else an event stream.
+    /// One JSON body if the answer is the first frame, otherwise an event stream.
     ///
     /// Dropping the future drops the guard.
-    pub(super) async fn shortest(mut self) -> Response {
+    pub(super) async fn json_or_events(mut self) -> Response {
         let Some((number, frame)) = self.reader.next().await else { return self.events() };
         if let Frame::Answer(answer, delivery) = &frame {
             if *delivery == Delivery::WHOLE {
-                let status = match self.manner {
-                    Manner::Resumable | Manner::Plain => StatusCode::OK,
-                    Manner::Modern => modern_status(answer),
+                let status = match self.style {
+                    ResponseStyle::Resumable | ResponseStyle::Plain => StatusCode::OK,
+                    ResponseStyle::Modern => modern_status(answer),
                 };
                 return json(status, answer);
             }
             if delivery.part == Part::Nothing {
                 match delivery.then {
-                    // Not even a status line.
+                    // No status line is sent.
                     Then::Reset => self.connection.reset_and_wait().await,
-                    Then::Die(code) => die(&self.world, &self.connection, code).await,
-                    Then::GoOn | Then::End => {}
+                    Then::Die(code) => die(&self.state, &self.connection, code).await,
+                    Then::Continue | Then::End => {}
                 }
             }
         }
@@ -150,9 +149,9 @@ impl<G: Send + 'static> Outgoing<G> {
     }
 
     fn queue(&mut self, number: u64, frame: &Frame) {
-        let id = match self.manner {
-            Manner::Resumable => Some(self.reader.event_id(number)),
-            Manner::Plain | Manner::Modern => None,
+        let id = match self.style {
+            ResponseStyle::Resumable => Some(self.reader.event_id(number)),
+            ResponseStyle::Plain | ResponseStyle::Modern => None,
         };
         self.pending.extend(steps(frame, &Framing::Events { id }));
     }
@@ -165,7 +164,7 @@ impl<G: Send + 'static> Outgoing<G> {
                     Step::Pause(time) => tokio::time::sleep(time).await,
                     Step::End => return None,
                     Step::Reset => self.connection.reset_and_wait().await,
-                    Step::Die(code) => die(&self.world, &self.connection, code).await,
+                    Step::Die(code) => die(&self.state, &self.connection, code).await,
                 }
             }
             match timeout(KEEP_ALIVE, self.reader.next()).await {
@@ -177,10 +176,10 @@ impl<G: Send + 'static> Outgoing<G> {
     }
 }
 
-async fn die(world: &World, connection: &Connection, code: i32) {
+async fn die(state: &ServerState, connection: &Connection, code: i32) {
     tokio::time::sleep(BEFORE_DEATH).await;
-    match world.owner {
-        Owner::Process => process::exit(code),
-        Owner::Embedder => connection.reset_and_wait().await,
+    match state.owner {
+        ProcessOwner::Process => process::exit(code),
+        ProcessOwner::Embedder => connection.reset_and_wait().await,
     }
 }

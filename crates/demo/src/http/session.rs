@@ -1,4 +1,4 @@
-//! Legacy sessions: what an `Mcp-Session-Id` or a `sessionId` stands for, until it dies.
+//! Legacy sessions, by `Mcp-Session-Id` or `sessionId`, until they expire.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -14,11 +14,11 @@ use tokio_util::sync::CancellationToken;
 use super::socket::Connections;
 use crate::{
     options::Faults,
-    peer::{Outlet, Peer, lock},
+    peer::{MessageSink, Peer, lock},
     stream::Stream,
 };
 
-/// The oldest session goes when there are more. Clients that never say goodbye are common.
+/// Beyond this number the oldest session is dropped. Clients that never delete their session are common.
 const MAX_SESSIONS: usize = 4096;
 
 /// Streams of a session that can still be resumed.
@@ -28,7 +28,7 @@ const MAX_STREAMS: usize = 64;
 pub(crate) struct Session {
     pub(crate) id: String,
     pub(crate) peer: Arc<Peer>,
-    /// Messages that belong to no request; what GET follows.
+    /// Messages that belong to no request, for the GET stream.
     pub(super) background: Arc<Stream>,
     streams: Mutex<VecDeque<Arc<Stream>>>,
     streams_opened: AtomicU64,
@@ -41,7 +41,7 @@ impl Session {
         let background = Arc::new(Stream::new(0));
         Self {
             id,
-            peer: Arc::new(Peer::new(Outlet::Stream(Arc::clone(&background)), life)),
+            peer: Arc::new(Peer::new(MessageSink::Stream(Arc::clone(&background)), life)),
             background,
             streams: Mutex::default(),
             streams_opened: AtomicU64::new(0),
@@ -68,7 +68,7 @@ impl Session {
         lock(&self.streams).iter().find(|stream| stream.id() == id).cloned()
     }
 
-    /// Counts a request, and says whether the session lives to see it.
+    /// Counts a request and returns whether the session is still valid.
     fn admits(&self, faults: &Faults, use_: Use) -> bool {
         let counted = match use_ {
             Use::Request => self.requests.fetch_add(1, Ordering::Relaxed) + 1,
@@ -79,11 +79,11 @@ impl Session {
     }
 }
 
-/// What a session is looked up for.
+/// Purpose of a session lookup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Use {
     Request,
-    /// Notifications, answers, GET and DELETE do not wear a session out.
+    /// Notifications, answers, GET and DELETE, which do not count for the expiry.
     Other,
 }
 
@@ -101,7 +101,7 @@ struct Alive {
 }
 
 impl Sessions {
-    /// A session that had the same id is replaced.
+    /// Opens a session. It replaces one with the same id.
     pub(super) fn open(&self, id: String, life: CancellationToken) -> Arc<Session> {
         let session = Arc::new(Session::new(id.clone(), life));
         let mut alive = lock(&self.alive);
@@ -116,7 +116,7 @@ impl Sessions {
         session
     }
 
-    /// The living session of this id. One that is found to have died is removed.
+    /// The valid session with this id. An expired one is removed.
     pub(super) fn find(&self, id: &str, faults: &Faults, use_: Use) -> Option<Arc<Session>> {
         let session = lock(&self.alive).by_id.get(id).cloned()?;
         if session.admits(faults, use_) {
@@ -132,7 +132,7 @@ impl Sessions {
         alive.by_id.remove(id)
     }
 
-    /// Calls in flight go on to their answers; GET streams end.
+    /// Drops all sessions. Calls in flight are still answered; GET streams end.
     pub(crate) fn forget_all(&self) {
         *lock(&self.alive) = Alive::default();
     }

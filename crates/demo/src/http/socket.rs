@@ -1,5 +1,5 @@
-//! Connections that can be reset, silenced and dropped on purpose: a listener and a socket that ask the world
-//! before every step.
+//! Connections that can be reset, stalled and dropped on purpose: a listener and a socket that check the server state
+//! before every operation.
 
 use std::{
     io,
@@ -23,36 +23,36 @@ use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 use crate::{
     peer::lock,
-    world::{Flow, World},
+    state::{Flow, ServerState},
 };
 
-/// After a failed accept, which is most often a shortage of file descriptors.
+/// Pause after a failed accept, which is most often a shortage of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Accepts connections, or drops them as the faults say.
-pub(super) struct Door {
+/// Accepts connections, or drops them if the faults require it.
+pub(super) struct Acceptor {
     listener: TcpListener,
-    world: Arc<World>,
+    state: Arc<ServerState>,
 }
 
-impl Door {
-    pub(super) fn new(listener: TcpListener, world: Arc<World>) -> Self {
-        Self { listener, world }
+impl Acceptor {
+    pub(super) fn new(listener: TcpListener, state: Arc<ServerState>) -> Self {
+        Self { listener, state }
     }
 }
 
-impl Listener for Door {
+impl Listener for Acceptor {
     type Io = Socket;
     type Addr = SocketAddr;
 
     async fn accept(&mut self) -> (Socket, SocketAddr) {
         loop {
             match self.listener.accept().await {
-                Ok(_) if self.world.faults().drop_after_accept => {}
+                Ok(_) if self.state.faults().drop_after_accept => {}
                 Ok((stream, addr)) => {
-                    // Answers are single small writes; a socket without the option is merely slower.
+                    // Answers are single small writes; a socket without the option is only slower.
                     drop(stream.set_nodelay(true));
-                    return (Socket::new(stream, &self.world), addr);
+                    return (Socket::new(stream, &self.state), addr);
                 }
                 Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
             }
@@ -76,22 +76,22 @@ impl Connections {
     }
 }
 
-/// What a handler knows of its connection: how to break it.
+/// Handle with which a request handler can reset its connection.
 #[derive(Debug, Clone)]
 pub(super) struct Connection {
     reset: CancellationToken,
 }
 
 impl Connection {
-    /// Breaks the connection. Never returns: the future is dropped with the connection.
+    /// Resets the connection. Never returns: the future is dropped with the connection.
     pub(super) async fn reset_and_wait(&self) {
         self.reset.cancel();
         std::future::pending().await
     }
 }
 
-impl Connected<IncomingStream<'_, Door>> for Connection {
-    fn connect_info(stream: IncomingStream<'_, Door>) -> Self {
+impl Connected<IncomingStream<'_, Acceptor>> for Connection {
+    fn connect_info(stream: IncomingStream<'_, Acceptor>) -> Self {
         stream.io().connection.clone()
     }
 }
@@ -106,20 +106,20 @@ pub(super) struct Socket {
 }
 
 impl Socket {
-    fn new(stream: TcpStream, world: &World) -> Self {
-        let reset = lock(&world.sessions.connections.generation).child_token();
+    fn new(stream: TcpStream, state: &ServerState) -> Self {
+        let reset = lock(&state.sessions.connections.generation).child_token();
         Self {
             stream,
             reset: Box::pin(reset.clone().cancelled_owned()),
-            stopped: Box::pin(world.life.clone().cancelled_owned()),
+            stopped: Box::pin(state.shutdown.clone().cancelled_owned()),
             connection: Connection { reset },
-            reading: FlowGate::new(world.flow.subscribe(), |flow| flow == Flow::Open),
-            writing: FlowGate::new(world.flow.subscribe(), |flow| flow != Flow::BlackHole),
+            reading: FlowGate::new(state.flow.subscribe(), |flow| flow == Flow::Open),
+            writing: FlowGate::new(state.flow.subscribe(), |flow| flow != Flow::BlackHole),
         }
     }
 
-    /// An error once the connection is to end: with a reset if it was told to break, in good order if the server
-    /// stops. Also wakes the connection's task when that happens.
+    /// Fails if the connection must end: with a reset, or cleanly if the server stops. Also wakes the connection's task
+    /// when that happens.
     fn poll_alive(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
         if self.reset.as_mut().poll(cx).is_ready() {
             self.stream.set_zero_linger()?;
@@ -160,7 +160,7 @@ impl AsyncWrite for Socket {
     }
 }
 
-/// Holds one direction of a socket while the world's flow does not allow it.
+/// Blocks one direction of a socket while the server's flow does not allow it.
 struct FlowGate {
     flow: watch::Receiver<Flow>,
     allows: fn(Flow) -> bool,
@@ -179,7 +179,7 @@ impl FlowGate {
                 return Poll::Ready(());
             }
             let mut flow = self.flow.clone();
-            // The world outlives its sockets, so the wait ends with an open gate.
+            // The server state outlives its sockets, so the wait ends with an open gate.
             self.waiting = Some(Box::pin(async move { drop(flow.wait_for(|flow| allows(*flow)).await) }));
         }
         if let Some(waiting) = &mut self.waiting {

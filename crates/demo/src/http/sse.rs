@@ -1,4 +1,4 @@
-//! HTTP+SSE of 2024-11-05: one GET that stays open and carries all answers, and POSTs that are merely accepted.
+//! HTTP+SSE of 2024-11-05: one GET that stays open and carries all answers, and POSTs that are only accepted with 202.
 //! The session lives as long as the GET.
 
 use std::sync::Arc;
@@ -12,38 +12,38 @@ use serde_json::Value;
 
 use super::{
     Arrival, header,
-    respond::{Manner, Outgoing, error, not_allowed, text},
+    respond::{Outgoing, ResponseStyle, error, method_not_allowed, text},
     session::{Session, Use},
     socket::Connection,
 };
 use crate::{
     frame::{Delivery, Frame},
-    methods::{notice, perform},
+    methods::{handle_notification, perform},
     options::{EndpointForm, EraChoice},
-    peer::{Outlet, Request},
+    peer::{MessageSink, Request},
     rpc::{Era, Message},
-    world::World,
+    state::ServerState,
 };
 
 pub(super) async fn open(
-    State(world): State<Arc<World>>,
+    State(state): State<Arc<ServerState>>,
     ConnectInfo(connection): ConnectInfo<Connection>,
     request: axum::extract::Request,
 ) -> Response {
-    let arrival = match Arrival::read(world, connection, request).await {
+    let arrival = match Arrival::read(state, connection, request).await {
         Ok(arrival) => arrival,
         Err(response) => return response,
     };
-    if arrival.world.options.era == EraChoice::Modern {
+    if arrival.state.options.era == EraChoice::Modern {
         return text(StatusCode::NOT_FOUND, "not found");
     }
-    let life = arrival.world.life.child_token();
-    let session = arrival.world.sessions.open(arrival.world.random_id(), life);
-    let endpoint = endpoint(arrival.world.faults().endpoint, &arrival.parts, &session.id);
+    let life = arrival.state.shutdown.child_token();
+    let session = arrival.state.sessions.open(arrival.state.random_id(), life);
+    let endpoint = endpoint(arrival.state.faults().endpoint, &arrival.parts, &session.id);
     let reader = session.background.read_after(0);
-    let guard = EndsWithStream { world: Arc::clone(&arrival.world), session };
-    Outgoing::new(reader, arrival.world, arrival.connection, Manner::Plain, guard)
-        .preceded_by(format!("event: endpoint\ndata: {endpoint}\n\n"))
+    let guard = EndsWithStream { state: Arc::clone(&arrival.state), session };
+    Outgoing::new(reader, arrival.state, arrival.connection, ResponseStyle::Plain, guard)
+        .with_prefix(format!("event: endpoint\ndata: {endpoint}\n\n"))
         .events()
 }
 
@@ -53,66 +53,66 @@ fn endpoint(form: EndpointForm, parts: &Parts, session: &str) -> String {
         EndpointForm::Relative => format!("/message?sessionId={session}"),
         EndpointForm::Absolute => format!("http://{host}/message?sessionId={session}"),
         EndpointForm::Query => format!("?sessionId={session}"),
-        // A name that is reserved never to resolve.
+        // `.invalid` is reserved and never resolves.
         EndpointForm::ForeignOrigin => format!("http://elsewhere.invalid/message?sessionId={session}"),
     }
 }
 
 struct EndsWithStream {
-    world: Arc<World>,
+    state: Arc<ServerState>,
     session: Arc<Session>,
 }
 
 impl Drop for EndsWithStream {
     fn drop(&mut self) {
-        self.world.sessions.forget(&self.session.id);
+        self.state.sessions.forget(&self.session.id);
         self.session.peer.end();
     }
 }
 
 pub(super) async fn post(
-    State(world): State<Arc<World>>,
+    State(state): State<Arc<ServerState>>,
     ConnectInfo(connection): ConnectInfo<Connection>,
     request: axum::extract::Request,
 ) -> Response {
-    match take(world, connection, request).await {
+    match take(state, connection, request).await {
         Ok(()) => text(StatusCode::ACCEPTED, "Accepted"),
         Err(response) => response,
     }
 }
 
 async fn take(
-    world: Arc<World>,
+    state: Arc<ServerState>,
     connection: Connection,
     request: axum::extract::Request,
 ) -> Result<(), Response> {
-    let arrival = Arrival::read(world, connection, request).await?;
-    let world = arrival.world.clone();
+    let arrival = Arrival::read(state, connection, request).await?;
+    let state = arrival.state.clone();
     let query = arrival.parts.uri.query().unwrap_or_default();
     let Some(id) = query.split('&').find_map(|pair| pair.strip_prefix("sessionId=")) else {
-        // What a client of Streamable HTTP sees when it tries its luck here.
-        return Err(not_allowed("GET"));
+        // Probably a client that tries Streamable HTTP at this URL.
+        return Err(method_not_allowed("GET"));
     };
-    let faults = world.faults();
-    let Some(session) = world.sessions.find(id, &faults, Use::Request) else {
+    let faults = state.faults();
+    let Some(session) = state.sessions.find(id, &faults, Use::Request) else {
         if faults.silent_dead_sse_post {
             return std::future::pending().await;
         }
         return Err(text(StatusCode::NOT_FOUND, "Could not find session"));
     };
-    let outlet = Outlet::Stream(Arc::clone(&session.background));
-    match Message::sort(arrival.json()?) {
+    let outlet = MessageSink::Stream(Arc::clone(&session.background));
+    match Message::from_value(arrival.json()?) {
         Message::Request(call) => {
             let request = Request::begin(call, Era::Legacy, &session.peer, outlet.clone());
-            let performing = Arc::clone(&world);
-            world.tasks.spawn(async move {
+            let performing = Arc::clone(&state);
+            state.tasks.spawn(async move {
                 if let Some(frame) = perform(&performing, request).await {
                     outlet.send(frame).await;
                 }
             });
         }
-        Message::Notification { method, params } => notice(&session.peer, &method, &params),
-        Message::Response { id, body } => session.peer.answered(&id, body),
+        Message::Notification { method, params } => handle_notification(&session.peer, &method, &params),
+        Message::Response { id, body } => session.peer.resolve_question(&id, body),
         Message::Malformed(cause) => {
             let answer = cause.answer(&Value::Null);
             outlet.send(Frame::Answer(answer, Delivery::WHOLE)).await;

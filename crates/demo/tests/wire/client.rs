@@ -1,4 +1,4 @@
-//! A small HTTP/1.1 client over a bare socket, so that the tests see the bytes and nothing is repaired for them.
+//! A small HTTP/1.1 client over a plain socket, so that the tests see the bytes without corrections of a library.
 
 use std::net::SocketAddr;
 
@@ -8,7 +8,7 @@ use tokio::{
     net::TcpStream,
 };
 
-/// One response on a connection of its own; dropping it hangs up.
+/// One response on its own connection; dropping it closes the connection.
 pub(crate) struct Response {
     pub(crate) status: u16,
     headers: Vec<(String, String)>,
@@ -72,12 +72,12 @@ async fn line(socket: &mut BufReader<TcpStream>) -> Option<String> {
     }
 }
 
-/// How a body went on.
+/// Result of reading more of a body.
 #[derive(Debug, PartialEq, Eq)]
 enum More {
     Bytes,
     End,
-    /// The connection broke before the body was over.
+    /// The connection ended before the body was complete.
     Broken,
 }
 
@@ -101,7 +101,7 @@ impl Response {
         serde_json::from_str(&self.text().await).expect("JSON")
     }
 
-    /// The next event that is not a comment; `None` when the stream ended, in whatever way.
+    /// The next event that is not a comment; `None` if the stream ended, cleanly or not.
     pub(crate) async fn event(&mut self) -> Option<Event> {
         loop {
             if let Some(end) = self.decoded.windows(2).position(|pair| pair == b"\n\n") {
@@ -133,8 +133,7 @@ impl Response {
         }
     }
 
-    /// Reads to the end. Gives what was left over after the last whole event, and whether the end was in good
-    /// order.
+    /// Reads to the end. Returns the rest after the last complete event, and whether the end was clean.
     pub(crate) async fn rest(mut self) -> (String, bool) {
         loop {
             match self.more().await {
@@ -144,7 +143,7 @@ impl Response {
         }
     }
 
-    /// Takes one chunk.
+    /// Reads one chunk.
     async fn more(&mut self) -> More {
         let Some(size) = line(&mut self.socket).await else { return More::Broken };
         let size = usize::from_str_radix(&size, 16).expect("a chunk size");

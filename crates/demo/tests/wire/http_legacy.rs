@@ -1,10 +1,12 @@
-//! Streamable HTTP of the legacy eras: sessions, streams, and the ways in which they are lost.
+//! Streamable HTTP of the legacy era: sessions, streams, and their faults.
 
 use std::{net::SocketAddr, time::Duration};
 
 use crate::client::{Response, get, post, send};
 use crate::messages::{initialize, modern};
-use gripfast_demo::{EraChoice, Faults, Lasts, Options, Refusal, RunningServer, SessionExpiry, start_http};
+use gripfast_demo::{
+    EraChoice, Faults, Options, Refusal, RefusalDuration, RunningServer, SessionExpiry, start_http,
+};
 use serde_json::{Value, json};
 
 #[tokio::test]
@@ -26,7 +28,7 @@ async fn a_session_is_opened_used_and_deleted() {
 }
 
 #[tokio::test]
-async fn a_dead_session_is_refused_in_the_form_that_was_chosen() {
+async fn an_expired_session_is_refused_in_the_configured_form() {
     let server = start(Options::default()).await;
     let forms = [
         (SessionExpiry::NotFound, 404, "Session not found"),
@@ -57,7 +59,7 @@ async fn a_dead_session_is_refused_in_the_form_that_was_chosen() {
 }
 
 #[tokio::test]
-async fn sessions_wear_out_by_requests() {
+async fn sessions_expire_after_a_number_of_requests() {
     let faults = Faults { session_requests: Some(2), ..Faults::default() };
     let server = start(Options { faults, ..Options::default() }).await;
     let session = Session::open(&server).await;
@@ -68,7 +70,7 @@ async fn sessions_wear_out_by_requests() {
 }
 
 #[tokio::test]
-async fn a_sleep_does_not_hold_up_an_echo() {
+async fn a_slow_call_does_not_block_an_echo() {
     let server = start(Options::default()).await;
     let session = Session::open(&server).await;
     let hanging = session.call(1, "misbehave", json!({"how": "hang"}));
@@ -80,7 +82,7 @@ async fn a_sleep_does_not_hold_up_an_echo() {
 }
 
 #[tokio::test]
-async fn a_changed_list_is_told_on_the_get_stream() {
+async fn a_changed_list_is_announced_on_the_get_stream() {
     let server = start(Options::default()).await;
     let session = Session::open(&server).await;
     let mut stream = get(server.addr(), "/mcp", &session.headers()).await;
@@ -88,14 +90,14 @@ async fn a_changed_list_is_told_on_the_get_stream() {
     let priming = stream.event().await.unwrap();
     assert_eq!((priming.data.as_str(), priming.id.is_some()), ("", true));
     server.add_tool("fresh").await;
-    let told = stream.event().await.unwrap();
-    assert!(told.data.contains("notifications/tools/list_changed"));
+    let changed = stream.event().await.unwrap();
+    assert!(changed.data.contains("notifications/tools/list_changed"));
 
-    // What happens while nobody reads is there for the one who comes back, by the id or without it.
+    // Changes without a reader are delivered to the next one, with or without an event id.
     drop(stream);
     assert!(server.remove_tool("fresh").await);
     let mut headers = session.headers();
-    let last = told.id.unwrap();
+    let last = changed.id.unwrap();
     headers.push(("Last-Event-ID", &last));
     let mut resumed = get(server.addr(), "/mcp", &headers).await;
     assert_eq!(resumed.message().await.unwrap()["method"], "notifications/tools/list_changed");
@@ -113,7 +115,7 @@ async fn a_broken_answer_stream_can_be_resumed() {
     let question = answer.message().await.unwrap();
     drop(answer);
 
-    // A hang-up does not cancel: the call goes on and its answer waits in the stream.
+    // A closed connection does not cancel: the call continues and its answer waits in the stream.
     let yes = json!({"jsonrpc": "2.0", "id": question["id"], "result": {"action": "accept", "content": {"ok": true}}});
     assert_eq!(post(server.addr(), "/mcp", &session.headers(), &yes).await.status, 202);
     let mut headers = session.headers();
@@ -136,7 +138,7 @@ async fn cancelling_ends_the_stream_without_an_answer() {
 }
 
 #[tokio::test]
-async fn an_answer_can_break_off_in_three_ways() {
+async fn an_answer_can_be_cut_reset_or_lost() {
     let server = start(Options::default()).await;
     let session = Session::open(&server).await;
     let (rest, in_order) = session.call(1, "misbehave", json!({"how": "cut_sse"})).await.rest().await;
@@ -155,7 +157,7 @@ async fn an_answer_can_break_off_in_three_ways() {
 }
 
 #[tokio::test]
-async fn slow_drops_add_up_to_an_answer() {
+async fn the_pieces_of_a_slow_answer_are_complete() {
     let server = start(Options::default()).await;
     let session = Session::open(&server).await;
     let mut drip = session.call(1, "misbehave", json!({"how": "slow_drip", "ms": 1})).await;
@@ -175,8 +177,8 @@ async fn a_stalled_server_answers_when_it_is_resumed() {
 }
 
 #[tokio::test]
-async fn a_bad_time_passes() {
-    let refuse = Some(Refusal { status: 429, lasts: Lasts::Requests(2) });
+async fn a_refusal_ends_after_its_number_of_requests() {
+    let refuse = Some(Refusal { status: 429, lasts: RefusalDuration::Requests(2) });
     let retry_after = Some(Duration::from_secs(7));
     let server = start(Options::default()).await;
     let session = Session::open(&server).await;
@@ -189,7 +191,7 @@ async fn a_bad_time_passes() {
 }
 
 #[tokio::test]
-async fn a_token_is_demanded_with_and_without_a_challenge() {
+async fn a_token_is_required_with_and_without_a_challenge() {
     let require_bearer = Some("s3cret".to_owned());
     let server = start(Options::default()).await;
     let session = Session::open(&server).await;
@@ -206,7 +208,7 @@ async fn a_token_is_demanded_with_and_without_a_challenge() {
 }
 
 #[tokio::test]
-async fn a_call_makes_it_refuse_for_a_while_or_demand_another_token() {
+async fn a_call_can_enable_a_refusal_or_require_a_token() {
     let server = start(Options::default()).await;
     let session = Session::open(&server).await;
     let token = json!({"how": "demand_token", "name": "s3cret"});
@@ -219,7 +221,7 @@ async fn a_call_makes_it_refuse_for_a_while_or_demand_another_token() {
     let refused = session.ask(4, "ping", json!({})).await;
     assert_eq!((refused.status, refused.header("retry-after")), (429, Some("7")));
     let lasts = server.faults().refuse.map(|refusal| refusal.lasts);
-    assert_eq!(lasts, Some(Lasts::For(Duration::from_secs(600))));
+    assert_eq!(lasts, Some(RefusalDuration::For(Duration::from_secs(600))));
 }
 
 #[tokio::test]
@@ -295,7 +297,7 @@ async fn a_legacy_server_does_not_know_the_modern_era() {
 }
 
 #[tokio::test]
-async fn a_server_without_sessions_hands_out_no_id() {
+async fn a_server_without_sessions_issues_no_id() {
     let server = start(Options { sessionless: true, ..Options::default() }).await;
     let hello = post(server.addr(), "/mcp", &[], &initialize(0, "2025-06-18")).await;
     assert_eq!((hello.status, hello.header("mcp-session-id")), (200, None));
@@ -303,7 +305,7 @@ async fn a_server_without_sessions_hands_out_no_id() {
 }
 
 #[tokio::test]
-async fn pages_of_other_origins_are_turned_away() {
+async fn pages_of_other_origins_are_refused() {
     let server = start(Options::default()).await;
     let foreign = [("Origin", "https://example.com")];
     assert_eq!(post(server.addr(), "/mcp", &foreign, &initialize(0, "2025-06-18")).await.status, 403);

@@ -1,4 +1,4 @@
-//! Streamable HTTP of the modern era: stateless, strict about headers, cancelled by hanging up.
+//! Streamable HTTP of the modern era: stateless, strict about headers, cancelled by closing the connection.
 
 use crate::client::{Response, get, post};
 use crate::messages::{initialize, modern};
@@ -46,7 +46,7 @@ async fn headers_that_disagree_with_the_body_are_refused() {
 }
 
 #[tokio::test]
-async fn arguments_may_have_to_be_mirrored_in_headers() {
+async fn annotated_arguments_must_be_mirrored_in_headers() {
     let server = start(Options { param_headers: true, ..Options::default() }).await;
     let body = modern("r", "tools/call", json!({"name": "route", "arguments": {"region": "eu"}}));
     let mut headers =
@@ -58,12 +58,12 @@ async fn arguments_may_have_to_be_mirrored_in_headers() {
 }
 
 #[tokio::test]
-async fn errors_show_in_the_status() {
+async fn errors_set_the_http_status() {
     let server = start(Options::default()).await;
     let unknown = ask(&server, "ping", json!({})).await;
     assert_eq!(unknown.status, 404);
     assert_eq!(unknown.json().await["error"]["code"], -32601);
-    assert_eq!(call(&server, "reject", json!({})).await.status, 200, "the tool's own business");
+    assert_eq!(call(&server, "reject", json!({})).await.status, 200, "an error of the tool itself");
 
     let mut foreign = modern("r", "tools/list", json!({}));
     foreign["params"]["_meta"]["io.modelcontextprotocol/protocolVersion"] = json!("2031-01-01");
@@ -91,7 +91,7 @@ async fn a_modern_server_has_neither_get_nor_initialize() {
 }
 
 #[tokio::test]
-async fn a_subscription_is_acknowledged_and_then_told() {
+async fn a_subscription_is_acknowledged_and_then_notified() {
     let server = start(Options::default()).await;
     let filter = json!({"notifications": {
         "toolsListChanged": true, "promptsListChanged": true, "resourceSubscriptions": ["demo://counter"],
@@ -127,7 +127,7 @@ async fn progress_turns_the_answer_into_a_stream() {
 }
 
 #[tokio::test]
-async fn hanging_up_cancels() {
+async fn closing_the_connection_cancels() {
     let server = start(Options::default()).await;
     let mut body = modern("r", "tools/call", json!({"name": "sleep", "arguments": {"ms": 3_600_000}}));
     body["params"]["_meta"]["progressToken"] = json!(1);

@@ -20,7 +20,7 @@ async fn answers_come_on_the_stream_and_posts_are_accepted() {
 }
 
 #[tokio::test]
-async fn the_endpoint_comes_in_the_form_that_was_chosen() {
+async fn the_endpoint_has_the_configured_form() {
     let server = start(Options::default()).await;
     for (endpoint, start) in [
         (EndpointForm::Absolute, format!("http://{}/message?", server.addr())),
@@ -38,7 +38,7 @@ async fn the_endpoint_comes_in_the_form_that_was_chosen() {
 }
 
 #[tokio::test]
-async fn a_dead_session_is_a_404_or_no_answer_at_all() {
+async fn an_expired_session_gets_404_or_no_answer() {
     let server = start(Options::default()).await;
     let dead = "/message?sessionId=dead";
     assert_eq!(post(server.addr(), dead, &[], &echo(1)).await.status, 404);
@@ -54,7 +54,7 @@ async fn a_dead_session_is_a_404_or_no_answer_at_all() {
 }
 
 #[tokio::test]
-async fn a_forgotten_session_is_dead_though_its_stream_is_open() {
+async fn a_dropped_session_is_refused_although_its_stream_is_open() {
     let server = start(Options::default()).await;
     let (_stream, endpoint) = open(&server).await;
     server.forget_sessions();
@@ -62,7 +62,7 @@ async fn a_forgotten_session_is_dead_though_its_stream_is_open() {
 }
 
 #[tokio::test]
-async fn a_server_of_this_kind_only_turns_streamable_http_away() {
+async fn a_server_with_only_http_sse_refuses_streamable_http() {
     let server = start(Options { streamable_http: false, ..Options::default() }).await;
     assert_eq!(post(server.addr(), "/mcp", &[], &initialize(0, "2025-11-25")).await.status, 404);
     assert_eq!(post(server.addr(), "/sse", &[], &initialize(0, "2025-11-25")).await.status, 405);

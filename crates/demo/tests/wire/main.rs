@@ -1,4 +1,4 @@
-//! The sample server as its clients see it: raw bytes in, raw bytes out, in both eras and on every transport.
+//! Tests of the sample server with raw bytes, in both eras and on every transport.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by failing")]
 

@@ -1,4 +1,4 @@
-//! The server on a pipe, spoken to line by line in both eras.
+//! The server on a pipe, line by line in both eras.
 
 use std::time::Duration;
 
@@ -11,12 +11,12 @@ use tokio::{
 };
 
 #[tokio::test]
-async fn a_legacy_client_shakes_hands_and_calls() {
+async fn a_legacy_client_initializes_and_calls() {
     let mut pipe = Pipe::open(Options::default());
     let hello = pipe.ask(initialize(0, "2025-11-25")).await;
     assert_eq!(hello["result"]["protocolVersion"], "2025-11-25");
     assert_eq!(hello["result"]["serverInfo"]["name"], "gripfast-demo");
-    pipe.say(json!({"jsonrpc": "2.0", "method": "notifications/initialized"})).await;
+    pipe.send(json!({"jsonrpc": "2.0", "method": "notifications/initialized"})).await;
 
     let echo = pipe.call(1, "echo", json!({"text": "hi"})).await;
     assert_eq!(echo["result"]["content"][0]["text"], "hi");
@@ -50,7 +50,7 @@ async fn a_modern_client_needs_no_handshake() {
 }
 
 #[tokio::test]
-async fn modern_requests_are_refused_without_their_envelope_or_with_a_foreign_version() {
+async fn modern_requests_need_their_envelope_and_a_supported_version() {
     let mut pipe = Pipe::open(Options::default());
     let bare = json!({"jsonrpc": "2.0", "id": 1, "method": "server/discover"});
     assert_eq!(pipe.ask(bare).await["error"]["code"], -32602);
@@ -63,7 +63,7 @@ async fn modern_requests_are_refused_without_their_envelope_or_with_a_foreign_ve
 }
 
 #[tokio::test]
-async fn each_era_can_be_left_out() {
+async fn each_era_can_be_disabled() {
     let mut legacy = Pipe::open(Options { era: EraChoice::Legacy, ..Options::default() });
     assert!(legacy.ask(modern("d", "server/discover", json!({}))).await["error"].is_object());
     assert!(legacy.ask(initialize(0, "2025-06-18")).await["result"].is_object());
@@ -74,25 +74,25 @@ async fn each_era_can_be_left_out() {
 }
 
 #[tokio::test]
-async fn a_slow_call_does_not_hold_up_a_quick_one() {
+async fn a_slow_call_does_not_block_a_quick_one() {
     let mut pipe = Pipe::legacy(Options::default()).await;
-    pipe.say(call(1, "misbehave", json!({"how": "hang"}))).await;
+    pipe.send(call(1, "misbehave", json!({"how": "hang"}))).await;
     assert_eq!(pipe.call(2, "echo", json!({"text": "quick"})).await["id"], 2);
 }
 
 #[tokio::test(start_paused = true)]
-async fn sleep_tells_of_its_progress_when_asked() {
+async fn sleep_sends_progress_if_requested() {
     let mut pipe = Pipe::legacy(Options::default()).await;
     let mut request = call(1, "sleep", json!({"ms": 350}));
     request["params"]["_meta"] = json!({"progressToken": "t"});
-    pipe.say(request).await;
+    pipe.send(request).await;
     for expected in [100, 200, 300] {
-        let progress = pipe.hear().await;
+        let progress = pipe.receive().await;
         assert_eq!(progress["method"], "notifications/progress");
         assert_eq!(progress["params"]["progressToken"], "t");
         assert_eq!(progress["params"]["progress"], expected);
     }
-    assert_eq!(pipe.hear().await["result"]["content"][0]["text"], "slept 350 ms");
+    assert_eq!(pipe.receive().await["result"]["content"][0]["text"], "slept 350 ms");
 }
 
 #[tokio::test(start_paused = true)]
@@ -106,10 +106,12 @@ async fn a_cancelled_call_is_not_answered() {
             _ => call(1, "sleep", json!({"ms": 1000})),
         };
         let id = request["id"].clone();
-        pipe.say(request).await;
-        pipe.say(json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": id}}))
-            .await;
-        // Slept for longer, and heard first: the shorter sleep is gone.
+        pipe.send(request).await;
+        pipe.send(
+            json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": id}}),
+        )
+        .await;
+        // The longer sleep is answered first, so the shorter one was cancelled.
         assert_eq!(pipe.call(2, "sleep", json!({"ms": 5000})).await["id"], 2);
     }
 }
@@ -142,16 +144,16 @@ async fn lists_come_in_pages() {
 async fn a_changed_tool_list_is_announced_to_both_eras() {
     let mut pipe = Pipe::legacy(Options::default()).await;
     let filter = json!({"notifications": {"toolsListChanged": true}});
-    let heard = pipe.ask(modern("sub", "subscriptions/listen", filter)).await;
-    assert_eq!(heard["method"], "notifications/subscriptions/acknowledged");
-    assert_eq!(heard["params"]["_meta"]["io.modelcontextprotocol/subscriptionId"], "sub");
+    let received = pipe.ask(modern("sub", "subscriptions/listen", filter)).await;
+    assert_eq!(received["method"], "notifications/subscriptions/acknowledged");
+    assert_eq!(received["params"]["_meta"]["io.modelcontextprotocol/subscriptionId"], "sub");
 
-    pipe.say(call(1, "misbehave", json!({"how": "add_tool", "name": "fresh"}))).await;
-    let heard = [pipe.hear().await, pipe.hear().await, pipe.hear().await];
-    let told: Vec<_> =
-        heard.iter().filter(|message| message["method"] == "notifications/tools/list_changed").collect();
-    assert_eq!(told.len(), 2, "once for the session, once for the subscription: {heard:?}");
-    let subscribed = told
+    pipe.send(call(1, "misbehave", json!({"how": "add_tool", "name": "fresh"}))).await;
+    let received = [pipe.receive().await, pipe.receive().await, pipe.receive().await];
+    let announced: Vec<_> =
+        received.iter().filter(|message| message["method"] == "notifications/tools/list_changed").collect();
+    assert_eq!(announced.len(), 2, "once for the session, once for the subscription: {received:?}");
+    let subscribed = announced
         .iter()
         .filter(|m| m["params"]["_meta"]["io.modelcontextprotocol/subscriptionId"] == "sub")
         .count();
@@ -161,20 +163,20 @@ async fn a_changed_tool_list_is_announced_to_both_eras() {
 }
 
 #[tokio::test]
-async fn a_subscribed_resource_tells_of_its_changes() {
+async fn changes_of_a_subscribed_resource_are_announced() {
     let mut pipe = Pipe::legacy(Options::default()).await;
     let subscribe = json!({"jsonrpc": "2.0", "id": 1, "method": "resources/subscribe", "params": {"uri": "demo://counter"}});
     pipe.ask(subscribe).await;
-    pipe.say(call(2, "counter", json!({"by": 5}))).await;
-    let heard = [pipe.hear().await, pipe.hear().await];
-    assert!(heard.iter().any(|m| m["params"]["uri"] == "demo://counter"), "{heard:?}");
+    pipe.send(call(2, "counter", json!({"by": 5}))).await;
+    let received = [pipe.receive().await, pipe.receive().await];
+    assert!(received.iter().any(|m| m["params"]["uri"] == "demo://counter"), "{received:?}");
     let read =
         json!({"jsonrpc": "2.0", "id": 3, "method": "resources/read", "params": {"uri": "demo://counter"}});
     assert_eq!(pipe.ask(read).await["result"]["contents"][0]["text"], "5");
 }
 
 #[tokio::test]
-async fn the_other_methods_answer_too() {
+async fn the_other_methods_are_answered() {
     let mut pipe = Pipe::legacy(Options::default()).await;
     let mut ask = async |method: &str, params: Value| {
         pipe.ask(json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params})).await
@@ -199,13 +201,13 @@ async fn the_other_methods_answer_too() {
 }
 
 #[tokio::test]
-async fn a_log_level_brings_log_messages() {
+async fn a_log_level_enables_log_messages() {
     let mut pipe = Pipe::legacy(Options::default()).await;
     let level = json!({"jsonrpc": "2.0", "id": 1, "method": "logging/setLevel", "params": {"level": "info"}});
     pipe.ask(level).await;
-    let heard = pipe.call(2, "echo", json!({"text": "hi"})).await;
-    assert_eq!(heard["method"], "notifications/message");
-    assert_eq!(pipe.hear().await["id"], 2);
+    let received = pipe.call(2, "echo", json!({"text": "hi"})).await;
+    assert_eq!(received["method"], "notifications/message");
+    assert_eq!(pipe.receive().await["id"], 2);
 }
 
 #[tokio::test]
@@ -255,55 +257,55 @@ async fn batches_belong_to_one_revision() {
 #[tokio::test]
 async fn a_script_may_send_everything_at_once_and_close() {
     let mut pipe = Pipe::open(Options::default());
-    pipe.say(initialize(0, "2025-11-25")).await;
-    pipe.say(call(1, "echo", json!({"text": "hi"}))).await;
-    pipe.say(call(2, "misbehave", json!({"how": "hang"}))).await;
+    pipe.send(initialize(0, "2025-11-25")).await;
+    pipe.send(call(1, "echo", json!({"text": "hi"}))).await;
+    pipe.send(call(2, "misbehave", json!({"how": "hang"}))).await;
     pipe.writer.shutdown().await.unwrap();
-    assert_eq!(pipe.hear().await["id"], 0);
-    assert_eq!(pipe.hear().await["id"], 1);
+    assert_eq!(pipe.receive().await["id"], 0);
+    assert_eq!(pipe.receive().await["id"], 1);
     pipe.ends().await;
 }
 
 #[tokio::test]
 async fn a_crash_in_mid_call_closes_the_pipe_without_an_answer() {
     let mut pipe = Pipe::legacy(Options::default()).await;
-    pipe.say(call(1, "crash", json!({}))).await;
+    pipe.send(call(1, "crash", json!({}))).await;
     pipe.ends().await;
 }
 
 #[tokio::test]
 async fn a_crash_can_leave_half_a_frame() {
     let mut pipe = Pipe::legacy(Options::default()).await;
-    pipe.say(call(1, "crash", json!({"how": "half_frame"}))).await;
+    pipe.send(call(1, "crash", json!({"how": "half_frame"}))).await;
     let half = pipe.line().await;
     assert!(half.starts_with('{') && serde_json::from_str::<Value>(&half).is_err(), "{half}");
     pipe.ends().await;
 }
 
 #[tokio::test]
-async fn junk_stands_between_messages() {
+async fn junk_is_written_between_messages() {
     let faults = Faults { junk_on_stdout: true, ..Faults::default() };
     let mut pipe = Pipe::open(Options { faults, ..Options::default() });
-    pipe.say(initialize(0, "2025-11-25")).await;
+    pipe.send(initialize(0, "2025-11-25")).await;
     let lines = [pipe.line().await, pipe.line().await, pipe.line().await];
     let messages = lines.iter().filter(|line| serde_json::from_str::<Value>(line).is_ok()).count();
     assert_eq!(messages, 1, "one at start, one before the answer: {lines:?}");
 
     let mut half = Pipe::legacy(Options::default()).await;
-    half.say(call(1, "misbehave", json!({"how": "half_frame"}))).await;
+    half.send(call(1, "misbehave", json!({"how": "half_frame"}))).await;
     assert!(serde_json::from_str::<Value>(&half.line().await).is_err());
-    assert_eq!(half.hear().await["id"], 1);
+    assert_eq!(half.receive().await["id"], 1);
 }
 
 #[tokio::test]
-async fn a_huge_frame_is_as_huge_as_asked() {
+async fn a_huge_frame_has_the_requested_size() {
     let mut pipe = Pipe::legacy(Options::default()).await;
     let huge = pipe.call(1, "misbehave", json!({"how": "huge_frame", "size": 3_000_000})).await;
     assert_eq!(huge["result"]["content"][0]["text"].as_str().map(str::len), Some(3_000_000));
 }
 
 #[tokio::test]
-async fn it_dies_after_or_in_the_call_it_was_told() {
+async fn the_server_exits_after_or_during_the_configured_call() {
     let faults = Faults { exit_after: Some(2), ..Faults::default() };
     let mut after = Pipe::legacy(Options { faults, ..Options::default() }).await;
     after.call(1, "echo", json!({"text": "one"})).await;
@@ -313,7 +315,7 @@ async fn it_dies_after_or_in_the_call_it_was_told() {
     let faults = Faults { exit_in_call: Some(2), ..Faults::default() };
     let mut within = Pipe::legacy(Options { faults, ..Options::default() }).await;
     within.call(1, "echo", json!({"text": "one"})).await;
-    within.say(call(2, "echo", json!({"text": "two"}))).await;
+    within.send(call(2, "echo", json!({"text": "two"}))).await;
     within.ends().await;
 }
 
@@ -322,13 +324,13 @@ async fn some_legacy_servers_exit_on_a_request_before_initialize() {
     let faults = Faults { exit_on_discover: true, ..Faults::default() };
     let options = Options { faults, era: EraChoice::Legacy, ..Options::default() };
     let mut probed = Pipe::open(options.clone());
-    probed.say(modern("d", "server/discover", json!({}))).await;
+    probed.send(modern("d", "server/discover", json!({}))).await;
     probed.ends().await;
     assert!(Pipe::open(options).ask(initialize(0, "2025-11-25")).await["result"].is_object());
 }
 
 #[tokio::test]
-async fn a_server_without_ping_says_so() {
+async fn a_server_without_ping_answers_method_not_found() {
     let faults = Faults { no_ping: true, ..Faults::default() };
     let mut pipe = Pipe::legacy(Options { faults, ..Options::default() }).await;
     let ping = json!({"jsonrpc": "2.0", "id": 1, "method": "ping"});
@@ -336,7 +338,7 @@ async fn a_server_without_ping_says_so() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_stopped_reading_answers_nobody_for_that_time() {
+async fn a_server_that_stopped_reading_answers_nothing_for_that_time() {
     let mut pipe = Pipe::legacy(Options::default()).await;
     pipe.call(1, "misbehave", json!({"how": "stop_reading", "ms": 60_000})).await;
     let asked = tokio::time::Instant::now();
@@ -345,7 +347,7 @@ async fn a_server_that_stopped_reading_answers_nobody_for_that_time() {
 }
 
 #[tokio::test]
-async fn side_effects_are_written_down_and_outlive_the_server() {
+async fn side_effects_are_written_to_a_file_and_outlive_the_server() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("counter");
     let options = Options { counter_file: Some(file.clone()), ..Options::default() };
@@ -358,7 +360,7 @@ async fn side_effects_are_written_down_and_outlive_the_server() {
     assert_eq!(third["result"]["structuredContent"]["value"], 3);
     let written = std::fs::read_to_string(file).unwrap();
     let keys: Vec<_> = written.lines().filter_map(|line| line.split(' ').next()).collect();
-    assert_eq!(keys, ["a", "b", "a"], "the key that is there twice ran twice");
+    assert_eq!(keys, ["a", "b", "a"], "a key that occurs twice was executed twice");
 }
 
 fn call(id: i64, tool: &str, arguments: Value) -> Value {
@@ -381,14 +383,14 @@ impl Pipe {
         Self { writer, lines: BufReader::new(reader).lines(), server }
     }
 
-    /// After the handshake of the legacy era.
+    /// A pipe after the handshake of the legacy era.
     async fn legacy(options: Options) -> Self {
         let mut pipe = Self::open(options);
         pipe.ask(initialize(0, "2025-11-25")).await;
         pipe
     }
 
-    async fn say(&mut self, message: Value) {
+    async fn send(&mut self, message: Value) {
         self.writer.write_all(format!("{message}\n").as_bytes()).await.unwrap();
     }
 
@@ -396,14 +398,14 @@ impl Pipe {
         self.lines.next_line().await.unwrap().expect("the pipe is open")
     }
 
-    async fn hear(&mut self) -> Value {
+    async fn receive(&mut self) -> Value {
         serde_json::from_str(&self.line().await).unwrap()
     }
 
-    /// Says something and gives what is heard next.
+    /// Sends a message and returns the next received one.
     async fn ask(&mut self, message: Value) -> Value {
-        self.say(message).await;
-        self.hear().await
+        self.send(message).await;
+        self.receive().await
     }
 
     async fn call(&mut self, id: i64, tool: &str, arguments: Value) -> Value {
@@ -415,7 +417,7 @@ impl Pipe {
         self.ends().await;
     }
 
-    /// Nothing more is said, and the server returns.
+    /// Expects that the pipe is closed and the server returns.
     async fn ends(mut self) {
         let rest = self.lines.next_line().await.unwrap();
         assert_eq!(rest, None, "the pipe has closed");

@@ -1,4 +1,4 @@
-// The one button that fits, and the others.
+// Buttons for the actions on a server.
 
 import { server } from "../api.js";
 import { h } from "../dom.js";
@@ -7,7 +7,7 @@ import { stateWord } from "../words.js";
 
 const LABELS = { reconnect: "Reconnect", reload: "Reload", stop: "Stop", start: "Start" };
 
-/** The button for the one next action of a server, if a button can do it. */
+/** The button for the next action of a server, if there is a button for it. */
 export function actionButton(upstream) {
   if (upstream.next_action === "approve") return h("p", {}, h("a", { href: "#/changes" }, `See what changed in ${upstream.name}`));
   if (upstream.next_action === "login") return loginButton(upstream);
@@ -15,7 +15,7 @@ export function actionButton(upstream) {
   return action ? button(upstream, action) : null;
 }
 
-/** All that can be asked of a server. */
+/** Buttons for all actions that apply to a server. */
 export function actionButtons(upstream) {
   const fits = upstream.state === "stopped" ? ["start"] : ["reconnect", "reload", "stop"];
   return h("p", { class: "buttons" },
@@ -23,24 +23,24 @@ export function actionButtons(upstream) {
     fits.map((action) => button(upstream, action)));
 }
 
-/** A login happens on a page of the server's own people, in a tab of its own; the server revives by itself. */
+/** Opens the login page of the authorization server in a new tab. The server reconnects by itself after the login. */
 function loginButton({ name }) {
   const link = (url) => h("a", { href: url, target: "_blank", rel: "noopener" }, "open it here");
-  const more = (scopes) => (scopes.length ? ` ${name} asks for more than at the last login: ${scopes.join(", ")}.` : "");
+  const more = (scopes) => (scopes.length ? ` ${name} requests additional scopes: ${scopes.join(", ")}.` : "");
   const done = ({ url, added_scopes }) =>
-    [`The login to ${name} is in a new tab.${more(added_scopes)} If your browser did not open it: `, link(url)];
+    [`The login page of ${name} opens in a new tab.${more(added_scopes)} If your browser blocked it: `, link(url)];
   return h("button", {
     type: "button",
     "aria-label": `Log in to ${name}`,
     onclick: async () => {
-      const begun = await perform(`${server(name)}/login`, undefined, done);
-      if (begun) window.open(begun.url, "_blank", "noopener");
+      const started = await perform(`${server(name)}/login`, undefined, done);
+      if (started) window.open(started.url, "_blank", "noopener");
     },
   }, "Log in");
 }
 
 function button({ name }, action) {
-  const done = (told) => `${name} is ${stateWord(told.state)}`;
+  const done = (status) => `${name} is ${stateWord(status.state)}`;
   return h("button", {
     type: "button",
     "aria-label": `${LABELS[action]} ${name}`,

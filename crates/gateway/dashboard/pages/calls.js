@@ -1,4 +1,4 @@
-// The last calls as they are made, the newest first, and filters over them.
+// Recent calls, the newest first, with filters.
 
 import { read } from "../api.js";
 import { h } from "../dom.js";
@@ -6,28 +6,28 @@ import { changed, model, upstream } from "../model.js";
 import { refusal } from "../notices.js";
 import { count, moment, span } from "../words.js";
 
-const LOOK_EVERY = 1000;
-const MOST = 200;
+const REFRESH_INTERVAL = 1000;
+const MAX_CALLS = 200;
 const OUTCOMES = ["running", "done", "failed", "refused", "not_sent", "unknown"];
 
 export function calls() {
   const filter = { server: "", outcome: "", tool: "" };
-  let told = null;
+  let latest = null;
   let problem = null;
-  let asked = 0;
-  /** The calls whose details are shown. */
+  let requests = 0;
+  /** Ids of the calls whose details are shown. */
   const open = new Set();
 
-  async function look() {
-    const number = (asked += 1);
-    const query = new URLSearchParams({ limit: String(MOST) });
+  async function refresh() {
+    const number = (requests += 1);
+    const query = new URLSearchParams({ limit: String(MAX_CALLS) });
     if (filter.server) query.set("server", filter.server);
     if (filter.outcome === "unknown") query.set("unknown", "true");
     try {
       const answer = await read(`calls?${query}`);
-      // An answer to an older question, which came late.
-      if (number !== asked) return;
-      told = answer;
+      // Ignores a late answer to an older request.
+      if (number !== requests) return;
+      latest = answer;
       problem = null;
     } catch (error) {
       problem = error;
@@ -38,7 +38,7 @@ export function calls() {
   function choose(key) {
     return (event) => {
       filter[key] = event.target.value;
-      look();
+      refresh();
     };
   }
 
@@ -47,19 +47,19 @@ export function calls() {
     changed();
   }
 
-  const looking = setInterval(() => document.hidden || look(), LOOK_EVERY);
-  look();
+  const timer = setInterval(() => document.hidden || refresh(), REFRESH_INTERVAL);
+  refresh();
 
   return {
-    leave: () => clearInterval(looking),
+    leave: () => clearInterval(timer),
     draw: () => [
       h("h1", {}, "Calls"),
       h("form", { class: "filters", onsubmit: (event) => event.preventDefault() },
         field("server", "Server", select("server", choose("server"), (model.fleet?.upstreams ?? []).map(({ name }) => name))),
         field("outcome", "Outcome", select("outcome", choose("outcome"), OUTCOMES)),
         field("tool", "Tool", h("input", { id: "tool", type: "search", "data-own": true, oninput: choose("tool") }))),
-      problem && refusal(problem, look),
-      told && list(told, filter, open, toggle),
+      problem && refusal(problem, refresh),
+      latest && list(latest, filter, open, toggle),
     ],
   };
 }
@@ -68,7 +68,7 @@ function field(id, label, control) {
   return h("span", {}, h("label", { for: id }, label), " ", control);
 }
 
-/** Mended from within, so that a server that is new can be chosen: what was chosen stays. */
+/** Updated in place, so that new servers appear in the list and the selection is kept. */
 function select(id, chosen, words) {
   return h("select", { id, onchange: chosen },
     h("option", { value: "" }, "all"),
@@ -79,15 +79,15 @@ function list({ calls: rows, left_out: older, ledger }, filter, open, toggle) {
   const shown = rows.filter((call) =>
     (!filter.outcome || (call.outcome ?? "running") === filter.outcome) && call.tool.includes(filter.tool));
   return [
-    ledger?.keeps === "off" && h("p", { class: "warn" }, "The ledger is off: nothing is noted down of calls."),
+    ledger?.keeps === "off" && h("p", { class: "warn" }, "The ledger is off: calls are not recorded."),
     ledger?.cause && h("p", { class: "bad" }, `The ledger cannot be written: ${ledger.cause}`),
-    shown.length === 0 ? h("p", { class: "quiet" }, "None.") : table(shown, open, toggle),
+    shown.length === 0 ? h("p", { class: "quiet" }, "No calls.") : table(shown, open, toggle),
     older > 0 && h("p", { class: "quiet" }, `${count(older, "older call")} not shown; `, h("code", {}, "gripfast calls"), " lists them."),
   ];
 }
 
 function table(rows, open, toggle) {
-  const head = ["Started", "Client", "Server", "Tool", "Outcome", "Took", "Tries", "What to do", "Details"];
+  const head = ["Started", "Client", "Server", "Tool", "Outcome", "Duration", "Attempts", "What to do", "Details"];
   return h("div", { class: "scroll", tabindex: 0, role: "group", "aria-label": "Calls" },
     h("table", {},
       h("thead", {}, h("tr", {}, head.map((title) => h("th", { scope: "col" }, title)))),
@@ -113,7 +113,7 @@ function row(call, isOpen, toggle) {
     }, isOpen ? "Hide" : "Show")));
 }
 
-/** Processes that share a state directory share its ledger: a server of another one has no page here. */
+/** Processes that share a state directory share its ledger: a server of another process has no page here. */
 function serverOf({ server }) {
   return upstream(server) ? h("a", { href: `#/server/${encodeURIComponent(server)}` }, server) : server;
 }
@@ -128,7 +128,7 @@ function details(call, columns) {
     ["ended", call.ended_ms === null ? null : moment(call.ended_ms)],
     ["outcome", call.text],
     ["error", call.code],
-    ["tries", call.attempts === null ? null : `${call.attempts}, of these ${call.replays ?? 0} repeated after a reconnect`],
+    ["attempts", call.attempts === null ? null : `${call.attempts}, of which ${call.replays ?? 0} after a reconnect`],
     ["arguments", call.arguments === null ? null : JSON.stringify(call.arguments)],
     ["SHA-256", call.sha256],
   ];

@@ -1,4 +1,4 @@
-// Tools that say something else than what was approved: what changed, and approving it.
+// Tools whose definition differs from the approved one: the differences, and buttons to approve them.
 
 import { read, server as path } from "../api.js";
 import { h } from "../dom.js";
@@ -11,7 +11,7 @@ export function changes() {
   let problem = null;
   let seen = null;
 
-  async function look() {
+  async function refresh() {
     try {
       servers = (await read("pins")).servers;
       problem = null;
@@ -21,25 +21,25 @@ export function changes() {
     changed();
   }
 
-  const ignore = onChange(() => {
+  const unsubscribe = onChange(() => {
     if (seen !== model.fleet) {
       seen = model.fleet;
-      look();
+      refresh();
     }
   });
-  look();
+  refresh();
 
   async function approve(server, tool) {
     const what = tool === undefined ? "pins/approve" : `pins/${encodeURIComponent(tool)}/approve`;
     await perform(`${path(server)}/${what}`, undefined, ({ approved }) => `approved: ${approved.join(", ")}`);
-    look();
+    refresh();
   }
 
   return {
-    leave: ignore,
+    leave: unsubscribe,
     draw: () => [
       h("h1", {}, "Changes"),
-      h("p", { class: "quiet" }, "A tool is used as it was when it was first seen. One that says something else later waits here."),
+      h("p", { class: "quiet" }, "A tool is pinned when it is first seen. A tool whose definition changes later waits here for approval."),
       problem && h("p", { class: "bad" }, problem),
       servers && page(servers, approve),
     ],
@@ -52,7 +52,7 @@ function page(servers, approve) {
     .filter(({ tools }) => tools.length > 0);
   if (waiting.length === 0) {
     const pinned = servers.reduce((sum, { tools }) => sum + tools.length, 0);
-    return h("p", {}, `Nothing waits for approval: ${count(pinned, "tool")} as approved.`);
+    return h("p", {}, `Nothing waits for approval: ${count(pinned, "tool")} unchanged.`);
   }
   return waiting.map(({ server, tools }) => h("section", { "data-key": server, "aria-label": server },
     h("h2", {}, h("a", { href: `#/server/${encodeURIComponent(server)}` }, server), `: ${count(tools.length, "changed tool")}`),
@@ -66,10 +66,10 @@ function page(servers, approve) {
 function changedTool(server, tool, approve) {
   const label = `${tool.tool} of ${server}`;
   return h("article", { "data-key": tool.tool, class: "change", "aria-label": label },
-    h("h3", {}, tool.tool, tool.renamed_to && ` is called ${tool.renamed_to} by now`),
-    tool.suspicions.map(({ path: where, what }) => h("p", { class: "bad" }, `Look twice at ${where}: ${what}`)),
+    h("h3", {}, tool.tool, tool.renamed_to && ` was renamed to ${tool.renamed_to}`),
+    tool.suspicions.map(({ path: where, what }) => h("p", { class: "bad" }, `Suspicious text in ${where}: ${what}`)),
     h("dl", { class: "differences" }, tool.differences.map(({ path: where, before, after }) => h("div", {},
-      h("dt", {}, where || "the whole"),
+      h("dt", {}, where || "whole definition"),
       h("dd", {},
         before !== null && h("del", {}, before),
         after !== null && h("ins", {}, after))))),

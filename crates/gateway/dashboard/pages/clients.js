@@ -1,4 +1,4 @@
-// Who uses the gateway: its sessions, and what clients have called lately.
+// Clients of the gateway: their sessions and their recent calls.
 
 import { read } from "../api.js";
 import { h } from "../dom.js";
@@ -6,7 +6,7 @@ import { changed, model, onChange } from "../model.js";
 import { refusal } from "../notices.js";
 import { clock, count, span } from "../words.js";
 
-const LATELY = 1000;
+const RECENT_CALLS = 1000;
 
 export function clients() {
   let sessions = null;
@@ -14,9 +14,9 @@ export function clients() {
   let problem = null;
   let seen = null;
 
-  async function look() {
+  async function refresh() {
     try {
-      [{ sessions }, { calls }] = await Promise.all([read("sessions"), read(`calls?limit=${LATELY}`)]);
+      [{ sessions }, { calls }] = await Promise.all([read("sessions"), read(`calls?limit=${RECENT_CALLS}`)]);
       problem = null;
     } catch (error) {
       problem = error;
@@ -24,40 +24,40 @@ export function clients() {
     changed();
   }
 
-  // Whenever the fleet was looked at.
-  const ignore = onChange(() => {
+  // Refreshed together with the status.
+  const unsubscribe = onChange(() => {
     if (seen !== model.fleet) {
       seen = model.fleet;
-      look();
+      refresh();
     }
   });
-  look();
+  refresh();
 
   return {
-    leave: ignore,
+    leave: unsubscribe,
     draw: () => [
       h("h1", {}, "Clients"),
-      problem && refusal(problem, look),
+      problem && refusal(problem, refresh),
       model.fleet?.clients && h("p", {}, summary(model.fleet.clients)),
       sessions && h("section", { "aria-labelledby": "sessions" },
         h("h2", { id: "sessions" }, "Sessions"),
-        h("p", { class: "quiet" }, "Of legacy clients. Modern ones have none: each of their requests stands alone."),
+        h("p", { class: "quiet" }, "Sessions of legacy clients. Modern clients have none: each of their requests is self-contained."),
         sessions.length === 0 ? h("p", { class: "quiet" }, "None.") : sessionTable(sessions)),
-      sessions && h("section", { "aria-labelledby": "lately" },
-        h("h2", { id: "lately" }, "Lately"),
-        calls.length === 0 ? h("p", { class: "quiet" }, "No calls.") : lately(calls)),
+      sessions && h("section", { "aria-labelledby": "recent" },
+        h("h2", { id: "recent" }, "Recent calls"),
+        calls.length === 0 ? h("p", { class: "quiet" }, "No calls.") : recentCalls(calls)),
     ],
   };
 }
 
 function summary({ connections, sessions, in_flight: inFlight }) {
-  return `${count(connections, "connection")}, ${count(sessions, "session")}, ${count(inFlight, "request")} under way`;
+  return `${count(connections, "connection")}, ${count(sessions, "session")}, ${count(inFlight, "request")} in flight`;
 }
 
 function sessionTable(sessions) {
-  const head = ["Client", "For", "Protocol", "Began", "Last used", "Under way", "Listening"];
+  const head = ["Client", "Principal", "Protocol", "Started", "Last used", "In flight", "Open streams"];
   return table("sessions", head, sessions.map((session) => h("tr", { "data-key": String(session.number) },
-    h("th", { scope: "row" }, session.name ?? "without a name"),
+    h("th", { scope: "row" }, session.name ?? "unnamed"),
     h("td", {}, session.client),
     h("td", {}, session.protocol_version),
     h("td", { class: "number" }, `${span(session.age_ms)} ago`),
@@ -66,19 +66,19 @@ function sessionTable(sessions) {
     h("td", { class: "number" }, String(session.listening)))));
 }
 
-/** What each client has called, of the last calls there are. */
-function lately(calls) {
+/** Recent calls, counted per client. */
+function recentCalls(calls) {
   const known = new Map();
   for (const call of calls) {
-    const said = call.client ?? "without a name";
-    const name = call.principal && call.principal !== "local" ? `${said} (${call.principal})` : said;
+    const client = call.client ?? "unnamed";
+    const name = call.principal && call.principal !== "local" ? `${client} (${call.principal})` : client;
     const one = known.get(name) ?? { calls: 0, failed: 0, servers: new Set(), last: call.started_ms };
     one.calls += 1;
     one.failed += call.outcome !== null && call.outcome !== "done" ? 1 : 0;
     one.servers.add(call.server);
     known.set(name, one);
   }
-  return table("lately", ["Client", "Calls", "Not done", "Servers", "Last call"], [...known].map(([name, one]) =>
+  return table("recent", ["Client", "Calls", "Not completed", "Servers", "Last call"], [...known].map(([name, one]) =>
     h("tr", { "data-key": name },
       h("th", { scope: "row" }, name),
       h("td", { class: "number" }, String(one.calls)),

@@ -1,4 +1,4 @@
-// The config as it is in force: every setting, without secrets, and where it comes from.
+// The config in force: every setting without secrets, and its source.
 
 import { read } from "../api.js";
 import { h } from "../dom.js";
@@ -8,21 +8,21 @@ import { refusal } from "../notices.js";
 const SOURCES = { default: "default", command_line: "command line" };
 
 export function config() {
-  let told = null;
+  let config = null;
   let problem = null;
   let all = false;
 
-  const look = () => read("config")
-    .then((config) => { [told, problem] = [config, null]; }, (error) => { problem = error; })
+  const refresh = () => read("config")
+    .then((view) => { [config, problem] = [view, null]; }, (error) => { problem = error; })
     .finally(changed);
-  look();
+  refresh();
 
   return {
     draw: () => [
       h("h1", {}, "Config"),
-      problem && refusal(problem, look),
-      told && h("p", {}, told.file ? ["What is in force, from ", h("code", {}, told.file), "."] : "No config file: these are the built-in servers."),
-      told && h("p", {}, h("label", {},
+      problem && refusal(problem, refresh),
+      config && h("p", {}, config.file ? ["Settings in force, from ", h("code", {}, config.file), "."] : "No config file: these are the built-in servers."),
+      config && h("p", {}, h("label", {},
         h("input", {
           type: "checkbox",
           "data-own": true,
@@ -31,8 +31,8 @@ export function config() {
             changed();
           },
         }),
-        " also what nobody set")),
-      told && tables(told.settings.filter(({ from }) => all || from !== "default")),
+        " show defaults")),
+      config && tables(config.settings.filter(({ from }) => all || from !== "default")),
     ],
   };
 }
@@ -45,7 +45,7 @@ function tables(settings) {
     const name = first === "gateway" ? "gateway" : `${first}.${second}`;
     groups.set(name, [...(groups.get(name) ?? []), setting]);
   }
-  if (groups.size === 0) return h("p", { class: "quiet" }, "Everything is as it comes.");
+  if (groups.size === 0) return h("p", { class: "quiet" }, "All settings have their default values.");
   return [...groups].map(([name, rows]) => h("section", { "data-key": name, "aria-label": name },
     h("h2", {}, name),
     h("div", { class: "scroll", tabindex: 0, role: "group", "aria-label": `Settings of ${name}` },

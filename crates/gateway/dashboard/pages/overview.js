@@ -1,4 +1,4 @@
-// The fleet at a glance: a verdict, what needs attention with its one button, and every server.
+// Overview of all servers: a summary, the servers that need attention with a button each, and a table.
 
 import { ribbon, spanOf } from "../charts.js";
 import { h } from "../dom.js";
@@ -27,7 +27,7 @@ function page(fleet) {
       h("h2", { id: "servers" }, "Servers"),
       fleet.upstreams.length === 0 ? empty() : table(fleet.upstreams)),
     h("section", { "aria-labelledby": "happened" },
-      h("h2", { id: "happened" }, "What happened since you opened this page"),
+      h("h2", { id: "happened" }, "Events since you opened this page"),
       events(model.events.filter(({ at }) => at).slice(0, SHOWN_EVENTS), true)),
   ];
 }
@@ -52,7 +52,7 @@ function trouble(upstream) {
 
 function table(upstreams) {
   const shown = spanOf(upstreams.map(({ name }) => past(name)), asOf());
-  const head = ["Server", "State", capital(shown.words), "Via", "Tools", "Calls", "Errors", "p95", "Restarts", "Last ok"];
+  const head = ["Server", "State", capital(shown.words), "Transport", "Tools", "Calls", "Errors", "p95", "Restarts", "Last success"];
   return [h("p", { class: "quiet" }, `The ribbons show the ${shown.words}. Calls, errors and restarts count since the gateway started; p95 is of the last 256 calls.`),
     h("div", { class: "scroll", tabindex: 0, role: "group", "aria-labelledby": "servers" },
     h("table", {},
@@ -81,6 +81,6 @@ export function state({ state: word }) {
 }
 
 function empty() {
-  return h("p", {}, "Add one to ", h("code", {}, "gripfast.toml"), ", or take over what other clients have with ",
+  return h("p", {}, "Add a server to ", h("code", {}, "gripfast.toml"), ", or import the servers of other MCP clients with ",
     h("code", {}, "gripfast import"), ".");
 }

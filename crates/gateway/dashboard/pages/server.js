@@ -1,4 +1,4 @@
-// One server: its facts, its past, what it said last, what it offers.
+// One server: status, history, tools, events and the last lines of stderr.
 
 import { read, server as path } from "../api.js";
 import { CHARTED, latency, rates, ribbon, spanOf, timeAxis } from "../charts.js";
@@ -18,11 +18,11 @@ export function server(name) {
   let problem = null;
   let seen = null;
 
-  async function look() {
+  async function refresh() {
     try {
       detail = await read(path(name));
       problem = null;
-      // A server whose config is unusable has none of these.
+      // A server with an invalid config has none of these.
       const known = await Promise.all(["tools", "log", "pins"].map((what) => read(`${path(name)}/${what}`).catch(() => null)));
       tools = known[0]?.tools ?? [];
       log = known[1]?.lines ?? [];
@@ -33,17 +33,17 @@ export function server(name) {
     changed();
   }
 
-  // Whenever the fleet was looked at, so is this server.
-  const ignore = onChange(() => {
+  // Refreshed together with the status of all servers.
+  const unsubscribe = onChange(() => {
     if (seen !== model.fleet) {
       seen = model.fleet;
-      look();
+      refresh();
     }
   });
-  look();
+  refresh();
 
   return {
-    leave: ignore,
+    leave: unsubscribe,
     draw: () => {
       if (problem) return [h("h1", {}, name), h("p", { class: "bad" }, problem.message, problem.hint && ` – ${problem.hint}`)];
       const now = upstream(name) ?? detail;
@@ -69,18 +69,18 @@ function page(name, now, detail, { tools, log, pins }) {
     h("section", { "aria-labelledby": "tools" }, h("h2", { id: "tools" }, `Tools (${tools.length})`), toolList(name, tools, pins)),
     h("section", { "aria-labelledby": "events" }, h("h2", { id: "events" }, "Events"), events(detail.events)),
     h("section", { "aria-labelledby": "stderr" }, h("h2", { id: "stderr" }, "Last lines of stderr"),
-      log.length === 0 ? h("p", { class: "quiet" }, "It wrote none.") : h("pre", { tabindex: 0, "aria-labelledby": "stderr" }, log.slice(-SHOWN_LINES).join("\n"))),
+      log.length === 0 ? h("p", { class: "quiet" }, "No output.") : h("pre", { tabindex: 0, "aria-labelledby": "stderr" }, log.slice(-SHOWN_LINES).join("\n"))),
   ];
 }
 
 function facts(now) {
   const rows = [
     ["server", now.server_info],
-    ["via", [now.transport, now.pid && `pid ${now.pid}`, now.url].filter(Boolean).join(", ")],
+    ["transport", [now.transport, now.pid && `pid ${now.pid}`, now.url].filter(Boolean).join(", ")],
     ["protocol", now.era && `${now.protocol_version ?? ""} (${now.era})`],
     ["session", now.session_age_ms !== null && `${span(now.session_age_ms)} old`],
     ["circuit", now.circuit.replace("_", " ") + (now.consecutive_failures ? `, ${now.consecutive_failures} failures in a row` : "")],
-    ["restarts", `${now.restarts}, ${now.restarts_in_window} within the window`],
+    ["restarts", `${now.restarts}, ${now.restarts_in_window} in the current window`],
     ["calls", `${now.calls}, ${count(now.errors, "error")}, ${count(now.tool_errors, "tool error")}, ${now.refused ? `${now.refused} refused while stopped, ` : ""}${now.in_flight} in flight, ${now.waiting} waiting`],
     ["latency", now.p95_ms !== null && `p50 ${span(now.p50_ms)}, p95 ${span(now.p95_ms)}`],
     ["spare", now.spare],
@@ -91,7 +91,7 @@ function facts(now) {
 }
 
 function toolList(name, tools, pins) {
-  if (tools.length === 0) return h("p", { class: "quiet" }, "None are known.");
+  if (tools.length === 0) return h("p", { class: "quiet" }, "No tools are known.");
   return h("ul", { class: "tools" }, tools.map((tool) =>
     h("li", { "data-key": tool.name },
       h("a", { href: `#/try/${encodeURIComponent(name)}/${encodeURIComponent(tool.name)}` }, tool.name),
@@ -101,10 +101,10 @@ function toolList(name, tools, pins) {
       tool.description && h("span", { class: "quiet" }, ` ${tool.description.split("\n")[0]}`))));
 }
 
-/** What happened, the newest first. */
-export function events(told, named = false) {
-  if (told.length === 0) return h("p", { class: "quiet" }, "Nothing has happened yet.");
-  const newest = [...told].sort((a, b) => b.at - a.at);
+/** Events, the newest first. */
+export function events(list, named = false) {
+  if (list.length === 0) return h("p", { class: "quiet" }, "No events yet.");
+  const newest = [...list].sort((a, b) => b.at - a.at);
   return h("ol", { class: "events" }, newest.map(({ at, kind, server, text }) =>
     h("li", { class: `event-${kind}` }, h("time", { datetime: new Date(at).toISOString() }, recently(at)),
       named && h("strong", {}, ` ${server ?? "gateway"}`), ` ${text}`)));

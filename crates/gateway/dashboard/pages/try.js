@@ -1,4 +1,4 @@
-// A form made of a tool's own schema, and what the tool answered.
+// A form generated from a tool's input schema, and the result of the call.
 
 import { read, server as path } from "../api.js";
 import { h } from "../dom.js";
@@ -30,7 +30,7 @@ export function tryTool(server, name) {
     busy = true;
     changed();
     const body = { tool: tool.name, arguments: values };
-    answer = await perform(`${path(server)}/call`, body, () => `${server} answered`) ?? { error: "It was not called; see the message below." };
+    answer = await perform(`${path(server)}/call`, body, () => `${server} answered`) ?? { error: "The tool was not called; see the message below." };
     busy = false;
     changed();
   }
@@ -66,7 +66,7 @@ function form(tool, send, busy) {
     h("p", { class: "buttons" }, h("button", { class: "main", disabled: busy }, busy ? "Calling …" : `Call ${tool.name}`)));
 }
 
-/** `path` tells the fields of a form apart; `name` is what the tool calls it. */
+/** `path` identifies the field within the form; `name` is the name in the schema. */
 function field(path, name, schema, required) {
   const id = `field-${path}`;
   const common = { id, name: path, "data-own": true, required, "aria-describedby": schema.description ? `${id}-help` : null };
@@ -117,10 +117,10 @@ function control(schema, common) {
   const choices = choicesOf(schema);
   if (choices) {
     return h("select", common,
-      h("option", { value: "" }, unsaid(schema)),
+      h("option", { value: "" }, defaultText(schema)),
       choices.map((value) => h("option", { value: JSON.stringify(value) }, String(value))));
   }
-  const placeholder = schema.default === undefined ? null : unsaid(schema);
+  const placeholder = schema.default === undefined ? null : defaultText(schema);
   switch (schema.type) {
     case "integer":
     case "number":
@@ -137,12 +137,12 @@ function choicesOf(schema) {
   return schema.type === "boolean" ? [true, false] : null;
 }
 
-/** What holds for an argument that nobody fills in: whatever the server takes for it. */
-function unsaid(schema) {
+/** The default of an argument that is left empty, which the server applies. */
+function defaultText(schema) {
   return schema.default === undefined ? "–" : `default: ${JSON.stringify(schema.default)}`;
 }
 
-/** The arguments as the schema wants them. What nobody filled in is left out. */
+/** The arguments in the types of the schema. Empty fields are left out. */
 function fill(schema, path = "") {
   const values = {};
   for (const [name, wanted] of Object.entries(schema?.properties ?? {})) {
@@ -153,13 +153,13 @@ function fill(schema, path = "") {
       const isWanted = items.length > 0 || schema.required?.includes(name);
       if (isWanted) values[name] = items.map((item) => fill(wanted.items, item.dataset.path));
     } else if (input.value !== "") {
-      values[name] = read1(name, input.value, wanted);
+      values[name] = parseValue(name, input.value, wanted);
     }
   }
   return values;
 }
 
-function read1(name, text, wanted) {
+function parseValue(name, text, wanted) {
   if (wanted.type === "string" && !choicesOf(wanted)) return text;
   if (wanted.type === "integer" || wanted.type === "number") return Number(text);
   try {
@@ -172,9 +172,9 @@ function read1(name, text, wanted) {
 function shown(answer) {
   if (answer.error) return h("section", {}, h("h2", {}, "Answer"), h("p", { class: "bad" }, answer.error));
   const { result } = answer;
-  return h("section", {}, h("h2", {}, result.isError ? "The tool says it failed" : "Answer"),
+  return h("section", {}, h("h2", {}, result.isError ? "The tool reported an error" : "Answer"),
     (result.content ?? []).map(content),
-    h("details", {}, h("summary", {}, "As it came"), h("pre", { tabindex: 0 }, JSON.stringify(result, null, 2))));
+    h("details", {}, h("summary", {}, "Raw result"), h("pre", { tabindex: 0 }, JSON.stringify(result, null, 2))));
 }
 
 function content(item) {
@@ -182,7 +182,7 @@ function content(item) {
     case "text":
       return h("pre", { tabindex: 0 }, item.text);
     case "image":
-      return h("img", { src: `data:${item.mimeType};base64,${item.data}`, alt: "The picture that the tool answered with" });
+      return h("img", { src: `data:${item.mimeType};base64,${item.data}`, alt: "Image returned by the tool" });
     default:
       return h("pre", { tabindex: 0 }, JSON.stringify(item, null, 2));
   }

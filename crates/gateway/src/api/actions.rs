@@ -1,44 +1,50 @@
-//! Actions of the admin API: each needs the token, and each is recorded, with where it came from and what was answered.
+//! Authorization and audit of admin actions: each action needs the token and is recorded with its source and its
+//! HTTP status.
 
-use super::{Admin, guard};
-use crate::front::source_of;
+use super::{Admin, auth};
+use crate::server::dispatcher::source_of;
 use axum::RequestExt;
 use axum::extract::{RawPathParams, Request, State};
 use axum::http::Method;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use gripfast::{AdminAction, AuthTarget, Host, SecurityEvent, Source};
+use gripfast::{AdminAction, AuthTarget, Host, RequestSource, SecurityEvent};
 use std::sync::Arc;
 
-/// Lets those act who have the token. A route checks it again, for it may be used without this.
-pub(super) async fn admit(State(admin): State<Arc<Admin>>, mut request: Request, next: Next) -> Response {
+/// Middleware: refuses actions without the token and records the others. Routes check the token again, because they may
+/// be used without this middleware.
+pub(super) async fn authorize_and_record(
+    State(admin): State<Arc<Admin>>,
+    mut request: Request,
+    next: Next,
+) -> Response {
     if matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS) {
         return next.run(request).await;
     }
     let source = source_of(&request);
-    if let Err(reason) = guard::check_at(request.uri().path(), request.headers(), &admin.token) {
-        admin.note_token_change();
-        let delay = admin.failed.record(source, AuthTarget::AdminAction, reason, None);
-        // Its body holds nothing while the answer waits.
+    if let Err(reason) = auth::check_path(request.uri().path(), request.headers(), &admin.token) {
+        admin.record_token_change();
+        let delay = admin.failed_auth.record(source, AuthTarget::AdminAction, reason, None);
+        // Releases the body before the delay.
         drop(request);
-        let refusal = guard::refusal(reason, &admin.token).into_response();
-        return admin.failed.delayed(source, delay, refusal).await;
+        let refusal = auth::error_for(reason, &admin.token).into_response();
+        return admin.failed_auth.respond_after(source, delay, refusal).await;
     }
-    admin.note_token_change();
-    let mut recording = Recording { host: &admin.host, event: Some(named(&mut request, source).await) };
+    admin.record_token_change();
+    let mut recording = Recording { host: &admin.host, event: Some(describe(&mut request, source).await) };
     let response = next.run(request).await;
-    recording.answered(response.status().as_u16());
+    recording.set_status(response.status().as_u16());
     response
 }
 
-/// An action that is recorded when it is over, also if its client does not wait for that.
+/// Records an action when it ends, also if the client disconnected before.
 struct Recording<'h> {
     host: &'h Host,
     event: Option<SecurityEvent>,
 }
 
 impl Recording<'_> {
-    fn answered(&mut self, code: u16) {
+    fn set_status(&mut self, code: u16) {
         if let Some(SecurityEvent::AdminAction { status, .. }) = &mut self.event {
             *status = Some(code);
         }
@@ -48,32 +54,32 @@ impl Recording<'_> {
 impl Drop for Recording<'_> {
     fn drop(&mut self) {
         if let Some(event) = self.event.take() {
-            self.host.record(event);
+            self.host.record_security_event(event);
         }
     }
 }
 
-/// The action that a request asks for.
-async fn named(request: &mut Request, source: Source) -> SecurityEvent {
+/// The event for the action of a request.
+async fn describe(request: &mut Request, source: RequestSource) -> SecurityEvent {
     let params = request.extract_parts::<RawPathParams>().await.ok();
     let param = |wanted: &str| {
         let found = params.as_ref()?.iter().find(|(name, _)| *name == wanted)?.1;
-        Some(found.chars().take(LONGEST_NAME).collect::<String>())
+        Some(found.chars().take(MAX_NAME_LEN).collect::<String>())
     };
-    let action = action(request.uri().path());
+    let action = action_of(request.uri().path());
     SecurityEvent::AdminAction { action, server: param("name"), tool: param("tool"), source, status: None }
 }
 
-/// Longer names are no names of ours, and are cut.
-const LONGEST_NAME: usize = 256;
+/// Longer names are truncated: no server or tool has such a name.
+const MAX_NAME_LEN: usize = 256;
 
-fn action(path: &str) -> AdminAction {
-    // Within the routes, `/api/v1` is not in the path any more.
+fn action_of(path: &str) -> AdminAction {
+    // Inside the nested router the path has no `/api/v1` prefix.
     let path = path.strip_prefix("/api/v1").unwrap_or(path).trim_end_matches('/');
     match path.rsplit('/').next() {
         _ if path == "/reload" => AdminAction::ReloadConfig,
         Some(last) => {
-            let named = AdminAction::ALL.into_iter().find(|action| action.word() == last);
+            let named = AdminAction::ALL.into_iter().find(|action| action.as_str() == last);
             named.unwrap_or(AdminAction::Unknown)
         }
         None => AdminAction::Unknown,
@@ -82,11 +88,12 @@ fn action(path: &str) -> AdminAction {
 
 #[cfg(test)]
 mod tests {
-    use super::super::operations::{self, OPERATIONS, Parameter};
     use super::*;
+    use crate::api::operations;
+    use crate::api::operations::{OPERATIONS, Parameter};
 
     #[test]
-    fn every_operation_that_acts_is_recorded_by_its_own_word() {
+    fn every_action_is_recorded_under_its_own_name() {
         for operation in OPERATIONS {
             if operation.method == operations::Method::Get {
                 continue;
@@ -98,10 +105,10 @@ mod tests {
             for word in words.unwrap_or(&[""]) {
                 let path = operation.path.replace("{action}", word).replace("{name}", "x");
                 let path = format!("/api/v1{}", path.replace("{tool}", "y"));
-                assert_ne!(action(&path), AdminAction::Unknown, "{path} has no word");
+                assert_ne!(action_of(&path), AdminAction::Unknown, "{path} has no word");
             }
         }
-        assert_eq!(action("/api/v1/reload"), AdminAction::ReloadConfig);
-        assert_eq!(action("/api/v1/upstreams/v1/reload"), AdminAction::Reload);
+        assert_eq!(action_of("/api/v1/reload"), AdminAction::ReloadConfig);
+        assert_eq!(action_of("/api/v1/upstreams/v1/reload"), AdminAction::Reload);
     }
 }

@@ -1,74 +1,74 @@
-//! Who may act: whoever has the token, and from a browser only our own pages. A browser sends `Origin` with
-//! every POST, so a page from elsewhere is recognised by it even if it should have got hold of the token.
+//! Authorization of admin requests by the admin token and, for browsers, by the same origin. A browser sends `Origin`
+//! with every POST, so that a page of another origin is refused even if it has the token.
 
-use super::answer::Refusal;
-use super::sign_in;
-use super::token::{Place, Token};
+use super::handlers::sign_in;
+use super::response::ApiError;
+use super::token::{Token, TokenLocation};
 use axum::http::header::{AUTHORIZATION, HOST, ORIGIN};
 use axum::http::uri::Authority;
 use axum::http::{HeaderMap, HeaderName, StatusCode, Uri};
 use gripfast::AuthFailure;
 
-/// Lets a request that acts pass, or says why not.
-pub(super) fn admit(headers: &HeaderMap, token: &Token) -> Result<(), Refusal> {
-    check(headers, token).map_err(|reason| refusal(reason, token))
+/// Refuses a request without a valid credential.
+pub(super) fn require_token(headers: &HeaderMap, token: &Token) -> Result<(), ApiError> {
+    check(headers, token).map_err(|reason| error_for(reason, token))
 }
 
-/// Whether a request shows what its path needs, and comes from no page of another origin.
-pub(super) fn check_at(path: &str, headers: &HeaderMap, token: &Token) -> Result<(), AuthFailure> {
-    // Within the routes, `/api/v1` is not in the path any more.
+/// Checks the credential that the path requires, and the origin.
+pub(super) fn check_path(path: &str, headers: &HeaderMap, token: &Token) -> Result<(), AuthFailure> {
+    // Inside the nested router the path has no `/api/v1` prefix.
     match path.strip_prefix("/api/v1").unwrap_or(path).trim_end_matches('/') {
-        sign_in::EXCHANGE => {
+        sign_in::EXCHANGE_PATH => {
             let failed = AuthFailure::InvalidSignInCode;
-            check_for(headers, failed, |code| token.is_sign_in_code(code))
+            check_with(headers, failed, |code| token.is_sign_in_code(code))
         }
-        // A browser that signed in by a link makes no further links.
-        sign_in::LINK => check_for(headers, AuthFailure::WrongAdminToken, |shown| token.matches(shown)),
+        // A session key cannot create sign-in links; only the token can.
+        sign_in::LINK_PATH => check_with(headers, AuthFailure::WrongAdminToken, |shown| token.matches(shown)),
         _ => check(headers, token),
     }
 }
 
-/// Whether a request shows the token, or the key of a browser that signed in, and comes from no page of another origin.
+/// Checks the admin token or the key of a signed-in browser, and the origin.
 pub(super) fn check(headers: &HeaderMap, token: &Token) -> Result<(), AuthFailure> {
-    check_for(headers, AuthFailure::WrongAdminToken, |shown| token.admits(shown))
+    check_with(headers, AuthFailure::WrongAdminToken, |shown| token.accepts(shown))
 }
 
-fn check_for(
+fn check_with(
     headers: &HeaderMap,
     otherwise: AuthFailure,
     admits: impl Fn(&str) -> bool,
 ) -> Result<(), AuthFailure> {
     if let Some(origin) = headers.get(ORIGIN)
-        && !origin.to_str().is_ok_and(|origin| same_origin(origin, text(headers, &HOST)))
+        && !origin.to_str().is_ok_and(|origin| is_same_origin(origin, header_text(headers, &HOST)))
     {
         return Err(AuthFailure::ForeignOrigin);
     }
     if !headers.contains_key(AUTHORIZATION) {
         return Err(AuthFailure::NoCredential);
     }
-    match text(headers, &AUTHORIZATION).and_then(bearer) {
+    match header_text(headers, &AUTHORIZATION).and_then(bearer) {
         Some(offered) if admits(offered) => Ok(()),
         Some(_) => Err(otherwise),
         None => Err(AuthFailure::Malformed),
     }
 }
 
-/// The answer to a request that was not let pass.
-pub(super) fn refusal(reason: AuthFailure, token: &Token) -> Refusal {
+/// The response to a refused request.
+pub(super) fn error_for(reason: AuthFailure, token: &Token) -> ApiError {
     match reason {
-        AuthFailure::ForeignOrigin => Refusal::new(
+        AuthFailure::ForeignOrigin => ApiError::new(
             StatusCode::FORBIDDEN,
             "forbidden_origin",
-            "a page of another origin may not operate this gateway",
+            "requests from a web page of another origin are refused",
         )
-        .with_hint("open the gateway's own page, or use the command line"),
-        AuthFailure::WrongAdminToken => unauthorized(token, "this is not the admin token"),
-        AuthFailure::InvalidSignInCode => Refusal::new(
+        .with_hint("use the dashboard of this gateway or the command line"),
+        AuthFailure::WrongAdminToken => unauthorized(token, "wrong admin token"),
+        AuthFailure::InvalidSignInCode => ApiError::new(
             StatusCode::UNAUTHORIZED,
             "unauthorized",
-            "this sign-in link was used already, or is older than a minute",
+            "the sign-in link was already used or is older than one minute",
         )
-        .with_hint("`gripfast dashboard` makes a new one"),
+        .with_hint("`gripfast dashboard` creates a new link"),
         AuthFailure::NoCredential
         | AuthFailure::Malformed
         | AuthFailure::UnknownKey
@@ -76,30 +76,30 @@ pub(super) fn refusal(reason: AuthFailure, token: &Token) -> Refusal {
         | AuthFailure::InvalidToken
         | AuthFailure::InsufficientScope
         | AuthFailure::OtherUser
-        | AuthFailure::CannotCheck => unauthorized(token, "this needs the admin token"),
+        | AuthFailure::CannotCheck => unauthorized(token, "the admin token is required"),
     }
 }
 
-/// What a request offers as the admin token.
-pub(super) fn offered(headers: &HeaderMap) -> Option<&str> {
-    text(headers, &AUTHORIZATION).and_then(bearer)
+/// The bearer token of a request.
+pub(super) fn bearer_token(headers: &HeaderMap) -> Option<&str> {
+    header_text(headers, &AUTHORIZATION).and_then(bearer)
 }
 
-fn unauthorized(token: &Token, what: &str) -> Refusal {
-    let hint = match token.place() {
-        Place::Kept(path) => format!("the token is in `{}`", path.display()),
-        Place::Unusable { path, why } => format!(
-            "this gateway cannot use `{}` ({why}); `gripfast token rotate` makes a new one",
+fn unauthorized(token: &Token, message: &str) -> ApiError {
+    let hint = match token.location() {
+        TokenLocation::File(path) => format!("the token is in `{}`", path.display()),
+        TokenLocation::Unusable { path, why } => format!(
+            "this gateway cannot use the token file `{}` ({why}); `gripfast token rotate` creates a new token",
             path.display()
         ),
-        Place::Nowhere => {
-            "this gateway has no state directory to keep a token in; start it with one".to_owned()
+        TokenLocation::NoStateDirectory => {
+            "this gateway has no state directory for a token; start it with one".to_owned()
         }
     };
-    Refusal::new(StatusCode::UNAUTHORIZED, "unauthorized", what).with_hint(hint)
+    ApiError::new(StatusCode::UNAUTHORIZED, "unauthorized", message).with_hint(hint)
 }
 
-fn text<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<&'h str> {
+fn header_text<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<&'h str> {
     headers.get(name)?.to_str().ok()
 }
 
@@ -108,9 +108,9 @@ fn bearer(credentials: &str) -> Option<&str> {
     scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
 }
 
-/// Whether a page of `origin` was served by `host`. The scheme is not compared: behind a proxy that speaks
-/// TLS we do not know our own. An opaque origin (`null`) is nobody's.
-fn same_origin(origin: &str, host: Option<&str>) -> bool {
+/// True if a page of `origin` was served by `host`. The scheme is not compared: behind a proxy that terminates TLS, the
+/// gateway does not know its own. An opaque origin (`null`) never matches.
+fn is_same_origin(origin: &str, host: Option<&str>) -> bool {
     let (Ok(origin), Some(Ok(host))) = (origin.parse::<Uri>(), host.map(str::parse::<Authority>)) else {
         return false;
     };
@@ -129,12 +129,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_pages_of_this_very_gateway_are_of_the_same_origin() {
+    fn only_pages_of_this_gateway_have_the_same_origin() {
         let here = Some("127.0.0.1:7331");
-        assert!(same_origin("http://127.0.0.1:7331", here));
-        assert!(same_origin("http://LOCALHOST:7331", Some("localhost:7331")));
-        assert!(same_origin("https://mcp.example.com", Some("mcp.example.com")));
-        assert!(same_origin("http://[::1]:7331", Some("[::1]:7331")));
+        assert!(is_same_origin("http://127.0.0.1:7331", here));
+        assert!(is_same_origin("http://LOCALHOST:7331", Some("localhost:7331")));
+        assert!(is_same_origin("https://mcp.example.com", Some("mcp.example.com")));
+        assert!(is_same_origin("http://[::1]:7331", Some("[::1]:7331")));
         for elsewhere in [
             "http://127.0.0.1",
             "http://127.0.0.1:8080",
@@ -145,8 +145,8 @@ mod tests {
             "",
             "127.0.0.1:7331",
         ] {
-            assert!(!same_origin(elsewhere, here), "{elsewhere}");
+            assert!(!is_same_origin(elsewhere, here), "{elsewhere}");
         }
-        assert!(!same_origin("http://127.0.0.1:7331", None));
+        assert!(!is_same_origin("http://127.0.0.1:7331", None));
     }
 }

@@ -1,31 +1,31 @@
-//! Closed sets of words, for the document that describes the API.
+//! JSON schemas of closed sets of words and of free-form JSON, for the OpenAPI document.
 
-use gripfast::{CircuitView, Code, Fate, State};
+use gripfast::{CallOutcome, CircuitView, Code, State};
 use schemars::{Schema, SchemaGenerator, json_schema};
 
 pub(super) fn states(_: &mut SchemaGenerator) -> Schema {
-    json_schema!({ "type": "string", "enum": State::ALL.map(State::word) })
+    json_schema!({ "type": "string", "enum": State::ALL.map(State::as_str) })
 }
 
 pub(super) fn circuits(_: &mut SchemaGenerator) -> Schema {
-    json_schema!({ "type": "string", "enum": CircuitView::ALL.map(CircuitView::word) })
+    json_schema!({ "type": "string", "enum": CircuitView::ALL.map(CircuitView::as_str) })
 }
 
 pub(super) fn outcomes(_: &mut SchemaGenerator) -> Schema {
-    or_null(&Fate::ALL.map(Fate::word))
+    or_null(&CallOutcome::ALL.map(CallOutcome::as_str))
 }
 
 pub(super) fn codes(_: &mut SchemaGenerator) -> Schema {
-    or_null(&Code::ALL.map(Code::word))
+    or_null(&Code::ALL.map(Code::as_str))
 }
 
-/// What is somebody else's to say.
-pub(super) fn anything(_: &mut SchemaGenerator) -> Schema {
-    json_schema!({ "description": "As the server or the client wrote it." })
+/// JSON of a server or client, passed on unchanged.
+pub(super) fn any_json(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "description": "JSON of the server or the client, unchanged." })
 }
 
-/// What core puts into words.
-pub(super) fn objects(_: &mut SchemaGenerator) -> Schema {
+/// Objects whose fields are defined in core.
+pub(super) fn array_of_objects(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "type": "array", "items": { "type": "object" } })
 }
 

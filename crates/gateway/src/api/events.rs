@@ -1,9 +1,10 @@
-//! What happened, numbered, so that whoever follows knows what was missed and can go on after a break.
+//! Event log of the admin API: a bounded ring of numbered events, from which a subscriber can resume after a
+//! disconnect.
 //!
-//! Followers read at their own pace from a bounded ring; nobody waits for them. A number that is gone from
-//! the ring when a follower comes for it was missed, and the follower is told how many were.
+//! Subscribers read at their own pace, and the writer never waits for them. Events that left the ring before a
+//! subscriber read them count as missed; the subscriber gets their number.
 
-use super::view::EventView;
+use super::types::EventView;
 use axum::body::Bytes;
 use gripfast::{Event, UpstreamEvent};
 use serde::Serialize;
@@ -14,17 +15,17 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{broadcast, watch};
 use tokio_util::task::AbortOnDropHandle;
 
-/// The last events of all upstreams and of the gateway itself.
-pub(super) struct Journal {
+/// The last events of all servers and of the gateway.
+pub(super) struct EventLog {
     ring: Arc<Ring>,
     _writer: AbortOnDropHandle<()>,
 }
 
 struct Ring {
-    /// Tells this run's numbers from those of an earlier one.
-    run: String,
+    /// Prefix of event ids, which distinguishes this run of the gateway from earlier ones.
+    run_id: String,
     entries: Mutex<VecDeque<Entry>>,
-    /// The number of the last event.
+    /// Number of the last event.
     latest: watch::Sender<u64>,
 }
 
@@ -32,53 +33,53 @@ struct Ring {
 struct Entry {
     number: u64,
     frame: Bytes,
-    /// Whether it tells about clients and operators.
-    is_record: bool,
+    /// True for an event about clients or operators.
+    is_security: bool,
 }
 
-/// Which events a follower may see.
+/// The events that a subscriber may see.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Sees {
-    /// All of them.
+pub(super) enum EventVisibility {
+    /// All events.
     Everything,
-    /// What happens to servers, and nothing about clients and operators.
+    /// Events of servers; no events about clients and operators.
     Servers,
 }
 
-/// One who reads along.
-pub(super) struct Follower {
+/// A reader of the event log.
+pub(super) struct EventSubscriber {
     ring: Arc<Ring>,
     latest: watch::Receiver<u64>,
     next: u64,
-    sees: Sees,
+    visibility: EventVisibility,
 }
 
-impl Journal {
-    pub(super) fn following(events: broadcast::Receiver<UpstreamEvent>) -> Self {
-        let begun = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+impl EventLog {
+    pub(super) fn spawn(events: broadcast::Receiver<UpstreamEvent>) -> Self {
+        let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let ring = Arc::new(Ring {
-            run: format!("{:x}", begun.as_millis()),
+            run_id: format!("{:x}", started.as_millis()),
             entries: Mutex::default(),
             latest: watch::Sender::new(0),
         });
-        let writer = tokio::spawn(write(Arc::clone(&ring), events));
+        let writer = tokio::spawn(record_events(Arc::clone(&ring), events));
         Self { ring, _writer: AbortOnDropHandle::new(writer) }
     }
 
-    /// Follows from now on, or from after the event of this id if it is one of ours.
-    pub(super) fn follow(&self, last_seen: Option<&str>, sees: Sees) -> Follower {
+    /// Subscribes to the events after the event with id `last_seen`, or to new events if the id is not of this run.
+    pub(super) fn subscribe(&self, last_seen: Option<&str>, visibility: EventVisibility) -> EventSubscriber {
         let latest = self.ring.latest.subscribe();
         let now = *latest.borrow();
         let seen = last_seen.and_then(|id| self.ring.number_of(id)).filter(|seen| *seen <= now);
-        Follower { ring: Arc::clone(&self.ring), latest, next: seen.unwrap_or(now) + 1, sees }
+        EventSubscriber { ring: Arc::clone(&self.ring), latest, next: seen.unwrap_or(now) + 1, visibility }
     }
 }
 
-async fn write(ring: Arc<Ring>, mut events: broadcast::Receiver<UpstreamEvent>) {
+async fn record_events(ring: Arc<Ring>, mut events: broadcast::Receiver<UpstreamEvent>) {
     loop {
         match events.recv().await {
-            Ok(event) => ring.write(&event),
-            // Numbers that nobody will ever find: they count as missed for everybody.
+            Ok(event) => ring.push(&event),
+            // These events are lost: all subscribers count them as missed.
             Err(RecvError::Lagged(lost)) => ring.latest.send_modify(|latest| *latest += lost),
             Err(RecvError::Closed) => return,
         }
@@ -86,10 +87,10 @@ async fn write(ring: Arc<Ring>, mut events: broadcast::Receiver<UpstreamEvent>) 
 }
 
 impl Ring {
-    /// A break of a few minutes in a bad hour fits.
+    /// Enough for a disconnect of a few minutes while many events happen.
     const CAPACITY: usize = 512;
 
-    fn write(&self, event: &UpstreamEvent) {
+    fn push(&self, event: &UpstreamEvent) {
         let number = *self.latest.borrow() + 1;
         let frame = self.frame(number, &EventView::from(event));
         {
@@ -98,7 +99,7 @@ impl Ring {
                 entries.pop_front();
             }
             let is_record = matches!(event.event, Event::Security(_));
-            entries.push_back(Entry { number, frame, is_record });
+            entries.push_back(Entry { number, frame, is_security: is_record });
         }
         self.latest.send_replace(number);
     }
@@ -110,13 +111,13 @@ impl Ring {
             #[serde(flatten)]
             event: &'e EventView,
         }
-        let id = format!("{}-{number}", self.run);
+        let id = format!("{}-{number}", self.run_id);
         frame(Some(&id), &Numbered { id: &id, event })
     }
 
     fn number_of(&self, id: &str) -> Option<u64> {
         let (run, number) = id.split_once('-')?;
-        if run == self.run { number.parse().ok() } else { None }
+        if run == self.run_id { number.parse().ok() } else { None }
     }
 
     fn first_from(&self, number: u64) -> Option<Entry> {
@@ -126,8 +127,8 @@ impl Ring {
     }
 }
 
-impl Follower {
-    /// The next frame; `None` when there will be none. Dropping the future loses nothing.
+impl EventSubscriber {
+    /// The next frame, or `None` at the end. Dropping the future loses no event.
     pub(super) async fn next(&mut self) -> Option<Bytes> {
         loop {
             let next = self.next;
@@ -135,23 +136,23 @@ impl Follower {
             match self.ring.first_from(next) {
                 Some(entry) if entry.number == next => {
                     self.next += 1;
-                    if !entry.is_record || self.sees == Sees::Everything {
+                    if !entry.is_security || self.visibility == EventVisibility::Everything {
                         return Some(entry.frame);
                     }
                 }
                 later => {
                     let found = later.map_or(latest + 1, |entry| entry.number);
                     self.next = found;
-                    return Some(missed(found - next));
+                    return Some(missed_frame(found - next));
                 }
             }
         }
     }
 }
 
-/// What a follower is told that was too slow, or away for too long. It has no id: there is nothing to go
-/// back to.
-fn missed(count: u64) -> Bytes {
+/// Message to a subscriber that was too slow or disconnected for too long. It has no id, because a client cannot
+/// resume from it.
+fn missed_frame(count: u64) -> Bytes {
     #[derive(Serialize)]
     struct Missed {
         kind: &'static str,
@@ -164,7 +165,7 @@ fn missed(count: u64) -> Bytes {
 
 fn frame(id: Option<&str>, data: &impl Serialize) -> Bytes {
     let mut frame = id.map_or(String::new(), |id| format!("id: {id}\n"));
-    // JSON has no line breaks of its own, so it is one line of the frame.
+    // Serialized JSON contains no line breaks, so that it is one line of the frame.
     let data = serde_json::to_string(data).expect("views have text for keys and no values that can fail");
     frame.push_str(&format!("data: {data}\n\n"));
     frame.into()
@@ -175,77 +176,78 @@ mod tests {
     use super::*;
     use gripfast::{Host, SecurityEvent};
 
-    fn ring() -> (Journal, UpstreamEvent) {
+    fn ring() -> (EventLog, UpstreamEvent) {
         let (_, events) = broadcast::channel(1);
-        let journal = Journal::following(events);
+        let log = EventLog::spawn(events);
         (
-            journal,
+            log,
             UpstreamEvent {
                 server: Some("demo".into()),
                 instance: None,
                 at: Default::default(),
-                event: Event::Slept,
+                event: Event::MachineSlept,
             },
         )
     }
 
-    async fn told(follower: &mut Follower) -> String {
-        String::from_utf8(follower.next().await.unwrap().to_vec()).unwrap()
+    async fn frame_of(subscriber: &mut EventSubscriber) -> String {
+        String::from_utf8(subscriber.next().await.unwrap().to_vec()).unwrap()
     }
 
     #[tokio::test]
-    async fn a_follower_goes_on_after_the_event_it_saw_last() {
-        let (journal, event) = ring();
-        let mut live = journal.follow(None, Sees::Everything);
-        (0..3).for_each(|_| journal.ring.write(&event));
-        let first = told(&mut live).await;
+    async fn a_subscriber_resumes_after_the_last_event_it_saw() {
+        let (log, event) = ring();
+        let mut live = log.subscribe(None, EventVisibility::Everything);
+        (0..3).for_each(|_| log.ring.push(&event));
+        let first = frame_of(&mut live).await;
         let id = first.lines().next().unwrap().strip_prefix("id: ").unwrap();
-        let mut again = journal.follow(Some(id), Sees::Everything);
-        assert_eq!(told(&mut again).await, told(&mut live).await);
-        assert!(told(&mut again).await.contains("-3\n"));
+        let mut again = log.subscribe(Some(id), EventVisibility::Everything);
+        assert_eq!(frame_of(&mut again).await, frame_of(&mut live).await);
+        assert!(frame_of(&mut again).await.contains("-3\n"));
     }
 
     #[tokio::test]
-    async fn an_id_of_another_run_means_from_now_on() {
-        let (journal, event) = ring();
-        journal.ring.write(&event);
-        for id in ["1-1", "", "nonsense", &format!("{}-99", journal.ring.run)] {
-            assert_eq!(journal.follow(Some(id), Sees::Everything).next, 2, "{id}");
+    async fn an_event_id_of_another_run_starts_with_new_events() {
+        let (log, event) = ring();
+        log.ring.push(&event);
+        for id in ["1-1", "", "nonsense", &format!("{}-99", log.ring.run_id)] {
+            assert_eq!(log.subscribe(Some(id), EventVisibility::Everything).next, 2, "{id}");
         }
     }
 
     #[tokio::test]
-    async fn a_slow_follower_is_told_how_many_it_missed() {
-        let (journal, event) = ring();
-        let mut slow = journal.follow(None, Sees::Everything);
-        (0..Ring::CAPACITY + 7).for_each(|_| journal.ring.write(&event));
+    async fn a_slow_subscriber_gets_the_number_of_missed_events() {
+        let (log, event) = ring();
+        let mut slow = log.subscribe(None, EventVisibility::Everything);
+        (0..Ring::CAPACITY + 7).for_each(|_| log.ring.push(&event));
         assert_eq!(
-            told(&mut slow).await,
+            frame_of(&mut slow).await,
             "data: {\"kind\":\"missed\",\"text\":\"7 events were missed\",\"count\":7}\n\n"
         );
-        assert!(told(&mut slow).await.contains("-8\n"));
+        assert!(frame_of(&mut slow).await.contains("-8\n"));
     }
 
     #[tokio::test]
-    async fn g05_events_about_clients_are_left_out_for_a_follower_that_may_not_see_them() {
-        let (journal, event) = ring();
-        let mut followers = [Sees::Everything, Sees::Servers].map(|sees| journal.follow(None, sees));
+    async fn g05_events_about_clients_are_hidden_from_a_subscriber_without_access() {
+        let (log, event) = ring();
+        let mut subscribers = [EventVisibility::Everything, EventVisibility::Servers]
+            .map(|visibility| log.subscribe(None, visibility));
         let names = vec!["laptop".to_owned()];
         let keys = SecurityEvent::KeysChanged { change: gripfast::KeyChange::Added, names, actor: None };
-        journal.ring.write(&UpstreamEvent { server: None, event: Event::Security(keys), ..event.clone() });
-        journal.ring.write(&event);
-        let [all, servers] = &mut followers;
-        let first = told(all).await;
+        log.ring.push(&UpstreamEvent { server: None, event: Event::Security(keys), ..event.clone() });
+        log.ring.push(&event);
+        let [all, servers] = &mut subscribers;
+        let first = frame_of(all).await;
         assert!(first.contains("\"server\":null,\"kind\":\"keys_changed\""), "{first}");
-        assert_eq!(told(all).await, told(servers).await, "it is neither told nor counted as missed");
+        assert_eq!(frame_of(all).await, frame_of(servers).await, "it is neither sent nor counted as missed");
     }
 
     #[tokio::test]
-    async fn the_writer_ends_with_the_journal() {
+    async fn the_writer_ends_with_the_event_log() {
         let host = Host::builder().build();
-        let journal = Journal::following(host.events());
-        let ring = Arc::downgrade(&journal.ring);
-        drop(journal);
+        let log = EventLog::spawn(host.subscribe_events());
+        let ring = Arc::downgrade(&log.ring);
+        drop(log);
         while ring.strong_count() > 0 {
             tokio::task::yield_now().await;
         }

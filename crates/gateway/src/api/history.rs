@@ -1,8 +1,8 @@
-//! The last day of every server: which states it was in, and its calls by the minute. In memory and bounded;
-//! a restart of the gateway begins anew.
+//! History of every server: its states of the last day and its calls per minute. Bounded and in memory only; it starts
+//! empty with the gateway.
 
-use super::view::millis;
-use super::words;
+use super::enums;
+use super::types::millis;
 use gripfast::{CallStats, Event, Host, UpstreamEvent};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -13,45 +13,45 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::time::MissedTickBehavior;
 use tokio_util::task::AbortOnDropHandle;
 
-/// What is remembered of all servers.
+/// History of all servers, recorded by a background task.
 pub(super) struct History {
-    kept: Arc<Mutex<Kept>>,
+    histories: Arc<Mutex<Histories>>,
     _writer: AbortOnDropHandle<()>,
 }
 
 #[derive(Default)]
-struct Kept {
+struct Histories {
     /// In the order of the config.
     names: Vec<String>,
-    servers: BTreeMap<String, Past>,
+    servers: BTreeMap<String, ServerHistory>,
 }
 
 #[derive(Default)]
-struct Past {
+struct ServerHistory {
     states: VecDeque<Since>,
     minutes: VecDeque<Minute>,
-    /// The counters at the end of the last minute.
+    /// Counters at the end of the last minute.
     counted: Counted,
 }
 
-/// The state that began then.
+/// A state and its start.
 #[derive(JsonSchema, Serialize, Clone, Debug, PartialEq)]
 struct Since {
     /// Milliseconds since the Unix epoch.
     at: u64,
-    #[schemars(schema_with = "words::states")]
+    #[schemars(schema_with = "enums::states")]
     state: &'static str,
 }
 
 /// The calls of one minute.
 #[derive(JsonSchema, Serialize, Clone, Debug, PartialEq)]
 struct Minute {
-    /// Its end, in milliseconds since the Unix epoch.
+    /// End of the minute, in milliseconds since the Unix epoch.
     at: u64,
     calls: u64,
     errors: u64,
     tool_errors: u64,
-    /// Of the last calls up to then, if there were any in this minute.
+    /// 95th percentile of the last calls; null if there was no call in this minute.
     p95_ms: Option<f64>,
 }
 
@@ -62,7 +62,7 @@ struct Counted {
     tool_errors: u64,
 }
 
-/// The past as it is shown.
+/// History of all servers.
 #[derive(JsonSchema, Serialize)]
 #[schemars(rename = "History")]
 pub(super) struct HistoryView {
@@ -79,23 +79,23 @@ struct PastView {
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 const MINUTE: Duration = Duration::from_secs(60);
-/// State changes of one server. One that changes more often than every other minute all day loses the morning.
-const MOST_STATES: usize = 1000;
+/// State changes kept per server. A server that changes more often loses the older part of the day.
+const MAX_STATES: usize = 1000;
 /// Three hours.
-const MOST_MINUTES: usize = 180;
+const MAX_MINUTES: usize = 180;
 
 impl History {
-    /// Begins to remember, on the tokio runtime that this is called on.
-    pub(super) fn of(host: &Host) -> Self {
-        let kept: Arc<Mutex<Kept>> = Arc::default();
-        let writer = tokio::spawn(remember(Arc::clone(&kept), host.clone()));
-        Self { kept, _writer: AbortOnDropHandle::new(writer) }
+    /// Starts recording on the current Tokio runtime.
+    pub(super) fn spawn(host: &Host) -> Self {
+        let histories: Arc<Mutex<Histories>> = Arc::default();
+        let writer = tokio::spawn(record(Arc::clone(&histories), host.clone()));
+        Self { histories, _writer: AbortOnDropHandle::new(writer) }
     }
 
     pub(super) fn view(&self) -> HistoryView {
-        let kept = lock(&self.kept);
-        let servers = kept.names.iter().filter_map(|name| {
-            let past = kept.servers.get(name)?;
+        let histories = lock(&self.histories);
+        let servers = histories.names.iter().filter_map(|name| {
+            let past = histories.servers.get(name)?;
             Some(PastView {
                 name: name.clone(),
                 states: past.states.iter().cloned().collect(),
@@ -106,17 +106,17 @@ impl History {
     }
 }
 
-async fn remember(kept: Arc<Mutex<Kept>>, host: Host) {
-    let mut events = host.events();
+async fn record(histories: Arc<Mutex<Histories>>, host: Host) {
+    let mut events = host.subscribe_events();
     let mut minutes = tokio::time::interval(MINUTE);
     minutes.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    // The first tick is at once: nothing was counted before it.
+    // The first tick is immediate and takes the initial counters.
     loop {
         tokio::select! {
-            _ = minutes.tick() => lock(&kept).count(&host, now()),
-            told = events.recv() => match told {
-                Ok(told) => lock(&kept).hear(&told),
-                // What was missed shows with the next minute.
+            _ = minutes.tick() => lock(&histories).count(&host, now()),
+            received = events.recv() => match received {
+                Ok(received) => lock(&histories).on_event(&received),
+                // Missed changes are corrected at the next minute.
                 Err(RecvError::Lagged(_)) => {}
                 Err(RecvError::Closed) => return,
             },
@@ -124,16 +124,16 @@ async fn remember(kept: Arc<Mutex<Kept>>, host: Host) {
     }
 }
 
-impl Kept {
-    fn hear(&mut self, told: &UpstreamEvent) {
-        let UpstreamEvent { server: Some(server), instance: None, event, .. } = told else { return };
+impl Histories {
+    fn on_event(&mut self, received: &UpstreamEvent) {
+        let UpstreamEvent { server: Some(server), instance: None, event, .. } = received else { return };
         let Event::StateChanged { to, .. } = event else { return };
         if let Some(past) = self.servers.get_mut(&**server) {
-            past.enter(millis(told.at.since_epoch()), to.word());
+            past.enter_state(millis(received.at.since_epoch()), to.as_str());
         }
     }
 
-    /// A minute has passed: servers that are new are taken up, those that are gone are forgotten.
+    /// Closes a minute: adds new servers and drops removed ones.
     fn count(&mut self, host: &Host, at: u64) {
         let statuses = host.status();
         self.names = statuses.iter().map(|status| status.name.clone()).collect();
@@ -141,12 +141,13 @@ impl Kept {
         for status in statuses {
             match self.servers.get_mut(&status.name) {
                 Some(past) => {
-                    past.enter(at, status.supervision.state.word());
+                    past.enter_state(at, status.supervision.state.as_str());
                     past.count(at, &status.calls);
                 }
                 None => {
-                    let mut past = Past { counted: Counted::of(&status.calls), ..Past::default() };
-                    past.enter(at, status.supervision.state.word());
+                    let mut past =
+                        ServerHistory { counted: Counted::of(&status.calls), ..ServerHistory::default() };
+                    past.enter_state(at, status.supervision.state.as_str());
                     self.servers.insert(status.name, past);
                 }
             }
@@ -154,11 +155,11 @@ impl Kept {
     }
 }
 
-impl Past {
-    fn enter(&mut self, at: u64, state: &'static str) {
+impl ServerHistory {
+    fn enter_state(&mut self, at: u64, state: &'static str) {
         let day = millis(DAY);
-        // The last state before the day still says how the day began.
-        while self.states.get(1).is_some_and(|next| next.at + day < at) || self.states.len() >= MOST_STATES {
+        // The last state before the day is kept: it is the state at the start of the day.
+        while self.states.get(1).is_some_and(|next| next.at + day < at) || self.states.len() >= MAX_STATES {
             self.states.pop_front();
         }
         if self.states.back().is_none_or(|last| last.state != state && last.at <= at) {
@@ -170,7 +171,7 @@ impl Past {
         let (before, now) = (self.counted, Counted::of(stats));
         let calls = now.calls.saturating_sub(before.calls);
         let p95 = stats.p95.filter(|_| calls > 0);
-        if self.minutes.len() == MOST_MINUTES {
+        if self.minutes.len() == MAX_MINUTES {
             self.minutes.pop_front();
         }
         self.minutes.push_back(Minute {
@@ -190,8 +191,8 @@ impl Counted {
     }
 }
 
-fn lock(kept: &Mutex<Kept>) -> MutexGuard<'_, Kept> {
-    kept.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock(histories: &Mutex<Histories>) -> MutexGuard<'_, Histories> {
+    histories.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn now() -> u64 {
@@ -204,59 +205,59 @@ mod tests {
     use gripfast::{State, Wall};
 
     #[test]
-    fn states_are_told_apart_and_a_day_is_kept() {
-        let (hour, mut past) = (3_600_000, Past::default());
-        past.enter(0, "starting");
-        past.enter(1, "ready");
-        past.enter(2, "ready");
-        past.enter(30 * hour, "reconnecting");
+    fn repeated_states_are_merged_and_one_day_is_kept() {
+        let (hour, mut past) = (3_600_000, ServerHistory::default());
+        past.enter_state(0, "starting");
+        past.enter_state(1, "ready");
+        past.enter_state(2, "ready");
+        past.enter_state(30 * hour, "reconnecting");
         assert_eq!(
             past.states,
             [Since { at: 1, state: "ready" }, Since { at: 30 * hour, state: "reconnecting" }]
         );
-        past.enter(60 * hour, "ready");
-        assert_eq!(past.states.len(), 2, "how the day began, and what came after");
+        past.enter_state(60 * hour, "ready");
+        assert_eq!(past.states.len(), 2, "the state at the start of the day, and the changes after it");
     }
 
-    /// What the ribbon of the dashboard is drawn from, over a day and a night.
+    /// The data of the ribbon in the dashboard, over more than a day.
     #[test]
-    fn a_whole_day_is_shown_with_every_change_of_the_server_in_it() {
+    fn the_history_of_a_day_has_every_state_change_of_the_server() {
         const HOUR: u64 = 3_600_000;
-        let mut kept = Kept { names: vec!["notes".to_owned()], ..Kept::default() };
-        kept.servers.insert("notes".to_owned(), Past::default());
-        let mut hear = |at: u64, instance: Option<u64>, to: State| {
+        let mut histories = Histories { names: vec!["notes".to_owned()], ..Histories::default() };
+        histories.servers.insert("notes".to_owned(), ServerHistory::default());
+        let mut on_event = |at: u64, instance: Option<u64>, to: State| {
             let event = Event::StateChanged { from: State::Starting, to, cause: None };
-            let at = Wall::at(Duration::from_millis(at));
-            kept.hear(&UpstreamEvent { server: Some("notes".into()), instance, at, event });
+            let at = Wall::from_unix_epoch(Duration::from_millis(at));
+            histories.on_event(&UpstreamEvent { server: Some("notes".into()), instance, at, event });
         };
-        hear(0, None, State::Ready);
-        hear(5 * HOUR, None, State::Reconnecting);
-        hear(5 * HOUR + 2000, None, State::Ready);
-        hear(20 * HOUR, None, State::Parked);
-        hear(23 * HOUR, None, State::Ready);
-        // One that a single client has for itself is not the server that everybody uses.
-        hear(29 * HOUR, Some(7), State::Parked);
-        let past = kept.servers.get_mut("notes").unwrap();
+        on_event(0, None, State::Ready);
+        on_event(5 * HOUR, None, State::Reconnecting);
+        on_event(5 * HOUR + 2000, None, State::Ready);
+        on_event(20 * HOUR, None, State::Parked);
+        on_event(23 * HOUR, None, State::Ready);
+        // A dedicated instance does not change the state of the server.
+        on_event(29 * HOUR, Some(7), State::Parked);
+        let past = histories.servers.get_mut("notes").unwrap();
         for minute in 0..=60 {
-            past.enter(29 * HOUR + minute * 60_000, "ready");
+            past.enter_state(29 * HOUR + minute * 60_000, "ready");
         }
         let shown: Vec<_> = past.states.iter().map(|since| (since.at, since.state)).collect();
         assert_eq!(shown, [(5 * HOUR + 2000, "ready"), (20 * HOUR, "parked"), (23 * HOUR, "ready")]);
     }
 
     #[test]
-    fn what_is_kept_is_bounded() {
-        let mut past = Past::default();
+    fn the_history_is_bounded() {
+        let mut past = ServerHistory::default();
         for at in 0..5000 {
-            past.enter(at, if at % 2 == 0 { "ready" } else { "reconnecting" });
+            past.enter_state(at, if at % 2 == 0 { "ready" } else { "reconnecting" });
             past.count(at, &CallStats::default());
         }
-        assert_eq!((past.states.len(), past.minutes.len()), (MOST_STATES, MOST_MINUTES));
+        assert_eq!((past.states.len(), past.minutes.len()), (MAX_STATES, MAX_MINUTES));
     }
 
     #[test]
-    fn a_minute_has_the_calls_of_that_minute() {
-        let mut past = Past::default();
+    fn a_minute_counts_the_calls_of_that_minute() {
+        let mut past = ServerHistory::default();
         let stats = |calls, errors| CallStats {
             calls,
             errors,

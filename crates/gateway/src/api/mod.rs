@@ -1,215 +1,215 @@
-//! The admin API: what a running gateway tells about its servers, and the few things it can be asked to do
-//! about them. The command line, the dashboard and scripts all use these routes and nothing else.
+//! Admin API of a running gateway: status of the servers, and actions on them. The command line, the dashboard and
+//! scripts use these routes only. The listener is in [`crate::server`].
 //!
-//! `operations` lists what can be asked, `openapi` describes it. `view` says what status looks like, `journal` numbers what happens, `history` keeps a day, `token` and `guard` decide who may
-//! act, `sign_in` lets a browser act, `acting` records it, `answer` is the only file that writes responses. Which address to listen on is not known here.
+//! `operations` is the table of all operations, `openapi` describes them and `router` with `handlers` serves them.
+//! `types` are the views of status, `events` the event stream, `history` the last day. `token` and `auth` check
+//! credentials, `actions` records actions, `response` writes responses.
 
-mod acting;
-mod answer;
-mod calls;
-mod config;
-mod guard;
-mod history;
-mod journal;
-mod login;
-mod openapi;
-mod operations;
-mod pins;
-mod routes;
-mod sessions;
-mod sign_in;
-mod token;
-mod tools;
-mod view;
-mod words;
+pub(crate) mod actions;
+pub(crate) mod auth;
+pub(crate) mod enums;
+pub(crate) mod events;
+pub(crate) mod handlers;
+pub(crate) mod history;
+pub(crate) mod openapi;
+pub(crate) mod operations;
+pub(crate) mod response;
+pub(crate) mod router;
+pub(crate) mod token;
+pub(crate) mod types;
 
-pub(crate) use answer::too_many_requests;
-pub use calls::CallsView;
-pub use openapi::document;
-pub use pins::PinsView;
-pub use token::{TOKEN_FILE, rotate_token};
+pub use crate::api::handlers::calls::CallsView;
+pub use crate::api::handlers::pins::PinsView;
+pub use crate::api::openapi::document;
+pub(crate) use crate::api::response::too_many_requests;
+pub use crate::api::token::{TOKEN_FILE, rotate_token};
 
+use crate::api::events::{EventLog, EventVisibility};
+use crate::api::history::History;
+use crate::api::token::Token;
+use crate::api::types::UpstreamView;
+pub(crate) use crate::api::types::{ClientsView, next_step};
 use crate::auth::FailedAuth;
-use crate::downstream::SessionFacts;
-use crate::front::source_of;
+use crate::mcp::SessionInfo;
 use crate::reload::Reloader;
-use crate::shares::{Peer, Shares};
-use crate::tls::Tls;
+use crate::server::dispatcher::source_of;
+use crate::server::quota::{Peer, Quota};
+use crate::server::tls::Tls;
 use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use gripfast::{AuthFailure, AuthTarget, Host, KeyChange, SecurityEvent, ServerStatus};
-use history::History;
 use http::{HeaderMap, Method};
-use journal::{Journal, Sees};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
-use token::Token;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use view::UpstreamView;
-pub(crate) use view::{ClientsView, next_step};
 
-/// What the bodies of requests to the admin API may take in memory together.
-const BODIES: usize = 64 << 20;
+/// Memory that all request bodies of the admin API may use together.
+const MAX_BODY_MEMORY: usize = 64 << 20;
 
 /// The admin API of one host.
 pub struct Admin {
     host: Host,
     token: Token,
-    journal: Journal,
+    event_log: EventLog,
     history: History,
-    begun: Instant,
+    started: Instant,
     serving: AtomicBool,
-    leaving: CancellationToken,
+    shutdown: CancellationToken,
     reloader: OnceLock<Arc<Reloader>>,
-    /// Settings that were typed, and override the file.
-    typed: OnceLock<Vec<(&'static str, String)>>,
+    /// Settings from the command line, which override the config file.
+    command_line: OnceLock<Vec<(&'static str, String)>>,
     state_dir: Option<PathBuf>,
     clients: Option<Box<dyn Fn() -> ClientsView + Send + Sync>>,
-    sessions: Option<Box<dyn Fn(usize) -> Vec<SessionFacts> + Send + Sync>>,
-    logins: login::Underway,
-    /// The memory that bodies share.
-    bodies: Shares,
+    sessions: Option<Box<dyn Fn(usize) -> Vec<SessionInfo> + Send + Sync>>,
+    logins: handlers::login::PendingLogins,
+    /// Memory for request bodies.
+    body_memory: Quota,
     tls: Option<Arc<Tls>>,
-    /// Whether records need the token on this machine too.
-    guards_records: bool,
-    failed: FailedAuth,
+    /// True if reading records needs the token on this machine too.
+    protects_records: bool,
+    failed_auth: FailedAuth,
 }
 
-/// Marks a request that is answered only because it shows the admin token.
+/// Request extension: the request was authorized by the admin token only.
 #[derive(Debug, Clone, Copy)]
 struct ByToken;
 
 impl Admin {
-    /// The admin API in front of `host`, on the tokio runtime that this is called on.
+    /// Creates the admin API of `host` on the current Tokio runtime.
     ///
-    /// Its token is kept in `state_dir`. Where it can be neither read nor made there, that is said aloud and
-    /// a token of this process takes its place, which nobody knows: reading works then, acting does not.
+    /// The admin token is stored in `state_dir`. If it can be neither read nor created there, this logs a warning and
+    /// uses a random token that is shown nowhere: reading works, actions do not.
     ///
     /// # Errors
-    /// The system gave no randomness.
+    /// The system random number generator failed.
     pub fn new(host: Host, state_dir: Option<&Path>) -> io::Result<Self> {
-        let leaving = CancellationToken::new();
+        let shutdown = CancellationToken::new();
         Ok(Self {
-            token: Token::of(state_dir)?,
+            token: Token::open(state_dir)?,
             state_dir: state_dir.map(Path::to_owned),
-            journal: Journal::following(host.events()),
-            history: History::of(&host),
-            failed: FailedAuth::new(host.clone(), leaving.clone()),
+            event_log: EventLog::spawn(host.subscribe_events()),
+            history: History::spawn(&host),
+            failed_auth: FailedAuth::new(host.clone(), shutdown.clone()),
             host,
-            begun: Instant::now(),
+            started: Instant::now(),
             serving: AtomicBool::new(false),
-            leaving,
+            shutdown,
             reloader: OnceLock::new(),
-            typed: OnceLock::new(),
+            command_line: OnceLock::new(),
             clients: None,
             sessions: None,
-            logins: login::Underway::default(),
-            bodies: Shares::new(BODIES, BODIES),
+            logins: handlers::login::PendingLogins::default(),
+            body_memory: Quota::new(MAX_BODY_MEMORY, MAX_BODY_MEMORY),
             tls: None,
-            guards_records: false,
+            protects_records: false,
         })
     }
 
-    /// The damaged files of the state directory that have been replaced.
-    fn set_aside(&self) -> Vec<String> {
-        let files = self.state_dir.as_deref().map(gripfast::private_files::set_aside).unwrap_or_default();
+    /// Damaged files of the state directory that gripfast moved aside.
+    fn damaged_files(&self) -> Vec<String> {
+        let files =
+            self.state_dir.as_deref().map(gripfast::private_files::quarantined_files).unwrap_or_default();
         files.iter().map(|file| file.display().to_string()).collect()
     }
 
-    /// Tells in the status what clients have, as it is counted there.
-    pub(crate) fn counting(mut self, count: impl Fn() -> ClientsView + Send + Sync + 'static) -> Self {
+    /// Includes these counts of clients in the status.
+    pub(crate) fn with_client_counts(
+        mut self,
+        count: impl Fn() -> ClientsView + Send + Sync + 'static,
+    ) -> Self {
         self.clients = Some(Box::new(count));
         self
     }
 
-    /// Clients have to show who they are, so what they did is not for everybody on this machine: calls, logs, sessions
-    /// and config are read with the token.
-    pub(crate) fn guarding_records(mut self, guards: bool) -> Self {
-        self.guards_records = guards;
+    /// Requires the token for calls, logs, sessions and config on this machine too. Used if clients must authenticate:
+    /// then other local users must not see what clients did.
+    pub(crate) fn with_protected_records(mut self, protects: bool) -> Self {
+        self.protects_records = protects;
         self
     }
 
-    /// These settings, each with its value, were typed and override the file.
-    pub fn set_typed(&self, typed: Vec<(&'static str, String)>) {
-        let set = self.typed.set(typed);
-        debug_assert!(set.is_ok(), "a command line is typed once");
+    /// Sets the settings from the command line, each with its value. They override the config file.
+    pub fn set_command_line(&self, settings: Vec<(&'static str, String)>) {
+        let set = self.command_line.set(settings);
+        debug_assert!(set.is_ok(), "the command line is set once");
     }
 
-    /// The host goes by a config file: it can be told to look at it, and status says what came of that.
+    /// Sets the reloader of the config file, which enables `/reload` and the config part of the status.
     pub fn set_reloader(&self, reloader: Arc<Reloader>) {
         let set = self.reloader.set(reloader);
-        debug_assert!(set.is_ok(), "a host goes by one config");
+        debug_assert!(set.is_ok(), "a host has one config");
     }
 
-    /// Shows the sessions of clients: at most so many, those used last.
-    pub(crate) fn listing(
+    /// Serves `/sessions` from `list`, which returns the most recently used sessions, at most as many as its argument.
+    pub(crate) fn with_sessions(
         mut self,
-        list: impl Fn(usize) -> Vec<SessionFacts> + Send + Sync + 'static,
+        list: impl Fn(usize) -> Vec<SessionInfo> + Send + Sync + 'static,
     ) -> Self {
         self.sessions = Some(Box::new(list));
         self
     }
 
-    /// Tells in the status how the listener's certificate does.
-    pub(crate) fn proving(mut self, tls: Arc<Tls>) -> Self {
+    /// Includes the state of the listener's certificate in the status.
+    pub(crate) fn with_tls(mut self, tls: Arc<Tls>) -> Self {
         self.tls = Some(tls);
         self
     }
 
-    /// The gateway serves from now on: `/readyz` says so.
+    /// Marks the gateway as serving: `/readyz` answers 200.
     pub fn set_serving(&self) {
         self.serving.store(true, Ordering::Release);
     }
 
-    /// The gateway is about to end: `/readyz` says so, and whoever follows events is let go, so that a
-    /// shutdown that waits for its connections gets done.
-    pub fn set_leaving(&self) {
-        self.leaving.cancel();
+    /// Marks the gateway as shutting down: `/readyz` answers 503, and event streams end, so that a shutdown that waits
+    /// for its connections can complete.
+    pub fn set_shutting_down(&self) {
+        self.shutdown.cancel();
     }
 
-    /// The routes: `/healthz`, `/readyz` and everything under `/api/v1`.
+    /// Router of `/healthz`, `/readyz` and everything under `/api/v1`.
     pub fn router(self: Arc<Self>) -> axum::Router {
-        routes::router(self)
+        router::router(self)
     }
 
-    /// Where browsers come back to after a login, which nobody shows a token at.
+    /// Router of the OAuth callback, which needs no token.
     pub(crate) fn login_router(self: Arc<Self>) -> axum::Router {
-        login::router(self)
+        handlers::login::router(self)
     }
 
-    /// Lets those read who are on this machine, and others if they have the token.
-    pub(crate) async fn let_read(
+    /// Middleware: admits reads from this machine, and all other reads only with the token.
+    pub(crate) async fn authorize_read(
         State(admin): State<Arc<Self>>,
         mut request: Request,
         next: Next,
     ) -> Response {
-        let (is_here, path) = (Peer::of(&request).is_here(), request.uri().path());
-        let is_guarded = admin.guards_records && is_record(path);
+        let (is_here, path) = (Peer::from_request(&request).is_local(), request.uri().path());
+        let is_guarded = admin.protects_records && is_record(path);
         let is_health = matches!(path, "/healthz" | "/readyz");
         let is_open = (is_here && !is_guarded) || is_health;
         let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
         let target = if is_read { AuthTarget::AdminRead } else { AuthTarget::AdminAction };
-        let checked = guard::check_at(path, request.headers(), &admin.token);
-        admin.note_token_change();
+        let checked = auth::check_path(path, request.headers(), &admin.token);
+        admin.record_token_change();
         match checked {
             Err(reason) if !is_open => {
                 let source = source_of(&request);
-                let delay = admin.failed.record(source, target, reason, None);
-                // Its body holds nothing while the answer waits.
+                let delay = admin.failed_auth.record(source, target, reason, None);
+                // Releases the body before the delay.
                 drop(request);
-                let refusal = guard::refusal(reason, &admin.token);
-                // Where the token is concerns nobody elsewhere.
+                let refusal = auth::error_for(reason, &admin.token);
+                // The location of the token is shown on this machine only.
                 let refusal = if is_here { refusal } else { refusal.without_hint() };
-                admin.failed.delayed(source, delay, refusal.into_response()).await
+                admin.failed_auth.respond_after(source, delay, refusal.into_response()).await
             }
             Err(reason) => {
-                // It is answered like one without a token, and a guess is a guess. Actions are checked by their routes.
+                // Served like a request without a token, but a wrong token is recorded. Actions are checked by their
+                // routes.
                 if reason == AuthFailure::WrongAdminToken && is_read && !is_health {
-                    admin.failed.record(source_of(&request), target, reason, None);
+                    admin.failed_auth.record(source_of(&request), target, reason, None);
                 }
                 next.run(request).await
             }
@@ -222,41 +222,45 @@ impl Admin {
         }
     }
 
-    /// Whether a request shows the admin token.
-    pub(crate) fn is_shown_token(&self, headers: &HeaderMap) -> bool {
-        guard::offered(headers).is_some_and(|offered| self.token.admits(offered))
+    /// True if the request has the admin token or the key of a signed-in browser.
+    pub(crate) fn has_admin_token(&self, headers: &HeaderMap) -> bool {
+        auth::bearer_token(headers).is_some_and(|bearer| self.token.accepts(bearer))
     }
 
-    /// Which events a request may see.
-    fn sees(&self, headers: &HeaderMap) -> Sees {
-        match self.guards_records && guard::check(headers, &self.token).is_err() {
-            true => Sees::Servers,
-            false => Sees::Everything,
+    /// The events that a request may see.
+    fn event_visibility(&self, headers: &HeaderMap) -> EventVisibility {
+        match self.protects_records && auth::check(headers, &self.token).is_err() {
+            true => EventVisibility::Servers,
+            false => EventVisibility::Everything,
         }
     }
 
-    /// Records that the token was replaced, if it was.
-    fn note_token_change(&self) {
+    /// Records a replacement of the admin token, if there was one.
+    fn record_token_change(&self) {
         if self.token.was_replaced() {
             let change = KeyChange::AdminToken;
-            self.host.record(SecurityEvent::KeysChanged { change, names: Vec::new(), actor: None });
+            self.host.record_security_event(SecurityEvent::KeysChanged {
+                change,
+                names: Vec::new(),
+                actor: None,
+            });
         }
     }
 
-    /// A server as status shows it.
-    fn shown(&self, status: &ServerStatus) -> UpstreamView {
+    /// View of a server for the status.
+    fn upstream_view(&self, status: &ServerStatus) -> UpstreamView {
         match self.reloader.get() {
-            Some(_) => UpstreamView::from(status).looked_at_every(Reloader::LOOKS_EVERY),
+            Some(_) => UpstreamView::from(status).with_config_check_interval(Reloader::CHECK_INTERVAL),
             None => status.into(),
         }
     }
 
-    fn serves(&self) -> bool {
-        self.serving.load(Ordering::Acquire) && !self.leaving.is_cancelled()
+    fn is_ready(&self) -> bool {
+        self.serving.load(Ordering::Acquire) && !self.shutdown.is_cancelled()
     }
 }
 
-/// Whether what is read here tells what clients did, or what servers wrote about it.
+/// True if the path shows what clients did, or what servers logged about it.
 fn is_record(path: &str) -> bool {
     let Some(path) = path.strip_prefix("/api/v1/") else { return false };
     let path = path.trim_end_matches('/');
@@ -274,17 +278,17 @@ mod tests {
     use tower_service::Service;
 
     #[tokio::test]
-    async fn others_read_only_with_the_token() {
+    async fn other_machines_read_only_with_the_token() {
         let state = tempfile::tempdir().unwrap();
         let admin = Arc::new(Admin::new(Host::builder().build(), Some(state.path())).unwrap());
         let token = std::fs::read_to_string(state.path().join(TOKEN_FILE)).unwrap();
-        let layer = from_fn_with_state(Arc::clone(&admin), Admin::let_read);
+        let layer = from_fn_with_state(Arc::clone(&admin), Admin::authorize_read);
         let router: Router = admin.router().layer(layer);
         let read = async |from: Option<[u8; 4]>, path: &str, token: Option<&str>| {
             let mut request = Request::new(Body::empty());
             *request.uri_mut() = path.parse().unwrap();
             if let Some(from) = from {
-                request.extensions_mut().insert(Peer::at(from.into()));
+                request.extensions_mut().insert(Peer::from_address(from.into()));
             }
             if let Some(token) = token {
                 request.headers_mut().insert(AUTHORIZATION, format!("Bearer {token}").parse().unwrap());
@@ -294,22 +298,22 @@ mod tests {
         let (here, elsewhere) = (Some([127, 0, 0, 1]), Some([192, 0, 2, 1]));
         assert_eq!(read(here, "/api/v1/status", None).await, 200);
         assert_eq!(read(elsewhere, "/api/v1/status", None).await, 401);
-        assert_eq!(read(None, "/api/v1/status", None).await, 401, "nobody has said where it is from");
+        assert_eq!(read(None, "/api/v1/status", None).await, 401, "the address of the peer is unknown");
         assert_eq!(read(elsewhere, "/api/v1/status", Some("a guess")).await, 401);
         assert_eq!(read(elsewhere, "/api/v1/status", Some(token.trim())).await, 200);
         assert_eq!(read(elsewhere, "/healthz", None).await, 200);
     }
 
     #[tokio::test]
-    async fn g05_where_clients_authenticate_records_are_read_with_the_token_on_this_machine_too() {
+    async fn g05_if_clients_authenticate_local_reads_of_records_need_the_token() {
         let state = tempfile::tempdir().unwrap();
         let token = async |guards: bool, path: &str, shown: Option<&str>| {
             let admin = Admin::new(Host::builder().build(), Some(state.path())).unwrap();
-            let admin = Arc::new(admin.guarding_records(guards));
-            let layer = from_fn_with_state(Arc::clone(&admin), Admin::let_read);
+            let admin = Arc::new(admin.with_protected_records(guards));
+            let layer = from_fn_with_state(Arc::clone(&admin), Admin::authorize_read);
             let mut request = Request::new(Body::empty());
             *request.uri_mut() = path.parse().unwrap();
-            request.extensions_mut().insert(Peer::here());
+            request.extensions_mut().insert(Peer::local());
             if let Some(token) = shown {
                 request.headers_mut().insert(AUTHORIZATION, format!("Bearer {token}").parse().unwrap());
             }

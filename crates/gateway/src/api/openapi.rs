@@ -1,8 +1,8 @@
-//! The OpenAPI document of the admin API, made from the table of operations and from the types that are sent.
+//! OpenAPI document of the admin API, made from the table of operations and the types of their bodies.
 
-use super::answer;
-use super::operations::{Answer, Method, OPERATIONS, Operation, Parameter, refused};
-use super::view::EventView;
+use super::operations::{Method, OPERATIONS, Operation, OperationResponse, Parameter, error_schema};
+use super::response;
+use super::types::EventView;
 use axum::http::StatusCode;
 use axum::response::Response;
 use schemars::SchemaGenerator;
@@ -13,7 +13,7 @@ use std::sync::LazyLock;
 static DOCUMENT: LazyLock<Value> = LazyLock::new(document);
 
 pub(super) async fn serve() -> Response {
-    answer::json(StatusCode::OK, &*DOCUMENT)
+    response::json(StatusCode::OK, &*DOCUMENT)
 }
 
 /// The document, in OpenAPI 3.1.
@@ -36,7 +36,7 @@ pub fn document() -> Value {
         };
         methods[method] = describe(operation, &mut written, &mut read);
     }
-    // Told on a stream, whose frames have no schema of their own.
+    // Sent as data of the event stream, which has no schema of its own.
     written.subschema_for::<EventView>();
     let mut schemas = written.take_definitions(true);
     schemas.extend(read.take_definitions(true));
@@ -45,9 +45,9 @@ pub fn document() -> Value {
         "info": {
             "title": "gripfast admin API",
             "version": env!("CARGO_PKG_VERSION"),
-            "description": "What a running gateway tells about its servers, and what it can be asked to do. Reading is \
-                            open on loopback; acting needs the token in `STATE_DIR/admin.token`, and from a browser the \
-                            same origin.",
+            "description": "Status of a running gateway and its servers, and actions on them. Reading is open on \
+                            loopback. Actions need the token in `STATE_DIR/admin.token`, and from a browser the same \
+                            origin.",
             "license": { "name": "MIT OR Apache-2.0", "identifier": "MIT OR Apache-2.0" },
         },
         "paths": paths,
@@ -97,24 +97,28 @@ fn parameter(parameter: &Parameter) -> Value {
 
 fn responses(operation: &Operation, written: &mut SchemaGenerator) -> Value {
     let mut responses = Map::new();
-    let (status, response) = match &operation.answer {
-        Answer::Json { status, text, schema } => {
+    let (status, response) = match &operation.response {
+        OperationResponse::Json { status, text, schema } => {
             (*status, content(text, "application/json", json!(schema(written))))
         }
-        Answer::Events { text } => (200, content(text, "text/event-stream", json!({ "type": "string" }))),
-        Answer::Document => (200, content("The document.", "application/json", json!({ "type": "object" }))),
+        OperationResponse::Events { text } => {
+            (200, content(text, "text/event-stream", json!({ "type": "string" })))
+        }
+        OperationResponse::Document => {
+            (200, content("OpenAPI document.", "application/json", json!({ "type": "object" })))
+        }
     };
     responses.insert(status.to_string(), response);
     let guards: &[(u16, &str)] = match operation.method {
         Method::Get => &[],
         Method::Post => &[
             (401, "The admin token is missing or wrong."),
-            (403, "A page of another origin, or a tool that is denied."),
+            (403, "The request comes from a web page of another origin, or the tool is denied."),
         ],
     };
-    let refusals = operation.refusals.iter().map(|refused| (refused.status, refused.text));
+    let refusals = operation.errors.iter().map(|refused| (refused.status, refused.text));
     for (status, text) in guards.iter().copied().chain(refusals) {
-        let schema = json!(refused(written));
+        let schema = json!(error_schema(written));
         responses.insert(status.to_string(), content(text, "application/json", schema));
     }
     Value::Object(responses)
@@ -128,9 +132,8 @@ fn content(text: &str, kind: &str, schema: Value) -> Value {
 mod tests {
     use super::*;
 
-    /// Every `$ref` leads somewhere.
     #[test]
-    fn what_the_document_refers_to_is_there() {
+    fn every_ref_in_the_document_resolves() {
         let document = document();
         let mut refs = Vec::new();
         gather(&document, &mut refs);

@@ -1,51 +1,54 @@
-//! Everything that can be asked of the admin API: one entry each. The router serves this table and the document
-//! at `/api/v1/openapi.json` describes it, so that neither can forget what the other has.
+//! Table of all operations of the admin API. The router and the document at `/api/v1/openapi.json` are both made from
+//! this table, so that they cannot differ.
 
-use super::answer::RefusalView;
-use super::calls::{CallsView, calls};
-use super::config::{ConfigView, config};
+use super::handlers::calls::{CallsView, calls};
+use super::handlers::config::{ConfigView, config};
+use super::handlers::login;
+use super::handlers::login::LoginView;
+use super::handlers::pins;
+use super::handlers::pins::{ApprovedView, PinsView};
+use super::handlers::sessions::{SessionsView, sessions};
+use super::handlers::sign_in;
+use super::handlers::sign_in::{DashboardSessionView, SignInCodeView};
+use super::handlers::tools::{DecisionView, ToolCallRequest, ToolCallView, ToolsView};
 use super::history::HistoryView;
-use super::login::{self, LoginView};
-use super::pins::{self, ApprovedView, PinsView};
-use super::routes;
-use super::sessions::{SessionsView, sessions};
-use super::sign_in::{self, SessionView, SignInCodeView};
-use super::tools::{AnswerView, DecisionView, ToolsView, Wanted};
-use super::view::{DetailView, FleetView, LogView, UpstreamView};
+use super::response::RefusalView;
+use super::router;
+use super::types::{DetailView, FleetView, LogView, UpstreamView};
 use super::{Admin, openapi};
-use crate::reload::Reloaded;
+use crate::reload::ReloadOutcome;
 use axum::routing::{MethodRouter, get, post};
 use gripfast::ledger::Query;
 use schemars::{Schema, SchemaGenerator};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// One thing that can be asked.
+/// One operation of the admin API.
 pub(super) struct Operation {
     pub(super) method: Method,
-    /// Under `/api/v1`.
+    /// Path below `/api/v1`.
     pub(super) path: &'static str,
-    /// Its name in the document, for those who make clients from it.
+    /// `operationId` in the document, for client generators.
     pub(super) id: &'static str,
     pub(super) summary: &'static str,
     pub(super) parameters: &'static [Parameter],
-    /// What is sent along.
+    /// Schema of the request body.
     pub(super) body: Option<SchemaOf>,
-    pub(super) answer: Answer,
-    /// How it may be refused, beyond the token that every POST needs.
-    pub(super) refusals: &'static [Refused],
-    pub(super) serve: fn() -> MethodRouter<Arc<Admin>>,
+    pub(super) response: OperationResponse,
+    /// Error responses besides those for a missing token, which every POST has.
+    pub(super) errors: &'static [OperationError],
+    pub(super) route: fn() -> MethodRouter<Arc<Admin>>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Method {
-    /// Reading is open.
+    /// Reads; open on this machine.
     Get,
-    /// Acting needs the token.
+    /// Acts; needs the token.
     Post,
 }
 
-/// A part of the path, or of the query.
+/// Parameter in the path, the query or a header.
 pub(super) enum Parameter {
     Path { name: &'static str, text: &'static str, words: &'static [&'static str] },
     Query { name: &'static str, text: &'static str, schema: fn() -> Value },
@@ -54,329 +57,372 @@ pub(super) enum Parameter {
 
 pub(super) type SchemaOf = fn(&mut SchemaGenerator) -> Schema;
 
-/// What comes back if all is well.
-pub(super) enum Answer {
+/// Successful response.
+pub(super) enum OperationResponse {
     Json { status: u16, text: &'static str, schema: SchemaOf },
     Events { text: &'static str },
     Document,
 }
 
-/// Why nothing came of it.
-pub(super) struct Refused {
+/// Error response.
+pub(super) struct OperationError {
     pub(super) status: u16,
     pub(super) text: &'static str,
 }
 
-const SERVER: Parameter = Parameter::Path { name: "name", text: "The name of a server.", words: &[] };
+const SERVER: Parameter = Parameter::Path { name: "name", text: "Name of a server.", words: &[] };
 
-const MISWRITTEN: Refused = Refused { status: 400, text: "The request cannot be read." };
-const NO_SUCH_SERVER: Refused = Refused { status: 404, text: "There is no server of this name." };
-const NOT_USABLE: Refused =
-    Refused { status: 409, text: "As it is configured, there is nothing to act on or to look at." };
+const INVALID_REQUEST: OperationError = OperationError { status: 400, text: "The request is malformed." };
+const NO_SUCH_SERVER: OperationError =
+    OperationError { status: 404, text: "There is no server with this name." };
+const CONFLICT: OperationError =
+    OperationError { status: 409, text: "The server is disabled or its config is invalid." };
 
-const NO_RANDOMNESS: Refused = Refused { status: 500, text: "The system gave no randomness." };
+const NO_RANDOMNESS: OperationError =
+    OperationError { status: 500, text: "The system random number generator failed." };
 
 pub(super) const OPERATIONS: &[Operation] = &[
     Operation {
         method: Method::Get,
         path: "/status",
         id: "status",
-        summary: "The facts about all servers.",
+        summary: "Status of the gateway and of all servers.",
         parameters: &[],
         body: None,
-        answer: Answer::Json { status: 200, text: "The fleet.", schema: of::<FleetView> },
-        refusals: &[],
-        serve: || get(routes::fleet),
+        response: OperationResponse::Json { status: 200, text: "Status.", schema: schema_of::<FleetView> },
+        errors: &[],
+        route: || get(router::status),
     },
     Operation {
         method: Method::Get,
         path: "/upstreams/{name}",
         id: "upstream",
-        summary: "The facts about one server, with its last events and its last lines on stderr.",
+        summary: "Status of one server, with its last events and its last lines of stderr.",
         parameters: &[SERVER],
         body: None,
-        answer: Answer::Json { status: 200, text: "The server.", schema: of::<DetailView> },
-        refusals: &[MISWRITTEN, NO_SUCH_SERVER],
-        serve: || get(routes::upstream),
+        response: OperationResponse::Json {
+            status: 200,
+            text: "Status of the server.",
+            schema: schema_of::<DetailView>,
+        },
+        errors: &[INVALID_REQUEST, NO_SUCH_SERVER],
+        route: || get(router::upstream),
     },
     Operation {
         method: Method::Get,
         path: "/upstreams/{name}/tools",
         id: "tools",
-        summary: "What a server is known to offer. Looking does not start it.",
+        summary: "Known tools of a server. Does not start the server.",
         parameters: &[SERVER],
         body: None,
-        answer: Answer::Json { status: 200, text: "Its tools.", schema: of::<ToolsView<'static>> },
-        refusals: &[MISWRITTEN, NO_SUCH_SERVER, NOT_USABLE],
-        serve: || get(routes::tools),
+        response: OperationResponse::Json {
+            status: 200,
+            text: "Tools of the server.",
+            schema: schema_of::<ToolsView<'static>>,
+        },
+        errors: &[INVALID_REQUEST, NO_SUCH_SERVER, CONFLICT],
+        route: || get(router::tools),
     },
     Operation {
         method: Method::Get,
         path: "/upstreams/{name}/log",
         id: "log",
-        summary: "What a server wrote to stderr.",
+        summary: "Lines that a server wrote to stderr.",
         parameters: &[
             SERVER,
             Parameter::Query {
                 name: "from",
-                text: "The number of the first line that is wanted.",
+                text: "Number of the first line to return.",
                 schema: || json!({ "type": "integer", "minimum": 0, "maximum": u64::MAX }),
             },
         ],
         body: None,
-        answer: Answer::Json { status: 200, text: "Lines, numbered.", schema: of::<LogView<'static>> },
-        refusals: &[MISWRITTEN, NO_SUCH_SERVER, NOT_USABLE],
-        serve: || get(routes::log),
+        response: OperationResponse::Json {
+            status: 200,
+            text: "Numbered lines.",
+            schema: schema_of::<LogView<'static>>,
+        },
+        errors: &[INVALID_REQUEST, NO_SUCH_SERVER, CONFLICT],
+        route: || get(router::log),
     },
     Operation {
         method: Method::Get,
         path: "/pins",
         id: "pins",
-        summary: "The pins of all servers: what was approved, and what says something else by now.",
+        summary: "Pins of all servers: approved tools, and tools that differ from the approved definition.",
         parameters: &[],
         body: None,
-        answer: Answer::Json { status: 200, text: "Pins.", schema: of::<PinsView> },
-        refusals: &[NO_SUCH_SERVER, NOT_USABLE],
-        serve: || get(pins::all),
+        response: OperationResponse::Json { status: 200, text: "Pins.", schema: schema_of::<PinsView> },
+        errors: &[NO_SUCH_SERVER, CONFLICT],
+        route: || get(pins::all),
     },
     Operation {
         method: Method::Get,
         path: "/upstreams/{name}/pins",
         id: "pinsOf",
-        summary: "The pins of one server.",
+        summary: "Pins of one server.",
         parameters: &[SERVER],
         body: None,
-        answer: Answer::Json { status: 200, text: "Pins.", schema: of::<PinsView> },
-        refusals: &[MISWRITTEN, NO_SUCH_SERVER, NOT_USABLE],
-        serve: || get(pins::of_server),
+        response: OperationResponse::Json { status: 200, text: "Pins.", schema: schema_of::<PinsView> },
+        errors: &[INVALID_REQUEST, NO_SUCH_SERVER, CONFLICT],
+        route: || get(pins::of_server),
     },
     Operation {
         method: Method::Post,
         path: "/upstreams/{name}/pins/approve",
         id: "approveAll",
-        summary: "Approves all tools of a server as they are by now.",
+        summary: "Approves the current definitions of all tools of a server.",
         parameters: &[SERVER],
         body: None,
-        answer: Answer::Json { status: 200, text: "What was approved.", schema: of::<ApprovedView> },
-        refusals: &[MISWRITTEN, NO_SUCH_SERVER, NOT_USABLE],
-        serve: || post(pins::approve_all),
+        response: OperationResponse::Json {
+            status: 200,
+            text: "Approved tools.",
+            schema: schema_of::<ApprovedView>,
+        },
+        errors: &[INVALID_REQUEST, NO_SUCH_SERVER, CONFLICT],
+        route: || post(pins::approve_all),
     },
     Operation {
         method: Method::Post,
         path: "/upstreams/{name}/pins/{tool}/approve",
         id: "approve",
-        summary: "Approves one tool of a server as it is by now.",
+        summary: "Approves the current definition of one tool of a server.",
         parameters: &[
             SERVER,
-            Parameter::Path { name: "tool", text: "The server's own name of a tool.", words: &[] },
+            Parameter::Path { name: "tool", text: "Name of a tool as the server names it.", words: &[] },
         ],
         body: None,
-        answer: Answer::Json { status: 200, text: "What was approved.", schema: of::<ApprovedView> },
-        refusals: &[MISWRITTEN, NO_SUCH_SERVER, NOT_USABLE],
-        serve: || post(pins::approve_one),
+        response: OperationResponse::Json {
+            status: 200,
+            text: "Approved tools.",
+            schema: schema_of::<ApprovedView>,
+        },
+        errors: &[INVALID_REQUEST, NO_SUCH_SERVER, CONFLICT],
+        route: || post(pins::approve_one),
     },
     Operation {
         method: Method::Post,
         path: "/upstreams/{name}/call",
         id: "call",
-        summary: "Calls a tool, as any client would.",
+        summary: "Calls a tool, as an MCP client would.",
         parameters: &[SERVER],
-        body: Some(of::<Wanted>),
-        answer: Answer::Json {
+        body: Some(schema_of::<ToolCallRequest>),
+        response: OperationResponse::Json {
             status: 200,
-            text: "What the server answered; `isError` in it is the tool's own word.",
-            schema: of::<AnswerView<'static>>,
+            text: "Result of the call. A result with `isError` is an error that the tool reports.",
+            schema: schema_of::<ToolCallView<'static>>,
         },
-        refusals: &[
-            MISWRITTEN,
-            Refused { status: 404, text: "There is no server or no tool of this name." },
-            NOT_USABLE,
-            Refused { status: 408, text: "The body was not complete after 60 s." },
-            Refused { status: 413, text: "The body is over 16 MiB." },
-            Refused { status: 429, text: "A budget is used up, or too many calls wait already." },
-            Refused { status: 502, text: "The server could not be reached, or answered with an error." },
-            Refused { status: 504, text: "The server did not answer in time." },
+        errors: &[
+            INVALID_REQUEST,
+            OperationError { status: 404, text: "There is no server or no tool with this name." },
+            CONFLICT,
+            OperationError { status: 408, text: "The request body was not complete after 60 s." },
+            OperationError { status: 413, text: "The request body is larger than 16 MiB." },
+            OperationError { status: 429, text: "A call budget is used up, or too many calls are waiting." },
+            OperationError { status: 502, text: "The server is unreachable, or answered with an error." },
+            OperationError { status: 504, text: "The server did not answer in time." },
         ],
-        serve: || post(routes::call),
+        route: || post(router::call),
     },
     Operation {
         method: Method::Post,
         path: "/upstreams/{name}/login",
         id: "login",
-        summary: "Begins a login: says which page a person has to open, whose browser then comes back to this gateway.",
+        summary: "Starts a login. Returns the page to open in a browser, which is redirected back to this gateway.",
         parameters: &[SERVER],
         body: None,
-        answer: Answer::Json {
+        response: OperationResponse::Json {
             status: 200,
-            text: "Where to send the person, for the next ten minutes.",
-            schema: of::<LoginView<'static>>,
+            text: "Login page, valid for ten minutes.",
+            schema: schema_of::<LoginView<'static>>,
         },
-        refusals: &[
-            MISWRITTEN,
+        errors: &[
+            INVALID_REQUEST,
             NO_SUCH_SERVER,
-            Refused { status: 409, text: "It takes no login, or not one that can be made here." },
-            Refused {
+            OperationError {
+                status: 409,
+                text: "The server needs no login, or its login is not possible through this gateway.",
+            },
+            OperationError {
                 status: 502,
-                text: "The server or its authorization server cannot be reached, or says no.",
+                text: "The server or its authorization server is unreachable or refused.",
             },
         ],
-        serve: || post(login::begin),
+        route: || post(login::start),
     },
     Operation {
         method: Method::Post,
         path: "/upstreams/{name}/{action}",
         id: "act",
-        summary: "Operates a server.",
+        summary: "Runs an action on a server.",
         parameters: &[
             SERVER,
             Parameter::Path {
                 name: "action",
-                text: "What to do: replace its link, forget all bad memories and replace its link, stop it, start it.",
+                text: "`reconnect` replaces the link; `reload` also resets circuit and restart budget.",
                 words: &["reconnect", "reload", "stop", "start"],
             },
         ],
         body: None,
-        answer: Answer::Json {
+        response: OperationResponse::Json {
             status: 202,
-            text: "It will be done; this is how the server is now.",
-            schema: of::<UpstreamView>,
+            text: "The action was accepted; the current status of the server.",
+            schema: schema_of::<UpstreamView>,
         },
-        refusals: &[
-            MISWRITTEN,
-            Refused { status: 404, text: "There is no server or no action of this name." },
-            NOT_USABLE,
+        errors: &[
+            INVALID_REQUEST,
+            OperationError { status: 404, text: "There is no server or no action with this name." },
+            CONFLICT,
         ],
-        serve: || post(routes::act),
+        route: || post(router::run_action),
     },
     Operation {
         method: Method::Get,
         path: "/policy/{client}/{server}/{tool}",
         id: "policy",
-        summary: "What the lists say about a client and a tool, and why.",
+        summary: "Policy decision for a client and a tool, with the reason.",
         parameters: &[
-            Parameter::Path { name: "client", text: "On whose behalf it would be called.", words: &[] },
-            Parameter::Path { name: "server", text: "The name of a server.", words: &[] },
-            Parameter::Path { name: "tool", text: "The server's own name of a tool.", words: &[] },
+            Parameter::Path { name: "client", text: "Principal that would call the tool.", words: &[] },
+            Parameter::Path { name: "server", text: "Name of a server.", words: &[] },
+            Parameter::Path { name: "tool", text: "Name of a tool as the server names it.", words: &[] },
         ],
         body: None,
-        answer: Answer::Json { status: 200, text: "The decision.", schema: of::<DecisionView<'static>> },
-        refusals: &[MISWRITTEN, NO_SUCH_SERVER, NOT_USABLE],
-        serve: || get(routes::policy),
+        response: OperationResponse::Json {
+            status: 200,
+            text: "Decision.",
+            schema: schema_of::<DecisionView<'static>>,
+        },
+        errors: &[INVALID_REQUEST, NO_SUCH_SERVER, CONFLICT],
+        route: || get(router::policy),
     },
     Operation {
         method: Method::Post,
         path: "/reload",
         id: "reload",
-        summary: "Looks at the config file now, and takes what it says.",
+        summary: "Reads the config file now and applies it.",
         parameters: &[],
         body: None,
-        answer: Answer::Json { status: 200, text: "What was done about it.", schema: of::<Reloaded> },
-        refusals: &[
-            Refused { status: 409, text: "This gateway goes by no file." },
-            Refused { status: 422, text: "The config cannot be used; the one before it stays in use." },
+        response: OperationResponse::Json {
+            status: 200,
+            text: "Applied changes.",
+            schema: schema_of::<ReloadOutcome>,
+        },
+        errors: &[
+            OperationError { status: 409, text: "This gateway has no config file." },
+            OperationError { status: 422, text: "The config is invalid; the previous config stays in use." },
         ],
-        serve: || post(routes::reload),
+        route: || post(router::reload),
     },
     Operation {
         method: Method::Post,
-        path: sign_in::LINK,
+        path: sign_in::LINK_PATH,
         id: "signInLink",
-        summary: "Makes a one-time code for a sign-in link: `/#/sign-in/CODE`. Needs the admin token itself.",
+        summary: "Creates a one-time code for a sign-in link, `/#/sign-in/CODE`. Needs the admin token itself.",
         parameters: &[],
         body: None,
-        answer: Answer::Json { status: 200, text: "The code.", schema: of::<SignInCodeView> },
-        refusals: &[NO_RANDOMNESS],
-        serve: || post(sign_in::link),
+        response: OperationResponse::Json { status: 200, text: "Code.", schema: schema_of::<SignInCodeView> },
+        errors: &[NO_RANDOMNESS],
+        route: || post(sign_in::link),
     },
     Operation {
         method: Method::Post,
-        path: sign_in::EXCHANGE,
+        path: sign_in::EXCHANGE_PATH,
         id: "signIn",
-        summary: "Exchanges the one-time code of a sign-in link, shown as the bearer token, for a session key.",
+        summary: "Exchanges the one-time code of a sign-in link, sent as the bearer token, for a session key.",
         parameters: &[],
         body: None,
-        answer: Answer::Json { status: 200, text: "The session.", schema: of::<SessionView> },
-        refusals: &[NO_RANDOMNESS],
-        serve: || post(sign_in::exchange),
+        response: OperationResponse::Json {
+            status: 200,
+            text: "Session.",
+            schema: schema_of::<DashboardSessionView>,
+        },
+        errors: &[NO_RANDOMNESS],
+        route: || post(sign_in::exchange),
     },
     Operation {
         method: Method::Get,
         path: "/history",
         id: "history",
-        summary: "The last day of every server: its states, and its calls by the minute.",
+        summary: "History of every server: states of the last day, and calls per minute of the last three hours.",
         parameters: &[],
         body: None,
-        answer: Answer::Json { status: 200, text: "The past.", schema: of::<HistoryView> },
-        refusals: &[],
-        serve: || get(routes::history),
+        response: OperationResponse::Json { status: 200, text: "History.", schema: schema_of::<HistoryView> },
+        errors: &[],
+        route: || get(router::history),
     },
     Operation {
         method: Method::Get,
         path: "/events",
         id: "events",
-        summary: "What happens, as it happens.",
+        summary: "Stream of events.",
         parameters: &[Parameter::Header {
             name: "Last-Event-ID",
-            text: "The last event that was seen; what came after it is told first.",
+            text: "Id of the last event received; the stream starts with the events after it.",
         }],
         body: None,
-        answer: Answer::Events { text: "Events without end, each with one `Event` as its data." },
-        refusals: &[],
-        serve: || get(routes::events),
+        response: OperationResponse::Events {
+            text: "Endless event stream; the data of each message is an `Event`.",
+        },
+        errors: &[],
+        route: || get(router::events),
     },
     Operation {
         method: Method::Get,
         path: "/calls",
         id: "calls",
-        summary: "What became of tool calls, the newest first.",
+        summary: "Tool calls with their outcomes, the newest first.",
         parameters: &[
             Parameter::Query {
                 name: "unknown",
-                text: "Only those whose outcome is unknown.",
+                text: "Only calls with an unknown outcome.",
                 schema: || json!({ "type": "boolean" }),
             },
             Parameter::Query {
                 name: "server",
-                text: "Only those of this server.",
+                text: "Only calls to this server.",
                 schema: || json!({ "type": "string" }),
             },
             Parameter::Query {
                 name: "since_ms",
-                text: "Only those that began at or after this time, in milliseconds since the Unix epoch.",
+                text: "Only calls started at or after this time, in milliseconds since the Unix epoch.",
                 schema: || json!({ "type": "integer", "minimum": 0, "maximum": u64::MAX }),
             },
             Parameter::Query {
                 name: "limit",
-                text: "At most so many.",
-                schema: || json!({ "type": "integer", "minimum": 0, "maximum": Query::MOST }),
+                text: "Maximum number of calls.",
+                schema: || json!({ "type": "integer", "minimum": 0, "maximum": Query::MAX_LIMIT }),
             },
         ],
         body: None,
-        answer: Answer::Json { status: 200, text: "Calls.", schema: of::<CallsView> },
-        refusals: &[MISWRITTEN, Refused { status: 500, text: "There is a ledger, and it cannot be read." }],
-        serve: || get(calls),
+        response: OperationResponse::Json { status: 200, text: "Calls.", schema: schema_of::<CallsView> },
+        errors: &[INVALID_REQUEST, OperationError { status: 500, text: "The ledger cannot be read." }],
+        route: || get(calls),
     },
     Operation {
         method: Method::Get,
         path: "/config",
         id: "config",
-        summary: "The config as it is in force, without anything secret, and where each value comes from.",
+        summary: "Config in force, without secrets, with the source of each value.",
         parameters: &[],
         body: None,
-        answer: Answer::Json { status: 200, text: "The config.", schema: of::<ConfigView> },
-        refusals: &[],
-        serve: || get(config),
+        response: OperationResponse::Json { status: 200, text: "Config.", schema: schema_of::<ConfigView> },
+        errors: &[],
+        route: || get(config),
     },
     Operation {
         method: Method::Get,
         path: "/sessions",
         id: "sessions",
-        summary: "The sessions of legacy clients, those used last first.",
+        summary: "Sessions of legacy clients, the most recently used first.",
         parameters: &[],
         body: None,
-        answer: Answer::Json { status: 200, text: "Sessions.", schema: of::<SessionsView> },
-        refusals: &[],
-        serve: || get(sessions),
+        response: OperationResponse::Json {
+            status: 200,
+            text: "Sessions.",
+            schema: schema_of::<SessionsView>,
+        },
+        errors: &[],
+        route: || get(sessions),
     },
     Operation {
         method: Method::Get,
@@ -385,16 +431,16 @@ pub(super) const OPERATIONS: &[Operation] = &[
         summary: "This document.",
         parameters: &[],
         body: None,
-        answer: Answer::Document,
-        refusals: &[],
-        serve: || get(openapi::serve),
+        response: OperationResponse::Document,
+        errors: &[],
+        route: || get(openapi::serve),
     },
 ];
 
-pub(super) fn of<T: schemars::JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
+pub(super) fn schema_of<T: schemars::JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
     generator.subschema_for::<T>()
 }
 
-pub(super) fn refused(generator: &mut SchemaGenerator) -> Schema {
-    of::<RefusalView<'static>>(generator)
+pub(super) fn error_schema(generator: &mut SchemaGenerator) -> Schema {
+    schema_of::<RefusalView<'static>>(generator)
 }

@@ -1,6 +1,6 @@
-//! How the admin API answers: JSON, never to be kept by anybody on the way, and errors that say what to do.
+//! Responses of the admin API: JSON that must not be cached, and errors with a hint.
 
-use crate::request_limits::TooMany;
+use crate::server::request_rate::RateExceeded;
 use axum::body::Body;
 use axum::http::header::X_CONTENT_TYPE_OPTIONS;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, REFERRER_POLICY, RETRY_AFTER, WWW_AUTHENTICATE};
@@ -10,25 +10,25 @@ use gripfast::{CallError, Code};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-/// A body of JSON.
+/// Response with a JSON body.
 pub(super) fn json(status: StatusCode, value: &impl Serialize) -> Response {
     let bytes = serde_json::to_vec(value).expect("views have text for keys and no values that can fail");
-    written(status, "application/json", bytes)
+    build(status, "application/json", bytes)
 }
 
-/// A body of plain text.
+/// Response with plain text.
 pub(super) fn text(status: StatusCode, text: &'static str) -> Response {
-    written(status, "text/plain; charset=utf-8", text)
+    build(status, "text/plain; charset=utf-8", text)
 }
 
-/// A page for a person: a few words.
+/// Plain-text page for a browser.
 pub(super) fn page(status: StatusCode, text: String) -> Response {
-    let mut response = written(status, "text/plain; charset=utf-8", text);
+    let mut response = build(status, "text/plain; charset=utf-8", text);
     response.headers_mut().insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
     response
 }
 
-fn written(status: StatusCode, kind: &'static str, body: impl Into<Body>) -> Response {
+fn build(status: StatusCode, kind: &'static str, body: impl Into<Body>) -> Response {
     let mut response = Response::new(body.into());
     *response.status_mut() = status;
     let headers = response.headers_mut();
@@ -38,27 +38,27 @@ fn written(status: StatusCode, kind: &'static str, body: impl Into<Body>) -> Res
     response
 }
 
-/// A request beyond the rate of its client.
-pub(crate) fn too_many_requests(too_many: TooMany) -> Response {
+/// Response to a request beyond the rate limit of its client.
+pub(crate) fn too_many_requests(too_many: RateExceeded) -> Response {
     let text = "too many requests per second from this client; try again in a moment";
-    let refusal = Refusal::new(StatusCode::TOO_MANY_REQUESTS, "overloaded", text)
-        .with_hint("`requests` in the table `gateway.limits` sets the limit; the control socket has none");
+    let refusal = ApiError::new(StatusCode::TOO_MANY_REQUESTS, "overloaded", text)
+        .with_hint("`gateway.limits.requests` sets the limit; the control socket has no limit");
     let mut response = refusal.into_response();
     let seconds = too_many.retry_after.as_secs().max(1);
     response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
     response
 }
 
-/// Why a request was not served.
+/// Error response of the admin API.
 #[derive(Debug)]
-pub(super) struct Refusal {
+pub(crate) struct ApiError {
     status: StatusCode,
     code: &'static str,
     text: String,
     hint: Option<String>,
 }
 
-impl Refusal {
+impl ApiError {
     pub(super) fn new(status: StatusCode, code: &'static str, text: impl Into<String>) -> Self {
         Self { status, code, text: text.into(), hint: None }
     }
@@ -79,18 +79,18 @@ impl Refusal {
     }
 }
 
-impl From<CallError> for Refusal {
+impl From<CallError> for ApiError {
     fn from(error: CallError) -> Self {
         let status = match error.code {
             Code::UnknownServer => StatusCode::NOT_FOUND,
-            // It is known, and as it is configured there is nothing to act on.
+            // The server exists, but its config is invalid or it is disabled.
             _ => StatusCode::CONFLICT,
         };
-        Self { status, code: error.code.word(), text: error.text, hint: error.hint }
+        Self { status, code: error.code.as_str(), text: error.text, hint: error.hint }
     }
 }
 
-/// Why a request was not served, as it is written.
+/// Body of an error response.
 #[derive(JsonSchema, Serialize)]
 #[schemars(rename = "Refused")]
 pub(super) struct RefusalView<'r> {
@@ -100,15 +100,15 @@ pub(super) struct RefusalView<'r> {
 #[derive(JsonSchema, Serialize)]
 #[schemars(rename = "Error")]
 struct ErrorView<'r> {
-    /// For programs.
+    /// Error code for programs.
     code: &'r str,
-    /// For people: what failed and what happens next.
+    /// Message for people: what failed and what happens next.
     text: &'r str,
-    /// What to do about it.
+    /// Suggested next step.
     hint: Option<&'r str>,
 }
 
-impl IntoResponse for Refusal {
+impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         let error = ErrorView { code: self.code, text: &self.text, hint: self.hint.as_deref() };
         let mut response = json(self.status, &RefusalView { error });

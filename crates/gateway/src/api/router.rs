@@ -1,14 +1,14 @@
-//! The routes of the admin API: reading is open, acting is guarded.
+//! Routes of the admin API. Reads are open on this machine, actions need the token.
 
-use super::answer::{Refusal, json, text};
-use super::calls::LedgerView;
-use super::journal::{Follower, Sees};
+use super::events::{EventSubscriber, EventVisibility};
+use super::handlers::calls::LedgerView;
+use super::handlers::tools::{DecisionView, ToolCallRequest, ToolCallView, ToolsView, call_error};
 use super::operations::OPERATIONS;
-use super::tools::{AnswerView, DecisionView, ToolsView, Wanted, not_called};
-use super::view::{BudgetView, ConfigView, DetailView, EventView, FleetView, LogView, TlsView, millis};
-use super::{Admin, ByToken, acting, guard};
-use crate::downstream::body;
-use crate::shares::Peer;
+use super::response::{ApiError, json, text};
+use super::types::{BudgetView, ConfigFileView, DetailView, EventView, FleetView, LogView, TlsView, millis};
+use super::{Admin, ByToken, actions, auth};
+use crate::mcp::transport::body;
+use crate::server::quota::Peer;
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::rejection::PathRejection;
@@ -19,40 +19,37 @@ use axum::middleware::from_fn_with_state;
 use axum::response::Response;
 use axum::routing::get;
 use gripfast::config::suggest;
-use gripfast::{CallError, Host, Kind, Principal};
+use gripfast::{CallError, Host, ItemKind, Principal};
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Proxies close what is silent for a minute, and a follower that is gone is noticed when it is written to.
-const SIGN_OF_LIFE: Duration = Duration::from_secs(15);
+/// Interval of keep-alive comments on an event stream. Proxies close connections that are silent for a minute, and a
+/// disconnected client is only noticed by a write.
+const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
 
 /// Interval at which an event stream checks that the token which opened it is still valid.
-const LOOK_AT_TOKEN: Duration = Duration::from_millis(500);
+const TOKEN_CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
-type Ask = fn(&Host, &str) -> Result<(), CallError>;
+type HostAction = fn(&Host, &str) -> Result<(), CallError>;
 
-/// What can be asked of an upstream.
-const ACTIONS: [(&str, Ask); 4] = [
-    ("reconnect", Host::reconnect),
-    ("reload", Host::reload),
-    ("stop", Host::stop),
-    ("start", Host::start_again),
-];
+/// Actions on a server.
+const ACTIONS: [(&str, HostAction); 4] =
+    [("reconnect", Host::reconnect), ("reload", Host::reload), ("stop", Host::stop), ("start", Host::start)];
 
 pub(super) fn router(admin: Arc<Admin>) -> Router {
     let served = OPERATIONS
         .iter()
-        .fold(Router::new(), |router, operation| router.route(operation.path, (operation.serve)()));
-    let acting = from_fn_with_state(Arc::clone(&admin), acting::admit);
-    // Those who ask for what there is not are not asked for a token.
-    let api = served.route_layer(acting).method_not_allowed_fallback(wrong_method).fallback(no_such_path);
+        .fold(Router::new(), |router, operation| router.route(operation.path, (operation.route)()));
+    let acting = from_fn_with_state(Arc::clone(&admin), actions::authorize_and_record);
+    // Unknown paths are answered without asking for a token.
+    let api = served.route_layer(acting).method_not_allowed_fallback(method_not_allowed).fallback(not_found);
     Router::new()
         .route("/healthz", get(healthz))
         .route("/readyz", get(readyz))
         .nest("/api/v1", api)
-        // What a nested router does not see.
-        .route("/api/v1/", get(no_such_path))
+        // A nested router does not match the bare prefix.
+        .route("/api/v1/", get(not_found))
         .with_state(admin)
 }
 
@@ -60,32 +57,32 @@ async fn healthz() -> Response {
     text(StatusCode::OK, "ok")
 }
 
-async fn readyz(State(admin): State<Arc<Admin>>) -> Result<Response, Refusal> {
-    if admin.serves() {
+async fn readyz(State(admin): State<Arc<Admin>>) -> Result<Response, ApiError> {
+    if admin.is_ready() {
         return Ok(text(StatusCode::OK, "ok"));
     }
-    let what = "the gateway is starting, or about to end";
-    Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "not_ready", what))
+    let message = "the gateway is starting or shutting down";
+    Err(ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "not_ready", message))
 }
 
-pub(super) async fn fleet(State(admin): State<Arc<Admin>>, headers: HeaderMap) -> Response {
-    let events = match admin.sees(&headers) {
-        Sees::Everything => admin.host.security_events(),
-        Sees::Servers => Vec::new(),
+pub(super) async fn status(State(admin): State<Arc<Admin>>, headers: HeaderMap) -> Response {
+    let events = match admin.event_visibility(&headers) {
+        EventVisibility::Everything => admin.host.security_events(),
+        EventVisibility::Servers => Vec::new(),
     };
     let fleet = FleetView {
         version: env!("CARGO_PKG_VERSION"),
-        uptime_ms: millis(admin.begun.elapsed()),
-        upstreams: admin.host.status().iter().map(|status| admin.shown(status)).collect(),
+        uptime_ms: millis(admin.started.elapsed()),
+        upstreams: admin.host.status().iter().map(|status| admin.upstream_view(status)).collect(),
         ledger: LedgerView::from(&admin.host.ledger_status()),
         cache: admin.host.cache_counts().into(),
         events: events.iter().map(EventView::from).collect(),
         audit: admin.host.audit_status().into(),
         budgets: admin.host.budgets().into_iter().map(BudgetView::from).collect(),
         clients: admin.clients.as_ref().map(|count| count()),
-        config: admin.reloader.get().map(|reloader| ConfigView::of(reloader)),
+        config: admin.reloader.get().map(|reloader| ConfigFileView::of(reloader)),
         tls: admin.tls.as_deref().map(TlsView::of),
-        set_aside: admin.set_aside(),
+        set_aside: admin.damaged_files(),
     };
     json(StatusCode::OK, &fleet)
 }
@@ -94,76 +91,77 @@ pub(super) async fn upstream(
     State(admin): State<Arc<Admin>>,
     name: Result<Path<String>, PathRejection>,
     headers: HeaderMap,
-) -> Result<Response, Refusal> {
-    let Path(name) = name.map_err(unreadable)?;
-    let mut status = admin.host.status_of(&name)?;
-    if admin.sees(&headers) == Sees::Servers {
-        // These lines are the log, which needs the token.
+) -> Result<Response, ApiError> {
+    let Path(name) = name.map_err(invalid_path)?;
+    let mut status = admin.host.server_status(&name)?;
+    if admin.event_visibility(&headers) == EventVisibility::Servers {
+        // stderr is part of the log, which needs the token.
         status.stderr.clear();
     }
-    Ok(json(StatusCode::OK, &DetailView::of(&status, admin.shown(&status))))
+    Ok(json(StatusCode::OK, &DetailView::of(&status, admin.upstream_view(&status))))
 }
 
-/// What a server wrote to stderr, from the line on that is asked for.
+/// Lines of a server's stderr, starting with the requested line.
 pub(super) async fn log(
     State(admin): State<Arc<Admin>>,
     name: Result<Path<String>, PathRejection>,
     uri: Uri,
-) -> Result<Response, Refusal> {
-    let Path(name) = name.map_err(unreadable)?;
-    // Other parameters change nothing.
+) -> Result<Response, ApiError> {
+    let Path(name) = name.map_err(invalid_path)?;
+    // Other parameters are ignored.
     let mut pairs = uri.query().unwrap_or_default().split('&');
     let from = pairs.find_map(|pair| pair.strip_prefix("from=")).map_or(Ok(0), str::parse);
     let from = from.map_err(|_| {
-        let text = "`from` is the number of the first line of the log";
-        Refusal::new(StatusCode::BAD_REQUEST, "invalid_request", text)
+        let text = "`from` must be the number of a log line";
+        ApiError::new(StatusCode::BAD_REQUEST, "invalid_request", text)
     })?;
-    Ok(json(StatusCode::OK, &LogView::of(&name, admin.host.stderr_of(&name, from)?)))
+    Ok(json(StatusCode::OK, &LogView::of(&name, admin.host.server_stderr(&name, from)?)))
 }
 
-/// What a server is known to offer. Looking does not start it.
+/// Known tools of a server. Does not start the server.
 pub(super) async fn tools(
     State(admin): State<Arc<Admin>>,
     name: Result<Path<String>, PathRejection>,
-) -> Result<Response, Refusal> {
-    let Path(name) = name.map_err(unreadable)?;
-    let known = admin.host.known_catalog(&name)?;
-    admin.host.secrets_known().await;
+) -> Result<Response, ApiError> {
+    let Path(name) = name.map_err(invalid_path)?;
+    let known = admin.host.cached_catalog(&name)?;
+    admin.host.wait_for_secrets().await;
     let redact = |text: &str| admin.host.redact(&name, text).unwrap_or_default();
     Ok(json(StatusCode::OK, &ToolsView::of(&name, &known, redact)))
 }
 
-/// Calls a tool for whoever has the token, as any client would.
+/// Calls a tool for the operator, as an MCP client would.
 pub(super) async fn call(
     State(admin): State<Arc<Admin>>,
     name: Result<Path<String>, PathRejection>,
     request: Request,
-) -> Result<Response, Refusal> {
-    // Before its body: a stranger has no say in what is read here.
-    guard::admit(request.headers(), &admin.token)?;
-    let Path(name) = name.map_err(unreadable)?;
-    let received = body::whole(&admin.bodies, Peer::here(), request.into_body()).await.map_err(no_body)?;
-    let wanted: Wanted = serde_json::from_slice(&received.bytes).map_err(|error| {
-        Refusal::new(StatusCode::BAD_REQUEST, "invalid_request", format!("the body cannot be read: {error}"))
+) -> Result<Response, ApiError> {
+    // Before the body is read: an unauthenticated client must not make the gateway read it.
+    auth::require_token(request.headers(), &admin.token)?;
+    let Path(name) = name.map_err(invalid_path)?;
+    let received =
+        body::read_bytes(&admin.body_memory, Peer::local(), request.into_body()).await.map_err(body_error)?;
+    let wanted: ToolCallRequest = serde_json::from_slice(&received.bytes).map_err(|error| {
+        ApiError::new(StatusCode::BAD_REQUEST, "invalid_request", format!("invalid request body: {error}"))
             .with_hint("send `{\"tool\": \"…\", \"arguments\": {…}}`")
     })?;
     if wanted.arguments.as_ref().is_some_and(|arguments| !matches!(arguments.get().as_bytes(), [b'{', ..])) {
-        let text = "the arguments of a tool are an object";
-        return Err(Refusal::new(StatusCode::BAD_REQUEST, "invalid_request", text));
+        let text = "`arguments` must be a JSON object";
+        return Err(ApiError::new(StatusCode::BAD_REQUEST, "invalid_request", text));
     }
     let answer =
-        admin.host.call_by_operator(&name, &wanted.tool, wanted.arguments).await.map_err(not_called)?;
-    Ok(json(StatusCode::OK, &AnswerView::of(&answer)?))
+        admin.host.call_by_operator(&name, &wanted.tool, wanted.arguments).await.map_err(call_error)?;
+    Ok(json(StatusCode::OK, &ToolCallView::of(&answer)?))
 }
 
-/// What the lists say about a client and a tool.
+/// Policy decision for a client and a tool.
 pub(super) async fn policy(
     State(admin): State<Arc<Admin>>,
     path: Result<Path<(String, String, String)>, PathRejection>,
-) -> Result<Response, Refusal> {
-    let Path((client, server, tool)) = path.map_err(unreadable)?;
-    let principal = Principal::named(client.as_str());
-    let decision = admin.host.explain(Some(&principal), &server, Kind::Tool, &tool)?;
+) -> Result<Response, ApiError> {
+    let Path((client, server, tool)) = path.map_err(invalid_path)?;
+    let principal = Principal::new(client.as_str());
+    let decision = admin.host.explain_access(Some(&principal), &server, ItemKind::Tool, &tool)?;
     Ok(json(StatusCode::OK, &DecisionView::of(&client, &server, &tool, &decision)))
 }
 
@@ -171,54 +169,57 @@ pub(super) async fn history(State(admin): State<Arc<Admin>>) -> Response {
     json(StatusCode::OK, &admin.history.view())
 }
 
-pub(super) async fn act(
+pub(super) async fn run_action(
     State(admin): State<Arc<Admin>>,
     path: Result<Path<(String, String)>, PathRejection>,
     headers: HeaderMap,
-) -> Result<Response, Refusal> {
-    // First of all: a stranger learns nothing about names.
-    guard::admit(&headers, &admin.token)?;
-    let Path((name, action)) = path.map_err(unreadable)?;
+) -> Result<Response, ApiError> {
+    // Checked first: an unauthenticated client must not learn names of servers.
+    auth::require_token(&headers, &admin.token)?;
+    let Path((name, action)) = path.map_err(invalid_path)?;
     let Some((_, ask)) = ACTIONS.iter().find(|(word, _)| *word == action) else {
-        return Err(no_such_action(&action));
+        return Err(unknown_action(&action));
     };
     ask(&admin.host, &name)?;
-    Ok(json(StatusCode::ACCEPTED, &admin.shown(&admin.host.status_of(&name)?)))
+    Ok(json(StatusCode::ACCEPTED, &admin.upstream_view(&admin.host.server_status(&name)?)))
 }
 
-/// Looks at the config file now. Answers when what it says holds, but for servers that are still starting.
-pub(super) async fn reload(State(admin): State<Arc<Admin>>, headers: HeaderMap) -> Result<Response, Refusal> {
-    guard::admit(&headers, &admin.token)?;
+/// Reads the config file now. Answers when the config is applied; servers may still be starting.
+pub(super) async fn reload(
+    State(admin): State<Arc<Admin>>,
+    headers: HeaderMap,
+) -> Result<Response, ApiError> {
+    auth::require_token(&headers, &admin.token)?;
     let Some(reloader) = admin.reloader.get() else {
-        let what = "this gateway has no config file to look at";
-        return Err(Refusal::new(StatusCode::CONFLICT, "no_config", what));
+        let message = "this gateway has no config file";
+        return Err(ApiError::new(StatusCode::CONFLICT, "no_config", message));
     };
     let reloaded = reloader.reload().await.map_err(|error| {
-        let text = format!("the config was refused, and the one in use stays: {error}");
-        Refusal::new(StatusCode::UNPROCESSABLE_ENTITY, "config_invalid", text)
-            .with_hint(format!("`gripfast check {}` shows the place", reloader.path().display()))
+        let text = format!("the config was rejected; the previous config stays in use: {error}");
+        ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "config_invalid", text)
+            .with_hint(format!("`gripfast check {}` shows where the mistake is", reloader.path().display()))
     })?;
     Ok(json(StatusCode::OK, &reloaded))
 }
 
-/// The event stream. A client that comes back with `Last-Event-ID` gets the events that it missed. A stream that the
-/// admin token opened ends when that token is replaced. Where clients have to authenticate, what tells about clients and
-/// operators is left out for a client without the token.
+/// Event stream. A client that reconnects with `Last-Event-ID` gets the events that it missed. A stream that was opened
+/// with the admin token ends when the token is replaced. If MCP clients must authenticate, events about clients and
+/// operators are sent only to a reader with the token.
 pub(super) async fn events(State(admin): State<Arc<Admin>>, request: Request) -> Response {
     let last_seen = request.headers().get("last-event-id").and_then(|id| id.to_str().ok());
-    let sees = admin.sees(request.headers());
-    let follower = admin.journal.follow(last_seen, sees);
-    let needs_token =
-        request.extensions().get::<ByToken>().is_some() || (admin.guards_records && sees == Sees::Everything);
+    let visibility = admin.event_visibility(request.headers());
+    let subscriber = admin.event_log.subscribe(last_seen, visibility);
+    let needs_token = request.extensions().get::<ByToken>().is_some()
+        || (admin.protects_records && visibility == EventVisibility::Everything);
     let shown = needs_token.then(|| request.headers().clone());
     let frames =
-        futures_util::stream::unfold((follower, admin, shown), async |(mut follower, admin, shown)| {
-            let next = next_frame(&mut follower, &admin, SIGN_OF_LIFE);
+        futures_util::stream::unfold((subscriber, admin, shown), async |(mut subscriber, admin, shown)| {
+            let next = next_frame(&mut subscriber, &admin, KEEP_ALIVE_INTERVAL);
             let frame = match &shown {
-                Some(headers) => while_admitted(headers, &admin, next).await?,
+                Some(headers) => while_token_valid(headers, &admin, next).await?,
                 None => next.await?,
             };
-            Some((Ok::<Bytes, Infallible>(frame), (follower, admin, shown)))
+            Some((Ok::<Bytes, Infallible>(frame), (subscriber, admin, shown)))
         });
     let mut response = Response::new(Body::from_stream(frames));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
@@ -226,15 +227,15 @@ pub(super) async fn events(State(admin): State<Arc<Admin>>, request: Request) ->
     response
 }
 
-/// The result of `next`, or `None` as soon as these headers are not admitted any more.
-async fn while_admitted(
+/// The result of `next`, or `None` as soon as the credential in these headers is no longer valid.
+async fn while_token_valid(
     headers: &HeaderMap,
     admin: &Admin,
     next: impl Future<Output = Option<Bytes>>,
 ) -> Option<Bytes> {
     let refused = async {
-        while guard::admit(headers, &admin.token).is_ok() {
-            tokio::time::sleep(LOOK_AT_TOKEN).await;
+        while auth::require_token(headers, &admin.token).is_ok() {
+            tokio::time::sleep(TOKEN_CHECK_INTERVAL).await;
         }
     };
     tokio::select! {
@@ -244,56 +245,59 @@ async fn while_admitted(
     }
 }
 
-async fn next_frame(follower: &mut Follower, admin: &Admin, patience: Duration) -> Option<Bytes> {
+async fn next_frame(subscriber: &mut EventSubscriber, admin: &Admin, keep_alive: Duration) -> Option<Bytes> {
     tokio::select! {
         biased;
-        () = admin.leaving.cancelled() => None,
-        frame = follower.next() => frame,
-        () = tokio::time::sleep(patience) => Some(Bytes::from_static(b": still here\n\n")),
+        () = admin.shutdown.cancelled() => None,
+        frame = subscriber.next() => frame,
+        () = tokio::time::sleep(keep_alive) => Some(Bytes::from_static(b": still here\n\n")),
     }
 }
 
-async fn wrong_method(method: Method, uri: Uri) -> Refusal {
-    let text = format!("`{}` does not answer {method}", uri.path());
-    Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", text)
-        .with_hint("status, calls and events are read with GET, a server is operated with POST")
+async fn method_not_allowed(method: Method, uri: Uri) -> ApiError {
+    let text = format!("`{}` does not support {method}", uri.path());
+    ApiError::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", text)
+        .with_hint("use GET to read and POST to act")
 }
 
-async fn no_such_path(uri: Uri) -> Refusal {
-    let text = format!("the admin API has no `{}`", uri.path());
-    Refusal::new(StatusCode::NOT_FOUND, "not_found", text)
-        .with_hint("`/api/v1/openapi.json` describes what there is")
+async fn not_found(uri: Uri) -> ApiError {
+    let text = format!("the admin API has no path `{}`", uri.path());
+    ApiError::new(StatusCode::NOT_FOUND, "not_found", text)
+        .with_hint("`/api/v1/openapi.json` lists all paths")
 }
 
-fn no_such_action(action: &str) -> Refusal {
+fn unknown_action(action: &str) -> ApiError {
     let words = ACTIONS.map(|(word, _)| word);
     let hint = match suggest::nearest(action, words) {
         Some(near) => format!("did you mean `{near}`?"),
-        None => format!("there are {}", words.map(|word| format!("`{word}`")).join(", ")),
+        None => format!("actions: {}", words.map(|word| format!("`{word}`")).join(", ")),
     };
-    Refusal::new(StatusCode::NOT_FOUND, "not_found", format!("there is no action `{action}`")).with_hint(hint)
+    ApiError::new(StatusCode::NOT_FOUND, "not_found", format!("there is no action `{action}`"))
+        .with_hint(hint)
 }
 
-fn no_body(failed: body::Failed) -> Refusal {
+fn body_error(failed: body::BodyError) -> ApiError {
     let (status, code, text) = match failed {
-        body::Failed::TooLarge => {
-            (StatusCode::PAYLOAD_TOO_LARGE, "too_large", "the body is over the limit of 16 MiB")
+        body::BodyError::TooLarge => {
+            (StatusCode::PAYLOAD_TOO_LARGE, "too_large", "the request body is larger than 16 MiB")
         }
-        body::Failed::TooSlow => {
-            (StatusCode::REQUEST_TIMEOUT, "timed_out", "the body was not complete after 60 s")
+        body::BodyError::TooSlow => {
+            (StatusCode::REQUEST_TIMEOUT, "timed_out", "the request body was not complete after 60 s")
         }
-        body::Failed::Broken => {
-            (StatusCode::BAD_REQUEST, "invalid_request", "the body is not what its head says")
+        body::BodyError::Broken => {
+            (StatusCode::BAD_REQUEST, "invalid_request", "request body does not match Content-Length")
         }
-        body::Failed::NoMemory(_) => {
-            (StatusCode::SERVICE_UNAVAILABLE, "overloaded", "too many large messages are under way")
-        }
+        body::BodyError::NoMemory(_) => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            "overloaded",
+            "too many large requests are in flight; try again later",
+        ),
     };
-    Refusal::new(status, code, text)
+    ApiError::new(status, code, text)
 }
 
-pub(super) fn unreadable(rejection: PathRejection) -> Refusal {
-    Refusal::new(StatusCode::BAD_REQUEST, "invalid_request", rejection.body_text())
+pub(super) fn invalid_path(rejection: PathRejection) -> ApiError {
+    ApiError::new(StatusCode::BAD_REQUEST, "invalid_request", rejection.body_text())
 }
 
 #[cfg(test)]
@@ -303,17 +307,17 @@ mod tests {
     use http_body_util::BodyExt;
 
     #[tokio::test(start_paused = true)]
-    async fn a_stranger_is_turned_away_before_its_body_and_whoever_has_the_token_has_a_minute_for_it() {
+    async fn a_request_without_the_token_is_refused_unread_and_a_body_has_one_minute() {
         let state = tempfile::tempdir().unwrap();
         let admin = Arc::new(Admin::new(Host::builder().build(), Some(state.path())).unwrap());
-        let token = std::fs::read_to_string(state.path().join(crate::admin::TOKEN_FILE)).unwrap();
+        let token = std::fs::read_to_string(state.path().join(crate::api::TOKEN_FILE)).unwrap();
         let endless = || futures_util::stream::pending::<Result<Bytes, Infallible>>();
         let ask = async |shown: &str| {
             let mut request = Request::new(Body::from_stream(endless()));
             request.headers_mut().insert("authorization", shown.parse().unwrap());
-            let begun = tokio::time::Instant::now();
+            let started = tokio::time::Instant::now();
             let refused = call(State(Arc::clone(&admin)), Ok(Path("demo".to_owned())), request).await;
-            (refused.into_response().status(), begun.elapsed())
+            (refused.into_response().status(), started.elapsed())
         };
         assert_eq!(ask("Bearer guessed").await, (StatusCode::UNAUTHORIZED, Duration::ZERO));
         let in_time = Duration::from_secs(60);
@@ -321,16 +325,16 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn g05_an_event_stream_that_a_token_opened_ends_within_a_second_when_the_token_is_replaced() {
+    async fn g05_an_event_stream_ends_when_the_token_that_opened_it_is_replaced() {
         let state = tempfile::tempdir().unwrap();
         let admin = Arc::new(Admin::new(Host::builder().build(), Some(state.path())).unwrap());
-        let token = std::fs::read_to_string(state.path().join(crate::admin::TOKEN_FILE)).unwrap();
-        let layer = from_fn_with_state(Arc::clone(&admin), Admin::let_read);
+        let token = std::fs::read_to_string(state.path().join(crate::api::TOKEN_FILE)).unwrap();
+        let layer = from_fn_with_state(Arc::clone(&admin), Admin::authorize_read);
         let routes = router(Arc::clone(&admin)).layer(layer);
         let follow = async |from: [u8; 4]| {
             let mut request = Request::new(Body::empty());
             *request.uri_mut() = Uri::from_static("/api/v1/events");
-            request.extensions_mut().insert(Peer::at(from.into()));
+            request.extensions_mut().insert(Peer::from_address(from.into()));
             let bearer = format!("Bearer {}", token.trim());
             request.headers_mut().insert("authorization", bearer.parse().unwrap());
             tower_service::Service::call(&mut routes.clone(), request).await.unwrap().into_body()
@@ -341,16 +345,16 @@ mod tests {
         };
         let (mut elsewhere, mut here) = (follow([192, 0, 2, 1]).await, follow([127, 0, 0, 1]).await);
         assert!(!has_ended(&mut elsewhere).await && !has_ended(&mut here).await);
-        crate::admin::rotate_token(state.path()).unwrap();
+        crate::api::rotate_token(state.path()).unwrap();
         assert!(has_ended(&mut elsewhere).await);
-        assert!(!has_ended(&mut here).await, "reading is open here");
+        assert!(!has_ended(&mut here).await, "reading is open on this machine");
     }
 
     #[tokio::test]
-    async fn silence_is_broken_by_a_sign_of_life() {
+    async fn an_idle_event_stream_sends_keep_alive_comments() {
         let admin = Admin::new(Host::builder().build(), None).unwrap();
-        let mut follower = admin.journal.follow(None, Sees::Everything);
-        let frame = next_frame(&mut follower, &admin, Duration::from_millis(1)).await.unwrap();
-        assert_eq!(frame, ": still here\n\n", "a comment, which is no event to anybody");
+        let mut subscriber = admin.event_log.subscribe(None, EventVisibility::Everything);
+        let frame = next_frame(&mut subscriber, &admin, Duration::from_millis(1)).await.unwrap();
+        assert_eq!(frame, ": still here\n\n", "an SSE comment, not an event");
     }
 }

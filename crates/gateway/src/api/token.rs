@@ -1,9 +1,9 @@
-//! The admin token: kept in the state directory where only its owner can read it, shared by all processes that use the
-//! directory. Each request is compared with what the file says at that moment, so a token that was replaced is refused
-//! from then on.
+//! Admin token, stored in the state directory with access for its owner only and shared by all processes that use the
+//! directory. Each request is compared with the current content of the file, so that a replaced token is refused at
+//! once.
 
-use crate::downstream::clock::Clock;
 use crate::file_stamp::FileStamp;
+use crate::mcp::clock::Clock;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use gripfast::{Mono, SecretDigest, SignIns, private_files};
@@ -13,10 +13,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The file in the state directory that holds the admin token.
+/// File in the state directory that contains the admin token.
 pub const TOKEN_FILE: &str = "admin.token";
 
-/// What whoever operates servers has to know.
+/// The admin token and the browsers that signed in with it.
 pub(super) struct Token {
     known: Mutex<Known>,
     clock: Clock,
@@ -25,179 +25,179 @@ pub(super) struct Token {
 /// The token as it was last read.
 struct Known {
     text: String,
-    place: Place,
-    /// Of the file, when it was read.
+    location: TokenLocation,
+    /// Stamp of the file when it was read.
     stamp: Option<FileStamp>,
-    /// Whether it was replaced since [`Token::was_replaced`] was last asked.
+    /// True if it was replaced since the last call of [`Token::was_replaced`].
     replaced: bool,
-    /// Browsers that signed in by a link. They have no part in the token, and end with it.
+    /// Sessions of browsers that signed in by a link. They end when the token is replaced.
     sign_ins: SignIns,
 }
 
-/// Where whoever wants the token finds it.
+/// Location of the token, for hints.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Place {
-    /// In this file.
-    Kept(PathBuf),
-    /// Nowhere: this file could not be used.
+pub(super) enum TokenLocation {
+    /// The file that contains it.
+    File(PathBuf),
+    /// The file cannot be used.
     Unusable { path: PathBuf, why: String },
-    /// Nowhere: there is no state directory.
-    Nowhere,
+    /// There is no state directory.
+    NoStateDirectory,
 }
 
 const RANDOM_BYTES: usize = 32;
-/// A person may write a token of their own; a shorter one could be guessed.
-const SHORTEST: usize = 32;
-/// A longer file is something else.
-const LONGEST: u64 = 1024;
+/// Minimum length of a token, also of one that the operator wrote. A shorter one could be guessed.
+const MIN_LEN: usize = 32;
+/// A larger file is not a token.
+const MAX_FILE_BYTES: u64 = 1024;
 
 impl Token {
-    /// The token of this directory, made there if there is none. A directory that cannot be used is said
-    /// aloud and done without.
-    pub(super) fn of(state_dir: Option<&Path>) -> io::Result<Self> {
+    /// Opens the token of this directory, or creates it. If the directory cannot be used, logs a warning and uses a
+    /// random token.
+    pub(super) fn open(state_dir: Option<&Path>) -> io::Result<Self> {
         let Some(directory) = state_dir else {
-            return Ok(Self::starting(random()?, Place::Nowhere, None));
+            return Ok(Self::new(random_token()?, TokenLocation::NoStateDirectory, None));
         };
         let path = directory.join(TOKEN_FILE);
-        let (text, place) = match kept(directory, &path) {
-            Ok(text) => (text, Place::Kept(path.clone())),
+        let (text, location) = match load_or_create(directory, &path) {
+            Ok(text) => (text, TokenLocation::File(path.clone())),
             Err(error) => unusable(&path, &error)?,
         };
         let stamp = FileStamp::of(&path);
-        Ok(Self::starting(text, place, stamp))
+        Ok(Self::new(text, location, stamp))
     }
 
-    fn starting(text: String, place: Place, stamp: Option<FileStamp>) -> Self {
-        let known = Known { text, place, stamp, replaced: false, sign_ins: SignIns::default() };
+    fn new(text: String, location: TokenLocation, stamp: Option<FileStamp>) -> Self {
+        let known = Known { text, location, stamp, replaced: false, sign_ins: SignIns::default() };
         Self { known: Mutex::new(known), clock: Clock::new() }
     }
 
-    /// The place where an operator finds it.
-    pub(super) fn place(&self) -> Place {
-        self.known().place.clone()
+    /// Location for the operator.
+    pub(super) fn location(&self) -> TokenLocation {
+        self.refreshed().location.clone()
     }
 
-    /// Whether another token took its place since this was last asked.
+    /// True if the token was replaced since the last call.
     pub(super) fn was_replaced(&self) -> bool {
-        std::mem::take(&mut self.known().replaced)
+        std::mem::take(&mut self.refreshed().replaced)
     }
 
-    /// Whether this is the token, or the key of a browser that signed in.
-    pub(super) fn admits(&self, offered: &str) -> bool {
-        self.matches(offered) || self.known().sign_ins.is_session(self.now(), &digest_of(offered))
+    /// True for the token or the key of a signed-in browser.
+    pub(super) fn accepts(&self, offered: &str) -> bool {
+        self.matches(offered) || self.refreshed().sign_ins.is_session(self.now(), &digest_of(offered))
     }
 
-    /// A code that a browser can sign in with, once and soon.
+    /// Creates a short-lived one-time code for a browser.
     ///
     /// # Errors
-    /// The system gave no randomness.
-    pub(super) fn sign_in_code(&self) -> io::Result<String> {
-        let code = random()?;
-        self.known().sign_ins.issue(self.now(), digest_of(&code));
+    /// The system random number generator failed.
+    pub(super) fn issue_sign_in_code(&self) -> io::Result<String> {
+        let code = random_token()?;
+        self.refreshed().sign_ins.issue(self.now(), digest_of(&code));
         Ok(code)
     }
 
-    /// Whether a browser can sign in with this code.
+    /// True if a browser can sign in with this code.
     pub(super) fn is_sign_in_code(&self, offered: &str) -> bool {
-        self.known().sign_ins.is_code(self.now(), &digest_of(offered))
+        self.refreshed().sign_ins.is_code(self.now(), &digest_of(offered))
     }
 
-    /// The key of a new session in exchange for a code; `None` if the code is not valid.
+    /// Exchanges a code for the key of a new session; `None` if the code is not valid.
     ///
     /// # Errors
-    /// The system gave no randomness.
+    /// The system random number generator failed.
     pub(super) fn sign_in(&self, code: &str) -> io::Result<Option<String>> {
-        let key = random()?;
-        let is_open = self.known().sign_ins.exchange(self.now(), &digest_of(code), digest_of(&key));
+        let key = random_token()?;
+        let is_open = self.refreshed().sign_ins.exchange(self.now(), &digest_of(code), digest_of(&key));
         Ok(is_open.then_some(key))
     }
 
     fn now(&self) -> Mono {
-        Mono::at(self.clock.mono())
+        Mono::from_origin(self.clock.mono())
     }
 
-    /// Whether this is the token itself. How long that takes tells nothing about it but its length.
+    /// True for the token itself. The comparison takes constant time for tokens of the same length.
     pub(super) fn matches(&self, offered: &str) -> bool {
-        let known = self.known();
+        let known = self.refreshed();
         let (ours, theirs) = (known.text.as_bytes(), offered.as_bytes());
         let differing = |bits: u8, (ours, theirs): (&u8, &u8)| std::hint::black_box(bits | (ours ^ theirs));
         ours.len() == theirs.len() && ours.iter().zip(theirs).fold(0, differing) == 0
     }
 
-    /// The token that is in the file now. If the file is gone the last token stays valid; if it cannot be used, no token
-    /// is.
-    fn known(&self) -> MutexGuard<'_, Known> {
+    /// The token in the file, read again if the file changed. If the file was removed, the last token stays valid; if
+    /// the file cannot be used, no token is valid.
+    fn refreshed(&self) -> MutexGuard<'_, Known> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let path = match &known.place {
-            Place::Kept(path) | Place::Unusable { path, .. } => path.clone(),
-            Place::Nowhere => return known,
+        let path = match &known.location {
+            TokenLocation::File(path) | TokenLocation::Unusable { path, .. } => path.clone(),
+            TokenLocation::NoStateDirectory => return known,
         };
         let stamp = FileStamp::of(&path);
         if stamp.is_none() || stamp == known.stamp {
             return known;
         }
         let read = match read(&path) {
-            Ok(text) => Ok((text, Place::Kept(path))),
+            Ok(text) => Ok((text, TokenLocation::File(path))),
             Err(error) if error.kind() == io::ErrorKind::NotFound => return known,
             Err(error) => unusable(&path, &error),
         };
-        // Without randomness the file is looked at again with the next request.
-        if let Ok((text, place)) = read {
+        // If no random token could be made, the next request reads the file again.
+        if let Ok((text, location)) = read {
             let is_other = text != known.text;
             let replaced = known.replaced || is_other;
             let sign_ins = if is_other { SignIns::default() } else { std::mem::take(&mut known.sign_ins) };
-            *known = Known { text, place, stamp, replaced, sign_ins };
+            *known = Known { text, location, stamp, replaced, sign_ins };
         }
         known
     }
 }
 
-/// A random token in the place of one that cannot be used, so that no request is admitted.
-fn unusable(path: &Path, error: &io::Error) -> io::Result<(String, Place)> {
-    tracing::warn!(path = %path.display(), %error, "the admin token cannot be used; servers cannot be operated");
-    Ok((random()?, Place::Unusable { path: path.to_owned(), why: error.to_string() }))
+/// A random token in place of an unusable one, so that no request is admitted.
+fn unusable(path: &Path, error: &io::Error) -> io::Result<(String, TokenLocation)> {
+    tracing::warn!(path = %path.display(), %error, "the admin token file cannot be used; admin actions are refused");
+    Ok((random_token()?, TokenLocation::Unusable { path: path.to_owned(), why: error.to_string() }))
 }
 
-/// Puts a new admin token in the place of the one in this state directory, and returns the path of its file. Gateways
-/// that use the directory refuse the old one from then on.
+/// Replaces the admin token of this state directory and returns the path of its file. Gateways that use the directory
+/// refuse the old token at once.
 ///
 /// # Errors
-/// The directory cannot be written to, or the system gave no randomness.
+/// The directory cannot be written, or the system random number generator failed.
 pub fn rotate_token(state_dir: &Path) -> io::Result<PathBuf> {
-    private_files::make_directory(state_dir)?;
+    private_files::create_directory(state_dir)?;
     let path = state_dir.join(TOKEN_FILE);
-    private_files::replace(&path, format!("{}\n", random()?).as_bytes())?;
+    private_files::replace(&path, format!("{}\n", random_token()?).as_bytes())?;
     Ok(path)
 }
 
-fn kept(directory: &Path, path: &Path) -> io::Result<String> {
-    private_files::make_directory(directory)?;
+fn load_or_create(directory: &Path, path: &Path) -> io::Result<String> {
+    private_files::create_directory(directory)?;
     let found = match read(path) {
         Err(error) if error.kind() == io::ErrorKind::InvalidData => {
-            private_files::set_aside_if_damaged(path, read)?;
+            private_files::quarantine_if_damaged(path, read)?;
             read(path)
         }
         found => found,
     };
     match found {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => make(path),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => create(path),
         found => found,
     }
 }
 
-/// Makes the file whole or not at all: whoever else starts at this moment reads the same token.
-fn make(path: &Path) -> io::Result<String> {
-    let text = random()?;
-    let made = private_files::make(path, format!("{text}\n").as_bytes())?;
+/// Creates the file atomically: another process that starts at this moment reads the same token.
+fn create(path: &Path) -> io::Result<String> {
+    let text = random_token()?;
+    let made = private_files::create_new(path, format!("{text}\n").as_bytes())?;
     if made { Ok(text) } else { read(path) }
 }
 
 fn read(path: &Path) -> io::Result<String> {
-    let text = String::from_utf8(private_files::read(path, LONGEST)?).unwrap_or_default();
+    let text = String::from_utf8(private_files::read(path, MAX_FILE_BYTES)?).unwrap_or_default();
     let text = text.trim();
-    if text.len() < SHORTEST || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
-        let what = format!("it holds no token of {SHORTEST} letters or more");
-        return Err(private_files::damaged(what));
+    if text.len() < MIN_LEN || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
+        let problem = format!("it contains no token of {MIN_LEN} characters or more");
+        return Err(private_files::damaged_error(problem));
     }
     Ok(text.to_owned())
 }
@@ -208,9 +208,11 @@ fn digest_of(secret: &str) -> SecretDigest {
     bytes
 }
 
-fn random() -> io::Result<String> {
+fn random_token() -> io::Result<String> {
     let mut bytes = [0; RANDOM_BYTES];
-    SystemRandom::new().fill(&mut bytes).map_err(|_| io::Error::other("the system gave no randomness"))?;
+    SystemRandom::new()
+        .fill(&mut bytes)
+        .map_err(|_| io::Error::other("the system random number generator failed"))?;
     Ok(URL_SAFE_NO_PAD.encode(bytes))
 }
 
@@ -221,12 +223,12 @@ mod tests {
     use std::sync::Barrier;
 
     fn of(directory: &Path) -> Token {
-        Token::of(Some(directory)).unwrap()
+        Token::open(Some(directory)).unwrap()
     }
 
     impl Token {
         fn text(&self) -> String {
-            self.known().text.clone()
+            self.refreshed().text.clone()
         }
     }
 
@@ -236,12 +238,12 @@ mod tests {
         let token = of(one.path());
         assert!(token.matches(&of(one.path()).text()));
         assert!(!token.matches(&of(other.path()).text()) && !token.matches(""));
-        assert_eq!(token.place(), Place::Kept(one.path().join(TOKEN_FILE)));
+        assert_eq!(token.location(), TokenLocation::File(one.path().join(TOKEN_FILE)));
         assert_eq!(fs::read_dir(one.path()).unwrap().count(), 1, "no draft is left");
     }
 
     #[test]
-    fn processes_that_start_at_once_agree() {
+    fn processes_that_start_at_once_use_the_same_token() {
         let directory = tempfile::tempdir().unwrap();
         let gate = Barrier::new(8);
         let tokens: Vec<String> = std::thread::scope(|scope| {
@@ -259,32 +261,34 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_used_is_done_without() {
+    fn an_unusable_token_file_is_reported_and_not_used() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("file");
         fs::write(&file, "in the way").unwrap();
-        assert!(matches!(of(&file).place(), Place::Unusable { .. }));
+        assert!(matches!(of(&file).location(), TokenLocation::Unusable { .. }));
         fs::create_dir(directory.path().join(TOKEN_FILE)).unwrap();
         let token = of(directory.path());
-        let Place::Unusable { path, why } = token.place() else { panic!("{:?}", token.place()) };
+        let TokenLocation::Unusable { path, why } = token.location() else {
+            panic!("{:?}", token.location())
+        };
         assert!(path.ends_with(TOKEN_FILE) && why.contains("not a file"), "{why}");
-        assert_eq!(Token::of(None).unwrap().place(), Place::Nowhere);
+        assert_eq!(Token::open(None).unwrap().location(), TokenLocation::NoStateDirectory);
     }
 
     #[test]
-    fn a_damaged_token_is_moved_aside_and_replaced_at_the_start() {
+    fn a_damaged_token_is_moved_aside_and_replaced_at_start() {
         for damage in ["", "short", "a line\nand another one that makes it long enough"] {
             let directory = tempfile::tempdir().unwrap();
             fs::write(directory.path().join(TOKEN_FILE), damage).unwrap();
             let token = of(directory.path());
-            assert_eq!(token.place(), Place::Kept(directory.path().join(TOKEN_FILE)));
+            assert_eq!(token.location(), TokenLocation::File(directory.path().join(TOKEN_FILE)));
             assert!(!token.matches(damage) && token.matches(&of(directory.path()).text()));
             assert_eq!(fs::read_to_string(directory.path().join("admin.token.corrupt")).unwrap(), damage);
         }
     }
 
     #[test]
-    fn a_token_that_was_replaced_is_refused_from_then_on() {
+    fn a_replaced_token_is_refused_at_once() {
         let directory = tempfile::tempdir().unwrap();
         let (one, other) = (of(directory.path()), of(directory.path()));
         let old = one.text();
@@ -295,22 +299,22 @@ mod tests {
             assert!(gateway.was_replaced() && !gateway.was_replaced(), "it is noticed once");
         }
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1, "no draft is left");
-        // A token that a person writes counts too; with one that is too short no request is admitted.
+        // A token that the operator wrote is valid too; with one that is too short no request is admitted.
         let path = directory.path().join(TOKEN_FILE);
         let own = "a token that a person has made up".replace(' ', "-");
         fs::write(&path, &own).unwrap();
         assert!(one.matches(&own));
         fs::write(&path, "short").unwrap();
         assert!(!one.matches("short") && !one.matches(&own));
-        assert!(matches!(one.place(), Place::Unusable { .. }));
+        assert!(matches!(one.location(), TokenLocation::Unusable { .. }));
         fs::write(&path, &own).unwrap();
         assert!(one.matches(&own));
         fs::remove_file(&path).unwrap();
-        assert!(one.matches(&own), "nothing has taken its place");
+        assert!(one.matches(&own), "nothing has replaced it");
     }
 
     #[test]
-    fn a_token_is_made_by_rotating_where_there_is_none() {
+    fn rotating_creates_a_token_if_there_is_none() {
         let directory = tempfile::tempdir().unwrap();
         let path = rotate_token(&directory.path().join("state")).unwrap();
         let made = fs::read_to_string(path).unwrap();
@@ -319,7 +323,7 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn only_the_owner_can_read_it_even_if_it_was_otherwise() {
+    fn the_token_file_is_made_readable_by_its_owner_only() {
         use std::os::unix::fs::PermissionsExt;
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join(TOKEN_FILE);
@@ -335,7 +339,7 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn g05_a_symlink_in_the_place_of_the_token_is_neither_read_nor_changed() {
+    fn g05_a_symlink_in_place_of_the_token_is_neither_read_nor_changed() {
         use std::os::unix::fs::PermissionsExt;
         let (directory, theirs) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let victim = theirs.path().join("victim");
@@ -344,7 +348,7 @@ mod tests {
         fs::set_permissions(&victim, fs::Permissions::from_mode(0o644)).unwrap();
         std::os::unix::fs::symlink(&victim, directory.path().join(TOKEN_FILE)).unwrap();
         let token = of(directory.path());
-        let Place::Unusable { why, .. } = token.place() else { panic!("{:?}", token.place()) };
+        let TokenLocation::Unusable { why, .. } = token.location() else { panic!("{:?}", token.location()) };
         assert!(why.contains("is a symlink"), "{why}");
         assert!(!token.matches(&text.replace(' ', "-")));
         assert_eq!(fs::metadata(&victim).unwrap().permissions().mode() & 0o777, 0o644);

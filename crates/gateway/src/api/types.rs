@@ -1,11 +1,11 @@
-//! What status looks like to programs. The fields up to `last_ok_ms`, their names and their order are the
-//! contract; what follows them may grow. Spans are in milliseconds: `next_attempt_ms` counts from the moment
-//! of asking, `last_ok_ms`, `since_ms` and `session_age_ms` back from it.
+//! JSON types of the status and of events. The fields of a server up to `last_ok_ms`, their names and their order are a
+//! stable contract; fields after them may be added. Durations are in milliseconds: `next_attempt_ms` is the time until
+//! the attempt; `last_ok_ms`, `since_ms` and `session_age_ms` are times that have passed.
 
-use super::calls::LedgerView;
-use super::words;
+use super::enums;
+use super::handlers::calls::LedgerView;
 use crate::reload::Reloader;
-use crate::tls::Tls;
+use crate::server::tls::Tls;
 use gripfast::transport::StderrLines;
 use gripfast::{
     AuditStatus, BudgetUse, CacheCounts, ConnectAttempt, Event, NextAction, Principal, Restored,
@@ -16,7 +16,7 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// The whole fleet.
+/// Status of the gateway and of all servers.
 #[derive(JsonSchema, Serialize)]
 #[schemars(rename = "Fleet")]
 pub(super) struct FleetView {
@@ -24,26 +24,26 @@ pub(super) struct FleetView {
     pub(super) uptime_ms: u64,
     pub(super) upstreams: Vec<UpstreamView>,
     pub(super) ledger: LedgerView,
-    /// Where clients are served.
+    /// Present if the gateway serves clients.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) clients: Option<ClientsView>,
-    /// Where the gateway goes by a file.
+    /// Present if the gateway uses a config file.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) config: Option<ConfigView>,
-    /// Where clients speak https.
+    pub(super) config: Option<ConfigFileView>,
+    /// Present if the listener uses TLS.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) tls: Option<TlsView>,
-    /// Files of the state directory that were damaged and have been replaced. The damaged ones are there until a person
+    /// Damaged files of the state directory that gripfast moved aside and replaced. They stay until the operator
     /// removes them.
     pub(super) set_aside: Vec<String>,
     pub(super) cache: CacheView,
-    /// The last events that belong to no server. Where clients have to authenticate, they are shown with the admin token.
+    /// Recent events that belong to no server. If clients must authenticate, they are shown only with the admin token.
     pub(super) events: Vec<EventView>,
     pub(super) budgets: Vec<BudgetView>,
     pub(super) audit: AuditView,
 }
 
-/// How the audit log does.
+/// State of the audit log.
 #[derive(Serialize, JsonSchema)]
 pub(super) struct AuditView {
     keeps: &'static str,
@@ -54,32 +54,32 @@ pub(super) struct AuditView {
 
 impl From<AuditStatus> for AuditView {
     fn from(status: AuditStatus) -> Self {
-        let AuditStatus { keeps, lines, lost, cause } = status;
+        let AuditStatus { detail: keeps, lines, lost, cause } = status;
         Self { keeps: keeps.word(), lines, lost, cause }
     }
 }
 
-/// The config file that the gateway goes by.
+/// Config file of the gateway.
 #[derive(Serialize, JsonSchema)]
-pub(super) struct ConfigView {
-    /// Its absolute path.
+pub(super) struct ConfigFileView {
+    /// Absolute path.
     path: String,
-    /// Why what is in the file at present is not what is in use.
+    /// Reason why the current content of the file is not in use.
     error: Option<String>,
 }
 
-impl ConfigView {
+impl ConfigFileView {
     pub(super) fn of(reloader: &Reloader) -> Self {
         let path = std::path::absolute(reloader.path()).unwrap_or_else(|_| reloader.path().to_owned());
-        Self { path: path.display().to_string(), error: reloader.refused() }
+        Self { path: path.display().to_string(), error: reloader.last_error() }
     }
 }
 
-/// The certificate of the listener.
+/// TLS certificate of the listener.
 #[derive(Serialize, JsonSchema)]
 pub(super) struct TlsView {
     cert: String,
-    /// Why what is in the files at present is not what is in use.
+    /// Reason why the current content of the files is not in use.
     error: Option<String>,
 }
 
@@ -89,7 +89,7 @@ impl TlsView {
     }
 }
 
-/// Answers that are kept to be given again.
+/// Result cache.
 #[derive(Serialize, JsonSchema)]
 pub(super) struct CacheView {
     entries: usize,
@@ -98,7 +98,7 @@ pub(super) struct CacheView {
     misses: u64,
 }
 
-/// What is spent of a call budget, by whatever it tells apart.
+/// Use of a call budget, for one combination of client, server and tool that the budget distinguishes.
 #[derive(Serialize, JsonSchema)]
 pub(super) struct BudgetView {
     budget: String,
@@ -127,37 +127,37 @@ impl From<BudgetUse> for BudgetView {
             server: spent.server,
             tool: spent.tool,
             calls: spent.calls,
-            most_calls: spent.most_calls,
+            most_calls: spent.max_calls,
             reset_ms: spent.reset_after.map(millis),
             in_flight: spent.in_flight,
-            most_in_flight: spent.most_in_flight,
+            most_in_flight: spent.max_in_flight,
         }
     }
 }
 
-/// What clients have at this moment; `docs/bounds.md` has the bounds.
+/// Resources that clients use at this moment; `docs/bounds.md` lists the limits.
 #[derive(JsonSchema, Serialize)]
 #[schemars(rename = "Clients")]
 pub(crate) struct ClientsView {
     pub(crate) connections: usize,
     pub(crate) sessions: usize,
     pub(crate) in_flight: usize,
-    /// What request bodies and answers take in memory.
+    /// Memory of request bodies and answers.
     pub(crate) memory_bytes: usize,
 }
 
-/// One upstream in a line.
+/// Status of one server.
 #[derive(JsonSchema, Serialize)]
 #[schemars(rename = "Upstream")]
 pub(super) struct UpstreamView {
     name: String,
-    #[schemars(schema_with = "words::states")]
+    #[schemars(schema_with = "enums::states")]
     state: &'static str,
-    #[schemars(schema_with = "words::circuits")]
+    #[schemars(schema_with = "enums::circuits")]
     circuit: &'static str,
     cause: Option<String>,
     next_attempt_ms: Option<u64>,
-    /// The attempt to connect that is running.
+    /// Connect attempt in progress.
     attempt: Option<AttemptView>,
     transport: Option<&'static str>,
     era: Option<&'static str>,
@@ -170,7 +170,7 @@ pub(super) struct UpstreamView {
     calls: u64,
     errors: u64,
     tool_errors: u64,
-    /// Calls that were refused because the server is stopped; `calls` and `errors` do not count them.
+    /// Calls refused because the server is stopped; not included in `calls` and `errors`.
     refused: u64,
     last_ok_ms: Option<u64>,
     since_ms: u64,
@@ -179,9 +179,9 @@ pub(super) struct UpstreamView {
     url: Option<String>,
     server_info: Option<String>,
     session_age_ms: Option<u64>,
-    /// Whether the session knows what it is to know: `restored`, `partly`, `nothing_to_restore`.
+    /// Session state after the last reconnect: `restored`, `partly` or `nothing_to_restore`.
     restored: Option<&'static str>,
-    /// What it lacks.
+    /// Session state that could not be restored.
     not_restored: Vec<String>,
     restarts_in_window: u32,
     waiting: u32,
@@ -190,34 +190,37 @@ pub(super) struct UpstreamView {
     spare: Option<&'static str>,
     p50_ms: Option<f64>,
     p95_ms: Option<f64>,
-    /// Whether clients share it, as things are: `shared` or `per_client`.
+    /// Isolation in effect: `shared` or `per_client`.
     isolation: &'static str,
-    /// How many instances belong to one client each, and how many are in which state.
+    /// Number of dedicated instances, each of one client.
     instances: usize,
+    /// Number of dedicated instances in each state.
     instance_states: BTreeMap<&'static str, usize>,
     instance_cause: Option<String>,
     max_instances: usize,
-    /// Tools that are pinned, and those that say something else by now.
+    /// Number of pinned tools.
     pinned: usize,
+    /// Number of pinned tools whose definition differs from the approved one.
     changed: usize,
-    /// Requests that were answered from the cache, and those that could have been.
+    /// Requests answered from the cache.
     cache_hits: u64,
+    /// Cacheable requests that were not answered from the cache.
     cache_misses: u64,
-    /// Tools and prompts that go by another name, for an earlier server has theirs.
+    /// Tools and prompts renamed because an earlier server uses their name.
     renamed: Vec<RenamedView>,
 }
 
-/// An attempt to start a server or to connect to it that is running.
+/// Attempt in progress to start a server or to connect to it.
 #[derive(JsonSchema, Serialize)]
 #[schemars(rename = "Attempt")]
 struct AttemptView {
     elapsed_ms: u64,
     limit_ms: u64,
-    /// The last line that the server has written to stderr since the attempt began.
+    /// Last line that the server wrote to stderr during the attempt.
     last_line: Option<String>,
-    /// The program that may be downloading the server.
+    /// Program that may be downloading the server.
     may_download: Option<&'static str>,
-    /// The attempt in a sentence.
+    /// Description of the attempt.
     text: String,
 }
 
@@ -233,7 +236,7 @@ impl From<&ConnectAttempt> for AttemptView {
     }
 }
 
-/// A name that had to give way.
+/// Renamed tool or prompt.
 #[derive(JsonSchema, Serialize)]
 #[schemars(rename = "Renamed")]
 struct RenamedView {
@@ -241,7 +244,7 @@ struct RenamedView {
     public: String,
 }
 
-/// One upstream with its recent past.
+/// Status of one server with its recent events and stderr.
 #[derive(JsonSchema, Serialize)]
 #[schemars(rename = "UpstreamDetail")]
 pub(super) struct DetailView {
@@ -249,18 +252,18 @@ pub(super) struct DetailView {
     upstream: UpstreamView,
     events: Vec<EventView>,
     stderr: Vec<String>,
-    /// How many of the lines of `stderr`, counted from the last one, came after its last answer.
+    /// Number of lines at the end of `stderr` that were written after the last answer of the server.
     stderr_since_answer: usize,
 }
 
-/// Lines that a server wrote to stderr, numbered from zero.
+/// Lines of a server's stderr, numbered from zero.
 #[derive(JsonSchema, Serialize)]
 #[schemars(rename = "Log")]
 pub(super) struct LogView<'n> {
     server: &'n str,
-    /// The number of the first of these lines.
+    /// Number of the first of these lines.
     first: u64,
-    /// The number that the line after these has, or will have.
+    /// Number of the line after the last of these lines.
     next: u64,
     lines: Vec<String>,
 }
@@ -271,15 +274,15 @@ impl<'n> LogView<'n> {
     }
 }
 
-/// Something that happened.
+/// Event of a server or of the gateway.
 #[derive(JsonSchema, Serialize)]
 #[schemars(rename = "Event")]
 pub(super) struct EventView {
     /// Milliseconds since the Unix epoch.
     at: u64,
-    /// `null` for what belongs to no server: failed authentications, admin actions, changes of keys and trust.
+    /// `null` for events of the gateway: failed authentications, admin actions, changes of keys and trust.
     server: Option<String>,
-    /// The number of the instance, if it is one that belongs to a single client.
+    /// Number of the dedicated instance, if the event is about one.
     #[serde(skip_serializing_if = "Option::is_none")]
     instance: Option<u64>,
     kind: &'static str,
@@ -288,7 +291,7 @@ pub(super) struct EventView {
     facts: Facts,
 }
 
-/// What a kind of event carries besides its text.
+/// Fields that depend on the kind of the event.
 #[derive(JsonSchema, Serialize, Default)]
 struct Facts {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -319,41 +322,41 @@ struct Facts {
     security: Option<SecurityFacts>,
 }
 
-/// What an event about security carries.
+/// Fields of security events.
 #[derive(JsonSchema, Serialize, Default)]
 struct SecurityFacts {
-    /// The address of a client, or `control socket`.
+    /// Address of a client, or `control socket`.
     #[serde(skip_serializing_if = "Option::is_none")]
     source: Option<String>,
-    /// The admin, the user or the request that did it.
+    /// Admin, user or request that caused the event.
     #[serde(skip_serializing_if = "Option::is_none")]
     actor: Option<String>,
-    /// What a request failed to authenticate for.
+    /// Target of the failed authentication.
     #[serde(skip_serializing_if = "Option::is_none")]
     target: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<&'static str>,
-    /// The principal of the credential that was refused, if it is known.
+    /// Principal of the refused credential, if known.
     #[serde(skip_serializing_if = "Option::is_none")]
     client: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     count: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     action: Option<&'static str>,
-    /// The server that was acted on.
+    /// Server that the action was applied to.
     #[serde(skip_serializing_if = "Option::is_none")]
     acted_on: Option<String>,
-    /// The HTTP status of the answer.
+    /// HTTP status of the response.
     #[serde(skip_serializing_if = "Option::is_none")]
     status: Option<u16>,
     #[serde(skip_serializing_if = "Option::is_none")]
     change: Option<&'static str>,
-    /// The names of keys.
+    /// Names of keys.
     #[serde(skip_serializing_if = "Option::is_none")]
     names: Option<Vec<String>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     decision: Option<&'static str>,
-    /// A config file.
+    /// Path of a config file.
     #[serde(skip_serializing_if = "Option::is_none")]
     path: Option<String>,
 }
@@ -364,8 +367,8 @@ impl From<&SecurityEvent> for SecurityFacts {
         match event {
             SecurityEvent::AuthFailed(failed) => Self {
                 source: Some(failed.source.to_string()),
-                target: Some(failed.target.word()),
-                reason: Some(failed.reason.word()),
+                target: Some(failed.target.as_str()),
+                reason: Some(failed.reason.as_str()),
                 client: failed.principal.clone(),
                 count: Some(failed.count),
                 ..none
@@ -373,17 +376,20 @@ impl From<&SecurityEvent> for SecurityFacts {
             SecurityEvent::AdminAction { action, server, tool: _, source, status } => Self {
                 source: Some(source.to_string()),
                 actor: Some(Principal::ADMIN.to_owned()),
-                action: Some(action.word()),
+                action: Some(action.as_str()),
                 acted_on: server.clone(),
                 status: *status,
                 ..none
             },
-            SecurityEvent::KeysChanged { change, names, actor } => {
-                Self { actor: actor.clone(), change: Some(change.word()), names: Some(names.clone()), ..none }
-            }
+            SecurityEvent::KeysChanged { change, names, actor } => Self {
+                actor: actor.clone(),
+                change: Some(change.as_str()),
+                names: Some(names.clone()),
+                ..none
+            },
             SecurityEvent::TrustChanged { decision, path, actor } => Self {
                 actor: actor.clone(),
-                decision: Some(decision.word()),
+                decision: Some(decision.as_str()),
                 path: Some(path.clone()),
                 ..none
             },
@@ -396,8 +402,8 @@ impl From<&ServerStatus> for UpstreamView {
         let ServerStatus { supervision, calls, .. } = status;
         Self {
             name: status.name.clone(),
-            state: supervision.state.word(),
-            circuit: supervision.circuit.word(),
+            state: supervision.state.as_str(),
+            circuit: supervision.circuit.as_str(),
             cause: supervision.cause.clone(),
             next_attempt_ms: supervision.next_attempt.map(millis),
             attempt: status.attempt.as_ref().map(Into::into),
@@ -414,13 +420,13 @@ impl From<&ServerStatus> for UpstreamView {
             tool_errors: calls.tool_errors,
             refused: calls.refused,
             last_ok_ms: calls.last_ok.map(millis),
-            since_ms: millis(supervision.for_how_long),
-            next_action: supervision.next_action.map(NextAction::word),
+            since_ms: millis(supervision.in_state_for),
+            next_action: supervision.next_action.map(NextAction::as_str),
             hint: supervision.next_action.map(|action| next_step(action, &status.name)),
             url: status.url.clone(),
             server_info: status.server_info.clone(),
             session_age_ms: status.session_age.map(millis),
-            restored: status.restored.as_ref().map(Restored::word),
+            restored: status.restored.as_ref().map(Restored::as_str),
             not_restored: match &status.restored {
                 Some(Restored::Partly { missing }) => missing.clone(),
                 Some(Restored::Nothing | Restored::Everything) | None => Vec::new(),
@@ -429,14 +435,14 @@ impl From<&ServerStatus> for UpstreamView {
             waiting: supervision.waiting,
             replacing: supervision.replacing,
             outdated: supervision.outdated,
-            spare: supervision.spare.map(SpareState::word),
-            p50_ms: calls.p50.map(fine_millis),
-            p95_ms: calls.p95.map(fine_millis),
-            isolation: if status.instances.are_apart { "per_client" } else { "shared" },
+            spare: supervision.spare.map(SpareState::as_str),
+            p50_ms: calls.p50.map(fractional_millis),
+            p95_ms: calls.p95.map(fractional_millis),
+            isolation: if status.instances.enabled { "per_client" } else { "shared" },
             instances: status.instances.count(),
-            instance_states: status.instances.states.iter().map(|(state, n)| (state.word(), *n)).collect(),
+            instance_states: status.instances.states.iter().map(|(state, n)| (state.as_str(), *n)).collect(),
             instance_cause: status.instances.cause.clone(),
-            max_instances: status.instances.most,
+            max_instances: status.instances.max,
             pinned: status.pins.pinned,
             changed: status.pins.changed,
             cache_hits: status.cache.hits,
@@ -451,10 +457,10 @@ impl From<&ServerStatus> for UpstreamView {
 }
 
 impl UpstreamView {
-    /// A server whose table cannot be used is tried again when the file has changed, which is looked at so often.
-    pub(super) fn looked_at_every(mut self, span: Duration) -> Self {
-        if self.state == State::ConfigError.word() {
-            self.next_attempt_ms.get_or_insert(millis(span));
+    /// Sets the next attempt of a server with an invalid config to the next check of the config file.
+    pub(super) fn with_config_check_interval(mut self, interval: Duration) -> Self {
+        if self.state == State::ConfigError.as_str() {
+            self.next_attempt_ms.get_or_insert(millis(interval));
         }
         self
     }
@@ -472,14 +478,14 @@ impl DetailView {
 }
 
 impl From<&UpstreamEvent> for EventView {
-    fn from(told: &UpstreamEvent) -> Self {
+    fn from(event: &UpstreamEvent) -> Self {
         Self {
-            at: millis(told.at.since_epoch()),
-            server: told.server.as_deref().map(str::to_owned),
-            instance: told.instance,
-            kind: told.event.word(),
-            text: told.event.to_string(),
-            facts: Facts::from(&told.event),
+            at: millis(event.at.since_epoch()),
+            server: event.server.as_deref().map(str::to_owned),
+            instance: event.instance,
+            kind: event.event.kind(),
+            text: event.event.to_string(),
+            facts: Facts::from(&event.event),
         }
     }
 }
@@ -489,7 +495,7 @@ impl From<&Event> for Facts {
         let none = Self::default();
         match event {
             Event::StateChanged { from, to, cause } => {
-                Self { from: Some(from.word()), to: Some(to.word()), cause: cause.clone(), ..none }
+                Self { from: Some(from.as_str()), to: Some(to.as_str()), cause: cause.clone(), ..none }
             }
             Event::Restarting { in_window } => Self { restarts_in_window: Some(*in_window), ..none },
             Event::Revived { away } => Self { away_ms: Some(millis(*away)), ..none },
@@ -505,7 +511,7 @@ impl From<&Event> for Facts {
             }
             Event::ToolsChanged { tools, .. }
             | Event::ToolsApproved { tools }
-            | Event::NamesGaveWay { names: tools }
+            | Event::NameConflicts { names: tools }
             | Event::NewTools { tools, .. }
             | Event::TextsChanged { items: tools, .. }
             | Event::ToolsSuspicious { tools } => Self { tools: Some(tools.clone()), ..none },
@@ -519,8 +525,8 @@ impl From<&Event> for Facts {
             | Event::SessionRestored { .. }
             | Event::CredentialRenewed
             | Event::CircuitClosed
-            | Event::ClientsSeparated
-            | Event::Slept
+            | Event::ClientsIsolated
+            | Event::MachineSlept
             | Event::Replacing { .. }
             | Event::Replaced
             | Event::SpareReady
@@ -529,20 +535,20 @@ impl From<&Event> for Facts {
     }
 }
 
-/// The one thing that a person can do about a server.
+/// Hint for the operator: the next action for a server.
 pub(crate) fn next_step(action: NextAction, name: &str) -> String {
     match action {
-        NextAction::Reconnect => format!("`gripfast reconnect {name}` tries now"),
-        NextAction::Doctor => format!("`gripfast doctor {name}` looks into it"),
+        NextAction::Reconnect => format!("`gripfast reconnect {name}` retries now"),
+        NextAction::Doctor => format!("`gripfast doctor {name}` diagnoses it"),
         NextAction::Login => format!("run `gripfast login {name}`, or correct its `headers`"),
-        // `check` knows what is wrong with the file, and nothing of what a server answered.
-        NextAction::Configure => format!("`gripfast doctor {name}` says what to correct"),
+        // `check` finds mistakes in the file, but not the reason why a server refused to work.
+        NextAction::Configure => format!("`gripfast doctor {name}` shows what to correct"),
         NextAction::Approve => {
             format!(
                 "`gripfast pins diff {name}` shows what changed, `gripfast pins approve {name}` accepts it"
             )
         }
-        NextAction::Start => format!("`gripfast start {name}` brings it back"),
+        NextAction::Start => format!("`gripfast start {name}` starts it again"),
     }
 }
 
@@ -550,8 +556,8 @@ pub(super) fn millis(span: Duration) -> u64 {
     u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Milliseconds to a tenth: local servers answer in less than one.
-pub(super) fn fine_millis(span: Duration) -> f64 {
+/// Milliseconds with one decimal: local servers answer in less than one millisecond.
+pub(super) fn fractional_millis(span: Duration) -> f64 {
     (span.as_secs_f64() * 10_000.0).round() / 10.0
 }
 
@@ -561,12 +567,12 @@ mod tests {
     use gripfast::Host;
 
     #[tokio::test]
-    async fn b01_a_server_with_a_mistake_in_its_table_is_next_tried_when_its_file_is_looked_at() {
+    async fn b01_a_server_with_a_config_mistake_is_retried_at_the_next_check_of_the_file() {
         let host = Host::builder().build();
         host.spawn_broken("mistyped", "unknown key `comand`").unwrap();
-        let status = host.status_of("mistyped").unwrap();
-        let shown = UpstreamView::from(&status).looked_at_every(Duration::from_secs(1));
+        let status = host.server_status("mistyped").unwrap();
+        let shown = UpstreamView::from(&status).with_config_check_interval(Duration::from_secs(1));
         assert_eq!((shown.state, shown.next_attempt_ms), ("config_error", Some(1000)));
-        assert_eq!(UpstreamView::from(&status).next_attempt_ms, None, "there is no file to look at");
+        assert_eq!(UpstreamView::from(&status).next_attempt_ms, None, "there is no file to check");
     }
 }

@@ -1,38 +1,38 @@
-//! The credentials that are in use, so that what they have opened ends when they do.
+//! Registry of credentials in use, so that calls and streams end when their credential does.
 
-use crate::credential::Credential;
+use super::credential::Credential;
 use gripfast::Principal;
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// Tells credentials apart, without holding what would open anything.
+/// Identity of a credential, without the secret.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum CredentialId {
-    /// A key, by its digest.
+    /// A key, identified by its digest.
     Key(String),
-    /// A token of this principal that ends at this time of the wall clock. Tokens that end at one moment end alike.
+    /// A token of a principal. Tokens of one principal with the same expiry share an id.
     Token {
-        /// Whose it is.
+        /// Principal of the token.
         principal: Principal,
-        /// When it ends.
+        /// Expiry, as wall-clock time since the Unix epoch.
         ends: Duration,
     },
 }
 
-/// The credentials with which something is open. Bounded by the requests that are served at a time, and those of the
-/// last moment.
+/// Credentials of open calls and streams. Bounded by the number of requests that are served at a time, plus those since
+/// the last cleanup.
 #[derive(Default)]
-pub(super) struct InUse(Mutex<HashMap<CredentialId, Credential>>);
+pub(super) struct ActiveCredentials(Mutex<HashMap<CredentialId, Credential>>);
 
-impl InUse {
-    /// The credential of this id.
+impl ActiveCredentials {
+    /// The credential with this id.
     pub(super) fn credential(&self, id: CredentialId) -> Credential {
         self.lock().entry(id).or_default().clone()
     }
 
-    /// Ends those that are over, and forgets those that nothing is open with.
-    pub(super) fn end_those(&self, is_over: impl Fn(&CredentialId) -> bool) {
+    /// Ends the credentials for which `is_over` is true, and removes those that are unused.
+    pub(super) fn end_matching(&self, is_over: impl Fn(&CredentialId) -> bool) {
         let mut over = Vec::new();
         self.lock().retain(|id, credential| {
             let is_over = is_over(id);
@@ -41,7 +41,7 @@ impl InUse {
             }
             !is_over && !credential.is_unused()
         });
-        // Outside the lock: what ends may ask for a credential.
+        // Outside the lock: ending a call may look up a credential.
         over.iter().for_each(Credential::end);
     }
 

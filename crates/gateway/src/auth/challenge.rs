@@ -1,6 +1,7 @@
-//! What somebody is told who was not let in: that something has to be shown, and where to get it.
+//! Responses to unauthenticated requests: `WWW-Authenticate` challenges and the OAuth protected resource metadata that
+//! tells clients where to log in.
 
-use super::Stranger;
+use super::AuthError;
 use axum::Router;
 use axum::body::Body;
 use axum::response::Response;
@@ -10,21 +11,21 @@ use http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderValue, StatusCode};
 use serde_json::{Value, json};
 
-/// How somebody is asked to show who they are.
+/// Challenge of this gateway.
 pub(super) struct Challenge {
-    /// What clients call the gateway.
+    /// Base URL of the gateway as clients see it.
     base: String,
     login: Option<Login>,
 }
 
-/// Where tokens come from.
+/// Issuer and scopes of accepted tokens.
 struct Login {
     issuer: String,
     scopes: Vec<String>,
 }
 
-/// Where clients look for how to log in, followed by the path of what they want to use.
-const METADATA: &str = "/.well-known/oauth-protected-resource";
+/// Path of the protected resource metadata (RFC 9728), followed by the path of the resource.
+const METADATA_PATH: &str = "/.well-known/oauth-protected-resource";
 
 impl Challenge {
     pub(super) fn new(base: &str, jwt: Option<&JwtConfig>) -> Self {
@@ -32,7 +33,7 @@ impl Challenge {
         Self { base: base.trim_end_matches('/').to_owned(), login }
     }
 
-    /// The documents that say where to log in, if there is anywhere to.
+    /// Router of the metadata documents. Empty if tokens are not accepted.
     pub(super) fn router(&self) -> Router {
         let Some(login) = &self.login else { return Router::new() };
         [("", "/mcp"), ("/mcp", "/mcp"), ("/sse", "/sse")].into_iter().fold(
@@ -41,9 +42,9 @@ impl Challenge {
                 let document = self.document(login, resource).to_string();
                 let answer = move || {
                     let document = document.clone();
-                    async move { written(StatusCode::OK, document) }
+                    async move { json_response(StatusCode::OK, document) }
                 };
-                router.route(&format!("{METADATA}{suffix}"), get(answer))
+                router.route(&format!("{METADATA_PATH}{suffix}"), get(answer))
             },
         )
     }
@@ -61,51 +62,53 @@ impl Challenge {
         document
     }
 
-    /// The answer to a request for `path` that was not let in.
-    pub(super) fn to(&self, stranger: &Stranger, path: &str) -> Response {
-        let (status, error, text) = match stranger {
-            Stranger::ShowsNothing => {
-                let text = "this gateway wants `Authorization: Bearer` with a key or a token";
+    /// The response to an unauthenticated request for `path`.
+    pub(super) fn response_to(&self, failure: &AuthError, path: &str) -> Response {
+        let (status, error, text) = match failure {
+            AuthError::NoCredential => {
+                let text = "this gateway requires `Authorization: Bearer` with a key or a token";
                 (StatusCode::UNAUTHORIZED, None, text)
             }
-            Stranger::Refused { why, .. } => (StatusCode::UNAUTHORIZED, Some("invalid_token"), why.as_str()),
-            Stranger::LacksScope { .. } => {
-                let text = "the token lacks a scope that this gateway wants";
+            AuthError::Refused { message, .. } => {
+                (StatusCode::UNAUTHORIZED, Some("invalid_token"), message.as_str())
+            }
+            AuthError::InsufficientScope { .. } => {
+                let text = "the token lacks a scope that this gateway requires";
                 (StatusCode::FORBIDDEN, Some("insufficient_scope"), text)
             }
-            Stranger::CannotCheck => {
-                let text = "tokens cannot be checked at the moment; try again in a while";
+            AuthError::CannotCheck => {
+                let text = "tokens cannot be verified at the moment; try again later";
                 (StatusCode::SERVICE_UNAVAILABLE, Some("temporarily_unavailable"), text)
             }
         };
         let body = json!({ "error": error.unwrap_or("unauthorized"), "error_description": text });
-        let mut response = written(status, body.to_string());
+        let mut response = json_response(status, body.to_string());
         let headers = response.headers_mut();
         if status == StatusCode::SERVICE_UNAVAILABLE {
             headers.insert(RETRY_AFTER, HeaderValue::from_static("10"));
-        } else if let Ok(asked) = HeaderValue::from_str(&self.asked(error, path)) {
-            headers.insert(WWW_AUTHENTICATE, asked);
+        } else if let Ok(challenge) = HeaderValue::from_str(&self.www_authenticate(error, path)) {
+            headers.insert(WWW_AUTHENTICATE, challenge);
         }
         response
     }
 
-    fn asked(&self, error: Option<&str>, path: &str) -> String {
-        let mut asked = "Bearer realm=\"gripfast\"".to_owned();
+    fn www_authenticate(&self, error: Option<&str>, path: &str) -> String {
+        let mut challenge = "Bearer realm=\"gripfast\"".to_owned();
         if let Some(login) = &self.login {
             let suffix = if path == "/mcp" { "/mcp" } else { "/sse" };
-            asked += &format!(", resource_metadata=\"{}{METADATA}{suffix}\"", self.base);
+            challenge += &format!(", resource_metadata=\"{}{METADATA_PATH}{suffix}\"", self.base);
             if !login.scopes.is_empty() {
-                asked += &format!(", scope=\"{}\"", login.scopes.join(" "));
+                challenge += &format!(", scope=\"{}\"", login.scopes.join(" "));
             }
         }
         if let Some(error) = error {
-            asked += &format!(", error=\"{error}\"");
+            challenge += &format!(", error=\"{error}\"");
         }
-        asked
+        challenge
     }
 }
 
-fn written(status: StatusCode, body: String) -> Response {
+fn json_response(status: StatusCode, body: String) -> Response {
     let mut response = Response::new(Body::from(body));
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));

@@ -1,5 +1,5 @@
-//! The public keys of whoever issues tokens: kept in memory, and looked up again when a token names one that is
-//! not known, so that an issuer can change its keys without telling us.
+//! Public keys (JWKS) of the token issuer: cached in memory, and fetched again when a token names an unknown key, so
+//! that the issuer can rotate its keys at any time.
 
 use gripfast::config::Jwks;
 use gripfast::private_files::{self, StrictModes};
@@ -13,165 +13,168 @@ use tokio::time::Instant;
 /// The keys of one issuer.
 pub(super) struct Issuer {
     source: Jwks,
-    /// What is done about a file that another user could have changed: whoever writes keys into it makes tokens.
+    /// Check of the file's permissions: a user who can write the file can forge tokens.
     strict_modes: StrictModes,
-    kept: Mutex<Kept>,
-    /// When the source was last asked, in vain or not. Whoever holds it is asking.
-    asking: tokio::sync::Mutex<Option<Instant>>,
+    cached: Mutex<CachedKeys>,
+    /// Time of the last fetch, successful or not. The lock is held during a fetch.
+    last_fetch: tokio::sync::Mutex<Option<Instant>>,
 }
 
 #[derive(Default)]
-struct Kept {
+struct CachedKeys {
     keys: Vec<Jwk>,
-    /// When they were looked up.
-    found: Option<Instant>,
-    /// When a file was last changed.
+    /// Time of the last successful fetch.
+    fetched: Option<Instant>,
+    /// Modification time of the file.
     modified: Option<SystemTime>,
 }
 
-impl Kept {
+impl CachedKeys {
     fn age(&self) -> Option<Duration> {
-        self.found.map(|found| found.elapsed())
+        self.fetched.map(|found| found.elapsed())
     }
 
     fn is_usable(&self) -> bool {
-        self.age().is_some_and(|age| age < Issuer::LAST_FOR)
+        self.age().is_some_and(|age| age < Issuer::MAX_AGE)
     }
 }
 
-/// Why there is no key for a token.
+/// Reason why there is no key for a token.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum NoKey {
-    /// The issuer has none that fits.
+pub(super) enum IssuerKeyError {
+    /// The issuer has no matching key.
     Unknown,
-    /// The issuer's keys are not there.
+    /// The keys of the issuer are not available.
     Unreachable,
 }
 
 impl Issuer {
-    /// How long keys are good without being looked up again, and how long if they cannot be.
-    const GOOD_FOR: Duration = Duration::from_secs(3600);
-    const LAST_FOR: Duration = Duration::from_secs(24 * 3600);
-    /// Whoever shows tokens with names of keys that were made up does not have us ask more often than this.
-    const ASKED_EVERY: Duration = Duration::from_secs(10);
-    const WITHIN: Duration = Duration::from_secs(10);
-    const LARGEST: usize = 1 << 20;
-    const MOST_KEYS: usize = 100;
+    /// Keys are fetched again after this time.
+    const FRESH_FOR: Duration = Duration::from_secs(3600);
+    /// Keys that could not be fetched again stay valid until this age.
+    const MAX_AGE: Duration = Duration::from_secs(24 * 3600);
+    /// Tokens with made-up key ids do not cause more fetches than one per interval.
+    const MIN_FETCH_INTERVAL: Duration = Duration::from_secs(10);
+    const FETCH_TIMEOUT: Duration = Duration::from_secs(10);
+    const MAX_DOCUMENT_BYTES: usize = 1 << 20;
+    const MAX_KEYS: usize = 100;
 
     pub(super) fn new(source: Jwks, strict_modes: StrictModes) -> Self {
-        Self { source, strict_modes, kept: Mutex::default(), asking: tokio::sync::Mutex::default() }
+        Self { source, strict_modes, cached: Mutex::default(), last_fetch: tokio::sync::Mutex::default() }
     }
 
-    /// The key that a token of this algorithm names; without a name, the only one that fits.
+    /// The key with this id for this algorithm; without an id, the only matching key.
     ///
-    /// Whoever names one that is at hand waits for nobody; if it is old, the issuer is asked on the side.
+    /// A cached key is returned without waiting; if it is old, it is fetched again in the background.
     pub(super) async fn key(
         self: &Arc<Self>,
         id: Option<&str>,
         algorithm: Algorithm,
-    ) -> Result<DecodingKey, NoKey> {
+    ) -> Result<DecodingKey, IssuerKeyError> {
         if let Jwks::Url(_) = &self.source
-            && let Some((key, age)) = self.at_hand(id, algorithm)
+            && let Some((key, age)) = self.cached_key(id, algorithm)
         {
-            if age >= Self::GOOD_FOR {
+            if age >= Self::FRESH_FOR {
                 let issuer = Arc::clone(self);
                 tokio::spawn(async move {
-                    // Somebody else is asking already otherwise.
-                    if let Ok(mut asked) = issuer.asking.try_lock() {
-                        issuer.ask(&mut asked).await;
+                    // Otherwise another task is fetching already.
+                    if let Ok(mut last_fetch) = issuer.last_fetch.try_lock() {
+                        issuer.refresh(&mut last_fetch).await;
                     }
                 });
             }
             return Ok(key);
         }
-        // Those who wait here wait for the same answer.
-        self.ask(&mut *self.asking.lock().await).await;
-        match self.at_hand(id, algorithm) {
+        // All waiting requests share one fetch.
+        self.refresh(&mut *self.last_fetch.lock().await).await;
+        match self.cached_key(id, algorithm) {
             Some((key, _)) => Ok(key),
-            None if self.lock().is_usable() => Err(NoKey::Unknown),
-            None => Err(NoKey::Unreachable),
+            None if self.lock().is_usable() => Err(IssuerKeyError::Unknown),
+            None => Err(IssuerKeyError::Unreachable),
         }
     }
 
-    /// A key that can be used now, and how long ago it was looked up.
-    fn at_hand(&self, id: Option<&str>, algorithm: Algorithm) -> Option<(DecodingKey, Duration)> {
-        let kept = self.lock();
-        let age = kept.age().filter(|_| kept.is_usable())?;
-        Some((fitting(&kept.keys, id, algorithm)?, age))
+    /// A valid cached key and its age.
+    fn cached_key(&self, id: Option<&str>, algorithm: Algorithm) -> Option<(DecodingKey, Duration)> {
+        let cached = self.lock();
+        let age = cached.age().filter(|_| cached.is_usable())?;
+        Some((find_key(&cached.keys, id, algorithm)?, age))
     }
 
-    /// Looks the keys up, unless that was just done.
-    async fn ask(&self, asked: &mut Option<Instant>) {
-        let may_ask = match &self.source {
+    /// Fetches the keys, unless they were just fetched.
+    async fn refresh(&self, last_fetch: &mut Option<Instant>) {
+        let may_fetch = match &self.source {
             Jwks::File(_) => true,
-            Jwks::Url(_) => asked.is_none_or(|asked| asked.elapsed() >= Self::ASKED_EVERY),
+            Jwks::Url(_) => last_fetch.is_none_or(|last| last.elapsed() >= Self::MIN_FETCH_INTERVAL),
         };
-        if !may_ask {
+        if !may_fetch {
             return;
         }
         let before = self.lock().modified;
-        let found = self.look_up(before).await;
-        // As of now, and not as of when it began: those who waited for this answer do not ask again.
+        let found = self.fetch(before).await;
+        // The end of the fetch, not its start: requests that waited for it must not fetch again.
         let now = Instant::now();
-        *asked = Some(now);
+        *last_fetch = Some(now);
         match found {
-            Ok(Some((keys, modified))) => *self.lock() = Kept { keys, found: Some(now), modified },
-            Ok(None) => self.lock().found = Some(now),
+            Ok(Some((keys, modified))) => *self.lock() = CachedKeys { keys, fetched: Some(now), modified },
+            Ok(None) => self.lock().fetched = Some(now),
             Err(error) => {
-                tracing::warn!(%error, "the keys that tokens are checked with cannot be looked up");
+                tracing::warn!(%error, "cannot fetch the public keys of the token issuer");
             }
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Kept> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, CachedKeys> {
+        self.cached.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the issuer says now; `None` if a file is as it was.
-    async fn look_up(
+    /// Fetches or reads the keys; `None` if the file has not changed.
+    async fn fetch(
         &self,
         before: Option<SystemTime>,
     ) -> Result<Option<(Vec<Jwk>, Option<SystemTime>)>, String> {
         let (document, modified) = match &self.source {
-            Jwks::Url(url) => (gripfast::fetch(url, Self::LARGEST, Self::WITHIN).await?.to_vec(), None),
+            Jwks::Url(url) => {
+                (gripfast::fetch(url, Self::MAX_DOCUMENT_BYTES, Self::FETCH_TIMEOUT).await?.to_vec(), None)
+            }
             Jwks::File(path) => {
-                let said = |error: std::io::Error| format!("`{}`: {error}", path.display());
-                let mut file = tokio::fs::File::open(path).await.map_err(said)?;
-                let metadata = file.metadata().await.map_err(said)?;
+                let with_path = |error: std::io::Error| format!("`{}`: {error}", path.display());
+                let mut file = tokio::fs::File::open(path).await.map_err(with_path)?;
+                let metadata = file.metadata().await.map_err(with_path)?;
                 let modified = metadata.modified().ok();
                 if modified.is_some() && modified == before {
                     return Ok(None);
                 }
-                private_files::judge_by(self.strict_modes, path, &metadata)
+                private_files::check_with(self.strict_modes, path, &metadata)
                     .map_err(|found| found.to_string())?;
-                if metadata.len() > Self::LARGEST as u64 {
+                if metadata.len() > Self::MAX_DOCUMENT_BYTES as u64 {
                     return Err(format!("`{}` is too large", path.display()));
                 }
                 let mut document = Vec::new();
-                file.read_to_end(&mut document).await.map_err(said)?;
+                file.read_to_end(&mut document).await.map_err(with_path)?;
                 (document, modified)
             }
         };
-        Ok(Some((read(&document)?, modified)))
+        Ok(Some((parse_jwks(&document)?, modified)))
     }
 }
 
-/// Keys of a kind that we do not know are left out.
-fn read(document: &[u8]) -> Result<Vec<Jwk>, String> {
+/// Parses a JWKS document. Keys of unknown kinds are skipped.
+fn parse_jwks(document: &[u8]) -> Result<Vec<Jwk>, String> {
     let document: serde_json::Value =
-        serde_json::from_slice(document).map_err(|error| format!("not a set of keys: {error}"))?;
-    let keys = document["keys"].as_array().ok_or("not a set of keys: no `keys`")?;
+        serde_json::from_slice(document).map_err(|error| format!("not a JSON Web Key Set: {error}"))?;
+    let keys = document["keys"].as_array().ok_or("not a JSON Web Key Set: no `keys`")?;
     let readable = keys.iter().filter_map(|key| serde_json::from_value(key.clone()).ok());
-    Ok(readable.take(Issuer::MOST_KEYS).collect())
+    Ok(readable.take(Issuer::MAX_KEYS).collect())
 }
 
-fn fitting(keys: &[Jwk], id: Option<&str>, algorithm: Algorithm) -> Option<DecodingKey> {
+fn find_key(keys: &[Jwk], id: Option<&str>, algorithm: Algorithm) -> Option<DecodingKey> {
     let fits = |key: &&Jwk| {
         let common = &key.common;
         let named = id.is_none_or(|id| common.key_id.as_deref() == Some(id));
-        let signs = common.public_key_use.as_ref().is_none_or(|what| *what == PublicKeyUse::Signature);
-        let says = common.key_algorithm.is_none_or(|said| said == KeyAlgorithm::from(algorithm));
-        named && signs && says
+        let signs = common.public_key_use.as_ref().is_none_or(|key_use| *key_use == PublicKeyUse::Signature);
+        let has_algorithm = common.key_algorithm.is_none_or(|named| named == KeyAlgorithm::from(algorithm));
+        named && signs && has_algorithm
     };
     let mut usable = keys
         .iter()
@@ -179,7 +182,7 @@ fn fitting(keys: &[Jwk], id: Option<&str>, algorithm: Algorithm) -> Option<Decod
         .filter_map(|key| DecodingKey::from_jwk(key).ok())
         .filter(|key| key.family() == algorithm.family());
     let first = usable.next()?;
-    // Where nothing tells two keys apart, neither is meant.
+    // Without an id, a key is used only if it is the only match.
     (id.is_some() || usable.next().is_none()).then_some(first)
 }
 
@@ -191,8 +194,8 @@ mod tests {
 
     const KEY: &str = r#"{ "keys": [{ "kty": "oct", "kid": "one", "alg": "HS256", "k": "c2VjcmV0" }] }"#;
 
-    /// An issuer that takes connections and says nothing, for as long as the listener lives.
-    fn mute() -> (Arc<Issuer>, TcpListener) {
+    /// An issuer that accepts connections and never answers, while the listener lives.
+    fn silent_issuer() -> (Arc<Issuer>, TcpListener) {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let url = format!("http://{}/jwks.json", listener.local_addr().expect("it is bound"));
         let source = Jwks::Url(url.parse().expect("a URL"));
@@ -200,26 +203,30 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn g05_a_key_that_is_at_hand_waits_for_nobody_however_silent_the_issuer() {
-        let (issuer, _listener) = mute();
-        let keys = read(KEY.as_bytes()).expect("a key");
-        *issuer.lock() = Kept { keys, found: Some(Instant::now()), modified: None };
-        tokio::time::advance(2 * Issuer::GOOD_FOR).await;
-        let begun = Instant::now();
+    async fn g05_a_cached_key_is_used_without_waiting_for_a_silent_issuer() {
+        let (issuer, _listener) = silent_issuer();
+        let keys = parse_jwks(KEY.as_bytes()).expect("a key");
+        *issuer.lock() = CachedKeys { keys, fetched: Some(Instant::now()), modified: None };
+        tokio::time::advance(2 * Issuer::FRESH_FOR).await;
+        let started = Instant::now();
         for _ in 0..20 {
             assert!(issuer.key(Some("one"), Algorithm::HS256).await.is_ok());
         }
-        assert_eq!(begun.elapsed(), Duration::ZERO);
-        tokio::time::advance(Issuer::LAST_FOR).await;
-        assert_eq!(issuer.key(Some("one"), Algorithm::HS256).await.err(), Some(NoKey::Unreachable));
+        assert_eq!(started.elapsed(), Duration::ZERO);
+        tokio::time::advance(Issuer::MAX_AGE).await;
+        assert_eq!(issuer.key(Some("one"), Algorithm::HS256).await.err(), Some(IssuerKeyError::Unreachable));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn g05_those_who_wait_for_a_silent_issuer_wait_together() {
-        let (issuer, _listener) = mute();
-        let begun = Instant::now();
+    async fn g05_requests_that_wait_for_a_silent_issuer_share_one_fetch() {
+        let (issuer, _listener) = silent_issuer();
+        let started = Instant::now();
         let unknown = join_all((0..20).map(|_| issuer.key(Some("made-up"), Algorithm::HS256))).await;
-        assert!(unknown.iter().all(|key| key.as_ref().err() == Some(&NoKey::Unreachable)));
-        assert!(begun.elapsed() <= Issuer::WITHIN + Duration::from_secs(1), "{:?}", begun.elapsed());
+        assert!(unknown.iter().all(|key| key.as_ref().err() == Some(&IssuerKeyError::Unreachable)));
+        assert!(
+            started.elapsed() <= Issuer::FETCH_TIMEOUT + Duration::from_secs(1),
+            "{:?}",
+            started.elapsed()
+        );
     }
 }

@@ -1,7 +1,7 @@
-//! API keys: made by an operator, shown once, kept as digests in the state directory. A gateway looks at the file
-//! with every key that it is shown, so a key is good from the moment it is made until it is removed.
+//! API keys: created by the operator, shown once, stored as digests in the state directory. The gateway checks the file
+//! with every request, so that a new key works at once and a removed key is refused at once.
 
-use super::Stranger;
+use super::AuthError;
 use crate::file_stamp::FileStamp;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -16,143 +16,149 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// The file in the state directory that holds the digests.
-pub const FILE: &str = "keys.json";
-/// What every key begins with, so that one that got into the wrong place can be found.
+/// File in the state directory with the digests.
+pub const KEYS_FILE: &str = "keys.json";
+/// Prefix of every key, so that a leaked key can be found by a search.
 pub const PREFIX: &str = "gfk_";
-const LOCK: &str = "keys.lock";
-/// The file that holds when keys were last used, by their digests.
-const USES: &str = "keys-used.json";
-/// Uses of a key are noted this often, in seconds.
-const NOTED_EVERY: u64 = 60;
+const LOCK_FILE: &str = "keys.lock";
+/// File with the last use of each key, by digest.
+const USES_FILE: &str = "keys-used.json";
+/// Interval between recorded uses of one key, in seconds.
+const USE_INTERVAL_SECS: u64 = 60;
 const RANDOM_BYTES: usize = 32;
-/// Keys at a time, and how large the file may be for them.
-const MOST: usize = 10_000;
-const LARGEST: u64 = 4 << 20;
-const LONGEST_NAME: usize = 64;
+/// Maximum number of keys.
+const MAX_KEYS: usize = 10_000;
+const MAX_FILE_BYTES: u64 = 4 << 20;
+const MAX_NAME_LEN: usize = 64;
 
-/// A key, without the key.
+/// Stored data of a key, without the key itself.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Key {
-    /// Whose it is: the principal that its bearer acts for.
+    /// Name of the key, which is the principal of its bearer.
     pub name: String,
-    /// When it was made, in seconds since the Unix epoch.
+    /// Creation time, in seconds since the Unix epoch.
     pub created: u64,
-    /// When it ends, in seconds since the Unix epoch; keys without it last until they are removed.
+    /// Expiry, in seconds since the Unix epoch; keys without it are valid until they are removed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires: Option<u64>,
-    /// When it was last used, to the minute, in seconds since the Unix epoch.
+    /// Last use with a precision of one minute, in seconds since the Unix epoch.
     #[serde(skip)]
     pub last_used: Option<u64>,
-    /// The SHA-256 of the key. The key is random, so nothing slower is needed.
+    /// SHA-256 of the key. The key is random, so that no slower hash is needed.
     sha256: String,
 }
 
 #[derive(Default, Serialize, Deserialize)]
-struct Kept {
+struct StoredKey {
     keys: Vec<Key>,
 }
 
-/// Why no key was made.
+/// Reason why no key was created.
 #[derive(Debug, thiserror::Error)]
-pub enum NoKey {
-    /// The name cannot be one.
-    #[error("`{0}` cannot be the name of a key")]
+pub enum KeyError {
+    /// The name is not valid.
+    #[error("`{0}` is not a valid key name")]
     BadName(String),
-    /// There is a key of this name.
-    #[error("there is a key `{0}` already")]
-    Taken(String),
-    /// There are too many.
-    #[error("there are {MOST} keys already")]
+    /// There is a key with this name.
+    #[error("a key named `{0}` already exists")]
+    NameTaken(String),
+    /// There are too many keys.
+    #[error("the limit of {MAX_KEYS} keys is reached")]
     TooMany,
     /// The file cannot be read or written.
-    #[error("the keys cannot be kept")]
+    #[error("cannot read or write the key file")]
     Io(#[from] io::Error),
 }
 
-/// Makes a key for `name` and returns it. Nobody can tell it again.
+/// Creates a key for `name` and returns it. It cannot be shown again.
 ///
 /// # Errors
-/// See [`NoKey`].
-pub fn add(directory: &Path, name: &str) -> Result<String, NoKey> {
-    add_for(directory, name, None)
+/// See [`KeyError`].
+pub fn add(directory: &Path, name: &str) -> Result<String, KeyError> {
+    add_with_lifetime(directory, name, None)
 }
 
-/// The same, for a key that is good for this long.
+/// Creates a key with this lifetime.
 ///
 /// # Errors
-/// See [`NoKey`].
-pub fn add_for(directory: &Path, name: &str, lifetime: Option<Duration>) -> Result<String, NoKey> {
-    if !is_name(name) {
-        return Err(NoKey::BadName(name.to_owned()));
+/// See [`KeyError`].
+pub fn add_with_lifetime(
+    directory: &Path,
+    name: &str,
+    lifetime: Option<Duration>,
+) -> Result<String, KeyError> {
+    if !is_valid_name(name) {
+        return Err(KeyError::BadName(name.to_owned()));
     }
-    let _turn = lock(directory)?;
-    let mut kept = read(&directory.join(FILE))?;
-    if kept.keys.iter().any(|key| key.name == name) {
-        return Err(NoKey::Taken(name.to_owned()));
+    let _lock = lock(directory)?;
+    let mut stored = read(&directory.join(KEYS_FILE))?;
+    if stored.keys.iter().any(|key| key.name == name) {
+        return Err(KeyError::NameTaken(name.to_owned()));
     }
-    if kept.keys.len() >= MOST {
-        return Err(NoKey::TooMany);
+    if stored.keys.len() >= MAX_KEYS {
+        return Err(KeyError::TooMany);
     }
     let mut bytes = [0; RANDOM_BYTES];
-    SystemRandom::new().fill(&mut bytes).map_err(|_| io::Error::other("the system gave no randomness"))?;
+    SystemRandom::new()
+        .fill(&mut bytes)
+        .map_err(|_| io::Error::other("the system random number generator failed"))?;
     let key = format!("{PREFIX}{}", URL_SAFE_NO_PAD.encode(bytes));
     let created = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     let expires = lifetime.map(|lifetime| created.saturating_add(lifetime.as_secs().max(1)));
     let sha256 = digest_of(&key);
-    kept.keys.push(Key { name: name.to_owned(), created, expires, last_used: None, sha256 });
-    write(directory, &kept)?;
+    stored.keys.push(Key { name: name.to_owned(), created, expires, last_used: None, sha256 });
+    write(directory, &stored)?;
     Ok(key)
 }
 
-/// All keys, in the order in which they were made.
+/// All keys, in the order of their creation.
 ///
 /// # Errors
 /// The file cannot be read.
 pub fn list(directory: &Path) -> io::Result<Vec<Key>> {
     let uses = read_uses(directory);
     let used = |key: Key| Key { last_used: uses.get(&key.sha256).copied(), ..key };
-    Ok(read(&directory.join(FILE))?.keys.into_iter().map(used).collect())
+    Ok(read(&directory.join(KEYS_FILE))?.keys.into_iter().map(used).collect())
 }
 
-/// The name of a key that somebody has, if it is one of these.
+/// The name of this key, if it is stored here.
 ///
 /// # Errors
 /// The file cannot be read.
 pub fn name_of(directory: &Path, key: &str) -> io::Result<Option<String>> {
     let sha256 = digest_of(key);
-    let kept = read(&directory.join(FILE))?;
-    Ok(kept.keys.into_iter().find(|key| key.sha256 == sha256).map(|key| key.name))
+    let stored = read(&directory.join(KEYS_FILE))?;
+    Ok(stored.keys.into_iter().find(|key| key.sha256 == sha256).map(|key| key.name))
 }
 
 impl Key {
-    /// Whether it is good at this time.
-    pub fn is_good(&self, wall: Duration) -> bool {
+    /// True if the key has not expired at `wall`.
+    pub fn is_valid(&self, wall: Duration) -> bool {
         self.expires.is_none_or(|expires| wall.as_secs() < expires)
     }
 }
 
-/// Removes a key: whoever has it is not let in any more. Whether there was one.
+/// Removes a key, which is refused from then on. Returns true if there was one.
 ///
 /// # Errors
 /// The file cannot be read or written.
 pub fn remove(directory: &Path, name: &str) -> io::Result<bool> {
-    let _turn = lock(directory)?;
-    let mut kept = read(&directory.join(FILE))?;
-    let before = kept.keys.len();
-    kept.keys.retain(|key| key.name != name);
-    if kept.keys.len() == before {
+    let _lock = lock(directory)?;
+    let mut stored = read(&directory.join(KEYS_FILE))?;
+    let before = stored.keys.len();
+    stored.keys.retain(|key| key.name != name);
+    if stored.keys.len() == before {
         return Ok(false);
     }
-    write(directory, &kept)?;
+    write(directory, &stored)?;
     Ok(true)
 }
 
-/// Letters, digits and a few signs. Nobody can be named like everybody on this machine, and no name can be taken
-/// for one that a token says.
-fn is_name(name: &str) -> bool {
+/// Accepts letters, digits and `._@-`. A name cannot be `local` or `admin`, and cannot look like the principal of a
+/// token (`jwt:`).
+fn is_valid_name(name: &str) -> bool {
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"._@-".contains(&byte);
-    (1..=LONGEST_NAME).contains(&name.len())
+    (1..=MAX_NAME_LEN).contains(&name.len())
         && name.bytes().all(fits)
         && ![Principal::LOCAL, Principal::ADMIN].contains(&name)
 }
@@ -160,31 +166,31 @@ fn is_name(name: &str) -> bool {
 /// The keys of a gateway.
 pub(super) struct Keyring {
     path: PathBuf,
-    known: Mutex<Known>,
+    known: Mutex<KnownKeys>,
 }
 
 #[derive(Default)]
-struct Known {
-    /// What the file looked like when it was read.
+struct KnownKeys {
+    /// Stamp of the file when it was read.
     stamp: Option<FileStamp>,
     keys: HashMap<String, KnownKey>,
-    /// Uses that are not written down yet.
+    /// Uses that are not saved yet.
     uses: Uses,
-    /// The keys as the file last had them when it could be read, by digest, with when they end; `None` before that.
+    /// Keys of the last successful read, by digest; `None` before the first read.
     last_read: Option<HashMap<String, LastRead>>,
-    /// What changed since [`Keyring::changes`] was last asked.
+    /// Changes since the last call of [`Keyring::take_changes`].
     changed: BTreeMap<KeyChange, Vec<String>>,
-    /// The names whose keys were good when it was last asked which were lost, or were used since.
-    good: HashSet<Arc<str>>,
+    /// Names with a valid key at the last call of [`Keyring::take_lost`], or with a use since.
+    valid_names: HashSet<Arc<str>>,
 }
 
-/// The name of a key, and when it ends.
+/// Name and expiry of a key.
 type LastRead = (Arc<str>, Option<u64>);
 
-impl Known {
-    /// Compares what the file says with what it said when it could last be read.
-    fn note_changes(&mut self, kept: &Kept) {
-        let now: HashMap<_, _> = kept
+impl KnownKeys {
+    /// Compares the file with its last successful read.
+    fn record_changes(&mut self, stored: &StoredKey) {
+        let now: HashMap<_, _> = stored
             .keys
             .iter()
             .map(|key| (key.sha256.clone(), (Arc::from(key.name.as_str()), key.expires)))
@@ -212,103 +218,104 @@ impl Known {
 struct KnownKey {
     name: Arc<str>,
     expires: Option<u64>,
-    /// When a use of it was last noted.
-    noted: u64,
+    /// Time of the last recorded use.
+    last_recorded: u64,
 }
 
 impl KnownKey {
-    fn is_good(&self, wall: Duration) -> bool {
+    fn is_valid(&self, wall: Duration) -> bool {
         self.expires.is_none_or(|expires| wall.as_secs() < expires)
     }
 }
 
-/// When keys were last used, in seconds since the Unix epoch, by their digests.
+/// Last use of each key by digest, in seconds since the Unix epoch.
 type Uses = HashMap<String, u64>;
 
 impl Keyring {
     pub(super) fn in_directory(directory: &Path) -> Self {
-        let path = directory.join(FILE);
-        // Where there is no file yet, the first key is a change.
+        let path = directory.join(KEYS_FILE);
+        // If there is no file yet, the first key counts as a change.
         let last_read = FileStamp::of(&path).is_none().then(HashMap::new);
-        Self { path, known: Mutex::new(Known { last_read, ..Known::default() }) }
+        Self { path, known: Mutex::new(KnownKeys { last_read, ..KnownKeys::default() }) }
     }
 
-    /// Whose key this is at `wall`, and its digest.
-    pub(super) fn whose(&self, shown: &str, wall: Duration) -> Result<(String, Arc<str>), Stranger> {
-        let unknown = || Stranger::refused(AuthFailure::UnknownKey, "this key is not known here");
+    /// The digest and the name of a key that is valid at `wall`.
+    pub(super) fn authenticate(&self, shown: &str, wall: Duration) -> Result<(String, Arc<str>), AuthError> {
+        let unknown = || AuthError::refused(AuthFailure::UnknownKey, "unknown key");
         let digest = shown.starts_with(PREFIX).then(|| digest_of(shown)).ok_or_else(unknown)?;
-        let mut known = self.known();
-        let Known { keys, uses, good, .. } = &mut *known;
+        let mut known = self.refreshed();
+        let KnownKeys { keys, uses, valid_names: good, .. } = &mut *known;
         let key = keys.get_mut(&digest).ok_or_else(unknown)?;
-        if !key.is_good(wall) {
-            let expired = Stranger::refused(AuthFailure::Expired, "this key has expired");
-            return Err(expired.of(Some(key.name.to_string())));
+        if !key.is_valid(wall) {
+            let expired = AuthError::refused(AuthFailure::Expired, "the key has expired");
+            return Err(expired.with_principal(Some(key.name.to_string())));
         }
-        if key.noted + NOTED_EVERY <= wall.as_secs() {
-            key.noted = wall.as_secs();
-            uses.insert(digest.clone(), key.noted);
+        if key.last_recorded + USE_INTERVAL_SECS <= wall.as_secs() {
+            key.last_recorded = wall.as_secs();
+            uses.insert(digest.clone(), key.last_recorded);
             good.insert(Arc::clone(&key.name));
         }
         Ok((digest, Arc::clone(&key.name)))
     }
 
-    /// Whether the key of this digest is good at `wall`.
-    pub(super) fn has(&self, digest: &str, wall: Duration) -> bool {
-        self.known().keys.get(digest).is_some_and(|key| key.is_good(wall))
+    /// True if the key with this digest is valid at `wall`.
+    pub(super) fn has_valid(&self, digest: &str, wall: Duration) -> bool {
+        self.refreshed().keys.get(digest).is_some_and(|key| key.is_valid(wall))
     }
 
-    /// The names that had a good key when this was last asked, or have used one since, and have none at `wall`.
-    pub(super) fn lost(&self, wall: Duration) -> Vec<Arc<str>> {
-        let mut known = self.known();
+    /// Names that had a valid key at the last call, or used one since, and have no valid key at `wall`.
+    pub(super) fn take_lost(&self, wall: Duration) -> Vec<Arc<str>> {
+        let mut known = self.refreshed();
         let good: HashSet<Arc<str>> =
-            known.keys.values().filter(|key| key.is_good(wall)).map(|key| Arc::clone(&key.name)).collect();
-        let before = std::mem::replace(&mut known.good, good);
-        before.difference(&known.good).cloned().collect()
+            known.keys.values().filter(|key| key.is_valid(wall)).map(|key| Arc::clone(&key.name)).collect();
+        let before = std::mem::replace(&mut known.valid_names, good);
+        before.difference(&known.valid_names).cloned().collect()
     }
 
-    /// The names of keys that were added, were removed or have another end since this was last asked. What the file says
-    /// when it is first read is no change.
-    pub(super) fn changes(&self) -> BTreeMap<KeyChange, Vec<String>> {
-        std::mem::take(&mut self.known().changed)
+    /// Names of keys that were added, removed or given another expiry since the last call. The first read of the file
+    /// is no change.
+    pub(super) fn take_changes(&self) -> BTreeMap<KeyChange, Vec<String>> {
+        std::mem::take(&mut self.refreshed().changed)
     }
 
-    /// Writes down when keys were last used. What cannot be written is tried again with the next use.
-    pub(super) async fn note_uses(&self) {
-        let uses = std::mem::take(&mut self.known().uses);
+    /// Saves the last uses of keys. A failed save is repeated with the next use.
+    pub(super) async fn save_uses(&self) {
+        let uses = std::mem::take(&mut self.refreshed().uses);
         let Some(directory) = self.path.parent().map(Path::to_owned).filter(|_| !uses.is_empty()) else {
             return;
         };
         let written = tokio::task::spawn_blocking(move || write_uses(&directory, uses)).await;
         if let Ok(Err(error)) = written {
-            tracing::debug!(%error, "the last uses of keys cannot be written down");
+            tracing::debug!(%error, "cannot save the last uses of client keys");
         }
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.known().keys.is_empty()
+        self.refreshed().keys.is_empty()
     }
 
-    /// What the file says now. One that cannot be read lets nobody in.
-    fn known(&self) -> std::sync::MutexGuard<'_, Known> {
+    /// The keys in the file, read again if it changed. If the file cannot be read, no key is valid.
+    fn refreshed(&self) -> std::sync::MutexGuard<'_, KnownKeys> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let stamp = FileStamp::of(&self.path);
         if known.stamp != stamp {
-            let kept = match read(&self.path) {
-                Ok(kept) => {
-                    known.note_changes(&kept);
-                    kept
+            let stored = match read(&self.path) {
+                Ok(stored) => {
+                    known.record_changes(&stored);
+                    stored
                 }
                 Err(error) => {
-                    tracing::warn!(path = %self.path.display(), %error, "keys cannot be read; nobody gets in by one");
-                    Kept::default()
+                    let path = self.path.display();
+                    tracing::warn!(%path, %error, "cannot read the client keys; all keys are refused");
+                    StoredKey::default()
                 }
             };
             let before = std::mem::take(&mut known.keys);
             let entry = |key: Key| {
-                let noted = before.get(&key.sha256).map(|before| before.noted).unwrap_or_default();
-                (key.sha256, KnownKey { name: key.name.into(), expires: key.expires, noted })
+                let noted = before.get(&key.sha256).map(|before| before.last_recorded).unwrap_or_default();
+                (key.sha256, KnownKey { name: key.name.into(), expires: key.expires, last_recorded: noted })
             };
-            known.keys = kept.keys.into_iter().map(entry).collect();
+            known.keys = stored.keys.into_iter().map(entry).collect();
             known.stamp = stamp;
         }
         known
@@ -319,43 +326,43 @@ fn digest_of(key: &str) -> String {
     URL_SAFE_NO_PAD.encode(digest(&SHA256, key.as_bytes()))
 }
 
-fn read(path: &Path) -> io::Result<Kept> {
-    let bytes = match private_files::read(path, LARGEST) {
+fn read(path: &Path) -> io::Result<StoredKey> {
+    let bytes = match private_files::read(path, MAX_FILE_BYTES) {
         Ok(bytes) => bytes,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Kept::default()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(StoredKey::default()),
         Err(error) => return Err(error),
     };
     serde_json::from_slice(&bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
 }
 
-/// When keys were last used. What cannot be read is not known.
+/// Last uses of keys; empty if they cannot be read.
 fn read_uses(directory: &Path) -> Uses {
-    let bytes = private_files::read(&directory.join(USES), LARGEST).unwrap_or_default();
+    let bytes = private_files::read(&directory.join(USES_FILE), MAX_FILE_BYTES).unwrap_or_default();
     serde_json::from_slice(&bytes).unwrap_or_default()
 }
 
-/// Adds to what is written, by this process and by others. Keys that were removed are forgotten.
+/// Merges the uses into the file, which other processes write too. Removed keys are dropped.
 fn write_uses(directory: &Path, uses: Uses) -> io::Result<()> {
-    let _turn = lock(directory)?;
-    let kept = read(&directory.join(FILE))?;
+    let _lock = lock(directory)?;
+    let stored = read(&directory.join(KEYS_FILE))?;
     let mut known = read_uses(directory);
     for (digest, at) in uses {
         let last = known.entry(digest).or_default();
         *last = at.max(*last);
     }
-    known.retain(|digest, _| kept.keys.iter().any(|key| key.sha256 == *digest));
-    private_files::replace(&directory.join(USES), &serde_json::to_vec(&known)?)
+    known.retain(|digest, _| stored.keys.iter().any(|key| key.sha256 == *digest));
+    private_files::replace(&directory.join(USES_FILE), &serde_json::to_vec(&known)?)
 }
 
-/// Puts a whole new file in the place of the old one: whoever reads sees one or the other.
-fn write(directory: &Path, kept: &Kept) -> io::Result<()> {
-    private_files::replace(&directory.join(FILE), &serde_json::to_vec_pretty(kept)?)
+/// Replaces the file atomically: readers see the old or the new content.
+fn write(directory: &Path, stored: &StoredKey) -> io::Result<()> {
+    private_files::replace(&directory.join(KEYS_FILE), &serde_json::to_vec_pretty(stored)?)
 }
 
-/// One at a time, also between processes. The lock is gone with the file.
+/// Locks the key file against other processes until the returned file is dropped.
 fn lock(directory: &Path) -> io::Result<File> {
-    private_files::make_directory(directory)?;
-    let file = private_files::open_lock(&directory.join(LOCK))?;
+    private_files::create_directory(directory)?;
+    let file = private_files::open_lock(&directory.join(LOCK_FILE))?;
     file.lock()?;
     Ok(file)
 }
@@ -366,103 +373,103 @@ mod tests {
     use std::fs;
 
     #[test]
-    fn g05_a_key_is_kept_as_a_digest_that_only_its_owner_can_read() {
+    fn g05_a_key_is_stored_as_a_digest_that_only_its_owner_can_read() {
         let directory = tempfile::tempdir().unwrap();
         let key = add(directory.path(), "laptop").unwrap();
-        let text = fs::read_to_string(directory.path().join(FILE)).unwrap();
+        let text = fs::read_to_string(directory.path().join(KEYS_FILE)).unwrap();
         assert!(key.starts_with(PREFIX) && key.len() > 40);
         assert!(text.contains("laptop") && !text.contains(&key[PREFIX.len()..]), "{text}");
         #[cfg(unix)]
         {
             use std::os::unix::fs::PermissionsExt;
-            let mode = fs::metadata(directory.path().join(FILE)).unwrap().permissions().mode();
+            let mode = fs::metadata(directory.path().join(KEYS_FILE)).unwrap().permissions().mode();
             assert_eq!(mode & 0o777, 0o600);
         }
     }
 
     #[test]
-    fn keys_are_good_from_when_they_are_made_until_they_are_removed() {
+    fn keys_are_valid_from_their_creation_until_their_removal() {
         let directory = tempfile::tempdir().unwrap();
         let keyring = Keyring::in_directory(directory.path());
         assert!(keyring.is_empty());
         let (one, two) = (add(directory.path(), "one").unwrap(), add(directory.path(), "two").unwrap());
-        let whose = |key: &str| keyring.whose(key, Duration::ZERO).ok().map(|(_, name)| name);
-        assert_eq!((whose(&one).as_deref(), whose(&two).as_deref()), (Some("one"), Some("two")));
+        let name_of_key = |key: &str| keyring.authenticate(key, Duration::ZERO).ok().map(|(_, name)| name);
+        assert_eq!((name_of_key(&one).as_deref(), name_of_key(&two).as_deref()), (Some("one"), Some("two")));
         assert!(remove(directory.path(), "one").unwrap() && !remove(directory.path(), "one").unwrap());
-        assert_eq!((whose(&one), whose(&two).as_deref()), (None, Some("two")));
+        assert_eq!((name_of_key(&one), name_of_key(&two).as_deref()), (None, Some("two")));
         let again = add(directory.path(), "one").unwrap();
         assert_ne!(one, again);
-        assert_eq!((whose(&one), whose(&again).as_deref()), (None, Some("one")));
-        fs::write(directory.path().join(FILE), "{").unwrap();
-        assert_eq!(whose(&two), None, "what cannot be read lets nobody in");
+        assert_eq!((name_of_key(&one), name_of_key(&again).as_deref()), (None, Some("one")));
+        fs::write(directory.path().join(KEYS_FILE), "{").unwrap();
+        assert_eq!(name_of_key(&two), None, "no key of an unreadable file is valid");
     }
 
     #[tokio::test]
-    async fn g05_a_key_ends_when_it_expires_and_its_last_use_is_known() {
+    async fn g05_a_key_expires_and_its_last_use_is_recorded() {
         let directory = tempfile::tempdir().unwrap();
         let keyring = Keyring::in_directory(directory.path());
-        let key = add_for(directory.path(), "guest", Some(Duration::from_secs(60))).unwrap();
+        let key = add_with_lifetime(directory.path(), "guest", Some(Duration::from_secs(60))).unwrap();
         let listed = || list(directory.path()).unwrap().remove(0);
         let (made, ends) =
             (Duration::from_secs(listed().created), Duration::from_secs(listed().expires.unwrap()));
         assert_eq!((ends - made, listed().last_used), (Duration::from_secs(60), None));
-        let (digest, name) = keyring.whose(&key, made).unwrap();
-        assert_eq!((&*name, keyring.has(&digest, made)), ("guest", true));
-        keyring.note_uses().await;
+        let (digest, name) = keyring.authenticate(&key, made).unwrap();
+        assert_eq!((&*name, keyring.has_valid(&digest, made)), ("guest", true));
+        keyring.save_uses().await;
         assert_eq!(listed().last_used, Some(made.as_secs()));
-        let expired = keyring.whose(&key, ends).unwrap_err();
+        let expired = keyring.authenticate(&key, ends).unwrap_err();
         assert_eq!(expired.failure(), (AuthFailure::Expired, Some("guest".to_owned())));
-        assert!(!keyring.has(&digest, ends) && !listed().is_good(ends));
-        assert_eq!((keyring.lost(ends), keyring.lost(ends)), (vec!["guest".into()], Vec::new()));
+        assert!(!keyring.has_valid(&digest, ends) && !listed().is_valid(ends));
+        assert_eq!((keyring.take_lost(ends), keyring.take_lost(ends)), (vec!["guest".into()], Vec::new()));
         remove(directory.path(), "guest").unwrap();
         let again = add(directory.path(), "guest").unwrap();
-        assert_eq!(listed().last_used, None, "the use of an earlier key is not its own");
-        assert!(keyring.whose(&again, ends).is_ok());
-        let written = fs::read_to_string(directory.path().join(USES)).unwrap();
+        assert_eq!(listed().last_used, None, "the use of an earlier key is not counted");
+        assert!(keyring.authenticate(&again, ends).is_ok());
+        let written = fs::read_to_string(directory.path().join(USES_FILE)).unwrap();
         assert!(!written.contains(&key[PREFIX.len()..]));
     }
 
     #[test]
-    fn a_name_is_short_plain_and_nobody_elses() {
+    fn reserved_long_and_special_key_names_are_refused() {
         let directory = tempfile::tempdir().unwrap();
         for bad in ["", "local", "admin", "jwt:alice", "a b", "ü", &"x".repeat(65)] {
-            assert!(matches!(add(directory.path(), bad), Err(NoKey::BadName(_))), "{bad}");
+            assert!(matches!(add(directory.path(), bad), Err(KeyError::BadName(_))), "{bad}");
         }
         add(directory.path(), "ci@build-1.example").unwrap();
-        assert!(matches!(add(directory.path(), "ci@build-1.example"), Err(NoKey::Taken(_))));
+        assert!(matches!(add(directory.path(), "ci@build-1.example"), Err(KeyError::NameTaken(_))));
     }
 
     #[test]
-    fn g05_a_gateway_notices_which_keys_were_added_removed_or_given_another_end() {
+    fn g05_a_gateway_notices_added_removed_and_changed_keys() {
         let directory = tempfile::tempdir().unwrap();
         let without = Keyring::in_directory(directory.path());
         add(directory.path(), "one").unwrap();
-        assert_eq!(without.changes().len(), 1, "the first key of all is one");
+        assert_eq!(without.take_changes().len(), 1, "the first key counts");
         let keyring = Keyring::in_directory(directory.path());
-        assert!(keyring.changes().is_empty(), "what is there at the start is no change");
-        add_for(directory.path(), "two", Some(Duration::from_secs(60))).unwrap();
+        assert!(keyring.take_changes().is_empty(), "existing keys are no change");
+        add_with_lifetime(directory.path(), "two", Some(Duration::from_secs(60))).unwrap();
         add(directory.path(), "three").unwrap();
         remove(directory.path(), "one").unwrap();
         let names = |names: &[&str]| names.iter().map(ToString::to_string).collect::<Vec<_>>();
-        let changed = keyring.changes();
+        let changed = keyring.take_changes();
         assert_eq!(
             changed.into_iter().collect::<Vec<_>>(),
             [(KeyChange::Added, names(&["three", "two"])), (KeyChange::Removed, names(&["one"]))]
         );
-        let path = directory.path().join(FILE);
+        let path = directory.path().join(KEYS_FILE);
         let text = fs::read_to_string(&path).unwrap();
         fs::write(&path, "{").unwrap();
-        assert!(keyring.changes().is_empty(), "a file that cannot be read says nothing");
-        let mut kept: Kept = serde_json::from_str(&text).unwrap();
-        kept.keys.iter_mut().find(|key| key.name == "two").unwrap().expires = None;
-        write(directory.path(), &kept).unwrap();
-        let changed = keyring.changes();
+        assert!(keyring.take_changes().is_empty(), "an unreadable file is no change");
+        let mut stored: StoredKey = serde_json::from_str(&text).unwrap();
+        stored.keys.iter_mut().find(|key| key.name == "two").unwrap().expires = None;
+        write(directory.path(), &stored).unwrap();
+        let changed = keyring.take_changes();
         assert_eq!(changed.into_iter().collect::<Vec<_>>(), [(KeyChange::ExpiryChanged, names(&["two"]))]);
-        assert!(keyring.changes().is_empty(), "each is told once");
+        assert!(keyring.take_changes().is_empty(), "each change is reported once");
     }
 
     #[test]
-    fn several_operators_at_once_lose_no_key() {
+    fn concurrent_changes_lose_no_key() {
         let directory = tempfile::tempdir().unwrap();
         std::thread::scope(|scope| {
             for number in 0..8 {
@@ -475,19 +482,19 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn g05_symlinks_in_the_place_of_the_keys_let_nobody_in_and_are_not_written_through() {
+    fn g05_symlinks_in_place_of_the_key_files_are_neither_read_nor_written() {
         let (directory, theirs) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let key = add(theirs.path(), "intruder").unwrap();
-        let victim = theirs.path().join(FILE);
+        let victim = theirs.path().join(KEYS_FILE);
         let before = fs::read(&victim).unwrap();
-        std::os::unix::fs::symlink(&victim, directory.path().join(FILE)).unwrap();
-        assert!(Keyring::in_directory(directory.path()).whose(&key, Duration::ZERO).is_err());
-        assert!(matches!(add(directory.path(), "laptop"), Err(NoKey::Io(_))));
-        fs::remove_file(directory.path().join(FILE)).unwrap();
+        std::os::unix::fs::symlink(&victim, directory.path().join(KEYS_FILE)).unwrap();
+        assert!(Keyring::in_directory(directory.path()).authenticate(&key, Duration::ZERO).is_err());
+        assert!(matches!(add(directory.path(), "laptop"), Err(KeyError::Io(_))));
+        fs::remove_file(directory.path().join(KEYS_FILE)).unwrap();
         let absent = theirs.path().join("absent");
-        fs::remove_file(directory.path().join(LOCK)).unwrap();
-        std::os::unix::fs::symlink(&absent, directory.path().join(LOCK)).unwrap();
-        assert!(matches!(add(directory.path(), "laptop"), Err(NoKey::Io(_))));
+        fs::remove_file(directory.path().join(LOCK_FILE)).unwrap();
+        std::os::unix::fs::symlink(&absent, directory.path().join(LOCK_FILE)).unwrap();
+        assert!(matches!(add(directory.path(), "laptop"), Err(KeyError::Io(_))));
         assert!(!absent.exists() && fs::read(&victim).unwrap() == before);
     }
 }

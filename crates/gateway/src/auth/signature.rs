@@ -1,5 +1,5 @@
-//! Signatures of tokens, checked by the same library that checks those of TLS. Only public keys are of use: a
-//! secret that issuer and gateway share could be used by either to make tokens.
+//! Verification of token signatures with `ring`, the library that TLS uses too. Only asymmetric algorithms are
+//! accepted: with a secret that issuer and gateway share, the gateway could issue tokens.
 
 use jsonwebtoken::crypto::{CryptoProvider, JwtVerifier, KeyUtils};
 use jsonwebtoken::errors::{ErrorKind, Result};
@@ -9,7 +9,7 @@ use ring::signature::{
     self as known, RsaParameters, RsaPublicKeyComponents, UnparsedPublicKey, VerificationAlgorithm,
 };
 
-/// The algorithms whose signatures count.
+/// Accepted signature algorithms.
 pub(super) const ALGORITHMS: [Algorithm; 9] = [
     Algorithm::RS256,
     Algorithm::RS384,
@@ -28,7 +28,7 @@ static PROVIDER: CryptoProvider = CryptoProvider {
     key_utils: KeyUtils::new_unimplemented(),
 };
 
-/// Has signatures checked here. A program that has brought something else keeps it.
+/// Installs this verifier for `jsonwebtoken`. A provider that the program installed before is kept.
 pub(super) fn install() {
     let _ = PROVIDER.install_default();
 }
@@ -38,10 +38,10 @@ fn verifier(algorithm: &Algorithm, key: &DecodingKey) -> Result<Box<dyn JwtVerif
     if key.family() != algorithm.family() {
         return Err(ErrorKind::InvalidAlgorithm.into());
     }
-    Ok(Box::new(Checked { algorithm: *algorithm, scheme, key: key.kind().clone() }))
+    Ok(Box::new(RingVerifier { algorithm: *algorithm, scheme, key: key.kind().clone() }))
 }
 
-/// How a signature is checked.
+/// Verification parameters of an algorithm.
 enum Scheme {
     Rsa(&'static RsaParameters),
     Curve(&'static dyn VerificationAlgorithm),
@@ -64,13 +64,13 @@ impl Scheme {
     }
 }
 
-struct Checked {
+struct RingVerifier {
     algorithm: Algorithm,
     scheme: Scheme,
     key: DecodingKeyKind,
 }
 
-impl Verifier<Vec<u8>> for Checked {
+impl Verifier<Vec<u8>> for RingVerifier {
     fn verify(&self, message: &[u8], signature: &Vec<u8>) -> std::result::Result<(), Error> {
         let checked = match (&self.scheme, &self.key) {
             (Scheme::Rsa(parameters), DecodingKeyKind::RsaModulusExponent { n, e }) => {
@@ -86,7 +86,7 @@ impl Verifier<Vec<u8>> for Checked {
     }
 }
 
-impl JwtVerifier for Checked {
+impl JwtVerifier for RingVerifier {
     fn algorithm(&self) -> Algorithm {
         self.algorithm
     }

@@ -1,8 +1,8 @@
-//! Signed tokens of an issuer: whose they are, if they are meant for us, are still good, and were signed with a key of
-//! the issuer by an algorithm that counts. Time is an argument.
+//! Validation of signed tokens (JWT): issuer, audience, expiry, scopes, type and signature. The current time is an
+//! argument.
 
-use super::Stranger;
-use super::issuer::{Issuer, NoKey};
+use super::AuthError;
+use super::issuer::{Issuer, IssuerKeyError};
 use super::signature::{self, ALGORITHMS};
 use gripfast::config::{JwtConfig, TokenTypes};
 use gripfast::private_files::StrictModes;
@@ -19,41 +19,48 @@ pub(super) struct Tokens {
     issuer: Arc<Issuer>,
 }
 
-/// What comes before the name that a token says, so that nobody can be taken for the owner of a key.
+/// Prefix of principals from tokens, so that a token cannot name the principal of a key.
 const PREFIX: &str = "jwt:";
-/// How far the clocks of issuer and gateway may be apart.
+/// Tolerated difference between the clocks of issuer and gateway.
 const LEEWAY: Duration = Duration::from_secs(60);
-/// A longer one is something else. The head of a request is bounded too.
-const LONGEST: usize = 16 << 10;
-const LONGEST_NAME: usize = 256;
+/// Maximum length of a token. The headers of a request are bounded too.
+const MAX_TOKEN_LEN: usize = 16 << 10;
+const MAX_NAME_LEN: usize = 256;
 
 impl Tokens {
-    pub(super) fn of(config: JwtConfig, strict_modes: StrictModes) -> Self {
+    pub(super) fn new(config: JwtConfig, strict_modes: StrictModes) -> Self {
         signature::install();
         Self { issuer: Arc::new(Issuer::new(config.jwks.clone(), strict_modes)), config }
     }
 
-    /// Whose token this is at `wall`, and when it ends. One that is let in because clocks differ ends with that.
-    pub(super) async fn whose(&self, token: &str, wall: Duration) -> Result<(Principal, Duration), Stranger> {
-        let refuse = |why: &str| Stranger::refused(AuthFailure::InvalidToken, why);
-        if token.len() > LONGEST {
-            return Err(refuse("this is no token"));
+    /// Principal and expiry of a token that is valid at `wall`. A token accepted within the leeway expires with the
+    /// leeway.
+    pub(super) async fn authenticate(
+        &self,
+        token: &str,
+        wall: Duration,
+    ) -> Result<(Principal, Duration), AuthError> {
+        let refuse = |message: &str| AuthError::refused(AuthFailure::InvalidToken, message);
+        if token.len() > MAX_TOKEN_LEN {
+            return Err(refuse("not a valid token"));
         }
-        // An algorithm that is not known, such as `none`, makes it unreadable.
-        let header = decode_header(token).map_err(|_| refuse("this is no token"))?;
+        // A token with an unknown algorithm, such as `none`, cannot be decoded.
+        let header = decode_header(token).map_err(|_| refuse("not a valid token"))?;
         if !ALGORITHMS.contains(&header.alg) {
-            return Err(refuse("the token is signed in a way that does not count here"));
+            return Err(refuse("the token is signed with an algorithm that is not accepted"));
         }
         if header.crit.is_some() {
-            return Err(refuse("the token wants something understood that is not known here"));
+            return Err(refuse("the token has a `crit` header, which is not supported"));
         }
-        if !is_typed(header.typ.as_deref(), self.config.typ) {
+        if !is_accepted_type(header.typ.as_deref(), self.config.typ) {
             return Err(refuse("this type of token (`typ`) is not accepted here; send an access token"));
         }
         let key = match self.issuer.key(header.kid.as_deref(), header.alg).await {
             Ok(key) => key,
-            Err(NoKey::Unknown) => return Err(refuse("the token is not signed by a key of the issuer")),
-            Err(NoKey::Unreachable) => return Err(Stranger::CannotCheck),
+            Err(IssuerKeyError::Unknown) => {
+                return Err(refuse("the token is not signed by a key of the issuer"));
+            }
+            Err(IssuerKeyError::Unreachable) => return Err(AuthError::CannotCheck),
         };
         let mut wanted = Validation::new(header.alg);
         wanted.set_issuer(&[&self.config.issuer]);
@@ -61,23 +68,23 @@ impl Tokens {
         wanted.set_required_spec_claims(&["exp", "iss", "aud"]);
         wanted.validate_exp = false;
         let claims = decode::<Map<String, Value>>(token, &key, &wanted)
-            .map_err(|error| refuse(why(error.kind())))?
+            .map_err(|error| refuse(message_for(error.kind())))?
             .claims;
-        self.is_meant_for_us(&claims).map_err(refuse)?;
-        // From here on the signature vouches for the name, also in what is recorded of a refusal.
-        let name = claims.get(&self.config.name).and_then(Value::as_str).filter(|name| is_name(name));
+        self.check_claims(&claims).map_err(refuse)?;
+        // The signature is verified, so that the name may be recorded even if the token is refused below.
+        let name = claims.get(&self.config.name).and_then(Value::as_str).filter(|name| is_valid_name(name));
         let name = name.map(|name| format!("{PREFIX}{name}"));
-        let ends = is_good_at(&claims, wall).map_err(|stranger| stranger.of(name.clone()))?;
-        self.has_scopes(&claims).map_err(|stranger| stranger.of(name.clone()))?;
-        let name = name.ok_or_else(|| refuse("the token does not say whose it is"))?;
-        Ok((Principal::named(name), ends))
+        let ends = valid_until(&claims, wall).map_err(|error| error.with_principal(name.clone()))?;
+        self.check_scopes(&claims).map_err(|error| error.with_principal(name.clone()))?;
+        let name = name.ok_or_else(|| refuse("the token lacks a valid name claim"))?;
+        Ok((Principal::new(name), ends))
     }
 
-    /// Whether these are the claims of an access token of our issuer for our audience. The library that checks the
-    /// signature lets a list of issuers pass, and knows nothing of ID tokens.
-    fn is_meant_for_us(&self, claims: &Map<String, Value>) -> Result<(), &'static str> {
+    /// Checks issuer, audience and kind of the token. The library that verifies the signature accepts a list of issuers
+    /// and does not detect ID tokens.
+    fn check_claims(&self, claims: &Map<String, Value>) -> Result<(), &'static str> {
         if claims.get("iss").and_then(Value::as_str) != Some(&self.config.issuer) {
-            return Err(OF_ANOTHER_ISSUER);
+            return Err(WRONG_ISSUER);
         }
         let is_ours = match claims.get("aud") {
             Some(Value::String(audience)) => *audience == self.config.audience,
@@ -88,36 +95,34 @@ impl Tokens {
             _ => false,
         };
         if !is_ours {
-            return Err(FOR_SOMEBODY_ELSE);
+            return Err(WRONG_AUDIENCE);
         }
         if is_id_token(claims) {
-            return Err(
-                "this is an ID token, which says who somebody is and authorizes nothing; send an access token",
-            );
+            return Err("this is an ID token, which does not authorize requests; send an access token");
         }
         Ok(())
     }
 
-    fn has_scopes(&self, claims: &Map<String, Value>) -> Result<(), Stranger> {
-        let said = ["scope", "scp"].into_iter().filter_map(|claim| claims.get(claim));
-        let granted: Vec<&str> = said
-            .flat_map(|said| match said {
+    fn check_scopes(&self, claims: &Map<String, Value>) -> Result<(), AuthError> {
+        let values = ["scope", "scp"].into_iter().filter_map(|claim| claims.get(claim));
+        let granted: Vec<&str> = values
+            .flat_map(|value| match value {
                 Value::String(words) => words.split_ascii_whitespace().collect(),
                 Value::Array(words) => words.iter().filter_map(Value::as_str).collect(),
                 _ => Vec::new(),
             })
             .collect();
         let has_all = self.config.scopes.iter().all(|wanted| granted.contains(&wanted.as_str()));
-        if has_all { Ok(()) } else { Err(Stranger::LacksScope { principal: None }) }
+        if has_all { Ok(()) } else { Err(AuthError::InsufficientScope { principal: None }) }
     }
 }
 
-const OF_ANOTHER_ISSUER: &str = "the token is of another issuer";
-const FOR_SOMEBODY_ELSE: &str = "the token is meant for somebody else";
+const WRONG_ISSUER: &str = "the token is from another issuer";
+const WRONG_AUDIENCE: &str = "the token is for another audience";
 
-/// Whether the header `typ` is one that is accepted. Case does not matter, and `application/` may stand before it (RFC
-/// 7515, section 4.1.9).
-fn is_typed(typ: Option<&str>, accepted: TokenTypes) -> bool {
+/// True if the `typ` header is accepted. Case does not matter, and the prefix `application/` is optional (RFC 7515,
+/// section 4.1.9).
+fn is_accepted_type(typ: Option<&str>, accepted: TokenTypes) -> bool {
     const MEDIA: &str = "application/";
     let short = |typ: &str| {
         let typ = typ.to_ascii_lowercase();
@@ -130,55 +135,55 @@ fn is_typed(typ: Option<&str>, accepted: TokenTypes) -> bool {
     }
 }
 
-/// Whether claims are those of an OpenID Connect ID token: they repeat the client's `nonce`, bind an access token or a
-/// code by its hash, or name their type, as Keycloak does.
+/// True for the claims of an OpenID Connect ID token: they contain the client's `nonce` or the hash of an access token
+/// or code, or name their type, as Keycloak does.
 fn is_id_token(claims: &Map<String, Value>) -> bool {
     let has = |claim: &str| claims.get(claim).is_some_and(|value| !value.is_null());
     let is_named = |claim: &Value| claim.as_str().is_some_and(|typ| typ.eq_ignore_ascii_case("ID"));
     ["nonce", "at_hash", "c_hash"].into_iter().any(has) || claims.get("typ").is_some_and(is_named)
 }
 
-/// Why a token is not good, in words that do not help to make one.
-fn why(kind: &ErrorKind) -> &'static str {
+/// Text for a rejected token, without details that help to forge one.
+fn message_for(kind: &ErrorKind) -> &'static str {
     match kind {
-        ErrorKind::InvalidIssuer => OF_ANOTHER_ISSUER,
-        ErrorKind::InvalidAudience => FOR_SOMEBODY_ELSE,
+        ErrorKind::InvalidIssuer => WRONG_ISSUER,
+        ErrorKind::InvalidAudience => WRONG_AUDIENCE,
         ErrorKind::MissingRequiredClaim(_) | ErrorKind::InvalidClaimFormat(_) => {
-            "the token does not say who issued it, for whom, and until when it is good"
+            "the token lacks a valid `iss`, `aud` or `exp` claim"
         }
         _ => "the token is not signed by a key of the issuer",
     }
 }
 
-/// When a token ends that is good at `wall`.
-fn is_good_at(claims: &Map<String, Value>, wall: Duration) -> Result<Duration, Stranger> {
-    let refuse = |why: &str| Stranger::refused(AuthFailure::InvalidToken, why);
+/// Expiry of a token that is valid at `wall`.
+fn valid_until(claims: &Map<String, Value>, wall: Duration) -> Result<Duration, AuthError> {
+    let refuse = |message: &str| AuthError::refused(AuthFailure::InvalidToken, message);
     let at = |claim: &str| claims.get(claim).map(|value| value.as_f64().filter(|time| time.is_finite()));
     let (now, leeway) = (wall.as_secs_f64(), LEEWAY.as_secs_f64());
     let ends = match at("exp") {
         Some(Some(until)) if now < until => until,
         Some(Some(until)) if now < until + leeway => until + leeway,
-        Some(Some(_)) => return Err(Stranger::refused(AuthFailure::Expired, "the token has expired")),
-        Some(None) | None => return Err(refuse("the token does not say until when it is good")),
+        Some(Some(_)) => return Err(AuthError::refused(AuthFailure::Expired, "the token has expired")),
+        Some(None) | None => return Err(refuse("the token lacks a valid `exp` claim")),
     };
     let ends = Duration::try_from_secs_f64(ends).unwrap_or(Duration::MAX);
     match at("nbf") {
         None => Ok(ends),
         Some(Some(from)) if now + leeway >= from => Ok(ends),
-        Some(_) => Err(refuse("the token is not good yet")),
+        Some(_) => Err(refuse("the token is not valid yet")),
     }
 }
 
-fn is_name(name: &str) -> bool {
-    !name.is_empty() && name.len() <= LONGEST_NAME && !name.chars().any(char::is_control)
+fn is_valid_name(name: &str) -> bool {
+    !name.is_empty() && name.len() <= MAX_NAME_LEN && !name.chars().any(char::is_control)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Access, NotAdmitted};
+    use super::super::{AdmissionError, Authenticator};
     use super::*;
-    use crate::request_limits::RequestLimits;
-    use crate::shares::Peer;
+    use crate::server::quota::Peer;
+    use crate::server::request_rate::RequestRates;
     use base64::Engine;
     use base64::engine::general_purpose::URL_SAFE_NO_PAD;
     use gripfast::config::{AccessConfig, Jwks};
@@ -191,7 +196,7 @@ mod tests {
 
     const NOW: u64 = 1_800_000_000;
 
-    /// Somebody who issues tokens, and whose public keys are in a file.
+    /// A token issuer with its public keys in a file.
     struct Authority {
         directory: TempDir,
         curve: EcdsaKeyPair,
@@ -233,7 +238,7 @@ mod tests {
             tokens(&self.file(), &[])
         }
 
-        /// A token with this header and these claims, signed by the key of the curve.
+        /// A token with this header and these claims, signed with the P-256 key.
         fn signs(&self, header: &Value, claims: &Value) -> String {
             let message = message(header, claims);
             let signed = self.curve.sign(&SystemRandom::new(), message.as_bytes()).unwrap();
@@ -246,7 +251,7 @@ mod tests {
     }
 
     fn tokens_by(strict_modes: StrictModes, file: &Path, scopes: &[&str]) -> Tokens {
-        Tokens::of(config(file, scopes), strict_modes)
+        Tokens::new(config(file, scopes), strict_modes)
     }
 
     fn config(file: &Path, scopes: &[&str]) -> JwtConfig {
@@ -282,46 +287,47 @@ mod tests {
         claims
     }
 
-    async fn whose(tokens: &Tokens, token: &str) -> Result<Principal, Stranger> {
-        tokens.whose(token, Duration::from_secs(NOW)).await.map(|(principal, _)| principal)
+    async fn principal_of(tokens: &Tokens, token: &str) -> Result<Principal, AuthError> {
+        tokens.authenticate(token, Duration::from_secs(NOW)).await.map(|(principal, _)| principal)
     }
 
-    async fn why(tokens: &Tokens, token: &str) -> String {
-        match whose(tokens, token).await {
-            Err(Stranger::Refused { why, .. }) => why,
+    async fn rejection(tokens: &Tokens, token: &str) -> String {
+        match principal_of(tokens, token).await {
+            Err(AuthError::Refused { message: rejection, .. }) => rejection,
             other => panic!("{other:?}"),
         }
     }
 
     #[tokio::test]
-    async fn g05_a_token_of_the_issuer_for_us_is_whose_it_says() {
+    async fn g05_a_valid_token_gives_its_principal() {
         let authority = Authority::new();
         let tokens = authority.tokens();
-        let alice = Ok(Principal::named("jwt:alice"));
-        assert_eq!(whose(&tokens, &authority.signs(&es256(), &claims())).await, alice);
+        let alice = Ok(Principal::new("jwt:alice"));
+        assert_eq!(principal_of(&tokens, &authority.signs(&es256(), &claims())).await, alice);
         let several = with("aud", json!(["https://other.example", "https://mcp.example/mcp"]));
-        assert_eq!(whose(&tokens, &authority.signs(&es256(), &several)).await, alice);
+        assert_eq!(principal_of(&tokens, &authority.signs(&es256(), &several)).await, alice);
         let message = message(&json!({ "alg": "EdDSA", "kid": "two" }), &claims());
         let token = format!("{message}.{}", coded(authority.edwards.sign(message.as_bytes()).as_ref()));
-        assert_eq!(whose(&tokens, &token).await, alice);
+        assert_eq!(principal_of(&tokens, &token).await, alice);
     }
 
     #[tokio::test(start_paused = true)]
     async fn g05_an_address_without_requests_left_has_no_signature_verified() {
         let authority = Authority::new();
         let access = AccessConfig { jwt: Some(config(&authority.file(), &[])), ..AccessConfig::default() };
-        let limits = Arc::new(RequestLimits::new(2));
+        let limits = Arc::new(RequestRates::new(2));
         let host = gripfast::Host::builder().build();
-        let leaving = tokio_util::sync::CancellationToken::new();
-        let access = Access::of(&access, None, "https://mcp.example", Some(limits), &host, leaving);
+        let shutdown = tokio_util::sync::CancellationToken::new();
+        let access =
+            Authenticator::from_config(&access, None, "https://mcp.example", Some(limits), &host, shutdown);
         let access = access.unwrap().unwrap();
-        let address = Peer::at([192, 0, 2, 1].into());
+        let address = Peer::from_address([192, 0, 2, 1].into());
         let shows = async |token: &str| {
             let headers = [(AUTHORIZATION, format!("Bearer {token}").parse().unwrap())].into_iter().collect();
-            match access.limited_peer(&address, &headers).await {
+            match access.authenticate_limited(&address, &headers).await {
                 Ok(_) => 200,
-                Err(NotAdmitted::Stranger(_)) => 401,
-                Err(NotAdmitted::TooMany(_)) => 429,
+                Err(AdmissionError::Unauthenticated(_)) => 401,
+                Err(AdmissionError::RateLimited(_)) => 429,
             }
         };
         let of = |name: &str| {
@@ -334,62 +340,62 @@ mod tests {
         for status in [401, 401, 429] {
             assert_eq!(shows("made.up.token").await, status);
         }
-        assert_eq!(shows(&fresh).await, 429, "it is valid, but nobody looks");
+        assert_eq!(shows(&fresh).await, 429, "it is valid, but not verified");
         assert_eq!(shows(&known).await, 200, "it was valid before");
-        assert_eq!(shows(&known).await, 429, "its principal has a rate, too");
+        assert_eq!(shows(&known).await, 429, "its principal has a rate limit too");
         tokio::time::advance(Duration::from_millis(500)).await;
         assert_eq!(shows(&fresh).await, 200);
     }
 
     #[tokio::test]
-    async fn g05_tokens_without_a_signature_that_counts_are_refused() {
+    async fn g05_tokens_without_an_accepted_signature_are_refused() {
         let authority = Authority::new();
         let tokens = authority.tokens();
         let unsigned = message(&json!({ "alg": "none", "kid": "one" }), &claims());
-        assert_eq!(why(&tokens, &format!("{unsigned}.")).await, "this is no token");
-        assert_eq!(why(&tokens, &unsigned).await, "this is no token");
+        assert_eq!(rejection(&tokens, &format!("{unsigned}.")).await, "not a valid token");
+        assert_eq!(rejection(&tokens, &unsigned).await, "not a valid token");
         let good = authority.signs(&es256(), &claims());
         let (_, signature) = good.rsplit_once('.').unwrap();
         let other = message(&es256(), &with("sub", json!("mallory")));
         let not_signed = "the token is not signed by a key of the issuer";
-        assert_eq!(why(&tokens, &format!("{other}.{signature}")).await, not_signed);
+        assert_eq!(rejection(&tokens, &format!("{other}.{signature}")).await, not_signed);
         // The public key as if it were a secret.
         let hs256 = authority.signs(&json!({ "alg": "HS256", "kid": "one" }), &claims());
-        assert!(why(&tokens, &hs256).await.contains("does not count"));
+        assert!(rejection(&tokens, &hs256).await.contains("is not accepted"));
         let confused = authority.signs(&json!({ "alg": "ES256", "kid": "two" }), &claims());
-        assert_eq!(why(&tokens, &confused).await, not_signed);
-        let stranger = Authority::new().signs(&es256(), &claims());
-        assert_eq!(why(&tokens, &stranger).await, not_signed);
+        assert_eq!(rejection(&tokens, &confused).await, not_signed);
+        let foreign = Authority::new().signs(&es256(), &claims());
+        assert_eq!(rejection(&tokens, &foreign).await, not_signed);
         let critical = authority.signs(&json!({ "alg": "ES256", "kid": "one", "crit": ["b64"] }), &claims());
-        assert!(why(&tokens, &critical).await.contains("not known here"));
-        assert_eq!(why(&tokens, &"x".repeat(LONGEST + 1)).await, "this is no token");
+        assert!(rejection(&tokens, &critical).await.contains("not supported"));
+        assert_eq!(rejection(&tokens, &"x".repeat(MAX_TOKEN_LEN + 1)).await, "not a valid token");
     }
 
     #[tokio::test]
-    async fn g05_tokens_of_others_for_others_or_of_another_time_are_refused() {
+    async fn g05_tokens_with_a_wrong_issuer_audience_or_time_are_refused() {
         let authority = Authority::new();
         let tokens = authority.tokens();
-        for (claims, said) in [
-            (with("iss", json!("https://evil.example")), "the token is of another issuer"),
-            (with("aud", json!("https://other.example")), "the token is meant for somebody else"),
+        for (claims, expected) in [
+            (with("iss", json!("https://evil.example")), "the token is from another issuer"),
+            (with("aud", json!("https://other.example")), "the token is for another audience"),
             (with("exp", json!(NOW - 61)), "the token has expired"),
-            (with("nbf", json!(NOW + 61)), "the token is not good yet"),
-            (with("exp", json!("tomorrow")), "the token does not say"),
-            (with("exp", Value::Null), "the token does not say"),
+            (with("nbf", json!(NOW + 61)), "the token is not valid yet"),
+            (with("exp", json!("tomorrow")), "the token lacks a valid"),
+            (with("exp", Value::Null), "the token lacks a valid"),
             (with("aud", Value::Null), "the token"),
-            (with("sub", json!("")), "the token does not say whose it is"),
-            (with("sub", json!("a\nb")), "the token does not say whose it is"),
-            (with("sub", json!(7)), "the token does not say whose it is"),
+            (with("sub", json!("")), "the token lacks a valid name claim"),
+            (with("sub", json!("a\nb")), "the token lacks a valid name claim"),
+            (with("sub", json!(7)), "the token lacks a valid name claim"),
         ] {
-            let why = why(&tokens, &authority.signs(&es256(), &claims)).await;
-            assert!(why.starts_with(said), "{claims}: {why}");
+            let rejection = rejection(&tokens, &authority.signs(&es256(), &claims)).await;
+            assert!(rejection.starts_with(expected), "{claims}: {rejection}");
         }
         let nearly = with("exp", json!(NOW - 59));
-        assert!(whose(&tokens, &authority.signs(&es256(), &nearly)).await.is_ok(), "clocks differ");
+        assert!(principal_of(&tokens, &authority.signs(&es256(), &nearly)).await.is_ok(), "clocks differ");
     }
 
     #[tokio::test]
-    async fn g05_a_token_names_one_issuer_and_our_audience_among_its_own() {
+    async fn g05_a_token_must_name_one_issuer_and_this_audience() {
         let authority = Authority::new();
         let tokens = authority.tokens();
         let (issuer, audience) = ("https://login.example", "https://mcp.example/mcp");
@@ -404,17 +410,17 @@ mod tests {
             with("aud", json!(format!("{audience}/"))),
             with("aud", json!("https://mcp.example")),
         ] {
-            let why = why(&tokens, &authority.signs(&es256(), &claims)).await;
-            assert!(why.starts_with("the token"), "{claims}: {why}");
+            let rejection = rejection(&tokens, &authority.signs(&es256(), &claims)).await;
+            assert!(rejection.starts_with("the token"), "{claims}: {rejection}");
         }
     }
 
     #[tokio::test]
-    async fn g05_an_id_token_and_other_types_of_tokens_are_refused() {
+    async fn g05_id_tokens_and_other_token_types_are_refused() {
         let authority = Authority::new();
         let tokens = authority.tokens();
         let strict =
-            Tokens::of(JwtConfig { typ: TokenTypes::AccessToken, ..tokens.config.clone() }, StrictModes::On);
+            Tokens::new(JwtConfig { typ: TokenTypes::AccessToken, ..tokens.config.clone() }, StrictModes::On);
         let typed = |typ: &str| json!({ "alg": "ES256", "kid": "one", "typ": typ });
         for (header, is_accepted, is_access_token) in [
             (es256(), true, false),
@@ -435,7 +441,7 @@ mod tests {
         ] {
             let token = authority.signs(&header, &claims());
             for (tokens, accepted) in [(&tokens, is_accepted), (&strict, is_access_token)] {
-                let known = whose(tokens, &token).await;
+                let known = principal_of(tokens, &token).await;
                 assert_eq!(known.is_ok(), accepted, "{header}: {known:?}");
             }
         }
@@ -448,17 +454,17 @@ mod tests {
         ] {
             let claims = with(claim, value);
             for header in [es256(), typed("JWT"), typed("at+jwt")] {
-                let why = why(&tokens, &authority.signs(&header, &claims)).await;
-                assert!(why.starts_with("this is an ID token"), "{claims}: {why}");
+                let rejection = rejection(&tokens, &authority.signs(&header, &claims)).await;
+                assert!(rejection.starts_with("this is an ID token"), "{claims}: {rejection}");
             }
         }
-        // What Keycloak says of an access token.
+        // The `typ` claim of Keycloak's access tokens.
         let bearer = authority.signs(&typed("JWT"), &with("typ", json!("Bearer")));
-        assert!(whose(&tokens, &bearer).await.is_ok());
+        assert!(principal_of(&tokens, &bearer).await.is_ok());
     }
 
     #[tokio::test]
-    async fn a_token_needs_the_scopes_that_are_asked_for() {
+    async fn a_token_needs_the_required_scopes() {
         let authority = Authority::new();
         let tokens = tokens(&authority.file(), &["mcp", "tools"]);
         for (claims, enough) in [
@@ -467,62 +473,62 @@ mod tests {
             (with("scope", json!("tools mcp")), true),
             (with("scp", json!(["mcp", "tools"])), true),
         ] {
-            let whose = whose(&tokens, &authority.signs(&es256(), &claims)).await;
-            let refused = Err(Stranger::LacksScope { principal: Some("jwt:alice".to_owned()) });
-            assert_eq!(whose == refused, !enough, "{claims}");
+            let principal_of = principal_of(&tokens, &authority.signs(&es256(), &claims)).await;
+            let refused = Err(AuthError::InsufficientScope { principal: Some("jwt:alice".to_owned()) });
+            assert_eq!(principal_of == refused, !enough, "{claims}");
         }
     }
 
     #[tokio::test]
-    async fn an_issuer_may_change_its_keys_and_what_it_took_back_is_good_for_nothing() {
+    async fn an_issuer_can_rotate_keys_and_tokens_of_removed_keys_are_refused() {
         let authority = Authority::new();
         let tokens = authority.tokens();
         let (old, new) = (es256(), json!({ "alg": "ES256", "kid": "three" }));
         let (old, new) = (authority.signs(&old, &claims()), authority.signs(&new, &claims()));
-        assert!(whose(&tokens, &old).await.is_ok() && whose(&tokens, &new).await.is_err());
+        assert!(principal_of(&tokens, &old).await.is_ok() && principal_of(&tokens, &new).await.is_err());
         authority.publishes(&json!([authority.curve_key("three"), { "kty": "of the future" }]));
         let later = std::time::SystemTime::now() + Duration::from_secs(5);
         std::fs::File::options().append(true).open(authority.file()).unwrap().set_modified(later).unwrap();
-        assert!(whose(&tokens, &new).await.is_ok() && whose(&tokens, &old).await.is_err());
+        assert!(principal_of(&tokens, &new).await.is_ok() && principal_of(&tokens, &old).await.is_err());
         let nameless = authority.signs(&json!({ "alg": "ES256" }), &claims());
-        assert!(whose(&tokens, &nameless).await.is_ok(), "there is only one that fits");
+        assert!(principal_of(&tokens, &nameless).await.is_ok(), "there is only one matching key");
     }
 
     #[cfg(unix)]
     #[tokio::test]
-    async fn g05_keys_in_a_file_that_others_can_write_check_nothing_unless_modes_do_not_count() {
+    async fn g05_a_jwks_file_that_others_can_write_is_refused_with_strict_modes() {
         use std::os::unix::fs::PermissionsExt;
         let authority = Authority::new();
         let token = authority.signs(&es256(), &claims());
         std::fs::set_permissions(authority.file(), std::fs::Permissions::from_mode(0o664)).unwrap();
         let strict = tokens_by(StrictModes::On, &authority.file(), &[]);
-        assert_eq!(whose(&strict, &token).await, Err(Stranger::CannotCheck));
+        assert_eq!(principal_of(&strict, &token).await, Err(AuthError::CannotCheck));
         let lax = tokens_by(StrictModes::Off, &authority.file(), &[]);
-        assert!(whose(&lax, &token).await.is_ok());
+        assert!(principal_of(&lax, &token).await.is_ok());
     }
 
     #[tokio::test]
-    async fn where_the_keys_are_not_there_nothing_can_be_checked() {
+    async fn without_the_keys_of_the_issuer_tokens_cannot_be_checked() {
         let authority = Authority::new();
         let tokens = tokens(Path::new("/nowhere/jwks.json"), &[]);
         let token = authority.signs(&es256(), &claims());
-        assert_eq!(whose(&tokens, &token).await, Err(Stranger::CannotCheck));
+        assert_eq!(principal_of(&tokens, &token).await, Err(AuthError::CannotCheck));
     }
 
     #[tokio::test]
-    async fn signatures_by_rsa_count_in_both_paddings() {
+    async fn rsa_signatures_are_accepted_with_both_paddings() {
         let authority = Authority::new();
         authority.publishes(&json!([{ "kty": "RSA", "kid": "rsa", "n": MODULUS, "e": "AQAB" }]));
         let tokens = authority.tokens();
         for token in [RS256, PS256] {
-            assert_eq!(whose(&tokens, token).await, Ok(Principal::named("jwt:carol")));
+            assert_eq!(principal_of(&tokens, token).await, Ok(Principal::new("jwt:carol")));
             let (begin, end) = token.split_at(token.len() - 100);
             let changed = if end.starts_with('A') { "B" } else { "A" };
-            assert!(whose(&tokens, &format!("{begin}{changed}{}", &end[1..])).await.is_err());
+            assert!(principal_of(&tokens, &format!("{begin}{changed}{}", &end[1..])).await.is_err());
         }
     }
 
-    // Made with openssl for this test, from a key that is not kept.
+    // Created with openssl for this test, with a key that was not kept.
     const MODULUS: &str = concat!(
         "m-gNclOkz4BHQ5Zzdlkjxb9C8b7sXlVeyjSmJT4uGc64r-2CzxS4MwHvRaMlkdciT6ZwgkOUWK0lcLHZlOhQSomgWF",
         "7TG2kmYR4BMLqycKquViYhNMqgT6-7sz_uNPRfB-Tka3bawxpNCxr62yIWQEBCuaiKcdb7IlaLq2PeUE_Gucx-w74M",

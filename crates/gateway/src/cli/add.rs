@@ -1,13 +1,14 @@
-//! `gripfast add`, `remove`, `enable` and `disable`: one server in the config, everything else in the file as it was.
+//! `gripfast add`, `remove`, `enable` and `disable`: edit one server in the config and leave the rest of the file as it
+//! is.
 
-use super::args::Global;
+use super::args::GlobalArgs;
 use super::config;
 use super::config_trust::Editing;
+use super::error::{CommandError, FailureReport};
 use super::exit::Exit;
 use super::import::absolute;
+use super::preflight;
 use super::render::Screen;
-use super::stop::{Failure, Stop};
-use super::surroundings;
 use clap::Args;
 use gripfast::config::{Config, ConfigError, ProcessEnvironment, suggest};
 use std::path::Path;
@@ -15,69 +16,67 @@ use toml_edit::{Array, DocumentMut, InlineTable, Item, Table, value};
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Writes a table into the config, whose comments and order stay as they are; a file that does not exist is \
-made. What would not be a valid server is not written. A gateway that runs with this config takes it by \
-itself.
+Writes a table into the config; comments and order stay as they are, and a missing file is created. An invalid server \
+is not written. A gateway that runs with this config notices the change by itself.
 
-Values that begin with `${env:` are looked up whenever the server is started: do not write secrets into the \
-file.
+Do not write secrets into the file: a value such as `${env:GITHUB_TOKEN}` is looked up whenever the server is started.
 
 Examples:
   gripfast add files -- npx -y @modelcontextprotocol/server-filesystem ~/notes
   gripfast add github --env 'TOKEN=${env:GITHUB_TOKEN}' -- npx -y some-server
   gripfast add docs --url https://example.com/mcp --header 'Authorization=Bearer ${env:DOCS_TOKEN}'")]
 pub(crate) struct AddArgs {
-    /// The name of the server
+    /// Name of the server
     #[arg(value_name = "NAME")]
     name: String,
 
-    /// The address of a server that is reached over HTTP
+    /// URL of a server that is reached over HTTP
     #[arg(long, value_name = "URL", conflicts_with = "command", required_unless_present = "command")]
     url: Option<String>,
 
-    /// A variable for the command
+    /// Environment variable for the command
     #[arg(long, value_name = "NAME=VALUE", value_parser = pair, requires = "command")]
     env: Vec<(String, String)>,
 
-    /// A header for the requests
+    /// HTTP header for all requests
     #[arg(long, value_name = "NAME=VALUE", value_parser = pair, requires = "url")]
     header: Vec<(String, String)>,
 
-    /// The directory in which the command starts
+    /// Working directory of the command
     #[arg(long, value_name = "DIR", requires = "command")]
     cwd: Option<String>,
 
-    /// Start it on first use
+    /// Start the server on first use
     #[arg(long)]
     lazy: bool,
 
-    /// The command that starts it, and its arguments
+    /// Command that starts the server, and its arguments
     #[arg(value_name = "COMMAND", last = true)]
     command: Vec<String>,
 }
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Takes the server's table out of the config, whose other lines stay as they are. A gateway that runs with this \
-config stops it by itself.")]
+Removes the server's table from the config; all other lines stay as they are. A gateway that runs with this config \
+stops the server by itself.")]
 pub(crate) struct RemoveArgs {
-    /// The name of the server
+    /// Name of the server
     #[arg(value_name = "NAME")]
     name: String,
 }
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Writes `disabled = true` into the server's table, or takes it out. The server stays in the config; its tools are \
-offered to no client while it is disabled. A gateway that runs with this config takes the change by itself. \
-`gripfast stop NAME` stops a server until the gateway is restarted, without a change of the config.")]
+`disable` writes `disabled = true` into the server's table, `enable` removes it. A disabled server stays in the \
+config, and no client is offered its tools. A gateway that runs with this config notices the change by itself. \
+`gripfast stop NAME` stops a server until the gateway is restarted, without changing the config.")]
 pub(crate) struct SwitchArgs {
-    /// The name of the server
+    /// Name of the server
     #[arg(value_name = "NAME")]
     name: String,
 }
 
-/// Whether a server is used.
+/// The state that `enable` and `disable` set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Switch {
     On,
@@ -91,52 +90,56 @@ fn pair(typed: &str) -> Result<(String, String), &'static str> {
     }
 }
 
-pub(crate) fn add(global: &Global, args: &AddArgs, screen: &mut Screen) -> Result<Exit, Stop> {
-    let editing = Editing::of(global)?;
+pub(crate) fn add(global: &GlobalArgs, args: &AddArgs, screen: &mut Screen) -> Result<Exit, CommandError> {
+    let editing = Editing::open(global)?;
     let Editing { path, before, .. } = &editing;
-    let mut document = parsed(path, before.as_deref().unwrap_or_default())?;
-    let servers = servers(&mut document, path)?;
+    let mut document = parse_toml(path, before.as_deref().unwrap_or_default())?;
+    let servers = servers_table(&mut document, path)?;
     if servers.contains_key(&args.name) {
-        let text = format!("`{}` has a server `{}` already", path.display(), args.name);
-        return Err(Failure::new(Exit::General, text)
-            .with_hint(format!("`gripfast remove {}` takes it out", args.name))
+        let text = format!("`{}` already has a server `{}`", path.display(), args.name);
+        return Err(FailureReport::new(Exit::General, text)
+            .with_hint(format!("`gripfast remove {}` removes it", args.name))
             .into());
     }
     servers.insert(&args.name, Item::Table(args.table()));
     let text = document.to_string();
-    check(path, &text, &args.name, screen)?;
+    validate(path, &text, &args.name, screen)?;
     editing.write(global, &text, screen)?;
-    let made = if before.is_none() { ", which is new" } else { "" };
-    screen.talk(&format!("added `{}` to `{}`{made}", args.name, absolute(path)))?;
-    warn_of_missing(&text, &args.name, screen)?;
+    let made = if before.is_none() { " (new file)" } else { "" };
+    screen.message(&format!("added `{}` to `{}`{made}", args.name, absolute(path)))?;
+    warn_if_not_startable(&text, &args.name, screen)?;
     Ok(Exit::Ok)
 }
 
-pub(crate) fn remove(global: &Global, args: &RemoveArgs, screen: &mut Screen) -> Result<Exit, Stop> {
-    let (editing, mut document) = existing(global)?;
+pub(crate) fn remove(
+    global: &GlobalArgs,
+    args: &RemoveArgs,
+    screen: &mut Screen,
+) -> Result<Exit, CommandError> {
+    let (editing, mut document) = open_existing(global)?;
     let path = &editing.path;
-    let servers = servers(&mut document, path)?;
+    let servers = servers_table(&mut document, path)?;
     if servers.remove(&args.name).is_none() {
-        return Err(no_server(&args.name, servers, path).into());
+        return Err(unknown_server(&args.name, servers, path).into());
     }
     editing.write(global, &document.to_string(), screen)?;
-    screen.talk(&format!("removed `{}` from `{}`", args.name, absolute(path)))?;
+    screen.message(&format!("removed `{}` from `{}`", args.name, absolute(path)))?;
     Ok(Exit::Ok)
 }
 
 /// Enables or disables a server in the config.
 pub(crate) fn switch(
-    global: &Global,
+    global: &GlobalArgs,
     to: Switch,
     args: &SwitchArgs,
     screen: &mut Screen,
-) -> Result<Exit, Stop> {
-    let (editing, mut document) = existing(global)?;
+) -> Result<Exit, CommandError> {
+    let (editing, mut document) = open_existing(global)?;
     let SwitchArgs { name } = args;
     let path = &editing.path;
-    let servers = servers(&mut document, path)?;
+    let servers = servers_table(&mut document, path)?;
     let Some(server) = servers.get_mut(name).and_then(Item::as_table_like_mut) else {
-        return Err(no_server(name, servers, path).into());
+        return Err(unknown_server(name, servers, path).into());
     };
     let is_off = server.get("disabled").and_then(Item::as_bool) == Some(true);
     let (word, is_so) = match to {
@@ -144,7 +147,7 @@ pub(crate) fn switch(
         Switch::Off => ("disabled", is_off),
     };
     if is_so {
-        screen.talk(&format!("`{name}` is {word} already in `{}`", absolute(path)))?;
+        screen.message(&format!("server `{name}` is already {word} in `{}`", absolute(path)))?;
         return Ok(Exit::Ok);
     }
     match to {
@@ -152,68 +155,68 @@ pub(crate) fn switch(
         Switch::Off => server.insert("disabled", value(true)),
     };
     let text = document.to_string();
-    check(path, &text, name, screen)?;
+    validate(path, &text, name, screen)?;
     editing.write(global, &text, screen)?;
-    screen.talk(&format!("{word} `{name}` in `{}`", absolute(path)))?;
+    screen.message(&format!("{word} `{name}` in `{}`", absolute(path)))?;
     if to == Switch::On {
-        warn_of_missing(&text, name, screen)?;
+        warn_if_not_startable(&text, name, screen)?;
     }
     Ok(Exit::Ok)
 }
 
-/// The config that there is, to be edited.
-fn existing(global: &Global) -> Result<(Editing, DocumentMut), Failure> {
+/// Opens the existing config for editing.
+fn open_existing(global: &GlobalArgs) -> Result<(Editing, DocumentMut), FailureReport> {
     config::find(global.config.as_deref())?;
-    let editing = Editing::of(global)?;
+    let editing = Editing::open(global)?;
     let Some(before) = &editing.before else {
-        return Err(config::unusable(&ConfigError::NotFound { looked_for: vec![editing.path] }));
+        return Err(config::config_failure(&ConfigError::NotFound { looked_for: vec![editing.path] }));
     };
-    let document = parsed(&editing.path, before)?;
+    let document = parse_toml(&editing.path, before)?;
     Ok((editing, document))
 }
 
-fn no_server(name: &str, servers: &Table, path: &Path) -> Failure {
-    let failure = Failure::new(Exit::General, format!("no server `{name}` in `{}`", path.display()));
+fn unknown_server(name: &str, servers: &Table, path: &Path) -> FailureReport {
+    let failure = FailureReport::new(Exit::General, format!("no server `{name}` in `{}`", path.display()));
     match suggest::nearest(name, servers.iter().map(|(name, _)| name)) {
         Some(near) => failure.with_hint(format!("did you mean `{near}`?")),
         None => failure,
     }
 }
 
-/// Says what keeps a server from starting as things are right now.
-fn warn_of_missing(text: &str, name: &str, screen: &mut Screen) -> Result<(), Stop> {
+/// Warns about everything that keeps a server from starting in the present environment.
+fn warn_if_not_startable(text: &str, name: &str, screen: &mut Screen) -> Result<(), CommandError> {
     let config = Config::parse(text, Config::FILE_NAME.as_ref()).unwrap_or_default();
     let entry = config.servers.iter().find(|entry| entry.name == name);
     let Some(Ok(spec)) = entry.map(|entry| &entry.spec) else { return Ok(()) };
-    for missing in surroundings::missing(spec, &ProcessEnvironment) {
-        screen.warning(&format!("server `{name}` could not start: {}", missing.message))?;
+    for missing in preflight::missing(spec, &ProcessEnvironment) {
+        screen.warning(&format!("server `{name}` cannot start: {}", missing.message))?;
         screen.hint(&missing.hint)?;
     }
     Ok(())
 }
 
-/// Other formats are other programs' files, or somebody's choice to write it all by hand.
-fn parsed(path: &Path, text: &str) -> Result<DocumentMut, Failure> {
+/// Parses the config for editing. Only TOML is edited: other formats usually belong to other programs.
+fn parse_toml(path: &Path, text: &str) -> Result<DocumentMut, FailureReport> {
     let toml = path.extension().is_none_or(|ending| ending.eq_ignore_ascii_case("toml"));
     if !toml {
-        let text = format!("`{}` is not TOML, and only TOML is edited", path.display());
-        return Err(Failure::new(Exit::General, text)
-            .with_hint(format!("`gripfast import --write` makes a {} out of it", Config::FILE_NAME)));
+        let text = format!("`{}` is not TOML, and gripfast edits only TOML", path.display());
+        return Err(FailureReport::new(Exit::General, text)
+            .with_hint(format!("`gripfast import --write` converts it into a {}", Config::FILE_NAME)));
     }
     text.parse().map_err(|_| {
-        Failure::new(Exit::ConfigInvalid, format!("`{}` is not valid TOML", path.display()))
+        FailureReport::new(Exit::ConfigInvalid, format!("`{}` is not valid TOML", path.display()))
             .with_hint("`gripfast check` explains what is wrong")
     })
 }
 
-fn servers<'d>(document: &'d mut DocumentMut, path: &Path) -> Result<&'d mut Table, Failure> {
+fn servers_table<'d>(document: &'d mut DocumentMut, path: &Path) -> Result<&'d mut Table, FailureReport> {
     let mut fresh = Table::new();
     // Without a line `[servers]` of its own.
     fresh.set_implicit(true);
     let item = document.entry("servers").or_insert(Item::Table(fresh));
     item.as_table_mut().ok_or_else(|| {
         let text = format!("`servers` in `{}` is not a table of tables", path.display());
-        Failure::new(Exit::ConfigInvalid, text).with_hint("write each server as `[servers.NAME]`")
+        FailureReport::new(Exit::ConfigInvalid, text).with_hint("write each server as `[servers.NAME]`")
     })
 }
 
@@ -245,16 +248,17 @@ impl AddArgs {
     }
 }
 
-/// Nothing is written that could not be used.
-fn check(path: &Path, text: &str, name: &str, screen: &mut Screen) -> Result<(), Stop> {
+/// Refuses a text in which the server would be invalid, before it is written.
+fn validate(path: &Path, text: &str, name: &str, screen: &mut Screen) -> Result<(), CommandError> {
     let config = match Config::parse(text, path) {
         Ok(config) => config,
-        Err(error) => return Err(config::unusable(&error).into()),
+        Err(error) => return Err(config::config_failure(&error).into()),
     };
     let entry = config.servers.iter().find(|entry| entry.name == name);
     let Some(Err(findings)) = entry.map(|entry| &entry.spec) else { return Ok(()) };
     for finding in findings {
         screen.finding(&finding.render())?;
     }
-    Err(Failure::new(Exit::ConfigInvalid, format!("nothing was written to `{}`", path.display())).into())
+    Err(FailureReport::new(Exit::ConfigInvalid, format!("nothing was written to `{}`", path.display()))
+        .into())
 }

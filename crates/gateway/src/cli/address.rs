@@ -1,9 +1,9 @@
-//! Which gateway is meant: the one that was named, or the one that this config would start.
+//! URL of the gateway that a command talks to: the one that the user named, or the one that this config would start.
 
-use super::args::Global;
+use super::args::GlobalArgs;
 use super::config;
+use super::error::FailureReport;
 use super::exit::Exit;
-use super::stop::Failure;
 use gripfast::config::AccessConfig;
 use http::Uri;
 use std::fmt;
@@ -11,70 +11,73 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// Where a gateway listens.
+/// The base URL of a gateway.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct GatewayUrl {
     base: String,
     own: Option<OwnCertificate>,
-    origin: Origin,
+    origin: AddressOrigin,
 }
 
 /// Origin of an address. Secrets of the environment go only to an address that the user named.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Origin {
+enum AddressOrigin {
     /// The user: `--url` or `$GRIPFAST_URL`.
     Named,
     /// A config file, or the default.
     Derived,
 }
 
-/// What the gateway of this config proves itself with, if it speaks https.
+/// The certificate of the gateway of this config, if it uses https.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct OwnCertificate {
-    /// Its file.
+    /// The certificate file.
     pub(crate) cert: PathBuf,
-    /// `public_url`, for whose name it was probably made: clients know no other reason to believe it.
+    /// `public_url`: clients trust the certificate only for the name that it was issued for.
     public: Option<String>,
 }
 
 impl GatewayUrl {
-    /// Names the gateway to ask, for those who do not want to type it every time.
+    /// Environment variable that names the gateway.
     const VARIABLE: &str = "GRIPFAST_URL";
 
-    /// The gateway to ask: `typed`, else `$GRIPFAST_URL`, else that of the config that `serve` would take (`--config` names
-    /// one), else the default.
-    pub(crate) fn meant(global: &Global, typed: Option<&Self>) -> Result<Self, Failure> {
+    /// The gateway to ask: `typed`, else `$GRIPFAST_URL`, else that of the config that `serve` would use (`--config`
+    /// names one), else the default.
+    pub(crate) fn resolve(global: &GlobalArgs, typed: Option<&Self>) -> Result<Self, FailureReport> {
         if let Some(url) = typed {
             return Ok(url.clone());
         }
-        if let Some(url) = Self::of_environment()? {
+        if let Some(url) = Self::from_env()? {
             return Ok(url);
         }
-        match config::glance(global)? {
-            Some(config) => Self::listening_on(config.gateway.listen, &config.gateway.access),
+        match config::load_optional(global)? {
+            Some(config) => Self::from_listen_address(config.gateway.listen, &config.gateway.access),
             None => Ok(Self::default()),
         }
     }
 
-    /// The gateway that the environment names.
-    pub(crate) fn of_environment() -> Result<Option<Self>, Failure> {
+    /// The gateway that `$GRIPFAST_URL` names.
+    pub(crate) fn from_env() -> Result<Option<Self>, FailureReport> {
         let Some(text) = std::env::var(Self::VARIABLE).ok().filter(|text| !text.is_empty()) else {
             return Ok(None);
         };
         let wrong = |why| format!("${} is `{text}`: {why}", Self::VARIABLE);
-        text.parse().map(Some).map_err(|why| Failure::new(Exit::General, wrong(why)))
+        text.parse().map(Some).map_err(|why| FailureReport::new(Exit::General, wrong(why)))
     }
 
-    /// How the address that a gateway listens on is reached from this machine.
-    fn listening_on(listen: SocketAddr, access: &AccessConfig) -> Result<Self, Failure> {
+    /// The URL at which a gateway with this `listen` address is reached from this machine.
+    fn from_listen_address(listen: SocketAddr, access: &AccessConfig) -> Result<Self, FailureReport> {
         let ip = match listen.ip() {
             IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
             IpAddr::V6(ip) if ip.is_unspecified() => IpAddr::V6(Ipv6Addr::LOCALHOST),
             ip => ip,
         };
         match listen.port() {
-            0 => Err(Failure::new(Exit::General, "`gateway.listen` picks a new port at every start")
-                .with_hint("`--url` names the one that `gripfast serve` has printed")),
+            0 => Err(FailureReport::new(
+                Exit::General,
+                "`gateway.listen` has port 0, so each start picks another port",
+            )
+            .with_hint("pass the address that `gripfast serve` printed with `--url`")),
             port => {
                 let public = access.public_url.as_ref();
                 let own = access.tls.as_ref().map(|tls| OwnCertificate {
@@ -83,7 +86,7 @@ impl GatewayUrl {
                 });
                 let scheme = if own.is_some() { "https" } else { "http" };
                 let base = format!("{scheme}://{}", SocketAddr::new(ip, port));
-                Ok(Self { base, own, origin: Origin::Derived })
+                Ok(Self { base, own, origin: AddressOrigin::Derived })
             }
         }
     }
@@ -97,37 +100,37 @@ impl GatewayUrl {
         self.base.starts_with("https://")
     }
 
-    /// Whether the user named it, and not only a file.
+    /// Returns true if the user named the URL, as opposed to a config file or the default.
     pub(crate) fn is_named(&self) -> bool {
-        self.origin == Origin::Named
+        self.origin == AddressOrigin::Named
     }
 
-    /// Whether what is sent there stays on this machine.
+    /// Returns true if the host is a loopback address or `localhost`.
     pub(crate) fn is_loopback(&self) -> bool {
         self.base.parse::<Uri>().is_ok_and(|uri| uri.host().is_some_and(is_loopback))
     }
 
-    /// The addresses on this machine by which a gateway is meant: those of a loopback address, and that of the config.
-    /// None if it is a gateway on another machine.
+    /// The addresses on this machine at which the gateway listens: those of a loopback host, or that of the config.
+    /// Empty for a gateway on another machine.
     pub(crate) fn local_addresses(&self) -> Vec<SocketAddr> {
         if self.is_named() && !self.is_loopback() {
             return Vec::new();
         }
         let Ok(uri) = self.base.parse::<Uri>() else { return Vec::new() };
         let port = uri.port_u16().unwrap_or(if self.is_encrypted() { 443 } else { 80 });
-        let ips = match uri.host().map(bare).and_then(|host| host.parse::<IpAddr>().ok()) {
+        let ips = match uri.host().map(without_brackets).and_then(|host| host.parse::<IpAddr>().ok()) {
             Some(ip) => vec![ip],
             None => vec![Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()],
         };
         ips.into_iter().map(|ip| SocketAddr::new(ip, port)).collect()
     }
 
-    /// What an MCP client is to be told.
+    /// The base URL to write into the config of an MCP client.
     pub(crate) fn for_clients(&self) -> &str {
         self.own.as_ref().and_then(|own| own.public.as_deref()).unwrap_or(&self.base)
     }
 
-    /// What it has to prove itself with, if that is known from its config.
+    /// The certificate that the config of the gateway names, if known.
     pub(crate) fn own_certificate(&self) -> Option<&OwnCertificate> {
         self.own.as_ref()
     }
@@ -135,14 +138,14 @@ impl GatewayUrl {
 
 impl Default for GatewayUrl {
     fn default() -> Self {
-        Self { base: "http://127.0.0.1:7331".to_owned(), own: None, origin: Origin::Derived }
+        Self { base: "http://127.0.0.1:7331".to_owned(), own: None, origin: AddressOrigin::Derived }
     }
 }
 
 impl FromStr for GatewayUrl {
     type Err = &'static str;
 
-    /// Takes the address alone as well, and the URL that MCP clients are given.
+    /// Accepts a bare address as well, and the URL with `/mcp` that MCP clients use.
     fn from_str(typed: &str) -> Result<Self, Self::Err> {
         const EXPECTED: &str = "expected http://ADDR:PORT or https://NAME";
         let full = if typed.contains("://") { typed.to_owned() } else { format!("http://{typed}") };
@@ -151,7 +154,7 @@ impl FromStr for GatewayUrl {
         let uri: Uri = base.parse().map_err(|_| EXPECTED)?;
         match (uri.scheme_str(), uri.host(), uri.query()) {
             (Some("http" | "https"), Some(host), None) if !host.is_empty() => {
-                Ok(Self { base: base.to_owned(), own: None, origin: Origin::Named })
+                Ok(Self { base: base.to_owned(), own: None, origin: AddressOrigin::Named })
             }
             _ => Err(EXPECTED),
         }
@@ -159,12 +162,12 @@ impl FromStr for GatewayUrl {
 }
 
 fn is_loopback(host: &str) -> bool {
-    let host = bare(host);
+    let host = without_brackets(host);
     host.eq_ignore_ascii_case("localhost") || host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback())
 }
 
-/// A host without the brackets of an IPv6 address.
-fn bare(host: &str) -> &str {
+/// The host without the brackets of an IPv6 address.
+fn without_brackets(host: &str) -> &str {
     host.trim_start_matches('[').trim_end_matches(']')
 }
 
@@ -180,7 +183,7 @@ mod tests {
     use gripfast::config::ListenerTls;
 
     #[test]
-    fn an_address_may_be_typed_in_the_ways_it_is_seen() {
+    fn a_gateway_url_may_be_a_bare_address_or_end_in_mcp() {
         for typed in
             ["http://127.0.0.1:7331", "http://127.0.0.1:7331/", "127.0.0.1:7331", "127.0.0.1:7331/mcp"]
         {
@@ -196,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gateway_is_local_at_a_loopback_address_and_where_the_config_says() {
+    fn a_gateway_is_local_at_a_loopback_address_or_the_configured_address() {
         let local = |typed: &str| -> Vec<String> {
             let url: GatewayUrl = typed.parse().unwrap();
             url.local_addresses().iter().map(ToString::to_string).collect()
@@ -215,25 +218,25 @@ mod tests {
             assert!(local(elsewhere).is_empty(), "{elsewhere}");
         }
         let listen = "10.0.0.7:7331".parse().unwrap();
-        let derived = GatewayUrl::listening_on(listen, &AccessConfig::default()).unwrap();
+        let derived = GatewayUrl::from_listen_address(listen, &AccessConfig::default()).unwrap();
         assert_eq!(derived.local_addresses(), [listen]);
         assert!(!derived.is_named() && !derived.is_loopback());
         assert_eq!(GatewayUrl::default().local_addresses(), ["127.0.0.1:7331".parse().unwrap()]);
     }
 
     #[test]
-    fn a_gateway_that_listens_everywhere_is_found_on_this_machine() {
+    fn a_gateway_that_listens_on_all_addresses_is_reached_over_loopback() {
         let mut access = AccessConfig::default();
         let reached = |listen: &str| {
-            GatewayUrl::listening_on(listen.parse().unwrap(), &access).map(|url| url.to_string())
+            GatewayUrl::from_listen_address(listen.parse().unwrap(), &access).map(|url| url.to_string())
         };
         assert_eq!(reached("0.0.0.0:80"), Ok("http://127.0.0.1:80".to_owned()));
         assert_eq!(reached("[::]:80"), Ok("http://[::1]:80".to_owned()));
         assert_eq!(reached("10.0.0.7:80"), Ok("http://10.0.0.7:80".to_owned()));
-        assert!(reached("127.0.0.1:0").is_err(), "nobody knows which port that became");
+        assert!(reached("127.0.0.1:0").is_err(), "port 0 does not tell the actual port");
         access.tls = Some(ListenerTls { cert: "cert.pem".into(), key: "key.pem".into() });
         access.public_url = Some("https://mcp.example.com".parse().unwrap());
-        let encrypted = GatewayUrl::listening_on("0.0.0.0:443".parse().unwrap(), &access).unwrap();
+        let encrypted = GatewayUrl::from_listen_address("0.0.0.0:443".parse().unwrap(), &access).unwrap();
         assert_eq!(encrypted.to_string(), "https://127.0.0.1:443");
         assert_eq!(encrypted.own_certificate().unwrap().cert, std::path::Path::new("cert.pem"));
         assert_eq!(encrypted.for_clients(), "https://mcp.example.com");

@@ -1,11 +1,11 @@
-//! A running gateway, asked over HTTP, and what it answers.
+//! HTTP client for the admin API and the MCP endpoint of a running gateway.
 
 use super::address::GatewayUrl;
-use super::args::Global;
-use super::channel::Channel;
+use super::args::GlobalArgs;
+use super::connector::GatewayChannel;
 use super::credentials::{AdminToken, ClientKey};
+use super::error::FailureReport;
 use super::exit::Exit;
-use super::stop::Failure;
 use super::trust;
 use bytes::Bytes;
 use gripfast::Code;
@@ -22,43 +22,43 @@ use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// A gateway that can be asked.
-pub(crate) struct Gateway<'u> {
+/// Client of one gateway.
+pub(crate) struct AdminClient<'u> {
     url: &'u GatewayUrl,
-    channel: Channel,
+    channel: GatewayChannel,
     token: AdminToken,
-    /// It has said that it wants the token.
+    /// True if the gateway has asked for the token.
     wants_token: AtomicBool,
 }
 
-/// Why an MCP message has no answer.
-pub(crate) enum Unanswered {
+/// The reason for which an MCP message has no answer.
+pub(crate) enum NoAnswer {
     /// The gateway was not reached, or refused the message.
-    Failed(Failure),
-    /// The connection was lost after the message was sent, for this cause.
+    Failed(FailureReport),
+    /// The connection was lost after the message was sent; holds the cause.
     Lost(String),
 }
 
-impl From<Failure> for Unanswered {
-    fn from(failure: Failure) -> Self {
+impl From<FailureReport> for NoAnswer {
+    fn from(failure: FailureReport) -> Self {
         Self::Failed(failure)
     }
 }
 
-/// What it answered.
-pub(crate) struct Reply {
+/// An answer of the admin API.
+pub(crate) struct AdminReply {
     status: StatusCode,
     pub(crate) body: Bytes,
 }
 
-/// What happens, as the gateway tells it.
+/// The event stream of a gateway.
 pub(crate) struct EventStream {
     body: Incoming,
     reader: sse::Reader,
 }
 
 impl EventStream {
-    /// The next event as JSON; `None` when the stream has ended.
+    /// The next event as JSON; `None` at the end of the stream.
     pub(crate) async fn next(&mut self) -> Option<String> {
         loop {
             if let Some(event) = self.reader.next_event() {
@@ -70,39 +70,39 @@ impl EventStream {
     }
 }
 
-/// The body of an answer that is a no.
+/// The body of an error answer.
 #[derive(Debug, Deserialize)]
-struct Refused {
-    error: Refusal,
+struct ErrorBody {
+    error: AdminError,
 }
 
-/// Why the gateway says no.
+/// An error of the admin API.
 #[derive(Debug, Deserialize)]
-pub(crate) struct Refusal {
+pub(crate) struct AdminError {
     code: String,
     text: String,
     #[serde(default)]
     pub(crate) hint: Option<String>,
 }
 
-/// It answers from memory.
-const ANSWER_WITHIN: Duration = Duration::from_secs(10);
-/// The status of a thousand servers fits many times.
-const LARGEST: usize = 16 << 20;
-/// A server's largest message, with room for what is around it.
-const LARGEST_ANSWER: usize = 1 << 30;
+/// Time limit for an answer of the admin API, which comes from memory.
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// Largest answer of the admin API. The status of a thousand servers fits many times.
+const MAX_REPLY: usize = 16 << 20;
+/// Largest MCP message: the largest message of a server, with room for the envelope.
+const MAX_MESSAGE: usize = 1 << 30;
 
-impl<'u> Gateway<'u> {
-    /// Opens the channel to the gateway at `url`; whether it answers is seen when it is asked.
+impl<'u> AdminClient<'u> {
+    /// Opens the channel to the gateway at `url`. Sends nothing over the network yet.
     ///
     /// # Errors
-    /// Nobody could tell who it is, or the config that was named cannot be read.
-    pub(crate) async fn at(global: &Global, url: &'u GatewayUrl) -> Result<Self, Failure> {
-        let (channel, token) = Channel::to(global, url).await?;
+    /// The named config, or the certificates that the user names, cannot be read.
+    pub(crate) async fn connect(global: &GlobalArgs, url: &'u GatewayUrl) -> Result<Self, FailureReport> {
+        let (channel, token) = GatewayChannel::open(global, url).await?;
         Ok(Self { url, channel, token, wants_token: AtomicBool::new(false) })
     }
 
-    /// Whether it is known to be a gateway of this user and this state directory.
+    /// Returns true if the gateway is known to belong to this user and this state directory.
     pub(crate) fn is_own(&self) -> bool {
         self.channel.is_socket()
     }
@@ -111,70 +111,76 @@ impl<'u> Gateway<'u> {
         self.url
     }
 
-    /// Shows the token with every request through the control socket, also where the gateway would answer without it.
-    pub(crate) fn show_token(&self) {
+    /// Sends the token with every request through the control socket, even if the gateway would answer without it.
+    pub(crate) fn always_send_token(&self) {
         self.wants_token.fetch_or(self.channel.is_socket(), Ordering::Relaxed);
     }
 
-    pub(crate) async fn get(&self, path: &str) -> Result<Reply, Failure> {
-        self.asked(Method::GET, path, &[]).await
+    pub(crate) async fn get(&self, path: &str) -> Result<AdminReply, FailureReport> {
+        self.send(Method::GET, path, &[]).await
     }
 
-    /// Asks the gateway to act. What listens on the network, and cannot be sent the token, is not asked: it could only
-    /// refuse, or pretend.
-    pub(crate) async fn post(&self, path: &str) -> Result<Reply, Failure> {
+    /// Asks the gateway to act. A gateway on the network that may not be sent the token is not asked: it could only
+    /// refuse, or be an impostor.
+    pub(crate) async fn post(&self, path: &str) -> Result<AdminReply, FailureReport> {
         if !self.channel.is_socket() && self.token.value().is_none() {
-            self.see_that_it_answers().await?;
+            self.check_alive().await?;
             return Err(self.token.not_sent(self.url));
         }
-        // Acting needs the token in any case.
+        // Actions always need the token.
         self.wants_token.store(true, Ordering::Relaxed);
-        self.asked(Method::POST, path, &[]).await
+        self.send(Method::POST, path, &[]).await
     }
 
-    async fn see_that_it_answers(&self) -> Result<(), Failure> {
-        let request = Request::get(self.channel.address(self.url, "/healthz")).body(Full::default());
-        let asking = self.channel.request(request.map_err(|error| self.unaskable(&error))?);
-        match tokio::time::timeout(ANSWER_WITHIN, asking).await {
+    async fn check_alive(&self) -> Result<(), FailureReport> {
+        let request = Request::get(self.channel.uri(self.url, "/healthz")).body(Full::default());
+        let asking = self.channel.request(request.map_err(|error| self.invalid_request(&error))?);
+        match tokio::time::timeout(TIMEOUT, asking).await {
             Ok(answered) => answered.map(drop).map_err(|error| self.unreachable(&error)),
-            Err(_) => Err(self.silent()),
+            Err(_) => Err(self.timed_out()),
         }
     }
 
-    async fn asked(&self, method: Method, path: &str, headers: &[(&str, &str)]) -> Result<Reply, Failure> {
+    async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        headers: &[(&str, &str)],
+    ) -> Result<AdminReply, FailureReport> {
         let asking = async {
-            let response = self.admitted(method, path, headers).await?;
+            let response = self.send_authorized(method, path, headers).await?;
             let status = response.status();
-            let body = Limited::new(response.into_body(), LARGEST).collect().await;
-            let body =
-                body.map_err(|error| self.no_gateway(&format!("its answer broke off: {error}")))?.to_bytes();
-            Ok(Reply { status, body })
+            let body = Limited::new(response.into_body(), MAX_REPLY).collect().await;
+            let body = body
+                .map_err(|error| self.not_a_gateway(&format!("its answer was cut off: {error}")))?
+                .to_bytes();
+            Ok(AdminReply { status, body })
         };
-        let reply =
-            tokio::time::timeout(ANSWER_WITHIN, asking).await.unwrap_or_else(|_| Err(self.silent()))?;
-        match reply.refusal() {
+        let reply = tokio::time::timeout(TIMEOUT, asking).await.unwrap_or_else(|_| Err(self.timed_out()))?;
+        match reply.error() {
             Some(refusal) if reply.is_unauthorized() => Err(self.token.refused(self.url, Some(refusal))),
             Some(_) | None => Ok(reply),
         }
     }
 
-    /// The answer of the admin API. It tells whoever is on its machine without being shown anything, so the token is
-    /// shown when it asks for it, and then at once.
-    async fn admitted(
+    /// The answer of the admin API. It answers local readers without a token, so the token is sent once the gateway
+    /// asks for it, and with every request from then on.
+    async fn send_authorized(
         &self,
         method: Method,
         path: &str,
         headers: &[(&str, &str)],
-    ) -> Result<Response<Incoming>, Failure> {
+    ) -> Result<Response<Incoming>, FailureReport> {
         loop {
             let shows = self.wants_token.load(Ordering::Relaxed);
             let token = self.token.value().filter(|_| shows);
-            let mut request = Request::builder().method(&method).uri(self.channel.address(self.url, path));
+            let mut request = Request::builder().method(&method).uri(self.channel.uri(self.url, path));
             for (name, value) in headers {
                 request = request.header(*name, *value);
             }
-            let request =
-                bearer(request, token)?.body(Full::default()).map_err(|error| self.unaskable(&error))?;
+            let request = bearer(request, token)?
+                .body(Full::default())
+                .map_err(|error| self.invalid_request(&error))?;
             let response = self.channel.request(request).await.map_err(|error| self.unreachable(&error))?;
             let wanted = response.status() == StatusCode::UNAUTHORIZED && self.token.value().is_some();
             if !wanted || self.wants_token.swap(true, Ordering::Relaxed) {
@@ -183,37 +189,37 @@ impl<'u> Gateway<'u> {
         }
     }
 
-    /// POSTs an MCP message and waits for its response, alone or at the end of a stream, for as long as the gateway
-    /// takes: it has limits of its own.
-    pub(crate) async fn message(
+    /// POSTs an MCP message and waits for its response, as JSON or at the end of an event stream. Has no time limit:
+    /// the gateway has its own.
+    pub(crate) async fn post_message(
         &self,
         path: &str,
         headers: &[(&str, &str)],
         body: Vec<u8>,
-    ) -> Result<Bytes, Unanswered> {
-        let mut request = Request::builder().method(Method::POST).uri(self.channel.address(self.url, path));
+    ) -> Result<Bytes, NoAnswer> {
+        let mut request = Request::builder().method(Method::POST).uri(self.channel.uri(self.url, path));
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        let key = ClientKey::of_environment(self.url, self.channel.is_socket());
+        let key = ClientKey::from_env(self.url, self.channel.is_socket());
         let request = bearer(request, key.as_ref().and_then(ClientKey::value))?;
-        let request = request.body(Full::from(body)).map_err(|error| self.unaskable(&error))?;
+        let request = request.body(Full::from(body)).map_err(|error| self.invalid_request(&error))?;
         let response = match self.channel.request(request).await {
             Ok(response) => response,
             Err(error) if error.is_connect() => return Err(self.unreachable(&error).into()),
-            Err(error) => return Err(Unanswered::Lost(innermost(&error))),
+            Err(error) => return Err(NoAnswer::Lost(root_cause(&error))),
         };
         if response.status() == StatusCode::UNAUTHORIZED {
             return Err(ClientKey::refused(key.as_ref(), self.url).into());
         }
         let kind = response.headers().get(header::CONTENT_TYPE);
         let streamed = kind.is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"));
-        let mut body = Limited::new(response.into_body(), LARGEST_ANSWER);
-        let broke = |error: &dyn fmt::Display| Unanswered::Lost(error.to_string());
+        let mut body = Limited::new(response.into_body(), MAX_MESSAGE);
+        let broke = |error: &dyn fmt::Display| NoAnswer::Lost(error.to_string());
         if !streamed {
             return Ok(body.collect().await.map_err(|error| broke(&error))?.to_bytes());
         }
-        let mut events = sse::Reader::new(LARGEST_ANSWER);
+        let mut events = sse::Reader::new(MAX_MESSAGE);
         while let Some(frame) = body.frame().await {
             let frame = frame.map_err(|error| broke(&error))?;
             events.push(frame.data_ref().map_or(&[], |data| data));
@@ -227,99 +233,100 @@ impl<'u> Gateway<'u> {
         Err(broke(&"the stream ended"))
     }
 
-    /// What happens from now on, or from after the event of this id.
-    pub(crate) async fn events(&self, last_seen: Option<&str>) -> Result<EventStream, Failure> {
+    /// The events from now on, or those after the event with the id `last_seen`.
+    pub(crate) async fn events(&self, last_seen: Option<&str>) -> Result<EventStream, FailureReport> {
         let headers: Vec<(&str, &str)> = last_seen.map(|id| ("last-event-id", id)).into_iter().collect();
-        let asking = self.admitted(Method::GET, "/api/v1/events", &headers);
-        let response = match tokio::time::timeout(ANSWER_WITHIN, asking).await {
+        let asking = self.send_authorized(Method::GET, "/api/v1/events", &headers);
+        let response = match tokio::time::timeout(TIMEOUT, asking).await {
             Ok(response) => response?,
-            Err(_) => return Err(self.silent()),
+            Err(_) => return Err(self.timed_out()),
         };
         if response.status() == StatusCode::UNAUTHORIZED {
             return Err(self.token.refused(self.url, None));
         }
         if !response.status().is_success() {
-            return Err(self.no_gateway(&format!("HTTP {}", response.status().as_u16())));
+            return Err(self.not_a_gateway(&format!("HTTP {}", response.status().as_u16())));
         }
-        Ok(EventStream { body: response.into_body(), reader: sse::Reader::new(LARGEST) })
+        Ok(EventStream { body: response.into_body(), reader: sse::Reader::new(MAX_REPLY) })
     }
 
-    /// The answer as it should look. Whatever else listens there is not a gateway.
-    pub(crate) fn read<'r, T: Deserialize<'r>>(&self, reply: &'r Reply) -> Result<T, Failure> {
-        serde_json::from_slice(&reply.body).map_err(|_| self.no_gateway(&reply.summary()))
+    /// Parses the answer. If it has another shape, the program at that address is not a gateway.
+    pub(crate) fn parse<'r, T: Deserialize<'r>>(&self, reply: &'r AdminReply) -> Result<T, FailureReport> {
+        serde_json::from_slice(&reply.body).map_err(|_| self.not_a_gateway(&reply.summary()))
     }
 
-    fn unreachable(&self, error: &Error) -> Failure {
+    fn unreachable(&self, error: &Error) -> FailureReport {
         if !error.is_connect() {
-            return self.no_gateway(&innermost(error));
+            return self.not_a_gateway(&root_cause(error));
         }
-        match trust::objection(causes(error)) {
-            Some(rustls::Error::InvalidMessage(_)) => return self.no_gateway("it does not speak https"),
+        match trust::tls_error(causes(error)) {
+            Some(rustls::Error::InvalidMessage(_)) => return self.not_a_gateway("it does not speak https"),
             Some(objection) => {
-                let why = gripfast::tls::objection(&objection);
-                let text = format!("what listens at {} is not believed: {why}", self.url);
+                let why = gripfast::tls::describe_error(&objection);
+                let text = format!("the certificate at {} is not trusted: {why}", self.url);
                 let hint = format!(
-                    "${} names a file with certificates to believe, of an authority or of the gateway itself",
-                    trust::VARIABLE
+                    "${} names a PEM file with certificates to trust, of an authority or of the gateway itself",
+                    trust::CA_VARIABLE
                 );
-                return Failure::new(Exit::Unreachable, text).with_hint(hint);
+                return FailureReport::new(Exit::Unreachable, text).with_hint(hint);
             }
             None => {}
         }
-        // A socket that was there a moment ago is gone with its gateway.
+        // `NotFound`: the control socket is removed when its gateway ends.
         let refused = |cause: &io::Error| {
             matches!(cause.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound)
         };
         let why = match causes(error).find_map(|cause| cause.downcast_ref::<io::Error>()) {
             Some(cause) if refused(cause) => String::new(),
-            _ => format!(" ({})", innermost(error)),
+            _ => format!(" ({})", root_cause(error)),
         };
         let text = format!("no gateway at {}{why}; start one with `gripfast serve`", self.url);
-        Failure::new(Exit::Unreachable, text).with_hint("`--url` names another")
+        FailureReport::new(Exit::Unreachable, text).with_hint("`--url` names another gateway")
     }
 
-    fn unaskable(&self, error: &http::Error) -> Failure {
-        Failure::new(Exit::General, format!("cannot ask the gateway at {}: {error}", self.url))
+    fn invalid_request(&self, error: &http::Error) -> FailureReport {
+        FailureReport::new(Exit::General, format!("cannot ask the gateway at {}: {error}", self.url))
     }
 
-    fn silent(&self) -> Failure {
-        let text = format!("the gateway at {} did not answer within {} s", self.url, ANSWER_WITHIN.as_secs());
-        Failure::new(Exit::Unreachable, text)
+    fn timed_out(&self) -> FailureReport {
+        let text = format!("the gateway at {} did not answer within {} s", self.url, TIMEOUT.as_secs());
+        FailureReport::new(Exit::Unreachable, text)
     }
 
-    /// The failure of a message after which the gateway went away, other than a call.
-    pub(crate) fn went_away(&self, cause: &str) -> Failure {
-        let text = format!("the gateway at {} went away before it answered ({cause})", self.url);
-        Failure::new(Exit::Unreachable, text).with_hint("`gripfast status` shows whether it is back")
+    /// The failure of a request, other than a call, whose connection was lost before the answer.
+    pub(crate) fn connection_lost(&self, cause: &str) -> FailureReport {
+        let text =
+            format!("the connection to the gateway at {} was lost before it answered ({cause})", self.url);
+        FailureReport::new(Exit::Unreachable, text).with_hint("`gripfast status` shows whether it is running")
     }
 
-    pub(crate) fn no_gateway(&self, what: &str) -> Failure {
-        let text = format!("what listens at {} is not a gripfast gateway ({what})", self.url);
-        Failure::new(Exit::Unreachable, text).with_hint("`--url` names another")
+    pub(crate) fn not_a_gateway(&self, what: &str) -> FailureReport {
+        let text = format!("the program at {} is not a gripfast gateway ({what})", self.url);
+        FailureReport::new(Exit::Unreachable, text).with_hint("`--url` names another gateway")
     }
 }
 
-impl Reply {
-    /// The status, and a plain word about it if there is one.
+impl AdminReply {
+    /// The HTTP status, and the body if it is a short plain text.
     fn summary(&self) -> String {
         let status = format!("HTTP {}", self.status.as_u16());
         match str::from_utf8(&self.body).map(str::trim) {
-            Ok(said) if !said.is_empty() && said.len() <= 200 && !said.contains(char::is_control) => {
-                format!("{status}: {said}")
+            Ok(text) if !text.is_empty() && text.len() <= 200 && !text.contains(char::is_control) => {
+                format!("{status}: {text}")
             }
             Ok(_) | Err(_) => status,
         }
     }
 
-    /// The no, if it is one.
-    pub(crate) fn refusal(&self) -> Option<Refusal> {
+    /// The error, if the answer is one.
+    pub(crate) fn error(&self) -> Option<AdminError> {
         if self.status.is_success() {
             return None;
         }
-        serde_json::from_slice(&self.body).ok().map(|Refused { error }| error)
+        serde_json::from_slice(&self.body).ok().map(|ErrorBody { error }| error)
     }
 
-    /// Whether what was asked for makes no sense to the gateway.
+    /// Returns true if the gateway answered 422 Unprocessable Entity.
     pub(crate) fn is_unprocessable(&self) -> bool {
         self.status == StatusCode::UNPROCESSABLE_ENTITY
     }
@@ -329,9 +336,9 @@ impl Reply {
     }
 }
 
-impl From<Refusal> for Failure {
-    fn from(refusal: Refusal) -> Self {
-        let code = Code::ALL.into_iter().find(|code| code.word() == refusal.code);
+impl From<AdminError> for FailureReport {
+    fn from(refusal: AdminError) -> Self {
+        let code = Code::ALL.into_iter().find(|code| code.as_str() == refusal.code);
         let failure = Self::new(code.map_or(Exit::General, Exit::from), refusal.text);
         match refusal.hint {
             Some(hint) => failure.with_hint(hint),
@@ -340,17 +347,21 @@ impl From<Refusal> for Failure {
     }
 }
 
-/// A request that shows this, if there is something to show.
-fn bearer(request: request::Builder, secret: Option<&str>) -> Result<request::Builder, Failure> {
+/// Adds `secret`, if there is one, as a bearer token.
+fn bearer(request: request::Builder, secret: Option<&str>) -> Result<request::Builder, FailureReport> {
     let Some(secret) = secret else { return Ok(request) };
-    let mut value = HeaderValue::from_str(&format!("Bearer {secret}"))
-        .map_err(|_| Failure::new(Exit::General, "the token or key holds characters that none has"))?;
+    let mut value = HeaderValue::from_str(&format!("Bearer {secret}")).map_err(|_| {
+        FailureReport::new(
+            Exit::General,
+            "the token or key contains characters that are not allowed in a header",
+        )
+    })?;
     value.set_sensitive(true);
     Ok(request.header(header::AUTHORIZATION, value))
 }
 
-/// A name as one piece of a path.
-pub(crate) fn piece(name: &str) -> String {
+/// A name as one percent-encoded segment of a path.
+pub(crate) fn path_segment(name: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
     name.bytes()
         .map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") })
@@ -361,7 +372,7 @@ fn causes(error: &Error) -> impl Iterator<Item = &(dyn std::error::Error + 'stat
     std::iter::successors(error.source(), |&cause| cause.source())
 }
 
-fn innermost(error: &Error) -> String {
+fn root_cause(error: &Error) -> String {
     causes(error).last().map_or_else(|| error.to_string(), ToString::to_string)
 }
 
@@ -370,8 +381,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn any_name_is_one_piece_of_a_path() {
-        assert_eq!(piece("git-hub.v2"), "git-hub.v2");
-        assert_eq!(piece("a/b c?é"), "a%2Fb%20c%3F%C3%A9");
+    fn any_name_becomes_one_path_segment() {
+        assert_eq!(path_segment("git-hub.v2"), "git-hub.v2");
+        assert_eq!(path_segment("a/b c?é"), "a%2Fb%20c%3F%C3%A9");
     }
 }

@@ -1,15 +1,17 @@
-//! What may be typed: the definition that help, usage errors and suggestions are made from.
+//! Command-line definition: commands, options and help texts. The CLI reference is generated from it.
 
-mod running;
+mod gateway;
+mod tools;
 mod trust;
-mod using;
 
-pub(crate) use running::{DashboardArgs, EventsArgs, LogsArgs, OperateArgs, ReloadArgs, StatusArgs};
+pub(crate) use super::args::gateway::{
+    DashboardArgs, EventsArgs, LogsArgs, OperateArgs, ReloadArgs, StatusArgs,
+};
+pub(crate) use super::args::tools::{CallArgs, CallsArgs, PromptsArgs, ResourcesArgs, ToolsArgs};
 pub(crate) use trust::{
     AuditVerb, KeysArgs, KeysVerb, LoginArgs, LogoutArgs, PinsApproveArgs, PinsArgs, PinsVerb,
     PolicyTestArgs, PolicyVerb, TokenVerb, TrustArgs,
 };
-pub(crate) use using::{CallArgs, CallsArgs, PromptsArgs, ResourcesArgs, ToolsArgs};
 
 use super::add::{AddArgs, RemoveArgs, SwitchArgs};
 use super::address::GatewayUrl;
@@ -18,45 +20,46 @@ use super::completions::CompletionsArgs;
 use super::connect::ConnectArgs;
 use super::demo_server::DemoServerArgs;
 use super::doctor::DoctorArgs;
+use super::error::FailureReport;
 use super::import::ImportArgs;
 use super::serve::ServeArgs;
 use super::stdio::StdioArgs;
-use super::stop::Failure;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 
 const OVERVIEW: &str = "\
-Watch servers crash and come back, without any config:
+Watch servers crash and recover, without any config:
   gripfast serve --demo
 
 Or with a server of your own, here the built-in sample:
-  gripfast add demo -- gripfast demo-server    writes ./gripfast.toml
-  gripfast check                               is the config right?
-  gripfast serve                               serves it; in another terminal:
-  gripfast status                              how do the servers do?
-  gripfast tools                               what do they offer?
-  gripfast call demo add a=1 b=2               prints 3
+  gripfast add demo -- gripfast demo-server    write ./gripfast.toml
+  gripfast check                               validate the config
+  gripfast serve                               start the gateway; in another terminal:
+  gripfast status                              show the state of all servers
+  gripfast tools                               list their tools
+  gripfast call demo add a=1 b=2               call a tool: prints 3
 
 Config: --config, else $GRIPFAST_CONFIG, else ./gripfast.toml, else gripfast/gripfast.toml in the \
-platform's config directory. A ./gripfast.toml that gripfast did not write itself is used once you trust it \
-(`gripfast trust`). TOML, `mcpServers` JSON and `mcp_servers` YAML are understood as they are.
+platform's config directory. A ./gripfast.toml that gripfast did not write itself has to be trusted first \
+(`gripfast trust`). The format is TOML; `mcpServers` JSON and `mcp_servers` YAML of other clients work as well.
 
-stdout is data, stderr is talk. Exit codes:
-  0  ok                   3  login needed                     6  denied
-  1  general, or usage    4  unreachable, or no answer
-  2  config invalid       5  the tool or its server reported an error
+Data goes to stdout, messages go to stderr. Exit codes:
+  0  ok                             3  login needed                     6  denied
+  1  other error, or wrong usage    4  unreachable, or no answer
+  2  config invalid                 5  the tool or its server reported an error
 
-$GRIPFAST_LOG (error, warn, info, debug, trace) says how much is logged to stderr, $GRIPFAST_LOG_FORMAT (text, json) in which format; $NO_COLOR is honoured. $GRIPFAST_CA \
-names a file with certificates to believe, for gateways that speak https.
+$GRIPFAST_LOG (error, warn, info, debug, trace) sets the log level on stderr, $GRIPFAST_LOG_FORMAT (text, json) the \
+log format. $NO_COLOR turns colours off. $GRIPFAST_CA names a PEM file with certificates to trust, for gateways that \
+use https.
 
-Commands reach a gateway of this machine through a socket in its state directory, and send its admin token nowhere \
-else. A gateway on another machine is sent $GRIPFAST_TOKEN, its admin token, over https. `tools` and `call` send \
-$GRIPFAST_KEY, a client's key, to the gateway that --url or $GRIPFAST_URL names; to another machine over https, or where \
-$GRIPFAST_CLEARTEXT is its host and port.";
+Commands reach a gateway on this machine through a socket in its state directory, and send its admin token nowhere \
+else. To a gateway on another machine they send $GRIPFAST_TOKEN, its admin token, over https. `tools` and `call` send \
+$GRIPFAST_KEY, a client key, to the gateway that --url or $GRIPFAST_URL names. If that is another machine, they need \
+https, or the host and port of the gateway in $GRIPFAST_CLEARTEXT.";
 
 const SCHEMA: &str = "\
-For TOML, editors with Taplo or Even Better TOML look at a first line `#:schema PATH`. In JSON it is the key \
-`$schema`. The schema knows the keys of gripfast's own form; docs/reference/config.md has them for people.
+In TOML, editors with Taplo or Even Better TOML read a first line `#:schema PATH`. In JSON, use the key `$schema`. \
+The schema describes gripfast's own config format; docs/reference/config.md explains the same keys.
 
 Examples:
   gripfast schema > gripfast.schema.json
@@ -69,63 +72,64 @@ pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) verb: Verb,
     #[command(flatten)]
-    pub(crate) global: Global,
+    pub(crate) global: GlobalArgs,
 }
 
-/// What every verb understands.
+/// Options of all commands.
 #[derive(Debug, Args)]
-pub(crate) struct Global {
+pub(crate) struct GlobalArgs {
     /// The config file [default: $GRIPFAST_CONFIG, ./gripfast.toml, the platform's config directory]
     #[arg(long, value_name = "FILE", global = true, help_heading = "Global options")]
     pub(crate) config: Option<PathBuf>,
 
-    /// Where catalogs and the like are kept [default: `gateway.state_dir`, the platform's state directory]
+    /// Directory for catalogs, logins, keys and the ledger
+    /// [default: `gateway.state_dir`, the platform's state directory]
     #[arg(long, value_name = "DIR", global = true, help_heading = "Global options")]
     pub(crate) state_dir: Option<PathBuf>,
 }
 
-/// What to do.
+/// The commands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
-    /// Serve all servers of the config behind one MCP endpoint
+    /// Serve all configured servers at one MCP endpoint over HTTP
     Serve(ServeArgs),
-    /// Serve all servers of the config as one stdio MCP server
+    /// Serve all configured servers as one stdio MCP server
     Stdio(StdioArgs),
-    /// Show the servers of a running gateway, or one of them
+    /// Show the state of all servers of a running gateway, or of one
     #[command(visible_alias = "ls")]
     Status(StatusArgs),
-    /// Replace the link of a server of a running gateway now
+    /// Reconnect a server of a running gateway now
     #[command(visible_alias = "restart")]
     Reconnect(OperateArgs),
-    /// Have a running gateway take its changed config, or one server forget what went wrong and connect anew
+    /// Apply the changed config to a running gateway, or reset and reconnect one server
     Reload(ReloadArgs),
-    /// Stop a server of a running gateway until it is started
+    /// Stop a server of a running gateway until `gripfast start`
     Stop(OperateArgs),
-    /// Start a server of a running gateway that was stopped
+    /// Start a stopped server of a running gateway
     Start(OperateArgs),
-    /// Show what a server of a running gateway wrote to stderr
+    /// Show the stderr of a server of a running gateway
     Logs(LogsArgs),
-    /// Show what happened to the servers of a running gateway
+    /// Show the events of a running gateway and its servers
     Events(EventsArgs),
     /// Open the dashboard of a running gateway in a browser, signed in
     Dashboard(DashboardArgs),
-    /// Find out what is wrong with servers, and what to do about it
+    /// Diagnose servers and suggest what to do
     Doctor(DoctorArgs),
     /// Validate a config without starting anything
     Check(CheckArgs),
-    /// Trust ./gripfast.toml for what it says now, so that other verbs use it
+    /// Trust ./gripfast.toml as it is now, so that other commands use it
     Trust(TrustArgs),
-    /// Take over the servers that other MCP clients on this machine have
+    /// Import the servers of other MCP clients on this machine
     Import(ImportArgs),
-    /// Point another MCP client on this machine at gripfast
+    /// Connect another MCP client on this machine to gripfast
     Connect(ConnectArgs),
     /// Add a server to the config
     Add(AddArgs),
-    /// Take a server out of the config
+    /// Remove a server from the config
     Remove(RemoveArgs),
-    /// Use a server of the config again that was disabled
+    /// Enable a disabled server in the config
     Enable(SwitchArgs),
-    /// Keep a server in the config without using it
+    /// Disable a server in the config without removing it
     Disable(SwitchArgs),
     /// List the tools of the servers
     Tools(ToolsArgs),
@@ -135,29 +139,29 @@ pub(crate) enum Verb {
     Prompts(PromptsArgs),
     /// Call one tool of one server
     Call(CallArgs),
-    /// Show what became of tool calls, also of those under way when a gateway died
+    /// Show the outcomes of tool calls, including calls in flight when a gateway died
     Calls(CallsArgs),
-    /// Show and approve what tools say about themselves
+    /// Show, compare and approve pinned tool descriptions
     #[command(subcommand)]
     Pins(PinsVerb),
-    /// Ask what the allow and deny lists of the config say
+    /// Test the allow and deny lists of the config
     #[command(subcommand)]
     Policy(PolicyVerb),
-    /// Make, list and remove the keys by which clients get in
+    /// Create, list and remove the API keys of clients
     Keys(KeysArgs),
-    /// Check that the audit log is as it was written
+    /// Verify the audit log
     #[command(subcommand)]
     Audit(AuditVerb),
     /// Replace the admin token of a state directory
     #[command(subcommand)]
     Token(TokenVerb),
-    /// Let gripfast use a server in your name, by a browser
+    /// Log in to a server with a browser (OAuth)
     Login(LoginArgs),
-    /// Forget the login of a server
+    /// Log out of a server
     Logout(LogoutArgs),
-    /// Print what a shell needs to complete words
+    /// Generate shell completions
     Completions(CompletionsArgs),
-    /// Print the names that complete a command line
+    /// Print the names that complete a command line, for the completion scripts
     #[command(hide = true)]
     Complete(CompleteArgs),
     /// Print the JSON Schema of the config, for editors
@@ -165,46 +169,46 @@ pub(crate) enum Verb {
     Schema,
     /// Print the version
     Version,
-    /// Run the built-in sample MCP server, well-behaved or not
-    // The flags are many, and the struct is built once.
+    /// Run the built-in sample MCP server, with optional faults
+    // Boxed because of its many flags.
     DemoServer(Box<DemoServerArgs>),
 }
 
-/// How data is written to stdout.
+/// Output format of data on stdout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Form {
+pub(crate) enum OutputFormat {
     Text,
     Json,
 }
 
-/// The form in which a verb prints its data.
+/// The option `--output` of a command.
 #[derive(Debug, Clone, Copy, Args)]
-pub(crate) struct Output {
-    /// How to print it; docs/reference/json.md describes `json`
-    #[arg(short = 'o', long = "output", value_name = "FORM", value_enum, default_value_t = Form::Text)]
-    pub(crate) form: Form,
+pub(crate) struct OutputArgs {
+    /// Output format; docs/reference/json.md describes `json`
+    #[arg(short = 'o', long = "output", value_name = "FORMAT", value_enum, default_value_t = OutputFormat::Text)]
+    pub(crate) form: OutputFormat,
 }
 
-/// The gateway that a verb is about.
+/// The option `--url` of commands that ask a gateway.
 #[derive(Debug, Clone, Args)]
-pub(crate) struct Meant {
-    /// Where the gateway listens [default: $GRIPFAST_URL, `gateway.listen`, http://127.0.0.1:7331]
+pub(crate) struct GatewayTarget {
+    /// URL of the gateway [default: $GRIPFAST_URL, `gateway.listen`, http://127.0.0.1:7331]
     #[arg(long, value_name = "URL")]
     pub(crate) url: Option<GatewayUrl>,
 }
 
-impl Meant {
-    /// Where it listens: as was said, or else as the environment and the config say.
-    pub(crate) fn address(&self, global: &Global) -> Result<GatewayUrl, Failure> {
-        GatewayUrl::meant(global, self.url.as_ref())
+impl GatewayTarget {
+    /// The URL: as typed, else from the environment, else from the config.
+    pub(crate) fn resolve(&self, global: &GlobalArgs) -> Result<GatewayUrl, FailureReport> {
+        GatewayUrl::resolve(global, self.url.as_ref())
     }
 }
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Errors make the config, or one server in it, unusable: exit code 2. Warnings are about what is so right \
-now: an unset variable, a command that is not on the PATH. That server would be `config_error`; the others \
-work. Nothing is started and nothing is connected to.
+Errors make the config, or one server in it, unusable: exit code 2. Warnings are about the environment as it is \
+now: an unset variable, or a command that is not on the PATH. Such a server would be in state `config_error`; the \
+others work. Nothing is started and no connection is made.
 
 Examples:
   gripfast check
@@ -216,7 +220,7 @@ pub(crate) struct CheckArgs {
     pub(crate) file: Option<PathBuf>,
 
     #[command(flatten)]
-    pub(crate) output: Output,
+    pub(crate) output: OutputArgs,
 }
 
 #[cfg(test)]

@@ -1,45 +1,45 @@
-//! `gripfast audit`: whether the audit log is as it was written.
+//! `gripfast audit`: verifies the audit log.
 
-use super::args::{AuditVerb, Form, Global};
+use super::args::{AuditVerb, GlobalArgs, OutputFormat};
 use super::config;
+use super::error::{CommandError, FailureReport};
 use super::exit::Exit;
 use super::render::{Screen, Table, plural};
-use super::stop::{Failure, Stop};
 use gripfast::{AuditFile, AuditFinding, verify_audit};
 use serde_json::json;
 
-/// Compares the audit log in the state directory with its hash chain.
-pub(crate) fn run(global: &Global, verb: &AuditVerb, screen: &mut Screen) -> Result<Exit, Stop> {
+/// Checks the audit log in the state directory against its hash chain.
+pub(crate) fn run(global: &GlobalArgs, verb: &AuditVerb, screen: &mut Screen) -> Result<Exit, CommandError> {
     let AuditVerb::Verify { output } = verb;
-    let directory = config::state_dir_of_gateway(global)?.ok_or_else(|| {
-        Failure::new(Exit::General, "there is no state directory with an audit log")
+    let directory = config::gateway_state_dir(global)?.ok_or_else(|| {
+        FailureReport::new(Exit::General, "no state directory: there is no home directory")
             .with_hint("`--state-dir` names one")
     })?;
     let files = verify_audit(&directory).map_err(|error| {
-        Failure::new(
+        FailureReport::new(
             Exit::General,
             format!("the audit log in `{}` cannot be read: {error}", directory.display()),
         )
     })?;
     match output.form {
-        Form::Json => {
+        OutputFormat::Json => {
             let shown: Vec<_> = files
                 .iter()
                 .map(|file| {
-                    let (finding, lines, line) = words(&file.finding);
+                    let (finding, lines, line) = json_fields(&file.finding);
                     json!({ "path": file.path, "finding": finding, "lines": lines, "line": line })
                 })
                 .collect();
             screen.json(&json!({ "files": shown }))?;
         }
-        Form::Text if files.is_empty() => {
-            screen.talk("no audit log; `gateway.audit` in the config keeps one")?
+        OutputFormat::Text if files.is_empty() => {
+            screen.message("no audit log; `gateway.audit` in the config turns it on")?
         }
-        Form::Text => {
+        OutputFormat::Text => {
             let mut table = Table::new(["FILE", "FINDING"]);
             for file in &files {
                 let name = file.path.file_name().unwrap_or_default().to_string_lossy();
-                table.row([&name, &sentence(&file.finding)]);
+                table.row([&name, &finding_text(&file.finding)]);
             }
             screen.table(table)?;
         }
@@ -47,9 +47,9 @@ pub(crate) fn run(global: &Global, verb: &AuditVerb, screen: &mut Screen) -> Res
     match files.iter().find(|file| is_bad(file)) {
         None => Ok(Exit::Ok),
         Some(file) => {
-            let text = format!("`{}`: {}", file.path.display(), sentence(&file.finding));
-            Err(Failure::new(Exit::General, text)
-                .with_hint("compare it with a copy of the log that is kept elsewhere")
+            let text = format!("`{}`: {}", file.path.display(), finding_text(&file.finding));
+            Err(FailureReport::new(Exit::General, text)
+                .with_hint("compare the file with a copy of the log from elsewhere")
                 .into())
         }
     }
@@ -62,7 +62,7 @@ fn is_bad(file: &AuditFile) -> bool {
     }
 }
 
-fn words(finding: &AuditFinding) -> (&'static str, Option<usize>, Option<usize>) {
+fn json_fields(finding: &AuditFinding) -> (&'static str, Option<usize>, Option<usize>) {
     match finding {
         AuditFinding::Whole { lines } => ("whole", Some(*lines), None),
         AuditFinding::Unchained => ("unchained", None, None),
@@ -71,13 +71,13 @@ fn words(finding: &AuditFinding) -> (&'static str, Option<usize>, Option<usize>)
     }
 }
 
-fn sentence(finding: &AuditFinding) -> String {
+fn finding_text(finding: &AuditFinding) -> String {
     match finding {
-        AuditFinding::Whole { lines } => format!("{} as written", plural(*lines, "line")),
+        AuditFinding::Whole { lines } => format!("{} unchanged", plural(*lines, "line")),
         AuditFinding::Unchained => "no hash chain: written by an older version".to_owned(),
         AuditFinding::Broken { line } => {
-            format!("line {line} was changed, or lines before it were taken out or put in")
+            format!("line {line} was changed, or lines before it were removed or inserted")
         }
-        AuditFinding::Detached => "lines are missing at the end of the file before it".to_owned(),
+        AuditFinding::Detached => "lines are missing at the end of the previous file".to_owned(),
     }
 }

@@ -1,5 +1,5 @@
-//! Audit lines of commands that change keys or trust themselves, without a gateway. A gateway that runs notices the change
-//! and tells about it as an event and a metric.
+//! Audit lines of commands that change keys or trust without a gateway. A running gateway notices the change by itself
+//! and reports it as an event and a metric.
 
 use super::render::Screen;
 use gripfast::config::GatewayConfig;
@@ -7,8 +7,8 @@ use gripfast::{SecurityEvent, record_audit};
 use std::io;
 use std::path::Path;
 
-/// Writes what was done to the audit log in `state_dir`, if the config keeps one. That it cannot be written is a warning: it
-/// is done already.
+/// Writes `event` to the audit log in `state_dir`, if the config has one. A failed write is only a warning, because the
+/// change has been made already.
 pub(crate) fn record(
     state_dir: Option<&Path>,
     gateway: &GatewayConfig,
@@ -19,7 +19,7 @@ pub(crate) fn record(
     match record_audit(state_dir, gateway.audit, event) {
         Ok(()) => Ok(()),
         Err(why) => screen.warning(&format!(
-            "the audit log in `{}` does not say so, for it cannot be written: {why}",
+            "the change is not in the audit log: the log in `{}` cannot be written: {why}",
             state_dir.display()
         )),
     }

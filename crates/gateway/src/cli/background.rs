@@ -1,13 +1,15 @@
-//! The gateway that the clients of `gripfast stdio` share: how it is found, and how it is started in the background.
+//! The gateway that clients of `gripfast stdio` share: finds it, or starts it in the background.
 
+use super::error::{CommandError, FailureReport};
 use super::exit::Exit;
-use super::serve::Plan;
-use super::stop::{Failure, Stop};
+use super::serve::ServePlan;
 use gripfast::config::{Config, ConfigFile, ConfigOrigin};
 use gripfast::private_files;
 use gripfast::text::escaped;
-use gripfast_gateway::control_socket::{self, BRIDGES};
-use gripfast_gateway::downstream::bridge::{self, Connection, NotJoined};
+use gripfast_gateway::mcp::transport::stdio_bridge;
+use gripfast_gateway::mcp::transport::stdio_bridge::{BridgeConnection, JoinError};
+use gripfast_gateway::server::control_socket;
+use gripfast_gateway::server::control_socket::BRIDGES;
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -17,19 +19,19 @@ use std::time::Duration;
 use tokio::process::{Child, Command};
 use tokio::time::{sleep, timeout};
 
-/// Time between two looks for a gateway that is about to listen.
-const LOOK_AGAIN: Duration = Duration::from_millis(50);
-/// Time for a gateway to listen.
-const START_WITHIN: Duration = Duration::from_secs(30);
-/// Time for a gateway that nobody here starts to come back, as a supervisor may start it again.
-const BACK_WITHIN: Duration = Duration::from_secs(2);
+/// Interval between checks for a gateway that is starting.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// Time limit for a gateway to start and listen.
+const START_TIMEOUT: Duration = Duration::from_secs(30);
+/// Time for a gateway that this process does not start to come back; a service manager may restart it.
+const RECONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Attempts to start a gateway after one has gone away.
 const ATTEMPTS: u32 = 3;
-/// A log that is larger is moved away, in place of the one moved before.
-const LARGEST_LOG: u64 = 1 << 20;
-const LOOK_AT_LOG: Duration = Duration::from_secs(10);
-/// The part of a log that is shown when a gateway cannot start.
-const SHOWN: u64 = 2048;
+/// Size above which the log is moved to `log.old`.
+const MAX_LOG: u64 = 1 << 20;
+const LOG_CHECK_INTERVAL: Duration = Duration::from_secs(10);
+/// Bytes of the log that are shown when a gateway cannot start.
+const SHOWN_BYTES: u64 = 2048;
 
 /// The shared gateway of a config, running or not.
 pub(crate) struct Bridge {
@@ -42,12 +44,12 @@ pub(crate) struct Bridge {
 
 impl Bridge {
     /// `None` without a state directory.
-    pub(crate) fn of(plan: &Plan) -> Option<Self> {
-        let (file, config, state_dir): (&ConfigFile, &Config, &Path) = plan.places()?;
+    pub(crate) fn from_plan(plan: &ServePlan) -> Option<Self> {
+        let (file, config, state_dir): (&ConfigFile, &Config, &Path) = plan.paths()?;
         let absolute = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
         Some(Self {
             state_dir: absolute(state_dir),
-            name: bridge::name(&file.path, env!("CARGO_PKG_VERSION")),
+            name: stdio_bridge::socket_name(&file.path, env!("CARGO_PKG_VERSION")),
             variables: config.variables(),
             config: ConfigFile { path: absolute(&file.path), origin: file.origin },
             linger: config.gateway.linger,
@@ -62,43 +64,45 @@ impl Bridge {
         &self.name
     }
 
-    /// A connection to the gateway; `None` if it does not run.
-    async fn find(&self) -> Result<Option<Connection>, NotJoined> {
+    /// Connects to the gateway; `None` if it is not running.
+    async fn find(&self) -> Result<Option<BridgeConnection>, JoinError> {
         let Some(found) = control_socket::find_bridge(&self.state_dir, &self.name).await? else {
             return Ok(None);
         };
-        let joined = async { bridge::join(found.connect().await?, self.variables.clone()).await };
+        let joined = async { stdio_bridge::join(found.connect().await?, self.variables.clone()).await };
         match joined.await {
             Ok(connection) => Ok(Some(connection)),
-            // It ended meanwhile.
-            Err(NotJoined::Io(error)) if is_gone(&error) => Ok(None),
+            // The gateway ended meanwhile.
+            Err(JoinError::Io(error)) if is_gone(&error) => Ok(None),
             Err(error) => Err(error),
         }
     }
 
-    /// The same for a client that can do without; why one that runs is not used is logged.
-    pub(crate) async fn find_usable(&self) -> Option<Connection> {
+    /// The same for a client that can serve by itself: an error is logged and counts as `None`.
+    pub(crate) async fn find_usable(&self) -> Option<BridgeConnection> {
         self.find().await.unwrap_or_else(|error| {
-            tracing::warn!("the running gateway is not used: {error}; serving by itself");
+            tracing::warn!(
+                "the running gateway cannot be used: {error}; this process starts its own servers"
+            );
             None
         })
     }
 
-    /// The same, for a while.
-    pub(crate) async fn find_again(&self) -> Option<Connection> {
+    /// Waits a short time for a gateway and connects to it.
+    pub(crate) async fn wait_for_gateway(&self) -> Option<BridgeConnection> {
         let look = async {
             loop {
                 if let Ok(Some(found)) = self.find().await {
                     return found;
                 }
-                sleep(LOOK_AGAIN).await;
+                sleep(POLL_INTERVAL).await;
             }
         };
-        timeout(BACK_WITHIN, look).await.ok()
+        timeout(RECONNECT_TIMEOUT, look).await.ok()
     }
 
-    /// A connection to the gateway, which is started if it does not run.
-    pub(crate) async fn find_or_start(&self) -> Result<Connection, Stop> {
+    /// Connects to the gateway, and starts it first if it is not running.
+    pub(crate) async fn find_or_start(&self) -> Result<BridgeConnection, CommandError> {
         let found = self.find().await.map_err(|error| self.unusable(&error))?;
         match found {
             Some(found) => Ok(found),
@@ -106,28 +110,28 @@ impl Bridge {
         }
     }
 
-    /// The same after the gateway went away: a client that is connected is worth a few attempts.
-    pub(crate) async fn find_or_start_again(&self) -> Result<Connection, Stop> {
+    /// The same after the gateway went away, with a few attempts because a client is connected.
+    pub(crate) async fn find_or_restart(&self) -> Result<BridgeConnection, CommandError> {
         let mut attempt = 1;
         loop {
             match self.find_or_start().await {
-                Err(_) if attempt < ATTEMPTS => sleep(LOOK_AGAIN * 10 * attempt).await,
+                Err(_) if attempt < ATTEMPTS => sleep(POLL_INTERVAL * 10 * attempt).await,
                 done => return done,
             }
             attempt += 1;
         }
     }
 
-    /// Starts the gateway, unless another process is faster.
-    async fn start(&self) -> Result<Connection, Failure> {
+    /// Starts the gateway, unless another process has started it meanwhile.
+    async fn start(&self) -> Result<BridgeConnection, FailureReport> {
         let refused = |error: io::Error| {
             let text = format!("cannot start a gateway in the background: {error}");
-            Failure::new(Exit::General, text)
+            FailureReport::new(Exit::General, text)
                 .with_hint("`gripfast stdio` without `--background` serves by itself")
         };
-        private_files::make_part(&self.state_dir.join(BRIDGES)).map_err(refused)?;
+        private_files::create_subdirectory(&self.state_dir.join(BRIDGES)).map_err(refused)?;
         let lock = private_files::open_lock(&self.path("lock")).map_err(refused)?;
-        // Held until this returns: only one process starts it.
+        // Held until this function returns, so that only one process starts the gateway.
         let _lock = tokio::task::spawn_blocking(move || lock.lock().map(|()| lock))
             .await
             .map_err(io::Error::other)
@@ -138,37 +142,37 @@ impl Bridge {
         }
         let mut log = self.open_log().map_err(refused)?;
         let mut child = self.spawn(&log.file).map_err(refused)?;
-        match timeout(START_WITHIN, self.until_ready(&mut child)).await {
+        match timeout(START_TIMEOUT, self.until_ready(&mut child)).await {
             Ok(Ok(found)) => Ok(found),
-            Ok(Err(NotStarted::Unusable(error))) => Err(self.unusable(&error)),
-            Ok(Err(NotStarted::Ended(how))) => Err(self.not_started(&how, &mut log)),
+            Ok(Err(StartError::Unusable(error))) => Err(self.unusable(&error)),
+            Ok(Err(StartError::Ended(how))) => Err(self.not_started(&how, &mut log)),
             Err(_) => {
                 let _ = child.start_kill();
-                Err(self.not_started(&format!("did not listen within {START_WITHIN:?}"), &mut log))
+                Err(self.not_started(&format!("did not listen within {START_TIMEOUT:?}"), &mut log))
             }
         }
     }
 
-    async fn until_ready(&self, child: &mut Child) -> Result<Connection, NotStarted> {
+    async fn until_ready(&self, child: &mut Child) -> Result<BridgeConnection, StartError> {
         loop {
-            if let Some(found) = self.find().await.map_err(NotStarted::Unusable)? {
+            if let Some(found) = self.find().await.map_err(StartError::Unusable)? {
                 return Ok(found);
             }
             if let Ok(Some(status)) = child.try_wait() {
-                return Err(NotStarted::Ended(format!("ended with {status}")));
+                return Err(StartError::Ended(format!("ended with {status}")));
             }
-            sleep(LOOK_AGAIN).await;
+            sleep(POLL_INTERVAL).await;
         }
     }
 
     fn spawn(&self, log: &File) -> io::Result<Child> {
         let mut command = Command::new(std::env::current_exe()?);
         command.args(["serve", "--background", "--state-dir"]).arg(&self.state_dir);
-        // A file that was found in the current directory is found there again: it is used as long as it is trusted.
+        // A file of the current directory is not named: the gateway finds it there and checks that it is trusted.
         if self.config.origin != ConfigOrigin::CurrentDirectory {
             command.arg("--config").arg(&self.config.path);
         }
-        // The same wherever the client that happens to start it was started.
+        // Independent of the directory in which the client was started.
         if let Some(directory) = self.config.path.parent() {
             command.current_dir(directory);
         }
@@ -183,18 +187,18 @@ impl Bridge {
 
     fn open_log(&self) -> io::Result<Log> {
         let file = private_files::open(&self.path("log"), |how| how.create(true).append(true).read(true))?;
-        let begun = file.metadata()?.len();
-        Ok(Log { file, begun })
+        let start = file.metadata()?.len();
+        Ok(Log { file, start })
     }
 
-    /// Moves the log away whenever it has grown large. Never ends.
-    pub(crate) async fn keep_log_small(&self) {
+    /// Moves the log to `log.old` whenever it has grown large. Never returns.
+    pub(crate) async fn rotate_log(&self) {
         loop {
-            sleep(LOOK_AT_LOG).await;
+            sleep(LOG_CHECK_INTERVAL).await;
             let (log, old) = (self.path("log"), self.path("log.old"));
-            let is_large = std::fs::metadata(&log).is_ok_and(|metadata| metadata.len() > LARGEST_LOG);
+            let is_large = std::fs::metadata(&log).is_ok_and(|metadata| metadata.len() > MAX_LOG);
             if is_large && let Ok(file) = private_files::open(&log, |how| how.write(true)) {
-                // The gateway goes on writing at the end of the same file.
+                // The gateway keeps appending to the same file, so it is copied and truncated.
                 let _ = std::fs::remove_file(&old);
                 let _ = std::fs::copy(&log, &old);
                 let _ = file.set_len(0);
@@ -202,42 +206,43 @@ impl Bridge {
         }
     }
 
-    fn not_started(&self, how: &str, log: &mut Log) -> Failure {
-        let mut said = Vec::new();
-        let _ = log.file.seek(SeekFrom::Start(log.begun));
-        let _ = (&log.file).take(SHOWN).read_to_end(&mut said);
-        let said = String::from_utf8_lossy(&said);
-        let said: String = said.lines().map(|line| format!("\n  {}", escaped(line))).collect();
-        let text = format!("the gateway in the background {how}{said}");
-        Failure::new(Exit::General, text).with_hint(format!("its log is `{}`", self.path("log").display()))
+    fn not_started(&self, how: &str, log: &mut Log) -> FailureReport {
+        let mut output = Vec::new();
+        let _ = log.file.seek(SeekFrom::Start(log.start));
+        let _ = (&log.file).take(SHOWN_BYTES).read_to_end(&mut output);
+        let output = String::from_utf8_lossy(&output);
+        let output: String = output.lines().map(|line| format!("\n  {}", escaped(line))).collect();
+        let text = format!("the background gateway {how}{output}");
+        FailureReport::new(Exit::General, text)
+            .with_hint(format!("the full log is in `{}`", self.path("log").display()))
     }
 
-    fn unusable(&self, error: &NotJoined) -> Failure {
-        let failure = Failure::new(Exit::General, error.to_string());
+    fn unusable(&self, error: &JoinError) -> FailureReport {
+        let failure = FailureReport::new(Exit::General, error.to_string());
         match error {
-            NotJoined::OtherVariables(names) => failure.exiting(Exit::ConfigInvalid).with_hint(format!(
-                "start all clients with the same {}; or without `--background`, to serve by itself; the running gateway \
-                 ends {:?} after its last client",
+            JoinError::EnvironmentMismatch(names) => failure.with_exit(Exit::ConfigInvalid).with_hint(format!(
+                "start all clients with the same values of {}; or start this one without `--background`, so that it serves \
+                 by itself; the running gateway ends {:?} after its last client",
                 names.join(", "),
                 self.linger
             )),
-            NotJoined::Io(_) => {
+            JoinError::Io(_) => {
                 failure.with_hint("`gripfast stdio` without `--background` serves by itself")
             }
         }
     }
 }
 
-/// The log of a gateway that is started.
+/// The log of a gateway that is being started.
 struct Log {
     file: File,
-    /// Its size before.
-    begun: u64,
+    /// Its size before the start.
+    start: u64,
 }
 
-/// Why a gateway that was started cannot be used.
-enum NotStarted {
-    Unusable(NotJoined),
+/// The reason for which a started gateway cannot be used.
+enum StartError {
+    Unusable(JoinError),
     Ended(String),
 }
 
@@ -246,8 +251,8 @@ fn is_gone(error: &io::Error) -> bool {
     matches!(error.kind(), BrokenPipe | ConnectionRefused | ConnectionReset | NotFound | UnexpectedEof)
 }
 
-/// Makes this process independent of the client that started it: signals to that client's process group and terminal do
-/// not reach it.
+/// Detaches this process from the client that started it: signals to the client's process group and terminal do not
+/// reach it any more.
 pub(crate) fn detach() {
     // Fails only for the leader of a process group, which is independent already.
     let _ = rustix::process::setsid();

@@ -1,119 +1,131 @@
-//! `gripfast call`: one call of one tool.
+//! `gripfast call`: calls one tool, through a running gateway or, with `--config`, by starting the server.
 
 mod arguments;
 mod defaults;
-mod person;
+mod form_prompt;
 
 use super::address::GatewayUrl;
-use super::args::{CallArgs, Form, Global};
-use super::client::{self, Asked, Called, Client};
+use super::args::{CallArgs, GlobalArgs, OutputFormat};
+use super::call::form_prompt::FormPrompt;
 use super::config;
+use super::error::{CommandError, FailureReport};
 use super::exit::Exit;
-use super::fleet::{Means, runtime, with_host};
+use super::local_host::{HostOptions, runtime, with_host};
+use super::mcp_client;
+use super::mcp_client::{CallReport, McpClient, ToolSource};
 use super::render::{Content, Screen, with_progress};
-use super::status::Fleet;
-use super::stop::{Failure, Stop};
-pub(crate) use arguments::{Arguments, pairs};
+use super::status::FleetModel;
+pub(crate) use arguments::{Arguments, parse_pairs};
 use bytes::Bytes;
-use defaults::Defaults;
+use defaults::DefaultAnswers;
 use gripfast::config::suggest;
-use gripfast::input::{self, Collected};
+use gripfast::input::{self, CollectedInput};
 use gripfast::transport::Listener;
 use gripfast::wire::envelope::ErrorObject;
 use gripfast::wire::patch::Patch;
 use gripfast::wire::results::{CallResult, Tool};
-use gripfast::{Answer, CallError, CallOptions, Code, Fate, Host, Outcome};
-use person::Person;
+use gripfast::{Answer, CallError, CallOptions, CallOutcome, Code, Host, Outcome};
 use serde_json::json;
 use serde_json::value::RawValue;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Asks the gateway; or starts the server, calls the tool, and stops the server again.
-pub(crate) fn run(global: &Global, args: &CallArgs, screen: &mut Screen) -> Result<Exit, Stop> {
-    // What was typed is judged before anything is started.
+/// Calls the tool through the gateway; or starts the server, calls the tool, and stops the server again.
+pub(crate) fn run(global: &GlobalArgs, args: &CallArgs, screen: &mut Screen) -> Result<Exit, CommandError> {
+    // The arguments are checked before anything is started.
     let arguments = Arguments::read(&args.arguments)?;
-    match Asked::of(global, args.gateway.url.as_ref())? {
-        Asked::Gateway(url, fleet) => {
-            match through(global, &url, fleet.as_deref(), args, arguments.as_ref(), screen)? {
-                Ok(response) => match client::outcome(&response) {
+    match ToolSource::resolve(global, args.gateway.url.as_ref())? {
+        ToolSource::Gateway(url, fleet) => {
+            match call_gateway(global, &url, fleet.as_deref(), args, arguments.as_ref(), screen)? {
+                Ok(response) => match mcp_client::outcome(&response) {
                     Some(outcome) => show(args, &outcome, screen),
-                    None => {
-                        Err(Failure::new(Exit::Unreachable, format!("the gateway at {url} answers nonsense"))
-                            .into())
-                    }
+                    None => Err(FailureReport::new(
+                        Exit::Unreachable,
+                        format!("the gateway at {url} sent an invalid answer"),
+                    )
+                    .into()),
                 },
-                Err(failure) => Err(told(args, failure, screen)?),
+                Err(failure) => Err(report_failure(args, failure, screen)?),
             }
         }
-        Asked::Config => match call(global, args, arguments.as_ref(), screen)? {
+        ToolSource::Config => match call_directly(global, args, arguments.as_ref(), screen)? {
             Ok(answer) => show(args, &answer.outcome(), screen),
-            Err(failure) => Err(told(args, config::without_gateway(global, &args.server, failure), screen)?),
+            Err(failure) => Err(report_failure(
+                args,
+                config::without_gateway_hints(global, &args.server, failure),
+                screen,
+            )?),
         },
     }
 }
 
-fn told(args: &CallArgs, failure: Failure, screen: &mut Screen) -> Result<Stop, Stop> {
-    if let (Form::Json, Some(error)) = (args.output.form, failure.as_json()) {
+fn report_failure(
+    args: &CallArgs,
+    failure: FailureReport,
+    screen: &mut Screen,
+) -> Result<CommandError, CommandError> {
+    if let (OutputFormat::Json, Some(error)) = (args.output.form, failure.as_json()) {
         screen.json(&json!({ "error": error }))?;
     }
     Ok(failure.into())
 }
 
-/// Answers what the server asks during the call: with its own defaults, or as a person at the terminal says. `None` if
-/// nobody can be asked.
+/// Answers forms that the server sends during the call: with their defaults, or with the user's input at the terminal.
+/// `None` without a terminal.
 fn listener(args: &CallArgs, screen: &Screen) -> Option<Arc<dyn Listener>> {
     if args.accept_defaults {
-        return Some(Arc::new(Defaults));
+        return Some(Arc::new(DefaultAnswers));
     }
-    let person = || Person { server: args.server.clone(), asking: screen.asking() };
+    let person = || FormPrompt { server: args.server.clone(), asking: screen.asking() };
     screen.can_ask().then(|| Arc::new(person()) as Arc<dyn Listener>)
 }
 
-/// The response of a gateway, which has to be one; a failure that it tells of is one of ours.
-fn through(
-    global: &Global,
+/// Calls the tool through the gateway. A failure that the gateway reports in its answer becomes a `FailureReport`.
+fn call_gateway(
+    global: &GlobalArgs,
     url: &GatewayUrl,
-    fleet: Option<&Fleet>,
+    fleet: Option<&FleetModel>,
     args: &CallArgs,
     arguments: Option<&Arguments>,
     screen: &mut Screen,
-) -> Result<Result<Bytes, Failure>, Stop> {
+) -> Result<Result<Bytes, FailureReport>, CommandError> {
     let CallArgs { server, tool, .. } = args;
-    if let Err(failure) = client::known(url, fleet, server) {
+    if let Err(failure) = mcp_client::require_server(url, fleet, server) {
         return Ok(Err(failure));
     }
     let listener = listener(args, screen);
-    let asked = async {
-        let mut client = Client::of(global, url).await?;
+    let calling = async {
+        let mut client = McpClient::connect(global, url).await?;
         if listener.is_some() {
-            client.can(&defaults::capabilities());
+            client.declare_capabilities(&defaults::capabilities());
         }
         match client.call(server, tool, arguments, listener.as_deref()).await? {
-            Called::Answered(response) => match client::outcome(&response) {
-                Some(Outcome::Result(result)) => client::failure(result).map_or(Ok(response.clone()), Err),
-                // The gateway was asked for a tool that it did not list, and it does not have it.
-                Some(Outcome::Error(error)) if client::is_unknown_tool(&error) => {
-                    let unknown = client::unknown_tool(server, tool, &[]);
-                    Err(client.denied(server, tool).await.unwrap_or(unknown))
+            CallReport::Answered(response) => match mcp_client::outcome(&response) {
+                Some(Outcome::Result(result)) => {
+                    mcp_client::failure_in_result(result).map_or(Ok(response.clone()), Err)
+                }
+                // The server had not been listed when the call was sent, and it has no such tool.
+                Some(Outcome::Error(error)) if mcp_client::is_unknown_tool(&error) => {
+                    let unknown = mcp_client::unknown_tool(server, tool, &[]);
+                    Err(client.explain_denial(server, tool).await.unwrap_or(unknown))
                 }
                 Some(Outcome::Error(_)) | None => Ok(response),
             },
-            Called::Unknown(failure) => Err(client.denied(server, tool).await.unwrap_or(failure)),
+            CallReport::Unknown(failure) => Err(client.explain_denial(server, tool).await.unwrap_or(failure)),
         }
     };
-    Ok(runtime()?.block_on(with_progress(screen, &format!("`{server}`"), asked)))
+    Ok(runtime()?.block_on(with_progress(screen, &format!("server `{server}`"), calling)))
 }
 
-fn call(
-    global: &Global,
+fn call_directly(
+    global: &GlobalArgs,
     args: &CallArgs,
     arguments: Option<&Arguments>,
     screen: &mut Screen,
-) -> Result<Result<Answer, Failure>, Stop> {
+) -> Result<Result<Answer, FailureReport>, CommandError> {
     let opened = config::open(global, screen)?;
     let CallArgs { server, tool, .. } = args;
-    let spec = match opened.server(server).and_then(config::usable) {
+    let spec = match opened.server(server).and_then(config::server_spec) {
         Ok(spec) => spec,
         Err(failure) => return Ok(Err(failure)),
     };
@@ -121,32 +133,32 @@ fn call(
     let timeouts = &mut spec.supervision.timeouts;
     if let Some(wait) = args.wait {
         timeouts.reconnect_wait = wait;
-        // The time of the call itself begins with the wait.
+        // The time limit of the call includes the wait for the server.
         timeouts.call = timeouts.call.saturating_add(wait);
     }
     let patience = timeouts.reconnect_wait;
-    let what = format!("`{server}`");
+    let what = format!("server `{server}`");
     let listener = listener(args, screen);
-    let abilities = listener.as_ref().map(|_| defaults::capabilities());
-    let means = Means {
+    let capabilities = listener.as_ref().map(|_| defaults::capabilities());
+    let host_options = HostOptions {
         state_dir: opened.state_dir(global)?,
         strict_modes: opened.strict_modes(),
         logins: Some(opened.logins(global)?),
-        abilities,
+        capabilities,
     };
-    with_host(means, &[(server.as_str(), &spec)], async |host| {
-        let asked = async {
+    with_host(host_options, &[(server.as_str(), &spec)], async |host| {
+        let calling = async {
             let schema = match arguments {
-                // A server that cannot be listed fails the call too, with the better words.
+                // A server that cannot be listed fails the call too, with a better error.
                 Some(Arguments::Pairs(_)) => host.catalog(server, patience).await.ok(),
                 Some(Arguments::Json(_)) | None => None,
             };
             let tool = schema.as_ref().and_then(|catalog| catalog.tool(tool));
             let schema = tool.and_then(|tool| Tool::read(&tool.raw).ok()).and_then(|tool| tool.input_schema);
             let arguments = arguments.map(|arguments| arguments.to_json(schema));
-            ask(host, args, arguments, listener).await
+            request(host, args, arguments, listener).await
         };
-        let answer = with_progress(screen, &what, asked).await.map_err(super::tools::unlisted)?;
+        let answer = with_progress(screen, &what, calling).await.map_err(super::tools::list_failure)?;
         let refused = matches!(answer.outcome(), Outcome::Error(error) if error.code == INVALID_PARAMS);
         match if refused { unknown_tool(host, server, tool).await } else { None } {
             Some(failure) => Err(failure),
@@ -155,8 +167,8 @@ fn call(
     })
 }
 
-/// Makes the call, and makes it again with what the server wants to know first, if that may be answered.
-async fn ask(
+/// Calls the tool, and repeats the call with the input that the server requires first, if it can be answered.
+async fn request(
     host: &Host,
     args: &CallArgs,
     arguments: Option<Box<RawValue>>,
@@ -174,29 +186,29 @@ async fn ask(
         let options = CallOptions { listener: Some(Arc::clone(&listener)), ..CallOptions::default() };
         let answer = host.request_with(server, "tools/call", Some(params.clone()), options).await?;
         params = match input::collect(&*listener, &params, &answer).await {
-            Collected::Retry(params) if rounds < input::ROUNDS => params,
-            Collected::NothingWanted
-            | Collected::Retry(_)
-            | Collected::Refused(_)
-            | Collected::NotAsked(_) => return Ok(answer),
+            CollectedInput::Retry(params) if rounds < input::MAX_ROUNDS => params,
+            CollectedInput::NotRequired
+            | CollectedInput::Retry(_)
+            | CollectedInput::Refused(_)
+            | CollectedInput::Unsupported(_) => return Ok(answer),
         };
         rounds += 1;
     }
 }
 
 /// The failure of a request that the server answered with an error.
-pub(crate) fn declined(server: &str, error: &ErrorObject<'_>) -> Failure {
+pub(crate) fn server_error(server: &str, error: &ErrorObject<'_>) -> FailureReport {
     let text = format!("server `{server}` answered with an error: {} ({})", error.message, error.code);
-    Failure::new(Exit::ToolError, text)
+    FailureReport::new(Exit::ToolError, text)
 }
 
-/// What servers answer to a name they do not know, and to much else.
+/// The error code of servers for an unknown tool, among other errors.
 const INVALID_PARAMS: i64 = -32602;
 
-/// The host's words for a tool that the server does not list. The host itself could not say them: the call
-/// went out as soon as there was a link, before the server was listed.
-async fn unknown_tool(host: &Host, server: &str, tool: &str) -> Option<Failure> {
-    /// The server has just answered, so its catalog is there or will not come.
+/// The failure of a tool that the server does not list. The host could not report it: the call was sent as soon as
+/// there was a connection, before the server was listed.
+async fn unknown_tool(host: &Host, server: &str, tool: &str) -> Option<FailureReport> {
+    /// The server has just answered, so its catalog is either there or will not come.
     const PATIENCE: Duration = Duration::from_secs(2);
     let catalog = host.catalog(server, PATIENCE).await.ok()?;
     if catalog.tool(tool).is_some() {
@@ -206,35 +218,35 @@ async fn unknown_tool(host: &Host, server: &str, tool: &str) -> Option<Failure> 
         Some(nearest) => format!("did you mean `{nearest}`?"),
         None => format!("`gripfast tools {server}` lists its tools"),
     };
-    let text = format!("upstream `{server}` has no tool named `{tool}`");
-    Some(CallError::new(Code::UnknownTool, server, Fate::Refused, text).hint(hint).into())
+    let text = format!("server `{server}` has no tool named `{tool}`");
+    Some(CallError::new(Code::UnknownTool, server, CallOutcome::Refused, text).with_hint(hint).into())
 }
 
-fn show(args: &CallArgs, outcome: &Outcome<'_>, screen: &mut Screen) -> Result<Exit, Stop> {
+fn show(args: &CallArgs, outcome: &Outcome<'_>, screen: &mut Screen) -> Result<Exit, CommandError> {
     let CallArgs { server, tool, .. } = args;
     let result = match (outcome, args.output.form) {
-        (Outcome::Result(result), Form::Json) => {
-            screen.result(result.get())?;
+        (Outcome::Result(result), OutputFormat::Json) => {
+            screen.raw_json(result.get())?;
             result
         }
-        (Outcome::Result(result), Form::Text) => {
+        (Outcome::Result(result), OutputFormat::Text) => {
             let content = Content::of(result);
             content.lines.iter().try_for_each(|line| screen.line(line))?;
             if content.lines.is_empty() {
-                screen.talk(&format!("`{tool}` answered without content"))?;
+                screen.message(&format!("`{tool}` answered without content"))?;
             }
             result
         }
         (Outcome::Error(error), form) => {
-            if form == Form::Json {
+            if form == OutputFormat::Json {
                 screen.json_text(&format!(r#"{{"error":{}}}"#, error.raw.get()))?;
             }
-            return Err(declined(server, error).into());
+            return Err(server_error(server, error).into());
         }
     };
     if CallResult::read(result).is_ok_and(|result| result.is_error) {
-        let text = format!("tool `{tool}` of `{server}` answered that it failed");
-        return Err(Failure::new(Exit::ToolError, text).into());
+        let text = format!("tool `{tool}` of server `{server}` returned an error");
+        return Err(FailureReport::new(Exit::ToolError, text).into());
     }
     Ok(Exit::Ok)
 }

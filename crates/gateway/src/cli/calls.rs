@@ -1,23 +1,23 @@
-//! `gripfast calls`: what became of tool calls, from a running gateway or, where none runs, from the ledger
-//! that it left in its state directory.
+//! `gripfast calls`: outcomes of tool calls, from a running gateway or, if none runs, from the ledger in the state
+//! directory.
 
 use super::address::GatewayUrl;
-use super::args::{CallsArgs, Form, Global};
+use super::admin_client::{AdminClient, path_segment};
+use super::args::{CallsArgs, GlobalArgs, OutputFormat};
 use super::config;
+use super::error::{CommandError, FailureReport};
 use super::exit::Exit;
-use super::gateway::{Gateway, piece};
 use super::render::{Screen, Table, plural};
-use super::status::{NOTHING, latency, span};
-use super::stop::{Failure, Stop};
+use super::status::{EMPTY_CELL, latency, short_duration};
 use gripfast::Wall;
 use gripfast::ledger::{Calls, Query};
-use gripfast_gateway::admin::CallsView;
+use gripfast_gateway::api::CallsView;
 use serde::Deserialize;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Calls as a gateway tells of them. One of another version may say more or less.
+/// The answer of a gateway. A gateway of another version may send more or fewer fields.
 #[derive(Debug, Deserialize)]
-struct Told {
+struct CallsReply {
     #[serde(default)]
     ledger: Option<Ledger>,
     calls: Vec<Call>,
@@ -44,41 +44,47 @@ struct Call {
     text: String,
 }
 
-/// Asks the gateway, or reads its ledger, and prints.
-pub(crate) fn run(global: &Global, args: &CallsArgs, screen: &mut Screen) -> Result<Exit, Stop> {
-    let (json, told) = match &args.gateway.url {
-        Some(url) => asked(global, url, args)?,
-        // Somebody who names the directory means the directory.
-        None if global.state_dir.is_some() => read(global, args)?.ok_or_else(no_directory)?,
+/// Asks the gateway, or reads its ledger, and prints the calls.
+pub(crate) fn run(global: &GlobalArgs, args: &CallsArgs, screen: &mut Screen) -> Result<Exit, CommandError> {
+    let (json, listing) = match &args.gateway.url {
+        Some(url) => fetch_from_gateway(global, url, args)?,
+        // A user who names the directory means the ledger in it.
+        None if global.state_dir.is_some() => read_ledger(global, args)?.ok_or_else(no_state_dir)?,
         None => {
-            let usual = GatewayUrl::meant(global, None)?;
-            match asked(global, &usual, args) {
-                // Nobody was named, so nobody is missed: what the last one left behind will do.
+            let usual = GatewayUrl::resolve(global, None)?;
+            match fetch_from_gateway(global, &usual, args) {
+                // No gateway was named, so the ledger of the last one will do.
                 Err(failure) if failure.exit == Exit::Unreachable => {
-                    let read = read(global, args)?.ok_or(failure)?;
-                    screen.talk(&format!("no gateway at {usual}; this is what it left behind"))?;
+                    let read = read_ledger(global, args)?.ok_or(failure)?;
+                    screen.message(&format!(
+                        "no gateway at {usual}; showing the ledger in the state directory"
+                    ))?;
                     read
                 }
-                asked => asked?,
+                answered => answered?,
             }
         }
     };
     match args.output.form {
-        Form::Json => screen.json_text(&json)?,
-        Form::Text => show(args, &told, screen)?,
+        OutputFormat::Json => screen.json_text(&json)?,
+        OutputFormat::Text => show(args, &listing, screen)?,
     }
     Ok(Exit::Ok)
 }
 
-fn asked(global: &Global, url: &GatewayUrl, args: &CallsArgs) -> Result<(String, Told), Failure> {
-    super::fleet::runtime()?.block_on(async {
-        let gateway = Gateway::at(global, url).await?;
+fn fetch_from_gateway(
+    global: &GlobalArgs,
+    url: &GatewayUrl,
+    args: &CallsArgs,
+) -> Result<(String, CallsReply), FailureReport> {
+    super::local_host::runtime()?.block_on(async {
+        let gateway = AdminClient::connect(global, url).await?;
         let reply = gateway.get(&path(args)).await?;
-        match reply.refusal() {
+        match reply.error() {
             Some(refusal) => Err(refusal.into()),
             None => {
-                let told = gateway.read(&reply)?;
-                Ok((String::from_utf8_lossy(&reply.body).into_owned(), told))
+                let listing = gateway.parse(&reply)?;
+                Ok((String::from_utf8_lossy(&reply.body).into_owned(), listing))
             }
         }
     })
@@ -90,7 +96,7 @@ fn path(args: &CallsArgs) -> String {
         path += "&unknown=true";
     }
     if let Some(server) = &args.server {
-        path += &format!("&server={}", piece(server));
+        path += &format!("&server={}", path_segment(server));
     }
     if let Some(since) = since(args) {
         path += &format!("&since_ms={}", since.as_millis());
@@ -98,7 +104,7 @@ fn path(args: &CallsArgs) -> String {
     path
 }
 
-/// When calls begin to matter, since the Unix epoch.
+/// The start of the time range, since the Unix epoch.
 fn since(args: &CallsArgs) -> Option<Duration> {
     args.since.map(|ago| now().saturating_sub(ago))
 }
@@ -107,31 +113,31 @@ fn now() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
-/// What the ledger in the state directory says. `None` if there is no such directory for want of a home.
-fn read(global: &Global, args: &CallsArgs) -> Result<Option<(String, Told)>, Failure> {
-    let Some(directory) = config::state_dir_of_gateway(global)? else { return Ok(None) };
+/// Reads the ledger in the state directory. `None` without a state directory.
+fn read_ledger(global: &GlobalArgs, args: &CallsArgs) -> Result<Option<(String, CallsReply)>, FailureReport> {
+    let Some(directory) = config::gateway_state_dir(global)? else { return Ok(None) };
     let query = Query {
         unknown: args.unknown,
         server: args.server.clone(),
-        since: since(args).map(Wall::at),
+        since: since(args).map(Wall::from_unix_epoch),
         limit: args.limit,
     };
     let unreadable = |error: &dyn std::fmt::Display| {
         let text = format!("the ledger in `{}` cannot be read: {error}", directory.display());
-        Failure::new(Exit::General, text)
+        FailureReport::new(Exit::General, text)
     };
     let calls = Calls::in_directory(&directory, query).map_err(|error| unreadable(&error))?;
     let json = serde_json::to_string(&CallsView::from(calls)).map_err(|error| unreadable(&error))?;
-    let told = serde_json::from_str(&json).map_err(|error| unreadable(&error))?;
-    Ok(Some((json, told)))
+    let listing = serde_json::from_str(&json).map_err(|error| unreadable(&error))?;
+    Ok(Some((json, listing)))
 }
 
-fn no_directory() -> Failure {
-    Failure::new(Exit::General, "there is no state directory without a home")
+fn no_state_dir() -> FailureReport {
+    FailureReport::new(Exit::General, "no state directory: there is no home directory")
 }
 
-fn show(args: &CallsArgs, told: &Told, screen: &mut Screen) -> Result<(), Stop> {
-    let Told { ledger, calls, left_out } = told;
+fn show(args: &CallsArgs, listing: &CallsReply, screen: &mut Screen) -> Result<(), CommandError> {
+    let CallsReply { ledger, calls, left_out } = listing;
     if !calls.is_empty() {
         let mut table = Table::new([
             "STARTED",
@@ -146,44 +152,46 @@ fn show(args: &CallsArgs, told: &Told, screen: &mut Screen) -> Result<(), Stop> 
         let now = u64::try_from(now().as_millis()).unwrap_or(u64::MAX);
         for call in calls {
             table.row([
-                &format!("{} ago", span(now.saturating_sub(call.started_ms))),
-                call.principal.as_deref().unwrap_or(NOTHING),
-                call.client.as_deref().unwrap_or(NOTHING),
+                &format!("{} ago", short_duration(now.saturating_sub(call.started_ms))),
+                call.principal.as_deref().unwrap_or(EMPTY_CELL),
+                call.client.as_deref().unwrap_or(EMPTY_CELL),
                 &call.server,
                 &call.tool,
                 &call.outcome.as_deref().unwrap_or("in_flight").replace('_', " "),
                 &latency(call.took_ms),
-                &call.what_happened(),
+                &call.result_text(),
             ]);
         }
         screen.table(table)?;
     }
     match ledger {
         Some(Ledger { keeps, .. }) if keeps == "off" => {
-            screen.talk("this gateway notes no calls down")?;
-            screen.hint("`gateway.ledger` is \"off\", or it has no state directory")?;
+            screen.message("this gateway records no calls")?;
+            screen.hint("`gateway.ledger` is \"off\", or the gateway has no state directory")?;
         }
         Some(Ledger { cause: Some(cause), .. }) => {
-            screen.warning(&format!("the ledger cannot be written, and calls may be missing: {cause}"))?;
+            screen.warning(&format!("the ledger cannot be written, so calls may be missing: {cause}"))?;
         }
-        Some(_) | None if calls.is_empty() && args.unknown => screen.talk("no call of an unknown outcome")?,
-        Some(_) | None if calls.is_empty() => screen.talk("no calls")?,
+        Some(_) | None if calls.is_empty() && args.unknown => {
+            screen.message("no calls with an unknown outcome")?
+        }
+        Some(_) | None if calls.is_empty() => screen.message("no calls")?,
         Some(_) | None => {}
     }
     if *left_out > 0 {
         let older = plural(usize::try_from(*left_out).unwrap_or(usize::MAX), "older call");
-        screen.talk(&format!("{older} left out; `--limit` shows more"))?;
+        screen.message(&format!("{older} left out; `--limit` shows more"))?;
     }
     if calls.iter().any(|call| call.outcome.as_deref() == Some("unknown")) {
         screen.hint(
-            "an unknown call may or may not have been carried out: look at its effect before calling it again",
+            "a call with an unknown outcome may have been carried out: check its effect before you repeat it",
         )?;
     }
     Ok(())
 }
 
 impl Call {
-    fn what_happened(&self) -> String {
+    fn result_text(&self) -> String {
         match &self.code {
             Some(code) => format!("{} ({code})", self.text),
             None => self.text.clone(),

@@ -1,24 +1,25 @@
-//! `gripfast check`: reads a config, looks at what it refers to, and says what is wrong. Starts nothing.
+//! `gripfast check`: validates a config and what it refers to outside the file. Starts nothing.
 
-use super::args::{CheckArgs, Form, Global};
+use super::args::{CheckArgs, GlobalArgs, OutputFormat};
 use super::config;
 use super::config_trust;
+use super::error::CommandError;
 use super::exit::Exit;
+use super::preflight;
 use super::render::{Screen, plural};
-use super::stop::Stop;
-use super::surroundings;
 use gripfast::config::{
     Config, ConfigError, ConfigText, Diagnostic, Position, ProcessEnvironment, ServerEntry, ServerSpec,
     SettingFrom, Severity, Target, UrlTransport,
 };
 use gripfast::private_files::{self, StrictModes, UnsafeFile};
 use gripfast::transport::Environment;
-use gripfast_gateway::tls::{self, BadCertificate};
+use gripfast_gateway::server::tls;
+use gripfast_gateway::server::tls::CertificateProblem;
 use serde::Serialize;
 use std::error::Error;
 use std::path::Path;
 
-/// What was found, in the shape that `-o json` prints.
+/// The findings, in the shape of `-o json`.
 #[derive(Debug, Serialize)]
 struct Report {
     file: String,
@@ -30,7 +31,7 @@ struct Report {
 #[derive(Debug, Serialize)]
 struct Server {
     name: String,
-    /// `None` when the config does not tell.
+    /// `None` if the server's table is invalid.
     transport: Option<&'static str>,
     disabled: bool,
     ok: bool,
@@ -39,7 +40,7 @@ struct Server {
 #[derive(Debug, Serialize)]
 struct Finding {
     severity: &'static str,
-    /// `None` for the file as a whole.
+    /// `None` for a finding about the file as a whole.
     server: Option<String>,
     key: String,
     line: usize,
@@ -50,35 +51,42 @@ struct Finding {
     rendered: String,
 }
 
-/// Checks the file and says what is wrong with it.
-pub(crate) fn run(global: &Global, args: &CheckArgs, screen: &mut Screen) -> Result<Exit, Stop> {
+/// Checks the file and prints the findings.
+pub(crate) fn run(global: &GlobalArgs, args: &CheckArgs, screen: &mut Screen) -> Result<Exit, CommandError> {
     let located = config::locate(args.file.as_deref().or(global.config.as_deref()));
-    let file = located.map_err(|error| config::unusable(&error))?;
-    let text = ConfigText::read(&file.path).map_err(|error| config::unusable(&error))?;
+    let file = located.map_err(|error| config::config_failure(&error))?;
+    let text = ConfigText::read(&file.path).map_err(|error| config::config_failure(&error))?;
     let path = &file.path;
-    // Whether it is trusted does not matter: it is read, and nothing that it names is run.
+    // The file need not be trusted: it is read, and nothing that it names is run.
     let mut report = match text.parse() {
-        Ok(config) => Report::of(path, &config, global.state_dir.as_deref()),
+        Ok(config) => Report::from_config(path, &config, global.state_dir.as_deref()),
         Err(ConfigError::Invalid { diagnostics }) => {
-            let findings = diagnostics.iter().map(|found| Finding::of(found, None)).collect();
+            let findings = diagnostics.iter().map(|found| Finding::from_diagnostic(found, None)).collect();
             Report::new(path, Vec::new(), findings)
         }
-        Err(error) => return Err(config::unusable(&error).into()),
+        Err(error) => return Err(config::config_failure(&error).into()),
     };
-    if let Some(found) = text.problem() {
+    if let Some(found) = text.unsafe_file() {
         let accepted = text.config(file.origin).is_ok();
-        report = report.with(Finding::of_unsafe(path, "", Position::START, "config file", found, accepted));
+        report = report.with_finding(Finding::unsafe_file(
+            path,
+            "",
+            Position::START,
+            "config file",
+            found,
+            accepted,
+        ));
     }
     for finding in &report.findings {
         screen.finding(&finding.rendered)?;
     }
     match args.output.form {
-        Form::Text => screen.line(&report.summary())?,
-        Form::Json => screen.json(&report)?,
+        OutputFormat::Text => screen.line(&report.summary())?,
+        OutputFormat::Json => screen.json(&report)?,
     }
-    if let Err(untrusted) = config_trust::require(&file, &text) {
+    if let Err(untrusted) = config_trust::require_trust(&file, &text) {
         screen.hint(&format!(
-            "{}; `gripfast trust {}` lets other verbs use it",
+            "{}; `gripfast trust {}` lets other commands use it",
             untrusted.text,
             path.display()
         ))?;
@@ -92,29 +100,31 @@ impl Report {
         Self { file: path.display().to_string(), ok, servers, findings }
     }
 
-    fn of(path: &Path, config: &Config, state_dir: Option<&Path>) -> Self {
+    fn from_config(path: &Path, config: &Config, state_dir: Option<&Path>) -> Self {
         let mut findings: Vec<Finding> =
-            config.warnings.iter().map(|found| Finding::of(found, None)).collect();
+            config.warnings.iter().map(|found| Finding::from_diagnostic(found, None)).collect();
         findings.extend(certificate(path, config));
         findings.extend(unsafe_files(path, config, state_dir));
         for entry in &config.servers {
             match &entry.spec {
                 Ok(spec) if spec.disabled => {}
-                Ok(spec) => findings.extend(outside(path, entry, spec)),
-                Err(found) => findings.extend(found.iter().map(|found| Finding::of(found, Some(entry)))),
+                Ok(spec) => findings.extend(missing_requirements(path, entry, spec)),
+                Err(found) => {
+                    findings.extend(found.iter().map(|found| Finding::from_diagnostic(found, Some(entry))))
+                }
             }
         }
-        Self::new(path, config.servers.iter().map(Server::of).collect(), findings)
+        Self::new(path, config.servers.iter().map(Server::from_entry).collect(), findings)
     }
 
-    /// The same with one finding more, before the others.
-    fn with(mut self, finding: Finding) -> Self {
+    /// Adds a finding before the others.
+    fn with_finding(mut self, finding: Finding) -> Self {
         self.ok &= finding.severity != "error";
         self.findings.insert(0, finding);
         self
     }
 
-    /// One line: the verdict, and what there is.
+    /// One line: the verdict, and the servers by transport and state.
     fn summary(&self) -> String {
         let count = |severity: &str| self.findings.iter().filter(|found| found.severity == severity).count();
         let mut verdict =
@@ -127,7 +137,7 @@ impl Report {
         }
         let kinds = ["stdio", "http", "sse"].map(|kind| {
             let of_this_kind =
-                self.servers.iter().filter(|server| server.works() && server.transport == Some(kind));
+                self.servers.iter().filter(|server| server.is_usable() && server.transport == Some(kind));
             (of_this_kind.count(), kind)
         });
         let states = [
@@ -142,7 +152,7 @@ impl Report {
 }
 
 impl Server {
-    fn of(entry: &ServerEntry) -> Self {
+    fn from_entry(entry: &ServerEntry) -> Self {
         let spec = entry.spec.as_ref().ok();
         Self {
             name: entry.name.clone(),
@@ -152,7 +162,7 @@ impl Server {
         }
     }
 
-    fn works(&self) -> bool {
+    fn is_usable(&self) -> bool {
         self.ok && !self.disabled
     }
 }
@@ -166,7 +176,7 @@ fn transport(spec: &ServerSpec) -> &'static str {
 }
 
 impl Finding {
-    fn of(found: &Diagnostic, entry: Option<&ServerEntry>) -> Self {
+    fn from_diagnostic(found: &Diagnostic, entry: Option<&ServerEntry>) -> Self {
         Self {
             severity: match found.severity {
                 Severity::Error => "error",
@@ -174,16 +184,16 @@ impl Finding {
             },
             server: entry.map(|entry| entry.name.clone()),
             key: found.path.clone(),
-            line: found.at.line,
-            column: found.at.column,
+            line: found.position.line,
+            column: found.position.column,
             message: found.message.clone(),
             hint: found.hint.clone(),
             rendered: found.render(),
         }
     }
 
-    /// One that the config itself does not know, laid out as its own are.
-    fn laid_out(
+    /// A finding from outside the config parser, in the layout of the parser's own.
+    fn at_position(
         path: &Path,
         severity: &'static str,
         key: &str,
@@ -200,8 +210,8 @@ impl Finding {
         Self { severity, server: None, key, line, column, message, hint, rendered }
     }
 
-    /// A file that another user could have changed.
-    fn of_unsafe(
+    /// A finding about a file that another user could have changed.
+    fn unsafe_file(
         path: &Path,
         key: &str,
         at: Position,
@@ -211,36 +221,36 @@ impl Finding {
     ) -> Self {
         let severity = if accepted { "warning" } else { "error" };
         let hint = if accepted { found.remedy() } else { config::remedy(found) };
-        Self::laid_out(path, severity, key, at, &format!("{what} {found}"), &hint)
+        Self::at_position(path, severity, key, at, &format!("{what} {found}"), &hint)
     }
 }
 
-/// Files that another user could have changed, beside the config itself: the listener's keys, the state directory, and
-/// the keys that servers are shown. `gripfast serve` refuses them unless `strict_modes` is off.
+/// Files that another user could have changed, besides the config itself: the listener's keys, the state directory, and
+/// the client keys for servers. `gripfast serve` refuses them unless `strict_modes` is off.
 fn unsafe_files(path: &Path, config: &Config, typed: Option<&Path>) -> Vec<Finding> {
     let accepted = config.gateway.access.strict_modes == StrictModes::Off;
     let finding = |key: &str, at: Position, what: &str, found: &UnsafeFile| {
-        Finding::of_unsafe(path, key, at, what, found, accepted)
+        Finding::unsafe_file(path, key, at, what, found, accepted)
     };
     let mut findings: Vec<Finding> = config::unsafe_keys(config)
         .iter()
-        .map(|(key, found)| finding(key, place_of(config, key), "key file", found))
+        .map(|(key, found)| finding(key, position_of(config, key), "key file", found))
         .collect();
     let state_dir = typed.map(Path::to_owned).or_else(|| config.gateway.state_dir.clone());
     let state_dir = state_dir.or_else(config::platform_state_dir);
-    if let Some(Err(found)) = state_dir.as_deref().map(private_files::judge_state_directory) {
+    if let Some(Err(found)) = state_dir.as_deref().map(private_files::check_state_directory) {
         let key = "gateway.state_dir";
-        findings.push(finding(key, place_of(config, key), "state directory", &found));
+        findings.push(finding(key, position_of(config, key), "state directory", &found));
     }
     for entry in &config.servers {
         let Ok(ServerSpec { target: Target::Url { tls, .. }, .. }) = &entry.spec else { continue };
         let key = tls.client_key.as_ref().or(tls.client_cert.as_ref());
-        let Some(file) = key.and_then(|key| surroundings::filled_in(key, &ProcessEnvironment)) else {
+        let Some(file) = key.and_then(|key| preflight::expand(key, &ProcessEnvironment)) else {
             continue;
         };
         let Ok(metadata) = std::fs::metadata(&file) else { continue };
-        if let Err(found) = private_files::judge(Path::new(&file), &metadata) {
-            let mut finding = finding("client_key", entry.at, "key file", &found);
+        if let Err(found) = private_files::check(Path::new(&file), &metadata) {
+            let mut finding = finding("client_key", entry.position, "key file", &found);
             finding.server = Some(entry.name.clone());
             findings.push(finding);
         }
@@ -248,8 +258,8 @@ fn unsafe_files(path: &Path, config: &Config, typed: Option<&Path>) -> Vec<Findi
     findings
 }
 
-/// Where a setting stands in the file, or the beginning of the file if it does not.
-fn place_of(config: &Config, key: &str) -> Position {
+/// The position of a setting in the file, or the start of the file for a default.
+fn position_of(config: &Config, key: &str) -> Position {
     let setting = config.settings().into_iter().find(|setting| setting.path == key);
     match setting.map(|setting| setting.from) {
         Some(SettingFrom::File(at)) => at,
@@ -257,13 +267,13 @@ fn place_of(config: &Config, key: &str) -> Position {
     }
 }
 
-/// What is wrong with the certificate of the listener. One that is not there may be when the gateway starts; one that
-/// is of no use is a mistake.
+/// Problem of the listener's certificate. A missing file is a warning, because it may be there when the gateway starts;
+/// an invalid one is an error.
 fn certificate(path: &Path, config: &Config) -> Option<Finding> {
     let access = &config.gateway.access;
     let bad = match tls::check(access.tls.as_ref()?, access.strict_modes) {
-        // What others could have changed is told with all files of that kind.
-        Err(BadCertificate::Unsafe(_)) => return None,
+        // Reported by `unsafe_files`.
+        Err(CertificateProblem::Unsafe(_)) => return None,
         Ok(Some(_)) if config::unsafe_keys(config).iter().any(|(key, _)| *key == "gateway.tls.key") => {
             return None;
         }
@@ -271,33 +281,36 @@ fn certificate(path: &Path, config: &Config) -> Option<Finding> {
         Ok(Some(warning)) => {
             let key = "gateway.tls.key";
             let (message, hint) = warning.split_once("; ").unwrap_or((&warning, ""));
-            return Some(Finding::laid_out(path, "warning", key, place_of(config, key), message, hint));
+            return Some(Finding::at_position(path, "warning", key, position_of(config, key), message, hint));
         }
         Err(bad) => bad,
     };
-    let is_absent = matches!(bad, BadCertificate::Unreadable { .. });
+    let is_absent = matches!(bad, CertificateProblem::Unreadable { .. });
     let key = match &bad {
-        BadCertificate::Unsafe(_) => "key",
-        BadCertificate::Unreadable { path, .. } if *path != config.gateway.access.tls.as_ref()?.cert => "key",
-        BadCertificate::NoKey { .. } | BadCertificate::DoNotMatch { .. } => "key",
-        BadCertificate::Unreadable { .. } | BadCertificate::NoCertificate { .. } => "cert",
+        CertificateProblem::Unsafe(_) => "key",
+        CertificateProblem::Unreadable { path, .. } if *path != config.gateway.access.tls.as_ref()?.cert => {
+            "key"
+        }
+        CertificateProblem::NoKey { .. } | CertificateProblem::DoNotMatch { .. } => "key",
+        CertificateProblem::Unreadable { .. } | CertificateProblem::NoCertificate { .. } => "cert",
     };
     let key = format!("gateway.tls.{key}");
     let severity = if is_absent { "warning" } else { "error" };
     let causes = std::iter::successors(bad.source(), |&cause| cause.source());
     let message = causes.fold(bad.to_string(), |text, cause| format!("{text}: {cause}"));
-    let hint = "`gripfast serve` does not start without it";
-    Some(Finding::laid_out(path, severity, &key, place_of(config, &key), &message, hint))
+    let hint = "`gripfast serve` does not start without a valid certificate and key";
+    Some(Finding::at_position(path, severity, &key, position_of(config, &key), &message, hint))
 }
 
-/// What a sound server misses outside the config, as warnings: it may be there when the gateway starts.
-fn outside(path: &Path, entry: &ServerEntry, spec: &ServerSpec) -> Vec<Finding> {
-    let Position { line, column } = entry.at;
+/// Requirements of a valid server that are missing outside the config, as warnings: they may be there when the gateway
+/// starts.
+fn missing_requirements(path: &Path, entry: &ServerEntry, spec: &ServerSpec) -> Vec<Finding> {
+    let Position { line, column } = entry.position;
     let name = &entry.name;
-    let warn = |missing: surroundings::Missing| {
-        let surroundings::Missing { key, message, hint } = missing;
-        let message = format!("server `{name}` could not start: {message}");
-        // Laid out as the config's own findings are; the key stands somewhere below the server's line.
+    let warn = |missing: preflight::MissingRequirement| {
+        let preflight::MissingRequirement { key, message, hint } = missing;
+        let message = format!("server `{name}` cannot start: {message}");
+        // In the layout of the config's own findings; the key is somewhere below the server's line.
         let margin = " ".repeat(line.to_string().len());
         let place = format!("{margin}--> {}:{line}:{column} (`{key}` of `{name}`)", path.display());
         let rendered = format!("warning: {message}\n{place}\n{margin} hint: {hint}");
@@ -312,42 +325,42 @@ fn outside(path: &Path, entry: &ServerEntry, spec: &ServerSpec) -> Vec<Finding> 
             rendered,
         }
     };
-    let missing = surroundings::missing(spec, &ProcessEnvironment).into_iter().map(warn);
-    missing.chain(dropped(path, entry, spec)).chain(proxy_passwords(path, entry, spec)).collect()
+    let missing = preflight::missing(spec, &ProcessEnvironment).into_iter().map(warn);
+    missing.chain(dropped_variables(path, entry, spec)).chain(proxy_passwords(path, entry, spec)).collect()
 }
 
-/// Variables that the server does not get and looks as if it needed.
-fn dropped(path: &Path, entry: &ServerEntry, spec: &ServerSpec) -> Option<Finding> {
-    let (message, hint) = surroundings::dropped(&entry.name, &spec.target, &ProcessEnvironment)?;
+/// Environment variables that the server seems to need and does not get.
+fn dropped_variables(path: &Path, entry: &ServerEntry, spec: &ServerSpec) -> Option<Finding> {
+    let (message, hint) = preflight::dropped_variables(&entry.name, &spec.target, &ProcessEnvironment)?;
     Some(Finding {
         server: Some(entry.name.clone()),
-        ..Finding::laid_out(path, "warning", "inherit_env", entry.at, &message, &hint)
+        ..Finding::at_position(path, "warning", "inherit_env", entry.position, &message, &hint)
     })
 }
 
-/// Proxies with a password that the server gets.
+/// Proxy variables with a password that the server gets.
 fn proxy_passwords(path: &Path, entry: &ServerEntry, spec: &ServerSpec) -> Vec<Finding> {
     let Target::Stdio { network_env: true, env, .. } = &spec.target else { return Vec::new() };
     let found = std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
     let mut names: Vec<String> = found
-        .filter(|(name, value)| Environment::names_proxy(name) && holds_password(value))
+        .filter(|(name, value)| Environment::is_proxy(name) && holds_password(value))
         .map(|(name, _)| name)
         .filter(|name| env.iter().all(|(own, _)| own != name))
         .collect();
     names.sort_unstable();
     let finding = |name: String| {
-        let message = format!("server `{}` gets `{name}`, whose URL holds a password", entry.name);
-        let hint = "`network_env = false` keeps proxy and certificate variables from this server";
+        let message = format!("server `{}` gets `{name}`, whose URL contains a password", entry.name);
+        let hint = "`network_env = false` withholds proxy and certificate variables from this server";
         Finding {
             server: Some(entry.name.clone()),
-            ..Finding::laid_out(path, "warning", "network_env", entry.at, &message, hint)
+            ..Finding::at_position(path, "warning", "network_env", entry.position, &message, hint)
         }
     };
     names.into_iter().map(finding).collect()
 }
 
-/// Whether a proxy URL has a password in it. The scheme may be missing.
+/// Returns true if a proxy URL contains a password. The scheme may be missing.
 fn holds_password(proxy: &str) -> bool {
     let rest = proxy.split_once("://").map_or(proxy, |(_, rest)| rest);
     let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();

@@ -1,9 +1,9 @@
-//! `gripfast completions`: what a shell needs to know to complete words.
+//! `gripfast completions`: generates shell completion scripts.
 
 use super::args::Cli;
+use super::error::CommandError;
 use super::exit::Exit;
 use super::render::Screen;
-use super::stop::Stop;
 use clap::{Args, CommandFactory};
 use clap_complete::Shell;
 
@@ -19,7 +19,7 @@ pub(crate) struct CompletionsArgs {
     shell: Shell,
 }
 
-pub(crate) fn run(args: &CompletionsArgs, screen: &mut Screen) -> Result<Exit, Stop> {
+pub(crate) fn run(args: &CompletionsArgs, screen: &mut Screen) -> Result<Exit, CommandError> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut Cli::command(), "gripfast", &mut script);
     screen.line(&with_names(args.shell, String::from_utf8_lossy(&script).trim_end()))?;
@@ -39,7 +39,7 @@ const FISH: &str = r#"
 # Names of servers, tools and prompts.
 complete -c gripfast -a '(gripfast complete (commandline -opc)[2..-1] (commandline -ct) 2>/dev/null)'"#;
 
-/// Before the last lines, which call `_gripfast` or register it.
+/// Inserted before the last lines, which call `_gripfast` or register it.
 const ZSH: &str = r#"# Names of servers, tools and prompts.
 _gripfast_names() {
     local -a names
@@ -49,7 +49,7 @@ _gripfast_names() {
 
 "#;
 
-/// A script that also completes the names that a gateway or the config knows, for the shells where it can be added.
+/// Extends a script so that it completes names of servers, tools and prompts, for bash, fish and zsh.
 fn with_names(shell: Shell, script: &str) -> String {
     const LAST: &str = "if [ \"$funcstack[1]\" = \"_gripfast\" ]; then";
     match (shell, script.rsplit_once(LAST)) {

@@ -1,196 +1,196 @@
-//! Opening the config that a verb works with, and picking servers out of it.
+//! Loads the config for a command, and looks up servers, the state directory and key files in it.
 
-use super::args::Global;
+use super::args::GlobalArgs;
 use super::config_trust;
+use super::error::{CommandError, FailureReport};
 use super::exit::Exit;
 use super::render::Screen;
-use super::stop::{Failure, Stop};
 use etcetera::BaseStrategy;
 use gripfast::Code;
 use gripfast::auth::Logins;
 use gripfast::config::{
-    AccessConfig, Config, ConfigError, ConfigFile, ConfigOrigin, ConfigText, GatewayConfig, Jwks, Places,
-    ProcessEnvironment, ServerEntry, ServerSpec, suggest,
+    AccessConfig, Config, ConfigError, ConfigFile, ConfigOrigin, ConfigText, GatewayConfig, Jwks,
+    ProcessEnvironment, SearchPaths, ServerEntry, ServerSpec, suggest,
 };
 use gripfast::private_files::{self, StrictModes, UnsafeFile};
 use std::error::Error;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// A config and where it came from.
+/// A config and its origin.
 #[derive(Debug)]
-pub(crate) struct Opened {
+pub(crate) struct LoadedConfig {
     pub(crate) path: PathBuf,
     pub(crate) origin: ConfigOrigin,
     pub(crate) config: Config,
 }
 
-/// Why there is no config to work with.
-pub(crate) enum NoConfig {
-    /// The file is not to be used, whatever is in it: nobody trusts it, or another user could have changed it.
-    Refused(Failure),
-    /// There is none, or it makes no sense.
+/// The reason for which there is no usable config.
+pub(crate) enum ConfigUnavailable {
+    /// The file may not be used: it is not trusted, or another user could have changed it.
+    Refused(FailureReport),
+    /// The file is missing, unreadable or invalid.
     Unusable(ConfigError),
 }
 
-/// Which file is meant.
+/// Finds the config file.
 pub(crate) fn locate(explicit: Option<&Path>) -> Result<ConfigFile, ConfigError> {
-    Config::find(explicit, &ProcessEnvironment, &Places::of_this_process())
+    Config::find(explicit, &ProcessEnvironment, &SearchPaths::from_process())
 }
 
-/// Its path, to be named: nothing is read, and nobody has to trust it for that.
-pub(crate) fn find(explicit: Option<&Path>) -> Result<PathBuf, Failure> {
-    locate(explicit).map(|file| file.path).map_err(|error| unusable(&error))
+/// The path of the config file. Nothing is read, so it need not be trusted.
+pub(crate) fn find(explicit: Option<&Path>) -> Result<PathBuf, FailureReport> {
+    locate(explicit).map(|file| file.path).map_err(|error| config_failure(&error))
 }
 
-/// Finds and reads the config. The one place that decides whether a file is used.
-pub(crate) fn load(explicit: Option<&Path>) -> Result<Opened, NoConfig> {
-    let file = locate(explicit).map_err(NoConfig::Unusable)?;
-    let text = ConfigText::read(&file.path).map_err(NoConfig::Unusable)?;
-    config_trust::require(&file, &text).map_err(NoConfig::Refused)?;
+/// Finds and reads the config. The only place that decides whether a file is used.
+pub(crate) fn load(explicit: Option<&Path>) -> Result<LoadedConfig, ConfigUnavailable> {
+    let file = locate(explicit).map_err(ConfigUnavailable::Unusable)?;
+    let text = ConfigText::read(&file.path).map_err(ConfigUnavailable::Unusable)?;
+    config_trust::require_trust(&file, &text).map_err(ConfigUnavailable::Refused)?;
     match text.config(file.origin) {
-        Ok(config) => Ok(Opened { path: file.path, origin: file.origin, config }),
-        Err(error @ ConfigError::Unsafe(_)) => Err(NoConfig::Refused(unusable(&error))),
-        Err(error) => Err(NoConfig::Unusable(error)),
+        Ok(config) => Ok(LoadedConfig { path: file.path, origin: file.origin, config }),
+        Err(error @ ConfigError::Unsafe(_)) => Err(ConfigUnavailable::Refused(config_failure(&error))),
+        Err(error) => Err(ConfigUnavailable::Unusable(error)),
     }
 }
 
-/// The same for a verb that works with the config. What is wrong with the file as a whole is told before this returns;
-/// what is wrong with one server is left to whoever wants that server.
-pub(crate) fn open(global: &Global, screen: &mut Screen) -> Result<Opened, Stop> {
+/// The same for a command that needs the config. Errors of the file as a whole are printed before this returns; errors
+/// of one server are left to the caller that uses that server.
+pub(crate) fn open(global: &GlobalArgs, screen: &mut Screen) -> Result<LoadedConfig, CommandError> {
     match load(global.config.as_deref()) {
         Ok(opened) => Ok(opened),
-        Err(NoConfig::Unusable(error)) => Err(told(&error, screen)),
-        Err(none @ NoConfig::Refused(_)) => Err(Failure::from(none).into()),
+        Err(ConfigUnavailable::Unusable(error)) => Err(report_invalid(&error, screen)),
+        Err(none @ ConfigUnavailable::Refused(_)) => Err(FailureReport::from(none).into()),
     }
 }
 
-/// Why a verb stops that wants to use a file, whose mistakes are shown one after the other.
-pub(crate) fn told(error: &ConfigError, screen: &mut Screen) -> Stop {
-    let ConfigError::Invalid { diagnostics } = error else { return unusable(error).into() };
+/// Prints the errors of an invalid config and returns the reason for which the command stops.
+pub(crate) fn report_invalid(error: &ConfigError, screen: &mut Screen) -> CommandError {
+    let ConfigError::Invalid { diagnostics } = error else { return config_failure(error).into() };
     let shown: io::Result<()> = diagnostics.iter().try_for_each(|found| screen.finding(&found.render()));
-    shown.map_or_else(Stop::Output, |()| Stop::Told(Exit::ConfigInvalid))
+    shown.map_or_else(CommandError::Output, |()| CommandError::Reported(Exit::ConfigInvalid))
 }
 
-/// The same for a verb that only asks a gateway, and wants to know where it is. A config that was not named and makes no
-/// sense says nothing about it: somebody who looks for what is wrong should find the gateway all the same.
-pub(crate) fn glance(global: &Global) -> Result<Option<Config>, Failure> {
+/// Loads the config for a command that only needs the gateway's address or state directory. An unusable config that
+/// was not named counts as none, so that commands which diagnose it still reach the gateway.
+pub(crate) fn load_optional(global: &GlobalArgs) -> Result<Option<Config>, FailureReport> {
     match load(global.config.as_deref()) {
         Ok(opened) => Ok(Some(opened.config)),
-        Err(NoConfig::Unusable(_)) if global.config.is_none() => Ok(None),
+        Err(ConfigUnavailable::Unusable(_)) if global.config.is_none() => Ok(None),
         Err(none) => Err(none.into()),
     }
 }
 
-/// Why there is no config, for a person.
-pub(crate) fn unusable(error: &ConfigError) -> Failure {
+/// The failure report of a config error.
+pub(crate) fn config_failure(error: &ConfigError) -> FailureReport {
     let text = match error.source() {
         Some(cause) => format!("{error}: {cause}"),
         None => error.to_string(),
     };
-    let failure = Failure::new(Exit::ConfigInvalid, text);
+    let failure = FailureReport::new(Exit::ConfigInvalid, text);
     match error {
         ConfigError::NotFound { .. } => failure.with_hint(format!(
-            "`gripfast import --write` makes one of the servers that other MCP clients have, `gripfast add` begins one; \
-             `--config FILE` or ${} names another, also the JSON or YAML of another client",
-            Config::VARIABLE
+            "`gripfast import --write` creates one from the servers of other MCP clients, `gripfast add` starts a new one; \
+             `--config FILE` or ${} names another file, which may be the JSON or YAML of another client",
+            Config::ENV_VAR
         )),
         ConfigError::Unsafe(found) => failure.with_hint(remedy(found)),
         ConfigError::Unreadable { .. } | ConfigError::TooLarge { .. } | ConfigError::Invalid { .. } => failure,
     }
 }
 
-/// What to do about a file that another user could have changed.
+/// The hint for a file that another user could have changed.
 pub(crate) fn remedy(found: &UnsafeFile) -> String {
     format!(
-        "{}; for a container volume, `strict_modes = false` in the table `gateway` of a config that `--config` names",
+        "{}; for a container volume, set `strict_modes = false` in the table `gateway` of a config that `--config` names",
         found.remedy()
     )
 }
 
-impl From<NoConfig> for Failure {
-    fn from(none: NoConfig) -> Self {
+impl From<ConfigUnavailable> for FailureReport {
+    fn from(none: ConfigUnavailable) -> Self {
         match none {
-            NoConfig::Refused(failure) => failure,
-            NoConfig::Unusable(error) => unusable(&error),
+            ConfigUnavailable::Refused(failure) => failure,
+            ConfigUnavailable::Unusable(error) => config_failure(&error),
         }
     }
 }
 
-impl Opened {
-    /// Where state is kept: as typed, as the config says, or where the platform likes it. `None` without a home.
-    pub(crate) fn state_dir(&self, global: &Global) -> Result<Option<PathBuf>, Failure> {
+impl LoadedConfig {
+    /// The state directory: as typed, else as configured, else the platform's. `None` without a home directory.
+    pub(crate) fn state_dir(&self, global: &GlobalArgs) -> Result<Option<PathBuf>, FailureReport> {
         let chosen = global.state_dir.clone().or_else(|| self.config.gateway.state_dir.clone());
-        judged(chosen.or_else(platform_state_dir), || self.strict_modes())
+        require_safe_dir(chosen.or_else(platform_state_dir), || self.strict_modes())
     }
 
-    /// Whether files that another user could have changed are refused.
+    /// The setting `strict_modes`: whether files that another user could have changed are refused.
     pub(crate) fn strict_modes(&self) -> StrictModes {
         self.config.gateway.access.strict_modes
     }
 
-    /// The logins that are kept there.
-    pub(crate) fn logins(&self, global: &Global) -> Result<Logins, Failure> {
-        Ok(Logins::of(self.state_dir(global)?.as_deref(), self.config.gateway.login_key))
+    /// The logins in the state directory.
+    pub(crate) fn logins(&self, global: &GlobalArgs) -> Result<Logins, FailureReport> {
+        Ok(Logins::new(self.state_dir(global)?.as_deref(), self.config.gateway.login_key))
     }
 
-    /// The server of this name, or an error that names the nearest one.
-    pub(crate) fn server(&self, name: &str) -> Result<&ServerEntry, Failure> {
+    /// The server of this name, or an error that suggests the nearest name.
+    pub(crate) fn server(&self, name: &str) -> Result<&ServerEntry, FailureReport> {
         if let Some(entry) = self.config.servers.iter().find(|entry| entry.name == name) {
             return Ok(entry);
         }
         let known: Vec<&str> = self.config.servers.iter().map(|entry| entry.name.as_str()).collect();
         let hint = match suggest::nearest(name, known.iter().copied()) {
             Some(nearest) => format!("did you mean `{nearest}`?"),
-            None if known.is_empty() => "it names no servers at all".to_owned(),
-            None => format!("it has {}", list(&known)),
+            None if known.is_empty() => "the file has no servers".to_owned(),
+            None => format!("its servers are {}", name_list(&known)),
         };
         let text = format!("no server `{name}` in `{}`", self.path.display());
-        Err(Failure::about(name, Code::UnknownServer, text, Some(hint)))
+        Err(FailureReport::for_server(name, Code::UnknownServer, text, Some(hint)))
     }
 }
 
-/// Where the platform keeps state. `None` without a home.
+/// The platform's state directory for gripfast. `None` without a home directory.
 pub(crate) fn platform_state_dir() -> Option<PathBuf> {
     let platform = etcetera::choose_base_strategy().ok()?;
     // Windows has no directory for state alone.
     Some(platform.state_dir().unwrap_or_else(|| platform.data_dir()).join("gripfast"))
 }
 
-/// A state directory, unless another user could have changed what is in it.
-pub(crate) fn judged(
+/// Refuses a state directory whose content another user could have changed.
+pub(crate) fn require_safe_dir(
     directory: Option<PathBuf>,
     strict_modes: impl FnOnce() -> StrictModes,
-) -> Result<Option<PathBuf>, Failure> {
-    match directory.as_deref().map_or(Ok(()), private_files::judge_state_directory) {
+) -> Result<Option<PathBuf>, FailureReport> {
+    match directory.as_deref().map_or(Ok(()), private_files::check_state_directory) {
         Err(found) if strict_modes() == StrictModes::On => {
             let text = format!("the state directory is refused: {found}");
-            Err(Failure::new(Exit::ConfigInvalid, text).with_hint(remedy(&found)))
+            Err(FailureReport::new(Exit::ConfigInvalid, text).with_hint(remedy(&found)))
         }
         Ok(()) | Err(_) => Ok(directory),
     }
 }
 
-/// Where a gateway that runs already keeps its state, as far as can be told from here.
-pub(crate) fn state_dir_of_gateway(global: &Global) -> Result<Option<PathBuf>, Failure> {
+/// The state directory of the running gateway, derived from the options and the config.
+pub(crate) fn gateway_state_dir(global: &GlobalArgs) -> Result<Option<PathBuf>, FailureReport> {
     let strict_modes = |config: Option<Config>| config.unwrap_or_default().gateway.access.strict_modes;
     if global.state_dir.is_some() {
-        let of_config = || glance(global).map_or(StrictModes::On, strict_modes);
-        return judged(global.state_dir.clone(), of_config);
+        let of_config = || load_optional(global).map_or(StrictModes::On, strict_modes);
+        return require_safe_dir(global.state_dir.clone(), of_config);
     }
-    let config = glance(global)?;
+    let config = load_optional(global)?;
     let chosen = config.as_ref().and_then(|config| config.gateway.state_dir.clone());
-    judged(chosen.or_else(platform_state_dir), || strict_modes(config))
+    require_safe_dir(chosen.or_else(platform_state_dir), || strict_modes(config))
 }
 
-/// The settings of the gateway that is meant, for a command that changes something in its state directory. A config that
-/// cannot be used says nothing.
-pub(crate) fn gateway_settings(global: &Global) -> GatewayConfig {
-    glance(global).ok().flatten().unwrap_or_default().gateway
+/// The `gateway` settings for a command that changes something in the state directory. An unusable config counts as the
+/// defaults.
+pub(crate) fn gateway_settings(global: &GlobalArgs) -> GatewayConfig {
+    load_optional(global).ok().flatten().unwrap_or_default().gateway
 }
 
-/// What is wrong with the files of keys that the gateway itself goes by, each with the key that names it: whoever can
-/// write one can be taken for the gateway, or make tokens.
+/// Unsafe key files of the gateway itself, each with the config key that names it. A user who can write one could
+/// impersonate the gateway or issue tokens.
 pub(crate) fn unsafe_keys(config: &Config) -> Vec<(&'static str, UnsafeFile)> {
     let AccessConfig { tls, jwt, .. } = &config.gateway.access;
     let tls = tls.as_ref().map(|tls| ("gateway.tls.key", &tls.key));
@@ -199,41 +199,45 @@ pub(crate) fn unsafe_keys(config: &Config) -> Vec<(&'static str, UnsafeFile)> {
         Jwks::Url(_) => None,
     });
     let found = |(key, path): (&'static str, &PathBuf)| {
-        // One that is not there is told by whoever wants to read it.
+        // A missing file is reported by the code that reads it.
         let metadata = std::fs::metadata(path).ok()?;
-        Some((key, private_files::judge(path, &metadata).err()?))
+        Some((key, private_files::check(path, &metadata).err()?))
     };
     tls.into_iter().chain(jwks).filter_map(found).collect()
 }
 
-/// What the config says about a server, or why it cannot be started.
-pub(crate) fn usable(entry: &ServerEntry) -> Result<&ServerSpec, Failure> {
+/// The spec of a server, or the reason for which it cannot be started.
+pub(crate) fn server_spec(entry: &ServerEntry) -> Result<&ServerSpec, FailureReport> {
     let name = &entry.name;
     match &entry.spec {
-        Ok(spec) if spec.disabled => Err(Failure::about(
+        Ok(spec) if spec.disabled => Err(FailureReport::for_server(
             name,
             Code::Stopped,
             format!("server `{name}` is disabled in the config"),
-            Some(format!("`gripfast enable {name}` takes `disabled` out of its table")),
+            Some(format!("`gripfast enable {name}` enables it")),
         )),
         Ok(spec) => Ok(spec),
         Err(findings) => {
             let findings: Vec<String> = findings.iter().map(ToString::to_string).collect();
             let text = format!("server `{name}` cannot work as configured: {}", findings.join("; "));
             let hint = Some(format!("`gripfast check` explains the config of `{name}`"));
-            Err(Failure::about(name, Code::Unreachable, text, hint).exiting(Exit::ConfigInvalid))
+            Err(FailureReport::for_server(name, Code::Unreachable, text, hint).with_exit(Exit::ConfigInvalid))
         }
     }
 }
 
-/// A failure of a verb that runs without a gateway, with no advice that needs one.
-pub(crate) fn without_gateway(global: &Global, server: &str, failure: Failure) -> Failure {
+/// Drops hints that need a gateway from the failure of a command that runs without one.
+pub(crate) fn without_gateway_hints(
+    global: &GlobalArgs,
+    server: &str,
+    failure: FailureReport,
+) -> FailureReport {
     const NEEDS_GATEWAY: [&str; 6] = ["status", "reconnect", "reload", "start", "logs", "calls"];
     let Some(hint) = &failure.hint else { return failure };
     let file = global.config.as_deref().unwrap_or(Path::new("FILE")).display();
     let useful = |part: &&str| {
         let needs = |verb: &str| part.contains(&format!("`gripfast {verb}"));
-        !NEEDS_GATEWAY.into_iter().any(needs) && *part != "it is tried again by itself"
+        !NEEDS_GATEWAY.into_iter().any(needs) && *part != "gripfast retries automatically"
     };
     let mut parts: Vec<String> = hint.split("; ").filter(useful).map(str::to_owned).collect();
     for part in &mut parts {
@@ -245,12 +249,12 @@ pub(crate) fn without_gateway(global: &Global, server: &str, failure: Failure) -
     failure.with_hint(parts.join("; "))
 }
 
-/// More names than this are a page, not a hint.
-const NAMED: usize = 8;
+/// Number of names that a hint lists at most.
+const MAX_NAMES: usize = 8;
 
-fn list(names: &[&str]) -> String {
-    let shown: Vec<String> = names.iter().take(NAMED).map(|name| format!("`{name}`")).collect();
-    let more = match names.len().saturating_sub(NAMED) {
+fn name_list(names: &[&str]) -> String {
+    let shown: Vec<String> = names.iter().take(MAX_NAMES).map(|name| format!("`{name}`")).collect();
+    let more = match names.len().saturating_sub(MAX_NAMES) {
         0 => String::new(),
         more => format!(" and {more} more"),
     };

@@ -1,101 +1,103 @@
-//! `gripfast trust`, and the decision whether a `gripfast.toml` that lies in the current directory is used: it may have come
-//! with a repository or an archive, and it names programs to run.
+//! `gripfast trust`, and the check that a `gripfast.toml` in the current directory is trusted before it is used: it may
+//! have come with a repository or an archive, and it names programs to run.
 
-use super::args::{Cli, Global, TrustArgs, Verb};
+use super::args::{Cli, GlobalArgs, TrustArgs, Verb};
+use super::error::{CommandError, FailureReport};
 use super::exit::Exit;
 use super::render::Screen;
-use super::stop::{Failure, Stop};
-use super::{audited, config};
+use super::{audit_line, config};
 use gripfast::config::{Config, ConfigFile, ConfigOrigin, ConfigText, OAuthSpec, Reference, Target};
 use gripfast::{SecurityEvent, TrustDecision, redact, text};
-use gripfast_gateway::trust_list::{Standing, TrustList};
+use gripfast_gateway::trust_list::{TrustList, TrustState};
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// The list of the user who runs this process. It is in the platform's state directory whatever `--state-dir` says, and a
-/// config has no say in it. `None` without a home.
-pub(crate) fn list() -> Option<TrustList> {
+/// The trust list of the current user, in the platform's state directory. Neither `--state-dir` nor a config can move
+/// it. `None` without a home directory.
+pub(crate) fn trust_list() -> Option<TrustList> {
     config::platform_state_dir().map(TrustList::in_directory)
 }
 
-/// Refuses a file of the current directory that is not trusted for what it says.
-pub(crate) fn require(file: &ConfigFile, text: &ConfigText) -> Result<(), Failure> {
-    match standing(file, text)? {
-        Standing::Trusted => Ok(()),
-        missing @ (Standing::Changed | Standing::Unknown) => Err(refusal(&file.path, missing)),
+/// Refuses a file of the current directory whose content is not trusted.
+pub(crate) fn require_trust(file: &ConfigFile, text: &ConfigText) -> Result<(), FailureReport> {
+    match trust_state(file, text)? {
+        TrustState::Trusted => Ok(()),
+        missing @ (TrustState::Changed | TrustState::Unknown) => Err(untrusted(&file.path, missing)),
     }
 }
 
-/// Whether a file may be used. One that was named, or that is in the platform's config directory, may.
-fn standing(file: &ConfigFile, text: &ConfigText) -> Result<Standing, Failure> {
+/// The trust of a file. A file that was named, or is in the platform's config directory, is always trusted.
+fn trust_state(file: &ConfigFile, text: &ConfigText) -> Result<TrustState, FailureReport> {
     match file.origin {
-        ConfigOrigin::Named | ConfigOrigin::PlatformDirectory => Ok(Standing::Trusted),
-        ConfigOrigin::CurrentDirectory => match list() {
-            Some(list) => list.standing(&file.path, text.bytes()).map_err(|error| no_list(&error)),
-            None => Ok(Standing::Unknown),
+        ConfigOrigin::Named | ConfigOrigin::PlatformDirectory => Ok(TrustState::Trusted),
+        ConfigOrigin::CurrentDirectory => match trust_list() {
+            Some(list) => list.state_of(&file.path, text.bytes()).map_err(|error| list_failure(&error)),
+            None => Ok(TrustState::Unknown),
         },
     }
 }
 
-fn refusal(path: &Path, standing: Standing) -> Failure {
+fn untrusted(path: &Path, trust_state: TrustState) -> FailureReport {
     let path = path.display();
-    let why = match standing {
-        Standing::Changed => "has changed since it was trusted",
-        Standing::Trusted | Standing::Unknown => "is not trusted",
+    let why = match trust_state {
+        TrustState::Changed => "has changed since it was trusted",
+        TrustState::Trusted | TrustState::Unknown => "is not trusted",
     };
     let text = format!("`{path}` {why}, and it names programs to run");
-    Failure::new(Exit::ConfigInvalid, text).with_hint(format!(
-        "look at it, and then `gripfast trust {path}`; `--config FILE` names another, and one that is named needs no trust"
+    FailureReport::new(Exit::ConfigInvalid, text).with_hint(format!(
+        "read it, then run `gripfast trust {path}`; or name a file with `--config FILE`, which needs no trust"
     ))
 }
 
-fn no_list(error: &io::Error) -> Failure {
-    Failure::new(Exit::ConfigInvalid, format!("the list of trusted files cannot be used: {error}"))
+fn list_failure(error: &io::Error) -> FailureReport {
+    FailureReport::new(Exit::ConfigInvalid, format!("the list of trusted files cannot be used: {error}"))
         .with_hint("a file that `--config FILE` names needs no trust")
 }
 
-fn no_home() -> Failure {
-    Failure::new(Exit::General, "there is no home directory to keep the list of trusted files in")
+fn no_home() -> FailureReport {
+    FailureReport::new(Exit::General, "there is no home directory for the list of trusted files")
         .with_hint("a file that `--config FILE` names needs no trust")
 }
 
-/// Asks the person at the terminal, once, before a verb that would refuse the file. Where there is no terminal nothing is
-/// asked, and the verb refuses it.
-pub(crate) fn ask(cli: &Cli, screen: &mut Screen) -> Result<(), Stop> {
-    if !screen.can_ask() || !wants_config(&cli.verb) {
+/// Asks the user at the terminal to trust the file, before a command that would refuse it. Without a terminal the
+/// command refuses the file.
+pub(crate) fn ask_for_trust(cli: &Cli, screen: &mut Screen) -> Result<(), CommandError> {
+    if !screen.can_ask() || !uses_config(&cli.verb) {
         return Ok(());
     }
     let Ok(file) = config::locate(cli.global.config.as_deref()) else { return Ok(()) };
     let Ok(text) = ConfigText::read(&file.path) else { return Ok(()) };
     let Ok(config) = text.config(file.origin) else { return Ok(()) };
-    let missing = match standing(&file, &text)? {
-        Standing::Trusted => return Ok(()),
-        // Asking for it to be taken is trust.
-        Standing::Changed if matches!(&cli.verb, Verb::Reload(args) if args.name.is_none()) => return Ok(()),
-        missing @ (Standing::Changed | Standing::Unknown) => missing,
+    let missing = match trust_state(&file, &text)? {
+        TrustState::Trusted => return Ok(()),
+        // `gripfast reload` implies trust.
+        TrustState::Changed if matches!(&cli.verb, Verb::Reload(args) if args.name.is_none()) => {
+            return Ok(());
+        }
+        missing @ (TrustState::Changed | TrustState::Unknown) => missing,
     };
     let path = file.path.display();
-    screen.talk(&match missing {
-        Standing::Changed => {
+    screen.message(&match missing {
+        TrustState::Changed => {
             format!("`{path}` has changed since it was trusted. It would run or connect to:")
         }
-        Standing::Trusted | Standing::Unknown => {
-            format!("`{path}` is in this directory and was not trusted yet. It would run or connect to:")
+        TrustState::Trusted | TrustState::Unknown => {
+            format!("`{path}` is in this directory and is not trusted yet. It would run or connect to:")
         }
     })?;
-    show(&config, screen)?;
-    if !screen.confirm("Trust it as it is now?")? {
-        return Err(refusal(&file.path, missing).into());
+    print_targets(&config, screen)?;
+    if !screen.confirm("Trust the file as it is now?")? {
+        return Err(untrusted(&file.path, missing).into());
     }
-    let list = list().ok_or_else(no_home)?;
-    list.trust(&file.path, text.bytes()).map_err(|error| no_list(&error))?;
+    let list = trust_list().ok_or_else(no_home)?;
+    list.trust(&file.path, text.bytes()).map_err(|error| list_failure(&error))?;
     record(&cli.global, TrustDecision::Trusted, &file.path, &config, screen)?;
     Ok(())
 }
 
-/// Writes a decision about a file to the audit log that this file names.
+/// Writes a trust decision to the audit log of the state directory that the file configures.
 fn record(
-    global: &Global,
+    global: &GlobalArgs,
     decision: TrustDecision,
     path: &Path,
     config: &Config,
@@ -103,20 +105,20 @@ fn record(
 ) -> io::Result<()> {
     let chosen = global.state_dir.clone().or_else(|| config.gateway.state_dir.clone());
     let strict_modes = || config.gateway.access.strict_modes;
-    let judged = config::judged(chosen.or_else(config::platform_state_dir), strict_modes);
-    // Nothing is written where another user could change it.
+    let judged = config::require_safe_dir(chosen.or_else(config::platform_state_dir), strict_modes);
+    // Nothing is written to a directory that another user could change.
     let state_dir = judged.ok().flatten();
     let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned()).display().to_string();
-    let event = SecurityEvent::TrustChanged { decision, path, actor: audited::actor() };
-    audited::record(state_dir.as_deref(), &config.gateway, &event, screen)
+    let event = SecurityEvent::TrustChanged { decision, path, actor: audit_line::actor() };
+    audit_line::record(state_dir.as_deref(), &config.gateway, &event, screen)
 }
 
-/// Whether a verb uses a config that nobody has named.
-fn wants_config(verb: &Verb) -> bool {
+/// Returns true if a command uses a config that was not named.
+fn uses_config(verb: &Verb) -> bool {
     match verb {
-        // stdin is for MCP.
+        // stdin carries MCP.
         Verb::Stdio(_) => false,
-        // Nobody is asked while a shell completes a word.
+        // A completing shell cannot show a question.
         Verb::Complete(_) => false,
         Verb::Check(_)
         | Verb::Trust(_)
@@ -155,20 +157,20 @@ fn wants_config(verb: &Verb) -> bool {
     }
 }
 
-/// The programs that a config starts and the addresses that it connects to, a line for each.
-fn show(config: &Config, screen: &mut Screen) -> io::Result<()> {
-    let lines = shown(config);
+/// Prints the programs that a config starts and the addresses that it connects to, one per line.
+fn print_targets(config: &Config, screen: &mut Screen) -> io::Result<()> {
+    let lines = target_lines(config);
     if lines.is_empty() {
-        return screen.talk("  nothing");
+        return screen.message("  nothing");
     }
-    lines.iter().try_for_each(|line| screen.talk(&format!("  {line}")))
+    lines.iter().try_for_each(|line| screen.message(&format!("  {line}")))
 }
 
-fn shown(config: &Config) -> Vec<String> {
+fn target_lines(config: &Config) -> Vec<String> {
     let mut lines = Vec::new();
     for entry in &config.servers {
         let Ok(spec) = &entry.spec else {
-            lines.push(format!("{}: cannot be used, see `gripfast check`", entry.name));
+            lines.push(format!("{}: invalid, see `gripfast check`", entry.name));
             continue;
         };
         let name = &entry.name;
@@ -179,7 +181,7 @@ fn shown(config: &Config) -> Vec<String> {
                 lines.push(format!("{name}: {}", words.join(" ")));
                 lines.extend(cwd.as_ref().map(|cwd| format!("{name}: in the directory {cwd}")));
                 lines.extend(env.iter().map(|(variable, value)| {
-                    // What decides which code runs is shown; a token is not.
+                    // Values that decide which code runs are shown; others may be secrets.
                     let value =
                         if loads_code(variable) { redact::text(value.as_written()) } else { "…".into() };
                     format!("{name}: with {variable}={value}")
@@ -201,11 +203,11 @@ fn shown(config: &Config) -> Vec<String> {
             }
         }));
     }
-    // A line break would begin a line that says something else, and an invisible letter would hide one.
+    // A line break could fake another line, and an invisible character could hide text.
     lines.iter().map(|line| text::escaped(line).into_owned()).collect()
 }
 
-/// Whether a variable of this name decides which code a program runs.
+/// Returns true if a variable of this name decides which code a program runs.
 fn loads_code(variable: &str) -> bool {
     const PREFIXES: &[&str] = &["LD_", "DYLD_", "PYTHON", "GIT_", "NPM_CONFIG_", "UV_", "PIP_"];
     const NAMES: &[&str] = &[
@@ -225,119 +227,124 @@ fn loads_code(variable: &str) -> bool {
     NAMES.contains(&variable.as_str()) || PREFIXES.iter().any(|prefix| variable.starts_with(prefix))
 }
 
-/// The file of the current directory, if it was trusted and says something else now. Whoever asks a running gateway to take
-/// it vouches for it.
-pub(crate) fn changed(global: &Global) -> Result<Option<PathBuf>, Failure> {
+/// The file of the current directory, if it was trusted and has changed since. `gripfast reload` trusts it.
+pub(crate) fn changed_since_trusted(global: &GlobalArgs) -> Result<Option<PathBuf>, FailureReport> {
     let Ok(file) = config::locate(global.config.as_deref()) else { return Ok(None) };
     let Ok(text) = ConfigText::read(&file.path) else { return Ok(None) };
-    Ok((standing(&file, &text)? == Standing::Changed).then_some(file.path))
+    Ok((trust_state(&file, &text)? == TrustState::Changed).then_some(file.path))
 }
 
 /// A config that gripfast is about to write.
 pub(crate) struct Editing {
     pub(crate) path: PathBuf,
-    /// What is in it; `None` if it is not there yet.
+    /// The present content; `None` if the file does not exist yet.
     pub(crate) before: Option<String>,
-    /// Whether it is trusted once it is written: everything else in it was.
-    vouches: bool,
+    /// True if the written file becomes trusted, because its previous content was.
+    trust_on_write: bool,
 }
 
 impl Editing {
-    /// The config that is meant, or a new one in the current directory.
-    pub(crate) fn of(global: &Global) -> Result<Self, Failure> {
+    /// Opens the config that would be used, or a new one in the current directory.
+    pub(crate) fn open(global: &GlobalArgs) -> Result<Self, FailureReport> {
         let Ok(file) = config::locate(global.config.as_deref()) else {
-            return Ok(Self { path: PathBuf::from(Config::FILE_NAME), before: None, vouches: true });
+            return Ok(Self { path: PathBuf::from(Config::FILE_NAME), before: None, trust_on_write: true });
         };
         let is_looked_for = file.path.file_name().is_some_and(|name| name == Config::FILE_NAME)
             && file.origin != ConfigOrigin::PlatformDirectory;
         if !file.path.exists() {
-            return Ok(Self { path: file.path, before: None, vouches: is_looked_for });
+            return Ok(Self { path: file.path, before: None, trust_on_write: is_looked_for });
         }
-        let text = ConfigText::read(&file.path).map_err(|error| config::unusable(&error))?;
-        require(&file, &text)?;
-        if let (Some(_), Err(error)) = (text.problem(), text.config(file.origin)) {
-            return Err(config::unusable(&error));
+        let text = ConfigText::read(&file.path).map_err(|error| config::config_failure(&error))?;
+        require_trust(&file, &text)?;
+        if let (Some(_), Err(error)) = (text.unsafe_file(), text.config(file.origin)) {
+            return Err(config::config_failure(&error));
         }
-        let listed = || list().and_then(|list| list.standing(&file.path, text.bytes()).ok());
-        let vouches = is_looked_for && listed() == Some(Standing::Trusted);
+        let listed = || trust_list().and_then(|list| list.state_of(&file.path, text.bytes()).ok());
+        let trust_on_write = is_looked_for && listed() == Some(TrustState::Trusted);
         let before = String::from_utf8(text.bytes().to_vec()).map_err(|_| {
-            Failure::new(Exit::ConfigInvalid, format!("`{}` is not UTF-8 text", file.path.display()))
+            FailureReport::new(Exit::ConfigInvalid, format!("`{}` is not UTF-8 text", file.path.display()))
         })?;
-        Ok(Self { path: file.path, before: Some(before), vouches })
+        Ok(Self { path: file.path, before: Some(before), trust_on_write })
     }
 
-    /// The same, of which a part came with the directory: a person has to look at what is written before it is used.
-    pub(crate) fn unvouched(self) -> Self {
-        Self { vouches: false, ..self }
+    /// The same without trust after the write: a part of it came with the directory, so the user has to look at it
+    /// first.
+    pub(crate) fn without_trust(self) -> Self {
+        Self { trust_on_write: false, ..self }
     }
 
-    /// Writes it. What gripfast has written itself needs no other trust.
-    pub(crate) fn write(&self, global: &Global, text: &str, screen: &mut Screen) -> Result<(), Stop> {
-        super::edit::write(&self.path, text)?;
-        if !self.vouches {
+    /// Writes the file, and trusts it if its previous content was trusted.
+    pub(crate) fn write(
+        &self,
+        global: &GlobalArgs,
+        text: &str,
+        screen: &mut Screen,
+    ) -> Result<(), CommandError> {
+        super::write_file::write(&self.path, text)?;
+        if !self.trust_on_write {
             return Ok(());
         }
-        match list().map(|list| list.trust(&self.path, text.as_bytes())) {
+        match trust_list().map(|list| list.trust(&self.path, text.as_bytes())) {
             Some(Ok(())) => {
                 if let Ok(config) = Config::parse(text, &self.path) {
                     record(global, TrustDecision::Trusted, &self.path, &config, screen)?;
                 }
             }
-            Some(Err(error)) => screen.warning(&no_list(&error).text)?,
+            Some(Err(error)) => screen.warning(&list_failure(&error).text)?,
             None => {}
         }
         Ok(())
     }
 }
 
-/// Trusts a file, shows which are trusted, or takes one off the list.
-pub(crate) fn run(global: &Global, args: &TrustArgs, screen: &mut Screen) -> Result<Exit, Stop> {
-    let list = list().ok_or_else(no_home)?;
+/// Trusts a file, lists the trusted files, or removes one from the list.
+pub(crate) fn run(global: &GlobalArgs, args: &TrustArgs, screen: &mut Screen) -> Result<Exit, CommandError> {
+    let list = trust_list().ok_or_else(no_home)?;
     if args.list {
-        return listed(&list, screen);
+        return print_list(&list, screen);
     }
     let named = args.file.as_deref().or(global.config.as_deref());
     let path = named.map_or_else(|| PathBuf::from(".").join(Config::FILE_NAME), Path::to_owned);
     if args.remove {
-        // What it says counts as long as it is trusted; a file that was changed has no say in where this is written.
+        // A changed file is not trusted, so its settings do not decide where the audit line is written.
         let trusted = ConfigText::read(&path).ok().filter(|text| {
-            list.standing(&path, text.bytes()).is_ok_and(|standing| standing == Standing::Trusted)
+            list.state_of(&path, text.bytes()).is_ok_and(|trust_state| trust_state == TrustState::Trusted)
         });
-        let removed = list.remove(&path).map_err(|error| no_list(&error))?;
+        let removed = list.remove(&path).map_err(|error| list_failure(&error))?;
         let config = trusted.and_then(|text| text.config(ConfigOrigin::CurrentDirectory).ok());
         if let (true, Some(config)) = (removed, config) {
             record(global, TrustDecision::Untrusted, &path, &config, screen)?;
         }
         let path = path.display();
-        screen.talk(&match removed {
-            true => format!("`{path}` is not trusted any more"),
+        screen.message(&match removed {
+            true => format!("`{path}` is no longer trusted"),
             false => format!("`{path}` was not trusted"),
         })?;
         return Ok(Exit::Ok);
     }
-    let text = ConfigText::read(&path).map_err(|error| config::unusable(&error))?;
+    let text = ConfigText::read(&path).map_err(|error| config::config_failure(&error))?;
     let config = match text.config(ConfigOrigin::CurrentDirectory) {
         Ok(config) => config,
-        Err(error) => return Err(config::told(&error, screen)),
+        Err(error) => return Err(config::report_invalid(&error, screen)),
     };
-    screen.talk(&format!("`{}` runs or connects to:", path.display()))?;
-    show(&config, screen)?;
-    list.trust(&path, text.bytes()).map_err(|error| no_list(&error))?;
-    screen.talk("it is trusted for what it says now; a change needs trust again")?;
+    screen.message(&format!("`{}` runs or connects to:", path.display()))?;
+    print_targets(&config, screen)?;
+    list.trust(&path, text.bytes()).map_err(|error| list_failure(&error))?;
+    screen.message("the file is now trusted with this content; after a change it has to be trusted again")?;
     record(global, TrustDecision::Trusted, &path, &config, screen)?;
     Ok(Exit::Ok)
 }
 
-fn listed(list: &TrustList, screen: &mut Screen) -> Result<Exit, Stop> {
-    let files = list.files().map_err(|error| no_list(&error))?;
+fn print_list(list: &TrustList, screen: &mut Screen) -> Result<Exit, CommandError> {
+    let files = list.files().map_err(|error| list_failure(&error))?;
     if files.is_empty() {
-        screen.talk("no file is trusted; `gripfast trust` trusts ./gripfast.toml")?;
+        screen.message("no file is trusted; `gripfast trust` trusts ./gripfast.toml")?;
     }
     for file in files {
-        let now = std::fs::read(&file).and_then(|content| list.standing(&file, &content));
+        let now = std::fs::read(&file).and_then(|content| list.state_of(&file, &content));
         let word = match now {
-            Ok(Standing::Trusted) => "",
-            Ok(Standing::Changed | Standing::Unknown) => "  (changed since)",
+            Ok(TrustState::Trusted) => "",
+            Ok(TrustState::Changed | TrustState::Unknown) => "  (changed since it was trusted)",
             Err(_) => "  (cannot be read)",
         };
         screen.line(&format!("{}{word}", file.display()))?;
@@ -350,7 +357,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_config_runs_is_shown_without_its_secrets_and_a_line_for_each() {
+    fn the_targets_of_a_config_are_listed_one_per_line_without_secrets() {
         let text = r#"
             [servers.a]
             command = "npx"
@@ -365,7 +372,7 @@ mod tests {
         "#;
         let config = Config::parse(text, Config::FILE_NAME.as_ref()).unwrap();
         assert_eq!(
-            shown(&config),
+            target_lines(&config),
             [
                 "a: npx -y server two\\nb: https://harmless.example",
                 "a: in the directory /srv/\\u{202e}a",
@@ -375,7 +382,7 @@ mod tests {
                 "a: runs `pass show token` for a value",
                 "b: https://[redacted]@h.example/mcp?key=[redacted]",
                 "b: runs `touch /tmp/owned` for a value",
-                "c: cannot be used, see `gripfast check`",
+                "c: invalid, see `gripfast check`",
             ]
         );
     }

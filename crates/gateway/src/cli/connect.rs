@@ -1,36 +1,36 @@
-//! `gripfast connect`: points another MCP client at gripfast, in that client's own config. One entry is written;
-//! comments, order and spacing stay, a copy of the file is kept, and `--undo` puts everything back.
+//! `gripfast connect`: adds an entry for gripfast to the config of another MCP client. Comments, order and spacing of
+//! the file stay, a backup is kept, and `--undo` restores it.
 
-mod answer;
-mod entry;
+mod client_entry;
+mod probe;
 mod yaml;
 
 use super::address::GatewayUrl;
-use super::args::{Global, Meant};
+use super::args::{GatewayTarget, GlobalArgs};
 use super::config;
-use super::edit;
+use super::connect::probe::ProbeResult;
+use super::error::{CommandError, FailureReport};
 use super::exit::Exit;
-use super::import::{Client, Entry, Root, named};
+use super::import::{ClientFormat, ConnectEntry, ServersKey, named};
 use super::render::{Screen, plural};
-use super::stop::{Failure, Stop};
-use answer::Answer;
+use super::write_file;
 use clap::Args;
-use entry::{Wanted, Way};
+use client_entry::{ClientTransport, EntrySpec};
 use gripfast::config::{ProcessEnvironment, Tree};
-use gripfast_gateway::auth::keys::{self, NoKey};
+use gripfast_gateway::auth::keys::{self, KeyError};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Adds the server `gripfast` to the client's config, whose comments and formatting stay; the file as it was is kept \
-beside it, with the ending `.gripfast-backup`. Then the address is tried as the client will: it is connected when \
-the gateway has answered. If the gateway asks clients for keys (`gateway.auth`), a key with the client's name is made \
-and written into the entry. A client that only starts commands gets `gripfast stdio --background`, so that all such clients share one gateway. Servers that the client has \
-already are left alone: `gripfast import` takes them over.
+Adds the server `gripfast` to the client's config and keeps comments and formatting. A backup of the file is stored \
+beside it with the extension `.gripfast-backup`. Then the command tries the address as the client will, and reports \
+whether the gateway answers. If the gateway asks clients for keys (`gateway.auth`), a key with the client's name is \
+created and written into the entry. A client that only starts commands gets `gripfast stdio --background`, so that all \
+such clients share one gateway. Other servers of the client are left alone: `gripfast import` imports them.
 
---undo puts back the copy and removes the key, whatever flags were given before. If the client or you have changed \
-the file meanwhile, only the entry is taken out.
+--undo restores the backup and removes the key, whatever flags were given before. If the file has changed since, only \
+the entry is removed.
 
 Examples:
   gripfast connect cursor
@@ -38,219 +38,249 @@ Examples:
 pub(crate) struct ConnectArgs {
     /// The client: claude-desktop, claude-code, vscode, cursor, windsurf, zed, codex, gemini, copilot, …
     #[arg(value_name = "CLIENT", value_parser = named)]
-    client: &'static Client,
+    client: &'static ClientFormat,
 
-    /// Take the entry out again
+    /// Remove the entry again
     #[arg(long)]
     undo: bool,
 
     #[command(flatten)]
-    gateway: Meant,
+    gateway: GatewayTarget,
 }
 
-/// The ending of the copy.
-const BACKUP: &str = "gripfast-backup";
+/// Extension of the backup file.
+const BACKUP_EXTENSION: &str = "gripfast-backup";
 const AUTHORIZATION: &str = "Authorization";
 
-pub(crate) fn run(global: &Global, args: &ConnectArgs, screen: &mut Screen) -> Result<Exit, Stop> {
+pub(crate) fn run(
+    global: &GlobalArgs,
+    args: &ConnectArgs,
+    screen: &mut Screen,
+) -> Result<Exit, CommandError> {
     let client = args.client;
     if args.undo {
         return undo(global, client, screen);
     }
-    let path = place(client)?;
-    let text = edit::read(&path)?;
-    if client.entry == Entry::Command {
-        let wanted = Wanted::of(client, &command(global)?);
+    let path = config_path(client)?;
+    let text = write_file::read(&path)?;
+    if client.entry == ConnectEntry::Command {
+        let wanted = EntrySpec::of(client, &command(global)?);
         if connect(client, &wanted, &path, text.as_deref(), screen)? {
-            screen.talk(&format!("{} starts gripfast from now on: {}", client.name, path.display()))?;
-            screen.hint(&format!("restart {} to have it look; `--undo` takes it back", client.name))?;
+            screen.message(&format!("{} is set up to start gripfast: {}", client.name, path.display()))?;
+            screen.hint(&format!("restart {} to apply it; `--undo` reverts it", client.name))?;
         } else {
-            screen.talk(&format!("{} starts gripfast already: {}", client.name, path.display()))?;
+            screen.message(&format!(
+                "{} is already set up to start gripfast: {}",
+                client.name,
+                path.display()
+            ))?;
         }
         return Ok(Exit::Ok);
     }
-    let url = args.gateway.address(global)?;
-    let known = headers(client, &path, text.as_deref());
+    let url = args.gateway.resolve(global)?;
+    let known = entry_headers(client, &path, text.as_deref());
     let key = match known.iter().any(|(name, _)| name.eq_ignore_ascii_case(AUTHORIZATION)) {
         true => None,
-        false => Key::made(global, &url, client, screen)?,
+        false => Key::create(global, &url, client, screen)?,
     };
     let bearer = key.as_ref().map(|key| (AUTHORIZATION.to_owned(), format!("Bearer {}", key.text)));
     let address = format!("{}/mcp", url.for_clients());
     let all: Vec<(String, String)> = known.into_iter().chain(bearer).collect();
     let headers = if key.is_some() { all.clone() } else { Vec::new() };
-    let wanted = Wanted::of(client, &Way::Url { url: address.clone(), headers });
+    let wanted = EntrySpec::of(client, &ClientTransport::Url { url: address.clone(), headers });
     let is_new = match connect(client, &wanted, &path, text.as_deref(), screen) {
         Ok(is_new) => is_new,
         Err(stop) => {
-            // Nobody has it.
-            key.into_iter().try_for_each(|key| key.remove()).map_err(|error| no_key(&error))?;
+            // The entry was not written, so no client has the key.
+            key.into_iter().try_for_each(|key| key.remove()).map_err(|error| key_not_removed(&error))?;
             return Err(stop);
         }
     };
     if let Some(Key { name, .. }) = &key {
-        screen.talk(&format!("made the key `{name}` and wrote it into the entry"))?;
+        screen.message(&format!("created the key `{name}` and wrote it into the entry"))?;
         if can_be_read_by_others(&path) {
             let path = path.display();
-            screen.warning(&format!("other users of this machine can read the key: `chmod 600 {path}`"))?;
+            screen.warning(&format!(
+                "other users of this machine can read the key; `chmod 600 {path}` prevents that"
+            ))?;
         }
     }
-    tell(client, &path, is_new, answer::of(&address, &all, screen)?, screen)?;
+    report(client, &path, is_new, probe::probe(&address, &all, screen)?, screen)?;
     Ok(Exit::Ok)
 }
 
-/// Says whether the client has a gateway to talk to.
-fn tell(client: &Client, path: &Path, is_new: bool, answer: Answer, screen: &mut Screen) -> Result<(), Stop> {
+/// Reports whether the gateway answered at the address in the entry.
+fn report(
+    client: &ClientFormat,
+    path: &Path,
+    is_new: bool,
+    answer: ProbeResult,
+    screen: &mut Screen,
+) -> Result<(), CommandError> {
     let (name, path) = (client.name, path.display());
     match answer {
-        Answer::Tools(count) => {
-            let already = if is_new { "" } else { " already" };
-            screen.talk(&format!("{name} is connected{already}, to {}: {path}", plural(count, "tool")))?;
+        ProbeResult::Tools(count) => {
+            let already = if is_new { "" } else { "already " };
+            screen
+                .message(&format!("{name} is {already}connected, with {}: {path}", plural(count, "tool")))?;
         }
-        Answer::Nothing { why, step } => {
+        ProbeResult::Failed { why, step } => {
             let already = if is_new { "now" } else { "already" };
-            screen.talk(&format!("{name} has the entry {already}: {path}"))?;
-            screen.warning(&format!("it is not connected: {why}"))?;
+            screen.message(&format!("{name} {already} has the entry: {path}"))?;
+            screen.warning(&format!("the gateway does not answer: {why}"))?;
             screen.hint(&step)?;
         }
     }
     if is_new {
-        screen.hint(&format!("restart {name} to have it look; `--undo` takes it back"))?;
+        screen.hint(&format!("restart {name} to apply it; `--undo` reverts it"))?;
     }
     Ok(())
 }
 
-/// Writes the entry. Whether the file had to be changed for that.
+/// Writes the entry, and returns whether that changed the file.
 fn connect(
-    client: &Client,
-    wanted: &Wanted,
+    client: &ClientFormat,
+    wanted: &EntrySpec,
     path: &Path,
     text: Option<&str>,
     screen: &mut Screen,
-) -> Result<bool, Stop> {
+) -> Result<bool, CommandError> {
     let before = text.unwrap_or_default();
-    let after = wanted.put_into(client, before).map_err(|why| unusable(path, &why))?;
+    let after = wanted.insert_into(client, before).map_err(|why| not_editable(path, &why))?;
     if after == before {
         return Ok(false);
     }
-    let backup = edit::beside(path, BACKUP);
-    // The copy is the file from before gripfast. One that gripfast has made itself was not there.
-    let keeps = match has_entry(client, path, before) {
-        true => !backup.exists() && !is_all(client, before),
+    let backup = write_file::with_suffix(path, BACKUP_EXTENSION);
+    // The backup is the file as it was without gripfast. A file that gripfast created needs none.
+    let needs_backup = match has_entry(client, path, before) {
+        true => !backup.exists() && !is_only_entry(client, before),
         false => text.is_some(),
     };
-    if keeps {
-        edit::write(&backup, before)?;
-        screen.talk(&format!("a copy is in {}", backup.display()))?;
+    if needs_backup {
+        write_file::write(&backup, before)?;
+        screen.message(&format!("a backup is in {}", backup.display()))?;
     }
-    edit::write(path, &after)?;
+    write_file::write(path, &after)?;
     Ok(true)
 }
 
-/// Takes the entry out of the client's file and removes its key. Where the gateway listens makes no difference.
-fn undo(global: &Global, client: &Client, screen: &mut Screen) -> Result<Exit, Stop> {
-    let paths = places(client)?;
-    let is_connected =
-        |path: &&PathBuf| edit::read(path).ok().flatten().is_some_and(|text| has_entry(client, path, &text));
+/// Removes the entry from the client's file, and its key. Independent of the gateway's address.
+fn undo(global: &GlobalArgs, client: &ClientFormat, screen: &mut Screen) -> Result<Exit, CommandError> {
+    let paths = config_paths(client)?;
+    let is_connected = |path: &&PathBuf| {
+        write_file::read(path).ok().flatten().is_some_and(|text| has_entry(client, path, &text))
+    };
     let Some(path) = paths.iter().find(is_connected) else {
         let paths: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
-        screen.talk(&format!("{} is not connected: {}", client.name, paths.join(", ")))?;
+        screen.message(&format!("{} is not connected: {}", client.name, paths.join(", ")))?;
         return Ok(Exit::Ok);
     };
-    let now = edit::read(path)?.unwrap_or_default();
-    let bearer = headers(client, path, Some(&now)).into_iter().find_map(|(name, value)| {
+    let now = write_file::read(path)?.unwrap_or_default();
+    let bearer = entry_headers(client, path, Some(&now)).into_iter().find_map(|(name, value)| {
         let key = value.strip_prefix("Bearer ").filter(|key| key.starts_with(keys::PREFIX))?;
         name.eq_ignore_ascii_case(AUTHORIZATION).then(|| key.to_owned())
     });
-    let backup = edit::beside(path, BACKUP);
-    let copy = edit::read(&backup)?;
-    let cleared = Wanted::taken_out_of(client, &now).map_err(|why| unusable(path, &why))?;
-    // Whatever the entry says, nothing else may have changed.
+    let backup = write_file::with_suffix(path, BACKUP_EXTENSION);
+    let copy = write_file::read(&backup)?;
+    let cleared = EntrySpec::remove_from(client, &now).map_err(|why| not_editable(path, &why))?;
+    // The backup is restored only if nothing but the entry differs from it.
     let is_untouched = |before: &str| {
-        let connected = Wanted::any(client).put_into(client, before);
-        connected.and_then(|text| Wanted::taken_out_of(client, &text)).is_ok_and(|text| text == cleared)
+        let connected = EntrySpec::placeholder(client).insert_into(client, before);
+        connected.and_then(|text| EntrySpec::remove_from(client, &text)).is_ok_and(|text| text == cleared)
     };
     match &copy {
         Some(before) if is_untouched(before) => {
-            edit::write(path, before)?;
-            screen.talk(&format!("{} is as it was: {}", client.name, path.display()))?;
+            write_file::write(path, before)?;
+            screen.message(&format!("restored the config of {}: {}", client.name, path.display()))?;
         }
-        None if is_all(client, &now) => {
-            gone(path)?;
-            screen.talk(&format!("{} is gone, as it was before", path.display()))?;
+        None if is_only_entry(client, &now) => {
+            remove_file(path)?;
+            screen.message(&format!("removed {}, which did not exist before", path.display()))?;
         }
         Some(_) | None => {
             let had_table = copy.as_deref().is_some_and(|before| has_table(client, path, before));
             let after = match had_table {
                 true => cleared,
-                false => Wanted::without_empty_table(client, &cleared).map_err(|why| unusable(path, &why))?,
+                false => EntrySpec::without_empty_table(client, &cleared)
+                    .map_err(|why| not_editable(path, &why))?,
             };
-            edit::write(path, &after)?;
-            screen.talk(&format!("the entry is taken out of {}, which has changed since", path.display()))?;
+            write_file::write(path, &after)?;
+            screen.message(&format!(
+                "removed the entry from {}; the file has changed since, so the backup was not restored",
+                path.display()
+            ))?;
         }
     }
     if copy.is_some() {
-        gone(&backup)?;
+        remove_file(&backup)?;
     }
     if let Some(key) = bearer {
-        forget(global, client, &key, screen)?;
+        remove_key(global, client, &key, screen)?;
     }
     Ok(Exit::Ok)
 }
 
-/// Removes the key that connecting has made. Where it cannot be found, the file is as it was all the same.
-fn forget(global: &Global, client: &Client, key: &str, screen: &mut Screen) -> Result<(), Stop> {
-    let directory = config::state_dir_of_gateway(global).ok().flatten();
+/// Removes the key that `connect` created. If it cannot be found, a hint tells the user.
+fn remove_key(
+    global: &GlobalArgs,
+    client: &ClientFormat,
+    key: &str,
+    screen: &mut Screen,
+) -> Result<(), CommandError> {
+    let directory = config::gateway_state_dir(global).ok().flatten();
     let name = directory.as_deref().and_then(|directory| keys::name_of(directory, key).ok().flatten());
-    // A key of another name was made by a person, who may use it elsewhere.
+    // A key of another name was created by the user, who may use it elsewhere.
     let made = name.filter(|name| {
         name.strip_prefix(client.id).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
     });
     match (directory, made) {
         (Some(directory), Some(name)) => {
-            keys::remove(&directory, &name).map_err(|error| no_key(&error))?;
-            screen.talk(&format!("the key `{name}` is removed"))?;
+            keys::remove(&directory, &name).map_err(|error| key_not_removed(&error))?;
+            screen.message(&format!("removed the key `{name}`"))?;
         }
-        _ => {
-            screen.hint("its key is good as before; `gripfast keys ls` and `keys rm` show and remove keys")?
-        }
+        _ => screen.hint(
+            "its key is still valid; `gripfast keys ls` lists the keys, and `gripfast keys rm` removes one",
+        )?,
     }
     Ok(())
 }
 
-/// Whether the entry is all that a file has.
-fn is_all(client: &Client, text: &str) -> bool {
-    let cleared = |text: &str| Wanted::taken_out_of(client, text);
-    let made = Wanted::any(client).put_into(client, "").and_then(|made| cleared(&made));
+/// Returns true if a file contains nothing but the entry.
+fn is_only_entry(client: &ClientFormat, text: &str) -> bool {
+    let cleared = |text: &str| EntrySpec::remove_from(client, text);
+    let made = EntrySpec::placeholder(client).insert_into(client, "").and_then(|made| cleared(&made));
     made.is_ok() && made == cleared(text)
 }
 
-fn gone(path: &Path) -> Result<(), Failure> {
-    std::fs::remove_file(path)
-        .map_err(|error| Failure::new(Exit::General, format!("cannot remove `{}`: {error}", path.display())))
+fn remove_file(path: &Path) -> Result<(), FailureReport> {
+    std::fs::remove_file(path).map_err(|error| {
+        FailureReport::new(Exit::General, format!("cannot remove `{}`: {error}", path.display()))
+    })
 }
 
 fn tree(path: &Path, text: &str) -> Option<Tree> {
     Tree::parse(text, path).ok()
 }
 
-fn has_entry(client: &Client, path: &Path, text: &str) -> bool {
-    tree(path, text).is_some_and(|tree| entry::present(client, &tree).is_some())
+fn has_entry(client: &ClientFormat, path: &Path, text: &str) -> bool {
+    tree(path, text).is_some_and(|tree| client_entry::find_entry(client, &tree).is_some())
 }
 
-fn has_table(client: &Client, path: &Path, text: &str) -> bool {
+fn has_table(client: &ClientFormat, path: &Path, text: &str) -> bool {
     let tree = tree(path, text);
-    tree.is_some_and(|tree| keys(client).iter().try_fold(&tree, |tree, key| tree.get(key)).is_some())
+    tree.is_some_and(|tree| {
+        servers_key_path(client).iter().try_fold(&tree, |tree, key| tree.get(key)).is_some()
+    })
 }
 
-/// The headers of the entry that a file has.
-fn headers(client: &Client, path: &Path, text: Option<&str>) -> Vec<(String, String)> {
+/// The headers of the entry in a file.
+fn entry_headers(client: &ClientFormat, path: &Path, text: Option<&str>) -> Vec<(String, String)> {
     let tree = text.and_then(|text| tree(path, text));
-    let entry = tree.as_ref().and_then(|tree| entry::present(client, tree));
-    entry.map(|entry| entry::headers_of(client, entry)).unwrap_or_default()
+    let entry = tree.as_ref().and_then(|tree| client_entry::find_entry(client, tree));
+    entry.map(|entry| client_entry::headers_of(client, entry)).unwrap_or_default()
 }
 
-/// A key that was made for a client.
+/// A key that was created for a client.
 struct Key {
     directory: PathBuf,
     name: String,
@@ -258,36 +288,36 @@ struct Key {
 }
 
 impl Key {
-    /// Makes a key if the gateway is that of the config here, and asks for one.
-    fn made(
-        global: &Global,
+    /// Creates a key if the gateway is that of this config and asks clients for keys.
+    fn create(
+        global: &GlobalArgs,
         url: &GatewayUrl,
-        client: &Client,
+        client: &ClientFormat,
         screen: &mut Screen,
-    ) -> Result<Option<Self>, Stop> {
+    ) -> Result<Option<Self>, CommandError> {
         const MOST: usize = 100;
-        let Some(config) = config::glance(global)? else { return Ok(None) };
+        let Some(config) = config::load_optional(global)? else { return Ok(None) };
         let access = &config.gateway.access;
-        if !access.asks() || (url.is_named() && !is_at(url, config.gateway.listen)) {
+        if !access.requires_auth() || (url.is_named() && !listens_at(url, config.gateway.listen)) {
             return Ok(None);
         }
         if !access.keys {
-            screen.hint("this gateway takes tokens of its issuer only: the client has to log in there")?;
+            screen.hint("this gateway accepts only tokens of its issuer: the client has to log in there")?;
             return Ok(None);
         }
-        let Some(directory) = config::state_dir_of_gateway(global)? else { return Ok(None) };
+        let Some(directory) = config::gateway_state_dir(global)? else { return Ok(None) };
         for number in 1..=MOST {
             let name = if number == 1 { client.id.to_owned() } else { format!("{}-{number}", client.id) };
             match keys::add(&directory, &name) {
                 Ok(text) => return Ok(Some(Self { directory, name, text })),
-                Err(NoKey::Taken(_)) => {}
-                Err(error @ (NoKey::BadName(_) | NoKey::TooMany | NoKey::Io(_))) => {
-                    return Err(Failure::new(Exit::General, error.to_string()).into());
+                Err(KeyError::NameTaken(_)) => {}
+                Err(error @ (KeyError::BadName(_) | KeyError::TooMany | KeyError::Io(_))) => {
+                    return Err(FailureReport::new(Exit::General, error.to_string()).into());
                 }
             }
         }
-        let text = format!("there are {MOST} keys for `{}` already", client.id);
-        Err(Failure::new(Exit::General, text).with_hint("`gripfast keys ls` lists them").into())
+        let text = format!("there are already {MOST} keys for `{}`", client.id);
+        Err(FailureReport::new(Exit::General, text).with_hint("`gripfast keys ls` lists them").into())
     }
 
     fn remove(self) -> std::io::Result<()> {
@@ -295,16 +325,16 @@ impl Key {
     }
 }
 
-/// Whether an address that was named is where the config here listens.
-fn is_at(url: &GatewayUrl, listen: SocketAddr) -> bool {
+/// Returns true if a named URL is the address at which the gateway of this config listens.
+fn listens_at(url: &GatewayUrl, listen: SocketAddr) -> bool {
     let fits = |address: &SocketAddr| {
         address.port() == listen.port() && (listen.ip().is_unspecified() || listen.ip() == address.ip())
     };
     url.local_addresses().iter().any(fits)
 }
 
-fn no_key(error: &std::io::Error) -> Failure {
-    Failure::new(Exit::General, format!("the key cannot be removed: {error}"))
+fn key_not_removed(error: &std::io::Error) -> FailureReport {
+    FailureReport::new(Exit::General, format!("the key cannot be removed: {error}"))
 }
 
 #[cfg(unix)]
@@ -318,48 +348,49 @@ fn can_be_read_by_others(_path: &Path) -> bool {
     false
 }
 
-fn unusable(path: &Path, why: &str) -> Failure {
-    Failure::new(Exit::General, format!("`{}` cannot be edited: {why}", path.display()))
+fn not_editable(path: &Path, why: &str) -> FailureReport {
+    FailureReport::new(Exit::General, format!("`{}` cannot be edited: {why}", path.display()))
         .with_hint("nothing was changed")
 }
 
-/// The file to write to: the one that there is, or else the one that the client would make.
-fn place(client: &Client) -> Result<PathBuf, Failure> {
-    let paths = places(client)?;
+/// The file to write to: the first that exists, or else the one that the client would create.
+fn config_path(client: &ClientFormat) -> Result<PathBuf, FailureReport> {
+    let paths = config_paths(client)?;
     let there = paths.iter().find(|path| path.is_file()).or(paths.first());
     there.cloned().ok_or_else(no_home)
 }
 
-/// The files of a client that are not of a project.
-fn places(client: &Client) -> Result<Vec<PathBuf>, Failure> {
-    let own = client.files.iter().filter(|place| !place.is_of_a_project());
+/// The config files of a client outside of projects.
+fn config_paths(client: &ClientFormat) -> Result<Vec<PathBuf>, FailureReport> {
+    let own = client.files.iter().filter(|place| !place.is_in_project());
     let paths: Vec<PathBuf> = own.filter_map(|place| place.path(&ProcessEnvironment)).collect();
     if paths.is_empty() { Err(no_home()) } else { Ok(paths) }
 }
 
-fn no_home() -> Failure {
-    Failure::new(Exit::General, "there is no home directory to look in")
+fn no_home() -> FailureReport {
+    FailureReport::new(Exit::General, "there is no home directory to look for the client's config in")
 }
 
-/// How a client that only starts commands reaches gripfast.
-fn command(global: &Global) -> Result<Way, Stop> {
+/// The command for a client that only starts commands.
+fn command(global: &GlobalArgs) -> Result<ClientTransport, CommandError> {
     let program =
         std::env::current_exe().map_or_else(|_| "gripfast".into(), |path| path.display().to_string());
     let mut words = vec!["stdio".to_owned(), "--background".to_owned()];
-    // Such clients start commands anywhere. What is named there is used without being asked for trust again.
-    config::glance(global)?;
+    // Such clients start commands in any directory, so the config is named. A named config needs no further trust, so
+    // it has to be usable now.
+    config::load_optional(global)?;
     if let Ok(config) =
         config::find(global.config.as_deref()).map(|path| std::path::absolute(&path).unwrap_or(path))
     {
         words.extend(["--config".to_owned(), config.display().to_string()]);
     }
-    Ok(Way::Command(program, words))
+    Ok(ClientTransport::Command(program, words))
 }
 
-/// Where the entry goes.
-fn keys(client: &Client) -> Vec<&'static str> {
+/// The path of keys to the servers in the client's config.
+fn servers_key_path(client: &ClientFormat) -> Vec<&'static str> {
     match client.root {
-        Root::Under(keys) => keys.to_vec(),
-        Root::AndProjects(key) | Root::List(key) => vec![key],
+        ServersKey::Under(keys) => keys.to_vec(),
+        ServersKey::AndProjects(key) | ServersKey::List(key) => vec![key],
     }
 }

@@ -1,14 +1,15 @@
-//! The channel to a gateway: its control socket, where there is one, and else the network.
+//! The channel to a gateway: its control socket if there is one, else the network.
 
 use super::address::GatewayUrl;
-use super::args::Global;
+use super::args::GlobalArgs;
 use super::config;
-use super::credentials::{AdminToken, NoSocket};
-use super::stop::Failure;
+use super::credentials::{AdminToken, SocketError};
+use super::error::FailureReport;
 use super::trust;
 use bytes::Bytes;
 #[cfg(unix)]
-use gripfast_gateway::control_socket::{self, Found};
+use gripfast_gateway::server::control_socket;
+use gripfast_gateway::server::control_socket::FoundSocket;
 #[cfg(unix)]
 use http::Uri;
 use http::{Request, Response};
@@ -30,61 +31,64 @@ use std::time::Duration;
 #[cfg(unix)]
 use tokio::net::UnixStream;
 
-/// Time for a connection; a gateway is on this machine or near it.
-const CONNECT_WITHIN: Duration = Duration::from_secs(3);
-/// The name by which a gateway is asked through its socket; every gateway goes by it.
+/// Time limit for a connection; a gateway is on this machine or near it.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+/// Base URL of requests through the socket; every gateway accepts this host name.
 #[cfg(unix)]
-const THROUGH_SOCKET: &str = "http://localhost";
+const SOCKET_BASE_URL: &str = "http://localhost";
 
 /// The channel to one gateway.
-pub(crate) enum Channel {
+pub(crate) enum GatewayChannel {
     #[cfg(unix)]
     Socket(Client<SocketConnector, Full<Bytes>>),
     Network(Client<HttpsConnector<HttpConnector>, Full<Bytes>>),
 }
 
-impl Channel {
-    /// The channel to the gateway at `url`, and the admin token that may be sent through it.
+impl GatewayChannel {
+    /// Opens the channel to the gateway at `url`, with the admin token that may be sent through it.
     ///
     /// # Errors
-    /// The config that was named cannot be read, or the certificates that the user names.
-    pub(crate) async fn to(global: &Global, url: &GatewayUrl) -> Result<(Self, AdminToken), Failure> {
+    /// The named config, or the certificates that the user names, cannot be read.
+    pub(crate) async fn open(
+        global: &GlobalArgs,
+        url: &GatewayUrl,
+    ) -> Result<(Self, AdminToken), FailureReport> {
         let addresses = url.local_addresses();
         if addresses.is_empty() {
-            return Ok((Self::network(url)?, AdminToken::of_environment(url)));
+            return Ok((Self::network(url)?, AdminToken::from_env(url)));
         }
-        let reason = match config::state_dir_of_gateway(global)? {
-            None => NoSocket::NoStateDir,
+        let reason = match config::gateway_state_dir(global)? {
+            None => SocketError::NoStateDir,
             #[cfg(unix)]
             Some(state_dir) => {
                 let listening: Vec<_> =
                     addresses.into_iter().flat_map(control_socket::listening_for).collect();
                 match control_socket::find(&state_dir, &listening).await {
                     Ok(Some(found)) => {
-                        let token = AdminToken::of_state_dir(&state_dir, found.owner());
+                        let token = AdminToken::from_state_dir(&state_dir, found.owner());
                         let client = Client::builder(TokioExecutor::new()).build(SocketConnector(found));
                         return Ok((Self::Socket(client), token));
                     }
-                    Ok(None) => NoSocket::NotThere(state_dir),
-                    Err(error) => NoSocket::Unusable {
+                    Ok(None) => SocketError::NotThere(state_dir),
+                    Err(error) => SocketError::Unusable {
                         folder: state_dir.join(control_socket::FOLDER),
                         why: error.to_string(),
                     },
                 }
             }
             #[cfg(not(unix))]
-            Some(state_dir) => NoSocket::NotThere(state_dir),
+            Some(state_dir) => SocketError::NotThere(state_dir),
         };
         Ok((Self::network(url)?, AdminToken::without_socket(reason)))
     }
 
-    fn network(url: &GatewayUrl) -> Result<Self, Failure> {
+    fn network(url: &GatewayUrl) -> Result<Self, FailureReport> {
         let mut tcp = HttpConnector::new();
-        tcp.set_connect_timeout(Some(CONNECT_WITHIN));
+        tcp.set_connect_timeout(Some(CONNECT_TIMEOUT));
         Ok(Self::Network(Client::builder(TokioExecutor::new()).build(trust::connector(url, tcp)?)))
     }
 
-    /// Whether the gateway is known to be one of this state directory.
+    /// Returns true if the channel is the control socket, so that the gateway is known to use this state directory.
     pub(crate) fn is_socket(&self) -> bool {
         match self {
             #[cfg(unix)]
@@ -93,11 +97,11 @@ impl Channel {
         }
     }
 
-    /// The URI of `path` in this channel.
-    pub(crate) fn address(&self, url: &GatewayUrl, path: &str) -> String {
+    /// The URI of `path` for this channel.
+    pub(crate) fn uri(&self, url: &GatewayUrl, path: &str) -> String {
         match self {
             #[cfg(unix)]
-            Self::Socket(_) => format!("{THROUGH_SOCKET}{path}"),
+            Self::Socket(_) => format!("{SOCKET_BASE_URL}{path}"),
             Self::Network(_) => format!("{url}{path}"),
         }
     }
@@ -111,10 +115,10 @@ impl Channel {
     }
 }
 
-/// Connects to a control socket, whatever is asked for.
+/// Connects to a control socket, whatever the URI.
 #[cfg(unix)]
 #[derive(Clone)]
-pub(crate) struct SocketConnector(Found);
+pub(crate) struct SocketConnector(FoundSocket);
 
 #[cfg(unix)]
 impl tower_service::Service<Uri> for SocketConnector {

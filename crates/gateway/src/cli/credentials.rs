@@ -1,38 +1,38 @@
-//! The credentials that a command sends to a gateway, and where each of them may go.
+//! Credentials that a command sends to a gateway, and the channels through which each may be sent.
 //!
-//! The admin token of a state directory goes through the control socket in that directory, and never over TCP. What the
-//! environment holds goes to the gateway that the user has named: the token over https, a client's key also to a
-//! loopback address, as other MCP clients send theirs.
+//! The admin token of a state directory is sent through the control socket in that directory, and never over TCP.
+//! Credentials in the environment are sent to the gateway that the user named: the token over https, a client's key
+//! also to a loopback address, as other MCP clients send theirs.
 
 use super::address::GatewayUrl;
+use super::admin_client::AdminError;
+use super::error::FailureReport;
 use super::exit::Exit;
-use super::gateway::Refusal;
-use super::stop::Failure;
 #[cfg(unix)]
 use gripfast::private_files;
-use gripfast_gateway::admin::TOKEN_FILE;
+use gripfast_gateway::api::TOKEN_FILE;
 #[cfg(unix)]
 use std::io::{self, Read};
 #[cfg(unix)]
 use std::path::Path;
 use std::path::PathBuf;
 
-/// Holds the admin token of a gateway on another machine.
+/// Environment variable with the admin token of a gateway on another machine.
 pub(super) const TOKEN: &str = "GRIPFAST_TOKEN";
-/// Holds what a client shows: an API key, or a token of the issuer that the gateway asks.
+/// Environment variable with the credential of a client: an API key, or a token of the gateway's issuer.
 pub(super) const KEY: &str = "GRIPFAST_KEY";
-/// Names the one gateway, by host and port, that is sent a client's key without TLS.
+/// Environment variable with the host and port of the one gateway that may be sent a client's key without TLS.
 pub(super) const CLEARTEXT: &str = "GRIPFAST_CLEARTEXT";
 
-/// A longer file holds something else.
+/// Largest token file that is read.
 #[cfg(unix)]
-const LONGEST_TOKEN: u64 = 1024;
+const MAX_TOKEN: u64 = 1024;
 
-/// The admin token for one gateway, or why none is sent.
+/// The admin token for one gateway, or the reason for which none is sent.
 #[derive(Debug)]
 pub(crate) struct AdminToken {
     source: Source,
-    sent: Result<String, Withheld>,
+    sent: Result<String, WithheldReason>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,105 +43,105 @@ enum Source {
     Variable,
 }
 
-/// Why no token is sent.
+/// The reason for which no token is sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Withheld {
-    /// There is none where it was looked for.
+enum WithheldReason {
+    /// There is no token at its source.
     Missing(String),
-    /// It is a gateway of this machine, and has no control socket in the state directory.
-    NoSocket(NoSocket),
-    /// It would cross a network for everybody to read.
-    InClear,
+    /// The gateway is on this machine and has no control socket in the state directory.
+    NoSocket(SocketError),
+    /// The token would cross a network without TLS.
+    Cleartext,
 }
 
-/// Why a gateway of this machine cannot be reached through its control socket.
+/// The reason for which a gateway on this machine cannot be reached through its control socket.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum NoSocket {
+pub(crate) enum SocketError {
     /// No gateway that uses this state directory listens at the address.
     NotThere(PathBuf),
-    /// Whether one does cannot be told.
+    /// The sockets in the state directory cannot be used.
     #[cfg(unix)]
     Unusable {
-        /// The folder of its sockets.
+        /// The folder of the sockets.
         folder: PathBuf,
-        /// The objection to it, or to the process that listens there.
+        /// The objection to the folder, or to the process that listens there.
         why: String,
     },
-    /// Without a home there is no state directory.
+    /// There is no home directory, and so no state directory.
     NoStateDir,
 }
 
 impl AdminToken {
-    /// The token in the state directory of user `owner`, for the gateway behind the control socket there.
+    /// The token in the state directory, which must belong to user `owner`, for the gateway behind the control socket.
     #[cfg(unix)]
-    pub(crate) fn of_state_dir(state_dir: &Path, owner: u32) -> Self {
+    pub(crate) fn from_state_dir(state_dir: &Path, owner: u32) -> Self {
         let path = state_dir.join(TOKEN_FILE);
-        let sent = read_token(&path, owner).map_err(|error| Withheld::Missing(error.to_string()));
+        let sent = read_token(&path, owner).map_err(|error| WithheldReason::Missing(error.to_string()));
         Self { source: Source::File(path), sent }
     }
 
-    /// The token for a gateway of this machine that has no control socket: none.
-    pub(crate) fn without_socket(reason: NoSocket) -> Self {
-        Self { source: Source::Variable, sent: Err(Withheld::NoSocket(reason)) }
+    /// No token, for a gateway on this machine without a control socket.
+    pub(crate) fn without_socket(reason: SocketError) -> Self {
+        Self { source: Source::Variable, sent: Err(WithheldReason::NoSocket(reason)) }
     }
 
     /// The token for a gateway on another machine.
-    pub(crate) fn of_environment(url: &GatewayUrl) -> Self {
-        Self { source: Source::Variable, sent: over_network(url, variable(TOKEN)) }
+    pub(crate) fn from_env(url: &GatewayUrl) -> Self {
+        Self { source: Source::Variable, sent: token_for_network(url, variable(TOKEN)) }
     }
 
     pub(crate) fn value(&self) -> Option<&str> {
         self.sent.as_deref().ok()
     }
 
-    /// The failure of a command that the gateway at `url` has refused for want of the token.
-    pub(crate) fn refused(&self, url: &GatewayUrl, refusal: Option<Refusal>) -> Failure {
+    /// The failure of a command that the gateway at `url` refused because the token was missing or wrong.
+    pub(crate) fn refused(&self, url: &GatewayUrl, refusal: Option<AdminError>) -> FailureReport {
         let place =
             refusal.and_then(|refusal| refusal.hint).map(|hint| format!("{hint}; ")).unwrap_or_default();
         let (text, hint) = match (&self.sent, &self.source) {
             (Ok(_), Source::File(path)) => (
-                format!("the gateway at {url} has another admin token than the one in `{}`", path.display()),
-                format!("{place}`--state-dir` names its directory"),
+                format!("the gateway at {url} refused the admin token in `{}`", path.display()),
+                format!("{place}`--state-dir` names the state directory of that gateway"),
             ),
             (Ok(_), Source::Variable) => (
-                format!("the gateway at {url} has another admin token than ${TOKEN}"),
-                format!("{place}${TOKEN} has to hold that of this gateway"),
+                format!("the gateway at {url} refused the admin token in ${TOKEN}"),
+                format!("{place}set ${TOKEN} to the admin token of this gateway"),
             ),
-            (Err(Withheld::Missing(why)), Source::File(path)) => (
+            (Err(WithheldReason::Missing(why)), Source::File(path)) => (
                 format!(
-                    "the gateway at {url} wants its admin token; looked for it in `{}`: {why}",
+                    "the gateway at {url} needs its admin token, which cannot be read from `{}`: {why}",
                     path.display()
                 ),
-                format!("{place}`gripfast token rotate` makes a new one"),
+                format!("{place}`gripfast token rotate` creates a new one"),
             ),
-            (Err(Withheld::Missing(why)), Source::Variable) => (
-                format!("the gateway at {url} wants its admin token: {why}"),
+            (Err(WithheldReason::Missing(why)), Source::Variable) => (
+                format!("the gateway at {url} needs its admin token: {why}"),
                 format!(
-                    "{place}${TOKEN} has to hold it; it is in `{TOKEN_FILE}` of the gateway's state directory"
+                    "{place}set ${TOKEN} to the content of `{TOKEN_FILE}` in the gateway's state directory"
                 ),
             ),
-            (Err(Withheld::NoSocket(reason)), _) => (
-                format!("the gateway at {url} wants its admin token, and {}", reason.text()),
+            (Err(WithheldReason::NoSocket(reason)), _) => (
+                format!("the gateway at {url} needs its admin token, but {}", reason.text()),
                 format!("{place}{}", reason.hint()),
             ),
-            (Err(Withheld::InClear), _) => (in_clear(url, TOKEN), USE_HTTPS.to_owned()),
+            (Err(WithheldReason::Cleartext), _) => (cleartext_refusal(url, TOKEN), USE_HTTPS.to_owned()),
         };
-        Failure::new(Exit::Denied, text).with_hint(hint)
+        FailureReport::new(Exit::Denied, text).with_hint(hint)
     }
 
-    /// The failure of a command that acts, for the gateway at `url`, which was not asked to: no token can be sent there.
-    pub(crate) fn not_sent(&self, url: &GatewayUrl) -> Failure {
+    /// The failure of an action that was not sent to the gateway at `url`, because the token may not be sent there.
+    pub(crate) fn not_sent(&self, url: &GatewayUrl) -> FailureReport {
         match &self.sent {
-            Err(Withheld::NoSocket(reason)) => {
+            Err(WithheldReason::NoSocket(reason)) => {
                 let text = format!("the admin token was not sent to {url}: {}", reason.text());
-                Failure::new(Exit::Unreachable, text).with_hint(reason.hint())
+                FailureReport::new(Exit::Unreachable, text).with_hint(reason.hint())
             }
-            Ok(_) | Err(Withheld::Missing(_) | Withheld::InClear) => self.refused(url, None),
+            Ok(_) | Err(WithheldReason::Missing(_) | WithheldReason::Cleartext) => self.refused(url, None),
         }
     }
 }
 
-impl NoSocket {
+impl SocketError {
     fn text(&self) -> String {
         match self {
             Self::NotThere(state_dir) => {
@@ -149,7 +149,9 @@ impl NoSocket {
             }
             #[cfg(unix)]
             Self::Unusable { why, .. } => format!("its control socket cannot be used: {why}"),
-            Self::NoStateDir => "without a home there is no state directory that holds one".to_owned(),
+            Self::NoStateDir => {
+                "there is no home directory, and so no state directory with a token".to_owned()
+            }
         }
     }
 
@@ -160,7 +162,7 @@ impl NoSocket {
             }
             #[cfg(unix)]
             Self::Unusable { folder, .. } => format!(
-                "run the command as the user of the gateway, to whom alone `{}` has to be open",
+                "run the command as the user of the gateway; only that user may have access to `{}`",
                 folder.display()
             ),
         }
@@ -170,19 +172,19 @@ impl NoSocket {
 /// The key of a client for one gateway.
 #[derive(Debug)]
 pub(crate) struct ClientKey {
-    /// `None` if it may not go there.
+    /// `None` if the key may not be sent to this gateway.
     sent: Option<String>,
 }
 
 impl ClientKey {
-    /// Whether the user has one.
+    /// Returns true if `$GRIPFAST_KEY` is set.
     pub(crate) fn is_set() -> bool {
         variable(KEY).is_some()
     }
 
-    /// The key in `$GRIPFAST_KEY` for the gateway at `url`, which is reached through its control socket or not. `None`
-    /// if there is none.
-    pub(crate) fn of_environment(url: &GatewayUrl, by_socket: bool) -> Option<Self> {
+    /// The key in `$GRIPFAST_KEY` for the gateway at `url`; `by_socket` if that is reached through its control socket.
+    /// `None` without a key.
+    pub(crate) fn from_env(url: &GatewayUrl, by_socket: bool) -> Option<Self> {
         let key = variable(KEY)?;
         let may_go = by_socket || may_send_key(url, variable(CLEARTEXT).as_deref());
         Some(Self { sent: may_go.then_some(key) })
@@ -192,43 +194,44 @@ impl ClientKey {
         self.sent.as_deref()
     }
 
-    /// The failure of a command that the gateway at `url` has refused for want of a key.
-    pub(crate) fn refused(key: Option<&Self>, url: &GatewayUrl) -> Failure {
+    /// The failure of a command that the gateway at `url` refused because the key was missing or wrong.
+    pub(crate) fn refused(key: Option<&Self>, url: &GatewayUrl) -> FailureReport {
         let (text, hint) = match key {
             Some(Self { sent: None }) if !url.is_named() => (
                 format!(
-                    "${KEY} was not sent to the gateway at {url}, which only a config or the default names"
+                    "${KEY} was not sent to the gateway at {url}, because neither `--url` nor `$GRIPFAST_URL` names \
+                     this gateway"
                 ),
-                format!("`--url {url}` says that it is meant"),
+                format!("`--url {url}` names it"),
             ),
             Some(Self { sent: None }) => (
-                in_clear(url, KEY),
-                format!("{USE_HTTPS}; {CLEARTEXT}={} says that nobody listens on the way", url.authority()),
+                cleartext_refusal(url, KEY),
+                format!("{USE_HTTPS}; or set {CLEARTEXT}={} if the network is trusted", url.authority()),
             ),
             Some(Self { sent: Some(_) }) | None => (
-                format!("the gateway at {url} wants a key, or another one"),
-                format!("`gripfast keys add NAME` makes one; ${KEY} is sent"),
+                format!("the gateway at {url} needs a valid key"),
+                format!("`gripfast keys add NAME` creates one; set ${KEY} to it"),
             ),
         };
-        Failure::new(Exit::Denied, text).with_hint(hint)
+        FailureReport::new(Exit::Denied, text).with_hint(hint)
     }
 }
 
-/// The token of the environment, if it may go to the gateway at `url`, which is on another machine.
-fn over_network(url: &GatewayUrl, token: Option<String>) -> Result<String, Withheld> {
+/// The token of the environment, if it may be sent to the gateway at `url` on another machine.
+fn token_for_network(url: &GatewayUrl, token: Option<String>) -> Result<String, WithheldReason> {
     match token {
         Some(token) if url.is_encrypted() => Ok(token),
-        Some(_) => Err(Withheld::InClear),
-        None => Err(Withheld::Missing(format!("${TOKEN} is not set"))),
+        Some(_) => Err(WithheldReason::Cleartext),
+        None => Err(WithheldReason::Missing(format!("${TOKEN} is not set"))),
     }
 }
 
-/// Whether a client's key may go over the network to `url`.
+/// Returns true if a client's key may be sent over the network to `url`.
 fn may_send_key(url: &GatewayUrl, in_clear: Option<&str>) -> bool {
     url.is_named() && (url.is_encrypted() || url.is_loopback() || in_clear == Some(url.authority()))
 }
 
-/// The token of a file that belongs to `owner`. No symlink is followed.
+/// Reads the token from a file that must belong to `owner`. Does not follow symlinks.
 #[cfg(unix)]
 fn read_token(path: &Path, owner: u32) -> io::Result<String> {
     use std::os::unix::fs::MetadataExt;
@@ -237,14 +240,14 @@ fn read_token(path: &Path, owner: u32) -> io::Result<String> {
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, "it belongs to another user"));
     }
     let mut text = String::new();
-    file.take(LONGEST_TOKEN).read_to_string(&mut text)?;
+    file.take(MAX_TOKEN).read_to_string(&mut text)?;
     Ok(text.trim().to_owned())
 }
 
-const USE_HTTPS: &str = "have it speak https, or run the command on its machine";
+const USE_HTTPS: &str = "use https, or run the command on the gateway's machine";
 
-fn in_clear(url: &GatewayUrl, name: &str) -> String {
-    format!("${name} was not sent to the gateway at {url}: without TLS everybody on the way could read it")
+fn cleartext_refusal(url: &GatewayUrl, name: &str) -> String {
+    format!("${name} was not sent to the gateway at {url}: without TLS it could be read on the network")
 }
 
 fn variable(name: &str) -> Option<String> {
@@ -260,17 +263,20 @@ mod tests {
     }
 
     #[test]
-    fn g05_the_admin_token_of_the_environment_crosses_a_network_over_https_only() {
-        let sent = |typed: &str| over_network(&url(typed), Some("secret".to_owned()));
+    fn g05_the_admin_token_of_the_environment_is_sent_over_https_only() {
+        let sent = |typed: &str| token_for_network(&url(typed), Some("secret".to_owned()));
         assert_eq!(sent("https://mcp.example.com"), Ok("secret".to_owned()));
         for seen in ["http://mcp.example.com", "http://10.0.0.5:7331", "http://127.0.0.1@10.0.0.5:7331"] {
-            assert_eq!(sent(seen), Err(Withheld::InClear), "{seen}");
+            assert_eq!(sent(seen), Err(WithheldReason::Cleartext), "{seen}");
         }
-        assert!(matches!(over_network(&url("https://mcp.example.com"), None), Err(Withheld::Missing(_))));
+        assert!(matches!(
+            token_for_network(&url("https://mcp.example.com"), None),
+            Err(WithheldReason::Missing(_))
+        ));
     }
 
     #[test]
-    fn a_key_goes_to_the_gateway_that_the_user_names_over_tls_or_where_the_user_says_so() {
+    fn a_key_is_sent_over_tls_or_loopback_or_if_the_user_allows_cleartext() {
         for safe in [
             "https://mcp.example.com",
             "http://127.0.0.1:7331",
@@ -294,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_sent_is_said_with_the_way_to_send_it() {
+    fn the_error_for_a_withheld_key_tells_how_to_send_it() {
         let elsewhere = url("http://10.0.0.5:7331");
         let failure = ClientKey::refused(Some(&ClientKey { sent: None }), &elsewhere);
         let hint = failure.hint.unwrap();
@@ -311,8 +317,8 @@ mod tests {
         let state = tempfile::tempdir().unwrap();
         std::fs::write(state.path().join(TOKEN_FILE), "mine\n").unwrap();
         let owner = state.path().metadata().unwrap().uid();
-        assert_eq!(AdminToken::of_state_dir(state.path(), owner).value(), Some("mine"));
-        let other = AdminToken::of_state_dir(state.path(), owner + 1);
-        assert_eq!(other.sent, Err(Withheld::Missing("it belongs to another user".to_owned())));
+        assert_eq!(AdminToken::from_state_dir(state.path(), owner).value(), Some("mine"));
+        let other = AdminToken::from_state_dir(state.path(), owner + 1);
+        assert_eq!(other.sent, Err(WithheldReason::Missing("it belongs to another user".to_owned())));
     }
 }

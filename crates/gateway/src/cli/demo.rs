@@ -1,9 +1,9 @@
-//! The demo: three built-in servers, one of which keeps crashing and one of which keeps forgetting its
-//! sessions, a trickle of calls, and a line for every recovery.
+//! `gripfast serve --demo`: three built-in servers, one of which keeps crashing and one of which keeps forgetting its
+//! sessions. Calls each of them regularly and prints one line for each recovery.
 
+use super::error::{CommandError, FailureReport};
 use super::exit::Exit;
 use super::render::Screen;
-use super::stop::{Failure, Stop};
 use gripfast::config::{ServerSpec, Target, Template, TlsSpec, UrlTransport};
 use gripfast::{Event, Host, RawValue, State, UpstreamEvent};
 use gripfast_demo::{Faults, Options, RunningServer};
@@ -21,21 +21,23 @@ pub(crate) struct Demo {
     _forgetful: RunningServer,
 }
 
-/// How long the crashing server lives, and how often each server is called.
-const CRASHES_AFTER: &str = "4s";
-const CALL_EVERY: Duration = Duration::from_millis(500);
-const FORGETS_AFTER: u64 = 12;
+/// Lifetime of each process of the crashing server.
+const CRASH_AFTER: &str = "4s";
+/// Interval between two calls to each server.
+const CALL_INTERVAL: Duration = Duration::from_millis(500);
+/// Number of requests after which the forgetful server drops a session.
+const REQUESTS_PER_SESSION: u64 = 12;
 
 impl Demo {
-    /// Adds the servers to `host` and begins to call them.
-    pub(crate) async fn start(host: &Host) -> Result<Self, Failure> {
+    /// Adds the servers to `host` and starts the calls.
+    pub(crate) async fn start(host: &Host) -> Result<Self, FailureReport> {
         let cannot = |error: &dyn std::fmt::Display| {
-            Failure::new(Exit::General, format!("the demo cannot start: {error}"))
+            FailureReport::new(Exit::General, format!("the demo cannot start: {error}"))
         };
-        let events = host.events();
+        let events = host.subscribe_events();
         let program = std::env::current_exe().map_err(|error| cannot(&error))?;
         let program = program.to_string_lossy();
-        let spawn = |name: &str, args: &[&str]| -> Result<(), Failure> {
+        let spawn = |name: &str, args: &[&str]| -> Result<(), FailureReport> {
             let template = |text: &str| Template::parse(text).map_err(|error| cannot(&error.message));
             let target = Target::Stdio {
                 command: template(&program)?,
@@ -48,9 +50,9 @@ impl Demo {
             host.spawn(name, ServerSpec::new(target)).map_err(|error| cannot(&error))
         };
         spawn("steady", &["demo-server"])?;
-        spawn("crashing", &["demo-server", "--live-for", CRASHES_AFTER])?;
+        spawn("crashing", &["demo-server", "--live-for", CRASH_AFTER])?;
         let options = Options {
-            faults: Faults { session_requests: Some(FORGETS_AFTER), ..Faults::default() },
+            faults: Faults { session_requests: Some(REQUESTS_PER_SESSION), ..Faults::default() },
             ..Options::default()
         };
         let loopback = ([127, 0, 0, 1], 0).into();
@@ -64,25 +66,25 @@ impl Demo {
             redirects: Vec::new(),
         };
         let mut spec = ServerSpec::new(target);
-        // Only the legacy era has sessions to forget.
+        // Only the legacy era has sessions.
         spec.protocol = gripfast::config::ProtocolChoice::Legacy;
         host.spawn("forgetful", spec).map_err(|error| cannot(&error))?;
-        let calls = tokio::spawn(trickle(host.clone()));
+        let calls = tokio::spawn(call_periodically(host.clone()));
         Ok(Self { events: std::sync::Mutex::new(Some(events)), calls, _forgetful: forgetful })
     }
 
-    /// Prints a line for each recovery, for ever.
-    pub(crate) async fn tell(&self, screen: &mut Screen) -> Result<(), Stop> {
+    /// Prints a line for each recovery, until it is dropped.
+    pub(crate) async fn print_recoveries(&self, screen: &mut Screen) -> Result<(), CommandError> {
         let taken = self.events.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
         let Some(mut events) = taken else { return Ok(()) };
-        let mut teller = Teller::default();
+        let mut printer = RecoveryPrinter::default();
         loop {
-            let told = match events.recv().await {
-                Ok(told) => told,
+            let upstream_event = match events.recv().await {
+                Ok(upstream_event) => upstream_event,
                 Err(RecvError::Lagged(_)) => continue,
                 Err(RecvError::Closed) => return Ok(()),
             };
-            if let Some(line) = teller.phrase(&told) {
+            if let Some(line) = printer.recovery_line(&upstream_event) {
                 screen.line(&line)?;
                 screen.flush()?;
             }
@@ -96,41 +98,41 @@ impl Drop for Demo {
     }
 }
 
-/// Tells a recovery in one line: why the server was lost, and when it was back.
+/// Formats each recovery as one line: the cause of the loss, and the time until the server was back.
 #[derive(Default)]
-struct Teller {
-    /// Why each server is away; there are three of them.
+struct RecoveryPrinter {
+    /// The cause for each server that is lost at present.
     lost: BTreeMap<Arc<str>, String>,
 }
 
-impl Teller {
-    fn phrase(&mut self, told: &UpstreamEvent) -> Option<String> {
-        let server = told.server.as_ref()?;
-        match &told.event {
+impl RecoveryPrinter {
+    fn recovery_line(&mut self, upstream_event: &UpstreamEvent) -> Option<String> {
+        let server = upstream_event.server.as_ref()?;
+        match &upstream_event.event {
             Event::StateChanged { to: State::Reconnecting, cause: Some(cause), .. } => {
                 self.lost.insert(Arc::clone(server), cause.clone());
                 None
             }
             Event::Revived { away } => {
-                let cause = self.lost.remove(server).unwrap_or_else(|| "it was away".to_owned());
+                let cause = self.lost.remove(server).unwrap_or_else(|| "no connection".to_owned());
                 let away = gripfast::text::duration(*away);
                 Some(format!("  {server}: lost ({cause}), back after {away} with all its tools"))
             }
             Event::SessionRenewed => Some(format!(
-                "  {server}: forgot its session; it has a new one, and the refused call was sent again"
+                "  {server}: forgot its session; gripfast opened a new one and repeated the refused call"
             )),
             _ => None,
         }
     }
 }
 
-async fn trickle(host: Host) {
-    let mut tick = tokio::time::interval(CALL_EVERY);
+async fn call_periodically(host: Host) {
+    let mut tick = tokio::time::interval(CALL_INTERVAL);
     loop {
         tick.tick().await;
         for server in ["steady", "crashing", "forgetful"] {
             let arguments = RawValue::from_string("{\"text\":\"hello\"}".to_owned()).ok();
-            // What comes of it shows in status; the demo is about what happens to the servers.
+            // The result does not matter here: `gripfast status` counts the calls.
             let _ = host.call(server, "echo", arguments).await;
         }
     }

@@ -1,11 +1,11 @@
-//! `gripfast demo-server`: the sample MCP server as a process. Its flags are the fields of
-//! [`gripfast_demo::Options`] and [`gripfast_demo::Faults`], one to one.
+//! `gripfast demo-server`: the sample MCP server as a process. Its flags map one to one to the fields of
+//! [`gripfast_demo::Options`] and [`gripfast_demo::Faults`].
 
 use super::duration;
+use super::error::{CommandError, FailureReport};
 use super::exit::Exit;
-use super::fleet;
+use super::local_host;
 use super::render::Screen;
-use super::stop::{Failure, Stop};
 use clap::Args;
 use gripfast_demo::{EndpointForm, EraChoice, ExitAtStart, Faults, Options, Refusal, SessionExpiry};
 use std::net::SocketAddr;
@@ -13,61 +13,61 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-const VICES: &str = "Misbehave on demand";
+const FAULTS_HEADING: &str = "Faults";
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Without --http it speaks MCP on stdin and stdout until stdin closes. With --http the URL is printed to stdout \
-once it listens: Streamable HTTP at /mcp, legacy HTTP+SSE at /sse. Tools: echo, add, sleep, counter, fail, \
-reject, ask, crash, misbehave; resources and a prompt as well.
+Without --http, it speaks MCP on stdin and stdout until stdin closes. With --http, it prints its URL to stdout once it \
+listens: Streamable HTTP at /mcp, legacy HTTP+SSE at /sse. Tools: echo, add, sleep, counter, fail, reject, ask, crash, \
+misbehave; resources and a prompt as well.
 
 Durations are written 1500ms, 2s, 1m30s.
 
 Examples:
   gripfast demo-server --http 127.0.0.1:0
-  gripfast demo-server --exit-after 3                      dies after every third call
+  gripfast demo-server --exit-after 3                      exits after every third call
   gripfast demo-server --http 127.0.0.1:8080 --session-ttl 5s --session-expiry-form 400-no-id")]
 pub(crate) struct DemoServerArgs {
-    /// Serve HTTP here; port 0 picks a free one
+    /// Serve HTTP at this address; port 0 picks a free port
     #[arg(long, value_name = "ADDR:PORT", value_parser = address)]
     http: Option<SocketAddr>,
     #[command(flatten)]
-    shape: Shape,
+    shape: ShapeArgs,
     #[command(flatten)]
-    vices: Vices,
+    faults: FaultArgs,
 }
 
-/// What the server is.
+/// Features of the server.
 #[derive(Debug, Args)]
-struct Shape {
-    /// Its name in `serverInfo`
+struct ShapeArgs {
+    /// Server name in `serverInfo`
     #[arg(long, default_value = "gripfast-demo")]
     name: String,
-    /// The protocol eras it speaks: both, legacy or modern
+    /// Supported protocol eras: both, legacy or modern
     #[arg(long, default_value = "both")]
     era: EraChoice,
-    /// The newest revision that `initialize` agrees to
+    /// Newest protocol revision that `initialize` accepts
     #[arg(long, value_name = "DATE", default_value = "2025-11-25")]
     legacy_version: String,
     /// Items per page of a list; 0 puts everything on one page
     #[arg(long, value_name = "N", value_parser = whole::<usize>, default_value_t = 50)]
     page_size: usize,
-    /// Offer this many tools more: extra_1, extra_2, …
+    /// Offer this many additional tools: extra_1, extra_2, …
     #[arg(long, value_name = "N", value_parser = whole::<usize>, default_value_t = 0)]
     tools: usize,
     /// Offer the tool `route`, one argument of which modern clients mirror in a header
     #[arg(long)]
     param_headers: bool,
-    /// Offer one of each thing that only some servers have
+    /// Offer examples of less common features: list output, apps, tasks, URL elicitation
     #[arg(long)]
     showcase: bool,
     /// Offer `echo` with another description and schema, as an upgraded server would
     #[arg(long)]
     changed_schema: bool,
-    /// Answer every POST as an event stream
+    /// Answer every POST with an event stream
     #[arg(long)]
     sse_answers: bool,
-    /// Hand out no session ids
+    /// Issue no session ids
     #[arg(long)]
     sessionless: bool,
     /// Serve legacy HTTP+SSE only, nothing at /mcp
@@ -76,7 +76,7 @@ struct Shape {
     /// Append a line `KEY VALUE PID` for every `counter` call
     #[arg(long, value_name = "FILE")]
     counter_file: Option<PathBuf>,
-    /// Write the process id here
+    /// Write the process id to this file
     #[arg(long, value_name = "FILE")]
     pid_file: Option<PathBuf>,
     /// Append a line `UNIX_MILLIS PID` at every start
@@ -84,10 +84,10 @@ struct Shape {
     starts_file: Option<PathBuf>,
 }
 
-/// What is wrong with it.
+/// Faults of the server.
 #[derive(Debug, Args)]
-#[command(next_help_heading = VICES)]
-struct Vices {
+#[command(next_help_heading = FAULTS_HEADING)]
+struct FaultArgs {
     /// Wait before every answer
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     answer_delay: Option<Duration>,
@@ -100,10 +100,10 @@ struct Vices {
     /// Answer `ping` with -32601
     #[arg(long)]
     no_ping: bool,
-    /// Die after answering this many calls
+    /// Exit after answering this many calls
     #[arg(long, value_name = "N", value_parser = whole::<u64>)]
     exit_after: Option<u64>,
-    /// Die in the middle of this call, counted from 1
+    /// Exit in the middle of this call, counted from 1
     #[arg(long, value_name = "N", value_parser = whole::<u64>)]
     exit_in_call: Option<u64>,
     /// Wait before reading or listening
@@ -116,19 +116,19 @@ struct Vices {
     /// Exit after this time, busy or not
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     live_for: Option<Duration>,
-    /// The exit code of these deaths
+    /// Exit code for all of these exits
     #[arg(long, value_name = "CODE", value_parser = whole::<i32>, default_value_t = 1)]
     exit_code: i32,
     /// Write this much to stderr at start
     #[arg(long, value_name = "BYTES", value_parser = whole::<usize>, default_value_t = 0)]
     fill_stderr: usize,
-    /// Leave a process behind that holds the pipes open
+    /// Leave a child process behind that holds the pipes open
     #[arg(long)]
     fork_grandchild: bool,
-    /// Shrug off SIGTERM
+    /// Ignore SIGTERM
     #[arg(long)]
     ignore_sigterm: bool,
-    /// Go on when stdin closes
+    /// Keep running when stdin closes
     #[arg(long)]
     ignore_stdin_close: bool,
     /// Write lines that are not JSON between the messages
@@ -137,16 +137,16 @@ struct Vices {
     /// Exit on any request before `initialize`
     #[arg(long)]
     exit_on_discover: bool,
-    /// How a dead session is refused: 404, 404-text, 400-no-id, 400-server-error, 400-plain or 200-error
+    /// Answer to an expired session: 404, 404-text, 400-no-id, 400-server-error, 400-plain or 200-error
     #[arg(long, value_name = "FORM", default_value = "404")]
     session_expiry_form: SessionExpiry,
-    /// Sessions die at this age
+    /// Expire sessions at this age
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     session_ttl: Option<Duration>,
-    /// Sessions die after this many requests
+    /// Expire sessions after this many requests
     #[arg(long, value_name = "N", value_parser = whole::<u64>)]
     session_requests: Option<u64>,
-    /// Refuse requests with a status: for ever (503), for a time (503:2s), a number of times (503:3x)
+    /// Refuse requests with a status: always (503), for a time (503:2s), a number of times (503:3x)
     #[arg(long, value_name = "STATUS[:HOW_LONG]")]
     status_for_a_while: Option<Refusal>,
     /// The `Retry-After` of these refusals, in whole seconds
@@ -164,12 +164,12 @@ struct Vices {
     /// The form of the `endpoint` event: relative, absolute, query or foreign
     #[arg(long, value_name = "FORM", default_value = "relative")]
     sse_endpoint: EndpointForm,
-    /// Never answer a POST to a dead HTTP+SSE session
+    /// Never answer a POST to an expired HTTP+SSE session
     #[arg(long)]
     silent_dead_sse_post: bool,
 }
 
-// The standard library's own words ("invalid digit found in string") are for programmers.
+// The parse errors of the standard library ("invalid digit found in string") are for programmers.
 
 fn address(text: &str) -> Result<SocketAddr, &'static str> {
     text.parse().map_err(|_| "expected an IP address and a port such as 127.0.0.1:8080")
@@ -179,36 +179,36 @@ fn whole<N: FromStr>(text: &str) -> Result<N, &'static str> {
     text.parse().map_err(|_| "expected a whole number")
 }
 
-/// Serves until stdin closes, or, on HTTP, until the process is ended.
-pub(crate) fn run(args: &DemoServerArgs, screen: &mut Screen) -> Result<Exit, Stop> {
-    let options = options(&args.shape, &args.vices);
-    // Often there are many of it, and each waits for its one client most of the time.
-    let runtime = fleet::small_runtime()?;
+/// Serves until stdin closes or, with HTTP, until the process is killed.
+pub(crate) fn run(args: &DemoServerArgs, screen: &mut Screen) -> Result<Exit, CommandError> {
+    let options = options(&args.shape, &args.faults);
+    // Tests and demos run many of these processes, and each mostly waits for its one client.
+    let runtime = local_host::small_runtime()?;
     let path = if options.streamable_http { "/mcp" } else { "/sse" };
     let served = match args.http {
         None => runtime.block_on(gripfast_demo::serve_stdio(options)),
         Some(addr) => runtime.block_on(gripfast_demo::serve_http(addr, options, |listening| {
             let url = format!("http://{listening}{path}");
-            // The URL comes last: whoever reads it may do anything next. Neither line is worth ending for.
-            let _ = screen.talk(&format!("listening on {url}"));
+            // The URL comes last: a reader of stdout may act on it at once. A failed write does not end the server.
+            let _ = screen.message(&format!("listening on {url}"));
             let _ = screen.line(&url).and_then(|()| screen.flush());
         })),
     };
-    // A thread may still be reading stdin, and nothing would wake it.
+    // A thread may still be blocked in reading stdin.
     runtime.shutdown_background();
     match served {
         Ok(()) => Ok(Exit::Ok),
         Err(error) => {
             let what = match args.http {
-                Some(addr) => format!("the demo server cannot serve on {addr}: {error}"),
-                None => format!("the demo server had to stop: {error}"),
+                Some(addr) => format!("the demo server cannot serve at {addr}: {error}"),
+                None => format!("the demo server stopped: {error}"),
             };
-            Err(Failure::new(Exit::General, what).into())
+            Err(FailureReport::new(Exit::General, what).into())
         }
     }
 }
 
-fn options(shape: &Shape, vices: &Vices) -> Options {
+fn options(shape: &ShapeArgs, fault_args: &FaultArgs) -> Options {
     Options {
         name: shape.name.clone(),
         era: shape.era,
@@ -224,37 +224,37 @@ fn options(shape: &Shape, vices: &Vices) -> Options {
         counter_file: shape.counter_file.clone(),
         pid_file: shape.pid_file.clone(),
         starts_file: shape.starts_file.clone(),
-        faults: faults(vices),
+        faults: faults(fault_args),
     }
 }
 
-fn faults(vices: &Vices) -> Faults {
+fn faults(args: &FaultArgs) -> Faults {
     Faults {
-        answer_delay: vices.answer_delay.unwrap_or_default(),
-        never_answer_initialize: vices.never_answer_initialize,
-        ignore_discover: vices.ignore_discover,
-        no_ping: vices.no_ping,
-        exit_after: vices.exit_after,
-        exit_in_call: vices.exit_in_call,
-        start_delay: vices.start_delay.unwrap_or_default(),
-        exit_at_start: vices.exit_at_start,
-        live_for: vices.live_for,
-        exit_code: Some(vices.exit_code),
-        fill_stderr: vices.fill_stderr,
-        fork_grandchild: vices.fork_grandchild,
-        ignore_sigterm: vices.ignore_sigterm,
-        ignore_stdin_close: vices.ignore_stdin_close,
-        junk_on_stdout: vices.junk_on_stdout,
-        exit_on_discover: vices.exit_on_discover,
-        session_expiry: vices.session_expiry_form,
-        session_ttl: vices.session_ttl,
-        session_requests: vices.session_requests,
-        refuse: vices.status_for_a_while,
-        retry_after: vices.retry_after,
-        require_bearer: vices.require_bearer.clone(),
-        bare_unauthorized: vices.no_challenge,
-        drop_after_accept: vices.drop_after_accept,
-        endpoint: vices.sse_endpoint,
-        silent_dead_sse_post: vices.silent_dead_sse_post,
+        answer_delay: args.answer_delay.unwrap_or_default(),
+        never_answer_initialize: args.never_answer_initialize,
+        ignore_discover: args.ignore_discover,
+        no_ping: args.no_ping,
+        exit_after: args.exit_after,
+        exit_in_call: args.exit_in_call,
+        start_delay: args.start_delay.unwrap_or_default(),
+        exit_at_start: args.exit_at_start,
+        live_for: args.live_for,
+        exit_code: Some(args.exit_code),
+        fill_stderr: args.fill_stderr,
+        fork_grandchild: args.fork_grandchild,
+        ignore_sigterm: args.ignore_sigterm,
+        ignore_stdin_close: args.ignore_stdin_close,
+        junk_on_stdout: args.junk_on_stdout,
+        exit_on_discover: args.exit_on_discover,
+        session_expiry: args.session_expiry_form,
+        session_ttl: args.session_ttl,
+        session_requests: args.session_requests,
+        refuse: args.status_for_a_while,
+        retry_after: args.retry_after,
+        require_bearer: args.require_bearer.clone(),
+        bare_unauthorized: args.no_challenge,
+        drop_after_accept: args.drop_after_accept,
+        endpoint: args.sse_endpoint,
+        silent_dead_sse_post: args.silent_dead_sse_post,
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 const UNITS: &[(&str, u64)] =
     &[("ms", 1), ("s", 1000), ("m", 60 * 1000), ("h", 3600 * 1000), ("d", 24 * 3600 * 1000)];
 
-/// Reads a duration; the error completes the sentence "invalid value …:".
+/// Parses a duration. clap prints the error after "invalid value …:".
 pub(crate) fn parse(text: &str) -> Result<Duration, &'static str> {
     read(text).ok_or("expected a duration such as 1500ms, 2s or 1m30s")
 }
@@ -31,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_read_as_in_the_config() {
+    fn durations_are_parsed_as_in_the_config() {
         for (text, millis) in
             [("1500ms", 1500), ("2s", 2000), ("0s", 0), ("1m30s", 90_000), ("2h", 7_200_000)]
         {
@@ -40,7 +40,7 @@ mod tests {
     }
 
     #[test]
-    fn anything_else_is_refused() {
+    fn invalid_durations_are_refused() {
         for wrong in [
             "",
             "2",

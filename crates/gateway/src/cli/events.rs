@@ -1,33 +1,34 @@
-//! `gripfast events`: what happens to a running gateway and its servers.
+//! `gripfast events`: events of a running gateway and its servers.
 
-use super::args::{EventsArgs, Form, Global};
+use super::admin_client::{AdminClient, EventStream, path_segment};
+use super::args::{EventsArgs, GlobalArgs, OutputFormat};
+use super::error::{CommandError, FailureReport};
 use super::exit::Exit;
-use super::fleet::{self, Signals, no_runtime};
-use super::gateway::{EventStream, Gateway, piece};
+use super::local_host;
+use super::local_host::{Signals, runtime_failure};
 use super::render::{Screen, utc};
-use super::status::Fleet;
-use super::stop::{Failure, Stop};
+use super::status::FleetModel;
 use serde_json::Value;
 use std::collections::HashSet;
 use std::time::Duration;
 
-/// A gateway that went away is looked for again after this long.
-const AGAIN: Duration = Duration::from_secs(1);
-/// Stands where a server's name stands, for what belongs to none. No server can have this name.
+/// Interval between attempts to reach a gateway that went away.
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
+/// Shown in place of the server name for events of the gateway. No server can have this name.
 const GATEWAY: &str = "(gateway)";
 
-/// Prints the last events of every server, or follows what comes.
-pub(crate) fn run(global: &Global, args: &EventsArgs, screen: &mut Screen) -> Result<Exit, Stop> {
-    let url = args.gateway.address(global)?;
-    fleet::runtime()?.block_on(async {
-        let gateway = Gateway::at(global, &url).await?;
-        // What tells about clients and operators may need it.
-        gateway.show_token();
-        let mut signals = Signals::listen().map_err(no_runtime)?;
-        // Listening begins before looking back, so that nothing falls in between.
+/// Prints the last events of every server and, with `--follow`, new ones.
+pub(crate) fn run(global: &GlobalArgs, args: &EventsArgs, screen: &mut Screen) -> Result<Exit, CommandError> {
+    let url = args.gateway.resolve(global)?;
+    local_host::runtime()?.block_on(async {
+        let gateway = AdminClient::connect(global, &url).await?;
+        // Events about clients and operators may need it.
+        gateway.always_send_token();
+        let mut signals = Signals::listen().map_err(runtime_failure)?;
+        // The stream is opened before the past events are read, so that no event is lost in between.
         let stream = if args.follow { Some(gateway.events(None).await?) } else { None };
         let mut past: Vec<(u64, Value)> = Vec::new();
-        for name in &names(&gateway, args, &mut past).await? {
+        for name in &server_names(&gateway, args, &mut past).await? {
             past.extend(recent(&gateway, name).await?);
         }
         past.sort_by_key(|(at, _)| *at);
@@ -36,53 +37,53 @@ pub(crate) fn run(global: &Global, args: &EventsArgs, screen: &mut Screen) -> Re
         }
         screen.flush()?;
         let Some(stream) = stream else { return Ok(Exit::Ok) };
-        let told: HashSet<String> = past.iter().map(|(_, event)| what(event)).collect();
+        let shown: HashSet<String> = past.iter().map(|(_, event)| event_key(event)).collect();
         tokio::select! {
             biased;
-            exit = signals.next() => Err(Stop::Told(exit)),
-            failed = follow(&gateway, stream, told, args, screen) => failed.map(|()| Exit::Ok),
+            exit = signals.next() => Err(CommandError::Reported(exit)),
+            failed = follow(&gateway, stream, shown, args, screen) => failed.map(|()| Exit::Ok),
         }
     })
 }
 
-/// The servers whose events are wanted. If they are all wanted, adds those of the gateway itself to `past`.
-async fn names(
-    gateway: &Gateway<'_>,
+/// The servers whose events to print. Without a named server, also adds the gateway's own events to `past`.
+async fn server_names(
+    gateway: &AdminClient<'_>,
     args: &EventsArgs,
     past: &mut Vec<(u64, Value)>,
-) -> Result<Vec<String>, Failure> {
+) -> Result<Vec<String>, FailureReport> {
     if let Some(name) = &args.name {
         return Ok(vec![name.clone()]);
     }
     let reply = gateway.get("/api/v1/status").await?;
-    let fleet: Fleet = gateway.read(&reply)?;
-    past.extend(events_of(&gateway.read(&reply)?));
+    let fleet: FleetModel = gateway.parse(&reply)?;
+    past.extend(events_of(&gateway.parse(&reply)?));
     Ok(fleet.names().map(str::to_owned).collect())
 }
 
-/// The last events of one server, with their times.
-async fn recent(gateway: &Gateway<'_>, name: &str) -> Result<Vec<(u64, Value)>, Failure> {
-    let reply = gateway.get(&format!("/api/v1/upstreams/{}", piece(name))).await?;
-    if let Some(refusal) = reply.refusal() {
+/// Fetches the last events of one server, with their times.
+async fn recent(gateway: &AdminClient<'_>, name: &str) -> Result<Vec<(u64, Value)>, FailureReport> {
+    let reply = gateway.get(&format!("/api/v1/upstreams/{}", path_segment(name))).await?;
+    if let Some(refusal) = reply.error() {
         return Err(refusal.into());
     }
-    Ok(events_of(&gateway.read(&reply)?))
+    Ok(events_of(&gateway.parse(&reply)?))
 }
 
-/// The events in an answer, with their times.
-fn events_of(told: &Value) -> Vec<(u64, Value)> {
-    let events = told["events"].as_array().cloned().unwrap_or_default();
+/// The events in an answer, each with its time.
+fn events_of(reply: &Value) -> Vec<(u64, Value)> {
+    let events = reply["events"].as_array().cloned().unwrap_or_default();
     events.into_iter().map(|event| (event["at"].as_u64().unwrap_or(0), event)).collect()
 }
 
-/// Goes on until it is dropped. A gateway that goes away is waited for, and goes on where it was left.
+/// Prints events until it is dropped. If the gateway goes away, waits for it and resumes after the last event.
 async fn follow(
-    gateway: &Gateway<'_>,
+    gateway: &AdminClient<'_>,
     mut stream: EventStream,
-    mut told: HashSet<String>,
+    mut shown: HashSet<String>,
     args: &EventsArgs,
     screen: &mut Screen,
-) -> Result<(), Stop> {
+) -> Result<(), CommandError> {
     let mut last_seen: Option<String> = None;
     loop {
         while let Some(data) = stream.next().await {
@@ -91,52 +92,52 @@ async fn follow(
                 last_seen = Some(id.to_owned());
             }
             let wanted = args.name.as_deref().is_none_or(|name| event["server"] == name);
-            // Events that were missed may have been of any server.
-            if (wanted || event["kind"] == "missed") && !told.remove(&what(&event)) {
+            // Missed events may have been of any server.
+            if (wanted || event["kind"] == "missed") && !shown.remove(&event_key(&event)) {
                 show(args, &event, screen)?;
                 screen.flush()?;
             }
         }
-        stream = again(gateway, last_seen.as_deref(), screen).await?;
-        // What was shown before the break does not come again.
-        told.clear();
+        stream = reconnect(gateway, last_seen.as_deref(), screen).await?;
+        // The resumed stream does not repeat events from before the break.
+        shown.clear();
     }
 }
 
-/// The stream of a gateway that ended it, when it is back.
-async fn again(
-    gateway: &Gateway<'_>,
+/// Reopens the event stream once the gateway is back.
+async fn reconnect(
+    gateway: &AdminClient<'_>,
     last_seen: Option<&str>,
     screen: &mut Screen,
-) -> Result<EventStream, Stop> {
+) -> Result<EventStream, CommandError> {
     let mut away = false;
     loop {
-        tokio::time::sleep(AGAIN).await;
+        tokio::time::sleep(RETRY_INTERVAL).await;
         match gateway.events(last_seen).await {
             Ok(stream) => {
                 if away {
-                    screen.talk(&format!("the gateway at {} is back", gateway.url()))?;
+                    screen.message(&format!("the gateway at {} is back", gateway.url()))?;
                 }
                 return Ok(stream);
             }
             Err(failure) => {
                 if !std::mem::replace(&mut away, true) {
-                    screen.talk(&format!("{}\nlooking for it every second", failure.text))?;
+                    screen.message(&format!("{}\nretrying every second", failure.text))?;
                 }
             }
         }
     }
 }
 
-/// What makes two tellings of an event the same.
-fn what(event: &Value) -> String {
+/// Identity of an event, to skip duplicates of the past events and the stream.
+fn event_key(event: &Value) -> String {
     format!("{} {} {}", event["at"], event["server"], event["text"])
 }
 
-fn show(args: &EventsArgs, event: &Value, screen: &mut Screen) -> Result<(), Stop> {
+fn show(args: &EventsArgs, event: &Value, screen: &mut Screen) -> Result<(), CommandError> {
     match args.output.form {
-        Form::Json => screen.json(event)?,
-        Form::Text => {
+        OutputFormat::Json => screen.json(event)?,
+        OutputFormat::Text => {
             let at = event["at"].as_u64().map(utc).unwrap_or_default();
             let text = event["text"].as_str().unwrap_or_default();
             let of = match event["server"].as_str() {

@@ -1,28 +1,28 @@
-//! Exit codes: what a script can tell from `$?` alone.
+//! Exit codes of the process.
 
 use gripfast::Code;
 use std::process::ExitCode;
 
-/// How the process ends.
+/// The exit code by its meaning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Exit {
-    /// It worked.
+    /// Success.
     Ok,
-    /// Anything that has no number of its own, wrong usage included.
+    /// A failure without a number of its own, usage errors included.
     General,
-    /// The config, or the part of it that was asked for, cannot be used.
+    /// The config, or the requested part of it, cannot be used.
     ConfigInvalid,
-    /// A person has to log in.
+    /// The user has to log in.
     LoginNeeded,
-    /// The server could not be reached, or did not answer sensibly or in time.
+    /// The server or the gateway was unreachable, or gave no valid answer in time.
     Unreachable,
-    /// The server answered that it failed.
+    /// The server answered with an error.
     ToolError,
-    /// A policy, a pin or a budget says no.
+    /// A policy, a pin or a budget denies the call, or a credential was refused.
     Denied,
-    /// SIGINT came, and everything was put away.
+    /// SIGINT ended the process after an orderly shutdown.
     Interrupted,
-    /// SIGTERM came, and everything was put away.
+    /// SIGTERM ended the process after an orderly shutdown.
     Terminated,
 }
 
@@ -36,7 +36,7 @@ impl From<Exit> for ExitCode {
             Exit::Unreachable => 4,
             Exit::ToolError => 5,
             Exit::Denied => 6,
-            // What shells report for a process that the signal itself has ended: 128 and its number.
+            // 128 plus the signal number, as shells report for a process that the signal killed.
             Exit::Interrupted => 130,
             Exit::Terminated => 143,
         })

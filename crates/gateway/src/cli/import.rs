@@ -1,82 +1,82 @@
-//! `gripfast import`: the servers that other MCP clients on this machine have, as a config of ours. Their files
-//! are read and never written.
+//! `gripfast import`: converts the servers of other MCP clients on this machine into a gripfast config. The clients'
+//! files are read and never written.
 
 mod clients;
-mod take;
-mod veil;
-mod words;
+mod convert;
+mod redact;
+mod references;
 
-pub(crate) use clients::{Client, Entry, Root, named};
+pub(crate) use clients::{ClientFormat, ConnectEntry, ServersKey, named};
 
 use super::address::GatewayUrl;
-use super::args::{Form, Global, Output};
+use super::args::{GlobalArgs, OutputArgs, OutputFormat};
 use super::config_trust::Editing;
-use super::edit;
+use super::error::{CommandError, FailureReport};
 use super::exit::Exit;
+use super::import::convert::{ImportedServer, import_server};
+use super::import::redact::redacted;
+use super::preflight;
 use super::render::{Screen, plural};
-use super::stop::{Failure, Stop};
-use super::surroundings;
+use super::write_file;
 use clap::Args;
-use clients::{CLIENTS, recognised};
+use clients::{CLIENTS, detect};
 use gripfast::config::{Config, ConfigError, ProcessEnvironment, Target, Tree};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
-use take::{Taken, take};
 use toml_edit::{DocumentMut, Item, Table};
-use veil::veiled;
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Looks for the configs of Claude Desktop, Claude Code, VS Code, Cursor, Windsurf, Zed, Codex, Gemini CLI, Copilot \
 CLI, opencode, Goose, Hermes, Cline, Kiro, Continue, LM Studio, Factory, Kimi, Antigravity, Trae, MCP Inspector, \
-Amp and Mistral Vibe, in the home directory and in the current one. Prints a config with their servers; with \
---write they are added to the config, whose own servers stay as they are. Values of variables and headers, and what \
-else may be a secret, are printed nowhere; --write puts them into the file. What cannot be taken, and whatever \
-means something else here than there, is said aloud. The files of the clients are not touched.
+Amp and Mistral Vibe, in the home directory and in the current one. Prints a config with their servers; with --write \
+they are added to the config, and its own servers stay as they are. Values of variables and headers, and other possible \
+secrets, are not printed; --write writes them into the file. The output names everything that cannot be imported, or \
+that means something else in gripfast. The files of the clients are not changed.
 
-A project's file starts commands that somebody else may have written: look at what is printed before you write \
-it.
+The file of a project may start commands that another person has written: check the printed config before you write it.
 
 Examples:
-  gripfast import                        look at what there is
+  gripfast import                        show what can be imported
   gripfast import --from cursor --write
   gripfast import ~/backup/mcp.json      one file, wherever it is
   gripfast import --write")]
 pub(crate) struct ImportArgs {
-    /// Only this file, in the form of any of these clients
+    /// Only this file, in the format of any of these clients
     #[arg(value_name = "FILE")]
     file: Option<PathBuf>,
 
-    /// Only this client, or the client whose form FILE has: claude-desktop, claude-code, vscode, cursor, windsurf, zed, codex, gemini, …
+    /// Only this client, or the client whose format FILE has: claude-desktop, claude-code, vscode, cursor, windsurf, zed,
+    /// codex, gemini, …
     #[arg(long, value_name = "CLIENT", value_parser = named)]
-    from: Option<&'static Client>,
+    from: Option<&'static ClientFormat>,
 
     /// Add the servers to the config
     #[arg(long)]
     write: bool,
 
     #[command(flatten)]
-    output: Output,
+    output: OutputArgs,
 }
 
-/// No name of a client is longer.
-const LONGEST_SUFFIX: usize = 14;
+/// Longest suffix of a server name; no client id is longer.
+const MAX_SUFFIX: usize = 14;
 
-/// What one file has.
-struct Found {
-    client: &'static Client,
+/// One file of a client, and its servers.
+struct ImportFile {
+    client: &'static ClientFormat,
     path: PathBuf,
-    /// Whether it came with the current directory.
-    of_a_project: bool,
+    /// True if the file belongs to the project in the current directory.
+    is_from_project: bool,
     servers: Result<Vec<Server>, String>,
 }
 
-/// One server of a file, and what becomes of it.
+/// One server of a file, and the result of its import.
 struct Server {
-    taken: Taken,
-    /// What it is called here.
+    taken: ImportedServer,
+    /// Its name in the gripfast config.
     name: String,
-    /// What its name gets if another server has it: the project it is of, or the client.
+    /// Suffix for its name if another server has that name: its project, or the client.
     suffix: String,
 }
 
@@ -102,54 +102,55 @@ struct ServerReport<'f> {
     notes: &'f [String],
 }
 
-pub(crate) fn run(global: &Global, args: &ImportArgs, screen: &mut Screen) -> Result<Exit, Stop> {
-    let editing = Editing::of(global)?;
+pub(crate) fn run(global: &GlobalArgs, args: &ImportArgs, screen: &mut Screen) -> Result<Exit, CommandError> {
+    let editing = Editing::open(global)?;
     let path = &editing.path;
     let before = editing.before.as_deref().unwrap_or_default();
-    // What is wrong with the config matters once it is written.
-    let known = if args.write { parsed(path, before)? } else { before.parse().unwrap_or_default() };
+    // Errors in the config matter only if it is written.
+    let known = if args.write { parse_toml(path, before)? } else { before.parse().unwrap_or_default() };
     let mut document = if args.write { known.clone() } else { DocumentMut::new() };
     let mut found = match &args.file {
-        Some(file) => vec![named_file(file, args.from)?],
-        None => look(args.from),
+        Some(file) => vec![read_named_file(file, args.from)?],
+        None => find_files(args.from),
     };
-    // Whatever is wrong with the config or the environment is not the matter here.
-    let own = GatewayUrl::meant(global, None).unwrap_or_default();
+    // Errors in the config or the environment do not matter here.
+    let own = GatewayUrl::resolve(global, None).unwrap_or_default();
     merge(&mut found, &mut document, &known, &own);
     match args.output.form {
-        Form::Json => screen.json(&report(&found))?,
-        Form::Text => {
-            tell(&found, screen)?;
+        OutputFormat::Json => screen.json(&report(&found))?,
+        OutputFormat::Text => {
+            print_report(&found, screen)?;
             if !args.write && !document.is_empty() {
-                let (all, shown) = (document.to_string(), veiled(document.clone()).to_string());
+                let (all, shown) = (document.to_string(), redacted(document.clone()).to_string());
                 screen.line(shown.trim_end())?;
                 if shown != all {
-                    screen.talk(
-                        "values that may be secret are not printed; `--write` puts them into the file",
-                    )?;
+                    screen
+                        .message("possible secrets are not printed; `--write` writes them into the file")?;
                 }
             }
         }
     }
-    let count = found.iter().flat_map(Found::taken).count();
+    let count = found.iter().flat_map(ImportFile::imported).count();
     if count == 0 {
-        screen.talk("there is nothing to import")?;
+        screen.message("nothing to import")?;
         if found.is_empty() {
-            screen.hint("no config of another MCP client was found; `gripfast import --help` says whose are looked for")?;
+            screen.hint(
+                "no config of another MCP client was found; `gripfast import --help` lists the known clients",
+            )?;
         }
         return Ok(Exit::Ok);
     }
     if args.write {
-        let came_along = found.iter().any(|file| file.of_a_project && file.taken().next().is_some());
+        let from_project = found.iter().any(|file| file.is_from_project && file.imported().next().is_some());
         let path = absolute(path);
-        let editing = if came_along { editing.unvouched() } else { editing };
+        let editing = if from_project { editing.without_trust() } else { editing };
         editing.write(global, &document.to_string(), screen)?;
-        screen.talk(&format!("{} added to `{path}`", plural(count, "server")))?;
-        if came_along {
-            screen.hint("some of them came with this directory; `gripfast trust` shows what they run and trusts the file")?;
+        screen.message(&format!("added {} to `{path}`", plural(count, "server")))?;
+        if from_project {
+            screen.hint("some of them come from files in this directory; `gripfast trust` shows what they run and trusts the file")?;
         }
     } else {
-        screen.talk(&format!(
+        screen.message(&format!(
             "nothing was written; `--write` adds {} to `{}`",
             plural(count, "server"),
             absolute(path)
@@ -158,89 +159,95 @@ pub(crate) fn run(global: &Global, args: &ImportArgs, screen: &mut Screen) -> Re
     Ok(Exit::Ok)
 }
 
-/// A path as a person finds it from any directory.
+/// A path as absolute text.
 pub(crate) fn absolute(path: &Path) -> String {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned()).display().to_string()
 }
 
-fn parsed(path: &Path, text: &str) -> Result<DocumentMut, Failure> {
+fn parse_toml(path: &Path, text: &str) -> Result<DocumentMut, FailureReport> {
     if path.extension().is_some_and(|ending| !ending.eq_ignore_ascii_case("toml")) {
-        let text = format!("`{}` is not TOML, and only TOML is written", path.display());
-        return Err(Failure::new(Exit::General, text).with_hint("`--config gripfast.toml` names another"));
+        let text = format!("`{}` is not TOML, and gripfast writes only TOML", path.display());
+        return Err(FailureReport::new(Exit::General, text)
+            .with_hint("name a TOML file, such as `--config gripfast.toml`"));
     }
     text.parse().map_err(|_| {
-        Failure::new(Exit::ConfigInvalid, format!("`{}` is not valid TOML", path.display()))
+        FailureReport::new(Exit::ConfigInvalid, format!("`{}` is not valid TOML", path.display()))
             .with_hint("`gripfast check` explains what is wrong")
     })
 }
 
-/// Reads the files that there are.
-fn look(from: Option<&'static Client>) -> Vec<Found> {
+/// Finds and reads the config files of the known clients.
+fn find_files(from: Option<&'static ClientFormat>) -> Vec<ImportFile> {
     let clients = CLIENTS.iter().filter(|client| from.is_none_or(|from| from.id == client.id));
     let mut found = Vec::new();
     for client in clients {
         for place in client.files {
             let Some(path) = place.path(&ProcessEnvironment) else { continue };
             if path.is_file() {
-                let of_a_project = place.is_of_a_project();
-                let servers = tree(&path).and_then(|tree| taken(client, &path, &tree));
-                found.push(Found { client, servers, path, of_a_project });
+                let is_from_project = place.is_in_project();
+                let servers = tree(&path).and_then(|tree| import_servers(client, &path, &tree));
+                found.push(ImportFile { client, servers, path, is_from_project });
             }
         }
     }
     found
 }
 
-/// Reads the one file that was named.
-fn named_file(path: &Path, from: Option<&'static Client>) -> Result<Found, Failure> {
+/// Reads the file that the user named.
+fn read_named_file(path: &Path, from: Option<&'static ClientFormat>) -> Result<ImportFile, FailureReport> {
     if !path.is_file() {
-        return Err(Failure::new(Exit::General, format!("there is no file `{}`", path.display())));
+        return Err(FailureReport::new(Exit::General, format!("there is no file `{}`", path.display())));
     }
     let unusable = |why: String| {
-        Failure::new(Exit::ConfigInvalid, format!("`{}` cannot be imported: {why}", path.display()))
+        FailureReport::new(Exit::ConfigInvalid, format!("`{}` cannot be imported: {why}", path.display()))
     };
     let tree = tree(path).map_err(unusable)?;
     let is_toml = path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("toml"));
     if is_toml && matches!(tree.get("servers"), Some(Tree::Table(_))) {
-        return Err(unusable("it is a config of gripfast".to_owned())
-            .with_hint(format!("`--config {}` uses it as it is", path.display())));
+        return Err(unusable("it is already a gripfast config".to_owned())
+            .with_hint(format!("`--config {}` uses it directly", path.display())));
     }
-    let client = from.unwrap_or_else(|| recognised(path, &tree));
-    let servers = taken(client, path, &tree).map_err(unusable)?;
-    // The user chose it, like a config that `--config` names.
-    Ok(Found { client, path: path.to_owned(), of_a_project: false, servers: Ok(servers) })
+    let client = from.unwrap_or_else(|| detect(path, &tree));
+    let servers = import_servers(client, path, &tree).map_err(unusable)?;
+    // The user named it, as with `--config`, so it does not count as a project's file.
+    Ok(ImportFile { client, path: path.to_owned(), is_from_project: false, servers: Ok(servers) })
 }
 
 fn tree(path: &Path) -> Result<Tree, String> {
-    let text = edit::read(path).map_err(|failure| failure.text)?.unwrap_or_default();
-    Tree::parse(&text, path).map_err(|error| told(&error))
+    let text = write_file::read(path).map_err(|failure| failure.text)?.unwrap_or_default();
+    Tree::parse(&text, path).map_err(|error| error_text(&error))
 }
 
-fn taken(client: &'static Client, path: &Path, tree: &Tree) -> Result<Vec<Server>, String> {
+fn import_servers(client: &'static ClientFormat, path: &Path, tree: &Tree) -> Result<Vec<Server>, String> {
     let mut servers: Vec<Server> = Vec::new();
-    for Listed { name, entry, project } in servers_of(client, tree)? {
-        let mut taken = take(client, path, name, entry);
+    for ListedServer { name, entry, project } in servers_of(client, tree)? {
+        let mut taken = import_server(client, path, name, entry);
         if let Some(project) = project {
             if Path::new(project).is_dir() {
-                taken.start_in(project);
-                taken.notes.push(format!("is of the project `{project}`"));
+                taken.set_cwd(project);
+                taken.notes.push(format!("belongs to the project `{project}`"));
             } else {
-                taken.table = Err(format!("is of the project `{project}`, which does not exist"));
+                taken.table = Err(format!("belongs to the project `{project}`, which does not exist"));
             }
         }
         if let Some(why) = switched_off(client, tree, name, project) {
-            taken.switch_off(why);
+            taken.disable(why);
         }
         let folder = project.and_then(|project| Path::new(project).file_name()?.to_str());
-        let short = |folder: &str| usable_name(&folder.chars().take(LONGEST_SUFFIX).collect::<String>());
+        let short = |folder: &str| usable_name(&folder.chars().take(MAX_SUFFIX).collect::<String>());
         let suffix = folder.map_or_else(|| client.id.to_owned(), short);
         servers.push(Server { name: taken.name.clone(), taken, suffix });
     }
     Ok(servers)
 }
 
-/// Why a client does not use a server, where a list besides the servers says so.
-fn switched_off(client: &Client, tree: &Tree, name: &str, project: Option<&str>) -> Option<&'static str> {
+/// The reason for which a client does not use a server, if a list outside the server's entry disables it.
+fn switched_off(
+    client: &ClientFormat,
+    tree: &Tree,
+    name: &str,
+    project: Option<&str>,
+) -> Option<&'static str> {
     let lists = |list: Option<&Tree>| match list {
         Some(Tree::List(names)) => Some(names.iter().any(|listed| listed.text() == Some(name))),
         Some(_) | None => None,
@@ -250,9 +257,9 @@ fn switched_off(client: &Client, tree: &Tree, name: &str, project: Option<&str>)
             let mcp = tree.get("mcp");
             let list = |new: &str, old: &str| lists(mcp.and_then(|mcp| mcp.get(new)).or(tree.get(old)));
             if list("excluded", "excludeMCPServers") == Some(true) {
-                Some("is excluded there (`mcp.excluded`)")
+                Some("excluded in the client (`mcp.excluded`)")
             } else if list("allowed", "allowMCPServers") == Some(false) {
-                Some("is not allowed there (`mcp.allowed`)")
+                Some("not allowed in the client (`mcp.allowed`)")
             } else {
                 None
             }
@@ -260,45 +267,45 @@ fn switched_off(client: &Client, tree: &Tree, name: &str, project: Option<&str>)
         "claude-code" => {
             let settings = project.and_then(|project| tree.get("projects")?.get(project));
             (lists(settings.and_then(|settings| settings.get("disabledMcpServers"))) == Some(true))
-                .then_some("is disabled there (`disabledMcpServers`)")
+                .then_some("disabled in the client (`disabledMcpServers`)")
         }
         _ => None,
     }
 }
 
-fn told(error: &ConfigError) -> String {
+fn error_text(error: &ConfigError) -> String {
     match error {
         ConfigError::Invalid { diagnostics } => diagnostics
             .iter()
-            .map(|finding| format!("{finding} (line {})", finding.at.line))
+            .map(|finding| format!("{finding} (line {})", finding.position.line))
             .collect::<Vec<_>>()
             .join("; "),
         other => other.to_string(),
     }
 }
 
-/// One server as a file has it.
-struct Listed<'t> {
+/// One server entry of a file.
+struct ListedServer<'t> {
     name: &'t str,
     entry: &'t Tree,
-    /// The directory of the project that it belongs to.
+    /// The directory of its project.
     project: Option<&'t str>,
 }
 
-/// The servers of a file. Under another client's key they are not silently missed.
-fn servers_of<'t>(client: &Client, tree: &'t Tree) -> Result<Vec<Listed<'t>>, String> {
+/// The servers of a file. Servers under another client's key are an error, so that they are not silently missed.
+fn servers_of<'t>(client: &ClientFormat, tree: &'t Tree) -> Result<Vec<ListedServer<'t>>, String> {
     let under = |tree: &'t Tree, keys: &[&str]| keys.iter().try_fold(tree, |tree, key| tree.get(key));
     let listed = |project: Option<&'t str>, table: &'t Tree| {
-        table.entries().iter().map(move |(name, entry)| Listed { name, entry, project })
+        table.entries().iter().map(move |(name, entry)| ListedServer { name, entry, project })
     };
-    let found: Option<Vec<Listed<'_>>> = match client.root {
-        Root::Under(keys) => under(tree, keys).map(|table| {
-            // opencode's second form is one level deeper.
+    let found: Option<Vec<ListedServer<'_>>> = match client.root {
+        ServersKey::Under(keys) => under(tree, keys).map(|table| {
+            // opencode also nests servers one level deeper.
             let nested =
                 table.get("servers").filter(|nested| client.id == "opencode" && nested.get("type").is_none());
             listed(None, nested.unwrap_or(table)).collect()
         }),
-        Root::AndProjects(key) => {
+        ServersKey::AndProjects(key) => {
             let everywhere = tree.get(key);
             let projects = tree.get("projects");
             let own = projects.map(Tree::entries).unwrap_or_default().iter();
@@ -308,10 +315,11 @@ fn servers_of<'t>(client: &Client, tree: &'t Tree) -> Result<Vec<Listed<'t>>, St
             let known = everywhere.is_some() || projects.is_some();
             known.then(|| tables.flat_map(|(project, table)| listed(project, table)).collect())
         }
-        Root::List(key) => match tree.get(key) {
+        ServersKey::List(key) => match tree.get(key) {
             Some(Tree::List(entries)) => {
-                let named =
-                    |entry: &'t Tree| Some(Listed { name: entry.get("name")?.text()?, entry, project: None });
+                let named = |entry: &'t Tree| {
+                    Some(ListedServer { name: entry.get("name")?.text()?, entry, project: None })
+                };
                 Some(entries.iter().filter_map(named).collect())
             }
             Some(_) | None => None,
@@ -322,27 +330,27 @@ fn servers_of<'t>(client: &Client, tree: &'t Tree) -> Result<Vec<Listed<'t>>, St
     }
     let others = ["mcpServers", "servers", "mcp_servers", "context_servers", "mcp", "extensions"];
     match others.iter().find(|key| matches!(tree.get(key), Some(Tree::Table(_)))) {
-        Some(key) => Err(format!("has servers under `{key}`, where {} does not look for them", client.name)),
+        Some(key) => Err(format!("it has servers under `{key}`, which {} does not read", client.name)),
         None => Ok(Vec::new()),
     }
 }
 
-/// Puts what was taken into the document, each under a name of its own that the config does not have yet.
-fn merge(found: &mut [Found], document: &mut DocumentMut, config: &DocumentMut, own: &GatewayUrl) {
-    let mut placed: Vec<(Tree, String)> = known(config);
-    for Found { servers, .. } in found {
+/// Adds the imported servers to the document, each under a name that the config does not have yet.
+fn merge(found: &mut [ImportFile], document: &mut DocumentMut, config: &DocumentMut, own: &GatewayUrl) {
+    let mut placed: Vec<(Tree, String)> = existing_servers(config);
+    for ImportFile { servers, .. } in found {
         for Server { taken, name, suffix } in servers.iter_mut().flatten() {
             let Ok(table) = &taken.table else { continue };
             if is_gripfast(&taken.name, table, own) {
-                taken.table = Err("is gripfast itself".to_owned());
+                taken.table = Err("this is gripfast itself".to_owned());
                 continue;
             }
-            let said = Tree::parse(&table.to_string(), Config::FILE_NAME.as_ref()).unwrap_or(Tree::Null);
-            if let Some((_, other)) = placed.iter().find(|(known, _)| *known == said) {
-                taken.table = Err(format!("is the same as `{other}`, which is there already"));
+            let parsed = Tree::parse(&table.to_string(), Config::FILE_NAME.as_ref()).unwrap_or(Tree::Null);
+            if let Some((_, other)) = placed.iter().find(|(known, _)| *known == parsed) {
+                taken.table = Err(format!("same as `{other}`, which the config already has"));
                 continue;
             }
-            let target = match usable(table) {
+            let target = match parse_target(table) {
                 Ok(target) => target,
                 Err(cause) => {
                     taken.table = Err(cause);
@@ -366,20 +374,20 @@ fn merge(found: &mut [Found], document: &mut DocumentMut, config: &DocumentMut, 
                 number += 1;
             }
             if free != taken.name {
-                taken.notes.push(format!("is called `{free}` here"));
+                taken.notes.push(format!("renamed to `{free}`"));
             }
-            let dropped =
-                target.and_then(|target| surroundings::dropped(&taken.name, &target, &ProcessEnvironment));
+            let dropped = target
+                .and_then(|target| preflight::dropped_variables(&taken.name, &target, &ProcessEnvironment));
             taken.notes.extend(dropped.map(|(message, hint)| format!("{message}; {hint}")));
             insert(document, &free, table.clone());
-            placed.push((said, free.clone()));
+            placed.push((parsed, free.clone()));
             *name = free;
         }
     }
 }
 
-/// The servers that the config has already: what was imported before is not imported again under another name.
-fn known(document: &DocumentMut) -> Vec<(Tree, String)> {
+/// The servers that the config already has, so that none is imported again under another name.
+fn existing_servers(document: &DocumentMut) -> Vec<(Tree, String)> {
     let tree = Tree::parse(&document.to_string(), Config::FILE_NAME.as_ref()).unwrap_or(Tree::Null);
     let servers = tree.get("servers").map(Tree::entries).unwrap_or_default().iter();
     servers.map(|(name, entry)| (entry.clone(), name.clone())).collect()
@@ -394,12 +402,12 @@ fn insert(document: &mut DocumentMut, name: &str, table: Table) {
     }
 }
 
-/// How a server of this table is reached, if it could be kept.
-fn usable(table: &Table) -> Result<Option<Target>, String> {
+/// The target of a server table, or the reason for which the config would reject it.
+fn parse_target(table: &Table) -> Result<Option<Target>, String> {
     let mut document = DocumentMut::new();
     insert(&mut document, "server", table.clone());
-    let config =
-        Config::parse(&document.to_string(), Config::FILE_NAME.as_ref()).map_err(|error| told(&error))?;
+    let config = Config::parse(&document.to_string(), Config::FILE_NAME.as_ref())
+        .map_err(|error| error_text(&error))?;
     match config.servers.into_iter().next().map(|entry| entry.spec) {
         Some(Err(findings)) => {
             Err(findings.iter().map(|finding| finding.message.clone()).collect::<Vec<_>>().join("; "))
@@ -409,8 +417,8 @@ fn usable(table: &Table) -> Result<Option<Target>, String> {
     }
 }
 
-/// A client that was connected to gripfast before, by its name or by where it leads: a gateway behind itself would ask
-/// itself for ever.
+/// Returns true if a server is gripfast itself, by its name or its target: a gateway that serves itself would call
+/// itself without end.
 fn is_gripfast(name: &str, table: &Table, own: &GatewayUrl) -> bool {
     let text = |key: &str| table.get(key).and_then(Item::as_str).unwrap_or_default();
     let command = Path::new(text("command")).file_stem().is_some_and(|stem| stem == "gripfast");
@@ -421,7 +429,7 @@ fn is_gripfast(name: &str, table: &Table, own: &GatewayUrl) -> bool {
     (command && serves) || leads_here || url.ends_with(":7331/mcp") || name == "gripfast"
 }
 
-/// A name that our config accepts, as near as can be.
+/// The nearest server name that the config accepts.
 fn usable_name(name: &str) -> String {
     let mut usable = String::new();
     for letter in name.chars().take(48) {
@@ -438,27 +446,27 @@ fn usable_name(name: &str) -> String {
     }
 }
 
-impl Found {
-    fn taken(&self) -> impl Iterator<Item = &Server> {
+impl ImportFile {
+    fn imported(&self) -> impl Iterator<Item = &Server> {
         self.servers.iter().flatten().filter(|server| server.taken.table.is_ok())
     }
 }
 
-fn tell(found: &[Found], screen: &mut Screen) -> Result<(), Stop> {
-    for Found { client, path, servers, of_a_project } in found {
-        let whose = if *of_a_project { ", which came with this directory" } else { "" };
-        screen.talk(&format!("{}: {}{whose}", client.name, path.display()))?;
+fn print_report(found: &[ImportFile], screen: &mut Screen) -> Result<(), CommandError> {
+    for ImportFile { client, path, servers, is_from_project } in found {
+        let origin = if *is_from_project { " (from this directory)" } else { "" };
+        screen.message(&format!("{}: {}{origin}", client.name, path.display()))?;
         match servers {
-            Err(cause) => screen.talk(&format!("  cannot be used: {cause}"))?,
-            Ok(servers) if servers.is_empty() => screen.talk("  has no servers")?,
+            Err(cause) => screen.message(&format!("  cannot be imported: {cause}"))?,
+            Ok(servers) if servers.is_empty() => screen.message("  no servers")?,
             Ok(servers) => {
                 for Server { taken, name, suffix: _ } in servers {
                     match &taken.table {
-                        Ok(_) => screen.talk(&format!("  + {name}"))?,
-                        Err(cause) => screen.talk(&format!("  - {} {cause}", taken.name))?,
+                        Ok(_) => screen.message(&format!("  + {name}"))?,
+                        Err(cause) => screen.message(&format!("  - {}: {cause}", taken.name))?,
                     }
                     for note in &taken.notes {
-                        screen.talk(&format!("      {note}"))?;
+                        screen.message(&format!("      {note}"))?;
                     }
                 }
             }
@@ -467,8 +475,8 @@ fn tell(found: &[Found], screen: &mut Screen) -> Result<(), Stop> {
     Ok(())
 }
 
-fn report(found: &[Found]) -> Report<'_> {
-    let files = found.iter().map(|Found { client, path, servers, .. }| FileReport {
+fn report(found: &[ImportFile]) -> Report<'_> {
+    let files = found.iter().map(|ImportFile { client, path, servers, .. }| FileReport {
         client: client.id,
         path: path.display().to_string(),
         error: servers.as_ref().err().map(String::as_str),

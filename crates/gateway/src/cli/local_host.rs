@@ -1,8 +1,7 @@
-//! A host for the time of one verb: servers of the config are started, asked, and stopped in order, also when
-//! a signal comes in between.
+//! A host for the duration of one command: starts servers of the config, and stops them in order, also on a signal.
 
+use super::error::{CommandError, FailureReport};
 use super::exit::Exit;
-use super::stop::{Failure, Stop};
 use gripfast::Host;
 use gripfast::auth::Logins;
 use gripfast::config::ServerSpec;
@@ -13,78 +12,81 @@ use std::path::PathBuf;
 use std::time::Duration;
 use tokio::runtime::Runtime;
 
-/// After an orderly shutdown only helpers are left, and they are not worth waiting for.
-pub(crate) const LEFTOVERS: Duration = Duration::from_millis(100);
+/// Time for blocking threads of the runtime to end after an orderly shutdown; nothing depends on them.
+pub(crate) const SHUTDOWN_TIMEOUT: Duration = Duration::from_millis(100);
 
-/// What a host knows and can.
+/// Options of the host.
 #[derive(Default)]
-pub(crate) struct Means {
-    /// Where it finds what is known about the servers, and keeps what it learns.
+pub(crate) struct HostOptions {
+    /// Directory of its state.
     pub(crate) state_dir: Option<PathBuf>,
-    /// What is done about one that another user could have changed.
+    /// Setting for a state directory that another user could have changed.
     pub(crate) strict_modes: StrictModes,
-    /// The logins that it uses, if they are others than those of its state directory.
+    /// The logins, if not those of its state directory.
     pub(crate) logins: Option<Logins>,
-    /// What servers may ask on the way to an answer, if anything.
-    pub(crate) abilities: Option<Value>,
+    /// Client capabilities for requests of servers during a call, if any.
+    pub(crate) capabilities: Option<Value>,
 }
 
-/// Hosts `servers` while `work` goes on. All of them are gone when this returns.
+/// Hosts `servers` while `work` runs. All of them are stopped when this returns.
 pub(crate) fn with_host<T>(
-    means: Means,
+    options: HostOptions,
     servers: &[(&str, &ServerSpec)],
     work: impl AsyncFnOnce(&Host) -> T,
-) -> Result<T, Stop> {
+) -> Result<T, CommandError> {
     let runtime = runtime()?;
     let done = runtime.block_on(async {
-        let mut signals = Signals::listen().map_err(no_runtime)?;
+        let mut signals = Signals::listen().map_err(runtime_failure)?;
         let mut builder = Host::builder()
-            .state_dir(means.state_dir)
-            .strict_modes(means.strict_modes)
-            .logins(means.logins)
+            .state_dir(options.state_dir)
+            .strict_modes(options.strict_modes)
+            .logins(options.logins)
             .client_info("gripfast", env!("CARGO_PKG_VERSION"));
-        if let Some(abilities) = means.abilities {
-            builder = builder.capabilities(abilities);
+        if let Some(capabilities) = options.capabilities {
+            builder = builder.capabilities(capabilities);
         }
         let host = builder.build();
         let work = async {
             for (name, spec) in servers {
-                let refused = |error| Failure::new(Exit::General, format!("cannot host `{name}`: {error}"));
+                let refused = |error| {
+                    FailureReport::new(Exit::General, format!("cannot start server `{name}`: {error}"))
+                };
                 host.spawn(name, (*spec).clone()).map_err(refused)?;
             }
             Ok(work(&host).await)
         };
         let done = tokio::select! {
             biased;
-            exit = signals.next() => Err(Stop::Told(exit)),
+            exit = signals.next() => Err(CommandError::Reported(exit)),
             done = work => done,
         };
         tokio::select! {
             () = host.shutdown() => {}
-            // Somebody insists. What is left of the children ends with us.
+            // A second signal: remaining child processes end with this process.
             _ = signals.next() => {}
         }
         done
     });
-    runtime.shutdown_timeout(LEFTOVERS);
+    runtime.shutdown_timeout(SHUTDOWN_TIMEOUT);
     done
 }
 
-/// The runtime of a verb that needs one.
-pub(crate) fn runtime() -> Result<Runtime, Failure> {
-    tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(no_runtime)
+/// The runtime of a command that needs one.
+pub(crate) fn runtime() -> Result<Runtime, FailureReport> {
+    gripfast::large_message::hand_over_tasks();
+    tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(runtime_failure)
 }
 
-/// The runtime of something that one thread is enough for.
-pub(crate) fn small_runtime() -> Result<Runtime, Failure> {
-    tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(no_runtime)
+/// A single-threaded runtime.
+pub(crate) fn small_runtime() -> Result<Runtime, FailureReport> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(runtime_failure)
 }
 
-pub(crate) fn no_runtime(error: io::Error) -> Failure {
-    Failure::new(Exit::General, format!("the operating system refuses threads, timers or signals: {error}"))
+pub(crate) fn runtime_failure(error: io::Error) -> FailureReport {
+    FailureReport::new(Exit::General, format!("cannot start threads, timers or signal handlers: {error}"))
 }
 
-/// The signals that mean "stop, please".
+/// The signals that stop the process.
 #[cfg(unix)]
 pub(crate) struct Signals {
     interrupt: tokio::signal::unix::Signal,
@@ -106,29 +108,29 @@ impl Signals {
     }
 }
 
-/// The signal that means "look at your config, please".
+/// SIGHUP, which reloads the config.
 #[cfg(unix)]
 pub(crate) struct Hangups(Option<tokio::signal::unix::Signal>);
 
 #[cfg(unix)]
 impl Hangups {
-    /// Where the system does not let us, none comes.
+    /// Never fails: without a handler, no signal is reported.
     pub(crate) fn listen() -> Self {
         Self(tokio::signal::unix::signal(tokio::signal::unix::SignalKind::hangup()).ok())
     }
 
     pub(crate) async fn next(&mut self) {
-        let heard = match &mut self.0 {
+        let received = match &mut self.0 {
             Some(signal) => signal.recv().await,
             None => None,
         };
-        if heard.is_none() {
+        if received.is_none() {
             std::future::pending::<()>().await;
         }
     }
 }
 
-/// There is no such signal.
+/// Placeholder for systems without SIGHUP.
 #[cfg(not(unix))]
 pub(crate) struct Hangups;
 
@@ -155,7 +157,7 @@ impl Signals {
     pub(crate) async fn next(&mut self) -> Exit {
         match tokio::signal::ctrl_c().await {
             Ok(()) => Exit::Interrupted,
-            // Without a way to hear of it, it never comes.
+            // Without a handler, no signal is reported.
             Err(_) => std::future::pending().await,
         }
     }

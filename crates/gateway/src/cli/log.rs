@@ -1,9 +1,9 @@
-//! Log lines on stderr: which ones (`GRIPFAST_LOG`), and in which format (`GRIPFAST_LOG_FORMAT`, `gateway.log_format`).
+//! Log lines on stderr: level filter (`GRIPFAST_LOG`) and format (`GRIPFAST_LOG_FORMAT`, `gateway.log_format`).
 
 use super::args::Verb;
+use super::error::FailureReport;
 use super::exit::Exit;
 use super::render::escaped_json;
-use super::stop::Failure;
 use gripfast::config::LogFormat;
 use gripfast::text::escaped;
 use serde_json::{Map, Value};
@@ -22,60 +22,59 @@ const VARIABLE: &str = "GRIPFAST_LOG";
 const FORMAT_VARIABLE: &str = "GRIPFAST_LOG_FORMAT";
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
-/// Whether log lines are JSON objects. The config may say so after logging has begun.
+/// True if log lines are JSON objects. The config may set it after logging has started.
 static IS_JSON: AtomicBool = AtomicBool::new(false);
 
-/// What is logged unless `GRIPFAST_LOG` says otherwise. The state changes of servers are the news of a gateway; a client
-/// that has started us by itself shows stderr as complaints; and a verb that ends with its answer reports errors
-/// itself, as the demo does.
+/// The filter without `GRIPFAST_LOG`. A gateway logs the state changes of servers. `stdio` logs only warnings, because
+/// clients show stderr as errors. Other commands, and the demo, report failures themselves.
 fn default_filter(verb: &Verb) -> &'static str {
     match verb {
         Verb::Serve(args) if !args.demo => {
-            "warn,gripfast::observe=info,gripfast_gateway::reload=info,gripfast_gateway::downstream::shutdown=info"
+            "warn,gripfast::observe=info,gripfast_gateway::reload=info,gripfast_gateway::mcp::shutdown=info"
         }
         Verb::Stdio(_) => "warn",
         _ => "warn,gripfast::observe=error",
     }
 }
 
-/// Begins logging.
+/// Starts logging.
 ///
 /// # Errors
-/// One of the variables names a level or a format that does not exist.
-pub(crate) fn start(verb: &Verb) -> Result<(), Failure> {
+/// One of the variables has an invalid level or format.
+pub(crate) fn start(verb: &Verb) -> Result<(), FailureReport> {
     let wanted = variable(VARIABLE);
     if let Some(wanted) = &wanted {
         check_filter(wanted)?;
     }
-    let format = format_of_environment()?;
-    // Other verbs have no log: what they say on stderr is for people.
+    let format = format_from_env()?;
+    // Other commands have no log: their stderr is for people.
     if matches!(verb, Verb::Serve(_) | Verb::Stdio(_)) {
         IS_JSON.store(format == Some(LogFormat::Json), Ordering::Relaxed);
     }
     let filter = EnvFilter::try_new(wanted.as_deref().unwrap_or(default_filter(verb)));
     let filter =
         filter.map_err(|error| bad_filter(wanted.as_deref().unwrap_or_default(), &error.to_string()))?;
-    // What the SDK says about a login in detail holds the code that the browser brought.
+    // Detailed log lines of the SDK about a login contain the authorization code.
     let filter = filter.add_directive("rmcp=warn".parse().expect("it is a directive"));
     let at_a_terminal = std::io::stderr().is_terminal();
-    let begun = tracing_subscriber::fmt()
+    let started = tracing_subscriber::fmt()
         .with_ansi(at_a_terminal)
         .event_format(Lines { at_a_terminal })
         .with_env_filter(filter)
         .with_writer(anstream::stderr)
         .try_init();
-    debug_assert!(begun.is_ok(), "logging begins once");
+    debug_assert!(started.is_ok(), "logging starts once");
     Ok(())
 }
 
-/// The config has been read. `GRIPFAST_LOG_FORMAT` wins over it.
+/// Sets the format from the config, unless `GRIPFAST_LOG_FORMAT` is set.
 pub(crate) fn use_format(format: LogFormat) {
     if variable(FORMAT_VARIABLE).is_none() {
         IS_JSON.store(format == LogFormat::Json, Ordering::Relaxed);
     }
 }
 
-/// Whether everything on stderr should be JSON.
+/// Returns true if everything on stderr has to be JSON.
 pub(crate) fn is_json() -> bool {
     IS_JSON.load(Ordering::Relaxed)
 }
@@ -84,17 +83,17 @@ fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|text| !text.is_empty())
 }
 
-fn format_of_environment() -> Result<Option<LogFormat>, Failure> {
+fn format_from_env() -> Result<Option<LogFormat>, FailureReport> {
     let Some(text) = variable(FORMAT_VARIABLE) else { return Ok(None) };
-    let found = LogFormat::ALL.into_iter().find(|format| format.word() == text);
+    let found = LogFormat::ALL.into_iter().find(|format| format.as_str() == text);
     found.map(Some).ok_or_else(|| {
         let text = format!("${FORMAT_VARIABLE}: `{}` is not a log format", escaped(&text));
-        Failure::new(Exit::General, text).with_hint("`text` and `json` are".to_owned())
+        FailureReport::new(Exit::General, text).with_hint("use `text` or `json`".to_owned())
     })
 }
 
-/// Refuses what the filter would take for the name of a module: a misspelt level would otherwise log nothing.
-fn check_filter(filter: &str) -> Result<(), Failure> {
+/// Refuses a misspelt level, which the filter would read as the name of a module and so log nothing.
+fn check_filter(filter: &str) -> Result<(), FailureReport> {
     for part in filter.split(',').map(str::trim).filter(|part| !part.is_empty()) {
         let (module, level) = match part.rsplit_once('=') {
             Some((module, level)) => (Some(module), Some(level)),
@@ -109,20 +108,20 @@ fn check_filter(filter: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-fn bad_filter(part: &str, why: &str) -> Failure {
+fn bad_filter(part: &str, why: &str) -> FailureReport {
     let text = format!("${VARIABLE}: `{}`: {why}", escaped(part));
-    let hint = format!("one of {}, or for one module: `gripfast::observe=debug`", LEVELS.join(", "));
-    Failure::new(Exit::General, text).with_hint(hint)
+    let hint = format!("use one of {}, or for one module: `gripfast::observe=debug`", LEVELS.join(", "));
+    FailureReport::new(Exit::General, text).with_hint(hint)
 }
 
 /// The layout of a log line.
 struct Lines {
-    /// A person who reads along knows the time.
+    /// True if stderr is a terminal; lines on a terminal have no timestamp.
     at_a_terminal: bool,
 }
 
-/// The fields of an event. What servers, clients and files say in them is escaped when it is written, so that no text from
-/// outside writes a line of its own.
+/// The fields of an event. They are escaped when written, so that text from servers, clients and files cannot forge a
+/// log line.
 #[derive(Default)]
 struct Fields {
     message: String,
@@ -187,10 +186,10 @@ where
 }
 
 impl Fields {
-    /// The message, and behind it what it does not say.
+    /// The message, followed by the fields whose values it does not contain.
     fn text(&self, target: &str) -> String {
         let mut line = escaped(&self.message).into_owned();
-        // The text of an event of a server says all that its fields do.
+        // The text of a server event contains all its fields.
         if target.starts_with("gripfast::observe") {
             return line;
         }
@@ -199,7 +198,7 @@ impl Fields {
                 Value::String(text) => escaped(text).into_owned(),
                 other => other.to_string(),
             };
-            if !text.is_empty() && !says(&line, &text) {
+            if !text.is_empty() && !contains_word(&line, &text) {
                 let _ = write!(line, " {name}={text}");
             }
         }
@@ -216,13 +215,13 @@ impl Fields {
         for (name, value) in self.others {
             object.entry(name).or_insert(value);
         }
-        // What JSON leaves as it is and a terminal obeys.
+        // Control characters that JSON does not escape, but that a terminal interprets.
         escaped_json(&Value::Object(object).to_string()).into_owned()
     }
 }
 
-/// Whether a text says this word, and not only as a part of another one.
-fn says(text: &str, word: &str) -> bool {
+/// Returns true if a text contains this word, and not only as a part of another word.
+fn contains_word(text: &str, word: &str) -> bool {
     text.match_indices(word).any(|(at, _)| {
         let before = text[..at].chars().next_back();
         let after = text[at + word.len()..].chars().next();
@@ -249,23 +248,23 @@ fn write_level(writer: &mut Writer<'_>, level: Level) -> fmt::Result {
 
 #[cfg(test)]
 mod tests {
-    use super::super::render::Heard;
+    use super::super::render::CapturedTerminal;
     use super::*;
 
-    fn heard(tell: impl FnOnce()) -> String {
-        let heard = Heard::default();
+    fn logged(emit: impl FnOnce()) -> String {
+        let terminal = CapturedTerminal::default();
         let log = tracing_subscriber::fmt()
             .with_ansi(false)
             .event_format(Lines { at_a_terminal: true })
-            .with_writer(std::sync::Mutex::new(heard.clone()));
-        tracing::subscriber::with_default(log.finish(), tell);
-        heard.text()
+            .with_writer(std::sync::Mutex::new(terminal.clone()));
+        tracing::subscriber::with_default(log.finish(), emit);
+        terminal.text()
     }
 
     #[test]
-    fn g07_text_from_outside_writes_no_log_line_of_its_own() {
+    fn g07_text_from_outside_cannot_forge_a_log_line() {
         let said = "x\nWARN forged\u{1b}[2J\u{9b}";
-        let text = heard(|| tracing::warn!(cause = %said, name = said, number = 7, "`demo` says {said}"));
+        let text = logged(|| tracing::warn!(cause = %said, name = said, number = 7, "`demo` says {said}"));
         assert_eq!(text.lines().count(), 1, "{text}");
         assert!(!text.trim_end().contains(char::is_control), "{text:?}");
         assert!(
@@ -275,18 +274,19 @@ mod tests {
     }
 
     #[test]
-    fn a_line_says_each_fact_once() {
-        let text =
-            heard(|| tracing::warn!(server = "demo", cause = "", count = 3, lost = 1, "`demo` lost 13 of 3"));
+    fn a_log_line_contains_each_value_once() {
+        let text = logged(|| {
+            tracing::warn!(server = "demo", cause = "", count = 3, lost = 1, "`demo` lost 13 of 3")
+        });
         assert_eq!(text, " WARN `demo` lost 13 of 3 lost=1\n");
-        let text = heard(
-            || tracing::warn!(target: "gripfast::observe::log", away_ms = 1200, "`demo` is back after 1.2 s"),
+        let text = logged(
+            || tracing::warn!(target: "gripfast::observe::log", away_ms = 1200, "`demo`: is back after 1.2 s"),
         );
-        assert_eq!(text, " WARN `demo` is back after 1.2 s\n");
+        assert_eq!(text, " WARN `demo`: is back after 1.2 s\n");
     }
 
     #[test]
-    fn a_json_line_has_all_fields_and_operates_no_terminal() {
+    fn a_json_log_line_has_all_fields_and_no_control_characters() {
         let mut fields = Fields { message: "`a` fell\u{9b}".to_owned(), others: Vec::new() };
         fields.others = vec![("server", "a".into()), ("count", 3.into()), ("message", "forged".into())];
         let line = fields.json("2026-01-01T00:00:00Z".to_owned(), Level::WARN, "gripfast::observe");

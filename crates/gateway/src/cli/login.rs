@@ -1,67 +1,72 @@
-//! `gripfast login` and `gripfast logout`: a person lets gripfast use a server in their name, or no longer.
+//! `gripfast login` and `gripfast logout`: OAuth logins of the user at servers.
 
 mod callback;
 
-use super::args::{Global, LoginArgs, LogoutArgs};
-use super::config::{self, Opened};
+use super::args::{GlobalArgs, LoginArgs, LogoutArgs};
+use super::config::{self, LoadedConfig};
+use super::error::{CommandError, FailureReport};
 use super::exit::Exit;
-use super::fleet::{self, Signals};
+use super::local_host;
+use super::local_host::Signals;
 use super::render::{Screen, with_progress};
-use super::stop::{Failure, Stop};
 use callback::Callback;
-use gripfast::auth::{self, DeviceLogin, LoggedOut, Login, LoginError};
+use gripfast::auth::{self, DeviceLogin, Login, LoginError, LogoutOutcome};
 use gripfast::config::ServerSpec;
 use std::io::{self, BufRead};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// Who has not come back by then has closed the window.
-const WITHIN: Duration = Duration::from_secs(600);
+/// Time for the user to finish a login in the browser.
+const LOGIN_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// Whom logins are asked of, for whoever waits meanwhile.
+/// Name in the progress line.
 const AUTHORITY: &str = "the authorization server";
 
-/// Sends a person to the authorization server, and keeps what it gives.
-pub(crate) fn run(global: &Global, args: &LoginArgs, screen: &mut Screen) -> Result<Exit, Stop> {
+/// Sends the user to the authorization server, and stores the login.
+pub(crate) fn run(global: &GlobalArgs, args: &LoginArgs, screen: &mut Screen) -> Result<Exit, CommandError> {
     let opened = config::open(global, screen)?;
-    let spec = opened.server(&args.name).and_then(config::usable)?;
-    until_told(login(global, &opened, spec, args, screen))
+    let spec = opened.server(&args.name).and_then(config::server_spec)?;
+    until_signal(login(global, &opened, spec, args, screen))
 }
 
-/// Forgets what `login` has kept.
-pub(crate) fn forget(global: &Global, args: &LogoutArgs, screen: &mut Screen) -> Result<Exit, Stop> {
+/// Removes the stored login, and revokes its tokens if possible.
+pub(crate) fn logout(
+    global: &GlobalArgs,
+    args: &LogoutArgs,
+    screen: &mut Screen,
+) -> Result<Exit, CommandError> {
     let opened = config::open(global, screen)?;
     let name = &args.name;
-    let spec = opened.server(name).and_then(config::usable)?;
+    let spec = opened.server(name).and_then(config::server_spec)?;
     let logins = opened.logins(global)?;
-    let forgotten = until_told(async {
+    let forgotten = until_signal(async {
         let forgetting = auth::logout(name, spec, &logins);
         let forgotten = with_progress(screen, AUTHORITY, forgetting).await;
         forgotten.map_err(|error| failure(name, &error).into())
     })?;
-    let noticed = "gateways that run notice with their next request";
-    screen.talk(&match forgotten {
-        LoggedOut::WasNot => format!("nobody was logged in to `{name}`"),
-        LoggedOut::Revoked => format!("logged out of `{name}`, and its tokens are revoked; {noticed}"),
-        LoggedOut::Forgotten => format!(
-            "logged out of `{name}`; {noticed}. Its authorization server offers no revocation: the tokens stay valid there \
-             until they end"
+    let noticed = "running gateways notice it with their next request";
+    screen.message(&match forgotten {
+        LogoutOutcome::NotLoggedIn => format!("not logged in to `{name}`"),
+        LogoutOutcome::Revoked => format!("logged out of `{name}` and revoked its tokens; {noticed}"),
+        LogoutOutcome::Forgotten => format!(
+            "logged out of `{name}`; {noticed}. The authorization server does not support revocation: the tokens stay valid \
+             there until they expire"
         ),
-        LoggedOut::NotRevoked(why) => format!(
-            "logged out of `{name}`; {noticed}. Its tokens could not be revoked, and stay valid at the authorization server \
-             until they end: {why}"
+        LogoutOutcome::NotRevoked(why) => format!(
+            "logged out of `{name}`; {noticed}. The tokens could not be revoked and stay valid at the authorization server \
+             until they expire: {why}"
         ),
     })?;
     Ok(Exit::Ok)
 }
 
 async fn login(
-    global: &Global,
-    opened: &Opened,
+    global: &GlobalArgs,
+    opened: &LoadedConfig,
     spec: &ServerSpec,
     args: &LoginArgs,
     screen: &mut Screen,
-) -> Result<Exit, Stop> {
+) -> Result<Exit, CommandError> {
     let name = &args.name;
     let logins = opened.logins(global)?;
     let failed = |error: LoginError| failure(name, &error);
@@ -69,93 +74,97 @@ async fn login(
         let beginning = DeviceLogin::begin(name, spec, &logins);
         let device = with_progress(screen, AUTHORITY, beginning).await.map_err(failed)?;
         show_added_scopes(name, device.added_scopes(), screen)?;
-        screen.talk(&format!("to log in to `{name}`, open this address on any device:"))?;
-        screen.line(device.page_with_code().unwrap_or(device.page()))?;
-        screen.talk(&format!("and enter this code, or see that it is the same: {}", device.code()))?;
+        screen.message(&format!("to log in to `{name}`, open this address on any device:"))?;
+        screen.line(device.verification_uri_complete().unwrap_or(device.verification_uri()))?;
+        screen.message(&format!(
+            "and enter this code, or check that the page shows it: {}",
+            device.user_code()
+        ))?;
         screen.flush()?;
-        with_progress(screen, "somebody to enter the code", device.finish()).await.map_err(failed)?;
-        return done(name, screen);
+        with_progress(screen, "the login code", device.finish()).await.map_err(failed)?;
+        return report_success(name, screen);
     }
     let port = spec.oauth.as_ref().map_or(0, |oauth| oauth.callback_port);
     let callback = Callback::listen(port).await.map_err(|error| {
-        Failure::new(Exit::General, format!("cannot wait for the browser on port {port}: {error}"))
+        FailureReport::new(Exit::General, format!("cannot wait for the browser on port {port}: {error}"))
     })?;
     let returns_to = callback.url();
     let beginning = Login::begin(name, spec, &logins, &returns_to);
     let login = with_progress(screen, AUTHORITY, beginning).await.map_err(failed)?;
     show_added_scopes(name, login.added_scopes(), screen)?;
-    screen.talk(&format!("to log in to `{name}`, open this address in a browser:"))?;
+    screen.message(&format!("to log in to `{name}`, open this address in a browser:"))?;
     screen.line(login.url())?;
     if args.no_browser {
-        screen.talk("and if the browser cannot get back here, paste the address at which it ended:")?;
+        screen.message("if the browser runs on another machine, paste the address where it ends up:")?;
     } else if open_browser(login.url()).is_err() {
-        screen.talk("(no browser could be started here)")?;
+        screen.message("(no browser could be started)")?;
     }
-    // Who has no browser here may have one elsewhere.
-    let device = match args.no_browser && login.is_offered_by_device() {
+    // A user without a browser here may have one on another device.
+    let device = match args.no_browser && login.supports_device_login() {
         true => DeviceLogin::begin(name, spec, &logins).await.ok(),
         false => None,
     };
     if let Some(device) = &device {
-        let (page, code) = (device.page(), device.code());
-        screen.talk(&format!("or open {page} on any device, and enter this code: {code}"))?;
+        let (page, code) = (device.verification_uri(), device.user_code());
+        screen.message(&format!("or open {page} on any device and enter this code: {code}"))?;
     }
     screen.flush()?;
-    let returning = returned(&callback, &login, device);
+    let returning = wait_for_return(&callback, &login, device);
     let returned = match args.no_browser {
-        // Somebody may be about to paste, and what is typed would be written over.
+        // No progress line: it would overwrite the address that the user pastes.
         true => tokio::select! {
             returned = returning => returned,
-            address = pasted(screen) => Returned::Here(address?),
+            address = read_pasted_address(screen) => LoginReturn::Callback(address?),
         },
-        false => with_progress(screen, "the browser to come back", returning).await,
+        false => with_progress(screen, "the browser callback", returning).await,
     };
     match returned {
-        Returned::Here(address) => {
+        LoginReturn::Callback(address) => {
             with_progress(screen, AUTHORITY, login.finish(&address)).await.map_err(failed)?;
         }
-        Returned::Elsewhere(finished) => finished.map_err(failed)?,
-        Returned::Never => {
-            let text = format!("nobody came back from the browser to log in to `{name}`");
-            return Err(Failure::new(Exit::LoginNeeded, text).into());
+        LoginReturn::OnDevice(finished) => finished.map_err(failed)?,
+        LoginReturn::Never => {
+            let limit = gripfast::text::duration(LOGIN_TIMEOUT);
+            let text = format!("the login to `{name}` was not finished in the browser within {limit}");
+            return Err(FailureReport::new(Exit::LoginNeeded, text).into());
         }
     }
-    done(name, screen)
+    report_success(name, screen)
 }
 
-/// How somebody came back who was sent to log in.
-enum Returned {
-    /// To this address of ours.
-    Here(String),
-    /// On another device, and this came of it.
-    Elsewhere(Result<(), LoginError>),
+/// The end of a login in a browser.
+enum LoginReturn {
+    /// The browser returned to this address of the callback listener.
+    Callback(String),
+    /// The login on another device ended with this result.
+    OnDevice(Result<(), LoginError>),
     Never,
 }
 
-async fn returned(callback: &Callback, login: &Login, device: Option<DeviceLogin>) -> Returned {
+async fn wait_for_return(callback: &Callback, login: &Login, device: Option<DeviceLogin>) -> LoginReturn {
     tokio::select! {
-        finished = elsewhere(device) => Returned::Elsewhere(finished),
-        address = callback.wait_for(login.url()) => Returned::Here(address),
-        () = tokio::time::sleep(WITHIN) => Returned::Never,
+        finished = finish_on_device(device) => LoginReturn::OnDevice(finished),
+        address = callback.wait_for(login.url()) => LoginReturn::Callback(address),
+        () = tokio::time::sleep(LOGIN_TIMEOUT) => LoginReturn::Never,
     }
 }
 
-/// Shows the person what the server wants beyond what was granted before.
-fn show_added_scopes(name: &str, scopes: &[String], screen: &mut Screen) -> Result<(), Stop> {
+/// Shows the scopes that the server asks for beyond those granted before.
+fn show_added_scopes(name: &str, scopes: &[String], screen: &mut Screen) -> Result<(), CommandError> {
     if !scopes.is_empty() {
         let scopes = scopes.join(", ");
-        screen.talk(&format!("server `{name}` asks for more than at the last login: {scopes}"))?;
+        screen.message(&format!("server `{name}` asks for more than at the last login: {scopes}"))?;
     }
     Ok(())
 }
 
-fn done(name: &str, screen: &mut Screen) -> Result<Exit, Stop> {
-    screen.talk(&format!("logged in to `{name}`; a gateway that runs notices by itself"))?;
+fn report_success(name: &str, screen: &mut Screen) -> Result<Exit, CommandError> {
+    screen.message(&format!("logged in to `{name}`; running gateways pick it up automatically"))?;
     Ok(Exit::Ok)
 }
 
-/// A login on another device, which the browser here may be faster than. One that nobody makes is no reason to stop.
-async fn elsewhere(device: Option<DeviceLogin>) -> Result<(), LoginError> {
+/// Waits for a login on another device. A refused one does not end the wait: the browser here may still return.
+async fn finish_on_device(device: Option<DeviceLogin>) -> Result<(), LoginError> {
     match device {
         Some(device) => match device.finish().await {
             Err(LoginError::Refused(_)) => std::future::pending().await,
@@ -165,41 +174,42 @@ async fn elsewhere(device: Option<DeviceLogin>) -> Result<(), LoginError> {
     }
 }
 
-/// Carries on until it is done or a signal comes.
-fn until_told<T>(work: impl Future<Output = Result<T, Stop>>) -> Result<T, Stop> {
-    let runtime = fleet::runtime()?;
+/// Runs `work` until it is done or a signal arrives.
+fn until_signal<T>(work: impl Future<Output = Result<T, CommandError>>) -> Result<T, CommandError> {
+    let runtime = local_host::runtime()?;
     let done = runtime.block_on(async {
-        let mut signals = Signals::listen().map_err(fleet::no_runtime)?;
+        let mut signals = Signals::listen().map_err(local_host::runtime_failure)?;
         tokio::select! {
-            exit = signals.next() => Err(Stop::Told(exit)),
+            exit = signals.next() => Err(CommandError::Reported(exit)),
             done = work => done,
         }
     });
-    runtime.shutdown_timeout(fleet::LEFTOVERS);
+    runtime.shutdown_timeout(local_host::SHUTDOWN_TIMEOUT);
     done
 }
 
-fn failure(name: &str, error: &LoginError) -> Failure {
+fn failure(name: &str, error: &LoginError) -> FailureReport {
     match error {
-        LoginError::NotNeeded(text) => Failure::new(Exit::General, text.clone()),
-        LoginError::BadConfig(text) => {
-            Failure::new(Exit::ConfigInvalid, format!("server `{name}` cannot work as configured: {text}"))
-        }
+        LoginError::NotNeeded(text) => FailureReport::new(Exit::General, text.clone()),
+        LoginError::BadConfig(text) => FailureReport::new(
+            Exit::ConfigInvalid,
+            format!("server `{name}` cannot work as configured: {text}"),
+        ),
         LoginError::Refused(text) => {
-            Failure::new(Exit::LoginNeeded, format!("cannot log in to `{name}`: {text}"))
+            FailureReport::new(Exit::LoginNeeded, format!("cannot log in to `{name}`: {text}"))
         }
-        LoginError::NotOffered(text) => Failure::new(Exit::General, text.clone())
-            .with_hint(format!("`gripfast login {name} --no-browser` takes a browser on any machine")),
-        LoginError::NotKept(_) => Failure::new(Exit::General, format!("{error}")),
+        LoginError::NotOffered(text) => FailureReport::new(Exit::General, text.clone())
+            .with_hint(format!("`gripfast login {name} --no-browser` works with a browser on any machine")),
+        LoginError::NotStored(_) => FailureReport::new(Exit::General, format!("{error}")),
     }
 }
 
-/// The address that a person pastes, who is asked again after a line that is none. A stdin that ends without one says nothing.
-async fn pasted(screen: &mut Screen) -> Result<String, Stop> {
+/// Reads the address that the user pastes, and asks again after any other line. If stdin ends first, waits forever.
+async fn read_pasted_address(screen: &mut Screen) -> Result<String, CommandError> {
     let (found, mut lines) = tokio::sync::mpsc::channel(1);
     tokio::task::spawn_blocking(move || {
         let lines = io::stdin().lock().lines().map_while(Result::ok);
-        // It ends when nobody waits for it any more.
+        // Ends when the receiver is dropped.
         lines.map(|line| found.blocking_send(line)).take_while(Result::is_ok).for_each(drop);
     });
     while let Some(line) = lines.recv().await {
@@ -207,7 +217,7 @@ async fn pasted(screen: &mut Screen) -> Result<String, Stop> {
             "" => {}
             line if is_return_address(line) => return Ok(line.to_owned()),
             _ => {
-                screen.talk("that is not the address: it begins with `http` and has `code=` in it; paste it once more:")?;
+                screen.message("this is not the return address, which starts with `http` and contains `code=`; paste it again:")?;
                 screen.flush()?;
             }
         }
@@ -215,7 +225,7 @@ async fn pasted(screen: &mut Screen) -> Result<String, Stop> {
     std::future::pending().await
 }
 
-/// Whether a text is an address at which a browser may have ended that came back from a login.
+/// Returns true if a text is an address to which an authorization server may have redirected a browser.
 fn is_return_address(text: &str) -> bool {
     let answer =
         |query: &str| query.split('&').any(|pair| pair.starts_with("code=") || pair.starts_with("error="));
@@ -223,7 +233,7 @@ fn is_return_address(text: &str) -> bool {
     text.parse().is_ok_and(|uri: http::Uri| is_web(&uri) && uri.query().is_some_and(answer))
 }
 
-/// Starts whatever shows web pages here, and leaves it alone.
+/// Starts a browser and does not wait for it.
 pub(super) fn open_browser(url: &str) -> io::Result<()> {
     let mut command = match std::env::var_os("BROWSER").filter(|browser| !browser.is_empty()) {
         Some(browser) => Command::new(browser),
@@ -242,11 +252,11 @@ pub(super) fn open_browser(url: &str) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::render::Heard;
-    use gripfast_testkit::authority::{Authority, Manners, fetch};
+    use crate::cli::render::CapturedTerminal;
+    use gripfast_testkit::authority::{Authority, AuthorityOptions, fetch};
 
     #[test]
-    fn an_address_that_a_browser_came_back_to_is_told_from_other_lines() {
+    fn a_return_address_is_told_apart_from_other_lines() {
         for good in [
             "http://127.0.0.1:4711/callback?code=x&state=y",
             "http://127.0.0.1:4711/callback?state=y&error=access_denied",
@@ -266,32 +276,38 @@ mod tests {
 
     /// E04
     #[tokio::test]
-    async fn e04_whoever_logs_in_at_a_terminal_sees_that_somebody_is_waited_for() {
+    async fn e04_a_login_at_a_terminal_shows_what_it_waits_for() {
         let device_codes_last = Some(Duration::from_secs(600));
-        let authority = Authority::start(Manners { device_codes_last, ..Manners::default() }).await;
+        let authority = Authority::start(AuthorityOptions {
+            device_code_lifetime: device_codes_last,
+            ..AuthorityOptions::default()
+        })
+        .await;
         let dir = tempfile::tempdir().unwrap();
         let config = dir.path().join("gripfast.toml");
-        std::fs::write(&config, format!("[servers.notes]\nurl = {:?}\n", authority.mcp())).unwrap();
-        let global = Global { config: Some(config), state_dir: Some(dir.path().to_owned()) };
-        let heard = Heard::default();
-        let mut screen = Screen::heard_by(&heard);
+        std::fs::write(&config, format!("[servers.notes]\nurl = {:?}\n", authority.mcp_url())).unwrap();
+        let global = GlobalArgs { config: Some(config), state_dir: Some(dir.path().to_owned()) };
+        let terminal = CapturedTerminal::default();
+        let mut screen = Screen::captured(&terminal);
         let opened = config::open(&global, &mut screen).unwrap();
-        let spec = opened.server("notes").and_then(config::usable).unwrap();
+        let spec = opened.server("notes").and_then(config::server_spec).unwrap();
         let args = LoginArgs { name: "notes".to_owned(), no_browser: false, device: true };
         let person = async {
             let seen = async {
-                while !heard.text().contains("\rwaiting for somebody to enter the code, ") {
+                while !terminal.text().contains("\rwaiting for the login code, ") {
                     tokio::time::sleep(Duration::from_millis(10)).await;
                 }
             };
-            // A terminal that gets here shows nothing.
+            // Times out if the terminal shows nothing.
             tokio::time::timeout(Duration::from_secs(30), seen).await.unwrap();
-            let said = heard.text();
-            let page = said.lines().find(|line| line.starts_with("http://")).unwrap();
+            let text = terminal.text();
+            let page = text.lines().find(|line| line.starts_with("http://")).unwrap();
             fetch(page).await
         };
         let (logged_in, _) = tokio::join!(login(&global, &opened, spec, &args, &mut screen), person);
         assert_eq!(logged_in.unwrap(), Exit::Ok);
-        assert!(heard.text().ends_with("logged in to `notes`; a gateway that runs notices by itself\n"));
+        assert!(
+            terminal.text().ends_with("logged in to `notes`; running gateways pick it up automatically\n")
+        );
     }
 }

@@ -1,28 +1,29 @@
-//! `gripfast logs`: what a server of a running gateway wrote to stderr.
+//! `gripfast logs`: stderr of a server of a running gateway.
 
-use super::args::{Form, Global, LogsArgs};
+use super::admin_client::{AdminClient, path_segment};
+use super::args::{GlobalArgs, LogsArgs, OutputFormat};
+use super::error::{CommandError, FailureReport};
 use super::exit::Exit;
-use super::fleet::{self, Signals, no_runtime};
-use super::gateway::{Gateway, piece};
+use super::local_host;
+use super::local_host::{Signals, runtime_failure};
 use super::render::Screen;
-use super::stop::{Failure, Stop};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// How often a log that is followed is asked for more.
-const EVERY: Duration = Duration::from_millis(500);
+/// Poll interval of `--follow`.
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
-/// What the gateway answers.
+/// The gateway's answer.
 #[derive(Debug, Deserialize)]
-struct Written {
+struct LogsReply {
     lines: Vec<String>,
-    /// The number of the first of them.
+    /// The number of the first line.
     first: u64,
-    /// The number that the next line will have.
+    /// The number of the next line.
     next: u64,
 }
 
-/// One line for programs.
+/// One line as JSON.
 #[derive(Serialize)]
 struct Line<'l> {
     server: &'l str,
@@ -30,15 +31,15 @@ struct Line<'l> {
     text: &'l str,
 }
 
-/// Prints what is there, and goes on with what comes.
-pub(crate) fn run(global: &Global, args: &LogsArgs, screen: &mut Screen) -> Result<Exit, Stop> {
-    let url = args.gateway.address(global)?;
-    fleet::runtime()?.block_on(async {
-        let gateway = Gateway::at(global, &url).await?;
-        let mut signals = Signals::listen().map_err(no_runtime)?;
-        let mut written = ask(&gateway, &args.name, 0).await?;
+/// Prints the last lines and, with `--follow`, new ones.
+pub(crate) fn run(global: &GlobalArgs, args: &LogsArgs, screen: &mut Screen) -> Result<Exit, CommandError> {
+    let url = args.gateway.resolve(global)?;
+    local_host::runtime()?.block_on(async {
+        let gateway = AdminClient::connect(global, &url).await?;
+        let mut signals = Signals::listen().map_err(runtime_failure)?;
+        let mut written = fetch(&gateway, &args.name, 0).await?;
         if written.next == 0 && !args.follow {
-            screen.talk(&format!("`{}` has written nothing to stderr", args.name))?;
+            screen.message(&format!("server `{}` has written nothing to stderr", args.name))?;
         }
         let skipped = written.lines.len().saturating_sub(args.lines);
         written.lines.drain(..skipped);
@@ -52,32 +53,32 @@ pub(crate) fn run(global: &Global, args: &LogsArgs, screen: &mut Screen) -> Resu
             let next = written.next;
             written = tokio::select! {
                 biased;
-                exit = signals.next() => return Err(Stop::Told(exit)),
+                exit = signals.next() => return Err(CommandError::Reported(exit)),
                 asked = async {
-                    tokio::time::sleep(EVERY).await;
-                    ask(&gateway, &args.name, next).await
+                    tokio::time::sleep(POLL_INTERVAL).await;
+                    fetch(&gateway, &args.name, next).await
                 } => asked?,
             };
             if written.first > next {
-                screen.talk(&format!("{} lines were missed", written.first - next))?;
+                screen.message(&format!("{} lines were missed", written.first - next))?;
             }
         }
     })
 }
 
-async fn ask(gateway: &Gateway<'_>, name: &str, from: u64) -> Result<Written, Failure> {
-    let reply = gateway.get(&format!("/api/v1/upstreams/{}/log?from={from}", piece(name))).await?;
-    match reply.refusal() {
+async fn fetch(gateway: &AdminClient<'_>, name: &str, from: u64) -> Result<LogsReply, FailureReport> {
+    let reply = gateway.get(&format!("/api/v1/upstreams/{}/log?from={from}", path_segment(name))).await?;
+    match reply.error() {
         Some(refusal) => Err(refusal.into()),
-        None => gateway.read(&reply),
+        None => gateway.parse(&reply),
     }
 }
 
-fn show(args: &LogsArgs, written: &Written, screen: &mut Screen) -> Result<(), Stop> {
+fn show(args: &LogsArgs, written: &LogsReply, screen: &mut Screen) -> Result<(), CommandError> {
     for (number, text) in (written.first..).zip(&written.lines) {
         match args.output.form {
-            Form::Text => screen.line(text)?,
-            Form::Json => screen.json(&Line { server: &args.name, number, text })?,
+            OutputFormat::Text => screen.line(text)?,
+            OutputFormat::Json => screen.json(&Line { server: &args.name, number, text })?,
         }
     }
     Ok(())

@@ -1,20 +1,20 @@
-//! A running gateway as an MCP client finds it: what its servers offer, under their own names, and one call.
+//! MCP client of a running gateway: lists what its servers offer, under their own names, and calls tools.
 //!
-//! The modern era, in which each request stands alone: nothing is left behind when the process ends, and going
-//! away is cancelling.
+//! Uses the modern era, in which each request stands alone: no session is left behind, and a closed connection cancels
+//! the request.
 
 use super::address::GatewayUrl;
-use super::args::Global;
+use super::admin_client::{AdminClient, NoAnswer, path_segment};
+use super::args::GlobalArgs;
 use super::call::Arguments;
 use super::config;
 use super::credentials::ClientKey;
+use super::error::{CommandError, FailureReport};
 use super::exit::Exit;
-use super::gateway::{Gateway, Unanswered, piece};
-use super::status::Fleet;
-use super::stop::{Failure, Stop};
+use super::status::FleetModel;
 use bytes::Bytes;
 use gripfast::config::suggest;
-use gripfast::input::{self, Collected};
+use gripfast::input::{self, CollectedInput};
 use gripfast::transport::Listener;
 use gripfast::wire::envelope::{self, ErrorObject, Message};
 use gripfast::wire::era::RequestContext;
@@ -22,29 +22,29 @@ use gripfast::wire::headers::{self, ParamHeaders};
 use gripfast::wire::patch::{Object, Patch};
 use gripfast::wire::results::{CallResult, List, Page, ResultType, Tool};
 use gripfast::wire::{Outcome, ProtocolVersion};
-use gripfast::{CallError, Code, Fate, Principal, RawValue};
+use gripfast::{CallError, CallOutcome, Code, Principal, RawValue};
 use http::header::{ACCEPT, CONTENT_TYPE};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-/// Who is asked about tools.
-pub(crate) enum Asked {
-    /// The gateway that runs there, with these servers; with `None` where it shows its tools to this client, and its
-    /// servers only to who has its token.
-    Gateway(GatewayUrl, Option<Box<Fleet>>),
-    /// The servers of the config, started for the time of the question.
+/// Source of tools, resources and prompts.
+pub(crate) enum ToolSource {
+    /// The gateway at this URL, with its servers. `None` if the client has a key, but not the admin token that the
+    /// status needs.
+    Gateway(GatewayUrl, Option<Box<FleetModel>>),
+    /// The servers of the config, started for the duration of the command.
     Config,
 }
 
-impl Asked {
-    /// A config that was named is used without a gateway. Otherwise there has to be one: starting every server
-    /// of a config once more, unasked, beside a gateway that is only somewhere else would surprise.
-    pub(crate) fn of(global: &Global, typed: Option<&GatewayUrl>) -> Result<Self, Stop> {
+impl ToolSource {
+    /// The servers of a named config, else the gateway. A missing gateway is an error: starting all servers of a config
+    /// a second time, beside a gateway at another address, would surprise the user.
+    pub(crate) fn resolve(global: &GlobalArgs, typed: Option<&GatewayUrl>) -> Result<Self, CommandError> {
         if global.config.is_some() {
             return Ok(Self::Config);
         }
-        let url = GatewayUrl::meant(global, typed)?;
-        match super::fleet::runtime()?.block_on(fleet(global, &url)) {
+        let url = GatewayUrl::resolve(global, typed)?;
+        match super::local_host::runtime()?.block_on(fleet(global, &url)) {
             Ok(fleet) => Ok(Self::Gateway(url, Some(Box::new(fleet)))),
             Err(failure) if failure.exit == Exit::Denied && ClientKey::is_set() => {
                 Ok(Self::Gateway(url, None))
@@ -52,7 +52,8 @@ impl Asked {
             Err(failure) if failure.exit == Exit::Unreachable && typed.is_none() => {
                 let file =
                     config::find(None).map_or_else(|_| "FILE".into(), |path| path.display().to_string());
-                let hint = format!("`--url` names another; `--config {file}` does without a gateway");
+                let hint =
+                    format!("`--url` names another gateway; `--config {file}` works without a gateway");
                 Err(failure.with_hint(hint).into())
             }
             Err(failure) => Err(failure.into()),
@@ -60,140 +61,145 @@ impl Asked {
     }
 }
 
-async fn fleet(global: &Global, url: &GatewayUrl) -> Result<Fleet, Failure> {
-    let gateway = Gateway::at(global, url).await?;
+async fn fleet(global: &GlobalArgs, url: &GatewayUrl) -> Result<FleetModel, FailureReport> {
+    let gateway = AdminClient::connect(global, url).await?;
     let reply = gateway.get("/api/v1/status").await?;
-    gateway.read(&reply)
+    gateway.parse(&reply)
 }
 
-/// The server of this name is among those of the gateway, as far as it tells.
-pub(crate) fn known(url: &GatewayUrl, fleet: Option<&Fleet>, server: &str) -> Result<(), Failure> {
+/// Fails if the gateway has no server of this name, as far as its servers are known.
+pub(crate) fn require_server(
+    url: &GatewayUrl,
+    fleet: Option<&FleetModel>,
+    server: &str,
+) -> Result<(), FailureReport> {
     let Some(fleet) = fleet else { return Ok(()) };
     if fleet.names().any(|name| name == server) {
         return Ok(());
     }
     let hint = match suggest::nearest(server, fleet.names()) {
         Some(nearest) => format!("did you mean `{nearest}`?"),
-        None => "`gripfast status` lists its servers; `--config FILE` does without a gateway".to_owned(),
+        None => "`gripfast status` lists its servers; `--config FILE` works without a gateway".to_owned(),
     };
     let text = format!("the gateway at {url} has no server `{server}`");
-    Err(Failure::about(server, Code::UnknownServer, text, Some(hint)))
+    Err(FailureReport::for_server(server, Code::UnknownServer, text, Some(hint)))
 }
 
 /// A tool, resource, template or prompt of a server behind the gateway.
 pub(crate) struct Offer {
     pub(crate) server: String,
-    /// The server's own name or URI for it.
+    /// The server's own name or URI.
     pub(crate) name: String,
     /// The name or URI under which clients of the gateway see it.
     pub(crate) public: String,
-    /// As the server wrote it.
+    /// The item as the server wrote it.
     pub(crate) raw: Box<RawValue>,
 }
 
 impl Offer {
-    /// `None` without a note of its origin: then it is not a gripfast that offers it.
-    fn read(list: List, served: &RawValue) -> Option<Self> {
+    /// `None` if the item does not name its origin, and so does not come from gripfast.
+    fn parse(list: List, served: &RawValue) -> Option<Self> {
         const ORIGIN: &str = "gripfast/origin";
         let tool = Object::parse(served).ok()?;
         let meta = tool.object("_meta")?;
         let origin = meta.object(ORIGIN)?;
-        let (server, name) = (origin.text("server")?.into_owned(), origin.text(list.key())?.into_owned());
-        let own = Patch::new().set_text(list.key(), &name);
+        let (server, name) =
+            (origin.text("server")?.into_owned(), origin.text(list.item_key())?.into_owned());
+        let own = Patch::new().set_text(list.item_key(), &name);
         let raw = if meta.len() == 1 {
             own.remove("_meta").apply(&tool)
         } else {
             own.set_owned("_meta", Patch::new().remove(ORIGIN).apply(&meta)).apply(&tool)
         };
-        Some(Self { server, name, public: tool.text(list.key())?.into_owned(), raw })
+        Some(Self { server, name, public: tool.text(list.item_key())?.into_owned(), raw })
     }
 
-    /// What it wants repeated in headers.
-    fn mirrored(&self, arguments: Option<&RawValue>) -> Vec<(String, String)> {
+    /// The arguments that its schema wants mirrored in headers.
+    fn param_headers(&self, arguments: Option<&RawValue>) -> Vec<(String, String)> {
         let schema = Tool::read(&self.raw).ok().and_then(|tool| tool.input_schema);
         let annotated = schema.and_then(|schema| ParamHeaders::from_input_schema(schema).ok());
         annotated.and_then(|wanted| wanted.for_arguments(arguments).ok()).unwrap_or_default()
     }
 }
 
-/// What came of a call.
-pub(crate) enum Called {
+/// Result of a call.
+pub(crate) enum CallReport {
     /// A JSON-RPC response.
     Answered(Bytes),
-    /// Nothing was sent: the server offers no such tool, as far as clients are shown.
-    Unknown(Failure),
+    /// Nothing was sent: the server offers no such tool to this client.
+    Unknown(FailureReport),
 }
 
-/// A client for the time of one verb.
-pub(crate) struct Client<'u> {
-    gateway: Gateway<'u>,
+/// MCP client for the duration of one command.
+pub(crate) struct McpClient<'u> {
+    gateway: AdminClient<'u>,
     context: RequestContext,
 }
 
-/// Of a thousand tools each.
-const MOST_PAGES: usize = 1000;
+/// Page limit of a list. The gateway sends up to a thousand items per page.
+const MAX_PAGES: usize = 1000;
 
-impl<'u> Client<'u> {
-    pub(crate) async fn of(global: &Global, url: &'u GatewayUrl) -> Result<Self, Failure> {
+impl<'u> McpClient<'u> {
+    pub(crate) async fn connect(global: &GlobalArgs, url: &'u GatewayUrl) -> Result<Self, FailureReport> {
         let context = RequestContext {
             version: ProtocolVersion::MODERN,
             client_info: Some(raw(&json!({ "name": "gripfast-cli", "version": env!("CARGO_PKG_VERSION") }))),
             capabilities: raw(&json!({})),
             log_level: None,
         };
-        Ok(Self { gateway: Gateway::at(global, url).await?, context })
+        Ok(Self { gateway: AdminClient::connect(global, url).await?, context })
     }
 
     /// Declares these capabilities with every request.
-    pub(crate) fn can(&mut self, capabilities: &Value) {
+    pub(crate) fn declare_capabilities(&mut self, capabilities: &Value) {
         self.context.capabilities = raw(capabilities);
     }
 
-    /// Every item of a list, of every server.
-    pub(crate) async fn offers(&self, list: List) -> Result<Vec<Offer>, Failure> {
+    /// All items of a list, of all servers.
+    pub(crate) async fn offers(&self, list: List) -> Result<Vec<Offer>, FailureReport> {
         let mut offers = Vec::new();
         let mut params = json!({});
-        for _ in 0..MOST_PAGES {
-            let answer = self.answer(list.method(), &raw(&params)).await?;
+        for _ in 0..MAX_PAGES {
+            let answer = self.request(list.method(), &raw(&params)).await?;
             let page = match outcome(&answer) {
                 Some(Outcome::Result(result)) => Page::read(result, list).ok(),
                 Some(Outcome::Error(_)) | None => None,
             };
             let page = page
-                .ok_or_else(|| self.gateway.no_gateway(&format!("it does not list its {}", list.member())))?;
-            offers.extend(page.items.into_iter().filter_map(|item| Offer::read(list, item)));
+                .ok_or_else(|| self.gateway.not_a_gateway(&format!("it does not list {}", list.member())))?;
+            offers.extend(page.items.into_iter().filter_map(|item| Offer::parse(list, item)));
             match page.next_cursor {
                 Some(cursor) => params["cursor"] = Value::from(cursor),
                 None => return Ok(offers),
             }
         }
-        Err(self.gateway.no_gateway(&format!("its list of {} has no end", list.member())))
+        Err(self.gateway.not_a_gateway(&format!("it returns endless pages of {}", list.member())))
     }
 
-    /// The answer to a request that changes nothing.
-    pub(crate) async fn answer(&self, method: &str, params: &RawValue) -> Result<Bytes, Failure> {
-        self.ask(method, params, &[]).await.map_err(|unanswered| match unanswered {
-            Unanswered::Failed(failure) => failure,
-            Unanswered::Lost(cause) => self.gateway.went_away(&cause),
+    /// Sends a read-only request and returns the answer.
+    pub(crate) async fn request(&self, method: &str, params: &RawValue) -> Result<Bytes, FailureReport> {
+        self.send(method, params, &[]).await.map_err(|unanswered| match unanswered {
+            NoAnswer::Failed(failure) => failure,
+            NoAnswer::Lost(cause) => self.gateway.connection_lost(&cause),
         })
     }
 
-    /// Calls a tool by its server's own name for it. What the server asks on the way is put to `listener`.
+    /// Calls a tool by its server's own name. Input that the server requires during the call is asked from `listener`.
     pub(crate) async fn call(
         &self,
         server: &str,
         tool: &str,
         arguments: Option<&Arguments>,
         listener: Option<&dyn Listener>,
-    ) -> Result<Called, Failure> {
+    ) -> Result<CallReport, FailureReport> {
         let offers = self.offers(List::Tools).await?;
         let its: Vec<&Offer> = offers.iter().filter(|offer| offer.server == server).collect();
         let offer = its.iter().find(|offer| offer.name == tool);
         let public = match offer {
             Some(offer) => offer.public.clone(),
-            // A server that has not been listed yet may have it; the gateway finds out.
+            // The server has not been listed yet and may have the tool; the gateway finds out.
             None if its.is_empty() => format!("{server}__{tool}"),
-            None => return Ok(Called::Unknown(unknown_tool(server, tool, &its))),
+            None => return Ok(CallReport::Unknown(unknown_tool(server, tool, &its))),
         };
         let schema = offer.and_then(|offer| Tool::read(&offer.raw).ok()).and_then(|tool| tool.input_schema);
         let arguments = arguments.map(|arguments| arguments.to_json(schema));
@@ -202,65 +208,66 @@ impl<'u> Client<'u> {
         if let Some(arguments) = arguments {
             params = params.set("arguments", arguments);
         }
-        let mirrored = offer.map(|offer| offer.mirrored(arguments)).unwrap_or_default();
+        let mirrored = offer.map(|offer| offer.param_headers(arguments)).unwrap_or_default();
         let mut params = params.to_object();
         let mut rounds = 0;
         loop {
-            let answered = self.ask("tools/call", &params, &mirrored).await;
+            let answered = self.send("tools/call", &params, &mirrored).await;
             let answer = answered.map_err(|unanswered| match unanswered {
-                Unanswered::Failed(failure) => failure,
-                Unanswered::Lost(_) => lost(server),
+                NoAnswer::Failed(failure) => failure,
+                NoAnswer::Lost(_) => call_lost(server),
             })?;
             let collected = match (outcome(&answer), listener) {
                 (Some(Outcome::Result(result)), Some(listener)) if wants_input(result) => {
-                    input::collect_for(listener, &params, result).await
+                    input::collect_from_result(listener, &params, result).await
                 }
-                (_, _) => Collected::NothingWanted,
+                (_, _) => CollectedInput::NotRequired,
             };
             params = match collected {
-                Collected::Retry(params) if rounds < input::ROUNDS => params,
-                Collected::NothingWanted
-                | Collected::Retry(_)
-                | Collected::Refused(_)
-                | Collected::NotAsked(_) => return Ok(Called::Answered(answer)),
+                CollectedInput::Retry(params) if rounds < input::MAX_ROUNDS => params,
+                CollectedInput::NotRequired
+                | CollectedInput::Retry(_)
+                | CollectedInput::Refused(_)
+                | CollectedInput::Unsupported(_) => return Ok(CallReport::Answered(answer)),
             };
             rounds += 1;
         }
     }
 
-    /// A tool that this client is not shown because the config denies it, in the words for its operator.
-    pub(crate) async fn denied(&self, server: &str, tool: &str) -> Option<Failure> {
+    /// The failure of a tool that the config denies to this client and the gateway therefore hides, with the reason.
+    pub(crate) async fn explain_denial(&self, server: &str, tool: &str) -> Option<FailureReport> {
         #[derive(Deserialize)]
         struct Decision {
             allowed: bool,
             reason: String,
         }
-        let me = self.me().await;
-        let path = format!("/api/v1/policy/{}/{}/{}", piece(&me), piece(server), piece(tool));
+        let me = self.principal().await;
+        let path =
+            format!("/api/v1/policy/{}/{}/{}", path_segment(&me), path_segment(server), path_segment(tool));
         let reply = self.gateway.get(&path).await.ok()?;
-        let Decision { allowed, reason } = self.gateway.read(&reply).ok()?;
-        let text = format!("tool `{tool}` of upstream `{server}` may not be called: {reason}");
-        let hint = format!("`gripfast policy test {me} {server} {tool}` explains it");
-        (!allowed).then(|| Failure::about(server, Code::Denied, text, Some(hint)))
+        let Decision { allowed, reason } = self.gateway.parse(&reply).ok()?;
+        let text = format!("tool `{tool}` of server `{server}` may not be called: {reason}");
+        let hint = format!("`gripfast policy test {me} {server} {tool}` explains the decision");
+        (!allowed).then(|| FailureReport::for_server(server, Code::Denied, text, Some(hint)))
     }
 
-    /// As whom the gateway knows this client.
-    async fn me(&self) -> String {
-        let answer = self.answer("server/discover", &raw(&json!({}))).await.unwrap_or_default();
-        let told = match outcome(&answer) {
+    /// The principal as which the gateway knows this client.
+    async fn principal(&self) -> String {
+        let answer = self.request("server/discover", &raw(&json!({}))).await.unwrap_or_default();
+        let info = match outcome(&answer) {
             Some(Outcome::Result(result)) => serde_json::from_str(result.get()).unwrap_or(Value::Null),
             Some(Outcome::Error(_)) | None => Value::Null,
         };
-        told["_meta"]["gripfast/client"].as_str().unwrap_or(Principal::LOCAL).to_owned()
+        info["_meta"]["gripfast/client"].as_str().unwrap_or(Principal::LOCAL).to_owned()
     }
 
-    async fn ask(
+    async fn send(
         &self,
         method: &str,
         params: &RawValue,
         mirrored: &[(String, String)],
-    ) -> Result<Bytes, Unanswered> {
-        let cannot = |_| Failure::new(Exit::General, format!("`{method}` cannot be asked like this"));
+    ) -> Result<Bytes, NoAnswer> {
+        let cannot = |_| FailureReport::new(Exit::General, format!("invalid parameters for `{method}`"));
         let params = self.context.apply_to(Some(params)).map_err(cannot)?;
         let standard = headers::standard_headers(method, Some(&params)).map_err(cannot)?;
         let mut headers = vec![
@@ -271,11 +278,11 @@ impl<'u> Client<'u> {
         ];
         headers.extend(standard.name.as_deref().map(|name| (headers::NAME, name)));
         headers.extend(mirrored.iter().map(|(name, value)| (&**name, &**value)));
-        self.gateway.message("/mcp", &headers, envelope::request(1, method, Some(&params))).await
+        self.gateway.post_message("/mcp", &headers, envelope::request(1, method, Some(&params))).await
     }
 }
 
-/// What a response says.
+/// The outcome in a response.
 pub(crate) fn outcome(response: &[u8]) -> Option<Outcome<'_>> {
     match Message::parse(response) {
         Ok(Message::Response(response)) => Some(response.outcome),
@@ -283,59 +290,59 @@ pub(crate) fn outcome(response: &[u8]) -> Option<Outcome<'_>> {
     }
 }
 
-/// The failure that a gateway put into a result for the client's model to read.
-pub(crate) fn failure(result: &RawValue) -> Option<Failure> {
+/// The failure in a result, which the gateway put there for the client's model.
+pub(crate) fn failure_in_result(result: &RawValue) -> Option<FailureReport> {
     let result: Value = serde_json::from_str(result.get()).ok()?;
     let part = result["_meta"]["gripfast/failure"].as_object()?;
-    let said = result["content"][0]["text"].as_str()?;
-    // The hint is in the part for machines as well.
-    let text = said.split_once("\nhint: ").map_or(said, |(text, _)| text);
-    Some(Failure::passed_on(text, &Value::Object(part.clone())))
+    let full = result["content"][0]["text"].as_str()?;
+    // The part for machines contains the hint as well.
+    let text = full.split_once("\nhint: ").map_or(full, |(text, _)| text);
+    Some(FailureReport::from_gateway(text, &Value::Object(part.clone())))
 }
 
-/// Whether the gateway says that it knows no such tool.
+/// Returns true if the error is `unknown_tool`.
 pub(crate) fn is_unknown_tool(error: &ErrorObject<'_>) -> bool {
     let error: Option<Value> = serde_json::from_str(error.raw.get()).ok();
-    error.is_some_and(|error| error["data"]["code"] == Code::UnknownTool.word())
+    error.is_some_and(|error| error["data"]["code"] == Code::UnknownTool.as_str())
 }
 
-/// Whether a result asks for input before the call goes on.
+/// Returns true if a result asks for input before the call continues.
 fn wants_input(result: &RawValue) -> bool {
     CallResult::read(result).is_ok_and(|result| matches!(result.result_type, ResultType::InputRequired))
 }
 
-/// The failure of a call whose gateway went away.
-fn lost(server: &str) -> Failure {
-    let text = "the gateway went away during the call; whether it was carried out is unknown";
-    let hint = format!("`gripfast calls --server {server}` shows what became of it");
-    CallError::new(Code::OutcomeUnknown, server, Fate::Unknown, text.to_owned()).hint(hint).into()
+/// The failure of a call whose connection to the gateway was lost.
+fn call_lost(server: &str) -> FailureReport {
+    let text = "the connection to the gateway was lost during the call; it may have been carried out";
+    let hint = format!("`gripfast calls --server {server}` shows its outcome");
+    CallError::new(Code::OutcomeUnknown, server, CallOutcome::Unknown, text.to_owned()).with_hint(hint).into()
 }
 
-/// The failure of the gateway's own that an error answer holds, if it holds one.
-pub(crate) fn told(error: &ErrorObject<'_>) -> Option<Failure> {
+/// The gateway's own failure in an error answer, if it has one.
+pub(crate) fn failure_in_error(error: &ErrorObject<'_>) -> Option<FailureReport> {
     let raw: Value = serde_json::from_str(error.raw.get()).ok()?;
     let part = raw["data"].as_object().filter(|part| part.contains_key("outcome"))?;
-    Some(Failure::passed_on(&error.message, &Value::Object(part.clone())))
+    Some(FailureReport::from_gateway(&error.message, &Value::Object(part.clone())))
 }
 
-pub(crate) fn unknown_tool(server: &str, tool: &str, its: &[&Offer]) -> Failure {
+pub(crate) fn unknown_tool(server: &str, tool: &str, its: &[&Offer]) -> FailureReport {
     unknown_item(List::Tools, server, tool, its.iter().map(|offer| offer.name.as_str()))
 }
 
-/// The failure of asking for something that is not in a server's list.
+/// The failure of a request for an item that is not in a server's list.
 pub(crate) fn unknown_item<'n>(
     list: List,
     server: &str,
     wanted: &str,
     names: impl Iterator<Item = &'n str>,
-) -> Failure {
+) -> FailureReport {
     let word = list.member().trim_end_matches('s');
     let hint = match suggest::nearest(wanted, names) {
         Some(nearest) => format!("did you mean `{nearest}`?"),
         None => format!("`gripfast {word}s {server}` lists its {word}s"),
     };
-    let text = format!("upstream `{server}` has no {word} named `{wanted}`");
-    CallError::new(Code::UnknownTool, server, Fate::NotSent, text).hint(hint).into()
+    let text = format!("server `{server}` has no {word} named `{wanted}`");
+    CallError::new(Code::UnknownTool, server, CallOutcome::NotSent, text).with_hint(hint).into()
 }
 
 fn raw(value: &Value) -> Box<RawValue> {
@@ -347,7 +354,7 @@ mod tests {
     use super::*;
 
     fn read(served: &str) -> Offer {
-        Offer::read(List::Tools, &RawValue::from_string(served.to_owned()).unwrap()).unwrap()
+        Offer::parse(List::Tools, &RawValue::from_string(served.to_owned()).unwrap()).unwrap()
     }
 
     #[test]
@@ -361,22 +368,22 @@ mod tests {
             read(r#"{"name":"echo","_meta":{"a":1,"gripfast/origin":{"server":"demo","name":"echo"}}}"#);
         assert_eq!(offer.raw.get(), r#"{"name":"echo","_meta":{"a":1}}"#);
         assert!(
-            Offer::read(List::Tools, &RawValue::from_string(r#"{"name":"echo"}"#.to_owned()).unwrap())
+            Offer::parse(List::Tools, &RawValue::from_string(r#"{"name":"echo"}"#.to_owned()).unwrap())
                 .is_none()
         );
     }
 
     #[test]
-    fn a_failure_comes_out_as_it_went_in() {
-        let text = "upstream `demo` was lost";
-        let error =
-            CallError::new(Code::OutcomeUnknown, "demo", Fate::Unknown, text).hint("look first".to_owned());
-        let told = json!({
+    fn a_failure_is_read_back_from_a_result_unchanged() {
+        let text = "server `demo` was lost";
+        let error = CallError::new(Code::OutcomeUnknown, "demo", CallOutcome::Unknown, text)
+            .with_hint("look first".to_owned());
+        let result = json!({
             "content": [{ "type": "text", "text": format!("{text}\nhint: look first") }],
             "isError": true,
-            "_meta": { "gripfast/failure": error.machine_part() },
+            "_meta": { "gripfast/failure": error.to_json() },
         });
-        assert_eq!(failure(&raw(&told)), Some(Failure::from(error)));
-        assert_eq!(failure(&raw(&json!({ "content": [], "isError": true }))), None);
+        assert_eq!(failure_in_result(&raw(&result)), Some(FailureReport::from(error)));
+        assert_eq!(failure_in_result(&raw(&json!({ "content": [], "isError": true }))), None);
     }
 }

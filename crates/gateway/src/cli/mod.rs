@@ -1,81 +1,82 @@
-//! The command line: words in, one verb done, an exit code out.
+//! The command line: parses the arguments, runs one command and returns its exit code.
 //!
-//! `args` says what may be typed, each verb has a file of its own, `render` is the only place that knows
-//! about terminals, and `exit` the only one that knows exit codes. stdout is data, stderr is talk.
+//! `args` defines the arguments, each command has a file of its own, `render` is the only module that knows about
+//! terminals, and `exit` the only one that knows exit codes. Data goes to stdout, messages go to stderr.
 
 mod add;
 mod address;
+mod admin_client;
 mod args;
 mod audit;
-mod audited;
+mod audit_line;
 #[cfg(unix)]
 mod background;
 mod call;
 mod calls;
-mod channel;
 mod check;
-mod client;
 mod complete;
 mod completions;
 mod config;
 mod config_trust;
 mod connect;
+mod connector;
 mod credentials;
 mod dashboard;
 mod demo;
 mod demo_server;
 mod doctor;
 mod duration;
-mod edit;
+mod error;
 mod events;
 mod exit;
-mod fleet;
-mod gateway;
 mod import;
 mod keys;
+mod local_host;
 mod log;
 mod login;
 mod logs;
+mod mcp_client;
 mod operate;
 mod pins;
 mod policy;
+mod preflight;
 mod render;
 mod schema;
 mod serve;
 mod status;
 mod stdio;
-mod stop;
-mod surroundings;
 mod token;
 mod tools;
 mod trust;
+mod write_file;
 
+use crate::cli::error::CommandError;
 use add::Switch;
-use args::{Cli, Form, Verb};
+use args::{Cli, OutputFormat, Verb};
 use clap::{ArgMatches, CommandFactory, FromArgMatches};
 use exit::Exit;
 use operate::Action;
 use render::Screen;
 use std::ffi::OsString;
 use std::process::ExitCode;
-use stop::Stop;
 
-/// Does what the words say.
+/// Runs the command line given by `words`.
 pub(crate) fn run(words: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let (cli, form) = match parsed(words) {
+    let (cli, form) = match parse(words) {
         Ok(parsed) => parsed,
-        Err(usage) => return told_usage(&usage).into(),
+        Err(usage) => return print_usage(&usage).into(),
     };
-    let mut screen = Screen::of_this_process();
-    let logging = log::start(&cli.verb).map_err(Stop::from);
-    let done =
-        logging.and_then(|()| config_trust::ask(&cli, &mut screen)).and_then(|()| done(&cli, &mut screen));
-    let done = done.and_then(|exit| screen.flush().map(|()| exit).map_err(Stop::from));
-    done.unwrap_or_else(|stop| stop.tell(form, &mut screen)).into()
+    let mut screen = Screen::for_process();
+    let logging = log::start(&cli.verb).map_err(CommandError::from);
+    let done = logging
+        .and_then(|()| config_trust::ask_for_trust(&cli, &mut screen))
+        .and_then(|()| run_verb(&cli, &mut screen));
+    let done = done.and_then(|exit| screen.flush().map(|()| exit).map_err(CommandError::from));
+    done.unwrap_or_else(|stop| stop.report(form, &mut screen)).into()
 }
 
-/// Does what the verb says.
-fn done(cli: &Cli, screen: &mut Screen) -> Result<Exit, Stop> {
+/// Runs the command.
+fn run_verb(cli: &Cli, screen: &mut Screen) -> Result<Exit, CommandError> {
     match &cli.verb {
         Verb::Serve(args) => serve::run(&cli.global, args, screen),
         Verb::Stdio(args) => stdio::run(&cli.global, args, screen),
@@ -107,7 +108,7 @@ fn done(cli: &Cli, screen: &mut Screen) -> Result<Exit, Stop> {
         Verb::Audit(verb) => audit::run(&cli.global, verb, screen),
         Verb::Token(verb) => token::run(&cli.global, verb, screen),
         Verb::Login(args) => login::run(&cli.global, args, screen),
-        Verb::Logout(args) => login::forget(&cli.global, args, screen),
+        Verb::Logout(args) => login::logout(&cli.global, args, screen),
         Verb::Completions(args) => completions::run(args, screen),
         Verb::Complete(args) => complete::run(&cli.global, args, screen),
         Verb::Schema => schema::run(screen),
@@ -119,24 +120,24 @@ fn done(cli: &Cli, screen: &mut Screen) -> Result<Exit, Stop> {
     }
 }
 
-/// What was typed, and the form in which whoever typed it wants data.
-fn parsed(words: impl IntoIterator<Item = OsString>) -> Result<(Cli, Form), clap::Error> {
+/// The parsed command line, and the output format that it asks for.
+fn parse(words: impl IntoIterator<Item = OsString>) -> Result<(Cli, OutputFormat), clap::Error> {
     let mut command = Cli::command();
     let matches = command.try_get_matches_from_mut(words)?;
     let cli = Cli::from_arg_matches(&matches).map_err(|usage| usage.format(&mut command))?;
-    Ok((cli, form(&matches)))
+    Ok((cli, output_format(&matches)))
 }
 
-fn form(matches: &ArgMatches) -> Form {
+fn output_format(matches: &ArgMatches) -> OutputFormat {
     match matches.subcommand() {
-        Some((_, inner)) => form(inner),
-        None => matches.try_get_one("form").ok().flatten().copied().unwrap_or(Form::Text),
+        Some((_, inner)) => output_format(inner),
+        None => matches.try_get_one("form").ok().flatten().copied().unwrap_or(OutputFormat::Text),
     }
 }
 
-/// clap ends the process with 2 after a usage error, which here means an invalid config.
-fn told_usage(usage: &clap::Error) -> Exit {
-    // If not even this can be written there is nobody to tell.
+/// Prints help or a usage error. clap itself would exit with 2 after a usage error, which here means an invalid config.
+fn print_usage(usage: &clap::Error) -> Exit {
+    // If this cannot be written, the exit code is all that is left.
     let _ = usage.print();
     if usage.use_stderr() { Exit::General } else { Exit::Ok }
 }

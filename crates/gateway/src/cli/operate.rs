@@ -1,17 +1,17 @@
-//! `gripfast reconnect`, `reload`, `stop`, `start`: one server of a running gateway is told to do something.
+//! `gripfast reconnect`, `reload`, `stop` and `start`: actions on a server of a running gateway, or on its config.
 
 use super::address::GatewayUrl;
-use super::args::{Form, Global, OperateArgs, ReloadArgs};
+use super::admin_client::{AdminClient, AdminReply, path_segment};
+use super::args::{GlobalArgs, OperateArgs, OutputFormat, ReloadArgs};
 use super::config_trust;
+use super::error::{CommandError, FailureReport};
 use super::exit::Exit;
-use super::fleet;
-use super::gateway::{Gateway, Reply, piece};
+use super::local_host;
 use super::render::{Screen, with_progress};
-use super::status::Upstream;
-use super::stop::{Failure, Stop};
-use gripfast_gateway::reload::Reloaded;
+use super::status::ServerModel;
+use gripfast_gateway::reload::ReloadOutcome;
 
-/// What a server is told to do.
+/// An action on a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Action {
     Reconnect,
@@ -31,73 +31,77 @@ impl Action {
     }
 }
 
-/// Tells the gateway, and says what became of the server so far.
+/// Sends the action to the gateway, and prints the resulting state of the server.
 pub(crate) fn run(
-    global: &Global,
+    global: &GlobalArgs,
     action: Action,
     args: &OperateArgs,
     screen: &mut Screen,
-) -> Result<Exit, Stop> {
-    let url = args.gateway.address(global)?;
-    let telling = tell(global, action, &args.name, &url);
-    let (reply, told) = fleet::runtime()?.block_on(with_progress(screen, "the gateway", telling))?;
-    if args.output.form == Form::Json {
+) -> Result<Exit, CommandError> {
+    let url = args.gateway.resolve(global)?;
+    let sending = send_action(global, action, &args.name, &url);
+    let (reply, server) = local_host::runtime()?.block_on(with_progress(screen, "the gateway", sending))?;
+    if args.output.form == OutputFormat::Json {
         screen.json_text(&String::from_utf8_lossy(&reply.body))?;
         return Ok(Exit::Ok);
     }
-    let replacing = if told.is_being_replaced() { ", and is being replaced by a new one" } else { "" };
-    screen.talk(&format!("`{}` is {}{replacing}", told.name, told.state_word()))?;
+    let replacing = if server.is_being_replaced() { "; a new connection is being opened" } else { "" };
+    screen.message(&format!("server `{}` is {}{replacing}", server.name, server.state_word()))?;
     Ok(Exit::Ok)
 }
 
-/// Tells the gateway to take its config, or to begin anew with one server.
-pub(crate) fn reload(global: &Global, args: &ReloadArgs, screen: &mut Screen) -> Result<Exit, Stop> {
+/// Reloads the config of the gateway, or resets and reconnects one server.
+pub(crate) fn reload(
+    global: &GlobalArgs,
+    args: &ReloadArgs,
+    screen: &mut Screen,
+) -> Result<Exit, CommandError> {
     let ReloadArgs { name, output, gateway } = args;
     if let Some(name) = name {
         let args = OperateArgs { name: name.clone(), output: *output, gateway: gateway.clone() };
         return run(global, Action::Reload, &args, screen);
     }
     let named;
-    let (global, url) = match config_trust::changed(global)? {
-        // Whoever asks for it to be taken vouches for it: it says where its gateway is.
+    let (global, url) = match config_trust::changed_since_trusted(global)? {
+        // `reload` implies trust, so the changed file may say where its gateway is.
         Some(path) => {
-            let typed = gateway.url.clone().map_or_else(GatewayUrl::of_environment, |url| Ok(Some(url)))?;
-            named = Global { config: Some(path), state_dir: global.state_dir.clone() };
-            (&named, GatewayUrl::meant(&named, typed.as_ref())?)
+            let typed = gateway.url.clone().map_or_else(GatewayUrl::from_env, |url| Ok(Some(url)))?;
+            named = GlobalArgs { config: Some(path), state_dir: global.state_dir.clone() };
+            (&named, GatewayUrl::resolve(&named, typed.as_ref())?)
         }
-        None => (global, gateway.address(global)?),
+        None => (global, gateway.resolve(global)?),
     };
-    let telling = async {
-        let gateway = Gateway::at(global, &url).await?;
+    let sending = async {
+        let gateway = AdminClient::connect(global, &url).await?;
         let reply = gateway.post("/api/v1/reload").await?;
-        match reply.refusal() {
+        match reply.error() {
             Some(refusal) if reply.is_unprocessable() => {
-                Err(Failure::from(refusal).exiting(Exit::ConfigInvalid))
+                Err(FailureReport::from(refusal).with_exit(Exit::ConfigInvalid))
             }
             Some(refusal) => Err(refusal.into()),
-            None => gateway.read(&reply).map(|done| (reply, done)),
+            None => gateway.parse(&reply).map(|done| (reply, done)),
         }
     };
-    let told = fleet::runtime()?.block_on(with_progress(screen, "the gateway", telling));
-    let (reply, done): (Reply, Reloaded) = told?;
+    let reloaded = local_host::runtime()?.block_on(with_progress(screen, "the gateway", sending));
+    let (reply, done): (AdminReply, ReloadOutcome) = reloaded?;
     match output.form {
-        Form::Json => screen.json_text(&String::from_utf8_lossy(&reply.body))?,
-        Form::Text => screen.talk(&done.summary())?,
+        OutputFormat::Json => screen.json_text(&String::from_utf8_lossy(&reply.body))?,
+        OutputFormat::Text => screen.message(&done.summary())?,
     }
     Ok(if done.mistakes.is_empty() { Exit::Ok } else { Exit::ConfigInvalid })
 }
 
-async fn tell(
-    global: &Global,
+async fn send_action(
+    global: &GlobalArgs,
     action: Action,
     name: &str,
     url: &GatewayUrl,
-) -> Result<(Reply, Upstream), Failure> {
-    let gateway = Gateway::at(global, url).await?;
-    let path = format!("/api/v1/upstreams/{}/{}", piece(name), action.word());
+) -> Result<(AdminReply, ServerModel), FailureReport> {
+    let gateway = AdminClient::connect(global, url).await?;
+    let path = format!("/api/v1/upstreams/{}/{}", path_segment(name), action.word());
     let reply = gateway.post(&path).await?;
-    match reply.refusal() {
+    match reply.error() {
         Some(refusal) => Err(refusal.into()),
-        None => gateway.read(&reply).map(|told| (reply, told)),
+        None => gateway.parse(&reply).map(|server| (reply, server)),
     }
 }

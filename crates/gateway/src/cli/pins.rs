@@ -1,24 +1,24 @@
-//! `gripfast pins`: what tools said when they were approved, what they say now, and approving it; through a
-//! running gateway, or where none runs, with what is kept in the state directory.
+//! `gripfast pins`: lists pinned tools, shows their changes and approves them, through a running gateway or, if none
+//! runs, in the state directory.
 
 use super::address::GatewayUrl;
-use super::args::{Form, Global, PinsApproveArgs, PinsArgs, PinsVerb};
+use super::admin_client::{AdminClient, AdminReply, path_segment};
+use super::args::{GlobalArgs, OutputFormat, PinsApproveArgs, PinsArgs, PinsVerb};
 use super::config;
+use super::error::{CommandError, FailureReport};
 use super::exit::Exit;
-use super::fleet::runtime;
-use super::gateway::{Gateway, Reply, piece};
+use super::local_host::runtime;
 use super::render::{Screen, Table, plural};
-use super::status::NOTHING;
-use super::stop::{Failure, Stop};
+use super::status::EMPTY_CELL;
 use gripfast::Host;
-use gripfast::ledger::{Keeps, LedgerOptions};
-use gripfast_gateway::admin::PinsView;
+use gripfast::ledger::{LedgerDetail, LedgerOptions};
+use gripfast_gateway::api::PinsView;
 use serde::Deserialize;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Pins as a gateway tells of them. One of another version may say more or less.
+/// The answer of a gateway. A gateway of another version may send more or fewer fields.
 #[derive(Debug, Deserialize)]
-struct Told {
+struct PinsReply {
     servers: Vec<Server>,
 }
 
@@ -44,7 +44,7 @@ struct Pin {
 }
 
 impl Pin {
-    /// A tool by its name, anything else by what it is too.
+    /// The name of a tool; for other items also their kind.
     fn label(&self) -> String {
         match self.kind.as_str() {
             "" | "tool" => self.tool.clone(),
@@ -53,7 +53,7 @@ impl Pin {
         }
     }
 
-    fn waits(&self) -> bool {
+    fn is_pending(&self) -> bool {
         self.state != "approved"
     }
 }
@@ -76,20 +76,20 @@ struct Approved {
     approved: Vec<String>,
 }
 
-pub(crate) fn run(global: &Global, verb: &PinsVerb, screen: &mut Screen) -> Result<Exit, Stop> {
+pub(crate) fn run(global: &GlobalArgs, verb: &PinsVerb, screen: &mut Screen) -> Result<Exit, CommandError> {
     match verb {
         PinsVerb::Ls(args) => {
-            let (json, told) = told(global, args, screen)?;
+            let (json, reply) = load(global, args, screen)?;
             match args.output.form {
-                Form::Json => screen.json_text(&json)?,
-                Form::Text => list(&told, screen)?,
+                OutputFormat::Json => screen.json_text(&json)?,
+                OutputFormat::Text => print_list(&reply, screen)?,
             }
         }
         PinsVerb::Diff(args) => {
-            let (json, told) = told(global, args, screen)?;
+            let (json, reply) = load(global, args, screen)?;
             match args.output.form {
-                Form::Json => screen.json_text(&json)?,
-                Form::Text => differences(&told, screen)?,
+                OutputFormat::Json => screen.json_text(&json)?,
+                OutputFormat::Text => print_differences(&reply, screen)?,
             }
         }
         PinsVerb::Approve(args) => approve(global, args, screen)?,
@@ -97,82 +97,99 @@ pub(crate) fn run(global: &Global, verb: &PinsVerb, screen: &mut Screen) -> Resu
     Ok(Exit::Ok)
 }
 
-/// The pins, as a gateway says it or as the state directory has it.
-fn told(global: &Global, args: &PinsArgs, screen: &mut Screen) -> Result<(String, Told), Stop> {
-    let asked = asked(global, args.gateway.url.as_ref(), async |gateway| {
+/// Loads the pins from the gateway, or else from the state directory.
+fn load(
+    global: &GlobalArgs,
+    args: &PinsArgs,
+    screen: &mut Screen,
+) -> Result<(String, PinsReply), CommandError> {
+    let answer = ask_gateway(global, args.gateway.url.as_ref(), async |gateway| {
         let path = match &args.server {
-            Some(server) => format!("/api/v1/upstreams/{}/pins", piece(server)),
+            Some(server) => format!("/api/v1/upstreams/{}/pins", path_segment(server)),
             None => "/api/v1/pins".to_owned(),
         };
         gateway.get(&path).await
     })?;
-    let json = match asked {
-        Some(reply) => String::from_utf8_lossy(&reply.body).into_owned(),
-        None => with_stored(global, args.server.as_deref(), screen, |host| {
-            let view = PinsView::of(host, args.server.as_deref())?;
-            serde_json::to_string(&view).map_err(|error| Failure::new(Exit::General, error.to_string()))
-        })?,
-    };
-    let told = serde_json::from_str(&json)
-        .map_err(|_| Failure::new(Exit::Unreachable, "what answered is not a gripfast gateway"))?;
-    Ok((json, told))
+    let general = |error: serde_json::Error| FailureReport::new(Exit::General, error.to_string());
+    Ok(match answer {
+        Some((url, reply)) => {
+            let json = String::from_utf8_lossy(&reply.body).into_owned();
+            let reply = serde_json::from_str(&json).map_err(|_| not_a_gateway(&url))?;
+            (json, reply)
+        }
+        None => {
+            let json = with_stored(global, args.server.as_deref(), screen, |host| {
+                let view = PinsView::of(host, args.server.as_deref())?;
+                serde_json::to_string(&view).map_err(general)
+            })?;
+            let reply = serde_json::from_str(&json).map_err(general)?;
+            (json, reply)
+        }
+    })
 }
 
-fn approve(global: &Global, args: &PinsApproveArgs, screen: &mut Screen) -> Result<(), Stop> {
+fn approve(global: &GlobalArgs, args: &PinsApproveArgs, screen: &mut Screen) -> Result<(), CommandError> {
     let PinsApproveArgs { server, tool, .. } = args;
     let path = match tool {
-        Some(tool) => format!("/api/v1/upstreams/{}/pins/{}/approve", piece(server), piece(tool)),
-        None => format!("/api/v1/upstreams/{}/pins/approve", piece(server)),
+        Some(tool) => {
+            format!("/api/v1/upstreams/{}/pins/{}/approve", path_segment(server), path_segment(tool))
+        }
+        None => format!("/api/v1/upstreams/{}/pins/approve", path_segment(server)),
     };
-    let asked = asked(global, args.gateway.url.as_ref(), async |gateway| gateway.post(&path).await)?;
-    let approved = match asked {
-        Some(reply) => {
-            let Approved { approved } = serde_json::from_slice(&reply.body)
-                .map_err(|_| Failure::new(Exit::Unreachable, "what answered is not a gripfast gateway"))?;
+    let answer = ask_gateway(global, args.gateway.url.as_ref(), async |gateway| gateway.post(&path).await)?;
+    let approved = match answer {
+        Some((url, reply)) => {
+            let Approved { approved } =
+                serde_json::from_slice(&reply.body).map_err(|_| not_a_gateway(&url))?;
             approved
         }
         None => with_stored(global, Some(server), screen, |host| Ok(host.approve(server, tool.as_deref())?))?,
     };
     for tool in approved {
-        screen.talk(&format!("`{tool}` of `{server}` is approved as it is now"))?;
+        screen.message(&format!("approved the current version of `{tool}` of server `{server}`"))?;
     }
     Ok(())
 }
 
-/// Asks the gateway. `None` if none was named and none listens where the usual one does.
-fn asked(
-    global: &Global,
+fn not_a_gateway(url: &GatewayUrl) -> FailureReport {
+    FailureReport::new(Exit::Unreachable, format!("the program at {url} is not a gripfast gateway"))
+}
+
+/// Asks the gateway and returns its URL and reply. `None` if no gateway was named and none listens at the default
+/// address.
+fn ask_gateway(
+    global: &GlobalArgs,
     named: Option<&GatewayUrl>,
-    ask: impl AsyncFnOnce(&Gateway<'_>) -> Result<Reply, Failure>,
-) -> Result<Option<Reply>, Failure> {
-    let url = GatewayUrl::meant(global, named)?;
-    let asked = runtime()?.block_on(async {
-        let gateway = Gateway::at(global, &url).await?;
+    ask: impl AsyncFnOnce(&AdminClient<'_>) -> Result<AdminReply, FailureReport>,
+) -> Result<Option<(GatewayUrl, AdminReply)>, FailureReport> {
+    let url = GatewayUrl::resolve(global, named)?;
+    let answer = runtime()?.block_on(async {
+        let gateway = AdminClient::connect(global, &url).await?;
         let reply = ask(&gateway).await?;
-        match reply.refusal() {
-            Some(refusal) => Err(Failure::from(refusal)),
+        match reply.error() {
+            Some(refusal) => Err(FailureReport::from(refusal)),
             None => Ok(reply),
         }
     });
-    match asked {
+    match answer {
         Err(failure) if named.is_none() && failure.exit == Exit::Unreachable => Ok(None),
-        asked => asked.map(Some),
+        answer => answer.map(|reply| Some((url, reply))),
     }
 }
 
-/// Works on what is kept in the state directory, with servers that are not started.
+/// Runs `work` with a host on the state directory, whose servers are not started.
 fn with_stored<T>(
-    global: &Global,
+    global: &GlobalArgs,
     server: Option<&str>,
     screen: &mut Screen,
-    work: impl FnOnce(&Host) -> Result<T, Failure>,
-) -> Result<T, Stop> {
+    work: impl FnOnce(&Host) -> Result<T, FailureReport>,
+) -> Result<T, CommandError> {
     let opened = config::open(global, screen)?;
     if let Some(server) = server {
-        config::usable(opened.server(server)?)?;
+        config::server_spec(opened.server(server)?)?;
     }
     let done = runtime()?.block_on(async {
-        let ledger = LedgerOptions { keeps: Keeps::Nothing, ..LedgerOptions::default() };
+        let ledger = LedgerOptions { detail: LedgerDetail::Nothing, ..LedgerOptions::default() };
         let host = Host::builder()
             .state_dir(opened.state_dir(global)?)
             .strict_modes(opened.strict_modes())
@@ -185,9 +202,9 @@ fn with_stored<T>(
             spec.disabled = false;
             spec.supervision.lazy = true;
             let spawned = host.spawn(&entry.name, spec);
-            spawned.map_err(|error| Failure::new(Exit::General, error.to_string()))?;
+            spawned.map_err(|error| FailureReport::new(Exit::General, error.to_string()))?;
         }
-        host.secrets_known().await;
+        host.wait_for_secrets().await;
         let done = work(&host);
         host.shutdown().await;
         done
@@ -195,46 +212,45 @@ fn with_stored<T>(
     Ok(done)
 }
 
-fn list(told: &Told, screen: &mut Screen) -> Result<(), Stop> {
-    let pins = told.servers.iter().flat_map(|server| server.tools.iter().map(move |pin| (server, pin)));
-    let mut table = Table::new(["SERVER", "TOOL", "STATE", "PINNED", "LOOK TWICE"]);
+fn print_list(reply: &PinsReply, screen: &mut Screen) -> Result<(), CommandError> {
+    let pins = reply.servers.iter().flat_map(|server| server.tools.iter().map(move |pin| (server, pin)));
+    let mut table = Table::new(["SERVER", "TOOL", "STATE", "PINNED", "SUSPICIOUS"]);
     let (mut count, mut changed) = (0, 0);
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     for (server, pin) in pins {
         count += 1;
-        changed += usize::from(pin.waits());
+        changed += usize::from(pin.is_pending());
         let ago = now.saturating_sub(Duration::from_millis(pin.first_seen_ms));
-        let look = pin.suspicions.first().map_or(NOTHING, |found| found.what.as_str());
+        let look = pin.suspicions.first().map_or(EMPTY_CELL, |found| found.what.as_str());
         let state = match &pin.renamed_to {
             Some(name) => format!("renamed to {name}"),
             None => pin.state.clone(),
         };
         let pinned = match pin.sha256.get(..8) {
             Some(digest) => format!("{digest}, {} ago", gripfast::text::duration(ago)),
-            None => NOTHING.to_owned(),
+            None => EMPTY_CELL.to_owned(),
         };
         table.row([&server.server, &pin.label(), &state, &pinned, look]);
     }
     if count == 0 {
-        screen.talk("nothing is pinned yet: tools are pinned when their server is first listed")?;
+        screen.message("no pins yet: tools are pinned when their server is first listed")?;
         return Ok(());
     }
     screen.table(table)?;
     if changed > 0 {
-        screen
-            .hint(&format!("`gripfast pins diff` shows what {} say now", plural(changed, "changed tool")))?;
+        screen.hint(&format!("`gripfast pins diff` shows the changes of {}", plural(changed, "tool")))?;
     }
     Ok(())
 }
 
-fn differences(told: &Told, screen: &mut Screen) -> Result<(), Stop> {
+fn print_differences(reply: &PinsReply, screen: &mut Screen) -> Result<(), CommandError> {
     let mut any = false;
-    for Server { server, tools } in &told.servers {
-        for pin in tools.iter().filter(|pin| pin.waits()) {
+    for Server { server, tools } in &reply.servers {
+        for pin in tools.iter().filter(|pin| pin.is_pending()) {
             any = true;
             match &pin.renamed_to {
-                Some(name) => screen.line(&format!("{server}/{}: is called `{name}` now", pin.tool))?,
-                None if pin.state == "new" => screen.line(&format!("{server}/{}: is new", pin.label()))?,
+                Some(name) => screen.line(&format!("{server}/{}: renamed to `{name}`", pin.tool))?,
+                None if pin.state == "new" => screen.line(&format!("{server}/{}: new", pin.label()))?,
                 None => screen.line(&format!("{server}/{}", pin.label()))?,
             }
             for Difference { path, before, after } in &pin.differences {
@@ -246,14 +262,14 @@ fn differences(told: &Told, screen: &mut Screen) -> Result<(), Stop> {
                 }
             }
             for Suspicion { path, what } in &pin.suspicions {
-                screen.line(&format!("  look twice at {path}: {what}"))?;
+                screen.line(&format!("  suspicious {path}: {what}"))?;
             }
         }
     }
     if any {
-        screen.hint("`gripfast pins approve SERVER [TOOL]` accepts what they say now")?;
+        screen.hint("`gripfast pins approve SERVER [TOOL]` approves the changes")?;
     } else {
-        screen.talk("no tool says something else than what was approved")?;
+        screen.message("no tool has changed since it was approved")?;
     }
     Ok(())
 }

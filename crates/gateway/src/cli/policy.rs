@@ -1,57 +1,62 @@
-//! `gripfast policy test`: what the lists of the config say about one client and one tool. Nothing is started.
+//! `gripfast policy test`: evaluates the allow and deny lists of the config for one client and one tool. Starts
+//! nothing.
 
-use super::args::{Form, Global, PolicyTestArgs, PolicyVerb};
+use super::args::{GlobalArgs, OutputFormat, PolicyTestArgs, PolicyVerb};
 use super::config;
+use super::error::{CommandError, FailureReport};
 use super::exit::Exit;
-use super::fleet::runtime;
+use super::local_host::runtime;
 use super::render::Screen;
-use super::stop::{Failure, Stop};
 use gripfast::config::ServerSpec;
-use gripfast::ledger::{Keeps, LedgerOptions};
-use gripfast::{Decision, Host, Kind, Principal};
+use gripfast::ledger::{LedgerDetail, LedgerOptions};
+use gripfast::{Host, ItemKind, PolicyDecision, Principal};
 use serde_json::json;
 
-pub(crate) fn run(global: &Global, verb: &PolicyVerb, screen: &mut Screen) -> Result<Exit, Stop> {
+pub(crate) fn run(global: &GlobalArgs, verb: &PolicyVerb, screen: &mut Screen) -> Result<Exit, CommandError> {
     match verb {
         PolicyVerb::Test(args) => test(global, args, screen),
     }
 }
 
-fn test(global: &Global, args: &PolicyTestArgs, screen: &mut Screen) -> Result<Exit, Stop> {
+fn test(global: &GlobalArgs, args: &PolicyTestArgs, screen: &mut Screen) -> Result<Exit, CommandError> {
     let decision = decide(global, args, screen)?;
     let PolicyTestArgs { client, server, tool, .. } = args;
-    let Decision { allowed, reason } = &decision;
+    let PolicyDecision { allowed, reason } = &decision;
     match args.output.form {
-        Form::Json => screen.json(&json!({
+        OutputFormat::Json => screen.json(&json!({
             "client": client, "server": server, "tool": tool, "allowed": allowed, "reason": reason,
         }))?,
-        Form::Text => {
+        OutputFormat::Text => {
             let may = if *allowed { "may" } else { "may not" };
-            screen.line(&format!("`{client}` {may} call `{tool}` of `{server}`: {reason}"))?;
+            screen.line(&format!("client `{client}` {may} call `{tool}` of server `{server}`: {reason}"))?;
         }
     }
     Ok(if *allowed { Exit::Ok } else { Exit::Denied })
 }
 
-fn decide(global: &Global, args: &PolicyTestArgs, screen: &mut Screen) -> Result<Decision, Stop> {
+fn decide(
+    global: &GlobalArgs,
+    args: &PolicyTestArgs,
+    screen: &mut Screen,
+) -> Result<PolicyDecision, CommandError> {
     let opened = config::open(global, screen)?;
-    let spec = config::usable(opened.server(&args.server)?)?;
-    // Only what is stored is looked at.
+    let spec = config::server_spec(opened.server(&args.server)?)?;
+    // Lazy, so that only stored data is used.
     let mut spec = ServerSpec { disabled: false, ..spec.clone() };
     spec.supervision.lazy = true;
     let decision = runtime()?.block_on(async {
         let host = Host::builder()
             .state_dir(opened.state_dir(global)?)
             .strict_modes(opened.strict_modes())
-            .ledger(LedgerOptions { keeps: Keeps::Nothing, ..LedgerOptions::default() })
-            .clients(opened.config.clients.clone())
+            .ledger(LedgerOptions { detail: LedgerDetail::Nothing, ..LedgerOptions::default() })
+            .client_policies(opened.config.clients.clone())
             .build();
         let spawned = host.spawn(&args.server, spec).map_err(|error| error.to_string());
-        spawned.map_err(|error| Failure::new(Exit::General, error))?;
-        let client = Principal::named(args.client.as_str());
-        let decision = host.explain(Some(&client), &args.server, Kind::Tool, &args.tool);
+        spawned.map_err(|error| FailureReport::new(Exit::General, error))?;
+        let client = Principal::new(args.client.as_str());
+        let decision = host.explain_access(Some(&client), &args.server, ItemKind::Tool, &args.tool);
         host.shutdown().await;
-        decision.map_err(Failure::from)
+        decision.map_err(FailureReport::from)
     })?;
     Ok(decision)
 }

@@ -1,29 +1,31 @@
-//! What a config refers to outside itself, looked at as it is right now: variables, files, directories,
-//! executables. Nothing is started; what is missing would keep that one server from starting.
+//! Checks what a server's config refers to in the present environment: variables, files, directories and executables.
+//! Starts nothing. A missing requirement would keep that one server from starting.
 
 use gripfast::config::{ExpandError, Lookup, Reference, ServerSpec, Target, Template, TlsSpec, command_hint};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-/// Something outside the config that a server needs and that is not there.
+/// A requirement of a server outside the config that is missing.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Missing {
+pub(crate) struct MissingRequirement {
     /// The key that refers to it, within the server's table.
     pub(crate) key: String,
     pub(crate) message: String,
     pub(crate) hint: String,
 }
 
-/// Everything that one server would miss.
-pub(crate) fn missing(spec: &ServerSpec, lookup: &dyn Lookup) -> Vec<Missing> {
-    let mut all: Vec<Missing> =
-        keyed(&spec.target).iter().flat_map(|(key, template)| without_value(key, template, lookup)).collect();
+/// All missing requirements of one server.
+pub(crate) fn missing(spec: &ServerSpec, lookup: &dyn Lookup) -> Vec<MissingRequirement> {
+    let mut all: Vec<MissingRequirement> = templates(&spec.target)
+        .iter()
+        .flat_map(|(key, template)| unresolved(key, template, lookup))
+        .collect();
     match &spec.target {
         Target::Stdio { command, env, cwd, .. } => {
-            let dir = cwd.as_ref().and_then(|cwd| filled_in(cwd, lookup)).map(PathBuf::from);
+            let dir = cwd.as_ref().and_then(|cwd| expand(cwd, lookup)).map(PathBuf::from);
             match dir.as_deref() {
-                Some(dir) if !dir.is_dir() => all.push(no_directory(dir)),
-                _ => all.extend(no_executable(command, env, dir.as_deref(), lookup)),
+                Some(dir) if !dir.is_dir() => all.push(missing_directory(dir)),
+                _ => all.extend(missing_executable(command, env, dir.as_deref(), lookup)),
             }
         }
         Target::Url { .. } => {}
@@ -31,9 +33,12 @@ pub(crate) fn missing(spec: &ServerSpec, lookup: &dyn Lookup) -> Vec<Missing> {
     all
 }
 
-/// The variables of this environment that a server does not get and looks as if it needed: what is amiss, and what to
-/// write.
-pub(crate) fn dropped(name: &str, target: &Target, lookup: &dyn Lookup) -> Option<(String, String)> {
+/// The variables of this environment that a server seems to need and does not get: a message and a hint.
+pub(crate) fn dropped_variables(
+    name: &str,
+    target: &Target,
+    lookup: &dyn Lookup,
+) -> Option<(String, String)> {
     let names = gripfast::config::dropped_variables(name, target, lookup.variables());
     let (first, _) = names.split_first()?;
     let list = names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
@@ -46,8 +51,8 @@ pub(crate) fn dropped(name: &str, target: &Target, lookup: &dyn Lookup) -> Optio
     Some((message, format!("`inherit_env = [{quoted}]` passes what it needs")))
 }
 
-/// The templates of a target with the keys they stand under.
-fn keyed(target: &Target) -> Vec<(String, &Template)> {
+/// The templates of a target with their keys.
+fn templates(target: &Target) -> Vec<(String, &Template)> {
     match target {
         Target::Stdio { command, args, env, cwd, inherit_env: _, network_env: _ } => {
             let args = args.iter().enumerate().map(|(at, arg)| (format!("args[{at}]"), arg));
@@ -65,9 +70,8 @@ fn keyed(target: &Target) -> Vec<(String, &Template)> {
     }
 }
 
-/// The references of one template that have no value. All unset variables are named, not only the first:
-/// setting them one by one is tedious.
-fn without_value(key: &str, template: &Template, lookup: &dyn Lookup) -> Vec<Missing> {
+/// The references of one template that have no value. Names all unset variables, so that the user can set them at once.
+fn unresolved(key: &str, template: &Template, lookup: &dyn Lookup) -> Vec<MissingRequirement> {
     let unset = template.references().filter_map(|reference| match reference {
         Reference::Variable { name, default: None } if lookup.variable(name).is_none() => {
             Some(ExpandError::Unset { name: name.clone() })
@@ -75,49 +79,49 @@ fn without_value(key: &str, template: &Template, lookup: &dyn Lookup) -> Vec<Mis
         Reference::Variable { .. } | Reference::File { .. } | Reference::Command { .. } => None,
     });
     let mut errors: Vec<ExpandError> = unset.collect();
-    if errors.is_empty() && !runs_something(template) {
+    if errors.is_empty() && !runs_command(template) {
         errors.extend(template.expand(lookup).err());
     }
-    errors.into_iter().map(|error| valueless(key, &error)).collect()
+    errors.into_iter().map(|error| unresolved_reference(key, &error)).collect()
 }
 
-/// Whether its value comes from a program. Nothing is started here, so nobody knows what it would say.
-fn runs_something(template: &Template) -> bool {
+/// Returns true if the value comes from a program, and so is unknown here, where nothing is started.
+fn runs_command(template: &Template) -> bool {
     template.references().any(|reference| matches!(reference, Reference::Command { .. }))
 }
 
-fn valueless(key: &str, error: &ExpandError) -> Missing {
+fn unresolved_reference(key: &str, error: &ExpandError) -> MissingRequirement {
     let hint = match error {
         ExpandError::Unset { name } => {
             format!("set it for the gripfast process, or write a default: `${{env:{name}:-…}}`")
         }
-        ExpandError::NotText { .. } => "give it a value in UTF-8".to_owned(),
+        ExpandError::NotText { .. } => "set it to valid UTF-8".to_owned(),
         ExpandError::CommandFailed { .. } => "the program is run whenever the server is connected".to_owned(),
-        ExpandError::LacksResources { .. } => "it is read again when there is room".to_owned(),
+        ExpandError::LacksResources { .. } => "it is read again when resources are available".to_owned(),
         ExpandError::FileUnreadable { .. } => "the file is read whenever the server is connected".to_owned(),
     };
-    Missing { key: key.to_owned(), message: error.to_string(), hint }
+    MissingRequirement { key: key.to_owned(), message: error.to_string(), hint }
 }
 
-fn no_directory(dir: &Path) -> Missing {
-    Missing {
+fn missing_directory(dir: &Path) -> MissingRequirement {
+    MissingRequirement {
         key: "cwd".to_owned(),
         message: format!("`{}` is not a directory", dir.display()),
         hint: "create it, or correct `cwd`".to_owned(),
     }
 }
 
-fn no_executable(
+fn missing_executable(
     command: &Template,
     env: &[(String, Template)],
     dir: Option<&Path>,
     lookup: &dyn Lookup,
-) -> Option<Missing> {
-    let program = filled_in(command, lookup)?;
-    // The child's own PATH counts, which the config may set.
+) -> Option<MissingRequirement> {
+    let program = expand(command, lookup)?;
+    // The PATH of the child process counts, which the config may set.
     let own_path = env.iter().find(|(name, _)| name == "PATH");
     let path = match own_path {
-        Some((_, template)) => filled_in(template, lookup).map(OsString::from),
+        Some((_, template)) => expand(template, lookup).map(OsString::from),
         None => lookup.variable("PATH"),
     };
     let relative = |path: &Path| dir.map_or_else(|| path.to_owned(), |dir| dir.join(path));
@@ -129,18 +133,18 @@ fn no_executable(
         let found = std::env::split_paths(&path).any(|place| is_executable(&relative(&place.join(&program))));
         (found, format!("command `{program}` is not on the PATH"))
     };
-    let hint = match own_path.and_then(|_| place_of(command, lookup)) {
+    let hint = match own_path.and_then(|_| find_executable(command, lookup)) {
         Some(place) => {
-            format!("its `env` sets a PATH without it: write `command = \"{}\"`", place.display())
+            format!("its `env` sets a PATH without it; set `command = \"{}\"`", place.display())
         }
         None => command_hint(&program).unwrap_or_else(|| "install it, or correct `command`".to_owned()),
     };
-    (!found).then(|| Missing { key: "command".to_owned(), message, hint })
+    (!found).then(|| MissingRequirement { key: "command".to_owned(), message, hint })
 }
 
-/// Where a command is, as this environment finds it.
-pub(crate) fn place_of(command: &Template, lookup: &dyn Lookup) -> Option<PathBuf> {
-    let program = filled_in(command, lookup)?;
+/// The path of a command in this environment.
+pub(crate) fn find_executable(command: &Template, lookup: &dyn Lookup) -> Option<PathBuf> {
+    let program = expand(command, lookup)?;
     if Path::new(&program).components().count() > 1 {
         return Some(PathBuf::from(program)).filter(|path| is_executable(path));
     }
@@ -149,8 +153,8 @@ pub(crate) fn place_of(command: &Template, lookup: &dyn Lookup) -> Option<PathBu
 }
 
 /// The value of a template, unless a program would have to be run for it.
-pub(crate) fn filled_in(template: &Template, lookup: &dyn Lookup) -> Option<String> {
-    if runs_something(template) {
+pub(crate) fn expand(template: &Template, lookup: &dyn Lookup) -> Option<String> {
+    if runs_command(template) {
         return None;
     }
     template.expand(lookup).ok().map(gripfast::config::Expanded::into_revealed)
@@ -164,7 +168,7 @@ fn is_executable(path: &Path) -> bool {
 
 #[cfg(not(unix))]
 fn is_executable(path: &Path) -> bool {
-    // `npx` is `npx.cmd`, and the system tries these endings by itself.
+    // `npx` is `npx.cmd`, and the system tries these extensions by itself.
     ["", "exe", "cmd", "bat", "com"].iter().any(|ending| match *ending {
         "" => path.is_file(),
         ending => path.with_added_extension(ending).is_file(),

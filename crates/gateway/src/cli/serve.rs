@@ -1,27 +1,27 @@
-//! `gripfast serve`: the gateway in the foreground, until somebody says stop.
+//! `gripfast serve`: runs the gateway in the foreground until a signal stops it.
 
-use super::args::Global;
+use super::args::GlobalArgs;
 #[cfg(unix)]
 use super::background::{self, Bridge};
 use super::config;
 use super::config_trust;
 use super::demo;
+use super::error::{CommandError, FailureReport};
 use super::exit::Exit;
-use super::fleet::{Hangups, Signals, runtime};
+use super::local_host::{Hangups, Signals, runtime};
 use super::log;
 use super::render::{Screen, plural};
-use super::stop::{Failure, Stop};
 use clap::Args;
 use gripfast::Host;
 use gripfast::auth::Logins;
 use gripfast::config::{ClientLimits, Config, ConfigFile, GatewayConfig, Isolation, Target};
-use gripfast::file_limit::{self, Needs};
+use gripfast::file_limit::{self, DescriptorNeeds};
 use gripfast::private_files::StrictModes;
-use gripfast_gateway::downstream::Terms;
+use gripfast_gateway::mcp::Limits;
 use gripfast_gateway::reload::Reloader;
-use gripfast_gateway::server::{CannotListen, Server, Settings};
+use gripfast_gateway::server::tls::CertificateProblem;
+use gripfast_gateway::server::{ListenError, Server, ServerSettings};
 use gripfast_gateway::telemetry::Telemetry;
-use gripfast_gateway::tls::BadCertificate;
 use std::error::Error;
 use std::io;
 use std::net::SocketAddr;
@@ -33,23 +33,23 @@ use std::time::Duration;
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Prints one line with its addresses when it listens, and then serves until Ctrl-C or a TERM signal. Clients \
-connect to /mcp (Streamable HTTP, both protocol eras) or /sse (legacy HTTP+SSE).
+Prints its addresses when it listens, and then serves until Ctrl-C or SIGTERM. Clients connect to /mcp (Streamable \
+HTTP, both protocol eras) or /sse (legacy HTTP+SSE).
 
-A config that changes is taken within seconds, at once on `gripfast reload`, and after a HUP signal as soon as the file stays the same for a second; only servers that \
-it says something else about are touched, and what they are doing is done first. A mistake in \
-the table of a server concerns that server only, which goes on as it was: `gripfast status` says why.
+A changed config is applied within seconds; at once on `gripfast reload`; and on SIGHUP as soon as the file has not \
+changed for a second. Only servers whose settings changed are replaced, after their running calls. An error in the \
+table of a server affects only that server, which keeps its previous settings: `gripfast status` shows the error.
 
 Examples:
-  gripfast serve --demo                      no config needed: watch servers crash and come back
+  gripfast serve --demo                      no config needed: watch servers crash and recover
   gripfast serve --config gripfast.toml
   gripfast serve --listen 127.0.0.1:0        picks a port and prints it")]
 pub(crate) struct ServeArgs {
-    /// Where to listen; without `gateway.auth` only loopback addresses [default: `gateway.listen`, 127.0.0.1:7331]
+    /// Address to listen on; without `gateway.auth` only loopback addresses [default: `gateway.listen`, 127.0.0.1:7331]
     #[arg(long, value_name = "ADDR:PORT", value_parser = address)]
     listen: Option<SocketAddr>,
 
-    /// Serve built-in sample servers that crash and forget, instead of a config
+    /// Serve built-in sample servers that crash and lose sessions, instead of a config
     #[arg(long)]
     pub(crate) demo: bool,
 
@@ -63,8 +63,8 @@ fn address(text: &str) -> Result<SocketAddr, &'static str> {
     text.parse().map_err(|_| "expected an IP address and a port such as 127.0.0.1:7331")
 }
 
-pub(crate) fn run(global: &Global, args: &ServeArgs, screen: &mut Screen) -> Result<Exit, Stop> {
-    let plan = if args.demo { Plan::demo(global)? } else { Plan::from_config(global, screen)? };
+pub(crate) fn run(global: &GlobalArgs, args: &ServeArgs, screen: &mut Screen) -> Result<Exit, CommandError> {
+    let plan = if args.demo { ServePlan::demo(global)? } else { ServePlan::from_config(global, screen)? };
     plan.require_safe_keys()?;
     #[cfg(unix)]
     if args.background {
@@ -72,42 +72,44 @@ pub(crate) fn run(global: &Global, args: &ServeArgs, screen: &mut Screen) -> Res
     }
     let runtime = runtime()?;
     let served = runtime.block_on(serve(plan, args, screen));
-    runtime.shutdown_timeout(super::fleet::LEFTOVERS);
+    runtime.shutdown_timeout(super::local_host::SHUTDOWN_TIMEOUT);
     served
 }
 
-/// What to serve.
-pub(crate) struct Plan {
+/// The servers and settings to serve.
+pub(crate) struct ServePlan {
     gateway: GatewayConfig,
     state_dir: Option<PathBuf>,
-    /// With the file that it came from; `None` for the demo.
+    /// The config and its file; `None` for the demo.
     config: Option<(ConfigFile, Config)>,
-    /// Where state is kept, if that was typed.
+    /// The typed state directory, as key and value of the setting that it overrides.
     typed_state_dir: Option<(&'static str, String)>,
-    /// Where the demo keeps its state; gone with the plan.
+    /// The state directory of the demo; removed with the plan.
     _scratch: Option<tempfile::TempDir>,
 }
 
-impl Plan {
-    /// The demo keeps nothing beyond its end, unless it is told where. Meanwhile it has a ledger and a token like
-    /// any other.
-    fn demo(global: &Global) -> Result<Self, Failure> {
+impl ServePlan {
+    /// The plan of the demo. Its state directory is temporary, unless `--state-dir` names one.
+    fn demo(global: &GlobalArgs) -> Result<Self, FailureReport> {
         let scratch = match &global.state_dir {
             Some(_) => None,
-            // Without it the demo has neither, and still shows its point.
+            // Without a temporary directory the demo has no ledger and no admin token, and still works.
             None => tempfile::Builder::new().prefix("gripfast-demo-").tempdir().ok(),
         };
         let state_dir = scratch.as_ref().map(|scratch| scratch.path().to_owned());
         Ok(Self {
             gateway: GatewayConfig::default(),
-            state_dir: config::judged(state_dir.or_else(|| global.state_dir.clone()), StrictModes::default)?,
+            state_dir: config::require_safe_dir(
+                state_dir.or_else(|| global.state_dir.clone()),
+                StrictModes::default,
+            )?,
             config: None,
             typed_state_dir: None,
             _scratch: scratch,
         })
     }
 
-    pub(crate) fn from_config(global: &Global, screen: &mut Screen) -> Result<Self, Stop> {
+    pub(crate) fn from_config(global: &GlobalArgs, screen: &mut Screen) -> Result<Self, CommandError> {
         let opened = config::open(global, screen)?;
         log::use_format(opened.config.gateway.log_format);
         for finding in opened.config.diagnostics() {
@@ -127,41 +129,41 @@ impl Plan {
         })
     }
 
-    /// Refuses keys of the listener that another user could have changed.
-    fn require_safe_keys(&self) -> Result<(), Failure> {
+    /// Refuses key files of the gateway that another user could have changed.
+    fn require_safe_keys(&self) -> Result<(), FailureReport> {
         let unsafe_keys = self.config.iter().flat_map(|(_, config)| config::unsafe_keys(config));
         match (unsafe_keys.into_iter().next(), self.gateway.access.strict_modes) {
             (Some((key, found)), StrictModes::On) => {
                 let text = format!("`{key}` is refused: {found}");
-                Err(Failure::new(Exit::ConfigInvalid, text).with_hint(config::remedy(&found)))
+                Err(FailureReport::new(Exit::ConfigInvalid, text).with_hint(config::remedy(&found)))
             }
             (Some(_), StrictModes::Off) | (None, _) => Ok(()),
         }
     }
 
-    /// A host by the rules of the plan, which keeps no server yet.
+    /// A host with the settings of the plan, without servers.
     pub(crate) fn host(&self) -> Host {
         let builder = Host::builder()
             .client_info("gripfast", env!("CARGO_PKG_VERSION"))
-            .capabilities(gripfast_gateway::downstream::client_capabilities());
+            .capabilities(gripfast_gateway::mcp::client_capabilities());
         let budgets = self.config.as_ref().map(|(_, config)| config.budgets.clone()).unwrap_or_default();
         let clients = self.config.as_ref().map(|(_, config)| config.clients.clone()).unwrap_or_default();
         builder
             .state_dir(self.state_dir.clone())
             .strict_modes(self.gateway.access.strict_modes)
-            .logins(Some(Logins::of(self.state_dir.as_deref(), self.gateway.login_key)))
+            .logins(Some(Logins::new(self.state_dir.as_deref(), self.gateway.login_key)))
             .ledger(self.gateway.ledger)
-            .clients(clients)
+            .client_policies(clients)
             .budgets(budgets)
             .cache(self.gateway.cache)
             .audit(self.gateway.audit)
-            .nesting(self.gateway.limits.nesting as usize)
+            .max_nesting(self.gateway.limits.nesting as usize)
             .build()
     }
 
-    /// Has `host` keep every server of the plan. A server whose config is unusable is listed with its cause; the
-    /// others start.
-    pub(crate) fn start_servers(&self, host: &Host) -> Result<(), Failure> {
+    /// Adds every server of the plan to `host`. A server with an invalid config is listed with its error; the others
+    /// start.
+    pub(crate) fn start_servers(&self, host: &Host) -> Result<(), FailureReport> {
         for entry in self.config.iter().flat_map(|(_, config)| &config.servers) {
             let spawned = match &entry.spec {
                 Ok(spec) => host.spawn(&entry.name, spec.clone()),
@@ -170,29 +172,29 @@ impl Plan {
                     host.spawn_broken(&entry.name, &causes.join("; "))
                 }
             };
-            spawned.map_err(|error| Failure::new(Exit::ConfigInvalid, error.to_string()))?;
+            spawned.map_err(|error| FailureReport::new(Exit::ConfigInvalid, error.to_string()))?;
         }
         Ok(())
     }
 
-    /// Keeps this host in step with the file of the plan.
+    /// The reloader that applies changes of the config file to `host`.
     pub(crate) fn reloader(&self, host: &Host) -> Option<Arc<Reloader>> {
         let (file, config) = self.config.clone()?;
         let reloader = Reloader::new(host.clone(), file.path, config);
-        Some(Arc::new(reloader.chosen_by(file.origin, config_trust::list())))
+        Some(Arc::new(reloader.with_origin(file.origin, config_trust::trust_list())))
     }
 
-    /// The config and its file, and the state directory; `None` if there is no such thing.
+    /// The config file, the config and the state directory; `None` if one of them is missing.
     #[cfg(unix)]
-    pub(crate) fn places(&self) -> Option<(&ConfigFile, &Config, &Path)> {
+    pub(crate) fn paths(&self) -> Option<(&ConfigFile, &Config, &Path)> {
         let (file, config) = self.config.as_ref()?;
         Some((file, config, self.state_dir.as_deref()?))
     }
 
-    /// Raises the limit of open files, and lowers the number of connections to what it leaves.
+    /// Raises the limit of open files, and lowers the connection limit to what then fits.
     fn fit_into_file_limit(&self, limits: &mut ClientLimits) {
         let Some(limit) = file_limit::raise() else { return };
-        let mut needs = Needs::default();
+        let mut needs = DescriptorNeeds::default();
         for spec in self.config.iter().flat_map(|(_, config)| &config.servers).flat_map(|entry| &entry.spec) {
             match (&spec.target, spec.isolation) {
                 (Target::Stdio { .. }, Isolation::PerClient) => needs.processes += spec.max_instances,
@@ -204,59 +206,59 @@ impl Plan {
         if fitting < wanted {
             tracing::warn!(
                 "connections are limited to {fitting} instead of {wanted} (`gateway.limits.connections`): the limit of \
-                 open files is {limit}, and servers and state need the rest; `LimitNOFILE=` or `ulimit -n` raises it"
+                 open files is {limit}, and servers and state files need the rest; `LimitNOFILE=` or `ulimit -n` raises it"
             );
             limits.lower_connections(fitting);
         }
     }
 
-    pub(crate) fn settings(&self, listen: Option<SocketAddr>) -> Settings {
-        Settings {
+    pub(crate) fn settings(&self, listen: Option<SocketAddr>) -> ServerSettings {
+        ServerSettings {
             listen: listen.unwrap_or(self.gateway.listen),
             state_dir: self.state_dir.clone(),
-            terms: Terms::from(&self.gateway),
+            limits: Limits::from(&self.gateway),
             access: self.gateway.access.clone(),
         }
     }
 }
 
-async fn serve(plan: Plan, args: &ServeArgs, screen: &mut Screen) -> Result<Exit, Stop> {
-    let mut signals = Signals::listen().map_err(super::fleet::no_runtime)?;
-    // Before anybody knows of us: an unheard hangup would end the process.
+async fn serve(plan: ServePlan, args: &ServeArgs, screen: &mut Screen) -> Result<Exit, CommandError> {
+    let mut signals = Signals::listen().map_err(super::local_host::runtime_failure)?;
+    // Before the address is known to others: SIGHUP without a handler would end the process.
     let hangups = Hangups::listen();
     let host = plan.host();
     let mut settings = plan.settings(args.listen);
-    plan.fit_into_file_limit(&mut settings.terms.limits);
+    plan.fit_into_file_limit(&mut settings.limits.client);
     let server = match Server::bind(host.clone(), &settings).await {
-        // Clients of `gripfast stdio` do not need that port.
-        Err(CannotListen::Refused { source, .. })
+        // Clients of `gripfast stdio` do not need the configured port.
+        Err(ListenError::Refused { source, .. })
             if args.background && source.kind() == io::ErrorKind::AddrInUse =>
         {
-            tracing::warn!("`{}` is taken; listening on a free port", settings.listen);
+            tracing::warn!("the address `{}` is in use; listening on a free port", settings.listen);
             settings.listen.set_port(0);
             Server::bind(host.clone(), &settings).await
         }
         bound => bound,
     };
     #[cfg_attr(not(unix), expect(unused_mut, reason = "only Unix has bridges"))]
-    let mut server = server.map_err(|error| cannot(&error))?;
-    let address = server.address().map_err(|error| Failure::new(Exit::General, error.to_string()))?;
+    let mut server = server.map_err(|error| listen_failure(&error))?;
+    let address = server.address().map_err(|error| FailureReport::new(Exit::General, error.to_string()))?;
     if let Some(telemetry) = telemetry() {
-        server.tells(telemetry);
+        server.set_telemetry(telemetry);
     }
-    let base = settings.reached_at(address);
+    let base = settings.url(address);
     let reloader = plan.reloader(&host);
     if let Some(reloader) = &reloader {
-        server.goes_by(Arc::clone(reloader));
+        server.set_reloader(Arc::clone(reloader));
         let listen = args.listen.map(|address| ("gateway.listen", address.to_string()));
-        server.was_told(plan.typed_state_dir.clone().into_iter().chain(listen).collect());
+        server.set_overrides(plan.typed_state_dir.clone().into_iter().chain(listen).collect());
     }
     screen.line(&format!(
         "gripfast {} serves MCP at {base}/mcp (legacy SSE: {base}/sse, dashboard: {base}/, status: {base}/api/v1/status)",
         env!("CARGO_PKG_VERSION")
     ))?;
     if let Some(state) = &plan.state_dir {
-        let token = state.join(gripfast_gateway::admin::TOKEN_FILE);
+        let token = state.join(gripfast_gateway::api::TOKEN_FILE);
         let mut command = String::from("gripfast dashboard");
         if args.demo {
             command.push_str(&format!(" --state-dir {}", state.display()));
@@ -264,30 +266,30 @@ async fn serve(plan: Plan, args: &ServeArgs, screen: &mut Screen) -> Result<Exit
         if args.demo || args.listen.is_some() {
             command.push_str(&format!(" --url {base}"));
         }
-        screen.line(&format!("  to act in the dashboard, open it with: {command}"))?;
+        screen.line(&format!("  to sign in to the dashboard, run: {command}"))?;
         screen.line(&format!("  the admin token is in {}", token.display()))?;
     }
     screen.flush()?;
-    // Once the address is ours: a second gateway by mistake starts nothing twice.
+    // After the bind, so that a second gateway, started by mistake, does not start the servers twice.
     plan.start_servers(&host)?;
     let clients = server.clients();
     #[cfg(unix)]
-    let bridge = Bridge::of(&plan);
+    let bridge = Bridge::from_plan(&plan);
     #[cfg(unix)]
     if let Some(bridge) = &bridge {
-        server.bridge(bridge.state_dir(), bridge.name()).await;
+        server.bind_bridge(bridge.state_dir(), bridge.name()).await;
     }
     let idle = async {
         if !args.background {
             std::future::pending::<()>().await;
         }
         clients.idle_for(plan.gateway.linger).await;
-        tracing::info!(linger = ?plan.gateway.linger, "no client is connected any more: this gateway ends");
+        tracing::info!(linger = ?plan.gateway.linger, "no client is connected: this gateway ends");
     };
     let keep_log_small = async {
         #[cfg(unix)]
         if let Some(bridge) = bridge.as_ref().filter(|_| args.background) {
-            bridge.keep_log_small().await;
+            bridge.rotate_log().await;
         }
         std::future::pending::<()>().await;
     };
@@ -297,51 +299,58 @@ async fn serve(plan: Plan, args: &ServeArgs, screen: &mut Screen) -> Result<Exit
         let _ = stop.await;
     });
     tokio::pin!(serving);
-    let told = async {
+    let printing = async {
         match &demo {
-            Some(demo) => demo.tell(screen).await,
+            Some(demo) => demo.print_recoveries(screen).await,
             None => std::future::pending().await,
         }
     };
     let exit = tokio::select! {
         served = &mut serving => {
-            return Err(Failure::new(Exit::General, format!("the listener broke: {served:?}")).into());
+            let text = match served {
+                Ok(()) => "the listener ended unexpectedly".to_owned(),
+                Err(error) => format!("the listener failed: {error}"),
+            };
+            return Err(FailureReport::new(Exit::General, text).into());
         }
-        told = told => return told.map(|()| Exit::Ok),
-        () = keep_up(reloader.as_ref(), hangups) => Exit::Ok,
+        printed = printing => return printed.map(|()| Exit::Ok),
+        () = watch_config(reloader.as_ref(), hangups) => Exit::Ok,
         () = idle => Exit::Ok,
         () = keep_log_small => Exit::Ok,
         exit = signals.next() => exit,
     };
-    // The gateway leaves in any case, also where nobody reads this.
-    let _ = screen.talk(&farewell(&host.in_flight(), settings.terms.shutdown_timeout));
+    // The shutdown goes on if this cannot be written.
+    let _ = screen.message(&shutdown_message(&host.in_flight_calls(), settings.limits.shutdown_timeout));
     let _ = say_stop.send(());
     tokio::select! {
         _ = serving => {}
-        // Somebody insists. What is left of the children ends with us.
+        // A second signal: remaining child processes end with this process.
         _ = signals.next() => {}
     }
-    // Being told to stop is how this verb ends well.
+    // A signal is the normal end of this command.
     Ok(match exit {
         Exit::Interrupted | Exit::Terminated => Exit::Ok,
         other => other,
     })
 }
 
-/// The words after the first signal: what the gateway waits for, and for how long.
-fn farewell(in_flight: &[(String, u32)], limit: Duration) -> String {
+/// The message after the first signal: what the gateway waits for, and for how long.
+fn shutdown_message(in_flight: &[(String, u32)], limit: Duration) -> String {
     let calls: u32 = in_flight.iter().map(|(_, calls)| calls).sum();
     let waits = if calls == 0 {
-        "no call is in flight; servers are stopped".to_owned()
+        "no calls in flight; servers are being stopped".to_owned()
     } else {
         let each: Vec<String> =
             in_flight.iter().map(|(server, calls)| format!("{server}: {calls}")).collect();
         format!("waiting for {} in flight ({})", plural(calls as usize, "call"), each.join(", "))
     };
-    format!("stopping: {waits}, within {}; a second signal ends at once", gripfast::text::duration(limit))
+    format!(
+        "stopping: {waits}, for at most {}; a second signal stops at once",
+        gripfast::text::duration(limit)
+    )
 }
 
-/// Who is told of what is served, if the environment names somebody. Without it everything else works.
+/// The OTLP exporter, if the environment configures one. An error is logged, and the gateway runs without it.
 pub(crate) fn telemetry() -> Option<Telemetry> {
     Telemetry::from_env().unwrap_or_else(|error| {
         let cause = error.source().map(ToString::to_string).unwrap_or_default();
@@ -350,42 +359,42 @@ pub(crate) fn telemetry() -> Option<Telemetry> {
     })
 }
 
-/// Takes what the config file says when it changes, and on SIGHUP. Never ends by itself.
-pub(crate) async fn keep_up(reloader: Option<&Arc<Reloader>>, mut hangups: Hangups) {
+/// Applies the config file when it changes, and on SIGHUP. Never returns.
+pub(crate) async fn watch_config(reloader: Option<&Arc<Reloader>>, mut hangups: Hangups) {
     let Some(reloader) = reloader else { return std::future::pending().await };
-    let told = async {
+    let on_signal = async {
         loop {
             hangups.next().await;
-            // Whatever comes of it is told by the log and by status.
+            // The log and `gripfast status` report the result.
             let _ = reloader.reload_on_signal().await;
         }
     };
     tokio::select! {
         () = reloader.watch() => {}
-        () = told => {}
+        () = on_signal => {}
     }
 }
 
-fn cannot(error: &CannotListen) -> Failure {
+fn listen_failure(error: &ListenError) -> FailureReport {
     let causes = std::iter::successors(error.source(), |&cause| cause.source());
     let text = causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"));
-    let failure = Failure::new(Exit::General, text);
+    let failure = FailureReport::new(Exit::General, text);
     match error {
-        CannotListen::NotLoopback(_) => failure.with_hint(
-            "`gripfast keys add NAME` makes a key, and `auth = { keys = true }` in the table `gateway` asks for one; \
+        ListenError::NotLoopback(_) => failure.with_hint(
+            "require keys with `auth = { keys = true }` in the table `gateway`, and create one with `gripfast keys add NAME`; \
              or listen on 127.0.0.1 or [::1]",
         ),
-        CannotListen::NoPublicUrl(_) => failure.with_hint(
-            "`public_url` in the table `gateway` says what clients call it, for example \"https://mcp.example.com\"",
+        ListenError::NoPublicUrl(_) => failure.with_hint(
+            "set `public_url` in the table `gateway` to the URL that clients use, for example \"https://mcp.example.com\"",
         ),
-        CannotListen::Tls(BadCertificate::Unsafe(found)) => {
-            failure.exiting(Exit::ConfigInvalid).with_hint(config::remedy(found))
+        ListenError::Tls(CertificateProblem::Unsafe(found)) => {
+            failure.with_exit(Exit::ConfigInvalid).with_hint(config::remedy(found))
         }
-        CannotListen::Tls(_) => failure.with_hint("see `tls` in the table `gateway` of the config"),
-        CannotListen::Access(_) => failure.with_hint("see `auth` in the table `gateway` of the config"),
-        CannotListen::Refused { .. } => failure.with_hint(
-            "another gateway may listen there: `gripfast status` asks it; `--listen` takes another port",
+        ListenError::Tls(_) => failure.with_hint("see `tls` in the table `gateway` of the config"),
+        ListenError::Access(_) => failure.with_hint("see `auth` in the table `gateway` of the config"),
+        ListenError::Refused { .. } => failure.with_hint(
+            "another gateway may be running: `gripfast status` shows it; `--listen` sets another port",
         ),
-        CannotListen::State(_) => failure.with_hint("`--state-dir` names another directory"),
+        ListenError::State(_) => failure.with_hint("`--state-dir` names another directory"),
     }
 }

@@ -1,62 +1,66 @@
-//! `gripfast status`: the fleet, or one server, of a running gateway.
+//! `gripfast status`: the state of all servers, or of one, of a running gateway.
 
 mod detail;
 mod fleet;
+mod labels;
 mod model;
 mod watch;
-mod words;
 
-pub(crate) use model::{Fleet, Upstream};
-pub(crate) use words::{NOTHING, latency, span};
+pub(crate) use super::status::labels::{EMPTY_CELL, latency, short_duration};
+pub(crate) use model::{FleetModel, ServerModel};
 
-use super::args::{Form, Global, StatusArgs};
+use super::admin_client::{AdminClient, AdminReply, path_segment};
+use super::args::{GlobalArgs, OutputFormat, StatusArgs};
+use super::error::{CommandError, FailureReport};
 use super::exit::Exit;
-use super::gateway::{Gateway, Reply, piece};
 use super::render::{Screen, with_progress};
-use super::stop::{Failure, Stop};
-use model::Detail;
+use model::DetailModel;
 
-/// Asks once and prints, or goes on asking.
-pub(crate) fn run(global: &Global, args: &StatusArgs, screen: &mut Screen) -> Result<Exit, Stop> {
-    let url = args.gateway.address(global)?;
-    let runtime = super::fleet::runtime()?;
+/// Asks the gateway once and prints the answer; with `--watch`, repeatedly.
+pub(crate) fn run(global: &GlobalArgs, args: &StatusArgs, screen: &mut Screen) -> Result<Exit, CommandError> {
+    let url = args.gateway.resolve(global)?;
+    let runtime = super::local_host::runtime()?;
     runtime.block_on(async {
-        let gateway = Gateway::at(global, &url).await?;
+        let gateway = AdminClient::connect(global, &url).await?;
         if args.watch {
             return watch::run(&gateway, args, screen).await;
         }
         let path = path(args);
         let reply = with_progress(screen, "the gateway", gateway.get(&path)).await?;
-        if let Some(refusal) = reply.refusal() {
-            if args.output.form == Form::Json {
-                print(&reply, screen)?;
+        if let Some(refusal) = reply.error() {
+            if args.output.form == OutputFormat::Json {
+                print_json(&reply, screen)?;
             }
-            return Err(Failure::from(refusal).into());
+            return Err(FailureReport::from(refusal).into());
         }
         match args.output.form {
-            // Read all the same: what is no status is not passed on as one.
-            Form::Json => seen(&gateway, args, &reply).map(|_| print(&reply, screen))??,
-            Form::Text => screen.signs(&seen(&gateway, args, &reply)?.shown(screen.columns()))?,
+            // Parsed as well, so that an answer of another program is an error.
+            OutputFormat::Json => {
+                parse_reply(&gateway, args, &reply).map(|_| print_json(&reply, screen))??
+            }
+            OutputFormat::Text => {
+                screen.line_with_symbols(&parse_reply(&gateway, args, &reply)?.render(screen.columns()))?
+            }
         }
         Ok(Exit::Ok)
     })
 }
 
-/// What was asked for.
-enum Seen {
-    Fleet(Fleet),
-    One(Box<Detail>),
+/// The answer of the gateway.
+enum StatusReply {
+    Fleet(FleetModel),
+    One(Box<DetailModel>),
 }
 
-impl Seen {
-    fn shown(&self, columns: Option<usize>) -> String {
+impl StatusReply {
+    fn render(&self, columns: Option<usize>) -> String {
         match self {
-            Self::Fleet(fleet) => fleet::shown(fleet, columns),
-            Self::One(detail) => detail::shown(detail),
+            Self::Fleet(fleet) => fleet::render(fleet, columns),
+            Self::One(detail) => detail::render(detail),
         }
     }
 
-    fn upstreams(&self) -> &[Upstream] {
+    fn upstreams(&self) -> &[ServerModel] {
         match self {
             Self::Fleet(fleet) => &fleet.upstreams,
             Self::One(detail) => std::slice::from_ref(&detail.upstream),
@@ -66,19 +70,23 @@ impl Seen {
 
 fn path(args: &StatusArgs) -> String {
     match &args.name {
-        Some(name) => format!("/api/v1/upstreams/{}", piece(name)),
+        Some(name) => format!("/api/v1/upstreams/{}", path_segment(name)),
         None => "/api/v1/status".to_owned(),
     }
 }
 
-fn seen(gateway: &Gateway<'_>, args: &StatusArgs, reply: &Reply) -> Result<Seen, Failure> {
+fn parse_reply(
+    gateway: &AdminClient<'_>,
+    args: &StatusArgs,
+    reply: &AdminReply,
+) -> Result<StatusReply, FailureReport> {
     match &args.name {
-        Some(_) => gateway.read(reply).map(|detail| Seen::One(Box::new(detail))),
-        None => gateway.read(reply).map(Seen::Fleet),
+        Some(_) => gateway.parse(reply).map(|detail| StatusReply::One(Box::new(detail))),
+        None => gateway.parse(reply).map(StatusReply::Fleet),
     }
 }
 
-/// The gateway's own bytes.
-fn print(reply: &Reply, screen: &mut Screen) -> Result<(), Stop> {
+/// Prints the answer as the gateway sent it.
+fn print_json(reply: &AdminReply, screen: &mut Screen) -> Result<(), CommandError> {
     Ok(screen.json_text(&String::from_utf8_lossy(&reply.body))?)
 }

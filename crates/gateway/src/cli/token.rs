@@ -1,36 +1,39 @@
-//! `gripfast token`: the admin token of a state directory.
+//! `gripfast token`: replaces the admin token of a state directory.
 
-use super::args::{Global, TokenVerb};
+use super::args::{GlobalArgs, TokenVerb};
+use super::error::{CommandError, FailureReport};
 use super::exit::Exit;
 use super::render::Screen;
-use super::stop::{Failure, Stop};
-use super::{audited, config};
+use super::{audit_line, config};
 use gripfast::{KeyChange, SecurityEvent};
-use gripfast_gateway::admin::{TOKEN_FILE, rotate_token};
+use gripfast_gateway::api::{TOKEN_FILE, rotate_token};
 
-/// Replaces the token in the state directory. Running gateways look at its file by themselves.
-pub(crate) fn run(global: &Global, verb: &TokenVerb, screen: &mut Screen) -> Result<Exit, Stop> {
+/// Replaces the token in the state directory. Running gateways read the file again by themselves.
+pub(crate) fn run(global: &GlobalArgs, verb: &TokenVerb, screen: &mut Screen) -> Result<Exit, CommandError> {
     match verb {
         TokenVerb::Rotate => rotate(global, screen),
     }
 }
 
-fn rotate(global: &Global, screen: &mut Screen) -> Result<Exit, Stop> {
-    let directory = config::state_dir_of_gateway(global)?.ok_or_else(|| {
-        Failure::new(Exit::General, "there is no state directory to keep a token in")
-            .with_hint("`--state-dir` names one")
+fn rotate(global: &GlobalArgs, screen: &mut Screen) -> Result<Exit, CommandError> {
+    let directory = config::gateway_state_dir(global)?.ok_or_else(|| {
+        FailureReport::new(
+            Exit::General,
+            "no state directory for the admin token: there is no home directory",
+        )
+        .with_hint("`--state-dir` names one")
     })?;
     let path = rotate_token(&directory).map_err(|error| {
         let path = directory.join(TOKEN_FILE);
-        Failure::new(Exit::General, format!("`{}` cannot be replaced: {error}", path.display()))
+        FailureReport::new(Exit::General, format!("`{}` cannot be replaced: {error}", path.display()))
             .with_hint("`--state-dir` names another directory")
     })?;
-    screen.talk(&format!(
-        "`{}` holds a new admin token; gateways that use this directory refuse the old one from now on",
+    screen.message(&format!(
+        "wrote a new admin token to `{}`; gateways that use this directory refuse the old one from now on",
         path.display()
     ))?;
     let (change, names) = (KeyChange::AdminToken, Vec::new());
-    let event = SecurityEvent::KeysChanged { change, names, actor: audited::actor() };
-    audited::record(Some(&directory), &config::gateway_settings(global), &event, screen)?;
+    let event = SecurityEvent::KeysChanged { change, names, actor: audit_line::actor() };
+    audit_line::record(Some(&directory), &config::gateway_settings(global), &event, screen)?;
     Ok(Exit::Ok)
 }

@@ -1,16 +1,16 @@
-//! `gripfast tools`, `resources` and `prompts`: what the servers of a running gateway offer, or those of the config.
+//! `gripfast tools`, `resources` and `prompts`: lists what the servers of a running gateway, or of the config, offer.
 
-mod one;
+mod detail;
 
 use super::address::GatewayUrl;
-use super::args::{Form, Global, PromptsArgs, ResourcesArgs, ToolsArgs};
-use super::client::{Asked, Client, Offer, known, unknown_item};
-use super::config::{self, Opened};
+use super::args::{GlobalArgs, OutputFormat, PromptsArgs, ResourcesArgs, ToolsArgs};
+use super::config::{self, LoadedConfig};
+use super::error::{CommandError, FailureReport};
 use super::exit::Exit;
-use super::fleet::{Means, runtime, with_host};
+use super::local_host::{HostOptions, runtime, with_host};
+use super::mcp_client::{McpClient, Offer, ToolSource, require_server, unknown_item};
 use super::render::{Screen, Table, plural, with_progress};
-use super::status::Fleet;
-use super::stop::{Failure, Stop};
+use super::status::FleetModel;
 use gripfast::auth::Logins;
 use gripfast::config::{ServerEntry, ServerSpec};
 use gripfast::wire::patch::Object;
@@ -24,24 +24,24 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A list to show.
-struct Wanted<'a> {
+/// The list to show.
+struct ListKind<'a> {
     list: List,
     server: Option<&'a str>,
-    form: Form,
+    form: OutputFormat,
     wait: Duration,
     url: Option<&'a GatewayUrl>,
 }
 
-/// What one server offers, or why that is not known.
+/// The items of one server, or the reason for which they are not known.
 struct Row<'c> {
     server: Cow<'c, str>,
-    listed: Result<Vec<Shown>, Failure>,
+    listed: Result<Vec<ListedItem>, FailureReport>,
 }
 
 /// One item of a list.
-struct Shown {
-    /// The server's own name or URI.
+struct ListedItem {
+    /// The server's own name or URI of the item.
     key: String,
     /// The name or URI under which clients of the gateway see it; `None` without a gateway.
     public: Option<String>,
@@ -54,7 +54,7 @@ struct Listing<'c> {
     servers: Vec<Listed<'c>>,
 }
 
-/// One server in it.
+/// One server in the JSON output.
 struct Listed<'c> {
     row: &'c Row<'c>,
     list: List,
@@ -80,8 +80,8 @@ impl Serialize for Listed<'_> {
     }
 }
 
-pub(crate) fn run(global: &Global, args: &ToolsArgs, screen: &mut Screen) -> Result<Exit, Stop> {
-    let wanted = Wanted {
+pub(crate) fn run(global: &GlobalArgs, args: &ToolsArgs, screen: &mut Screen) -> Result<Exit, CommandError> {
+    let wanted = ListKind {
         list: List::Tools,
         server: args.server.as_deref(),
         form: args.output.form,
@@ -91,8 +91,12 @@ pub(crate) fn run(global: &Global, args: &ToolsArgs, screen: &mut Screen) -> Res
     wanted.list(global, args.tool.as_deref(), screen)
 }
 
-pub(crate) fn resources(global: &Global, args: &ResourcesArgs, screen: &mut Screen) -> Result<Exit, Stop> {
-    let wanted = Wanted {
+pub(crate) fn resources(
+    global: &GlobalArgs,
+    args: &ResourcesArgs,
+    screen: &mut Screen,
+) -> Result<Exit, CommandError> {
+    let wanted = ListKind {
         list: List::Resources,
         server: args.server.as_deref(),
         form: args.output.form,
@@ -105,8 +109,12 @@ pub(crate) fn resources(global: &Global, args: &ResourcesArgs, screen: &mut Scre
     }
 }
 
-pub(crate) fn prompts(global: &Global, args: &PromptsArgs, screen: &mut Screen) -> Result<Exit, Stop> {
-    let wanted = Wanted {
+pub(crate) fn prompts(
+    global: &GlobalArgs,
+    args: &PromptsArgs,
+    screen: &mut Screen,
+) -> Result<Exit, CommandError> {
+    let wanted = ListKind {
         list: List::Prompts,
         server: args.server.as_deref(),
         form: args.output.form,
@@ -115,104 +123,111 @@ pub(crate) fn prompts(global: &Global, args: &PromptsArgs, screen: &mut Screen) 
     };
     match (&args.server, &args.prompt) {
         (Some(server), Some(prompt)) => {
-            let arguments = super::call::pairs(&args.arguments)?;
+            let arguments = super::call::parse_pairs(&args.arguments)?;
             wanted.get(global, server, prompt, Some(&arguments), screen)
         }
         (_, _) => wanted.list(global, None, screen),
     }
 }
 
-impl Wanted<'_> {
-    /// Asks the gateway; or starts the servers, asks them for the list, and stops them again. With `only` one tool is
-    /// shown with its schema.
-    fn list(&self, global: &Global, only: Option<&str>, screen: &mut Screen) -> Result<Exit, Stop> {
-        match Asked::of(global, self.url)? {
-            Asked::Gateway(url, fleet) => {
-                let chosen = self.server.map_or(Ok(()), |server| known(&url, fleet.as_deref(), server));
+impl ListKind<'_> {
+    /// Asks the gateway; or starts the servers, lists them, and stops them again. With `only`, shows that one tool with
+    /// its schema.
+    fn list(
+        &self,
+        global: &GlobalArgs,
+        only: Option<&str>,
+        screen: &mut Screen,
+    ) -> Result<Exit, CommandError> {
+        match ToolSource::resolve(global, self.url)? {
+            ToolSource::Gateway(url, fleet) => {
+                let chosen =
+                    self.server.map_or(Ok(()), |server| require_server(&url, fleet.as_deref(), server));
                 match chosen {
                     Ok(()) => {
-                        let rows = self.served(global, &url, fleet.as_deref(), screen)?;
-                        self.tell(rows, only, &url.to_string(), screen)
+                        let rows = self.rows_from_gateway(global, &url, fleet.as_deref(), screen)?;
+                        self.print(rows, only, &url.to_string(), screen)
                     }
-                    Err(failure) => Err(unknown(failure, self.form, screen)?),
+                    Err(failure) => Err(report_failure(failure, self.form, screen)?),
                 }
             }
-            Asked::Config => {
+            ToolSource::Config => {
                 let opened = config::open(global, screen)?;
-                match chosen(&opened, self.server) {
+                match select_servers(&opened, self.server) {
                     Ok(entries) => {
-                        let mut rows = self.listed(&entries, opened.logins(global)?, screen)?;
+                        let mut rows = self.rows_from_config(&entries, opened.logins(global)?, screen)?;
                         for row in &mut rows {
                             let listed = std::mem::replace(&mut row.listed, Ok(Vec::new()));
-                            row.listed = listed
-                                .map_err(|failure| config::without_gateway(global, &row.server, failure));
+                            row.listed = listed.map_err(|failure| {
+                                config::without_gateway_hints(global, &row.server, failure)
+                            });
                         }
-                        self.tell(rows, only, &opened.path.display().to_string(), screen)
+                        self.print(rows, only, &opened.path.display().to_string(), screen)
                     }
-                    Err(failure) => Err(unknown(failure, self.form, screen)?),
+                    Err(failure) => Err(report_failure(failure, self.form, screen)?),
                 }
             }
         }
     }
 
-    fn tell(
+    fn print(
         &self,
         mut rows: Vec<Row<'_>>,
         only: Option<&str>,
         place: &str,
         screen: &mut Screen,
-    ) -> Result<Exit, Stop> {
+    ) -> Result<Exit, CommandError> {
         if let (Some(only), [Row { server, listed: Ok(items) }]) = (only, rows.as_mut_slice()) {
             if !items.iter().any(|item| item.key == only) {
                 let failure = unknown_item(self.list, server, only, items.iter().map(|item| &*item.key));
-                return Err(unknown(failure, self.form, screen)?);
+                return Err(report_failure(failure, self.form, screen)?);
             }
             items.retain(|item| item.key == only);
-            if self.form == Form::Text {
-                items.iter().try_for_each(|item| one::show_tool(item, screen))?;
+            if self.form == OutputFormat::Text {
+                items.iter().try_for_each(|item| detail::show_tool(item, screen))?;
                 return Ok(Exit::Ok);
             }
         }
-        // Many servers have no resources and no prompts, and nobody asks for those.
+        // Servers without resources or prompts are common, and shown only if named.
         if self.list != List::Tools && self.server.is_none() {
             rows.retain(|row| row.listed.as_ref().map_or(true, |items| !items.is_empty()));
         }
         match self.form {
-            Form::Json => {
+            OutputFormat::Json => {
                 let servers = rows.iter().map(|row| Listed { row, list: self.list }).collect();
                 screen.json(&Listing { servers })?;
             }
-            Form::Text => self.show(&rows, place, screen)?,
+            OutputFormat::Text => self.print_table(&rows, place, screen)?,
         }
-        Ok(verdict(&rows))
+        Ok(exit_code(&rows))
     }
 
-    /// What the gateway serves, server by server. A disabled one is shown only when it is named.
-    fn served<'f>(
+    /// The rows of the gateway's servers. A disabled server is shown only if it is named.
+    fn rows_from_gateway<'f>(
         &self,
-        global: &Global,
+        global: &GlobalArgs,
         url: &GatewayUrl,
-        fleet: Option<&'f Fleet>,
+        fleet: Option<&'f FleetModel>,
         screen: &mut Screen,
-    ) -> Result<Vec<Row<'f>>, Stop> {
-        let asked = async {
-            let client = Client::of(global, url).await?;
+    ) -> Result<Vec<Row<'f>>, CommandError> {
+        let asking = async {
+            let client = McpClient::connect(global, url).await?;
             let mut offers = client.offers(self.list).await?;
             if self.list == List::Resources {
                 offers.extend(client.offers(List::ResourceTemplates).await?);
             }
-            Ok::<_, Failure>(offers)
+            Ok::<_, FailureReport>(offers)
         };
-        let mut offers = runtime()?.block_on(with_progress(screen, "the gateway", asked))?;
-        let Some(fleet) = fleet else { return Ok(self.visible(url, offers)) };
+        let mut offers = runtime()?.block_on(with_progress(screen, "the gateway", asking))?;
+        let Some(fleet) = fleet else { return Ok(self.rows_without_fleet(url, offers)) };
         let wanted = fleet.upstreams().iter().filter(|upstream| match self.server {
             Some(name) => upstream.name == name,
             None => !upstream.is_disabled(),
         });
-        let row = |upstream: &'f super::status::Upstream| {
-            let items: Vec<Shown> =
-                offers.extract_if(.., |offer| offer.server == upstream.name).map(Shown::from).collect();
-            let listed = match upstream.unlisted() {
+        let row = |upstream: &'f super::status::ServerModel| {
+            let items: Vec<ListedItem> =
+                offers.extract_if(.., |offer| offer.server == upstream.name).map(ListedItem::from).collect();
+            let listed = match upstream.list_failure() {
                 Some(failure) if items.is_empty() => Err(failure),
                 _ => Ok(items),
             };
@@ -221,9 +236,9 @@ impl Wanted<'_> {
         Ok(wanted.map(row).collect())
     }
 
-    /// What a client is shown that is told of no servers: those that it finds something of.
-    fn visible(&self, url: &GatewayUrl, offers: Vec<Offer>) -> Vec<Row<'static>> {
-        let mut found: Vec<(String, Vec<Shown>)> = Vec::new();
+    /// The rows for a client that may not list the servers: only servers with visible items.
+    fn rows_without_fleet(&self, url: &GatewayUrl, offers: Vec<Offer>) -> Vec<Row<'static>> {
+        let mut found: Vec<(String, Vec<ListedItem>)> = Vec::new();
         for offer in offers.into_iter().filter(|offer| self.server.is_none_or(|name| name == offer.server)) {
             match found.iter_mut().find(|(server, _)| *server == offer.server) {
                 Some((_, items)) => items.push(offer.into()),
@@ -231,10 +246,10 @@ impl Wanted<'_> {
             }
         }
         if let (Some(name), true) = (self.server, found.is_empty()) {
-            let word = word(self.list);
-            let text = format!("the gateway at {url} shows this client no {word} of a server `{name}`");
-            let hint = format!("`gripfast {word}s` lists those that it shows");
-            let failure = Failure::about(name, Code::UnknownServer, text, Some(hint));
+            let word = item_word(self.list);
+            let text = format!("the gateway at {url} offers this client no {word} of a server `{name}`");
+            let hint = format!("`gripfast {word}s` lists all that it offers");
+            let failure = FailureReport::for_server(name, Code::UnknownServer, text, Some(hint));
             return vec![Row { server: Cow::Owned(name.to_owned()), listed: Err(failure) }];
         }
         found
@@ -243,55 +258,55 @@ impl Wanted<'_> {
             .collect()
     }
 
-    /// What the servers of the config offer, which are started for it.
-    fn listed<'c>(
+    /// Starts the servers of the config and lists them.
+    fn rows_from_config<'c>(
         &self,
         entries: &[&'c ServerEntry],
         logins: Logins,
         screen: &mut Screen,
-    ) -> Result<Vec<Row<'c>>, Stop> {
-        let usable: Vec<(&'c str, Result<&'c ServerSpec, Failure>)> =
-            entries.iter().map(|entry| (entry.name.as_str(), config::usable(entry))).collect();
+    ) -> Result<Vec<Row<'c>>, CommandError> {
+        let usable: Vec<(&'c str, Result<&'c ServerSpec, FailureReport>)> =
+            entries.iter().map(|entry| (entry.name.as_str(), config::server_spec(entry))).collect();
         let hosted: Vec<(&str, &ServerSpec)> =
             usable.iter().filter_map(|(name, spec)| Some((*name, *spec.as_ref().ok()?))).collect();
         let mut found = if hosted.is_empty() {
             HashMap::new()
         } else {
             let what = plural(hosted.len(), "server");
-            // Without a state directory of its own: a stored catalog would answer for a server that cannot be reached.
-            let means = Means { logins: Some(logins), ..Means::default() };
-            let discovered = with_host(means, &hosted, async |host| {
+            // Without a state directory: a stored catalog would answer for an unreachable server.
+            let host_options = HostOptions { logins: Some(logins), ..HostOptions::default() };
+            let discovered = with_host(host_options, &hosted, async |host| {
                 with_progress(screen, &what, host.discover(self.wait)).await
             })?;
             discovered.into_iter().map(|discovered| (discovered.server, discovered.catalog)).collect()
         };
-        let row = |(server, spec): (&'c str, Result<&ServerSpec, Failure>)| {
+        let row = |(server, spec): (&'c str, Result<&ServerSpec, FailureReport>)| {
             let listed = spec.and_then(|_| match found.remove(server) {
-                Some(catalog) => catalog.map(|catalog| self.items(&catalog)).map_err(unlisted),
-                None => Err(Failure::new(Exit::General, format!("server `{server}` was not asked"))),
+                Some(catalog) => catalog.map(|catalog| self.items(&catalog)).map_err(list_failure),
+                None => Err(FailureReport::new(Exit::General, format!("no result for server `{server}`"))),
             });
             Row { server: Cow::Borrowed(server), listed }
         };
         Ok(usable.into_iter().map(row).collect())
     }
 
-    fn items(&self, catalog: &Arc<Catalog>) -> Vec<Shown> {
+    fn items(&self, catalog: &Arc<Catalog>) -> Vec<ListedItem> {
         let (items, more) = match self.list {
             List::Tools => (&catalog.tools, None),
             List::Resources | List::ResourceTemplates => (&catalog.resources, Some(&catalog.templates)),
             List::Prompts => (&catalog.prompts, None),
         };
         let shown =
-            |item: &gripfast::Item| Shown { key: item.key.clone(), public: None, raw: item.raw.clone() };
+            |item: &gripfast::Item| ListedItem { key: item.key.clone(), public: None, raw: item.raw.clone() };
         items.iter().chain(more.into_iter().flatten()).map(shown).collect()
     }
 
-    /// A table when there is anything to list; failures are rows of it then, and plain errors otherwise.
-    fn show(&self, rows: &[Row<'_>], place: &str, screen: &mut Screen) -> Result<(), Stop> {
+    /// Prints a table, with failures as rows; if all servers failed, prints only the errors.
+    fn print_table(&self, rows: &[Row<'_>], place: &str, screen: &mut Screen) -> Result<(), CommandError> {
         let failures = || rows.iter().filter_map(|row| row.listed.as_ref().err());
         if rows.is_empty() {
             let nothing = if self.list == List::Tools { "servers" } else { self.list.member() };
-            screen.talk(&format!("no {nothing} in `{place}`"))?;
+            screen.message(&format!("no {nothing} in `{place}`"))?;
             return Ok(());
         }
         if failures().count() == rows.len() {
@@ -312,7 +327,7 @@ impl Wanted<'_> {
                 Ok(items) => {
                     for item in items {
                         let public = item.public.as_deref().unwrap_or_default();
-                        // Most URIs are the same for clients.
+                        // Most URIs are unchanged for clients.
                         let same = self.list == List::Resources && public == item.key;
                         let public = if same { "" } else { public };
                         table.row([server, &item.key, public, &self.note(item), &item.description()]);
@@ -321,30 +336,30 @@ impl Wanted<'_> {
                 Err(failure) => table.row([server, "-", "", "error", &failure.text]),
             }
         }
-        // Without a gateway there are no such names, and often no other URIs.
+        // Without a gateway there are no client names, and URIs are often unchanged.
         table.hide_if_empty(2);
         screen.table(table)?;
         Ok(failures().filter_map(|failure| failure.hint.as_deref()).try_for_each(|hint| screen.hint(hint))?)
     }
 
     /// The column before the description.
-    fn note(&self, item: &Shown) -> String {
+    fn note(&self, item: &ListedItem) -> String {
         match self.list {
             List::Tools => item.hints(),
-            List::Prompts => one::prompt_arguments(item),
+            List::Prompts => detail::prompt_arguments(item),
             List::Resources | List::ResourceTemplates => item.text("name"),
         }
     }
 }
 
-impl From<Offer> for Shown {
+impl From<Offer> for ListedItem {
     fn from(offer: Offer) -> Self {
         Self { key: offer.name, public: Some(offer.public), raw: offer.raw }
     }
 }
 
-/// One item of a list, for people.
-fn word(list: List) -> &'static str {
+/// The word for one item of a list.
+fn item_word(list: List) -> &'static str {
     match list {
         List::Tools => "tool",
         List::Resources | List::ResourceTemplates => "resource",
@@ -352,8 +367,11 @@ fn word(list: List) -> &'static str {
     }
 }
 
-/// The servers to ask. A disabled one is asked, and refuses, only when it is named.
-fn chosen<'c>(opened: &'c Opened, server: Option<&str>) -> Result<Vec<&'c ServerEntry>, Failure> {
+/// The servers to list. A disabled server is included, as a failure, only if it is named.
+fn select_servers<'c>(
+    opened: &'c LoadedConfig,
+    server: Option<&str>,
+) -> Result<Vec<&'c ServerEntry>, FailureReport> {
     match server {
         Some(name) => Ok(vec![opened.server(name)?]),
         None => {
@@ -363,22 +381,27 @@ fn chosen<'c>(opened: &'c Opened, server: Option<&str>) -> Result<Vec<&'c Server
     }
 }
 
-fn unknown(failure: Failure, form: Form, screen: &mut Screen) -> Result<Stop, Stop> {
-    if let (Form::Json, Some(error)) = (form, failure.as_json()) {
+fn report_failure(
+    failure: FailureReport,
+    form: OutputFormat,
+    screen: &mut Screen,
+) -> Result<CommandError, CommandError> {
+    if let (OutputFormat::Json, Some(error)) = (form, failure.as_json()) {
         screen.json(&serde_json::json!({ "error": error }))?;
     }
     Ok(failure.into())
 }
 
-/// Why a server is not listed. One that has not got there yet is not tried again by us, whatever the host says.
-pub(crate) fn unlisted(error: CallError) -> Failure {
+/// The failure of a server that could not be listed. A slow server gets a hint about `--wait` instead of the host's
+/// hint that it retries, because this process ends.
+pub(crate) fn list_failure(error: CallError) -> FailureReport {
     let slow = error.code == Code::Reconnecting;
-    let failure = Failure::from(error);
-    if slow { failure.with_hint("`--wait 1m` would give it longer") } else { failure }
+    let failure = FailureReport::from(error);
+    if slow { failure.with_hint("`--wait 1m` gives it more time") } else { failure }
 }
 
-/// All failed is a failure: their own exit code when they agree on one.
-fn verdict(rows: &[Row<'_>]) -> Exit {
+/// The exit code: a failure only if all servers failed, with their own code if they agree.
+fn exit_code(rows: &[Row<'_>]) -> Exit {
     let exits: Vec<Exit> = rows.iter().filter_map(|row| Some(row.listed.as_ref().err()?.exit)).collect();
     match exits.as_slice() {
         exits if exits.len() < rows.len() => Exit::Ok,
@@ -388,27 +411,28 @@ fn verdict(rows: &[Row<'_>]) -> Exit {
     }
 }
 
-impl Shown {
+impl ListedItem {
     fn hints(&self) -> String {
         let hints = Tool::read(&self.raw).map(|tool| tool.hints).unwrap_or_default();
-        let said = [
+        let labels = [
             (hints.read_only, "read-only"),
             (hints.idempotent, "idempotent"),
             (hints.destructive, "destructive"),
         ];
-        said.into_iter()
-            .filter_map(|(said, word)| (said == Some(true)).then_some(word))
+        labels
+            .into_iter()
+            .filter_map(|(hint, label)| (hint == Some(true)).then_some(label))
             .collect::<Vec<_>>()
             .join(", ")
     }
 
-    /// A text of the item; empty where it has none.
+    /// A text field of the item; empty if it has none.
     fn text(&self, member: &str) -> String {
         let object = Object::parse(&self.raw).ok();
         object.and_then(|object| object.text(member).map(Cow::into_owned)).unwrap_or_default()
     }
 
-    /// The first line of what an item says about itself, as much of it as can be skimmed.
+    /// The first line of the description, shortened.
     fn description(&self) -> String {
         const LONGEST: usize = 100;
         let text = self.text("description");

@@ -1,34 +1,36 @@
-//! Writing files that belong to people: in one step, so that whoever reads meanwhile sees the old or the new
-//! text and never half of one, with the rights that the file had.
+//! Writes files of the user atomically, so that a reader never sees half of a file, and keeps their permissions.
 
+use super::error::FailureReport;
 use super::exit::Exit;
-use super::stop::Failure;
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-/// Puts `text` into the file, which need not exist.
-pub(crate) fn write(path: &Path, text: &str) -> Result<(), Failure> {
-    replaced(path, text)
-        .map_err(|error| Failure::new(Exit::General, format!("cannot write `{}`: {error}", path.display())))
+/// Writes `text` to the file, and creates it if it does not exist.
+pub(crate) fn write(path: &Path, text: &str) -> Result<(), FailureReport> {
+    replace_file(path, text).map_err(|error| {
+        FailureReport::new(Exit::General, format!("cannot write `{}`: {error}", path.display()))
+    })
 }
 
-/// The text of a file; `None` if there is none.
-pub(crate) fn read(path: &Path) -> Result<Option<String>, Failure> {
+/// Reads the text of a file; `None` if it does not exist.
+pub(crate) fn read(path: &Path) -> Result<Option<String>, FailureReport> {
     match fs::read_to_string(path) {
         Ok(text) => Ok(Some(text)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(Failure::new(Exit::General, format!("cannot read `{}`: {error}", path.display()))),
+        Err(error) => {
+            Err(FailureReport::new(Exit::General, format!("cannot read `{}`: {error}", path.display())))
+        }
     }
 }
 
-fn replaced(path: &Path, text: &str) -> io::Result<()> {
-    // A link, as dotfile managers make them, stays one: what it leads to is written.
+fn replace_file(path: &Path, text: &str) -> io::Result<()> {
+    // A symlink, as dotfile managers create them, stays one: its target is written.
     let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     if let Some(directory) = path.parent().filter(|directory| !directory.as_os_str().is_empty()) {
         fs::create_dir_all(directory)?;
     }
-    // Beside it, under a name that nobody can have taken, and for its owner alone: it may hold tokens.
+    // A unique file beside it, readable only by its owner, because it may contain tokens.
     let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty());
     let mut draft =
         tempfile::Builder::new().prefix(".gripfast-").tempfile_in(directory.unwrap_or(Path::new(".")))?;
@@ -40,7 +42,7 @@ fn replaced(path: &Path, text: &str) -> io::Result<()> {
     draft.persist(&path).map(drop).map_err(|error| error.error)
 }
 
-/// The same path with another ending added.
-pub(crate) fn beside(path: &Path, ending: &str) -> PathBuf {
+/// The path with an extension added.
+pub(crate) fn with_suffix(path: &Path, ending: &str) -> PathBuf {
     path.with_added_extension(ending)
 }

@@ -1,5 +1,5 @@
-//! The page that people look at: files that are part of the binary, and who may do what with them. Everything
-//! on it comes from the admin API, like anybody else's.
+//! Serves the files of the dashboard, which are part of the binary, with their security headers. The page gets all its
+//! data from the admin API.
 
 use axum::Router;
 use axum::body::Body;
@@ -10,7 +10,7 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::Response;
 use axum::routing::get;
 
-/// One file of the page.
+/// One file of the dashboard.
 struct Asset {
     path: &'static str,
     kind: &'static str,
@@ -52,12 +52,12 @@ const ASSETS: &[Asset] = &[
     asset!("pages/try.js", SCRIPT),
 ];
 
-/// Our own files and nothing else: no inline script, no other site, no frame around us. Pictures may be data,
-/// because tools answer with them.
+/// Content Security Policy: only files of this gateway; no inline scripts, other sites or frames. `data:` images are
+/// allowed, because tools return them.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
                       connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
-/// `/` and the files under `/dashboard/`.
+/// Router of `/` and the files under `/dashboard/`.
 pub(crate) fn router() -> Router {
     Router::new()
         .route("/", get(async |headers: HeaderMap| serve(&INDEX, &headers)))
@@ -68,18 +68,18 @@ async fn file(Path(path): Path<String>, headers: HeaderMap) -> Response {
     match ASSETS.iter().find(|asset| asset.path == path) {
         Some(asset) => serve(asset, &headers),
         None => {
-            let mut response = Response::new(Body::from("the dashboard has no such file"));
+            let mut response = Response::new(Body::from("there is no such file in the dashboard"));
             *response.status_mut() = StatusCode::NOT_FOUND;
             response
         }
     }
 }
 
-fn serve(asset: &Asset, asked: &HeaderMap) -> Response {
-    // Files change with the binary only.
+fn serve(asset: &Asset, request: &HeaderMap) -> Response {
+    // Files change only with the binary.
     let tag = format!("\"{}-{}\"", env!("CARGO_PKG_VERSION"), checksum(asset.bytes));
-    let known = asked.get(IF_NONE_MATCH).is_some_and(|seen| seen.as_bytes() == tag.as_bytes());
-    let mut response = if known {
+    let is_current = request.get(IF_NONE_MATCH).is_some_and(|seen| seen.as_bytes() == tag.as_bytes());
+    let mut response = if is_current {
         let mut unchanged = Response::new(Body::empty());
         *unchanged.status_mut() = StatusCode::NOT_MODIFIED;
         unchanged
@@ -103,7 +103,7 @@ fn serve(asset: &Asset, asked: &HeaderMap) -> Response {
     response
 }
 
-/// FNV-1a, in hexadecimal: enough to tell one build's file from another's.
+/// FNV-1a in hexadecimal: enough to distinguish the files of different builds.
 fn checksum(bytes: &[u8]) -> String {
     let hash = bytes.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
@@ -115,9 +115,8 @@ fn checksum(bytes: &[u8]) -> String {
 mod tests {
     use super::*;
 
-    /// Whatever one file names, the binary has.
     #[test]
-    fn every_file_that_is_imported_is_there() {
+    fn every_imported_file_is_part_of_the_binary() {
         for asset in ASSETS.iter().filter(|asset| asset.kind == SCRIPT) {
             let text = std::str::from_utf8(asset.bytes).unwrap();
             let folder = asset.path.rsplit_once('/').map_or("", |(folder, _)| folder);
@@ -138,17 +137,17 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_has_not_changed_is_not_sent_again() {
+    fn an_unchanged_file_is_not_sent_again() {
         let first = serve(&INDEX, &HeaderMap::new());
         assert_eq!(first.status(), StatusCode::OK);
-        let mut asked = HeaderMap::new();
-        asked.insert(IF_NONE_MATCH, first.headers()[ETAG].clone());
-        assert_eq!(serve(&INDEX, &asked).status(), StatusCode::NOT_MODIFIED);
+        let mut request = HeaderMap::new();
+        request.insert(IF_NONE_MATCH, first.headers()[ETAG].clone());
+        assert_eq!(serve(&INDEX, &request).status(), StatusCode::NOT_MODIFIED);
     }
 
-    /// Signs come from text fonts: a machine without emoji fonts shows all of them.
+    /// A machine without emoji fonts must show all symbols.
     #[test]
-    fn no_sign_needs_an_emoji_font() {
+    fn no_symbol_needs_an_emoji_font() {
         let is_emoji = |sign: char| {
             matches!(sign, '\u{231a}'..='\u{231b}' | '\u{23cf}' | '\u{23e9}'..='\u{23fa}' | '\u{25aa}'..='\u{25ab}' | '\u{25b6}'
                 | '\u{25c0}' | '\u{25fb}'..='\u{25fe}' | '\u{2600}'..='\u{27bf}' | '\u{2b00}'..='\u{2bff}' | '\u{fe0f}'

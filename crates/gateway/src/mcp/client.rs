@@ -1,9 +1,9 @@
-//! What a client said about itself, and what it wants to hear.
+//! Capabilities, identity and minimum log level of one client.
 
-use super::extensions;
-use super::follows::Follows;
-use super::questions::Abilities;
-use crate::memory::ClientMemory;
+use super::elicitation::ElicitationSupport;
+use super::notify::subscriptions::Subscriptions;
+use super::request::extensions;
+use crate::server::memory::ClientMemory;
 use gripfast::RawValue;
 use gripfast::wire::envelope::Message;
 use gripfast::wire::era::ModernContext;
@@ -12,134 +12,136 @@ use gripfast::wire::patch::Object;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// One client, as far as its answers depend on it.
+/// Client properties on which its answers depend.
 #[derive(Debug, Clone)]
 pub(crate) struct Client {
-    /// What it can be asked.
-    pub(crate) abilities: Abilities,
-    /// The same in the words of servers that want to see it in each request; a modern client says it there itself.
+    /// Kinds of requests that servers may send to the client.
+    pub(crate) abilities: ElicitationSupport,
+    /// The same as MCP capabilities, for servers that expect them in each request. `None` for a modern client, whose
+    /// requests carry them already.
     pub(crate) capabilities: Option<Arc<RawValue>>,
-    /// The least severe log message that it wants.
-    pub(crate) level: Arc<LeastSevere>,
-    /// The resources that it follows.
-    pub(crate) follows: Arc<Follows>,
-    /// Whether it knows what a task is, in the manner of its era.
+    /// Minimum severity of log messages for the client.
+    pub(crate) level: Arc<MinLogLevel>,
+    /// Resources that the client subscribes to.
+    pub(crate) subscriptions: Arc<Subscriptions>,
+    /// The client supports tasks as its era defines them.
     pub(crate) has_tasks: bool,
-    /// Who it is to the servers.
-    pub(crate) at_servers: gripfast::Client,
-    /// What messages to it are counted against.
+    /// Identity of the client towards the host and its servers.
+    pub(crate) host_client: gripfast::Client,
+    /// Memory account for messages to the client.
     pub(crate) memory: Arc<ClientMemory>,
 }
 
 impl Client {
-    /// A legacy client, which hears what servers say until it says how much it wants to hear.
-    pub(crate) fn with(
-        abilities: Abilities,
-        at_servers: gripfast::Client,
+    /// Creates a legacy client, which gets log messages of every level until it sets one.
+    pub(crate) fn legacy(
+        abilities: ElicitationSupport,
+        host_client: gripfast::Client,
         memory: Arc<ClientMemory>,
     ) -> Self {
         Self {
             abilities,
             capabilities: Some(abilities.to_capabilities().into()),
             level: Arc::default(),
-            follows: Arc::default(),
+            subscriptions: Arc::default(),
             has_tasks: false,
-            at_servers,
+            host_client,
             memory,
         }
     }
 
-    /// A modern client for one request, as the request itself says; `who` tells who that is to the servers, given
-    /// what it can be asked. If it names no level, the client wants to hear no log messages.
-    pub(crate) fn of_request(
+    /// Creates a modern client from the `_meta` of one request; `identify` returns its identity for the elicitation
+    /// support found there. Without a `logLevel` the client gets no log messages.
+    pub(crate) fn from_request(
         params: Option<&RawValue>,
-        who: impl FnOnce(Abilities) -> gripfast::Client,
+        identify: impl FnOnce(ElicitationSupport) -> gripfast::Client,
         memory: Arc<ClientMemory>,
     ) -> Self {
         let context = ModernContext::from_params(params).ok();
         let level = context.as_ref().and_then(|context| context.log_level.as_deref());
-        let least = LeastSevere(AtomicU8::new(LeastSevere::SILENT));
-        if let Some(level) = level.and_then(LogLevel::named) {
+        let least = MinLogLevel(AtomicU8::new(MinLogLevel::SILENT));
+        if let Some(level) = level.and_then(LogLevel::from_name) {
             least.set(level);
         }
         let capabilities = context.map(|context| context.capabilities);
-        let (abilities, has_tasks) = (Abilities::read(capabilities), extensions::has_tasks(capabilities));
-        let at_servers = who(abilities);
+        let (abilities, has_tasks) =
+            (ElicitationSupport::from_capabilities(capabilities), extensions::has_tasks(capabilities));
+        let host_client = identify(abilities);
         Self {
             abilities,
             capabilities: None,
             level: Arc::new(least),
-            follows: Arc::default(),
+            subscriptions: Arc::default(),
             has_tasks,
-            at_servers,
+            host_client,
             memory,
         }
     }
 
-    /// The same legacy client where it cannot be asked anything.
-    pub(crate) fn unasked(&self) -> Self {
-        let abilities = Abilities::default();
+    /// The same legacy client, without any elicitation support.
+    pub(crate) fn without_elicitation(&self) -> Self {
+        let abilities = ElicitationSupport::default();
         Self { abilities, capabilities: Some(abilities.to_capabilities().into()), ..self.clone() }
     }
 
-    /// Whether the client wants to hear this message.
+    /// Tests if the client wants this message; see [`MinLogLevel::wants`].
     pub(crate) fn wants(&self, message: &[u8]) -> bool {
         self.level.wants(message)
     }
 }
 
-/// What a client calls itself in its `clientInfo`: the beginning of it, for it goes wherever the client does.
+/// Name and version of a client from its `clientInfo`, shortened because session ids contain it.
 pub(crate) fn name_in(info: Option<&RawValue>) -> Option<String> {
-    const MOST: usize = 64;
+    const MAX: usize = 64;
     let info = Object::parse(info?).ok()?;
     let (name, version) = (info.text("name")?, info.text("version"));
     let name = version.map_or_else(|| name.to_string(), |version| format!("{name} {version}"));
-    Some(name.chars().take(MOST).collect())
+    Some(name.chars().take(MAX).collect())
 }
 
-/// The least severe message that is wanted: [`Self::UNSAID`], [`Self::SILENT`], or one more than the place of the
-/// level among all.
+/// Minimum severity of log messages: [`Self::UNSET`], [`Self::SILENT`], or one more than the index in
+/// [`LogLevel::ALL`].
 #[derive(Debug, Default)]
-pub(crate) struct LeastSevere(AtomicU8);
+pub(crate) struct MinLogLevel(AtomicU8);
 
-impl LeastSevere {
-    /// Nobody said anything: whatever the server says is heard.
-    const UNSAID: u8 = 0;
-    /// No log message is wanted.
+impl MinLogLevel {
+    /// The client has set no level: it gets every log message.
+    const UNSET: u8 = 0;
+    /// The client wants no log messages.
     const SILENT: u8 = u8::MAX;
 
     pub(crate) fn set(&self, level: LogLevel) {
         self.0.store(level as u8 + 1, Ordering::Relaxed);
     }
 
-    /// What somebody said, if anybody did.
-    pub(crate) fn said(&self) -> Option<LogLevel> {
-        let place = self.0.load(Ordering::Relaxed).checked_sub(1)?;
-        LogLevel::ALL.get(usize::from(place)).copied()
+    /// The level that the client has set.
+    pub(crate) fn get(&self) -> Option<LogLevel> {
+        let index = self.0.load(Ordering::Relaxed).checked_sub(1)?;
+        LogLevel::ALL.get(usize::from(index)).copied()
     }
 
-    /// Somebody who wants no log messages.
+    /// Level of a client that wants no log messages.
     #[cfg(test)]
     pub(crate) fn silent() -> Self {
         Self(AtomicU8::new(Self::SILENT))
     }
 
-    /// Whether whoever said this wants to hear this message: everything but log messages below the level.
+    /// Tests if a message passes: everything but log messages below the level.
     pub(crate) fn wants(&self, message: &[u8]) -> bool {
         match Message::parse(message) {
-            Ok(Message::Notification(said)) if said.method == log::MESSAGE => {
-                self.admits(LogLevel::in_params(said.params))
+            Ok(Message::Notification(notification)) if notification.method == log::MESSAGE => {
+                self.admits(LogLevel::from_params(notification.params))
             }
             Ok(_) | Err(_) => true,
         }
     }
 
     fn admits(&self, level: Option<LogLevel>) -> bool {
-        match (self.0.load(Ordering::Relaxed), self.said(), level) {
+        match (self.0.load(Ordering::Relaxed), self.get(), level) {
             (Self::SILENT, _, _) => false,
-            (Self::UNSAID, _, _) => true,
+            (Self::UNSET, _, _) => true,
             (_, Some(least), Some(level)) => level >= least,
-            // A level of the future is better heard than not.
+            // A level that this build does not know is delivered.
             (_, _, _) => true,
         }
     }
@@ -147,8 +149,8 @@ impl LeastSevere {
 
 #[cfg(test)]
 mod tests {
-    use super::super::presence::without_session;
     use super::*;
+    use crate::mcp::registration::without_session;
     use gripfast::Principal;
 
     fn message(level: &str) -> String {
@@ -158,10 +160,10 @@ mod tests {
     }
 
     #[test]
-    fn a_client_hears_what_is_severe_enough_and_everything_before_it_says_so() {
-        let client = Client::with(
-            Abilities::default(),
-            without_session(Principal::local())(Abilities::default()),
+    fn a_client_gets_every_log_message_until_it_sets_a_level() {
+        let client = Client::legacy(
+            ElicitationSupport::default(),
+            without_session(Principal::local())(ElicitationSupport::default()),
             ClientMemory::unbounded(),
         );
         assert!(client.wants(message("debug").as_bytes()));
@@ -170,25 +172,27 @@ mod tests {
         assert!(client.wants(message("warning").as_bytes()) && client.wants(message("emergency").as_bytes()));
         assert!(client.wants(message("cosmic").as_bytes()), "a level of the future");
         assert!(client.wants(br#"{"jsonrpc":"2.0","method":"notifications/progress"}"#));
-        assert_eq!(client.level.said(), Some(LogLevel::Warning));
+        assert_eq!(client.level.get(), Some(LogLevel::Warning));
     }
 
     #[test]
-    fn a_modern_request_that_names_no_level_wants_no_log_messages() {
-        let asked = |meta: &str| {
+    fn a_modern_request_without_a_log_level_gets_no_log_messages() {
+        let client = |meta: &str| {
             let context = r#""io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}"#;
             let params = format!(r#"{{"_meta":{{{context}{meta}}}}}"#);
-            Client::of_request(
+            Client::from_request(
                 Some(&RawValue::from_string(params).unwrap()),
                 without_session(Principal::local()),
                 ClientMemory::unbounded(),
             )
         };
-        let silent = asked("");
+        let silent = client("");
         assert!(!silent.wants(message("emergency").as_bytes()));
-        assert_eq!(silent.level.said(), None);
+        assert_eq!(silent.level.get(), None);
         assert!(silent.wants(br#"{"jsonrpc":"2.0","method":"notifications/progress"}"#));
-        let asking = asked(r#","io.modelcontextprotocol/logLevel":"error""#);
-        assert!(asking.wants(message("alert").as_bytes()) && !asking.wants(message("info").as_bytes()));
+        let errors_only = client(r#","io.modelcontextprotocol/logLevel":"error""#);
+        assert!(
+            errors_only.wants(message("alert").as_bytes()) && !errors_only.wants(message("info").as_bytes())
+        );
     }
 }

@@ -1,39 +1,39 @@
-//! The only place on this side that reads a clock. Everything that decides is told what time it is.
+//! The only reader of the clock in `mcp`. Code that decides by time takes [`Now`] as an argument.
 
 use std::time::{Duration, SystemTime};
 use tokio::time::Instant;
 
-/// Both clocks, with an origin for the monotonic one. It reads the runtime's, so that a test that turns that
-/// by hand turns this too.
+/// Monotonic clock with an origin, and the wall clock. The monotonic part reads Tokio's clock, so that tests with
+/// paused time control it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Clock {
     origin: Instant,
-    /// The wall clock at the origin.
-    began: Duration,
+    /// Wall-clock time at the origin.
+    origin_wall: Duration,
 }
 
-/// A moment, on both clocks.
+/// One moment on both clocks.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Now {
-    /// Since this process began to look; stands still while the machine sleeps.
+    /// Since the origin of the clock; stands still while the machine sleeps.
     pub(crate) mono: Duration,
-    /// Since 1970, which other processes count too.
+    /// Since 1970; comparable between processes.
     pub(crate) wall: Duration,
 }
 
 impl Clock {
     pub(crate) fn new() -> Self {
-        Self { origin: Instant::now(), began: wall() }
+        Self { origin: Instant::now(), origin_wall: wall() }
     }
 
-    /// This moment. The wall clock jumps ahead when the machine has slept, and never runs behind the other:
-    /// one that is set back does not make a session younger.
+    /// Current time. The wall clock jumps ahead when the machine has slept, and never runs behind the monotonic one:
+    /// setting the system clock back does not make a session younger.
     pub(crate) fn now(&self) -> Now {
         let mono = self.mono();
-        Now { mono, wall: wall().max(self.began + mono) }
+        Now { mono, wall: wall().max(self.origin_wall + mono) }
     }
 
-    /// This moment on the monotonic clock, for those who only measure.
+    /// Current time on the monotonic clock only.
     pub(crate) fn mono(&self) -> Duration {
         self.origin.elapsed()
     }

@@ -1,55 +1,55 @@
-//! The calls of one client that are under way, so that it can cancel them by the ids that it gave them.
+//! In-flight calls of one client, so that the client can cancel them by request id.
 
 use gripfast::wire::RequestId;
 use std::collections::BTreeMap;
 
-/// Calls under way, each with what ends it.
-pub(super) struct UnderWay<H> {
-    /// In the order in which they began. What a client calls them is asked when it cancels one, or where two of the
-    /// same name could not be told apart, and only then.
-    calls: BTreeMap<Number, (RequestId, H)>,
+/// In-flight calls, each with its abort handle.
+pub(super) struct InFlightCalls<H> {
+    /// In the order in which they started. Keyed by number, not by request id: the id is only needed for a cancellation
+    /// and for the check of duplicate ids.
+    calls: BTreeMap<CallNumber, (RequestId, H)>,
     next: u64,
 }
 
-/// Tells a call from all others, also from one of the same id.
+/// Identifies a call, also among calls with the same request id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Number(u64);
+pub(super) struct CallNumber(u64);
 
-impl<H> Default for UnderWay<H> {
+impl<H> Default for InFlightCalls<H> {
     fn default() -> Self {
         Self { calls: BTreeMap::new(), next: 0 }
     }
 }
 
-impl<H> UnderWay<H> {
-    /// Calls of one client that may be under way.
-    pub(super) const MOST: usize = 1024;
+impl<H> InFlightCalls<H> {
+    /// Maximum number of in-flight calls of one client.
+    pub(super) const MAX: usize = 1024;
 
-    /// Notes a call that begins with this; answers with its number.
-    pub(super) fn begin(&mut self, id: RequestId, begin: impl FnOnce(Number) -> H) -> Number {
-        let number = Number(self.next);
+    /// Adds a call, with the handle that `begin` returns. Returns its number.
+    pub(super) fn insert(&mut self, id: RequestId, begin: impl FnOnce(CallNumber) -> H) -> CallNumber {
+        let number = CallNumber(self.next);
         self.next += 1;
         self.calls.insert(number, (id, begin(number)));
         number
     }
 
-    /// A call has ended.
-    pub(super) fn end(&mut self, number: Number) {
+    /// Removes a call that has ended.
+    pub(super) fn remove(&mut self, number: CallNumber) {
         self.calls.remove(&number);
     }
 
-    /// Whether a call of this id has begun and not ended.
-    pub(super) fn has(&self, id: &RequestId) -> bool {
+    /// Tests if a call with this id is in flight.
+    pub(super) fn contains(&self, id: &RequestId) -> bool {
         self.calls.values().any(|(known, _)| known == id)
     }
 
-    /// What ends the calls of this id.
+    /// Removes the calls with this id and returns their handles.
     pub(super) fn take(&mut self, id: &RequestId) -> Vec<H> {
-        let meant = |_: &Number, (known, _): &mut (RequestId, H)| known == id;
-        self.calls.extract_if(.., meant).map(|(_, (_, handle))| handle).collect()
+        let has_id = |_: &CallNumber, (known, _): &mut (RequestId, H)| known == id;
+        self.calls.extract_if(.., has_id).map(|(_, (_, handle))| handle).collect()
     }
 
-    /// What ends each of them.
+    /// Removes all calls and returns their handles.
     pub(super) fn take_all(&mut self) -> Vec<H> {
         std::mem::take(&mut self.calls).into_values().map(|(_, handle)| handle).collect()
     }
@@ -64,15 +64,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_end_of_a_call_is_not_that_of_another_with_the_same_id() {
-        let mut under_way = UnderWay::default();
+    fn the_end_of_a_call_does_not_remove_another_with_the_same_id() {
+        let mut calls = InFlightCalls::default();
         let id = RequestId::from(5);
-        let first = under_way.begin(id.clone(), |_| "first");
-        assert_eq!((under_way.has(&id), under_way.take(&id)), (true, vec!["first"]));
-        let second = under_way.begin(id.clone(), |_| "second");
-        under_way.end(first);
-        assert_eq!((under_way.has(&id), under_way.len()), (true, 1), "a cancelled call ends late");
-        under_way.end(second);
-        assert_eq!((under_way.has(&id), under_way.take_all()), (false, Vec::new()));
+        let first = calls.insert(id.clone(), |_| "first");
+        assert_eq!((calls.contains(&id), calls.take(&id)), (true, vec!["first"]));
+        let second = calls.insert(id.clone(), |_| "second");
+        calls.remove(first);
+        assert_eq!((calls.contains(&id), calls.len()), (true, 1), "a cancelled call ends late");
+        calls.remove(second);
+        assert_eq!((calls.contains(&id), calls.take_all()), (false, Vec::new()));
     }
 }

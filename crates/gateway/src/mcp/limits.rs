@@ -1,37 +1,36 @@
-//! The terms under which clients are served: how long they are waited for, and how much of everything one of
-//! them, and all of them, may have.
+//! Timeouts and limits for clients, taken from the `gateway` table of the config.
 
 use gripfast::config::{ClientLimits, GatewayConfig};
 use std::time::Duration;
 
-/// What the config says about clients.
+/// Timeouts and limits for clients.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Terms {
-    /// How long the first list waits for servers that were never listed.
+pub struct Limits {
+    /// Maximum wait of the first list request for servers that have never been listed.
     pub startup_wait: Duration,
-    /// How long a legacy session lives without a request or an open stream.
+    /// Lifetime of a legacy session without a request or an open stream.
     pub session_idle_timeout: Duration,
-    /// How long everything may take once we are told to stop.
+    /// Maximum duration of a shutdown.
     pub shutdown_timeout: Duration,
-    /// How much clients may have at a time.
-    pub limits: ClientLimits,
-    /// Whether clients are offered the tool `gripfast_status`.
+    /// Quotas per client and in total.
+    pub client: ClientLimits,
+    /// Offers the tool `gripfast_status` to clients.
     pub status_tool: bool,
 }
 
-impl From<&GatewayConfig> for Terms {
+impl From<&GatewayConfig> for Limits {
     fn from(config: &GatewayConfig) -> Self {
         Self {
             startup_wait: config.startup_wait,
             session_idle_timeout: config.session_idle_timeout,
             shutdown_timeout: config.shutdown_timeout,
-            limits: config.limits,
+            client: config.limits,
             status_tool: config.status_tool,
         }
     }
 }
 
-impl Default for Terms {
+impl Default for Limits {
     fn default() -> Self {
         Self::from(&GatewayConfig::default())
     }

@@ -1,156 +1,123 @@
-//! The side that clients see: one MCP endpoint of both protocol eras, over HTTP and stdio.
+//! Client-facing half of the gateway: one MCP endpoint for both protocol eras, over HTTP and stdio.
 //!
-//! `http`, `legacy_sse` and `stdio` move messages; `ask` decides who answers a request and under which
-//! name, `forward` brings it there; `respond` is the only file that turns outcomes into wire form, with `translate`
-//! for what the other era says otherwise; `era` tells the eras apart; `session` knows legacy clients.
+//! `transport` moves messages. `request` decides which server answers a request, forwards it and writes the response;
+//! within it, `respond` is the only file that turns outcomes into wire form, `translate` adapts results to the era of
+//! the client, and `era` detects that era. `session` keeps the state of legacy clients, `notify` delivers
+//! notifications, `elicitation` and `tasks` handle requests of servers to clients and long-running work.
 
-mod aside;
-mod ask;
-mod begun;
-pub(crate) mod body;
-#[cfg(unix)]
-pub mod bridge;
-mod client;
+pub(crate) mod client;
 pub(crate) mod clock;
-mod conversation;
-mod cursor;
-mod era;
-mod extensions;
-mod fair_table;
-mod follows;
-mod forward;
-mod guard;
-mod heard;
-mod herald;
-mod http;
-mod left_out;
-mod legacy_sse;
-mod listen;
-mod modern;
-mod newest;
-mod outbox;
-mod pages;
-mod pass;
-mod pieces;
-mod presence;
-mod pulse;
-mod questions;
-mod recall;
-mod refusal;
-mod respond;
-mod roster;
-mod route;
-mod running;
-mod seal;
-mod session;
-mod sessions;
-mod shutdown;
-mod status_tool;
-mod stdio;
-mod suspended;
-mod tasks;
-mod terms;
-mod translate;
-mod under_way;
-mod wishes;
+pub(crate) mod elicitation;
+pub(crate) mod fair_table;
+pub(crate) mod in_flight;
+pub(crate) mod limits;
+pub(crate) mod notify;
+pub(crate) mod registration;
+pub(crate) mod request;
+pub(crate) mod session;
+pub(crate) mod shutdown;
+pub(crate) mod status_tool;
+pub(crate) mod tasks;
+pub mod transport;
 
-pub(crate) use ask::Told;
-pub use guard::Guard;
-pub(crate) use refusal::too_many_requests;
-pub use seal::Seal;
-pub(crate) use session::SessionFacts;
-pub use terms::Terms;
+pub use crate::mcp::limits::Limits;
+pub(crate) use crate::mcp::request::dispatch::RequestOutcome;
+pub(crate) use crate::mcp::request::overload::too_many_requests;
+pub(crate) use crate::mcp::session::state::SessionInfo;
+pub use crate::mcp::session::token::TokenCipher;
+pub use crate::mcp::transport::origin_check::OriginCheck;
 
-use crate::memory::ClientMemory;
-use crate::request_limits::RequestLimits;
-use crate::shares::{Peer, Shares};
+use crate::mcp::clock::Clock;
+use crate::mcp::elicitation::input_required::InputRequiredCalls;
+use crate::mcp::notify::list_changes::ListChangeNotifier;
+use crate::mcp::session::registry::Sessions;
+use crate::mcp::tasks::registry::TaskRegistry;
+use crate::server::memory::ClientMemory;
+use crate::server::quota::{Peer, Quota};
+use crate::server::request_rate::RequestRates;
+use crate::server::runtime::keep_warm::KeepWarm;
 use crate::telemetry::Telemetry;
-use begun::Begun;
-use clock::Clock;
 use gripfast::Host;
-use herald::Herald;
-use pulse::Pulse;
-use sessions::Sessions;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
-use suspended::Waiting;
 use tokio::sync::OnceCell;
 use tokio_util::sync::CancellationToken;
 
-/// The gateway in front of a host.
+/// Gateway in front of a [`Host`]: serves clients over every transport.
 pub struct Gateway {
     pub(crate) host: Host,
     pub(crate) sessions: Sessions,
-    pub(crate) herald: Herald,
-    pub(crate) waiting: Waiting,
-    /// Requests that are not answered yet.
-    in_flight: Shares,
-    /// The memory that request bodies and answers take.
-    memory: Shares,
-    /// What servers have begun for clients and will speak of again.
-    pub(crate) begun: Arc<Begun>,
-    /// The end is near: streams that only listen are over, and nothing is read on channels that carry everything.
-    pub(crate) leaving: CancellationToken,
-    pulse: Pulse,
-    /// Levels of nesting that arguments may have.
-    nesting: usize,
+    pub(crate) list_changes: ListChangeNotifier,
+    pub(crate) input_required: InputRequiredCalls,
+    /// Quota for requests that are not answered yet.
+    in_flight: Quota,
+    /// Quota for the memory of request bodies and answers.
+    memory: Quota,
+    /// Tasks and URL elicitations that servers have started for clients and will send notifications about.
+    pub(crate) tasks: Arc<TaskRegistry>,
+    /// Cancelled when shutdown begins: streams that only listen end, and stdio, bridge and HTTP+SSE channels are no
+    /// longer read.
+    pub(crate) shutting_down: CancellationToken,
+    keep_warm: KeepWarm,
+    /// Maximum nesting depth of a message.
+    max_nesting: usize,
     startup_wait: Duration,
-    /// Whether clients are offered the tool `gripfast_status`.
+    /// Offers the tool `gripfast_status` to clients.
     status_tool: bool,
     shutdown_timeout: Duration,
-    settled: OnceCell<()>,
-    /// Tells our cursors from those of another process.
+    startup_waited: OnceCell<()>,
+    /// Random number of this process, which tells its cursors and event ids from those of another process.
     pub(crate) process: u64,
-    /// Who else is told of what is served.
+    /// OTLP exporter for served requests, if one is configured.
     telemetry: OnceLock<Telemetry>,
-    /// Requests per second of each client, where they are limited.
-    request_limits: OnceLock<Arc<RequestLimits>>,
+    /// Requests per second of each client, if they are limited.
+    request_limits: OnceLock<Arc<RequestRates>>,
 }
 
 impl Gateway {
-    /// A gateway in front of `host`, which serves clients under these terms. Session ids are sealed with
-    /// `seal`; what is remembered of sessions is kept in the host's store.
-    pub fn new(host: Host, seal: Seal, terms: &Terms) -> Arc<Self> {
-        let herald = Herald::of(&host);
-        let begun = Arc::new(Begun::new(Clock::new()));
-        host.overhear(Arc::clone(&begun) as _);
+    /// Creates a gateway in front of `host` with these limits. Session ids are encrypted with `cipher`; session records
+    /// are kept in the store of the host.
+    pub fn new(host: Host, cipher: TokenCipher, limits: &Limits) -> Arc<Self> {
+        let list_changes = ListChangeNotifier::new(&host);
+        let tasks = Arc::new(TaskRegistry::new(Clock::new()));
+        host.set_notification_sink(Arc::clone(&tasks) as _);
         let bytes = |limit: u64| usize::try_from(limit).unwrap_or(usize::MAX);
-        let memory = Shares::new(bytes(terms.limits.memory_per_client), bytes(terms.limits.memory));
-        let sessions = Sessions::new(seal, host.clone(), terms, Clock::new(), &memory);
+        let memory = Quota::new(bytes(limits.client.memory_per_client), bytes(limits.client.memory));
+        let sessions = Sessions::new(cipher, host.clone(), limits, Clock::new(), &memory);
         let gateway = Arc::new(Self {
             host,
             sessions,
-            waiting: Waiting::new(
-                terms.limits.suspended_calls_per_client as usize,
-                terms.limits.suspended_calls as usize,
+            input_required: InputRequiredCalls::new(
+                limits.client.suspended_calls_per_client as usize,
+                limits.client.suspended_calls as usize,
             ),
-            in_flight: Shares::new(
-                terms.limits.in_flight_per_client as usize,
-                terms.limits.in_flight as usize,
+            in_flight: Quota::new(
+                limits.client.in_flight_per_client as usize,
+                limits.client.in_flight as usize,
             ),
             memory,
-            begun,
-            leaving: CancellationToken::new(),
-            herald,
-            pulse: Pulse::start(),
-            nesting: terms.limits.nesting as usize,
-            startup_wait: terms.startup_wait,
-            status_tool: terms.status_tool,
-            shutdown_timeout: terms.shutdown_timeout,
-            settled: OnceCell::new(),
+            tasks,
+            shutting_down: CancellationToken::new(),
+            list_changes,
+            keep_warm: KeepWarm::start(),
+            max_nesting: limits.client.nesting as usize,
+            startup_wait: limits.startup_wait,
+            status_tool: limits.status_tool,
+            shutdown_timeout: limits.shutdown_timeout,
+            startup_waited: OnceCell::new(),
             process: RandomState::new().build_hasher().finish(),
             telemetry: OnceLock::new(),
             request_limits: OnceLock::new(),
         });
-        tokio::spawn(sweep(Arc::downgrade(&gateway), gateway.leaving.clone()));
+        tokio::spawn(sweep(Arc::downgrade(&gateway), gateway.shutting_down.clone()));
         gateway
     }
 
-    /// Where clients call it.
+    /// Path of the Streamable HTTP endpoint.
     pub(crate) const ENDPOINT: &str = "/mcp";
 
-    /// Answers a request of `peer` to the endpoint.
+    /// Answers a request of `peer` to [`Self::ENDPOINT`].
     pub(crate) async fn serve<B>(
         self: &Arc<Self>,
         request: ::http::Request<B>,
@@ -159,108 +126,110 @@ impl Gateway {
     where
         B: http_body::Body<Data = bytes::Bytes> + Unpin,
     {
-        http::serve(self, request, peer).await
+        transport::streamable_http::serve(self, request, peer).await
     }
 
-    /// The messages of a batch count as requests here.
-    pub(crate) fn limit_requests(&self, limits: Arc<RequestLimits>) {
+    /// Sets the request rate limits. Each message of a batch counts as one request.
+    pub(crate) fn limit_requests(&self, limits: Arc<RequestRates>) {
         let set = self.request_limits.set(limits);
         debug_assert!(set.is_ok(), "a gateway has one listener");
     }
 
-    /// From now on somebody else is told of what is served, unless somebody is already.
-    pub fn tell(&self, telemetry: Telemetry) -> &Telemetry {
+    /// Installs the telemetry exporter, unless one is already installed. Returns the installed one.
+    pub fn install_telemetry(&self, telemetry: Telemetry) -> &Telemetry {
         self.telemetry.get_or_init(|| telemetry)
     }
 
-    /// Tells what is left to tell.
-    pub async fn finish_telling(&self) {
+    /// Exports the remaining telemetry and shuts the exporter down.
+    pub async fn flush_telemetry(&self) {
         if let Some(telemetry) = self.telemetry.get() {
-            telemetry.finish().await;
+            telemetry.shutdown().await;
         }
     }
 
-    /// The routes of `/mcp` and `/sse`.
+    /// Router of `/mcp` and `/sse`.
     pub fn router(self: &Arc<Self>) -> axum::Router {
-        http::router(Arc::clone(self)).merge(legacy_sse::router(Arc::clone(self)))
+        transport::streamable_http::router(Arc::clone(self))
+            .merge(transport::http_sse::router(Arc::clone(self)))
     }
 
-    /// Nothing new is begun on channels that carry everything, and streams that only listen end. Calls under way go
-    /// on, and have a while to be answered.
-    pub fn leave(&self) {
-        self.leaving.cancel();
+    /// Begins the shutdown: channels are no longer read, and streams that only listen end. Calls in flight continue
+    /// until the shutdown timeout.
+    pub fn begin_shutdown(&self) {
+        self.shutting_down.cancel();
     }
 
-    /// Notes when each session was last used, so that whoever comes after us knows which are still open.
-    pub async fn note_sessions(&self) {
-        self.sessions.note_all().await;
+    /// Saves when each session was last used, so that the next process knows which sessions are still valid.
+    pub async fn save_sessions(&self) {
+        self.sessions.save_all().await;
     }
 
-    /// What clients have at this moment.
-    pub fn census(&self) -> Census {
-        Census {
+    /// Current number of sessions and requests, and the memory in use.
+    pub fn client_counts(&self) -> ClientCounts {
+        ClientCounts {
             sessions: self.sessions.count(),
-            in_flight: self.in_flight.taken(),
-            memory: self.memory.taken(),
+            in_flight: self.in_flight.used(),
+            memory: self.memory.used(),
         }
     }
 
-    /// The memory of one client.
+    /// Memory account of one client.
     fn memory_of(&self, peer: &Peer) -> Arc<ClientMemory> {
         Arc::new(ClientMemory::new(&self.memory, peer))
     }
 
-    /// Serves one client on a pair of streams, one message a line, until its end of input or until we leave. What it
-    /// waits for then has a while to come.
+    /// Serves one client on a pair of streams, one message per line, until its input ends or shutdown begins. Requests
+    /// in flight then have a limited time to be answered.
     ///
     /// # Errors
-    /// The streams break.
+    /// A stream breaks.
     pub async fn serve_stdio(
         self: &Arc<Self>,
         input: impl tokio::io::AsyncRead + Unpin,
         output: impl tokio::io::AsyncWrite + Unpin + Send + 'static,
     ) -> std::io::Result<()> {
-        stdio::serve(self, input, output).await
+        transport::stdio::serve(self, input, output).await
     }
 
-    /// Servers that were never listed are waited for once, by whoever asks first.
-    async fn settle(&self) {
-        self.settled.get_or_init(|| self.host.settled(self.startup_wait)).await;
+    /// Waits once per process for servers that have never been listed; the first request that needs the lists starts
+    /// the wait.
+    async fn wait_for_startup(&self) {
+        self.startup_waited.get_or_init(|| self.host.wait_until_listed(self.startup_wait)).await;
     }
 }
 
-/// What clients have at a moment.
+/// Resources that clients use at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Census {
+pub struct ClientCounts {
     /// Legacy sessions in memory.
     pub sessions: usize,
     /// Requests that are not answered yet.
     pub in_flight: usize,
-    /// The bytes of request bodies and answers in memory.
+    /// Bytes of request bodies and answers in memory.
     pub memory: usize,
 }
 
-/// Lets go of idle sessions now and then, until the gateway leaves or is gone.
-async fn sweep(gateway: Weak<Gateway>, leaving: CancellationToken) {
-    while let Some(every) = gateway.upgrade().map(|gateway| gateway.sessions.sweep_every()) {
+/// Removes idle sessions and expired tasks periodically, until the gateway shuts down or is dropped.
+async fn sweep(gateway: Weak<Gateway>, shutdown: CancellationToken) {
+    while let Some(every) = gateway.upgrade().map(|gateway| gateway.sessions.sweep_interval()) {
         tokio::select! {
             () = tokio::time::sleep(every) => {}
-            () = leaving.cancelled() => return,
+            () = shutdown.cancelled() => return,
         }
         if let Some(gateway) = gateway.upgrade() {
             gateway.sessions.sweep().await;
-            gateway.begun.sweep();
+            gateway.tasks.sweep();
         }
     }
 }
 
-/// What servers may ask a gateway's clients: everything that can cross. A client that cannot be asked is
-/// declined for.
+/// Client capabilities that the gateway declares to servers: everything it can forward to clients. For a client that
+/// lacks one, the gateway declines.
 pub fn client_capabilities() -> serde_json::Value {
     serde_json::json!({
         "elicitation": { "form": {}, "url": {} },
         "sampling": {},
         "roots": { "listChanged": true },
-        "extensions": questions::shows_apps(),
+        "extensions": elicitation::apps_extension(),
     })
 }

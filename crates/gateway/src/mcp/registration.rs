@@ -1,40 +1,42 @@
-//! A client as the servers know it: under one key, for as long as its session, its connection or its pipe
-//! lasts. When that is over, so are the instances that servers have for it alone.
+//! Registration of a client with the host: one key for as long as its session, connection or pipe lasts. When it ends,
+//! the host ends the server instances that are dedicated to the client.
 
-use super::questions::Abilities;
+use super::elicitation::ElicitationSupport;
 use gripfast::{Client, ClientKey, Host, Principal};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// One client, while it is there. Dropping it says that it is gone.
-pub(crate) struct Presence {
+/// Registration of one client. Dropping it removes the client from the host.
+pub(crate) struct ClientRegistration {
     host: Host,
     key: ClientKey,
     principal: Principal,
 }
 
-impl Presence {
-    /// A client of `principal` is there.
-    pub(crate) fn begin(host: &Host, principal: Principal) -> Self {
+impl ClientRegistration {
+    /// Registers a client of `principal` under a new key.
+    pub(crate) fn new(host: &Host, principal: Principal) -> Self {
         static CLIENTS: AtomicU64 = AtomicU64::new(1);
         let number = CLIENTS.fetch_add(1, Ordering::Relaxed);
         Self { host: host.clone(), key: ClientKey::new(format!("client-{number}")), principal }
     }
 
-    /// The client, for its calls.
-    pub(crate) fn client(&self, abilities: Abilities) -> Client {
-        Client::one(self.key.clone()).on_behalf_of(self.principal.clone()).can_be_asked(abilities.any())
+    /// Identity of the client for its calls.
+    pub(crate) fn client(&self, abilities: ElicitationSupport) -> Client {
+        Client::with_key(self.key.clone())
+            .with_principal(self.principal.clone())
+            .with_input_support(abilities.any())
     }
 }
 
-impl Drop for Presence {
+impl Drop for ClientRegistration {
     fn drop(&mut self) {
-        self.host.client_gone(&self.key);
+        self.host.remove_client(&self.key);
     }
 }
 
-/// Modern clients over HTTP, which have no session: those of one principal count as one, and without
-/// authentication all of them are of one.
-pub(crate) fn without_session(principal: Principal) -> impl FnOnce(Abilities) -> Client {
+/// Identity of modern clients over HTTP, which have no session: all clients of one principal count as one. Without
+/// authentication there is only one principal.
+pub(crate) fn without_session(principal: Principal) -> impl FnOnce(ElicitationSupport) -> Client {
     let key = ClientKey::new(format!("without a session, of {}", principal.name()));
-    |abilities| Client::many(key).on_behalf_of(principal).can_be_asked(abilities.any())
+    |abilities| Client::anonymous(key).with_principal(principal).with_input_support(abilities.any())
 }

@@ -1,19 +1,19 @@
-//! The state of servers for models, so that a model can tell its user why tools are missing: a part of `instructions` for
-//! servers that never came up, and the tool `gripfast_status` (`gateway.status_tool`).
+//! State of the servers for models, so that a model can tell its user why tools are missing: a paragraph in
+//! `instructions` for servers that never came up, and the tool `gripfast_status` (`gateway.status_tool`).
 
 use super::Gateway;
-use super::ask::{millis, who_answers};
-use crate::admin::next_step;
+use super::request::dispatch::{millis, server_info_meta};
+use crate::api::next_step;
 use gripfast::text::{duration, escaped};
 use gripfast::wire::Era;
-use gripfast::{Kind, Principal, ServerStatus, State};
+use gripfast::{ItemKind, Principal, ServerStatus, State};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
-/// The name of the tool. No server can take it while the tool is on.
+/// Name of the tool. No server tool can have it while the status tool is on.
 pub(super) const NAME: &str = "gripfast_status";
 
-/// The tool as it is listed.
+/// Definition of the tool for `tools/list`.
 pub(super) fn definition() -> String {
     json!({
         "name": NAME,
@@ -42,7 +42,7 @@ pub(super) fn definition() -> String {
 }
 
 impl Gateway {
-    /// The answer to a call of the tool.
+    /// Result of a call of the tool.
     pub(super) fn status_result(&self, principal: &Principal, era: Era) -> Value {
         let servers: Vec<Report> =
             self.host.status().iter().filter_map(|status| self.report(principal, status)).collect();
@@ -55,13 +55,13 @@ impl Gateway {
         });
         if era == Era::Modern {
             result["resultType"] = "complete".into();
-            result["_meta"] = who_answers();
+            result["_meta"] = server_info_meta();
         }
         result
     }
 
-    /// A sentence about the servers that offer nothing because they never came up; `None` if there are none. `listed` are
-    /// those that offer something.
+    /// Paragraph about the servers that offer nothing because they never came up; `None` if there are none. `listed`
+    /// are the servers that offer something.
     pub(super) fn missing_servers(&self, principal: &Principal, listed: &BTreeSet<&str>) -> Option<String> {
         let status = self.host.status();
         let missing = status.iter().filter(|status| {
@@ -91,23 +91,24 @@ impl Gateway {
         })
     }
 
-    /// What a principal may know about a server; nothing about one that it may not use.
+    /// State of a server as the principal may see it; `None` for a server that it may not use.
     fn report(&self, principal: &Principal, status: &ServerStatus) -> Option<Report> {
-        // Before a server has listed its tools no rule about one of them can be looked up, so this asks for a tool that has
-        // no name of its own.
-        let decision = self.host.explain(Some(principal), &status.name, Kind::Tool, "*").ok();
-        let offers = self.host.menu_for(principal).menu.servers().contains(status.name.as_str());
+        // Before a server has listed its tools, no rule for a single tool can be looked up, so this checks the access
+        // to an unnamed tool.
+        let decision = self.host.explain_access(Some(principal), &status.name, ItemKind::Tool, "*").ok();
+        let offers =
+            self.host.catalog_snapshot_for(principal).merged.servers().contains(status.name.as_str());
         if !offers && !decision.is_some_and(|decision| decision.allowed) {
             return None;
         }
         let supervision = &status.supervision;
-        // A cause may quote what the server wrote to stderr, which is for the operator where clients are told apart.
+        // A cause may quote the server's stderr, which is only for the operator when clients are authenticated.
         let is_local = principal.name() == Principal::LOCAL;
         let attempt = status.attempt.as_ref().map(|attempt| attempt.text());
         let cause = supervision.cause.clone().or(attempt).filter(|_| is_local);
         Some(Report {
             name: status.name.clone(),
-            state: supervision.state.word(),
+            state: supervision.state.as_str(),
             cause: cause.map(|cause| escaped(&cause).into_owned()),
             next_attempt_ms: supervision.next_attempt.map(millis),
             next_attempt: supervision.next_attempt.filter(|wait| !wait.is_zero()).map(duration),
@@ -116,19 +117,20 @@ impl Gateway {
     }
 }
 
-/// A server as a model is told about it.
+/// State of one server in the form that models get.
 struct Report {
     name: String,
     state: &'static str,
     cause: Option<String>,
     next_attempt_ms: Option<u64>,
-    /// The same for people.
+    /// The same as text.
     next_attempt: Option<String>,
     next_step: Option<String>,
 }
 
 impl Report {
-    /// Without the words of the server: in `instructions` a model would take them for the gateway's own.
+    /// Removes the cause, which may quote the server: in `instructions` a model would take the server's text for the
+    /// gateway's own.
     fn without_cause(self) -> Self {
         Self { cause: None, ..self }
     }

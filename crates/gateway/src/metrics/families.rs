@@ -1,68 +1,67 @@
-//! Which metrics there are: one entry each, with what it means and where its values come from. The reference,
-//! the dashboard and the alerts in `deploy/` are checked against this table.
+//! Table of all metrics: name, kind, labels, help text and source of the values. The reference page, the Grafana
+//! dashboard and the alerts in `deploy/` are checked against this table.
 //!
-//! Labels take their values from closed sets, but for `server` and `budget`, of which there are as many as the config
-//! has.
+//! Label values come from closed sets, except `server` and `budget`, whose values are the names in the config.
 
 use gripfast::ledger::LedgerStatus;
 use gripfast::{
-    AuditStatus, BudgetUse, CacheCounts, CircuitView, SecurityCounts, ServerStatus, Spread, State,
+    AuditStatus, BudgetUse, CacheCounts, CircuitView, DurationHistogram, SecurityCounts, ServerStatus, State,
 };
 use std::collections::BTreeMap;
 
-/// All that a scrape knows.
+/// Values of one scrape.
 #[derive(Debug)]
 pub struct Facts {
-    /// The version of gripfast.
+    /// Version of gripfast.
     pub version: &'static str,
-    /// When it began, in seconds since the Unix epoch.
-    pub begun: f64,
-    /// The facts about each server.
+    /// Start of the gateway, in seconds since the Unix epoch.
+    pub started_at: f64,
+    /// Status of each server.
     pub servers: Vec<ServerStatus>,
-    /// How the ledger does.
+    /// State of the ledger.
     pub ledger: LedgerStatus,
     /// Legacy sessions of clients in memory.
     pub sessions: usize,
-    /// How the cache of answers does.
+    /// Counts of the result cache.
     pub cache: CacheCounts,
-    /// What is spent of the call budgets.
+    /// Use of the call budgets.
     pub budgets: Vec<BudgetUse>,
-    /// How the audit log does.
+    /// State of the audit log.
     pub audit: AuditStatus,
-    /// How often things of security happened.
+    /// Counts of security events.
     pub security: SecurityCounts,
 }
 
-/// One metric with all its labels.
+/// A metric with its labels.
 #[derive(Debug)]
 pub struct Family {
-    /// As it is written, without the suffixes that its kind brings along.
+    /// Name without the suffixes of its kind.
     pub name: &'static str,
-    /// What it is.
+    /// Kind of the metric.
     pub kind: Kind,
-    /// The labels of each of its series.
+    /// Labels of each series.
     pub labels: &'static [&'static str],
-    /// What it means.
+    /// Help text.
     pub help: &'static str,
-    /// Its series at one moment.
+    /// Reads the series of a scrape.
     pub(crate) read: fn(&Facts) -> Vec<Series>,
 }
 
-/// What a metric is, and so how it is written.
+/// Kind of a metric, which determines its suffixes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Only grows; written with `_total`.
+    /// Monotonic counter; suffix `_total`.
     Counter,
-    /// Is what it is at this moment.
+    /// Current value.
     Gauge,
-    /// Written with `_bucket`, `_sum` and `_count`, in seconds.
+    /// Durations in seconds; suffixes `_bucket`, `_sum` and `_count`.
     Histogram,
-    /// Always 1, with facts for labels; written with `_info`.
+    /// Always 1, with the information in its labels; suffix `_info`.
     Info,
 }
 
 impl Kind {
-    /// The suffixes of the series as a query names them.
+    /// Suffixes of the series in queries.
     pub fn suffixes(self) -> &'static [&'static str] {
         match self {
             Self::Counter => &["_total"],
@@ -82,7 +81,7 @@ impl Kind {
     }
 }
 
-/// One series: the values of the family's labels, and its own.
+/// One series: label values and the value.
 #[derive(Debug)]
 pub(crate) struct Series {
     pub(crate) labels: Vec<String>,
@@ -93,10 +92,10 @@ pub(crate) struct Series {
 pub(crate) enum Value {
     Count(u64),
     Number(f64),
-    Spread(Spread),
+    Histogram(DurationHistogram),
 }
 
-/// Every metric, in the order in which they are written.
+/// All metrics, in the order of the output.
 pub fn families() -> &'static [Family] {
     FAMILIES
 }
@@ -106,25 +105,26 @@ const FAMILIES: &[Family] = &[
         name: "gripfast_build",
         kind: Kind::Info,
         labels: &["version"],
-        help: "The version that runs.",
+        help: "Version of the running gateway.",
         read: |facts| vec![series([facts.version], Value::Count(1))],
     },
     Family {
         name: "gripfast_start_time_seconds",
         kind: Kind::Gauge,
         labels: &[],
-        help: "When the gateway began, in seconds since the Unix epoch.",
-        read: |facts| vec![series([], Value::Number(facts.begun))],
+        help: "Start of the gateway, in seconds since the Unix epoch.",
+        read: |facts| vec![series([], Value::Number(facts.started_at))],
     },
     Family {
         name: "gripfast_upstream_state",
         kind: Kind::Gauge,
         labels: &["server", "state"],
-        help: "1 for the state that the server is in, 0 for all others.",
+        help: "1 for the current state of the server, 0 for all other states.",
         read: |facts| {
-            each(facts, |server| {
-                State::ALL
-                    .map(|state| series([&server.name, state.word()], is(server.supervision.state == state)))
+            per_server(facts, |server| {
+                State::ALL.map(|state| {
+                    series([&server.name, state.as_str()], flag(server.supervision.state == state))
+                })
             })
         },
     },
@@ -132,11 +132,11 @@ const FAMILIES: &[Family] = &[
         name: "gripfast_upstream_circuit",
         kind: Kind::Gauge,
         labels: &["server", "circuit"],
-        help: "1 for the position that the server's circuit is in, 0 for all others.",
+        help: "1 for the current state of the server's circuit, 0 for all other states.",
         read: |facts| {
-            each(facts, |server| {
+            per_server(facts, |server| {
                 CircuitView::ALL.map(|circuit| {
-                    series([&server.name, circuit.word()], is(server.supervision.circuit == circuit))
+                    series([&server.name, circuit.as_str()], flag(server.supervision.circuit == circuit))
                 })
             })
         },
@@ -145,16 +145,18 @@ const FAMILIES: &[Family] = &[
         name: "gripfast_upstream_restarts",
         kind: Kind::Counter,
         labels: &["server"],
-        help: "Children that were started anew, and established links that were lost.",
-        read: |facts| each(facts, |server| [of(server, Value::Count(server.supervision.restarts))]),
+        help: "Restarted child processes and lost links of remote servers.",
+        read: |facts| {
+            per_server(facts, |server| [server_series(server, Value::Count(server.supervision.restarts))])
+        },
     },
     Family {
         name: "gripfast_upstream_events",
         kind: Kind::Counter,
         labels: &["server", "kind"],
-        help: "What happened to the server, by the kind of event, as in `/api/v1/events`.",
+        help: "Events of the server by kind, as in `/api/v1/events`.",
         read: |facts| {
-            each(facts, |server| {
+            per_server(facts, |server| {
                 let counts = server.event_counts.iter();
                 counts
                     .map(|(kind, count)| series([server.name.as_str(), kind], Value::Count(*count)))
@@ -166,14 +168,13 @@ const FAMILIES: &[Family] = &[
         name: "gripfast_upstream_calls",
         kind: Kind::Counter,
         labels: &["server", "outcome", "code"],
-        help: "Requests of clients that have ended, by what is known of their fate, and by the code of the \
-               failure (`none` if the server answered).",
+        help: "Completed client requests, by outcome and error code (`none` if the server answered).",
         read: |facts| {
-            each(facts, |server| {
+            per_server(facts, |server| {
                 let counts = server.ends.counts.iter();
                 let written = counts.map(|(outcome, code, count)| {
-                    let code = code.map_or("none", gripfast::Code::word);
-                    series([&server.name, outcome.word(), code], Value::Count(*count))
+                    let code = code.map_or("none", gripfast::Code::as_str);
+                    series([&server.name, outcome.as_str(), code], Value::Count(*count))
                 });
                 written.collect::<Vec<_>>()
             })
@@ -183,12 +184,12 @@ const FAMILIES: &[Family] = &[
         name: "gripfast_upstream_call_duration_seconds",
         kind: Kind::Histogram,
         labels: &["server", "outcome"],
-        help: "How long requests of clients took, with all their waits and attempts.",
+        help: "Duration of client requests, including waits and all attempts.",
         read: |facts| {
-            each(facts, |server| {
-                let took = server.ends.took.iter();
+            per_server(facts, |server| {
+                let took = server.ends.durations.iter();
                 let written = took.map(|(outcome, spread)| {
-                    series([&server.name, outcome.word()], Value::Spread(spread.clone()))
+                    series([&server.name, outcome.as_str()], Value::Histogram(spread.clone()))
                 });
                 written.collect::<Vec<_>>()
             })
@@ -198,65 +199,73 @@ const FAMILIES: &[Family] = &[
         name: "gripfast_upstream_in_flight",
         kind: Kind::Gauge,
         labels: &["server"],
-        help: "Requests that the server is at.",
-        read: |facts| each(facts, |server| [of(server, count(server.supervision.in_flight))]),
+        help: "Requests that the server is processing.",
+        read: |facts| {
+            per_server(facts, |server| [server_series(server, count(server.supervision.in_flight))])
+        },
     },
     Family {
         name: "gripfast_upstream_waiting",
         kind: Kind::Gauge,
         labels: &["server"],
-        help: "Requests that wait for the server's link, or for a slot.",
-        read: |facts| each(facts, |server| [of(server, count(server.supervision.waiting))]),
+        help: "Requests that wait for a link to the server or for a free slot.",
+        read: |facts| per_server(facts, |server| [server_series(server, count(server.supervision.waiting))]),
     },
     Family {
         name: "gripfast_upstream_consecutive_failures",
         kind: Kind::Gauge,
         labels: &["server"],
-        help: "Transport failures in a row; the circuit opens at its threshold.",
-        read: |facts| each(facts, |server| [of(server, count(server.supervision.consecutive_failures))]),
+        help: "Consecutive transport failures; the circuit opens at its threshold.",
+        read: |facts| {
+            per_server(facts, |server| {
+                [server_series(server, count(server.supervision.consecutive_failures))]
+            })
+        },
     },
     Family {
         name: "gripfast_upstream_tools",
         kind: Kind::Gauge,
         labels: &["server"],
-        help: "Tools that clients may see.",
-        read: |facts| each(facts, |server| [of(server, count(server.tools as u64))]),
+        help: "Tools that are visible to clients.",
+        read: |facts| per_server(facts, |server| [server_series(server, count(server.tools as u64))]),
     },
     Family {
         name: "gripfast_upstream_changed_tools",
         kind: Kind::Gauge,
         labels: &["server"],
-        help: "Tools that say something else than what was approved.",
-        read: |facts| each(facts, |server| [of(server, count(server.pins.changed as u64))]),
+        help: "Tools whose definition differs from the approved one.",
+        read: |facts| per_server(facts, |server| [server_series(server, count(server.pins.changed as u64))]),
     },
     Family {
         name: "gripfast_upstream_cache_hits",
         kind: Kind::Counter,
         labels: &["server"],
-        help: "Requests that were answered from the cache.",
-        read: |facts| each(facts, |server| [of(server, Value::Count(server.cache.hits))]),
+        help: "Requests answered from the cache.",
+        read: |facts| per_server(facts, |server| [server_series(server, Value::Count(server.cache.hits))]),
     },
     Family {
         name: "gripfast_upstream_cache_misses",
         kind: Kind::Counter,
         labels: &["server"],
-        help: "Requests that could have been answered from the cache, and were not.",
-        read: |facts| each(facts, |server| [of(server, Value::Count(server.cache.misses))]),
+        help: "Cacheable requests that were not answered from the cache.",
+        read: |facts| per_server(facts, |server| [server_series(server, Value::Count(server.cache.misses))]),
     },
     Family {
         name: "gripfast_upstream_instances",
         kind: Kind::Gauge,
         labels: &["server"],
-        help: "Instances that belong to one client each.",
-        read: |facts| each(facts, |server| [of(server, count(server.instances.count() as u64))]),
+        help: "Dedicated instances, each of one client.",
+        read: |facts| {
+            per_server(facts, |server| [server_series(server, count(server.instances.count() as u64))])
+        },
     },
     Family {
         name: "gripfast_upstream_dropped_notifications",
         kind: Kind::Counter,
         labels: &["server"],
-        help: "Notifications without a request or progress token on a link that had served several principals: \
-               delivered to no client.",
-        read: |facts| each(facts, |server| [of(server, Value::Count(server.calls.dropped))]),
+        help: "Notifications without a request id or progress token on a link that several principals share. \
+               They are not delivered.",
+        read: |facts| per_server(facts, |server| [server_series(server, Value::Count(server.calls.dropped))]),
     },
     Family {
         name: "gripfast_sessions",
@@ -269,24 +278,24 @@ const FAMILIES: &[Family] = &[
         name: "gripfast_cache_entries",
         kind: Kind::Gauge,
         labels: &[],
-        help: "Answers that are kept to be given again.",
+        help: "Entries of the result cache.",
         read: |facts| vec![series([], count(facts.cache.entries as u64))],
     },
     Family {
         name: "gripfast_cache_size_bytes",
         kind: Kind::Gauge,
         labels: &[],
-        help: "The memory that these answers take.",
+        help: "Memory of the result cache.",
         read: |facts| vec![series([], count(facts.cache.bytes as u64))],
     },
     Family {
         name: "gripfast_budget_used",
         kind: Kind::Gauge,
         labels: &["budget"],
-        help: "The part of the budget that is used up, for the client, server or tool that has used most of it; \
-               1 means that its calls are refused.",
+        help: "Used share of the budget, for the client, server or tool that has used most of it. At 1, its \
+               calls are refused.",
         read: |facts| {
-            let used = fullest(&facts.budgets).into_iter();
+            let used = highest_use(&facts.budgets).into_iter();
             used.map(|(budget, used)| series([budget], Value::Number(used))).collect()
         },
     },
@@ -294,12 +303,13 @@ const FAMILIES: &[Family] = &[
         name: "gripfast_auth_failures",
         kind: Kind::Counter,
         labels: &["target", "reason"],
-        help: "Requests that did not authenticate, each of them. `no_credential` is how clients begin that look for the \
-               way to log in.",
+        help: "Failed authentications. Clients that look for the login start with `no_credential`.",
         read: |facts| {
             let counts = facts.security.auth_failures.iter();
             counts
-                .map(|((target, reason), count)| series([target.word(), reason.word()], Value::Count(*count)))
+                .map(|((target, reason), count)| {
+                    series([target.as_str(), reason.as_str()], Value::Count(*count))
+                })
                 .collect()
         },
     },
@@ -307,74 +317,76 @@ const FAMILIES: &[Family] = &[
         name: "gripfast_admin_actions",
         kind: Kind::Counter,
         labels: &["action"],
-        help: "Actions of the admin API that showed the admin token.",
+        help: "Admin API actions with a valid admin token.",
         read: |facts| {
             let counts = facts.security.admin_actions.iter();
-            counts.map(|(action, count)| series([action.word()], Value::Count(*count))).collect()
+            counts.map(|(action, count)| series([action.as_str()], Value::Count(*count))).collect()
         },
     },
     Family {
         name: "gripfast_key_changes",
         kind: Kind::Counter,
         labels: &["change"],
-        help: "Keys of clients that changed in the state directory, and replaced admin tokens, as this gateway noticed \
-               them.",
+        help: "Changed client keys and replaced admin tokens that this gateway noticed in the state directory.",
         read: |facts| {
             let counts = facts.security.key_changes.iter();
-            counts.map(|(change, count)| series([change.word()], Value::Count(*count))).collect()
+            counts.map(|(change, count)| series([change.as_str()], Value::Count(*count))).collect()
         },
     },
     Family {
         name: "gripfast_trust_decisions",
         kind: Kind::Counter,
         labels: &["decision"],
-        help: "Decisions to trust the config file of this gateway, or not to.",
+        help: "Decisions to trust or not to trust the config file of this gateway.",
         read: |facts| {
             let counts = facts.security.trust_decisions.iter();
-            counts.map(|(decision, count)| series([decision.word()], Value::Count(*count))).collect()
+            counts.map(|(decision, count)| series([decision.as_str()], Value::Count(*count))).collect()
         },
     },
     Family {
         name: "gripfast_audit_lines",
         kind: Kind::Counter,
         labels: &[],
-        help: "Lines of the audit log.",
+        help: "Lines written to the audit log.",
         read: |facts| vec![series([], Value::Count(facts.audit.lines))],
     },
     Family {
         name: "gripfast_audit_lost_lines",
         kind: Kind::Counter,
         labels: &[],
-        help: "Lines that should be in the audit log and are not.",
+        help: "Lines missing from the audit log.",
         read: |facts| vec![series([], Value::Count(facts.audit.lost))],
     },
     Family {
         name: "gripfast_ledger_calls",
         kind: Kind::Counter,
         labels: &[],
-        help: "Tool calls that the ledger was told of.",
+        help: "Tool calls reported to the ledger.",
         read: |facts| vec![series([], Value::Count(facts.ledger.calls))],
     },
     Family {
         name: "gripfast_ledger_failed_writes",
         kind: Kind::Counter,
         labels: &[],
-        help: "Writes to the ledger that failed. Calls go on without it.",
+        help: "Failed writes to the ledger. Calls continue without it.",
         read: |facts| vec![series([], Value::Count(facts.ledger.failed_writes))],
     },
 ];
 
-fn each<Many: IntoIterator<Item = Series>>(facts: &Facts, read: fn(&ServerStatus) -> Many) -> Vec<Series> {
+fn per_server<Many: IntoIterator<Item = Series>>(
+    facts: &Facts,
+    read: fn(&ServerStatus) -> Many,
+) -> Vec<Series> {
     facts.servers.iter().flat_map(read).collect()
 }
 
-/// How far each budget is used up where it is used most.
-fn fullest(budgets: &[BudgetUse]) -> BTreeMap<&str, f64> {
+/// Highest used share of each budget.
+fn highest_use(budgets: &[BudgetUse]) -> BTreeMap<&str, f64> {
     let mut fullest = BTreeMap::new();
     for spent in budgets {
         let part =
             |used: u32, most: Option<u32>| most.map_or(0.0, |most| f64::from(used) / f64::from(most.max(1)));
-        let used = part(spent.calls, spent.most_calls).max(part(spent.in_flight, spent.most_in_flight));
+        let used = part(spent.calls, spent.max_calls).max(part(spent.in_flight, spent.max_in_flight));
         let most: &mut f64 = fullest.entry(spent.budget.as_str()).or_default();
         *most = most.max(used);
     }
@@ -385,11 +397,11 @@ fn series<const N: usize>(labels: [&str; N], value: Value) -> Series {
     Series { labels: labels.map(str::to_owned).to_vec(), value }
 }
 
-fn of(server: &ServerStatus, value: Value) -> Series {
+fn server_series(server: &ServerStatus, value: Value) -> Series {
     series([&server.name], value)
 }
 
-fn is(yes: bool) -> Value {
+fn flag(yes: bool) -> Value {
     Value::Count(u64::from(yes))
 }
 
@@ -402,19 +414,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_budget_is_as_full_as_where_it_is_fullest() {
+    fn the_use_of_a_budget_is_that_of_its_heaviest_user() {
         let spent = |budget: &str, calls, in_flight| BudgetUse {
             budget: budget.to_owned(),
             client: None,
             server: None,
             tool: None,
             calls,
-            most_calls: Some(10),
+            max_calls: Some(10),
             reset_after: None,
             in_flight,
-            most_in_flight: Some(4),
+            max_in_flight: Some(4),
         };
         let spent = [spent("a", 2, 1), spent("a", 5, 0), spent("b", 0, 4)];
-        assert_eq!(fullest(&spent).into_iter().collect::<Vec<_>>(), [("a", 0.5), ("b", 1.0)]);
+        assert_eq!(highest_use(&spent).into_iter().collect::<Vec<_>>(), [("a", 0.5), ("b", 1.0)]);
     }
 }

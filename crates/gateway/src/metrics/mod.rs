@@ -1,7 +1,7 @@
-//! `/metrics`: what is counted and measured, as Prometheus text or OpenMetrics. Nothing is counted here: every scrape reads
-//! the same facts that status shows, so the two cannot disagree.
+//! `/metrics` as Prometheus text or OpenMetrics. Nothing is counted here: every scrape reads the same values as the
+//! status, so that the two cannot disagree.
 //!
-//! `families` says which metrics there are, `text` writes them, `reference` describes them.
+//! `families` is the table of metrics, `text` writes them, `reference` generates their documentation.
 
 mod families;
 mod reference;
@@ -10,9 +10,9 @@ mod text;
 pub use families::{Facts, Family, Kind, families};
 #[cfg(feature = "otlp")]
 pub(crate) use families::{Series, Value};
-pub use reference::page;
+pub use reference::reference_page;
 
-use crate::downstream::Gateway;
+use crate::mcp::Gateway;
 use axum::Router;
 use axum::extract::State;
 use axum::http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE};
@@ -23,19 +23,19 @@ use gripfast::Host;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// What is asked at each scrape.
+/// Source of the values of a scrape.
 pub(crate) struct Meter {
     host: Host,
     gateway: Arc<Gateway>,
-    /// Seconds since the Unix epoch.
-    begun: f64,
+    /// Start of the gateway, in seconds since the Unix epoch.
+    started_at: f64,
 }
 
 impl Meter {
-    /// Of a gateway that begins now.
+    /// For a gateway that starts now.
     pub(crate) fn new(host: Host, gateway: Arc<Gateway>) -> Self {
-        let begun = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
-        Self { host, gateway, begun }
+        let started_at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
+        Self { host, gateway, started_at }
     }
 
     /// The route `/metrics`.
@@ -43,11 +43,11 @@ impl Meter {
         Router::new().route("/metrics", get(scrape)).with_state(self)
     }
 
-    /// All that is counted and measured, now.
+    /// Current values of all metrics.
     pub(crate) fn facts(&self) -> Facts {
         Facts {
             version: env!("CARGO_PKG_VERSION"),
-            begun: self.begun,
+            started_at: self.started_at,
             servers: self.host.status(),
             ledger: self.host.ledger_status(),
             sessions: self.gateway.sessions.count(),
@@ -61,14 +61,14 @@ impl Meter {
 
 async fn scrape(State(meter): State<Arc<Meter>>, headers: HeaderMap) -> Response {
     let format =
-        text::Format::accepted(headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok()));
-    match text::written(meter.facts(), format) {
+        text::Format::from_accept(headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok()));
+    match text::render(meter.facts(), format) {
         Ok(text) => {
             let kind = HeaderValue::from_static(format.content_type());
             ([(CONTENT_TYPE, kind), (CACHE_CONTROL, HeaderValue::from_static("no-store"))], text)
                 .into_response()
         }
-        // Writing to memory does not fail; a scraper is told rather than shown half.
+        // Writing to memory does not fail; an error is better than half of the metrics.
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
     }
 }

@@ -1,13 +1,14 @@
-//! The page of the reference that describes the metrics.
+//! Generates the reference page of the metrics.
 
 use super::families::{Kind, families};
 use gripfast::{
-    AdminAction, AuthFailure, AuthTarget, CircuitView, Code, Fate, KeyChange, Spread, State, TrustDecision,
+    AdminAction, AuthFailure, AuthTarget, CallOutcome, CircuitView, Code, DurationHistogram, KeyChange,
+    State, TrustDecision,
 };
 use std::fmt::Write;
 
 /// The page, in Markdown.
-pub fn page() -> String {
+pub fn reference_page() -> String {
     let mut page = String::from(INTRODUCTION);
     for family in families() {
         let labels: Vec<String> = family.labels.iter().map(|label| format!("`{label}`")).collect();
@@ -44,16 +45,16 @@ pub fn page() -> String {
          | `budget` | the names of the budgets in the config |\n\
          | `version` | the version of gripfast |\n\n\
          Durations have these upper bounds, in seconds: {}.\n",
-        words(&State::ALL.map(State::word)),
-        words(&CircuitView::ALL.map(CircuitView::word)),
-        words(&Fate::ALL.map(Fate::word)),
-        words(&Code::ALL.map(Code::word)),
-        words(&AuthTarget::ALL.map(AuthTarget::word)),
-        words(&AuthFailure::ALL.map(AuthFailure::word)),
-        words(&AdminAction::ALL.map(AdminAction::word)),
-        words(&KeyChange::ALL.map(KeyChange::word)),
-        words(&TrustDecision::ALL.map(TrustDecision::word)),
-        Spread::BOUNDS.map(|bound| bound.to_string()).join(", "),
+        words(&State::ALL.map(State::as_str)),
+        words(&CircuitView::ALL.map(CircuitView::as_str)),
+        words(&CallOutcome::ALL.map(CallOutcome::as_str)),
+        words(&Code::ALL.map(Code::as_str)),
+        words(&AuthTarget::ALL.map(AuthTarget::as_str)),
+        words(&AuthFailure::ALL.map(AuthFailure::as_str)),
+        words(&AdminAction::ALL.map(AdminAction::as_str)),
+        words(&KeyChange::ALL.map(KeyChange::as_str)),
+        words(&TrustDecision::ALL.map(TrustDecision::as_str)),
+        DurationHistogram::BOUNDS.map(|bound| bound.to_string()).join(", "),
     );
     page
 }
@@ -61,13 +62,14 @@ pub fn page() -> String {
 const INTRODUCTION: &str = "\
 # Metrics
 
-`/metrics` is OpenMetrics text. It is read from the same facts as `status`, at the moment of the scrape; reading it is open
-on loopback, like status. A Grafana dashboard and alert rules are in [`deploy/`](../../deploy).
+`/metrics` answers in Prometheus text format 0.0.4, or in OpenMetrics 1.0.0 if the `Accept` header asks for
+`application/openmetrics-text`. The values are those of `status` at the moment of the scrape. Reading is open on
+loopback, as for `status`. A Grafana dashboard and alert rules are in `deploy/`.
 
-`status` counts as calls what got past the rules; `gripfast_upstream_calls_total` also has what a rule turned away
-(`denied`, `unknown_tool`, …) and what its caller gave up (`cancelled`).
+`status` counts the calls that policy admitted. `gripfast_upstream_calls_total` also counts calls that policy refused
+(`denied`, `unknown_tool`, …) and calls that the client cancelled (`cancelled`).
 
-This page is made from the code; `cargo xtask reference --write` renews it.
+This page is generated from the code; `cargo xtask reference --write` updates it.
 
 | metric | kind | labels | meaning |
 |---|---|---|---|

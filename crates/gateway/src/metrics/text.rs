@@ -1,7 +1,7 @@
-//! The text of a scrape. Escapes, suffixes and the order of lines are `prometheus_client`'s business.
+//! Text format of a scrape. `prometheus_client` does the escaping, the suffixes and the order of lines.
 
 use super::families::{Facts, Family, Kind, Value};
-use gripfast::Spread;
+use gripfast::DurationHistogram;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet, text};
 use prometheus_client::metrics::MetricType;
@@ -24,15 +24,15 @@ pub(super) enum Format {
 
 impl Format {
     /// The format that these `Accept` headers ask for.
-    pub(super) fn accepted<'h>(headers: impl Iterator<Item = &'h str>) -> Self {
+    pub(super) fn from_accept<'h>(headers: impl Iterator<Item = &'h str>) -> Self {
         const OPEN_METRICS: &str = "application/openmetrics-text";
-        let mut asked = headers.flat_map(|header| header.split(','));
-        let is_asked_for = asked.any(|range| {
+        let mut ranges = headers.flat_map(|header| header.split(','));
+        let is_accepted = ranges.any(|range| {
             let mut parts = range.split(';').map(str::trim);
             let is_named = parts.next().is_some_and(|kind| kind.eq_ignore_ascii_case(OPEN_METRICS));
             is_named && !parts.any(|part| part.strip_prefix("q=").is_some_and(|q| q.parse() == Ok(0.0)))
         });
-        if is_asked_for { Self::OpenMetrics } else { Self::Prometheus }
+        if is_accepted { Self::OpenMetrics } else { Self::Prometheus }
     }
 
     pub(super) fn content_type(self) -> &'static str {
@@ -43,20 +43,20 @@ impl Format {
     }
 }
 
-pub(super) fn written(facts: Facts, format: Format) -> Result<String, fmt::Error> {
+pub(super) fn render(facts: Facts, format: Format) -> Result<String, fmt::Error> {
     let mut registry = Registry::default();
     registry.register_collector(Box::new(Scrape(facts)));
     let mut written = String::new();
     text::encode(&mut written, &registry)?;
     Ok(match format {
-        Format::Prometheus => prometheus(&written),
+        Format::Prometheus => to_prometheus(&written),
         Format::OpenMetrics => written,
     })
 }
 
-/// The same as Prometheus text: there a counter is described under the name that its samples have, an info is a gauge,
-/// and neither units nor an end are written.
-fn prometheus(open_metrics: &str) -> String {
+/// Converts OpenMetrics to Prometheus text, in which a counter is described under the name of its samples, an info
+/// metric is a gauge, and units and the end marker are left out.
+fn to_prometheus(open_metrics: &str) -> String {
     let kinds: HashMap<&str, &str> =
         open_metrics.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' ')).collect();
     let mut text = String::with_capacity(open_metrics.len());
@@ -126,8 +126,8 @@ fn write_value(kind: Kind, value: &Value, metric: &mut MetricEncoder<'_>) -> fmt
         (Value::Count(count), Kind::Counter) => metric.encode_counter::<NoLabelSet, u64, u64>(count, None),
         (Value::Count(count), _) => metric.encode_gauge(count),
         (Value::Number(number), _) => metric.encode_gauge(number),
-        (Value::Spread(spread), _) => {
-            let bounds = Spread::BOUNDS.into_iter().chain([f64::INFINITY]);
+        (Value::Histogram(spread), _) => {
+            let bounds = DurationHistogram::BOUNDS.into_iter().chain([f64::INFINITY]);
             let buckets: Vec<(f64, u64)> = bounds.zip(spread.counts).collect();
             let count = spread.counts.iter().sum();
             metric.encode_histogram::<NoLabelSet>(spread.sum.as_secs_f64(), count, &buckets, None)
@@ -140,8 +140,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn open_metrics_is_for_scrapers_that_ask_for_it() {
-        let accepted = |header: &str| Format::accepted([header].into_iter());
+    fn open_metrics_is_sent_only_if_accept_asks_for_it() {
+        let accepted = |header: &str| Format::from_accept([header].into_iter());
         let prometheus =
             "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.4,*/*;q=0.1";
         assert_eq!(accepted(prometheus), Format::OpenMetrics);
@@ -153,12 +153,12 @@ mod tests {
     }
 
     #[test]
-    fn prometheus_text_names_counters_as_their_samples_and_has_no_units_and_no_end() {
+    fn prometheus_text_has_counter_suffixes_and_no_units_or_end_marker() {
         let open_metrics = "# HELP a Calls.\n# TYPE a counter\na_total{s=\"# HELP x\"} 1\n# HELP b_seconds Time.\n\
                             # TYPE b_seconds gauge\n# UNIT b_seconds seconds\nb_seconds 2\n# HELP c Build.\n\
                             # TYPE c info\nc_info{v=\"1\"} 1\n# EOF\n";
         let expected = "# HELP a_total Calls.\n# TYPE a_total counter\na_total{s=\"# HELP x\"} 1\n# HELP b_seconds Time.\n\
                         # TYPE b_seconds gauge\nb_seconds 2\n# HELP c_info Build.\n# TYPE c_info gauge\nc_info{v=\"1\"} 1\n";
-        assert_eq!(prometheus(open_metrics), expected);
+        assert_eq!(to_prometheus(open_metrics), expected);
     }
 }

@@ -1,60 +1,61 @@
-//! What differs between two configs, and what of the newer one can be taken. Nothing is done here.
+//! Difference between two configs, and the servers of the newer one that cannot be used. Pure functions;
+//! [`super::Reloader`] applies the result.
 
 use gripfast::config::{Config, ServerEntry};
 
-/// What has to be done to go from one config to another, server by server.
+/// Changes from one config to another.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) struct Difference {
-    /// Servers that are new.
+pub(super) struct ConfigDiff {
+    /// New servers.
     pub(super) added: Vec<String>,
-    /// Servers that are gone.
+    /// Removed servers.
     pub(super) removed: Vec<String>,
-    /// Servers that something else is said about.
+    /// Servers with changed settings.
     pub(super) changed: Vec<String>,
-    /// How many are as they were.
+    /// Number of unchanged servers.
     pub(super) unchanged: usize,
-    /// Those that were there before follow each other otherwise.
+    /// True if the order of the remaining servers changed.
     pub(super) reordered: bool,
-    /// What is said otherwise about the gateway itself, which only a new start can make true.
+    /// Changed tables that take effect only at the next start of the gateway.
     pub(super) at_next_start: Vec<String>,
 }
 
-impl Difference {
-    /// What leads from `old` to `new`.
+impl ConfigDiff {
+    /// The changes from `old` to `new`.
     pub(super) fn between(old: &Config, new: &Config) -> Self {
-        let was = |name: &str| old.servers.iter().find(|entry| entry.name == name);
+        let previous = |name: &str| old.servers.iter().find(|entry| entry.name == name);
         let mut difference = Self { at_next_start: at_next_start(old, new), ..Self::default() };
         for entry in &new.servers {
-            match was(&entry.name) {
+            match previous(&entry.name) {
                 None => difference.added.push(entry.name.clone()),
-                Some(old) if said_alike(old, entry) => difference.unchanged += 1,
+                Some(old) if is_same_server(old, entry) => difference.unchanged += 1,
                 Some(_) => difference.changed.push(entry.name.clone()),
             }
         }
         let gone = old.servers.iter().filter(|old| new.servers.iter().all(|entry| entry.name != old.name));
         difference.removed = gone.map(|entry| entry.name.clone()).collect();
         let stayed = |name: &&str| !difference.removed.iter().any(|gone| gone == name);
-        let kept = |name: &&str| was(name).is_some();
+        let kept = |name: &&str| previous(name).is_some();
         difference.reordered = !names(old).filter(stayed).eq(names(new).filter(kept));
         difference
     }
 }
 
-/// What of a config cannot be taken.
+/// Servers of a config that cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) struct Mistakes {
-    /// Servers that worked and go on as they were, with what is wrong with their tables now.
+pub(super) struct ConfigMistakes {
+    /// Servers that stay as they were, with the mistakes in their new tables.
     pub(super) kept: Vec<(String, String)>,
-    /// Servers that cannot be used, and could not before, with what is wrong.
+    /// Servers without a valid previous config, with their mistakes.
     pub(super) unusable: Vec<(String, String)>,
 }
 
-/// Puts the tables of `old` into the place of those in `new` that cannot be used: whoever mistypes a key of a server that
-/// works keeps the server, and what the file says about all others holds.
-pub(super) fn keep_what_works(old: &Config, new: &mut Config) -> Mistakes {
-    let mut mistakes = Mistakes::default();
+/// Replaces invalid servers of `new` with those of `old`: a typo in the table of a working server keeps that server
+/// running, and the changes of all others are applied.
+pub(super) fn keep_working_servers(old: &Config, new: &mut Config) -> ConfigMistakes {
+    let mut mistakes = ConfigMistakes::default();
     for entry in new.servers.iter_mut().filter(|entry| entry.spec.is_err()) {
-        let mistake = (entry.name.clone(), cause(entry));
+        let mistake = (entry.name.clone(), mistake_text(entry));
         match old.servers.iter().find(|old| old.name == entry.name) {
             None | Some(ServerEntry { spec: Err(_), .. }) => mistakes.unusable.push(mistake),
             Some(ServerEntry { spec: Ok(spec), .. }) => {
@@ -70,17 +71,17 @@ fn names(config: &Config) -> impl Iterator<Item = &str> {
     config.servers.iter().map(|entry| entry.name.as_str())
 }
 
-/// Everything that is wrong with a server, in one line.
-pub(super) fn cause(entry: &ServerEntry) -> String {
+/// All mistakes of a server in one line.
+pub(super) fn mistake_text(entry: &ServerEntry) -> String {
     let findings = entry.spec.as_ref().err().into_iter().flatten();
     findings.map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }
 
-/// Whether two tables mean the same. Where they stand in their files is no difference.
-fn said_alike(old: &ServerEntry, new: &ServerEntry) -> bool {
+/// True if two tables have the same meaning. Their position in the file does not matter.
+fn is_same_server(old: &ServerEntry, new: &ServerEntry) -> bool {
     match (&old.spec, &new.spec) {
         (Ok(old), Ok(new)) => old == new,
-        (Err(_), Err(_)) => cause(old) == cause(new),
+        (Err(_), Err(_)) => mistake_text(old) == mistake_text(new),
         (Ok(_), Err(_)) | (Err(_), Ok(_)) => false,
     }
 }
@@ -102,14 +103,14 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_said_otherwise_is_touched() {
+    fn only_changed_servers_are_in_the_difference() {
         let old =
             config("[servers.a]\ncommand = 'a'\n[servers.b]\ncommand = 'b'\n[servers.c]\ncommand = 'c'\n");
         let new = config(
             "# moved\n\n[servers.d]\nurl = 'http://d/'\n[servers.b]\ncommand = 'b'\nlazy = true\n[servers.a]\ncommand = 'a'\n",
         );
-        let difference = Difference::between(&old, &new);
-        let expected = Difference {
+        let difference = ConfigDiff::between(&old, &new);
+        let expected = ConfigDiff {
             added: list(&["d"]),
             removed: list(&["c"]),
             changed: list(&["b"]),
@@ -118,30 +119,30 @@ mod tests {
             at_next_start: Vec::new(),
         };
         assert_eq!(difference, expected);
-        assert_eq!(Difference::between(&new, &new), Difference { unchanged: 3, ..Difference::default() });
+        assert_eq!(ConfigDiff::between(&new, &new), ConfigDiff { unchanged: 3, ..ConfigDiff::default() });
     }
 
     #[test]
-    fn a_mistake_concerns_its_server_only_and_one_that_worked_goes_on() {
+    fn a_mistake_affects_its_server_only_and_a_working_server_is_kept() {
         let works = config("[servers.a]\ncommand = 'a'\n[servers.b]\ncommand = 'b'\n");
         let text = "[servers.a]\ncomand = 'a'\n[servers.b]\ncommand = 'c'\n[servers.new]\nurl = 'nonsense'\n";
         let mut mistyped = config(text);
-        let mistakes = keep_what_works(&works, &mut mistyped);
+        let mistakes = keep_working_servers(&works, &mut mistyped);
         let [(kept, why)] = mistakes.kept.as_slice() else { panic!("{mistakes:?}") };
         assert!(kept == "a" && why.contains("did you mean `command`"), "{why}");
         assert_eq!(mistakes.unusable.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), ["new"]);
-        let difference = Difference::between(&works, &mistyped);
+        let difference = ConfigDiff::between(&works, &mistyped);
         assert_eq!((difference.changed, difference.added), (list(&["b"]), list(&["new"])));
         let mut again = config(text);
-        let mistakes = keep_what_works(&mistyped, &mut again);
-        assert_eq!((mistakes.kept.len(), mistakes.unusable.len()), (1, 1), "both are still to be mended");
-        assert_eq!(Difference::between(&mistyped, &again).unchanged, 3);
-        assert_eq!(Difference::between(&mistyped, &works).removed, list(&["new"]));
+        let mistakes = keep_working_servers(&mistyped, &mut again);
+        assert_eq!((mistakes.kept.len(), mistakes.unusable.len()), (1, 1), "both mistakes remain");
+        assert_eq!(ConfigDiff::between(&mistyped, &again).unchanged, 3);
+        assert_eq!(ConfigDiff::between(&mistyped, &works).removed, list(&["new"]));
     }
 
     #[test]
-    fn what_only_a_new_start_can_change_is_named() {
+    fn changes_that_need_a_restart_are_listed() {
         let new = config("[gateway]\nlisten = '127.0.0.1:1'\n");
-        assert_eq!(Difference::between(&config(""), &new).at_next_start, ["gateway"]);
+        assert_eq!(ConfigDiff::between(&config(""), &new).at_next_start, ["gateway"]);
     }
 }

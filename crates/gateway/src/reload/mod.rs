@@ -1,11 +1,11 @@
-//! A config that changes while the gateway runs. The file is looked at now and then, and whenever somebody asks;
-//! what it says is checked, compared with what is in use, and only what differs is touched. A config that
-//! cannot be read is refused, and the one in use stays; a mistake in the table of a server concerns that server only.
+//! Config reload. The file is checked periodically, on request and on a signal; it is validated and compared with the
+//! active config, and only differences are applied. An unreadable config is rejected and the active one stays; a
+//! mistake in the table of a server affects that server only.
 
 mod difference;
 
-use crate::trust_list::{Standing, TrustList};
-use difference::{Difference, Mistakes, cause, keep_what_works};
+use crate::trust_list::{TrustList, TrustState};
+use difference::{ConfigDiff, ConfigMistakes, keep_working_servers, mistake_text};
 use gripfast::config::{Config, ConfigError, ConfigOrigin, ConfigText, ServerEntry, Setting};
 use gripfast::private_files::StrictModes;
 use gripfast::{Host, SecurityEvent, TrustDecision};
@@ -17,72 +17,72 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Keeps a host in step with a config file.
+/// Applies changes of the config file to a host.
 pub struct Reloader {
     host: Host,
     path: PathBuf,
     origin: ConfigOrigin,
-    /// The list that vouches for a file in the current directory.
+    /// Trust list, for a file in the current directory.
     trusted: Option<TrustList>,
-    /// What the list said about the file when it was last looked at.
-    listed: Mutex<Option<Standing>>,
-    /// What the file said when it was last judged, whether it was taken then or refused; whoever had it judged.
-    judged: Mutex<Option<Look>>,
-    /// What is in use. Held while a config is taken, so that two do not mix.
-    used: tokio::sync::Mutex<Config>,
-    refused: Mutex<Option<String>>,
-    /// What was taken because the file was seen to have changed, and when, until somebody asks.
-    untold: Mutex<Option<(Instant, Reloaded)>>,
+    /// Trust in the file at the last check.
+    last_trust: Mutex<Option<TrustState>>,
+    /// The file at the last attempt to apply it, accepted or rejected, by any trigger.
+    last_checked: Mutex<Option<FileCheck>>,
+    /// Active config. Locked while a config is applied, so that two reloads do not mix.
+    active: tokio::sync::Mutex<Config>,
+    last_error: Mutex<Option<String>>,
+    /// Time and outcome of the last reload after a file change, until the next requested reload reports it.
+    unreported: Mutex<Option<(Instant, ReloadOutcome)>>,
 }
 
-/// The text of the file, and what the list says about it if that matters.
-type Look = (ConfigText, Option<Standing>);
+/// Text of the file, and the trust in it if the file needs trust.
+type FileCheck = (ConfigText, Option<TrustState>);
 
-/// What was seen of a file, or of several, look by look.
-pub(crate) struct Looks<T> {
-    taken: T,
+/// Detects when the content of one or more files has changed and settled.
+pub(crate) struct FileChecks<T> {
+    accepted: T,
     before: T,
 }
 
-impl<T: PartialEq + Clone> Looks<T> {
-    pub(crate) fn beginning_with(text: T) -> Self {
-        Self { taken: text.clone(), before: text }
+impl<T: PartialEq + Clone> FileChecks<T> {
+    pub(crate) fn new(text: T) -> Self {
+        Self { accepted: text.clone(), before: text }
     }
 
-    /// Whether what the file says is news, and was the same at the look before.
+    /// True if the content is new and was the same at the previous check.
     pub(crate) fn has_settled(&mut self, now: T) -> bool {
-        let news = now == self.before && now != self.taken;
-        if news {
-            self.taken = now.clone();
+        let is_new = now == self.before && now != self.accepted;
+        if is_new {
+            self.accepted = now.clone();
         }
         self.before = now;
-        news
+        is_new
     }
 }
 
-/// What came of looking at the config.
+/// Result of a config reload.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Reloaded {
-    /// Servers that are new.
+pub struct ReloadOutcome {
+    /// New servers.
     pub added: Vec<String>,
-    /// Servers that are gone.
+    /// Removed servers.
     pub removed: Vec<String>,
-    /// Servers that something else was said about.
+    /// Servers with changed settings.
     pub changed: Vec<String>,
-    /// How many were left alone.
+    /// Number of unchanged servers.
     pub unchanged: usize,
-    /// Whether servers that stayed are listed in another order.
+    /// True if the order of the remaining servers changed.
     #[serde(default)]
     pub reordered: bool,
-    /// The tables beside the servers that something else is said in, and that is in force.
+    /// Changed tables other than servers that are in force now.
     #[serde(default)]
     pub in_force: Vec<String>,
-    /// The tables of which a difference waits for the next start.
+    /// Changed tables that take effect at the next start.
     pub at_next_start: Vec<String>,
-    /// Servers whose tables have a mistake and that go on as they were before.
+    /// Servers with a mistake in their table that keep their previous config.
     #[serde(default)]
     pub kept: Vec<String>,
-    /// New servers whose tables have a mistake; they are listed with the state `config_error`.
+    /// Servers with a mistake and without a valid previous config; their state is `config_error`.
     #[serde(default)]
     pub unusable: Vec<String>,
     /// The mistakes.
@@ -90,293 +90,302 @@ pub struct Reloaded {
     pub mistakes: Vec<String>,
 }
 
-/// Who asks for a config to be taken.
+/// Cause of a reload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum By {
-    /// Somebody, who means what the file says.
+enum ReloadTrigger {
+    /// Request of the operator.
     Request,
-    /// Somebody's program, perhaps while the file was being written: what it says has settled since.
+    /// Signal, possibly sent while the file was being written. The reload waits until the file has settled.
     Signal,
-    /// Nobody: the file was seen to have changed.
-    Look,
+    /// Detected change of the file.
+    FileChange,
 }
 
 impl Reloader {
-    /// How often the file is looked at. What it says is taken when it was the same twice in a row: editors
+    /// Interval of file checks. A change is applied when two checks in a row found the same content, because editors
     /// write files in pieces.
-    pub const LOOKS_EVERY: Duration = Duration::from_secs(1);
+    pub const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-    /// Whoever changes the file and then asks may come second: for so long they are told what was done already.
-    const NEWS_FOR: Duration = Duration::from_secs(60);
+    /// A requested reload reports the outcome of a detected change up to this age: the watcher may have applied the
+    /// operator's change before the request.
+    const REPORT_FOR: Duration = Duration::from_secs(60);
 
-    /// For a host that goes by `used`, which was read from `path`.
-    pub fn new(host: Host, path: PathBuf, used: Config) -> Self {
+    /// For a host with the config `active`, which was read from `path`.
+    pub fn new(host: Host, path: PathBuf, active: Config) -> Self {
         Self {
             host,
             path,
             origin: ConfigOrigin::Named,
             trusted: None,
-            listed: Mutex::default(),
-            judged: Mutex::default(),
-            used: tokio::sync::Mutex::new(used),
-            refused: Mutex::default(),
-            untold: Mutex::default(),
+            last_trust: Mutex::default(),
+            last_checked: Mutex::default(),
+            active: tokio::sync::Mutex::new(active),
+            last_error: Mutex::default(),
+            unreported: Mutex::default(),
         }
     }
 
-    /// The same for a file that was chosen in this way. One in the current directory is taken unasked only while `trusted`
-    /// has what it says; whoever asks for it vouches for it, and it is listed.
+    /// Sets the origin of the file. Changes of a file in the current directory are applied without a request only while
+    /// its content is `trusted`; a requested reload trusts the content and lists it.
     #[must_use]
-    pub fn chosen_by(mut self, origin: ConfigOrigin, trusted: Option<TrustList>) -> Self {
+    pub fn with_origin(mut self, origin: ConfigOrigin, trusted: Option<TrustList>) -> Self {
         self.origin = origin;
         self.trusted = trusted;
         self
     }
 
-    /// The file.
+    /// Path of the config file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Every setting in use, without anything secret, and where it comes from.
+    /// All active settings without secrets, with their source.
     pub async fn settings(&self) -> Vec<Setting> {
-        self.used.lock().await.settings()
+        self.active.lock().await.settings()
     }
 
-    /// Why the config that is in the file at present is not the one in use.
-    pub fn refused(&self) -> Option<String> {
-        self.refused.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    /// Reason why the current content of the file is not active.
+    pub fn last_error(&self) -> Option<String> {
+        self.last_error.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Looks at the file for as long as it is polled, and takes what it says when that has settled and is something
-    /// else than what was judged last, be it by a look, a signal or a request.
+    /// Checks the file while this future is polled. Applies the content when it has settled and differs from the
+    /// content of the last attempt, whatever triggered that.
     pub async fn watch(&self) {
-        let mut before = self.look().await;
-        // What was written since the config in use was read counts as seen from here on.
-        self.take_unasked().await;
-        let mut tick = tokio::time::interval(Self::LOOKS_EVERY);
+        let mut before = self.check_file().await;
+        // Applies changes that were written since the active config was read.
+        self.apply_detected().await;
+        let mut tick = tokio::time::interval(Self::CHECK_INTERVAL);
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             tick.tick().await;
-            let now = self.look().await;
-            if now == before && now != self.judged() {
-                self.take_unasked().await;
+            let now = self.check_file().await;
+            if now == before && now != self.last_checked() {
+                self.apply_detected().await;
             }
             before = now;
         }
     }
 
-    /// The file as it is now; `None` if there is none that can be read.
-    async fn look(&self) -> Option<Look> {
+    /// Current content of the file; `None` if it cannot be read.
+    async fn check_file(&self) -> Option<FileCheck> {
         self.read().await.ok()
     }
 
-    fn judged(&self) -> Option<Look> {
-        self.judged.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    fn last_checked(&self) -> Option<FileCheck> {
+        self.last_checked.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    async fn read(&self) -> Result<Look, String> {
+    async fn read(&self) -> Result<FileCheck, String> {
         let (path, trusted, origin) = (self.path.clone(), self.trusted.clone(), self.origin);
         let read = move || {
             let text = ConfigText::read(&path)?;
-            // A list that is not there, or cannot be read, vouches for nothing.
-            let listed = |list: TrustList| list.standing(&path, text.bytes()).unwrap_or(Standing::Unknown);
-            let standing = match origin {
-                ConfigOrigin::CurrentDirectory => Some(trusted.map_or(Standing::Unknown, listed)),
+            // With a missing or unreadable list, no file is trusted.
+            let trust_in =
+                |list: TrustList| list.state_of(&path, text.bytes()).unwrap_or(TrustState::Unknown);
+            let trust = match origin {
+                ConfigOrigin::CurrentDirectory => Some(trusted.map_or(TrustState::Unknown, trust_in)),
                 ConfigOrigin::Named | ConfigOrigin::PlatformDirectory => None,
             };
-            Ok((text, standing))
+            Ok((text, trust))
         };
         let read = tokio::task::spawn_blocking(read).await.map_err(|error| error.to_string())?;
-        let read: Look = read.map_err(|error: ConfigError| told(&error))?;
-        if let Some(standing) = read.1 {
-            self.note_standing(standing, None);
+        let read: FileCheck = read.map_err(|error: ConfigError| describe_error(&error))?;
+        if let Some(trust) = read.1 {
+            self.record_trust(trust, None);
         }
         Ok(read)
     }
 
-    /// Records that the file was trusted, or taken off the list, since it was last looked at. `actor` is known if it was
-    /// decided here. An edit of the file is no decision.
-    fn note_standing(&self, standing: Standing, actor: Option<&str>) {
-        let before = self.listed.lock().unwrap_or_else(PoisonError::into_inner).replace(standing);
-        let decision = match (before, standing) {
-            (Some(Standing::Changed | Standing::Unknown), Standing::Trusted) => TrustDecision::Trusted,
-            (Some(Standing::Trusted | Standing::Changed), Standing::Unknown) => TrustDecision::Untrusted,
+    /// Records a decision to trust or untrust the file since the last check. `actor` is known if the decision was made
+    /// here. An edit of the file is no decision.
+    fn record_trust(&self, trust: TrustState, actor: Option<&str>) {
+        let before = self.last_trust.lock().unwrap_or_else(PoisonError::into_inner).replace(trust);
+        let decision = match (before, trust) {
+            (Some(TrustState::Changed | TrustState::Unknown), TrustState::Trusted) => TrustDecision::Trusted,
+            (Some(TrustState::Trusted | TrustState::Changed), TrustState::Unknown) => {
+                TrustDecision::Untrusted
+            }
             (None, _)
-            | (Some(_), Standing::Changed)
-            | (Some(Standing::Trusted), Standing::Trusted)
-            | (Some(Standing::Unknown), Standing::Unknown) => return,
+            | (Some(_), TrustState::Changed)
+            | (Some(TrustState::Trusted), TrustState::Trusted)
+            | (Some(TrustState::Unknown), TrustState::Unknown) => return,
         };
         let (path, actor) = (self.path.display().to_string(), actor.map(str::to_owned));
-        self.host.record(SecurityEvent::TrustChanged { decision, path, actor });
+        self.host.record_security_event(SecurityEvent::TrustChanged { decision, path, actor });
     }
 
-    /// Whether what was read may be taken on this occasion.
-    fn vouched(
+    /// Parses the config, unless this trigger may not apply it.
+    fn parse_if_trusted(
         &self,
-        by: By,
-        used: &Config,
+        trigger: ReloadTrigger,
+        active: &Config,
         text: &ConfigText,
-        standing: Option<Standing>,
+        trust: Option<TrustState>,
     ) -> Result<Config, String> {
-        if by == By::Look {
-            match standing {
-                None | Some(Standing::Trusted) => {}
-                Some(Standing::Changed) => {
-                    return Err("it has changed since it was trusted; `gripfast reload` takes it, and so does `gripfast \
-                                trust`"
+        if trigger == ReloadTrigger::FileChange {
+            match trust {
+                None | Some(TrustState::Trusted) => {}
+                Some(TrustState::Changed) => {
+                    return Err("it has changed since it was trusted; `gripfast reload` or `gripfast trust` accepts the \
+                                change"
                         .to_owned());
                 }
-                Some(Standing::Unknown) => {
-                    return Err("it is not trusted any more; `gripfast trust` trusts it".to_owned());
+                Some(TrustState::Unknown) => {
+                    return Err("it is no longer trusted; `gripfast trust` trusts it again".to_owned());
                 }
             }
-            // Whoever could write the file could also write that it may be written.
-            if let (Some(found), StrictModes::On) = (text.problem(), used.gateway.access.strict_modes) {
-                return Err(told(&ConfigError::Unsafe(found.clone())));
+            // The check follows the active config: a user who can write the file could switch it off there.
+            if let (Some(found), StrictModes::On) = (text.unsafe_file(), active.gateway.access.strict_modes) {
+                return Err(describe_error(&ConfigError::Unsafe(found.clone())));
             }
         }
-        text.config(self.origin).map_err(|error| told(&error))
+        text.config(self.origin).map_err(|error| describe_error(&error))
     }
 
-    /// Lists what a person has asked for.
-    async fn trust(&self, by: By, text: ConfigText) {
+    /// Adds the file to the trust list after a requested reload.
+    async fn trust(&self, trigger: ReloadTrigger, text: ConfigText) {
         let (ConfigOrigin::CurrentDirectory, Some(list)) = (self.origin, self.trusted.clone()) else {
             return;
         };
         let path = self.path.clone();
         let listing = move || list.trust(&path, text.bytes());
-        let actor = match by {
-            By::Request => Some("admin"),
-            By::Signal => Some("signal"),
-            By::Look => None,
+        let actor = match trigger {
+            ReloadTrigger::Request => Some("admin"),
+            ReloadTrigger::Signal => Some("signal"),
+            ReloadTrigger::FileChange => None,
         };
         match tokio::task::spawn_blocking(listing).await {
             Ok(Err(error)) => {
-                tracing::warn!(%error, "the config was taken, and could not be listed as trusted");
+                tracing::warn!(%error, "the config is applied, but could not be added to the trust list");
             }
-            Ok(Ok(())) => self.note_standing(Standing::Trusted, actor),
+            Ok(Ok(())) => self.record_trust(TrustState::Trusted, actor),
             Err(_) => {}
         }
     }
 
-    /// Reads the file and has the host do what it says. Whoever gives up on waiting does not stop it half-way.
+    /// Reads the file and applies it. Dropping the future does not stop a reload that has started.
     ///
     /// # Errors
-    /// It cannot be used; the host goes on with the config it has.
-    pub async fn reload(self: &Arc<Self>) -> Result<Reloaded, String> {
+    /// The config is invalid; the active config stays.
+    pub async fn reload(self: &Arc<Self>) -> Result<ReloadOutcome, String> {
         let reloader = Arc::clone(self);
-        let asked = tokio::spawn(async move { reloader.take_asked(By::Request).await });
-        asked.await.map_err(|error| error.to_string())?
+        let reloading = tokio::spawn(async move { reloader.apply_requested(ReloadTrigger::Request).await });
+        reloading.await.map_err(|error| error.to_string())?
     }
 
-    /// The same on a signal, which may come while the file is being written: waits until two looks were the same.
+    /// Reloads after a signal, which may arrive while the file is being written: waits until two checks found the same
+    /// content.
     ///
     /// # Errors
-    /// It cannot be used, or names no server any more; the host goes on with the config it has.
-    pub async fn reload_on_signal(self: &Arc<Self>) -> Result<Reloaded, String> {
-        let mut before = self.look().await;
+    /// The config is invalid or lists no server any more; the active config stays.
+    pub async fn reload_on_signal(self: &Arc<Self>) -> Result<ReloadOutcome, String> {
+        let mut before = self.check_file().await;
         loop {
-            tokio::time::sleep(Self::LOOKS_EVERY).await;
-            let now = self.look().await;
+            tokio::time::sleep(Self::CHECK_INTERVAL).await;
+            let now = self.check_file().await;
             if now == before {
                 break;
             }
             before = now;
         }
         let reloader = Arc::clone(self);
-        let asked = tokio::spawn(async move { reloader.take_asked(By::Signal).await });
-        asked.await.map_err(|error| error.to_string())?
+        let reloading = tokio::spawn(async move { reloader.apply_requested(ReloadTrigger::Signal).await });
+        reloading.await.map_err(|error| error.to_string())?
     }
 
-    async fn take_asked(&self, by: By) -> Result<Reloaded, String> {
-        let taken = self.take(by).await;
-        self.tell(&taken);
-        let untold = self.untold.lock().unwrap_or_else(PoisonError::into_inner).take();
-        match (taken, untold) {
-            (Ok(now), Some((at, news))) if now.changed_nothing() && at.elapsed() < Self::NEWS_FOR => {
-                // Which mistakes there are is known now.
-                let Reloaded { kept, unusable, mistakes, .. } = now;
-                Ok(Reloaded { kept, unusable, mistakes, ..news })
+    async fn apply_requested(&self, trigger: ReloadTrigger) -> Result<ReloadOutcome, String> {
+        let outcome = self.apply(trigger).await;
+        self.log_outcome(&outcome);
+        let unreported = self.unreported.lock().unwrap_or_else(PoisonError::into_inner).take();
+        match (outcome, unreported) {
+            (Ok(now), Some((at, earlier))) if now.has_no_changes() && at.elapsed() < Self::REPORT_FOR => {
+                // The mistakes are those of the current check.
+                let ReloadOutcome { kept, unusable, mistakes, .. } = now;
+                Ok(ReloadOutcome { kept, unusable, mistakes, ..earlier })
             }
-            (taken, _) => taken,
+            (outcome, _) => outcome,
         }
     }
 
-    /// The same for nobody in particular: the log and status tell what comes of it, if there is anything new.
-    async fn take_unasked(&self) {
-        let taken = self.take(By::Look).await;
-        if taken.as_ref().is_ok_and(Reloaded::is_nothing) && self.refused().is_none() {
+    /// Applies a detected change and reports it in the log and the status.
+    async fn apply_detected(&self) {
+        let outcome = self.apply(ReloadTrigger::FileChange).await;
+        if outcome.as_ref().is_ok_and(ReloadOutcome::is_noop) && self.last_error().is_none() {
             return;
         }
-        self.tell(&taken);
-        let news = taken.ok().map(|news| (Instant::now(), news));
-        *self.untold.lock().unwrap_or_else(PoisonError::into_inner) = news;
+        self.log_outcome(&outcome);
+        let unreported = outcome.ok().map(|outcome| (Instant::now(), outcome));
+        *self.unreported.lock().unwrap_or_else(PoisonError::into_inner) = unreported;
     }
 
-    fn tell(&self, taken: &Result<Reloaded, String>) {
-        let refused = match taken {
+    fn log_outcome(&self, outcome: &Result<ReloadOutcome, String>) {
+        let error = match outcome {
             Ok(reloaded) if reloaded.kept.is_empty() => None,
             Ok(reloaded) => Some(reloaded.mistakes.join("; ")),
             Err(error) => Some(error.clone()),
         };
-        match taken {
+        match outcome {
             Ok(reloaded) if !reloaded.mistakes.is_empty() => {
                 tracing::warn!(path = %self.path.display(), "{}", reloaded.summary());
             }
             Ok(reloaded) => tracing::info!(path = %self.path.display(), "{}", reloaded.summary()),
             Err(error) => {
-                tracing::warn!(path = %self.path.display(), %error, "the config was refused; the one in use stays");
+                let path = self.path.display();
+                tracing::warn!(%path, %error, "the config was rejected; the previous config stays in use");
             }
         }
-        *self.refused.lock().unwrap_or_else(PoisonError::into_inner) = refused;
+        *self.last_error.lock().unwrap_or_else(PoisonError::into_inner) = error;
     }
 
-    /// Has the host do what the file says. Nothing is waited for but the file: what is forbidden from now on, and
-    /// what is new, holds before the last of what is gone has ended.
-    async fn take(&self, by: By) -> Result<Reloaded, String> {
-        let mut used = self.used.lock().await;
+    /// Reads the file and applies it to the host. It waits only for the file: new rules and new servers are in effect
+    /// before removed servers have ended.
+    async fn apply(&self, trigger: ReloadTrigger) -> Result<ReloadOutcome, String> {
+        let mut active = self.active.lock().await;
         let read = self.read().await;
-        *self.judged.lock().unwrap_or_else(PoisonError::into_inner) = read.clone().ok();
-        let (text, standing) = read?;
-        let mut new = self.vouched(by, &used, &text, standing)?;
-        // An editor, or a disk that is full, may leave a file empty for longer than two looks.
-        match by {
-            By::Look | By::Signal if new.servers.is_empty() && !used.servers.is_empty() => {
+        *self.last_checked.lock().unwrap_or_else(PoisonError::into_inner) = read.clone().ok();
+        let (text, trust) = read?;
+        let mut new = self.parse_if_trusted(trigger, &active, &text, trust)?;
+        // An editor or a full disk may leave the file empty for longer than two checks.
+        match trigger {
+            ReloadTrigger::FileChange | ReloadTrigger::Signal
+                if new.servers.is_empty() && !active.servers.is_empty() =>
+            {
                 return Err(
-                    "it names no server any more; if that is meant, `gripfast reload` takes it".to_owned()
+                    "it lists no servers any more; if that is intended, `gripfast reload` applies it"
+                        .to_owned(),
                 );
             }
-            By::Request | By::Signal => self.trust(by, text).await,
-            By::Look => {}
+            ReloadTrigger::Request | ReloadTrigger::Signal => self.trust(trigger, text).await,
+            ReloadTrigger::FileChange => {}
         }
-        let mistakes = keep_what_works(&used, &mut new);
-        let difference = Difference::between(&used, &new);
-        // What applies to all servers comes first, so that none is ever used by rules that are gone.
+        let mistakes = keep_working_servers(&active, &mut new);
+        let difference = ConfigDiff::between(&active, &new);
+        // Rules for all servers come first, so that no call is admitted by an old rule.
         let mut in_force = Vec::new();
-        if used.clients != new.clients {
-            self.host.set_clients(new.clients.clone());
+        if active.clients != new.clients {
+            self.host.set_client_policies(new.clients.clone());
             in_force.push("clients".to_owned());
         }
-        if used.budgets != new.budgets {
+        if active.budgets != new.budgets {
             self.host.set_budgets(new.budgets.clone());
             in_force.push("budgets".to_owned());
         }
         for name in &difference.removed {
-            // It may have been removed by the program around the host.
-            let _ = self.host.let_go(name);
+            // The program that embeds the host may have removed it already.
+            let _ = self.host.remove_server_in_background(name);
         }
         for name in difference.changed.iter().chain(&difference.added) {
             if let Some(entry) = new.servers.iter().find(|entry| entry.name == *name) {
-                self.put(entry);
+                self.put_server(entry);
             }
         }
         let order: Vec<&str> = new.servers.iter().map(|entry| entry.name.as_str()).collect();
-        self.host.arrange(&order);
-        *used = new;
-        let Difference { added, removed, changed, unchanged, reordered, at_next_start } = difference;
-        let Mistakes { kept, unusable } = mistakes;
-        Ok(Reloaded {
+        self.host.set_server_order(&order);
+        *active = new;
+        let ConfigDiff { added, removed, changed, unchanged, reordered, at_next_start } = difference;
+        let ConfigMistakes { kept, unusable } = mistakes;
+        Ok(ReloadOutcome {
             added,
             removed,
             changed,
@@ -390,67 +399,66 @@ impl Reloader {
         })
     }
 
-    /// Has the host keep a server as this entry says.
-    fn put(&self, entry: &ServerEntry) {
+    /// Adds or replaces a server.
+    fn put_server(&self, entry: &ServerEntry) {
         let name = &entry.name;
         match &entry.spec {
             Ok(spec) => {
-                if self.host.replace(name, spec.clone()).is_err() {
+                if self.host.replace_server(name, spec.clone()).is_err() {
                     let _ = self.host.spawn(name, spec.clone());
                 }
             }
             Err(_) => {
-                let _ = self.host.let_go(name);
-                let _ = self.host.spawn_broken(name, &cause(entry));
+                let _ = self.host.remove_server_in_background(name);
+                let _ = self.host.spawn_broken(name, &mistake_text(entry));
             }
         }
     }
 }
 
-impl Reloaded {
-    /// Whether the config says what it said before, and all of it can be used.
-    fn is_nothing(&self) -> bool {
-        self.changed_nothing() && self.mistakes.is_empty()
+impl ReloadOutcome {
+    /// True if nothing changed and there are no mistakes.
+    fn is_noop(&self) -> bool {
+        self.has_no_changes() && self.mistakes.is_empty()
     }
 
-    /// Whether everything is as it was, mistakes aside.
-    fn changed_nothing(&self) -> bool {
+    /// True if nothing changed, mistakes aside.
+    fn has_no_changes(&self) -> bool {
         let Self { added, removed, changed, unchanged: _, reordered, in_force, at_next_start, .. } = self;
         let changes = [added, removed, changed, in_force, at_next_start];
         !reordered && changes.into_iter().all(Vec::is_empty)
     }
 
-    /// What was done, in a line.
+    /// One-line summary for the operator.
     pub fn summary(&self) -> String {
         let count = |names: &[String], what: &str| match names {
             [] => None,
             names => Some(format!("{what} {}", names.join(", "))),
         };
-        let said = [
+        let parts = [
             count(&self.added, "added"),
             count(&self.changed, "changed"),
             count(&self.removed, "removed"),
-            self.reordered.then(|| "servers are listed in the new order".to_owned()),
-            (!self.in_force.is_empty())
-                .then(|| format!("what `{}` says is in force", self.in_force.join("`, `"))),
+            self.reordered.then(|| "server order changed".to_owned()),
+            (!self.in_force.is_empty()).then(|| format!("`{}` changed", self.in_force.join("`, `"))),
             (!self.at_next_start.is_empty()).then(|| {
-                format!("what `{}` says takes effect at the next start", self.at_next_start.join("`, `"))
+                format!("`{}` changed, effective at the next start", self.at_next_start.join("`, `"))
             }),
-            count(&self.kept, "kept as before, for its table has a mistake:"),
-            count(&self.unusable, "not usable, for its table has a mistake:"),
+            count(&self.kept, "not changed because of mistakes:"),
+            count(&self.unusable, "not usable because of mistakes:"),
             (!self.mistakes.is_empty()).then(|| self.mistakes.join("; ")),
         ];
-        let said: Vec<String> = said.into_iter().flatten().collect();
-        match said.as_slice() {
-            [] => "the config says what it said before".to_owned(),
-            said => format!("the config was taken: {}", said.join("; ")),
+        let parts: Vec<String> = parts.into_iter().flatten().collect();
+        match parts.as_slice() {
+            [] => "the config has not changed".to_owned(),
+            parts => format!("config applied: {}", parts.join("; ")),
         }
     }
 }
 
-fn told(error: &ConfigError) -> String {
+fn describe_error(error: &ConfigError) -> String {
     match (error, error.source()) {
-        // As compilers show it would be many lines.
+        // One line, without the excerpts of the file.
         (ConfigError::Invalid { diagnostics }, _) => {
             diagnostics.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
         }
@@ -466,77 +474,82 @@ mod tests {
     use gripfast::SpawnOptions;
     use gripfast::config::ServerSpec;
     use gripfast::transport::{
-        BoxFuture, Dialer, Evidence, Link, LinkFacts, LinkKind, Listening, Manner, Outgoing, Reply, Route,
-        Session, Surroundings, Trouble,
+        BoxFuture, CloseMode, Dialer, Evidence, Link, LinkContext, LinkInfo, LinkKind, Outgoing, Reply,
+        Route, SendError, Session, UnsolicitedStream,
     };
 
     #[test]
-    fn a_text_is_taken_once_and_only_when_it_was_seen_twice() {
-        let mut looks = Looks::beginning_with("a");
+    fn a_content_is_accepted_once_and_only_after_two_equal_checks() {
+        let mut checks = FileChecks::new("a");
         let seen =
-            ["a", "ha", "half", "whole", "whole", "whole", "a", "a"].map(|text| looks.has_settled(text));
+            ["a", "ha", "half", "whole", "whole", "whole", "a", "a"].map(|text| checks.has_settled(text));
         assert_eq!(seen, [false, false, false, false, true, false, false, true]);
     }
 
-    /// One that goes by an empty config.
+    /// A reloader with an empty config.
     fn reloader() -> (tempfile::TempDir, Arc<Reloader>) {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("gripfast.toml");
         std::fs::write(&path, "").expect("written");
-        let used = Config::load(&path).expect("an empty config");
-        (folder, Arc::new(Reloader::new(Host::builder().build(), path, used)))
+        let active = Config::load(&path).expect("an empty config");
+        (folder, Arc::new(Reloader::new(Host::builder().build(), path, active)))
     }
 
     #[tokio::test(start_paused = true)]
-    async fn g05_decisions_about_the_config_are_told_and_edits_of_it_are_not() {
+    async fn g05_trust_decisions_about_the_config_are_recorded_and_edits_are_not() {
         let (folder, _) = reloader();
         let path = folder.path().join("gripfast.toml");
         let list = TrustList::in_directory(folder.path().join("state"));
         list.trust(&path, b"").expect("listed");
         let host = Host::builder().build();
-        let used = Config::load(&path).expect("an empty config");
-        let reloader = Reloader::new(host.clone(), path.clone(), used);
-        let reloader = reloader.chosen_by(ConfigOrigin::CurrentDirectory, Some(list.clone()));
-        let told = async || {
-            reloader.look().await;
-            let told = host.security_events().into_iter().map(|told| told.event.to_string());
-            told.map(|text| text.replace(&path.display().to_string(), "FILE")).collect::<Vec<_>>()
+        let active = Config::load(&path).expect("an empty config");
+        let reloader = Reloader::new(host.clone(), path.clone(), active);
+        let reloader = reloader.with_origin(ConfigOrigin::CurrentDirectory, Some(list.clone()));
+        let recorded = async || {
+            reloader.check_file().await;
+            let recorded = host.security_events().into_iter().map(|recorded| recorded.event.to_string());
+            recorded.map(|text| text.replace(&path.display().to_string(), "FILE")).collect::<Vec<_>>()
         };
-        assert!(told().await.is_empty(), "what is so at the start is no decision");
+        assert!(recorded().await.is_empty(), "the state at the start is no decision");
         std::fs::write(&path, "# changed\n").expect("written");
-        assert!(told().await.is_empty(), "an edit is no decision");
+        assert!(recorded().await.is_empty(), "an edit is no decision");
         list.trust(&path, b"# changed\n").expect("listed");
         let trusted = "config `FILE` is trusted";
-        assert_eq!(told().await, [trusted]);
+        assert_eq!(recorded().await, [trusted]);
         list.remove(&path).expect("removed");
-        let untrusted = "config `FILE` is not trusted any more";
-        assert_eq!(told().await, [trusted, untrusted]);
-        Arc::new(reloader).reload().await.expect("taken");
-        let told: Vec<String> = host.security_events().iter().map(|told| told.event.to_string()).collect();
-        assert!(told.len() == 3 && told[2].ends_with("is trusted (by admin)"), "{told:?}");
+        let untrusted = "config `FILE` is no longer trusted";
+        assert_eq!(recorded().await, [trusted, untrusted]);
+        Arc::new(reloader).reload().await.expect("applied");
+        let recorded: Vec<String> =
+            host.security_events().iter().map(|recorded| recorded.event.to_string()).collect();
+        assert!(recorded.len() == 3 && recorded[2].ends_with("is trusted (by admin)"), "{recorded:?}");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_was_written_between_the_reading_and_the_watching_is_taken() {
+    async fn changes_between_the_first_read_and_the_watch_are_applied() {
         let (_folder, reloader) = reloader();
         let new = "[servers.new]\ncommand = \"true\"\ndisabled = true\n";
         std::fs::write(reloader.path(), new).expect("written");
-        let taken = async {
-            while reloader.host.names().is_empty() {
+        let outcome = async {
+            while reloader.host.server_names().is_empty() {
                 tokio::task::yield_now().await;
             }
         };
         tokio::select! {
             () = reloader.watch() => {}
-            taken = tokio::time::timeout(Duration::from_secs(60), taken) => taken.expect("it is taken"),
+            outcome = tokio::time::timeout(Duration::from_secs(60), outcome) => outcome.expect("it is applied"),
         }
-        assert_eq!(reloader.host.names(), ["new"]);
-        assert_eq!(reloader.reload().await.expect("nothing is wrong with it").added, ["new"], "told once");
-        assert!(reloader.reload().await.expect("nothing is wrong with it").is_nothing());
+        assert_eq!(reloader.host.server_names(), ["new"]);
+        assert_eq!(
+            reloader.reload().await.expect("nothing is wrong with it").added,
+            ["new"],
+            "reported once"
+        );
+        assert!(reloader.reload().await.expect("nothing is wrong with it").is_noop());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_mistake_in_one_table_keeps_its_server_and_holds_up_nothing_else() {
+    async fn a_mistake_in_one_table_keeps_its_server_and_delays_nothing_else() {
         let (_folder, reloader) = reloader();
         let write = |text: &str| std::fs::write(reloader.path(), text).expect("written");
         write("[servers.a]\nurl = 'http://127.0.0.1:1/'\ndisabled = true\n");
@@ -548,17 +561,18 @@ mod tests {
         let reloaded = reloader.reload().await.expect("most of it holds");
         assert_eq!((reloaded.kept, reloaded.unusable), (vec!["a".to_owned()], vec!["b".to_owned()]));
         assert_eq!(reloaded.added, ["b", "c"]);
-        let state = |name: &str| reloader.host.status_of(name).expect("it is there").supervision.state.word();
+        let state =
+            |name: &str| reloader.host.server_status(name).expect("it is there").supervision.state.as_str();
         assert_eq!([state("a"), state("b"), state("c")], ["disabled", "config_error", "disabled"]);
-        let refused = reloader.refused().expect("it is said for as long as it is so");
-        assert!(refused.contains("did you mean `lazy`"), "{refused}");
+        let error = reloader.last_error().expect("the error is reported until it is corrected");
+        assert!(error.contains("did you mean `lazy`"), "{error}");
         write("[servers.a]\nurl = 'http://127.0.0.1:1/'\ndisabled = true\n");
-        let mended = reloader.reload().await.expect("nothing is wrong with it");
-        assert_eq!((mended.unchanged, mended.removed.len(), reloader.refused()), (1, 2, None));
+        let corrected = reloader.reload().await.expect("nothing is wrong with it");
+        assert_eq!((corrected.unchanged, corrected.removed.len(), reloader.last_error()), (1, 2, None));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn whoever_asks_hears_of_the_mistakes_that_there_are_and_of_what_was_done_unasked() {
+    async fn a_reload_reports_current_mistakes_and_changes_already_applied() {
         let (_folder, reloader) = reloader();
         let server = |name: &str, more: &str| {
             format!("[servers.{name}]\nurl = 'http://127.0.0.1:1/'\ndisabled = true\n{more}")
@@ -567,21 +581,21 @@ mod tests {
         write(server("a", ""));
         reloader.reload().await.expect("nothing is wrong with it");
         write(server("a", "lasy = true\n") + &server("b", "") + &server("c", "lasy = true\n"));
-        reloader.take_unasked().await;
-        let told = reloader.reload().await.expect("most of it holds");
-        assert_eq!((told.added, told.kept, told.unusable), (list("b c"), list("a"), list("c")));
+        reloader.apply_detected().await;
+        let recorded = reloader.reload().await.expect("most of it holds");
+        assert_eq!((recorded.added, recorded.kept, recorded.unusable), (list("b c"), list("a"), list("c")));
         let again = reloader.reload().await.expect("as it did");
         assert_eq!((again.kept, again.unusable, again.mistakes.len()), (list("a"), list("c"), 2));
         write(server("a", "") + &server("b", ""));
-        reloader.take_unasked().await;
+        reloader.apply_detected().await;
         write(server("a", "lasy = true\n") + &server("b", ""));
-        reloader.take_unasked().await;
+        reloader.apply_detected().await;
         write(server("a", "") + &server("b", ""));
-        let mended = reloader.reload().await.expect("nothing is wrong with it");
+        let corrected = reloader.reload().await.expect("nothing is wrong with it");
         assert_eq!(
-            (mended.kept, mended.mistakes),
+            (corrected.kept, corrected.mistakes),
             (list(""), list("")),
-            "what was mended is not told any more"
+            "corrected mistakes are not reported"
         );
     }
 
@@ -590,40 +604,40 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_file_that_is_suddenly_empty_takes_no_server_away_unless_somebody_asks() {
+    async fn an_empty_file_removes_servers_only_on_request() {
         let (_folder, reloader) = reloader();
         std::fs::write(reloader.path(), "[servers.a]\ncommand = 'a'\ndisabled = true\n").expect("written");
-        reloader.take_unasked().await;
+        reloader.apply_detected().await;
         std::fs::write(reloader.path(), "").expect("written");
-        reloader.take_unasked().await;
-        assert_eq!(reloader.host.names(), ["a"]);
-        let refused = reloader.refused().expect("it is told");
-        assert!(refused.contains("`gripfast reload` takes it"), "{refused}");
-        assert_eq!(reloader.reload().await.expect("somebody means it").removed, ["a"]);
-        assert_eq!((reloader.host.names().len(), reloader.refused()), (0, None));
+        reloader.apply_detected().await;
+        assert_eq!(reloader.host.server_names(), ["a"]);
+        let error = reloader.last_error().expect("the error is reported");
+        assert!(error.contains("`gripfast reload` applies it"), "{error}");
+        assert_eq!(reloader.reload().await.expect("it was requested").removed, ["a"]);
+        assert_eq!((reloader.host.server_names().len(), reloader.last_error()), (0, None));
     }
 
-    /// Watches while `story` is told.
+    /// Watches the file while `story` runs.
     async fn while_watched<T>(reloader: &Reloader, story: impl Future<Output = T>) -> T {
         tokio::select! {
             () = reloader.watch() => unreachable!("it watches for ever"),
-            told = tokio::time::timeout(Duration::from_secs(600), story) => told.expect("it comes to its end"),
+            recorded = tokio::time::timeout(Duration::from_secs(600), story) => recorded.expect("it ends in time"),
         }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn b08_a_config_that_is_put_back_right_after_a_reload_is_in_force_again() {
+    async fn b08_a_config_restored_right_after_a_reload_is_applied_again() {
         let (_folder, reloader) = reloader();
         let write = |text: &str| std::fs::write(reloader.path(), text).expect("written");
         let open = "[servers.a]\ncommand = 'a'\nlazy = true\n";
         let strict = format!("{open}tools = {{ deny = ['echo'] }}\n");
-        let is_strict = || reloader.host.spec_of("a").is_ok_and(|spec| !spec.policy.is_open());
+        let is_strict = || reloader.host.server_spec("a").is_ok_and(|spec| !spec.policy.is_unrestricted());
         write(&strict);
         reloader.reload().await.expect("a good config");
         assert!(is_strict());
         let watching = Arc::clone(&reloader);
         while_watched(&watching, async {
-            tokio::time::sleep(Reloader::LOOKS_EVERY * 3).await;
+            tokio::time::sleep(Reloader::CHECK_INTERVAL * 3).await;
             for signal in [false, true] {
                 write(open);
                 if signal { reloader.reload_on_signal().await } else { reloader.reload().await }
@@ -649,39 +663,41 @@ mod tests {
         write(a);
         reloader.reload().await.expect("a good config");
         write("");
-        let mut asked = Box::pin(reloader.reload_on_signal());
-        // It looks at the beginning and after each second; what is written is there in between.
-        for (pause, half) in [(Reloader::LOOKS_EVERY / 3, "[serv"), (Reloader::LOOKS_EVERY, "[servers.b]")] {
-            let waits = tokio::time::timeout(pause, &mut asked).await;
+        let mut reloading = Box::pin(reloader.reload_on_signal());
+        // The file is checked at the start and after each second; the writes happen in between.
+        for (pause, half) in
+            [(Reloader::CHECK_INTERVAL / 3, "[serv"), (Reloader::CHECK_INTERVAL, "[servers.b]")]
+        {
+            let waits = tokio::time::timeout(pause, &mut reloading).await;
             assert!(waits.is_err(), "{waits:?}");
             write(half);
         }
-        let waits = tokio::time::timeout(Reloader::LOOKS_EVERY, &mut asked).await;
+        let waits = tokio::time::timeout(Reloader::CHECK_INTERVAL, &mut reloading).await;
         assert!(waits.is_err(), "{waits:?}");
         write(b);
-        let taken = asked.await.expect("a good config");
-        assert_eq!((taken.added, taken.removed), (list("b"), list("a")));
+        let outcome = reloading.await.expect("a good config");
+        assert_eq!((outcome.added, outcome.removed), (list("b"), list("a")));
         write("");
-        let refused = reloader.reload_on_signal().await.expect_err("it may not be meant");
-        assert!(refused.contains("`gripfast reload` takes it"), "{refused}");
-        assert_eq!(reloader.host.names(), ["b"]);
+        let error = reloader.reload_on_signal().await.expect_err("an empty file may be a mistake");
+        assert!(error.contains("`gripfast reload` applies it"), "{error}");
+        assert_eq!(reloader.host.server_names(), ["b"]);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_mistake_that_was_taken_back_is_forgotten() {
+    async fn a_corrected_mistake_is_no_longer_reported() {
         let (_folder, reloader) = reloader();
         std::fs::write(reloader.path(), "[servers").expect("written");
-        reloader.take_unasked().await;
-        assert!(reloader.refused().is_some());
+        reloader.apply_detected().await;
+        assert!(reloader.last_error().is_some());
         std::fs::write(reloader.path(), "").expect("written");
-        reloader.take_unasked().await;
-        assert_eq!(reloader.refused(), None);
+        reloader.apply_detected().await;
+        assert_eq!(reloader.last_error(), None);
     }
 
-    /// A server whose links never end.
-    struct Clinging;
+    /// A server whose links never close.
+    struct NeverCloses;
 
-    impl Dialer for Clinging {
+    impl Dialer for NeverCloses {
         fn kind(&self) -> LinkKind {
             LinkKind::Process
         }
@@ -690,90 +706,94 @@ mod tests {
             vec![Route::Stdio]
         }
 
-        fn open(&self, _: Route, _: Surroundings) -> BoxFuture<'_, Result<Arc<dyn Link>, Evidence>> {
+        fn connect(&self, _: Route, _: LinkContext) -> BoxFuture<'_, Result<Arc<dyn Link>, Evidence>> {
             Box::pin(async { Ok(Arc::new(Self) as Arc<dyn Link>) })
         }
     }
 
-    impl Link for Clinging {
-        fn request<'a>(&'a self, _: &'a Session, _: Outgoing) -> BoxFuture<'a, Result<Reply, Box<Trouble>>> {
+    impl Link for NeverCloses {
+        fn request<'a>(
+            &'a self,
+            _: &'a Session,
+            _: Outgoing,
+        ) -> BoxFuture<'a, Result<Reply, Box<SendError>>> {
             Box::pin(std::future::pending())
         }
 
-        fn send<'a>(&'a self, _: &'a Session, _: Vec<u8>) -> BoxFuture<'a, Result<(), Box<Trouble>>> {
+        fn send<'a>(&'a self, _: &'a Session, _: Vec<u8>) -> BoxFuture<'a, Result<(), Box<SendError>>> {
             Box::pin(async { Ok(()) })
         }
 
-        fn listen(self: Arc<Self>, _: Arc<Session>) -> Option<Listening> {
+        fn listen(self: Arc<Self>, _: Arc<Session>) -> Option<UnsolicitedStream> {
             None
         }
 
-        fn close<'a>(&'a self, _: Option<&'a Session>, _: Manner) -> BoxFuture<'a, ()> {
+        fn close<'a>(&'a self, _: Option<&'a Session>, _: CloseMode) -> BoxFuture<'a, ()> {
             Box::pin(std::future::pending())
         }
 
-        fn facts(&self) -> LinkFacts {
-            LinkFacts::default()
+        fn info(&self) -> LinkInfo {
+            LinkInfo::default()
         }
     }
 
-    /// Two that are to go and do not, one that is to be switched off and one whose rules change.
+    /// Two servers to remove that do not end, one to disable and one with changed rules.
     const CLINGING: &str = "[servers.a]\ncommand = \"x\"\n[servers.b]\ncommand = \"x\"\n\
                             [servers.off]\ncommand = \"x\"\n[servers.keep]\ncommand = \"x\"\n";
     const STRICT: &str = "[servers.off]\ncommand = \"x\"\ndisabled = true\n\
                           [servers.keep]\ncommand = \"x\"\ntools = { deny = [\"echo\"] }\n\
                           [servers.fresh]\ncommand = \"x\"\ndisabled = true\n";
 
-    /// One whose host has links to servers that cling to them, and a file that says something else.
-    async fn clinging() -> (tempfile::TempDir, Arc<Reloader>) {
+    /// A reloader with links that never close, and a changed file.
+    async fn with_links_that_never_close() -> (tempfile::TempDir, Arc<Reloader>) {
         let (folder, empty) = reloader();
         std::fs::write(&empty.path, CLINGING).expect("written");
-        let used = Config::load(&empty.path).expect("a config");
+        let active = Config::load(&empty.path).expect("a config");
         let host = Host::builder().build();
-        for entry in &used.servers {
-            let options = SpawnOptions { dialer: Some(Arc::new(Clinging)), ..SpawnOptions::default() };
+        for entry in &active.servers {
+            let options = SpawnOptions { dialer: Some(Arc::new(NeverCloses)), ..SpawnOptions::default() };
             host.spawn_with(&entry.name, entry.spec.clone().expect("a good one"), options)
                 .expect("a free name");
         }
-        // Long enough for all of them to be dialled, and for no handshake to be given up.
+        // Long enough for all of them to connect, and too short for a handshake timeout.
         tokio::time::sleep(Duration::from_millis(100)).await;
         std::fs::write(&empty.path, STRICT).expect("written");
-        (folder, Arc::new(Reloader::new(host, empty.path.clone(), used)))
+        (folder, Arc::new(Reloader::new(host, empty.path.clone(), active)))
     }
 
     fn is_strict(host: &Host) -> bool {
-        let denies = |spec: ServerSpec| !spec.policy.is_open();
-        host.names() == ["off", "keep", "fresh"] && host.spec_of("keep").is_ok_and(denies)
+        let denies = |spec: ServerSpec| !spec.policy.is_unrestricted();
+        host.server_names() == ["off", "keep", "fresh"] && host.server_spec("keep").is_ok_and(denies)
     }
 
     #[tokio::test(start_paused = true)]
-    async fn b08_what_is_denied_or_new_holds_before_what_is_gone_has_ended() {
-        let (_folder, reloader) = clinging().await;
-        let taken = tokio::time::timeout(Duration::from_secs(3600), reloader.reload()).await;
-        let taken = taken.expect("nothing that is gone is waited for").expect("a good config");
-        assert_eq!((taken.removed.len(), taken.changed.len(), taken.added.len()), (2, 2, 1));
-        assert!(is_strict(&reloader.host), "{:?}", reloader.host.names());
+    async fn b08_new_rules_and_servers_are_in_effect_before_removed_servers_end() {
+        let (_folder, reloader) = with_links_that_never_close().await;
+        let outcome = tokio::time::timeout(Duration::from_secs(3600), reloader.reload()).await;
+        let outcome = outcome.expect("removed servers are not waited for").expect("a good config");
+        assert_eq!((outcome.removed.len(), outcome.changed.len(), outcome.added.len()), (2, 2, 1));
+        assert!(is_strict(&reloader.host), "{:?}", reloader.host.server_names());
         let left = tokio::time::timeout(Duration::from_secs(1), reloader.host.shutdown()).await;
-        assert!(left.is_err(), "whoever leaves in order waits for them");
+        assert!(left.is_err(), "an orderly shutdown waits for them");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn b08_a_config_is_taken_to_its_end_though_whoever_asked_has_left() {
-        let (_folder, reloader) = clinging().await;
-        let mut asked = Box::pin(reloader.reload());
-        assert!(futures_util::poll!(&mut asked).is_pending());
-        drop(asked);
-        let taken = async {
+    async fn b08_a_reload_completes_after_its_caller_has_gone() {
+        let (_folder, reloader) = with_links_that_never_close().await;
+        let mut reloading = Box::pin(reloader.reload());
+        assert!(futures_util::poll!(&mut reloading).is_pending());
+        drop(reloading);
+        let outcome = async {
             while !is_strict(&reloader.host) {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         };
-        tokio::time::timeout(Duration::from_secs(60), taken).await.expect("it is taken");
+        tokio::time::timeout(Duration::from_secs(60), outcome).await.expect("it is applied");
     }
 
     #[test]
-    fn what_was_done_is_said_in_a_line() {
-        let nothing = Reloaded {
+    fn the_summary_lists_all_changes_in_one_line() {
+        let nothing = ReloadOutcome {
             added: Vec::new(),
             removed: Vec::new(),
             changed: Vec::new(),
@@ -785,9 +805,9 @@ mod tests {
             unusable: Vec::new(),
             mistakes: Vec::new(),
         };
-        assert_eq!(nothing.summary(), "the config says what it said before");
+        assert_eq!(nothing.summary(), "the config has not changed");
         let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
-        let much = Reloaded {
+        let much = ReloadOutcome {
             added: names(&["a", "b"]),
             removed: names(&["c"]),
             reordered: true,
@@ -797,8 +817,8 @@ mod tests {
         };
         assert_eq!(
             much.summary(),
-            "the config was taken: added a, b; removed c; servers are listed in the new order; what `clients`, `budgets` says is in force; what `gateway` says \
-             takes effect at the next start"
+            "config applied: added a, b; removed c; server order changed; `clients`, `budgets` changed; \
+             `gateway` changed, effective at the next start"
         );
     }
 }

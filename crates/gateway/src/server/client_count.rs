@@ -1,4 +1,4 @@
-//! The number of connected clients, and the time since the last of them left.
+//! Number of connected clients, and the time since the last one left.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,9 +8,9 @@ use tokio::sync::watch;
 #[derive(Debug, Clone)]
 pub struct ClientCount(Arc<watch::Sender<usize>>);
 
-/// A client that counts as connected until this is dropped.
+/// Connected client, counted until this is dropped.
 #[derive(Debug)]
-pub(crate) struct Connected(Arc<watch::Sender<usize>>);
+pub(crate) struct ConnectedClient(Arc<watch::Sender<usize>>);
 
 impl Default for ClientCount {
     fn default() -> Self {
@@ -19,16 +19,16 @@ impl Default for ClientCount {
 }
 
 impl ClientCount {
-    pub(crate) fn connect(&self) -> Connected {
+    pub(crate) fn connect(&self) -> ConnectedClient {
         self.0.send_modify(|count| *count += 1);
-        Connected(Arc::clone(&self.0))
+        ConnectedClient(Arc::clone(&self.0))
     }
 
-    /// Returns once no client was connected for this long.
+    /// Returns when no client was connected for this time.
     pub async fn idle_for(&self, linger: Duration) {
         let mut count = self.0.subscribe();
         loop {
-            // The sender is ours: the channel stays open.
+            // `self` holds the sender, so the channel stays open.
             let _ = count.wait_for(|count| *count == 0).await;
             tokio::select! {
                 _ = count.changed() => {}
@@ -38,7 +38,7 @@ impl ClientCount {
     }
 }
 
-impl Drop for Connected {
+impl Drop for ConnectedClient {
     fn drop(&mut self) {
         self.0.send_modify(|count| *count -= 1);
     }
@@ -50,7 +50,7 @@ mod tests {
     use tokio::time::{Instant, sleep};
 
     #[tokio::test(start_paused = true)]
-    async fn a_gateway_is_idle_a_while_after_the_last_client_left_and_each_client_starts_the_while_again() {
+    async fn the_idle_time_starts_again_with_each_client() {
         let (clients, begun) = (ClientCount::default(), Instant::now());
         let linger = Duration::from_secs(300);
         let visits = async {
@@ -61,7 +61,7 @@ mod tests {
             sleep(Duration::from_secs(1000)).await;
             drop(other);
             sleep(Duration::from_secs(299)).await;
-            // A client that only looks in counts too.
+            // A short connection counts too.
             drop(clients.connect());
             std::future::pending::<()>().await;
         };

@@ -1,10 +1,10 @@
-//! The table of open connections: how many there may be, and which one is closed to make room for a new one.
+//! Table of open connections: limits their number, and selects the one to close for a new one.
 //!
-//! A connection is known once its client has authenticated or, where nobody has to, has sent a complete request. Until
-//! then it can be closed at any moment: the oldest makes room for a newcomer. A quarter of all connections, and of
-//! those of each client, is reserved for known ones.
+//! A connection is known once its client has authenticated or, without authentication, has sent a complete request.
+//! Until then it may be closed at any time: the oldest unknown connection makes room for a new one. A quarter of the
+//! connections, in total and per client, is reserved for known ones.
 
-use crate::shares::{Exhausted, Peer};
+use super::quota::{Peer, QuotaExceeded};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,35 +13,35 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-/// The open connections of a listener.
+/// Open connections of a listener.
 #[derive(Debug, Clone)]
 pub(crate) struct ConnectionTable(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    each: Limit,
-    all: Limit,
+    per_client: Limit,
+    total: Limit,
     table: Mutex<Table>,
 }
 
-/// How many connections there may be, and how many of them may be unknown.
+/// Maximum number of connections, and how many of them may be unknown.
 #[derive(Debug, Clone, Copy)]
 struct Limit {
-    most: usize,
-    most_unknown: usize,
+    max: usize,
+    max_unknown: usize,
 }
 
 impl Limit {
-    fn with_reserve(most: usize) -> Self {
-        Self { most, most_unknown: most - most / 4 }
+    fn with_reserve(max: usize) -> Self {
+        Self { max, max_unknown: max - max / 4 }
     }
 
-    fn without_reserve(most: usize) -> Self {
-        Self { most, most_unknown: most }
+    fn without_reserve(max: usize) -> Self {
+        Self { max, max_unknown: max }
     }
 
     fn is_reached(self, known: usize, unknown: usize) -> bool {
-        known + unknown >= self.most || unknown >= self.most_unknown
+        known + unknown >= self.max || unknown >= self.max_unknown
     }
 }
 
@@ -51,51 +51,56 @@ struct Table {
     known: usize,
     unknown: usize,
     /// Clients with connections.
-    clients: BTreeMap<Peer, OfClient>,
-    /// The same clients by the number of their unknown connections, if they have any; of equals, the one whose oldest
-    /// is the oldest comes last.
+    clients: BTreeMap<Peer, ClientConnections>,
+    /// The same clients by the number of their unknown connections, if they have any. Among equals, the client with the
+    /// oldest connection comes last.
     by_unknown: BTreeSet<(usize, Reverse<u64>, Peer)>,
-    /// Known connections by the client that they are known as, wherever it connects from.
+    /// Number of known connections per authenticated client, independent of its address.
     known_as: BTreeMap<Peer, usize>,
 }
 
 #[derive(Debug, Default)]
-struct OfClient {
+struct ClientConnections {
     known: usize,
-    /// By age, with what closes them.
+    /// By age, with the token that closes them.
     unknown: BTreeMap<u64, CancellationToken>,
 }
 
 impl ConnectionTable {
-    /// At most `each` of one client, and `all` of all clients. A quarter of each is for known connections.
-    pub(crate) fn new(each: usize, all: usize) -> Self {
-        Self::of(Limit::with_reserve(each), Limit::with_reserve(all))
+    /// Creates a table for at most `per_client` connections of one client and `total` altogether. A quarter of each is
+    /// for known connections.
+    pub(crate) fn new(per_client: usize, total: usize) -> Self {
+        Self::of(Limit::with_reserve(per_client), Limit::with_reserve(total))
     }
 
-    /// The same for what no client is known in.
-    pub(crate) fn of_unknown(each: usize, all: usize) -> Self {
-        Self::of(Limit::without_reserve(each), Limit::without_reserve(all))
+    /// The same without the reserve, for TLS handshakes, which are never known.
+    pub(crate) fn of_unknown(per_client: usize, total: usize) -> Self {
+        Self::of(Limit::without_reserve(per_client), Limit::without_reserve(total))
     }
 
-    fn of(each: Limit, all: Limit) -> Self {
-        Self(Arc::new(Inner { each, all, table: Mutex::default() }))
+    fn of(per_client: Limit, total: Limit) -> Self {
+        Self(Arc::new(Inner { per_client, total, table: Mutex::default() }))
     }
 
-    /// Lets a connection of `peer` in, which has its slot for as long as the answer lives. Where there is no room, the
-    /// oldest unknown connection is closed: of this client if it has as many as one may have, or else of the client
-    /// that has the most unknown ones. `close` is cancelled if this one is closed so.
+    /// Admits a connection of `peer`, which keeps its slot until the returned value is dropped. If a limit is reached,
+    /// the oldest unknown connection is closed: of this client if it is at its own limit, otherwise of the client with
+    /// the most unknown ones. `close` is cancelled when this connection is closed that way.
     ///
     /// # Errors
-    /// There is no room, and all connections are known.
-    pub(crate) fn admit(&self, peer: &Peer, close: CancellationToken) -> Result<Slot, Exhausted> {
+    /// A limit is reached, and all connections are known.
+    pub(crate) fn admit(
+        &self,
+        peer: &Peer,
+        close: CancellationToken,
+    ) -> Result<ConnectionSlot, QuotaExceeded> {
         let mut table = self.0.lock();
         let (known, unknown) =
             table.clients.get(peer).map_or((0, 0), |client| (client.known, client.unknown.len()));
-        if self.0.each.is_reached(known, unknown) && !table.evict(peer) {
-            return Err(Exhausted::ByClient);
+        if self.0.per_client.is_reached(known, unknown) && !table.evict(peer) {
+            return Err(QuotaExceeded::ByClient);
         }
-        if self.0.all.is_reached(table.known, table.unknown) && !table.evict_of_largest() {
-            return Err(Exhausted::ByAll);
+        if self.0.total.is_reached(table.known, table.unknown) && !table.evict_of_largest() {
+            return Err(QuotaExceeded::ByAll);
         }
         let id = table.next;
         table.next += 1;
@@ -104,23 +109,30 @@ impl ConnectionTable {
         });
         drop(table);
         let phase = watch::Sender::new(Phase::Idle);
-        let (of, peer) = (Arc::clone(&self.0), peer.clone());
-        Ok(Slot { of, peer, id, known: AtomicBool::new(false), known_as: OnceLock::new(), phase })
+        let (inner, peer) = (Arc::clone(&self.0), peer.clone());
+        Ok(ConnectionSlot {
+            inner,
+            peer,
+            id,
+            known: AtomicBool::new(false),
+            known_as: OnceLock::new(),
+            phase,
+        })
     }
 
-    /// Closes an unknown connection, because the process has no room for another one.
+    /// Closes an unknown connection, because the process has no file descriptors left.
     pub(crate) fn make_room(&self) -> bool {
         self.0.lock().evict_of_largest()
     }
 
-    /// How many were let in so far.
+    /// Number of connections admitted so far.
     #[cfg(test)]
     pub(crate) fn admitted(&self) -> u64 {
         self.0.lock().next
     }
 
-    /// How many there are.
-    pub(crate) fn taken(&self) -> usize {
+    /// Number of open connections.
+    pub(crate) fn len(&self) -> usize {
         let table = self.0.lock();
         table.known + table.unknown
     }
@@ -133,10 +145,11 @@ impl Inner {
 }
 
 impl Table {
-    /// Changes what one client has, and counts again.
-    fn change<T>(&mut self, peer: &Peer, change: impl FnOnce(&mut OfClient) -> T) -> T {
+    /// Changes the connections of one client, and updates the counts.
+    fn change<T>(&mut self, peer: &Peer, change: impl FnOnce(&mut ClientConnections) -> T) -> T {
         let client = self.clients.entry(peer.clone()).or_default();
-        let oldest = |client: &OfClient| Reverse(client.unknown.keys().next().copied().unwrap_or_default());
+        let oldest =
+            |client: &ClientConnections| Reverse(client.unknown.keys().next().copied().unwrap_or_default());
         let (known, unknown, before) = (client.known, client.unknown.len(), oldest(client));
         let changed = change(client);
         let (known_now, unknown_now, after) = (client.known, client.unknown.len(), oldest(client));
@@ -167,52 +180,52 @@ impl Table {
     }
 }
 
-/// The slot of one connection.
+/// Slot of one connection.
 #[derive(Debug)]
-pub(crate) struct Slot {
-    of: Arc<Inner>,
+pub(crate) struct ConnectionSlot {
+    inner: Arc<Inner>,
     peer: Peer,
     id: u64,
     known: AtomicBool,
-    /// The client that it is known as.
+    /// Client that the connection is known as.
     known_as: OnceLock<Peer>,
     phase: watch::Sender<Phase>,
 }
 
-/// What an unknown connection is doing.
+/// Phase of an unknown connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
-    /// There is no request: it waits for the head of one.
+    /// Waits for the head of a request.
     Idle,
     /// A request is being read or answered.
     Busy,
-    /// It is known, and may do what it likes.
+    /// Known: no time limit applies.
     Known,
 }
 
-/// The head of a request did not come in time.
+/// The head of a request did not arrive in time.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct TooSlow;
+pub(crate) struct HeadTimeout;
 
-impl Slot {
-    /// Whether the client has authenticated or, where nobody has to, has sent a complete request.
+impl ConnectionSlot {
+    /// Tests if the client has authenticated or, without authentication, has sent a complete request.
     pub(crate) fn is_known(&self) -> bool {
         self.known.load(Ordering::Acquire)
     }
 
-    /// From now on the connection is known by its address. One that has been closed to make room stays closed.
+    /// Marks the connection as known by its address. A connection that was closed to make room stays closed.
     pub(crate) fn mark_known(&self) {
         self.mark_known_as(&self.peer);
     }
 
-    /// From now on the connection is known as one of `client`, which may have as many as one address may. Further ones stay
-    /// unknown: they are served, and make room.
+    /// Marks the connection as known as `client`, which may have as many as one address. Further ones stay unknown:
+    /// they are served, but may be closed to make room.
     pub(crate) fn mark_known_as(&self, client: &Peer) {
         if self.is_known() {
             return;
         }
-        let mut table = self.of.lock();
-        if table.known_as.get(client).is_some_and(|held| *held >= self.of.each.most) {
+        let mut table = self.inner.lock();
+        if table.known_as.get(client).is_some_and(|held| *held >= self.inner.per_client.max) {
             return;
         }
         let is_open = table.change(&self.peer, |client| {
@@ -230,7 +243,7 @@ impl Slot {
         }
     }
 
-    /// A request has begun. It ends with the answer.
+    /// Starts a request, which lasts until the guard is dropped.
     pub(crate) fn begin_request(self: &Arc<Self>) -> RequestGuard {
         self.enter(Phase::Busy);
         RequestGuard(Arc::clone(self))
@@ -239,15 +252,15 @@ impl Slot {
     /// Waits until the connection is known.
     ///
     /// # Errors
-    /// It is unknown and has had no request for as long as `limit`.
-    pub(crate) async fn until_known(&self, limit: Duration) -> Result<(), TooSlow> {
+    /// It is unknown and had no request for `limit`.
+    pub(crate) async fn until_known(&self, limit: Duration) -> Result<(), HeadTimeout> {
         let mut phase = self.phase.subscribe();
         loop {
             let now = *phase.borrow_and_update();
             let changed = match now {
                 Phase::Known => return Ok(()),
                 Phase::Busy => phase.changed().await,
-                Phase::Idle => tokio::time::timeout(limit, phase.changed()).await.map_err(|_| TooSlow)?,
+                Phase::Idle => tokio::time::timeout(limit, phase.changed()).await.map_err(|_| HeadTimeout)?,
             };
             changed.expect("the sender is ours");
         }
@@ -264,10 +277,10 @@ impl Slot {
     }
 }
 
-impl Drop for Slot {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
         let is_known = self.is_known();
-        let mut table = self.of.lock();
+        let mut table = self.inner.lock();
         if let Some(client) = self.known_as.get()
             && let Some(held) = table.known_as.get_mut(client)
         {
@@ -278,15 +291,15 @@ impl Drop for Slot {
         }
         table.change(&self.peer, |client| match is_known {
             true => client.known -= 1,
-            // One that made room is not in here any more.
+            // A connection that was evicted is not in the table any more.
             false => drop(client.unknown.remove(&self.id)),
         });
     }
 }
 
-/// A request of an unknown connection, until it is answered.
+/// Guard for a request of an unknown connection.
 #[derive(Debug)]
-pub(crate) struct RequestGuard(Arc<Slot>);
+pub(crate) struct RequestGuard(Arc<ConnectionSlot>);
 
 impl Drop for RequestGuard {
     fn drop(&mut self) {
@@ -299,15 +312,15 @@ mod tests {
     use super::*;
 
     fn peer(last: u8) -> Peer {
-        Peer::at([192, 0, 2, last].into())
+        Peer::from_address([192, 0, 2, last].into())
     }
 
     struct Open {
-        slot: Slot,
+        slot: ConnectionSlot,
         close: CancellationToken,
     }
 
-    fn open(table: &ConnectionTable, peer: &Peer) -> Result<Open, Exhausted> {
+    fn open(table: &ConnectionTable, peer: &Peer) -> Result<Open, QuotaExceeded> {
         let close = CancellationToken::new();
         Ok(Open { slot: table.admit(peer, close.clone())?, close })
     }
@@ -317,24 +330,24 @@ mod tests {
     }
 
     #[test]
-    fn unknown_connections_leave_a_quarter_free_and_the_oldest_makes_room() {
+    fn a_quarter_is_reserved_and_the_oldest_unknown_connection_makes_room() {
         let table = ConnectionTable::new(8, 8);
         let mut unknown: Vec<Open> = (0..6).map(|_| open(&table, &peer(1)).unwrap()).collect();
-        assert_eq!((closed(&unknown), table.taken()), (vec![], 6));
+        assert_eq!((closed(&unknown), table.len()), (vec![], 6));
         unknown.push(open(&table, &peer(1)).unwrap());
-        assert_eq!((closed(&unknown), table.taken()), (vec![0], 6), "two are reserved");
+        assert_eq!((closed(&unknown), table.len()), (vec![0], 6), "two are reserved");
         for known in &unknown[1..3] {
             known.slot.mark_known();
         }
         unknown.push(open(&table, &peer(1)).unwrap());
         unknown.push(open(&table, &peer(1)).unwrap());
-        assert_eq!((closed(&unknown), table.taken()), (vec![0], 8), "known ones use the reserve");
+        assert_eq!((closed(&unknown), table.len()), (vec![0], 8), "known ones use the reserve");
         unknown.push(open(&table, &peer(1)).unwrap());
-        assert_eq!((closed(&unknown), table.taken()), (vec![0, 3], 8), "known ones stay");
+        assert_eq!((closed(&unknown), table.len()), (vec![0, 3], 8), "known ones stay");
     }
 
     #[test]
-    fn of_clients_with_as_many_the_oldest_connection_makes_room() {
+    fn among_equal_clients_the_oldest_connection_makes_room() {
         let table = ConnectionTable::new(8, 4);
         let unknown: Vec<Open> = [1, 9, 3].map(|last| open(&table, &peer(last)).unwrap()).into();
         let _new = [open(&table, &peer(200)).unwrap(), open(&table, &peer(2)).unwrap()];
@@ -342,9 +355,9 @@ mod tests {
     }
 
     #[test]
-    fn a_client_is_known_on_as_many_connections_as_one_may_have_wherever_it_connects_from() {
+    fn known_connections_of_a_client_are_limited_across_addresses() {
         let table = ConnectionTable::new(2, 8);
-        let owner = Peer::Is(gripfast::Principal::named("owner"));
+        let owner = Peer::Principal(gripfast::Principal::new("owner"));
         let mut held: Vec<Open> = (1..=4).map(|last| open(&table, &peer(last)).unwrap()).collect();
         held.iter().for_each(|open| open.slot.mark_known_as(&owner));
         assert_eq!(held.iter().filter(|open| open.slot.is_known()).count(), 2);
@@ -358,17 +371,17 @@ mod tests {
     }
 
     #[test]
-    fn where_all_are_known_there_is_no_room_until_one_ends() {
+    fn without_unknown_connections_there_is_no_room_until_one_ends() {
         let table = ConnectionTable::new(2, 3);
         let mut known: Vec<Open> = [1, 1, 2].map(|last| open(&table, &peer(last)).unwrap()).into();
         known.iter().for_each(|open| open.slot.mark_known());
-        assert_eq!(open(&table, &peer(1)).err(), Some(Exhausted::ByClient));
-        assert_eq!(open(&table, &peer(3)).err(), Some(Exhausted::ByAll));
+        assert_eq!(open(&table, &peer(1)).err(), Some(QuotaExceeded::ByClient));
+        assert_eq!(open(&table, &peer(3)).err(), Some(QuotaExceeded::ByAll));
         assert!(!table.make_room());
         known.pop();
         assert!(open(&table, &peer(3)).is_ok());
         drop(known);
-        assert_eq!((table.taken(), table.0.lock().clients.len()), (0, 0), "nobody is remembered");
+        assert_eq!((table.len(), table.0.lock().clients.len()), (0, 0), "no entry is left");
     }
 
     #[test]
@@ -382,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_that_made_room_stays_closed_and_gives_nothing_back_twice() {
+    fn an_evicted_connection_stays_closed_and_is_released_once() {
         let table = ConnectionTable::new(1, 1);
         let first = open(&table, &peer(1)).unwrap();
         let second = open(&table, &peer(1)).unwrap();
@@ -390,13 +403,13 @@ mod tests {
         first.slot.mark_known();
         assert!(!first.slot.is_known());
         drop(first);
-        assert_eq!(table.taken(), 1);
+        assert_eq!(table.len(), 1);
         drop(second);
-        assert_eq!(table.taken(), 0);
+        assert_eq!(table.len(), 0);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_unknown_connection_has_the_limit_for_each_head_and_a_known_one_has_no_limit() {
+    async fn the_head_timeout_applies_to_unknown_connections_only() {
         let table = ConnectionTable::new(9, 9);
         let limit = Duration::from_secs(5);
         let idle = Arc::new(open(&table, &peer(1)).unwrap().slot);
@@ -407,7 +420,7 @@ mod tests {
             drop(request);
         };
         let (ended, ()) = tokio::join!(idle.until_known(limit), ends);
-        assert_eq!((ended, begun.elapsed()), (Err(TooSlow), Duration::from_secs(35)));
+        assert_eq!((ended, begun.elapsed()), (Err(HeadTimeout), Duration::from_secs(35)));
         idle.mark_known();
         assert_eq!(idle.until_known(limit).await, Ok(()));
     }

@@ -1,7 +1,7 @@
-//! The control socket: a unix socket in the state directory through which the commands of a gateway's own user reach it.
+//! Control socket: a Unix socket in the state directory, through which CLI commands of the same user reach the gateway.
 //!
-//! This module decides which process may be at the other end, on both sides, and keeps the files. Which requests are
-//! answered there, and which of them need the admin token, is decided where those of the network are.
+//! This module manages the socket files and checks the user of the peer process, on both sides. The requests
+//! themselves, and the ones that need the admin token, are handled as on the network.
 
 use rustix::process::geteuid;
 use std::fs::{self, DirBuilder, File, Permissions};
@@ -11,16 +11,16 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use tokio::net::{UnixListener, UnixStream};
 
-/// The folder in the state directory that holds the sockets of all gateways which use that directory.
+/// Folder in the state directory with the control sockets of all gateways that use that directory.
 pub const FOLDER: &str = "sockets";
-/// The folder in the state directory that holds the sockets to which `gripfast stdio` connects its clients.
+/// Folder in the state directory with the sockets for clients of `gripfast stdio`.
 pub const BRIDGES: &str = "bridges";
 const SUFFIX: &str = ".sock";
-/// The longest path that a socket's address holds: 104 bytes on BSD and macOS, 108 on Linux, with a zero at the end.
+/// Maximum length of a socket path: 104 bytes on BSD and macOS, 108 on Linux, including the final zero.
 const LONGEST_PATH: usize = 103;
 const ROOT: u32 = 0;
 
-/// The path of the control socket of a gateway that listens on `listen`.
+/// Path of the control socket of a gateway that listens on `listen`.
 pub fn path(state_dir: &Path, listen: SocketAddr) -> PathBuf {
     state_dir.join(FOLDER).join(format!("{}_{}{SUFFIX}", listen.ip(), listen.port()))
 }
@@ -29,36 +29,36 @@ fn bridge_path(state_dir: &Path, name: &str) -> PathBuf {
     state_dir.join(BRIDGES).join(format!("{name}{SUFFIX}"))
 }
 
-/// The addresses on which a gateway may listen that is reached at `address`, the most specific first.
+/// Listen addresses of a gateway that is reached at `address`, the most specific first.
 pub fn listening_for(address: SocketAddr) -> Vec<SocketAddr> {
     let any_v4 = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
     let any_v6 = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
     let ips = match address.ip() {
-        // A listener on `::` takes connections of both families.
+        // A listener on `::` accepts connections of both families.
         ip @ IpAddr::V4(_) => vec![ip, any_v4, any_v6],
         ip @ IpAddr::V6(_) => vec![ip, any_v6],
     };
     ips.into_iter().map(|ip| SocketAddr::new(ip, address.port())).collect()
 }
 
-/// A process of another user at the other end of a control socket.
+/// The process at the other end of a control socket belongs to another user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the process at the other end belongs to another user (uid {uid})")]
 pub struct OtherUser {
-    /// That user.
+    /// User id of that process.
     pub uid: u32,
 }
 
-/// Whether a process of user `peer` may be at the other end of a socket that belongs to `owner`.
-fn judge(peer: u32, owner: u32) -> Result<(), OtherUser> {
+/// Checks that a process of user `peer` may use a socket of user `owner`.
+fn check_uid(peer: u32, owner: u32) -> Result<(), OtherUser> {
     if peer == owner || peer == ROOT { Ok(()) } else { Err(OtherUser { uid: peer }) }
 }
 
 fn check_peer(stream: &UnixStream, owner: u32) -> io::Result<Result<(), OtherUser>> {
-    Ok(judge(stream.peer_cred()?.uid(), owner))
+    Ok(check_uid(stream.peer_cred()?.uid(), owner))
 }
 
-/// The control socket of this gateway. Its file is removed when this is dropped.
+/// Control socket of this gateway. Dropping it removes its file.
 #[derive(Debug)]
 pub struct ControlSocket {
     listener: UnixListener,
@@ -68,17 +68,16 @@ pub struct ControlSocket {
 }
 
 impl ControlSocket {
-    /// Listens in `state_dir` for the gateway that listens on `listen`. Sockets that gateways left behind when they
-    /// died are removed.
+    /// Listens in `state_dir` for the gateway that listens on `listen`. Removes the sockets of gateways that have died.
     ///
     /// # Errors
-    /// The folder cannot be made or belongs to another user, or a gateway with the same address uses this directory,
-    /// as one in another container may.
+    /// The folder cannot be created or belongs to another user, or a gateway with the same address uses this directory,
+    /// for example in another container.
     pub async fn bind(state_dir: &Path, listen: SocketAddr) -> io::Result<Self> {
         Self::bind_at(path(state_dir, listen)).await
     }
 
-    /// Listens in `state_dir` for the clients of `gripfast stdio` that look for the gateway of this name.
+    /// Listens in `state_dir` for clients of `gripfast stdio` that look for the gateway with this name.
     ///
     /// # Errors
     /// As for [`Self::bind`].
@@ -90,13 +89,13 @@ impl ControlSocket {
         let folder = path.parent().ok_or(io::ErrorKind::InvalidInput)?.to_owned();
         DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
         tighten(&folder)?;
-        let owner = owner_of(&folder)?;
+        let owner = checked_owner(&folder)?;
         remove_stale(&folder).await;
         if FileId::of(&path).is_some() {
             let what = format!("another gateway listens on `{}`", path.display());
             return Err(io::Error::new(io::ErrorKind::AddrInUse, what));
         }
-        // Under its own name it is there only once it listens: until then it would look like one of a dead gateway.
+        // Created under a temporary name until it listens: before that it would look like the socket of a dead gateway.
         let draft = tempfile::Builder::new().prefix(".").make_in(&folder, |draft| {
             let reachable = Reachable::of(draft)?;
             std::os::unix::net::UnixListener::bind(&reachable.path)
@@ -108,10 +107,10 @@ impl ControlSocket {
         Ok(Self { listener: UnixListener::from_std(listener)?, path, file, owner })
     }
 
-    /// The next connection, and whether its process may have one.
+    /// Accepts the next connection, and checks the user of its process.
     ///
     /// # Errors
-    /// The system refuses, or the connection is gone already.
+    /// The system refuses, or the connection is closed already.
     pub async fn accept(&self) -> io::Result<(UnixStream, Result<(), OtherUser>)> {
         let (stream, _) = self.listener.accept().await?;
         let checked = check_peer(&stream, self.owner)?;
@@ -121,59 +120,62 @@ impl ControlSocket {
 
 impl Drop for ControlSocket {
     fn drop(&mut self) {
-        // A gateway that was started meanwhile may have put its own there.
+        // A gateway that was started meanwhile may have created its own file there.
         if FileId::of(&self.path) == Some(self.file) {
             let _ = fs::remove_file(&self.path);
         }
     }
 }
 
-/// The control socket of a gateway that was seen to run.
+/// Control socket of a running gateway.
 #[derive(Debug, Clone)]
-pub struct Found {
+pub struct FoundSocket {
     path: PathBuf,
     owner: u32,
 }
 
-/// Looks for the gateway that uses `state_dir` and listens on one of `addresses`. `None` if none does.
+/// Finds the gateway that uses `state_dir` and listens on one of `addresses`. `None` if there is none.
 ///
 /// # Errors
 /// There is a socket that cannot be used, or not safely.
-pub async fn find(state_dir: &Path, addresses: &[SocketAddr]) -> io::Result<Option<Found>> {
+pub async fn find(state_dir: &Path, addresses: &[SocketAddr]) -> io::Result<Option<FoundSocket>> {
     let paths = addresses.iter().map(|address| path(state_dir, *address));
     find_first(&state_dir.join(FOLDER), paths).await
 }
 
-/// Looks for the gateway of this name that serves clients of `gripfast stdio` in `state_dir`.
+/// Finds the gateway with this name that serves clients of `gripfast stdio` in `state_dir`.
 ///
 /// # Errors
 /// As for [`find`].
-pub async fn find_bridge(state_dir: &Path, name: &str) -> io::Result<Option<Found>> {
+pub async fn find_bridge(state_dir: &Path, name: &str) -> io::Result<Option<FoundSocket>> {
     find_first(&state_dir.join(BRIDGES), [bridge_path(state_dir, name)]).await
 }
 
-async fn find_first(folder: &Path, paths: impl IntoIterator<Item = PathBuf>) -> io::Result<Option<Found>> {
-    let owner = match owner_of(folder) {
+async fn find_first(
+    folder: &Path,
+    paths: impl IntoIterator<Item = PathBuf>,
+) -> io::Result<Option<FoundSocket>> {
+    let owner = match checked_owner(folder) {
         Ok(owner) => owner,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error),
     };
     for path in paths {
-        let found = Found { path, owner };
+        let found = FoundSocket { path, owner };
         match found.connect().await {
             Ok(_) => return Ok(Some(found)),
-            Err(error) if is_deserted(&error) => {}
+            Err(error) if is_stale(&error) => {}
             Err(error) => return Err(error),
         }
     }
     Ok(None)
 }
 
-impl Found {
-    /// A connection to the gateway.
+impl FoundSocket {
+    /// Connects to the gateway.
     ///
     /// # Errors
-    /// Nothing listens any more, or a process of another user does.
+    /// No process listens any more, or a process of another user does.
     pub async fn connect(&self) -> io::Result<UnixStream> {
         let reachable = Reachable::of(&self.path)?;
         let stream = UnixStream::connect(&reachable.path).await?;
@@ -182,24 +184,24 @@ impl Found {
         Ok(stream)
     }
 
-    /// The user whose gateway it is.
+    /// User id of the gateway.
     pub fn owner(&self) -> u32 {
         self.owner
     }
 }
 
-/// Whether no process listens, as the error of a connection attempt tells.
-fn is_deserted(error: &io::Error) -> bool {
+/// Tests if the error of a connection attempt means that no process listens.
+fn is_stale(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused)
 }
 
-/// The user whose sockets the folder holds: our own, or for root any.
-fn owner_of(folder: &Path) -> io::Result<u32> {
+/// Owner of the socket folder, which must be the current user; root accepts any owner.
+fn checked_owner(folder: &Path) -> io::Result<u32> {
     let metadata = fs::symlink_metadata(folder)?;
-    let (owner, us) = (metadata.uid(), geteuid().as_raw());
+    let (owner, euid) = (metadata.uid(), geteuid().as_raw());
     let objection = if !metadata.is_dir() {
         "is not a directory".to_owned()
-    } else if owner != us && us != ROOT {
+    } else if owner != euid && euid != ROOT {
         format!("belongs to another user (uid {owner})")
     } else if metadata.mode() & 0o022 != 0 {
         "can be written to by other users".to_owned()
@@ -209,7 +211,7 @@ fn owner_of(folder: &Path) -> io::Result<u32> {
     Err(io::Error::new(io::ErrorKind::PermissionDenied, format!("`{}` {objection}", folder.display())))
 }
 
-/// Takes from others what a folder that was made otherwise gives them.
+/// Removes the permissions of other users from an existing folder.
 fn tighten(folder: &Path) -> io::Result<()> {
     let metadata = fs::symlink_metadata(folder)?;
     if metadata.is_dir() && metadata.mode() & 0o077 != 0 {
@@ -227,15 +229,15 @@ async fn remove_stale(folder: &Path) {
             continue;
         }
         let Ok(reachable) = Reachable::of(&path) else { continue };
-        let refused = UnixStream::connect(&reachable.path).await.is_err_and(|error| is_deserted(&error));
-        // A gateway that starts at this moment may have put its own there.
+        let refused = UnixStream::connect(&reachable.path).await.is_err_and(|error| is_stale(&error));
+        // A gateway that starts at this moment may have created its own file there.
         if refused && FileId::of(&path) == before {
             let _ = fs::remove_file(&path);
         }
     }
 }
 
-/// Tells a file from another one of the same name.
+/// Identifies a file independent of its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct FileId {
     device: u64,
@@ -249,10 +251,10 @@ impl FileId {
     }
 }
 
-/// A path that fits into the address of a socket.
+/// Path that fits into a socket address.
 struct Reachable {
     path: PathBuf,
-    /// The folder that the path goes through while it is used.
+    /// Folder that the path refers to, kept open while it is used.
     _folder: Option<File>,
 }
 
@@ -264,7 +266,7 @@ impl Reachable {
         Self::through_folder(path)
     }
 
-    /// The system's own name for a folder that this process has open is short.
+    /// Uses the short `/proc/self/fd` path of an open folder.
     #[cfg(target_os = "linux")]
     fn through_folder(path: &Path) -> io::Result<Self> {
         use std::os::fd::AsRawFd;
@@ -300,10 +302,14 @@ mod tests {
     }
 
     #[test]
-    fn g05_the_owner_and_root_may_be_at_the_other_end() {
-        assert_eq!((judge(1000, 1000), judge(0, 1000), judge(0, 0)), (Ok(()), Ok(()), Ok(())));
-        assert_eq!(judge(1001, 1000), Err(OtherUser { uid: 1001 }));
-        assert_eq!(judge(1000, 0), Err(OtherUser { uid: 1000 }), "root's gateway is not for everybody");
+    fn g05_only_the_owner_and_root_may_use_the_socket() {
+        assert_eq!((check_uid(1000, 1000), check_uid(0, 1000), check_uid(0, 0)), (Ok(()), Ok(()), Ok(())));
+        assert_eq!(check_uid(1001, 1000), Err(OtherUser { uid: 1001 }));
+        assert_eq!(
+            check_uid(1000, 0),
+            Err(OtherUser { uid: 1000 }),
+            "the gateway of root is not for other users"
+        );
     }
 
     #[test]
@@ -316,7 +322,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_socket_is_found_by_its_address_while_its_gateway_lives() {
+    async fn a_socket_is_found_by_its_address_while_its_gateway_runs() {
         let state = tempfile::tempdir().unwrap();
         let (one, other) = (address("127.0.0.1:7331"), address("[::1]:7331"));
         assert!(find(state.path(), &[one]).await.unwrap().is_none());
@@ -327,12 +333,12 @@ mod tests {
         assert!(connected.is_ok() && accepted.unwrap().1 == Ok(()));
         assert_eq!(found.owner(), geteuid().as_raw());
         drop(gateway);
-        assert!(is_deserted(&found.connect().await.unwrap_err()));
+        assert!(is_stale(&found.connect().await.unwrap_err()));
         assert!(find(state.path(), &[one]).await.unwrap().is_none());
     }
 
     #[tokio::test]
-    async fn the_socket_of_a_gateway_that_lives_is_not_taken_and_that_of_a_dead_one_is() {
+    async fn a_socket_is_replaced_only_after_its_gateway_died() {
         let state = tempfile::tempdir().unwrap();
         let listen = address("127.0.0.1:7331");
         let gateway = ControlSocket::bind(state.path(), listen).await.unwrap();
@@ -340,7 +346,7 @@ mod tests {
         assert_eq!(refused.kind(), io::ErrorKind::AddrInUse, "{refused}");
         let other = ControlSocket::bind(state.path(), address("127.0.0.1:7332")).await.unwrap();
         assert!(find(state.path(), &[listen]).await.unwrap().is_some(), "a third has not removed it");
-        // Both die, and nothing tidies up.
+        // Simulates two gateways that die without removing their sockets.
         for dead in [gateway, other] {
             let kept = state.path().join("kept");
             fs::rename(&dead.path, &kept).unwrap();
@@ -366,7 +372,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn g05_a_folder_that_others_can_write_to_is_not_believed_and_is_closed_by_the_next_gateway() {
+    async fn g05_a_folder_writable_by_others_is_refused_and_tightened_at_the_next_bind() {
         let state = tempfile::tempdir().unwrap();
         let (folder, listen) = (state.path().join(FOLDER), address("127.0.0.1:7331"));
         let _gateway = ControlSocket::bind(state.path(), listen).await.unwrap();
@@ -380,7 +386,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn g05_a_link_in_the_place_of_the_folder_is_not_followed() {
+    async fn g05_a_symlinked_socket_folder_is_not_followed() {
         let (state, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let listen = address("127.0.0.1:7331");
         let _gateway = ControlSocket::bind(other.path(), listen).await.unwrap();
@@ -389,13 +395,13 @@ mod tests {
         assert!(ControlSocket::bind(state.path(), listen).await.is_err());
     }
 
-    /// Does something as another user, which only root can; `None` for others.
+    /// Runs `work` as another user, which needs root; `None` for other users.
     fn as_nobody<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
         if !geteuid().is_root() {
             return None;
         }
         let thread = std::thread::spawn(move || {
-            // Of this thread alone.
+            // Only for this thread.
             rustix::thread::set_thread_uid(Uid::from_raw(NOBODY)).unwrap();
             work()
         });
@@ -403,14 +409,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn g05_a_process_of_another_user_that_listens_is_not_spoken_to() {
+    async fn g05_a_listener_of_another_user_is_refused() {
         let state = tempfile::tempdir().unwrap();
         let listen_on = address("127.0.0.1:7331");
         DirBuilder::new().mode(0o700).create(state.path().join(FOLDER)).unwrap();
         let path = path(state.path(), listen_on);
         let listener = socket(AddressFamily::UNIX, SocketType::STREAM, None).unwrap();
         bind(&listener, &SocketAddrUnix::new(&path).unwrap()).unwrap();
-        // Whose a socket is, is decided when it begins to listen.
+        // The peer credentials of a socket are set by `listen`.
         let Some(_listener) = as_nobody(move || listen(&listener, 8).map(|()| listener).unwrap()) else {
             return;
         };
@@ -419,13 +425,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn g05_a_folder_of_another_user_is_not_believed() {
+    async fn g05_a_folder_of_another_user_is_refused() {
         let state = tempfile::tempdir().unwrap();
         let listen = address("127.0.0.1:7331");
         let _gateway = ControlSocket::bind(state.path(), listen).await.unwrap();
         fs::set_permissions(state.path(), Permissions::from_mode(0o755)).unwrap();
         let folder = state.path().join(FOLDER);
-        let Some(judged) = as_nobody(move || owner_of(&folder)) else { return };
+        let Some(judged) = as_nobody(move || checked_owner(&folder)) else { return };
         let refused = judged.unwrap_err();
         assert!(refused.to_string().contains("belongs to another user (uid 0)"), "{refused}");
     }

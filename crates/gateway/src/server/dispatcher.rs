@@ -1,58 +1,59 @@
-//! Routes each request of a connection. Requests to `/mcp` take a short way of their own, the router has all other
-//! paths. Before both, the guard looks at the head, and requests beyond the rate of their client are refused.
+//! Routes each request of a connection: `/mcp` goes to the gateway directly, all other paths to the router. Before
+//! both, the origin check examines the head, and requests above the client's rate limit are refused.
 
-use crate::admin::{self, Admin};
-use crate::auth::Access;
-use crate::connection_table::Slot;
-use crate::downstream::{Gateway, Guard, too_many_requests};
-use crate::request_body::RequestBody;
-use crate::request_limits::{RequestLimits, TooMany};
-use crate::shares::Peer;
+use super::connection_table::ConnectionSlot;
+use super::quota::Peer;
+use super::request_body::RequestBody;
+use super::request_rate::{RateExceeded, RequestRates};
+use crate::api;
+use crate::api::Admin;
+use crate::auth::Authenticator;
+use crate::mcp::{Gateway, OriginCheck, too_many_requests};
 use axum::Router;
 use axum::body::Body;
 use axum::response::Response;
 #[cfg(unix)]
 use gripfast::{AuthFailure, AuthFailures, AuthTarget};
-use gripfast::{Principal, Source};
+use gripfast::{Principal, RequestSource};
 use http::Request;
 use hyper::body::Incoming;
 use std::convert::Infallible;
 use std::sync::Arc;
 use tower_service::Service as _;
 
-/// What is served to whoever connects.
+/// Dispatches requests to the gateway and the router.
 #[derive(Clone)]
-pub(crate) struct Front(Arc<Parts>);
+pub(crate) struct Dispatcher(Arc<DispatcherParts>);
 
 /// Marks a request that came through the control socket.
 #[derive(Debug, Clone, Copy)]
 struct BySocket;
 
-/// Where a request came from, as it is recorded.
-pub(crate) fn source_of<B>(request: &Request<B>) -> Source {
+/// Source of a request for the records.
+pub(crate) fn source_of<B>(request: &Request<B>) -> RequestSource {
     match request.extensions().get::<BySocket>() {
-        Some(BySocket) => Source::ControlSocket,
-        None => Peer::of(request).source(),
+        Some(BySocket) => RequestSource::ControlSocket,
+        None => Peer::from_request(request).source(),
     }
 }
 
-/// What a request may meet.
-pub(crate) struct Parts {
-    pub(crate) guard: Guard,
-    pub(crate) access: Option<Arc<Access>>,
+/// Parts of the dispatcher.
+pub(crate) struct DispatcherParts {
+    pub(crate) origin_check: OriginCheck,
+    pub(crate) access: Option<Arc<Authenticator>>,
     pub(crate) admin: Arc<Admin>,
-    /// Requests per second, where they are limited.
-    pub(crate) limits: Option<Arc<RequestLimits>>,
+    /// Requests per second, if they are limited.
+    pub(crate) limits: Option<Arc<RequestRates>>,
     pub(crate) gateway: Arc<Gateway>,
-    /// Everything but the endpoint. It looks itself after who may use what.
-    pub(crate) others: Router,
+    /// All paths except the MCP endpoint. The router checks access itself.
+    pub(crate) other_routes: Router,
 }
 
-/// The principal that requests with the admin token count for. No key can have this name.
+/// Principal for the rate limit of requests with the admin token. No API key can have this name.
 const ADMIN: &str = "(admin token)";
 
-impl Front {
-    pub(crate) fn new(parts: Parts) -> Self {
+impl Dispatcher {
+    pub(crate) fn new(parts: DispatcherParts) -> Self {
         Self(Arc::new(parts))
     }
 
@@ -61,24 +62,25 @@ impl Front {
         Arc::clone(&self.0.gateway)
     }
 
-    /// Records that a process of another user was turned away at the control socket.
+    /// Records that a process of another user was refused at the control socket.
     #[cfg(unix)]
-    pub(crate) fn refused_user(&self, uid: u32) {
+    pub(crate) fn log_refused_user(&self, uid: u32) {
         let (target, reason) = (AuthTarget::ControlSocket, AuthFailure::OtherUser);
         let principal = Some(format!("uid {uid}"));
-        let failure = AuthFailures { target, reason, principal, source: Source::ControlSocket, count: 1 };
-        self.0.gateway.host.auth_failed(failure);
+        let failure =
+            AuthFailures { target, reason, principal, source: RequestSource::ControlSocket, count: 1 };
+        self.0.gateway.host.record_auth_failure(failure);
     }
 
-    /// Answers one request of a client that connected from the address of `peer`. Requests without a `slot` came through
-    /// the control socket, which has no limits.
+    /// Answers one request of a client that connected from the address of `peer`. Requests without a `slot` came
+    /// through the control socket, which has no limits.
     pub(crate) async fn serve(
         self,
         mut request: Request<Incoming>,
         peer: Peer,
-        slot: Option<Arc<Slot>>,
+        slot: Option<Arc<ConnectionSlot>>,
     ) -> Result<Response<Body>, Infallible> {
-        let Parts { guard, access, gateway, .. } = &*self.0;
+        let DispatcherParts { origin_check: guard, access, gateway, .. } = &*self.0;
         let limits = slot.as_ref().and(self.0.limits.as_deref());
         let spend = |peer: &Peer| limits.map_or(Ok(()), |limits| limits.spend(peer, 1));
         let path = request.uri().path();
@@ -90,7 +92,7 @@ impl Front {
         }
         let unknown = slot.filter(|slot| !slot.is_known());
         if request.uri().path() != Gateway::ENDPOINT {
-            return self.serve_others(request, peer, unknown, spend).await;
+            return self.serve_other_routes(request, peer, unknown, spend).await;
         }
         let Some(access) = access else {
             if let Err(too_many) = spend(&peer) {
@@ -98,45 +100,46 @@ impl Front {
             }
             return Ok(gateway.serve(request.map(|body| RequestBody::new(body, unknown)), peer).await);
         };
-        // Checking a token takes a large future.
-        match Box::pin(access.limited_peer(&peer, request.headers())).await {
+        // Boxed, because the future of the token check is large.
+        match Box::pin(access.authenticate_limited(&peer, request.headers())).await {
             Ok((client, credential)) => {
                 unknown.into_iter().for_each(|slot| slot.mark_known_as(&client));
                 request.extensions_mut().insert(credential.clone());
                 let served = gateway.serve(request, client);
-                Ok(access.serve(&credential, Gateway::ENDPOINT, served).await)
+                Ok(access.serve_while_valid(&credential, Gateway::ENDPOINT, served).await)
             }
             Err(refused) => {
                 let by_socket = request.extensions().get::<BySocket>().is_some();
-                let source = if by_socket { Source::ControlSocket } else { peer.source() };
-                // Its body holds nothing while the answer waits.
+                let source = if by_socket { RequestSource::ControlSocket } else { peer.source() };
+                // Releases the body while the refusal is delayed.
                 drop(request);
                 Ok(Box::pin(access.refuse(&refused, source, Gateway::ENDPOINT)).await)
             }
         }
     }
 
-    async fn serve_others(
+    async fn serve_other_routes(
         &self,
         mut request: Request<Incoming>,
         peer: Peer,
-        unknown: Option<Arc<Slot>>,
-        spend: impl Fn(&Peer) -> Result<(), TooMany>,
+        unknown: Option<Arc<ConnectionSlot>>,
+        spend: impl Fn(&Peer) -> Result<(), RateExceeded>,
     ) -> Result<Response<Body>, Infallible> {
-        let Parts { access, admin, others, .. } = &*self.0;
+        let DispatcherParts { access, admin, other_routes: others, .. } = &*self.0;
         let path = request.uri().path();
-        let shows_token = admin.is_shown_token(request.headers());
-        // `Access::admit` counts what it lets in, and what it does not.
-        let is_counted_there = access.is_some() && is_of_clients(path);
+        let shows_token = admin.has_admin_token(request.headers());
+        // `Authenticator::admit` counts these requests itself.
+        let is_counted_there = access.is_some() && is_client_path(path);
         if !is_health(path) && !is_counted_there {
-            let spent = if shows_token { spend(&Peer::Is(Principal::named(ADMIN))) } else { spend(&peer) };
+            let spent =
+                if shows_token { spend(&Peer::Principal(Principal::new(ADMIN))) } else { spend(&peer) };
             if let Err(too_many) = spent {
                 return Ok(refused(path, too_many));
             }
         }
         request.extensions_mut().insert(peer);
         match (access, unknown) {
-            // Without authentication a client is known by a complete request.
+            // Without authentication, a client is known after a complete request.
             (None, unknown) => others.clone().call(request.map(|body| RequestBody::new(body, unknown))).await,
             (Some(_), Some(unknown)) => {
                 if shows_token {
@@ -150,19 +153,20 @@ impl Front {
     }
 }
 
-/// A load balancer takes a gateway out of use that does not answer here, and answering costs nothing.
+/// Health checks are not limited: a load balancer would remove a gateway that does not answer them, and they cost
+/// nothing.
 fn is_health(path: &str) -> bool {
     matches!(path, "/healthz" | "/readyz")
 }
 
 /// Paths besides the endpoint that clients authenticate for.
-fn is_of_clients(path: &str) -> bool {
+fn is_client_path(path: &str) -> bool {
     matches!(path, "/sse" | "/message")
 }
 
-fn refused(path: &str, too_many: TooMany) -> Response {
+fn refused(path: &str, too_many: RateExceeded) -> Response {
     match path.starts_with("/api/") {
-        true => admin::too_many_requests(too_many),
+        true => api::too_many_requests(too_many),
         false => too_many_requests(too_many),
     }
 }

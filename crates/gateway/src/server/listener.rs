@@ -1,19 +1,19 @@
-//! Accepts connections while there is room, serves them, and closes them in order at the end. A connection whose client
-//! has not authenticated has a few seconds for the head of a request, and makes room for new ones; a known client that
-//! is slow to send or to read costs a connection for a minute. Where TLS is spoken, a handshake comes first.
+//! Accepts connections up to the limits, serves them, and closes them in order at shutdown. An unauthenticated
+//! connection has a few seconds for the head of a request, and is closed first to make room; a slow known client keeps
+//! a connection for at most a minute. With TLS, the handshake comes first.
 
-use crate::client_count::ClientCount;
-use crate::connection_table::{ConnectionTable, Slot};
+use super::client_count::ClientCount;
+use super::connection_table::{ConnectionSlot, ConnectionTable};
 #[cfg(unix)]
-use crate::control_socket::ControlSocket;
+use super::control_socket::ControlSocket;
+use super::dispatcher::Dispatcher;
+use super::quota::{Peer, Quota};
+use super::request_framing::StrictFraming;
+use super::runtime::repoll::{Repoll, RepollPart};
+use super::tls::{Tls, strict_transport};
+use crate::mcp::clock::Clock;
 #[cfg(unix)]
-use crate::downstream::bridge;
-use crate::downstream::clock::Clock;
-use crate::front::Front;
-use crate::request_framing::StrictFraming;
-use crate::shares::{Peer, Shares};
-use crate::steady::{Part, Steady};
-use crate::tls::{Tls, strict_transport};
+use crate::mcp::transport::stdio_bridge;
 use axum::body::Body;
 use axum::response::Response;
 use gripfast::{LogThrottle, Mono, file_limit};
@@ -39,80 +39,84 @@ use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// The head of a request of a known client has to be complete after this, counted from the end of the request before it.
-/// So it is also how long such a connection may be idle.
-pub(crate) const HEAD_WITHIN: Duration = Duration::from_secs(60);
-/// A client that takes nothing of what waits for it is cut off after this.
-const STALLED_FOR: Duration = Duration::from_secs(60);
-/// The largest head of a request.
-const LARGEST_HEAD: usize = 64 << 10;
-/// What may wait in a connection for a client to read it, besides one message.
+/// Timeout for the head of a request of a known client, counted from the end of the previous request; so it is also the
+/// idle timeout of such a connection.
+pub(crate) const HEAD_TIMEOUT: Duration = Duration::from_secs(60);
+/// Timeout for a client that reads nothing of a pending answer.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
+/// Maximum size of a request head.
+const MAX_HEAD: usize = 64 << 10;
+/// Write buffer of a connection, besides one message.
 const BUFFER: usize = 64 << 10;
-/// How long shaking hands may take.
-const HANDSHAKE_WITHIN: Duration = Duration::from_secs(10);
-/// TLS handshakes at a time, of some 20 KiB each, and those of one address. Beyond it the oldest one is closed.
-const HANDSHAKES: usize = 2048;
-const HANDSHAKES_OF_ONE: usize = 1024;
-/// What every TLS connection begins with, and no HTTP request.
+/// Timeout for a TLS handshake.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Maximum number of concurrent TLS handshakes, of about 20 KiB each, in total and per address. Above it the oldest one
+/// is closed.
+const MAX_HANDSHAKES: usize = 2048;
+const MAX_HANDSHAKES_PER_CLIENT: usize = 1024;
+/// First byte of every TLS connection, and of no HTTP request.
 const TLS_HANDSHAKE: u8 = 0x16;
-/// Bound of the connections through the control socket. More are closed.
+/// Maximum number of connections through the control socket. More are closed.
 #[cfg(unix)]
-const COMMANDS: usize = 64;
-/// Bound of the clients that `gripfast stdio` connects. More are closed.
+const MAX_CONTROL_CONNECTIONS: usize = 64;
+/// Maximum number of clients of `gripfast stdio`. More are closed.
 #[cfg(unix)]
-const BRIDGED: usize = 256;
-/// Connections that are too many are told so, this many at a time; even more are just closed.
-const TURNED_AWAY: usize = 64;
-/// How long somebody who is turned away may take to say what for.
-const TURNED_AWAY_WITHIN: Duration = Duration::from_secs(5);
-/// Without file descriptors there is nothing to accept with; some may be free in a moment.
-const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
+const MAX_BRIDGES: usize = 256;
+/// Maximum number of rejected connections that get an error response at a time. More are closed without one.
+const MAX_REJECTIONS: usize = 64;
+/// Timeout for a rejected connection to send its request.
+const REJECTION_TIMEOUT: Duration = Duration::from_secs(5);
+/// Delay after a failed accept: without free file descriptors the next attempt would fail too.
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 
-/// What is served to whoever connects.
-pub(crate) struct Connections {
-    pub(crate) front: Front,
+/// Serves the connections of a listener.
+pub(crate) struct ConnectionServer {
+    pub(crate) dispatcher: Dispatcher,
     pub(crate) table: ConnectionTable,
-    /// Counts its connections.
+    /// Counts the connections.
     pub(crate) clients: ClientCount,
-    /// Where clients speak https.
+    /// Certificate, if the listener uses TLS.
     pub(crate) tls: Option<Arc<Tls>>,
-    /// How long a connection that is not known has for the head of a request.
+    /// Timeout of an unknown connection for the head of a request.
     pub(crate) first_request_timeout: Duration,
 }
 
-impl Connections {
-    /// Serves until `leaving`; then nothing new is accepted, idle connections are closed, and requests under
-    /// way may finish. Returns when the last one has. Dropping the future cuts all connections.
-    pub(crate) async fn serve(self, listener: TcpListener, leaving: CancellationToken) -> io::Result<()> {
-        let (all, turned_away) = (TaskTracker::new(), Shares::new(TURNED_AWAY, TURNED_AWAY));
+impl ConnectionServer {
+    /// Serves until `shutdown`; then it accepts nothing new, closes idle connections, and waits for requests in flight.
+    /// Returns when the last connection has ended. Dropping the future closes all connections.
+    pub(crate) async fn serve(self, listener: TcpListener, shutdown: CancellationToken) -> io::Result<()> {
+        let (all, rejections) = (TaskTracker::new(), Quota::new(MAX_REJECTIONS, MAX_REJECTIONS));
         let mut refused = AcceptErrors::default();
-        let door =
-            Door { tls: self.tls, handshakes: ConnectionTable::of_unknown(HANDSHAKES_OF_ONE, HANDSHAKES) };
-        let cut = CancellationToken::new();
-        let _cut_at_the_end = cut.clone().drop_guard();
+        let acceptor = ConnectionAcceptor {
+            tls: self.tls,
+            handshakes: ConnectionTable::of_unknown(MAX_HANDSHAKES_PER_CLIENT, MAX_HANDSHAKES),
+        };
+        let close_all = CancellationToken::new();
+        let _close_all_on_drop = close_all.clone().drop_guard();
         loop {
             let accepted = tokio::select! {
                 accepted = listener.accept() => accepted,
-                () = leaving.cancelled() => break,
+                () = shutdown.cancelled() => break,
             };
             let (stream, address) = match accepted {
                 Ok(accepted) => accepted,
                 Err(error) if is_of_one_connection(&error) => continue,
                 Err(error) => {
-                    refused.hear("clients", &error);
+                    refused.log("clients", &error);
                     self.table.make_room();
-                    tokio::time::sleep(ACCEPT_AGAIN).await;
+                    tokio::time::sleep(ACCEPT_RETRY_DELAY).await;
                     continue;
                 }
             };
-            // Small answers must not wait for more to send.
+            // Without Nagle's algorithm, small answers are sent at once.
             let _ = stream.set_nodelay(true);
-            let peer = Peer::at(address.ip());
-            let close = cut.child_token();
+            let peer = Peer::from_address(address.ip());
+            let close = close_all.child_token();
             match self.table.admit(&peer, close.clone()) {
                 Ok(slot) => {
                     let connected = self.clients.connect();
-                    let (door, front, leaving) = (door.clone(), self.front.clone(), leaving.clone());
+                    let (acceptor, dispatcher, shutdown) =
+                        (acceptor.clone(), self.dispatcher.clone(), shutdown.clone());
                     let client = Client {
                         peer,
                         first_request_timeout: self.first_request_timeout,
@@ -120,36 +124,47 @@ impl Connections {
                     };
                     let connection = async move {
                         let _connected = connected;
-                        match leaving.run_until_cancelled(door.enter(stream, &client.peer)).await.flatten() {
-                            Some(Entered::Plain(stream)) => {
-                                serve(stream, Scheme::Http, client, front, leaving).await
+                        match shutdown
+                            .run_until_cancelled(acceptor.accept(stream, &client.peer))
+                            .await
+                            .flatten()
+                        {
+                            Some(AcceptedConnection::Plain(stream)) => {
+                                serve(stream, Scheme::Http, client, dispatcher, shutdown).await
                             }
-                            Some(Entered::Encrypted(stream)) => {
-                                serve(*stream, Scheme::Https, client, front, leaving).await
+                            Some(AcceptedConnection::Encrypted(stream)) => {
+                                serve(*stream, Scheme::Https, client, dispatcher, shutdown).await
                             }
-                            Some(Entered::NotEncrypted(stream)) => turn_away(stream, &NOT_ENCRYPTED).await,
+                            Some(AcceptedConnection::NotEncrypted(stream)) => {
+                                reject(stream, &NOT_ENCRYPTED).await
+                            }
                             None => {}
                         }
                     };
-                    all.spawn(until_cut(close, connection));
+                    all.spawn(until_cancelled(close, connection));
                 }
                 Err(_) => {
-                    if let Ok(share) = turned_away.take(&Peer::here(), 1) {
-                        let door = door.clone();
+                    if let Ok(permit) = rejections.acquire(&Peer::local(), 1) {
+                        let acceptor = acceptor.clone();
                         let connection = async move {
-                            match door.enter(stream, &peer).await {
-                                Some(Entered::Encrypted(stream)) => turn_away(*stream, &NO_ROOM).await,
-                                Some(Entered::Plain(stream) | Entered::NotEncrypted(stream)) => {
-                                    turn_away(stream, &NO_ROOM).await;
+                            match acceptor.accept(stream, &peer).await {
+                                Some(AcceptedConnection::Encrypted(stream)) => {
+                                    reject(*stream, &NO_ROOM).await
+                                }
+                                Some(
+                                    AcceptedConnection::Plain(stream)
+                                    | AcceptedConnection::NotEncrypted(stream),
+                                ) => {
+                                    reject(stream, &NO_ROOM).await;
                                 }
                                 None => {}
                             }
                         };
                         let connection = async move {
-                            let _share = share;
+                            let _permit = permit;
                             connection.await;
                         };
-                        all.spawn(until_cut(cut.clone(), connection));
+                        all.spawn(until_cancelled(close_all.clone(), connection));
                     }
                 }
             }
@@ -161,86 +176,89 @@ impl Connections {
     }
 }
 
-/// Serves the commands of the user who runs this gateway, in the way of [`Connections::serve`]. They have connections of
-/// their own, so that clients which have taken all others do not keep the operator out.
+/// Serves CLI commands of the same user on the control socket, like [`ConnectionServer::serve`]. They have connections
+/// of their own, so that clients which use up all others do not lock out the operator.
 #[cfg(unix)]
-pub(crate) async fn serve_socket(socket: Option<ControlSocket>, front: Front, leaving: CancellationToken) {
+pub(crate) async fn serve_socket(
+    socket: Option<ControlSocket>,
+    dispatcher: Dispatcher,
+    shutdown: CancellationToken,
+) {
     let Some(socket) = socket else { return };
     let serve_one = |stream| {
-        // This user needs to show nothing more.
-        let client = Client { peer: Peer::here(), first_request_timeout: HEAD_WITHIN, slot: None };
-        serve(Patient::new(stream), Scheme::Http, client, front.clone(), leaving.clone())
+        // The user of the process is checked, so no credential is needed.
+        let client = Client { peer: Peer::local(), first_request_timeout: HEAD_TIMEOUT, slot: None };
+        serve(WriteTimeoutIo::new(stream), Scheme::Http, client, dispatcher.clone(), shutdown.clone())
     };
-    accept_each(socket, "commands", COMMANDS, &front, &leaving, serve_one).await;
+    accept_each(socket, "commands", MAX_CONTROL_CONNECTIONS, &dispatcher, &shutdown, serve_one).await;
 }
 
-/// Serves the clients that `gripfast stdio` connects, in the same way. They are processes of the same user, who needs to
-/// show nothing more.
+/// Serves clients of `gripfast stdio` in the same way. They are processes of the same user, so no credential is needed.
 #[cfg(unix)]
 pub(crate) async fn serve_bridges(
     socket: Option<ControlSocket>,
-    front: Front,
+    dispatcher: Dispatcher,
     clients: ClientCount,
-    leaving: CancellationToken,
+    shutdown: CancellationToken,
 ) {
     let Some(socket) = socket else { return };
     let serve_one = |stream| {
-        let (gateway, connected) = (front.gateway(), clients.connect());
+        let (gateway, connected) = (dispatcher.gateway(), clients.connect());
         async move {
             let _connected = connected;
-            // How it ended is its client's business.
-            let _ = bridge::serve(&gateway, stream).await;
+            // The error only concerns this client.
+            let _ = stdio_bridge::serve(&gateway, stream).await;
         }
     };
-    accept_each(socket, "`gripfast stdio`", BRIDGED, &front, &leaving, serve_one).await;
+    accept_each(socket, "`gripfast stdio`", MAX_BRIDGES, &dispatcher, &shutdown, serve_one).await;
 }
 
-/// Accepts connections of the same user until `leaving`, and returns when the last one has ended. A connection beyond
-/// `most` is closed.
+/// Accepts connections of the same user until `shutdown`, and returns when the last one has ended. Connections above
+/// `max` are closed.
 #[cfg(unix)]
 async fn accept_each<F: Future<Output = ()> + Send + 'static>(
     socket: ControlSocket,
-    whose: &str,
-    most: usize,
-    front: &Front,
-    leaving: &CancellationToken,
+    clients: &str,
+    max: usize,
+    dispatcher: &Dispatcher,
+    shutdown: &CancellationToken,
     serve: impl Fn(UnixStream) -> F,
 ) {
-    let (all, shares) = (TaskTracker::new(), Shares::new(most, most));
+    let (all, quota) = (TaskTracker::new(), Quota::new(max, max));
     let mut refused = AcceptErrors::default();
-    let cut = CancellationToken::new();
-    let _cut_at_the_end = cut.clone().drop_guard();
+    let close_all = CancellationToken::new();
+    let _close_all_on_drop = close_all.clone().drop_guard();
     loop {
         let accepted = tokio::select! {
             accepted = socket.accept() => accepted,
-            () = leaving.cancelled() => break,
+            () = shutdown.cancelled() => break,
         };
         let (stream, checked) = match accepted {
             Ok(accepted) => accepted,
             Err(error) if is_of_one_connection(&error) => continue,
             Err(error) => {
-                refused.hear(whose, &error);
-                tokio::time::sleep(ACCEPT_AGAIN).await;
+                refused.log(clients, &error);
+                tokio::time::sleep(ACCEPT_RETRY_DELAY).await;
                 continue;
             }
         };
-        let Ok(share) = shares.take(&Peer::here(), 1) else { continue };
+        let Ok(permit) = quota.acquire(&Peer::local(), 1) else { continue };
         match checked {
             Ok(()) => {
                 let serving = serve(stream);
                 let connection = async move {
-                    let _share = share;
+                    let _permit = permit;
                     serving.await;
                 };
-                all.spawn(until_cut(cut.clone(), connection));
+                all.spawn(until_cancelled(close_all.clone(), connection));
             }
             Err(other) => {
-                front.refused_user(other.uid);
+                dispatcher.log_refused_user(other.uid);
                 let connection = async move {
-                    let _share = share;
-                    turn_away(stream, &OTHER_USER).await;
+                    let _permit = permit;
+                    reject(stream, &OTHER_USER).await;
                 };
-                all.spawn(until_cut(cut.clone(), connection));
+                all.spawn(until_cancelled(close_all.clone(), connection));
             }
         }
     }
@@ -249,7 +267,7 @@ async fn accept_each<F: Future<Output = ()> + Send + 'static>(
     all.wait().await;
 }
 
-/// Errors of a listener, of which one a minute is logged.
+/// Accept errors, logged once a minute.
 struct AcceptErrors {
     clock: Clock,
     throttle: LogThrottle,
@@ -262,98 +280,100 @@ impl Default for AcceptErrors {
 }
 
 impl AcceptErrors {
-    fn hear(&mut self, whose: &str, error: &io::Error) {
-        let Some(unsaid) = self.throttle.hear(Mono::at(self.clock.mono())) else { return };
+    fn log(&mut self, clients: &str, error: &io::Error) {
+        let Some(suppressed) = self.throttle.record(Mono::from_origin(self.clock.mono())) else { return };
         let cause = file_limit::exhausted(error).map_or_else(|| error.to_string(), str::to_owned);
         tracing::warn!(
             cause,
-            unsaid,
-            "cannot accept connections of {whose}: {cause}; `LimitNOFILE=` or `ulimit -n` raises the limit of open \
+            suppressed,
+            "cannot accept connections of {clients}: {cause}; `LimitNOFILE=` or `ulimit -n` raises the limit of open \
              files (logged once a minute)"
         );
     }
 }
 
-/// What a connection has taken is free when it has ended, in whichever way.
-async fn until_cut(cut: CancellationToken, connection: impl Future<Output = ()>) {
-    let _ = cut.run_until_cancelled(connection).await;
+/// Runs a connection until it ends or is cancelled; either way its resources are released.
+async fn until_cancelled(cancel: CancellationToken, connection: impl Future<Output = ()>) {
+    let _ = cancel.run_until_cancelled(connection).await;
 }
 
-/// How a connection becomes a client's.
+/// Turns an accepted socket into a connection, with a TLS handshake if configured.
 #[derive(Clone)]
-struct Door {
+struct ConnectionAcceptor {
     tls: Option<Arc<Tls>>,
     handshakes: ConnectionTable,
 }
 
-/// What came in.
-enum Entered {
-    /// Where no TLS is spoken.
-    Plain(Patient<TcpStream>),
-    /// After a handshake.
-    Encrypted(Box<TlsStream<Patient<TcpStream>>>),
-    /// Where TLS is spoken, and somebody speaks http.
-    NotEncrypted(Patient<TcpStream>),
+/// Accepted connection.
+enum AcceptedConnection {
+    /// Without TLS.
+    Plain(WriteTimeoutIo<TcpStream>),
+    /// After a TLS handshake.
+    Encrypted(Box<TlsStream<WriteTimeoutIo<TcpStream>>>),
+    /// Plain HTTP on a TLS listener.
+    NotEncrypted(WriteTimeoutIo<TcpStream>),
 }
 
-impl Door {
-    /// `None` if it did not come to a handshake, in time or at all.
-    async fn enter(&self, stream: TcpStream, peer: &Peer) -> Option<Entered> {
-        let Some(tls) = &self.tls else { return Some(Entered::Plain(Patient::new(stream))) };
+impl ConnectionAcceptor {
+    /// Returns `None` if the handshake fails or times out.
+    async fn accept(&self, stream: TcpStream, peer: &Peer) -> Option<AcceptedConnection> {
+        let Some(tls) = &self.tls else {
+            return Some(AcceptedConnection::Plain(WriteTimeoutIo::new(stream)));
+        };
         let shake = async {
             let mut first = [0];
             match stream.peek(&mut first).await {
                 Ok(1) if first == [TLS_HANDSHAKE] => {}
-                Ok(1) => return Some(Entered::NotEncrypted(Patient::new(stream))),
+                Ok(1) => return Some(AcceptedConnection::NotEncrypted(WriteTimeoutIo::new(stream))),
                 Ok(_) | Err(_) => return None,
             }
-            // Counted from the first byte on: a client that sends nothing costs no handshake.
+            // Counted from the first byte: a client that sends nothing costs no handshake.
             let close = CancellationToken::new();
             let _slot = self.handshakes.admit(peer, close.clone()).ok()?;
-            // Patience is about bytes that are taken, so it is below what makes bytes out of answers.
-            let shaken = close.run_until_cancelled(tls.shake(Patient::new(stream))).await?;
-            Some(Entered::Encrypted(Box::new(shaken.ok()?)))
+            // The write timeout is about bytes on the socket, so it is below TLS.
+            let shaken = close.run_until_cancelled(tls.accept(WriteTimeoutIo::new(stream))).await?;
+            Some(AcceptedConnection::Encrypted(Box::new(shaken.ok()?)))
         };
-        tokio::time::timeout(HANDSHAKE_WITHIN, shake).await.ok().flatten()
+        tokio::time::timeout(HANDSHAKE_TIMEOUT, shake).await.ok().flatten()
     }
 }
 
-/// Whether a connection is encrypted.
+/// URL scheme of a connection.
 #[derive(Clone, Copy)]
 enum Scheme {
     Http,
     Https,
 }
 
-/// The client of one connection.
+/// Client of one connection.
 struct Client {
     peer: Peer,
     first_request_timeout: Duration,
-    /// Its place in the table; connections of the control socket have none.
-    slot: Option<Arc<Slot>>,
+    /// Slot in the table; connections of the control socket have none.
+    slot: Option<Arc<ConnectionSlot>>,
 }
 
 async fn serve(
     stream: impl AsyncRead + AsyncWrite + Unpin,
     scheme: Scheme,
     client: Client,
-    front: Front,
-    leaving: CancellationToken,
+    dispatcher: Dispatcher,
+    shutdown: CancellationToken,
 ) {
     let Client { peer, first_request_timeout, slot } = client;
-    // One for each connection, which answers one request at a time.
-    let part = Arc::new(Part::new());
+    // One per connection, which answers one request at a time.
+    let part = Arc::new(RepollPart::new());
     let slot_of_requests = slot.clone();
     let service = service_fn(move |request: Request<Incoming>| {
-        let (front, peer, part) = (front.clone(), peer.clone(), Arc::clone(&part));
+        let (dispatcher, peer, part) = (dispatcher.clone(), peer.clone(), Arc::clone(&part));
         let slot = slot_of_requests.clone();
         let strict_transport = match scheme {
             Scheme::Https => strict_transport(request.headers()),
             Scheme::Http => None,
         };
         async move {
-            let begun = slot.as_ref().filter(|slot| !slot.is_known()).map(Slot::begin_request);
-            let mut response = part.does(|| front.serve(request, peer, slot.clone())).await?;
+            let begun = slot.as_ref().filter(|slot| !slot.is_known()).map(ConnectionSlot::begin_request);
+            let mut response = part.run(|| dispatcher.serve(request, peer, slot.clone())).await?;
             if let Some(value) = strict_transport {
                 response.headers_mut().insert(STRICT_TRANSPORT_SECURITY, value);
             }
@@ -371,102 +391,102 @@ async fn serve(
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_WITHIN)
-        .max_header_size(LARGEST_HEAD)
+        .header_read_timeout(HEAD_TIMEOUT)
+        .max_header_size(MAX_HEAD)
         .max_buf_size(BUFFER)
         .serve_connection(TokioIo::new(StrictFraming::new(stream)), service);
     let mut connection = pin!(connection);
-    // How a connection ended is its client's business; what became of the requests is told elsewhere.
+    // The outcome of a connection only concerns its client; requests are recorded elsewhere.
     if let Some(slot) = slot {
         tokio::select! {
             biased;
-            _ = Steady::new(connection.as_mut()) => return,
+            _ = Repoll::new(connection.as_mut()) => return,
             known = slot.until_known(first_request_timeout) => if known.is_err() { return },
-            () = leaving.cancelled() => {}
+            () = shutdown.cancelled() => {}
         }
     }
     tokio::select! {
         biased;
-        _ = Steady::new(connection.as_mut()) => return,
-        () = leaving.cancelled() => connection.as_mut().graceful_shutdown(),
+        _ = Repoll::new(connection.as_mut()) => return,
+        () = shutdown.cancelled() => connection.as_mut().graceful_shutdown(),
     }
-    let _ = Steady::new(connection).await;
+    let _ = Repoll::new(connection).await;
 }
 
-/// What is said to those who are not served.
-struct No {
+/// Error response for a connection that is not served.
+struct Rejection {
     status: StatusCode,
     text: &'static str,
     retry_after: Option<HeaderValue>,
 }
 
-static NO_ROOM: No = No {
+static NO_ROOM: Rejection = Rejection {
     status: StatusCode::SERVICE_UNAVAILABLE,
     text: "too many connections are open; try again in a moment\n",
     retry_after: Some(HeaderValue::from_static("1")),
 };
-static NOT_ENCRYPTED: No = No {
+static NOT_ENCRYPTED: Rejection = Rejection {
     status: StatusCode::BAD_REQUEST,
-    text: "this gateway speaks https: begin the address with `https://`\n",
+    text: "this gateway uses TLS; its address begins with `https://`\n",
     retry_after: None,
 };
 
 #[cfg(unix)]
-static OTHER_USER: No = No {
+static OTHER_USER: Rejection = Rejection {
     status: StatusCode::FORBIDDEN,
     text: "this socket is for the user who runs the gateway\n",
     retry_after: None,
 };
 
-/// Answers one request with a no, and hangs up.
-async fn turn_away(stream: impl AsyncRead + AsyncWrite + Unpin, no: &'static No) {
+/// Answers one request with an error, and closes the connection.
+async fn reject(stream: impl AsyncRead + AsyncWrite + Unpin, rejection: &'static Rejection) {
     let service = service_fn(async |_: Request<Incoming>| {
-        let mut response = Response::new(Body::from(no.text));
-        *response.status_mut() = no.status;
+        let mut response = Response::new(Body::from(rejection.text));
+        *response.status_mut() = rejection.status;
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
-        headers.extend(no.retry_after.clone().map(|after| (RETRY_AFTER, after)));
+        headers.extend(rejection.retry_after.clone().map(|after| (RETRY_AFTER, after)));
         headers.insert(CONNECTION, HeaderValue::from_static("close"));
         Ok::<_, Infallible>(response)
     });
     let connection = http1::Builder::new().keep_alive(false).serve_connection(TokioIo::new(stream), service);
-    let _ = tokio::time::timeout(TURNED_AWAY_WITHIN, connection).await;
+    let _ = tokio::time::timeout(REJECTION_TIMEOUT, connection).await;
 }
 
-/// A connection that was gone before it was accepted says nothing about the next one.
+/// Tests if an accept error concerns a single connection, which was closed before it was accepted.
 fn is_of_one_connection(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)
 }
 
-/// A stream that waits for its reader for a while, and not for ever.
-struct Patient<S> {
+/// Stream with a timeout for writes.
+struct WriteTimeoutIo<S> {
     stream: S,
-    /// While nothing can be written.
-    until: Option<Pin<Box<Sleep>>>,
+    /// Set while nothing can be written.
+    deadline: Option<Pin<Box<Sleep>>>,
 }
 
-impl<S: Unpin> Patient<S> {
+impl<S: Unpin> WriteTimeoutIo<S> {
     fn new(stream: S) -> Self {
-        Self { stream, until: None }
+        Self { stream, deadline: None }
     }
 
-    fn patiently<T>(
+    fn poll_with_deadline<T>(
         &mut self,
         cx: &mut Context<'_>,
         write: impl FnOnce(Pin<&mut S>, &mut Context<'_>) -> Poll<io::Result<T>>,
     ) -> Poll<io::Result<T>> {
         if let Poll::Ready(written) = write(Pin::new(&mut self.stream), cx) {
-            self.until = None;
+            self.deadline = None;
             return Poll::Ready(written);
         }
-        let until = self.until.get_or_insert_with(|| Box::pin(tokio::time::sleep(STALLED_FOR)));
+        let until = self.deadline.get_or_insert_with(|| Box::pin(tokio::time::sleep(WRITE_TIMEOUT)));
         ready!(until.as_mut().poll(cx));
         Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client does not read")))
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for WriteTimeoutIo<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -476,9 +496,9 @@ impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Patient<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for WriteTimeoutIo<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        self.patiently(cx, |stream, cx| stream.poll_write(cx, bytes))
+        self.poll_with_deadline(cx, |stream, cx| stream.poll_write(cx, bytes))
     }
 
     fn poll_write_vectored(
@@ -486,7 +506,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Patient<S> {
         cx: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.patiently(cx, |stream, cx| stream.poll_write_vectored(cx, slices))
+        self.poll_with_deadline(cx, |stream, cx| stream.poll_write_vectored(cx, slices))
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -509,22 +529,22 @@ mod tests {
     use tokio::time::Instant;
 
     #[tokio::test(start_paused = true)]
-    async fn a_client_that_reads_nothing_is_given_up_after_a_minute() {
+    async fn a_client_that_reads_nothing_times_out_after_a_minute() {
         let (ours, _theirs) = duplex(16);
         let begun = Instant::now();
-        let written = Patient::new(ours).write_all(&[0; 100]).await;
+        let written = WriteTimeoutIo::new(ours).write_all(&[0; 100]).await;
         assert_eq!(written.unwrap_err().kind(), io::ErrorKind::TimedOut);
-        assert_eq!(begun.elapsed(), STALLED_FOR);
+        assert_eq!(begun.elapsed(), WRITE_TIMEOUT);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_client_that_reads_slowly_is_waited_for() {
+    async fn a_client_that_reads_slowly_does_not_time_out() {
         let (ours, mut theirs) = duplex(16);
-        let mut ours = Patient::new(ours);
+        let mut ours = WriteTimeoutIo::new(ours);
         let reading = async {
             let mut buffer = [0; 16];
             for _ in 0..10 {
-                tokio::time::sleep(STALLED_FOR / 2).await;
+                tokio::time::sleep(WRITE_TIMEOUT / 2).await;
                 theirs.read_exact(&mut buffer).await.unwrap();
             }
         };
@@ -543,7 +563,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn g05_a_new_handshake_ends_the_oldest_of_its_address_or_of_the_one_with_the_most() {
+    async fn g05_a_new_handshake_closes_the_oldest_of_the_address_with_the_most() {
         let directory = tempfile::tempdir().unwrap();
         let (cert, key) = (directory.path().join("cert.pem"), directory.path().join("key.pem"));
         let pair = rcgen::KeyPair::generate().unwrap();
@@ -551,19 +571,22 @@ mod tests {
         std::fs::write(&cert, params.self_signed(&pair).unwrap().pem()).unwrap();
         std::fs::write(&key, pair.serialize_pem()).unwrap();
         let files = gripfast::config::ListenerTls { cert, key };
-        let tls = Tls::of(&files, gripfast::private_files::StrictModes::On).unwrap();
-        let door = Door { tls: Some(Arc::new(tls)), handshakes: ConnectionTable::of_unknown(2, 3) };
+        let tls = Tls::load(&files, gripfast::private_files::StrictModes::On).unwrap();
+        let acceptor =
+            ConnectionAcceptor { tls: Some(Arc::new(tls)), handshakes: ConnectionTable::of_unknown(2, 3) };
         let mut kept = Vec::new();
-        // A handshake that has begun and does not go on.
+        // Starts a handshake that stalls.
         let mut begin = |(theirs, ours): (TcpStream, TcpStream), address: [u8; 4]| {
             assert_eq!(theirs.try_write(&[TLS_HANDSHAKE]).unwrap(), 1);
             kept.push(theirs);
-            let door = door.clone();
-            tokio::spawn(async move { door.enter(ours, &Peer::at(address.into())).await.is_none() })
+            let acceptor = acceptor.clone();
+            tokio::spawn(
+                async move { acceptor.accept(ours, &Peer::from_address(address.into())).await.is_none() },
+            )
         };
         let until_admitted = async |count| {
             let admitted = async {
-                while door.handshakes.admitted() < count {
+                while acceptor.handshakes.admitted() < count {
                     tokio::task::yield_now().await;
                 }
             };
@@ -582,6 +605,6 @@ mod tests {
         assert!([&third, &fourth, &fifth].iter().all(|handshake| !handshake.is_finished()));
         drop(kept);
         assert!(third.await.unwrap() && fourth.await.unwrap() && fifth.await.unwrap());
-        assert_eq!(door.handshakes.taken(), 0);
+        assert_eq!(acceptor.handshakes.len(), 0);
     }
 }

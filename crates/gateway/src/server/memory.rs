@@ -1,66 +1,65 @@
-//! The byte budget: what request bodies and answers take in memory, for one client and for all. A message is counted for
-//! as long as any clone or slice of its bytes lives, so a queue, a replay buffer or a socket that holds it needs no
-//! accounting of its own.
+//! Memory accounting for request bodies and answers, per client and in total. A message is counted as long as any clone
+//! or slice of its bytes lives, so a queue, a replay buffer or a socket that holds it needs no accounting of its own.
 
-use crate::shares::{Exhausted, Peer, Share, Shares};
+use super::quota::{Peer, Quota, QuotaExceeded, QuotaPermit};
 use bytes::Bytes;
 use gripfast::memory::{AnswerMemory, OutOfMemory, Reservation};
 use gripfast::wire::batch;
 
-/// The memory of one client.
+/// Memory account of one client.
 #[derive(Debug, Clone)]
 pub(crate) struct ClientMemory {
-    shares: Shares,
+    quota: Quota,
     peer: Peer,
 }
 
 impl ClientMemory {
-    pub(crate) fn new(shares: &Shares, peer: &Peer) -> Self {
-        Self { shares: shares.clone(), peer: peer.clone() }
+    pub(crate) fn new(quota: &Quota, peer: &Peer) -> Self {
+        Self { quota: quota.clone(), peer: peer.clone() }
     }
 
-    /// Memory without a bound.
+    /// Account without a limit.
     #[cfg(test)]
     pub(crate) fn unbounded() -> std::sync::Arc<Self> {
-        std::sync::Arc::new(Self::new(&Shares::new(usize::MAX, usize::MAX), &Peer::here()))
+        std::sync::Arc::new(Self::new(&Quota::new(usize::MAX, usize::MAX), &Peer::local()))
     }
 
     /// Counts a message, if there is room for it.
-    pub(crate) fn hold(&self, message: Bytes) -> Result<Bytes, Exhausted> {
-        let share = self.shares.take(&self.peer, message.len())?;
-        Ok(held(message, share))
+    pub(crate) fn hold(&self, message: Bytes) -> Result<Bytes, QuotaExceeded> {
+        let permit = self.quota.acquire(&self.peer, message.len())?;
+        Ok(with_permit(message, permit))
     }
 
-    /// Counts a message whether or not there is room: one that is small, or whose memory was reserved before.
-    pub(crate) fn hold_always(&self, message: Bytes) -> Bytes {
-        let share = self.shares.take_always(&self.peer, message.len());
-        held(message, share)
+    /// Counts a message even above the limit: a small one, or one whose memory was reserved before.
+    pub(crate) fn hold_unchecked(&self, message: Bytes) -> Bytes {
+        let permit = self.quota.acquire_unchecked(&self.peer, message.len());
+        with_permit(message, permit)
     }
 
-    /// Whether there is room for this much at this moment.
+    /// Tests if there is room for this many bytes now.
     pub(crate) fn has_room(&self, bytes: usize) -> bool {
         self.take(bytes).is_ok()
     }
 
-    /// Reserves memory for something that is no message.
-    pub(crate) fn take(&self, bytes: usize) -> Result<Share, Exhausted> {
-        self.shares.take(&self.peer, bytes)
+    /// Acquires memory for something other than a message.
+    pub(crate) fn take(&self, bytes: usize) -> Result<QuotaPermit, QuotaExceeded> {
+        self.quota.acquire(&self.peer, bytes)
     }
 
-    /// The answers to a batch as one message. Each answer is let go as soon as it is copied.
+    /// Joins the answers to a batch into one message. Each answer is released as soon as it is copied.
     pub(crate) fn join(&self, answers: Vec<Bytes>) -> Option<Bytes> {
-        batch::join(answers).map(|joined| self.hold_always(joined.into()))
+        batch::join(answers).map(|joined| self.hold_unchecked(joined.into()))
     }
 }
 
-/// A message that keeps its share.
-pub(crate) fn held(message: Bytes, share: impl Send + 'static) -> Bytes {
-    Bytes::from_owner(Held { message, _share: share })
+/// Attaches a permit to a message.
+pub(crate) fn with_permit(message: Bytes, permit: impl Send + 'static) -> Bytes {
+    Bytes::from_owner(Held { message, _permit: permit })
 }
 
 struct Held<S> {
     message: Bytes,
-    _share: S,
+    _permit: S,
 }
 
 impl<S> AsRef<[u8]> for Held<S> {
@@ -71,30 +70,29 @@ impl<S> AsRef<[u8]> for Held<S> {
 
 impl AnswerMemory for ClientMemory {
     fn reserve(&self, bytes: usize) -> Result<Box<dyn Reservation>, OutOfMemory> {
-        let share = self.take(bytes).map_err(out_of_memory)?;
-        Ok(Box::new(share))
+        let permit = self.take(bytes).map_err(out_of_memory)?;
+        Ok(Box::new(permit))
     }
 }
 
-impl Reservation for Share {
+impl Reservation for QuotaPermit {
     fn grow(&mut self, bytes: usize) -> Result<(), OutOfMemory> {
         Self::grow(self, bytes).map_err(out_of_memory)
     }
 }
 
-fn out_of_memory(exhausted: Exhausted) -> OutOfMemory {
-    OutOfMemory(explained(exhausted).to_owned())
+fn out_of_memory(exhausted: QuotaExceeded) -> OutOfMemory {
+    OutOfMemory(explanation(exhausted).to_owned())
 }
 
-/// Whose memory is used up, and the key that bounds it.
-pub(crate) fn explained(exhausted: Exhausted) -> &'static str {
+/// Quota that is exhausted, and its config key.
+pub(crate) fn explanation(exhausted: QuotaExceeded) -> &'static str {
     match exhausted {
-        Exhausted::ByClient => {
-            "requests and answers of this client take all the memory it may have \
-             (`gateway.limits.memory_per_client`)"
+        QuotaExceeded::ByClient => {
+            "this client has used up its memory for requests and answers (`gateway.limits.memory_per_client`)"
         }
-        Exhausted::ByAll => {
-            "requests and answers of all clients take all the memory there is for them (`gateway.limits.memory`)"
+        QuotaExceeded::ByAll => {
+            "all clients together have used up the memory for requests and answers (`gateway.limits.memory`)"
         }
     }
 }
@@ -103,40 +101,40 @@ pub(crate) fn explained(exhausted: Exhausted) -> &'static str {
 mod tests {
     use super::*;
 
-    fn memory(each: usize, all: usize) -> (Shares, ClientMemory) {
-        let shares = Shares::new(each, all);
-        (shares.clone(), ClientMemory::new(&shares, &Peer::here()))
+    fn memory(per_client: usize, total: usize) -> (Quota, ClientMemory) {
+        let quota = Quota::new(per_client, total);
+        (quota.clone(), ClientMemory::new(&quota, &Peer::local()))
     }
 
     #[test]
-    fn a_message_that_fills_the_budget_is_held_and_one_byte_more_is_not() {
-        let (shares, memory) = memory(100, 1000);
-        assert_eq!(memory.hold(vec![0; 101].into()).unwrap_err(), Exhausted::ByClient);
+    fn a_message_may_fill_the_limit_and_not_exceed_it() {
+        let (quota, memory) = memory(100, 1000);
+        assert_eq!(memory.hold(vec![0; 101].into()).unwrap_err(), QuotaExceeded::ByClient);
         let message = memory.hold(vec![0; 100].into()).unwrap();
-        assert_eq!(memory.hold(vec![0; 1].into()).unwrap_err(), Exhausted::ByClient);
+        assert_eq!(memory.hold(vec![0; 1].into()).unwrap_err(), QuotaExceeded::ByClient);
         drop(message);
-        assert_eq!(shares.taken(), 0);
+        assert_eq!(quota.used(), 0);
     }
 
     #[test]
     fn a_message_is_counted_until_the_last_clone_or_slice_of_it_is_gone() {
-        let (shares, memory) = memory(100, 100);
+        let (quota, memory) = memory(100, 100);
         let message = memory.hold(vec![7; 60].into()).unwrap();
         let (clone, slice) = (message.clone(), message.slice(10..20));
         drop(message);
-        assert_eq!(shares.taken(), 60);
+        assert_eq!(quota.used(), 60);
         drop(clone);
-        assert_eq!((shares.taken(), &*slice), (60, [7; 10].as_slice()));
+        assert_eq!((quota.used(), &*slice), (60, [7; 10].as_slice()));
         drop(slice);
-        assert_eq!(shares.taken(), 0);
+        assert_eq!(quota.used(), 0);
     }
 
     #[test]
-    fn a_joined_batch_takes_the_place_of_its_answers() {
-        let (shares, memory) = memory(100, 100);
+    fn a_joined_batch_replaces_the_memory_of_its_answers() {
+        let (quota, memory) = memory(100, 100);
         let answers = [40, 50].map(|length| memory.hold(vec![b'1'; length].into()).unwrap());
         let joined = memory.join(answers.into()).unwrap();
-        assert_eq!((joined.len(), shares.taken()), (93, 93));
+        assert_eq!((joined.len(), quota.used()), (93, 93));
         assert_eq!(memory.join(Vec::new()), None);
     }
 }

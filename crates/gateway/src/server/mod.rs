@@ -1,22 +1,36 @@
-//! The process around a gateway: it listens, serves until it is told to stop, and leaves in order.
+//! Server process around a gateway: binds the listener, serves until it is stopped, and shuts down in order.
 
-use crate::admin::{Admin, ClientsView};
-use crate::auth::Access;
-use crate::client_count::ClientCount;
-use crate::connection_table::ConnectionTable;
-use crate::connections::Connections;
+pub mod client_count;
+pub(crate) mod connection_table;
 #[cfg(unix)]
-use crate::connections::{serve_bridges, serve_socket};
-#[cfg(unix)]
-use crate::control_socket::ControlSocket;
+pub mod control_socket;
+pub(crate) mod dispatcher;
+pub(crate) mod listener;
+pub(crate) mod memory;
+pub(crate) mod quota;
+pub(crate) mod request_body;
+pub(crate) mod request_framing;
+pub(crate) mod request_rate;
+pub(crate) mod runtime;
+pub mod tls;
+
+use crate::api::{Admin, ClientsView};
+use crate::auth::Authenticator;
 use crate::dashboard;
-use crate::downstream::{Census, Gateway, Guard, Seal, Terms};
-use crate::front::{Front, Parts};
+use crate::mcp::{ClientCounts, Gateway, Limits, OriginCheck, TokenCipher};
 use crate::metrics::Meter;
 use crate::reload::Reloader;
-use crate::request_limits::RequestLimits;
+use crate::server::client_count::ClientCount;
+use crate::server::connection_table::ConnectionTable;
+#[cfg(unix)]
+use crate::server::control_socket::ControlSocket;
+use crate::server::dispatcher::{Dispatcher, DispatcherParts};
+use crate::server::listener::ConnectionServer;
+#[cfg(unix)]
+use crate::server::listener::{serve_bridges, serve_socket};
+use crate::server::request_rate::RequestRates;
+use crate::server::tls::{CertificateProblem, Tls};
 use crate::telemetry::Telemetry;
-use crate::tls::{BadCertificate, Tls};
 use axum::middleware::from_fn_with_state;
 use gripfast::Host;
 use gripfast::config::AccessConfig;
@@ -30,27 +44,27 @@ use std::sync::Arc;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-/// What a gateway needs to know about itself.
+/// Settings of the server.
 #[derive(Debug, Clone)]
-pub struct Settings {
-    /// Where it listens.
+pub struct ServerSettings {
+    /// Listen address.
     pub listen: SocketAddr,
-    /// Where keys and tokens are kept; without it they live as long as the process.
+    /// Directory for keys and tokens; without it they live as long as the process.
     pub state_dir: Option<PathBuf>,
-    /// The terms under which clients are served.
-    pub terms: Terms,
-    /// Who may use it.
+    /// Timeouts and limits for clients.
+    pub limits: Limits,
+    /// Authentication, TLS and allowed origins.
     pub access: AccessConfig,
 }
 
-impl Settings {
-    /// What its address begins with.
+impl ServerSettings {
+    /// URL scheme of the listener.
     pub fn scheme(&self) -> &'static str {
         if self.access.tls.is_some() { "https" } else { "http" }
     }
 
-    /// How a listener on `bound` is reached: as clients call it if it listens on every address, or else on this machine.
-    pub fn reached_at(&self, bound: SocketAddr) -> String {
+    /// URL of a listener on `bound`: `public_url` if it listens on every address, otherwise the local address.
+    pub fn url(&self, bound: SocketAddr) -> String {
         let own = match (bound.ip(), &self.access.public_url) {
             (ip, Some(url)) if ip.is_unspecified() => return url.as_str().trim_end_matches('/').to_owned(),
             (IpAddr::V4(ip), None) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
@@ -61,72 +75,72 @@ impl Settings {
     }
 }
 
-/// A gateway that listens and does not serve yet.
+/// Gateway that listens but does not serve yet.
 pub struct Server {
     listener: TcpListener,
-    /// The socket for the commands of its own user.
+    /// Socket for CLI commands of the same user.
     #[cfg(unix)]
     control: Option<ControlSocket>,
-    /// The socket to which `gripfast stdio` connects its clients.
+    /// Socket for clients of `gripfast stdio`.
     #[cfg(unix)]
     bridges: Option<ControlSocket>,
     clients: ClientCount,
-    connections: Connections,
+    connections: ConnectionServer,
     tls: Option<Arc<Tls>>,
     gateway: Arc<Gateway>,
     admin: Arc<Admin>,
     meter: Arc<Meter>,
-    access: Option<Arc<Access>>,
+    access: Option<Arc<Authenticator>>,
 }
 
-/// Why a gateway cannot listen.
+/// Reason why a gateway cannot listen.
 #[derive(Debug, thiserror::Error)]
-pub enum CannotListen {
-    /// Everybody on the network could use all servers.
-    #[error("`{0}` is not a loopback address, and clients do not have to show who they are")]
+pub enum ListenError {
+    /// Without authentication, everyone on the network could use all servers.
+    #[error("`{0}` is not a loopback address, and client authentication is off")]
     NotLoopback(SocketAddr),
-    /// Clients have to log in, and cannot be told for what.
-    #[error("`{0}` is no address that clients could log in for, and the config has no `public_url`")]
+    /// Clients must log in, and there is no URL to log in for.
+    #[error("clients cannot log in at `{0}`, because the config has no `public_url`")]
     NoPublicUrl(SocketAddr),
     /// The operating system refuses.
     #[error("cannot listen on `{address}`")]
     Refused {
-        /// The address.
+        /// The listen address.
         address: SocketAddr,
-        /// Why.
+        /// Error of the operating system.
         #[source]
         source: io::Error,
     },
-    /// Nobody could show who they are.
-    #[error("clients cannot be told apart")]
+    /// Client authentication cannot be set up.
+    #[error("cannot set up client authentication")]
     Access(#[source] io::Error),
-    /// There is nothing to prove itself with.
-    #[error("the listener has no certificate that can be used")]
-    Tls(#[source] BadCertificate),
-    /// Neither key nor token can be kept or made.
+    /// The certificate cannot be used.
+    #[error("the TLS certificate of the listener cannot be used")]
+    Tls(#[source] CertificateProblem),
+    /// The session key or the admin token can be neither read nor created.
     #[error("the state directory cannot be used")]
     State(#[source] io::Error),
 }
 
 impl Server {
-    /// Listens in front of `host`.
+    /// Binds the listener for `host`.
     ///
     /// # Errors
-    /// See [`CannotListen`].
-    pub async fn bind(host: Host, settings: &Settings) -> Result<Self, CannotListen> {
+    /// See [`ListenError`].
+    pub async fn bind(host: Host, settings: &ServerSettings) -> Result<Self, ListenError> {
         let address = settings.listen;
         let state_dir = settings.state_dir.as_deref();
-        if !settings.access.asks() && !address.ip().is_loopback() {
-            return Err(CannotListen::NotLoopback(address));
+        if !settings.access.requires_auth() && !address.ip().is_loopback() {
+            return Err(ListenError::NotLoopback(address));
         }
         let logs_in = settings.access.jwt.is_some();
         if logs_in && address.ip().is_unspecified() && settings.access.public_url.is_none() {
-            return Err(CannotListen::NoPublicUrl(address));
+            return Err(ListenError::NoPublicUrl(address));
         }
-        let proves = |files| Tls::of(files, settings.access.strict_modes);
-        let tls = settings.access.tls.as_ref().map(proves).transpose().map_err(CannotListen::Tls)?;
+        let load_tls = |files| Tls::load(files, settings.access.strict_modes);
+        let tls = settings.access.tls.as_ref().map(load_tls).transpose().map_err(ListenError::Tls)?;
         let tls = tls.map(Arc::new);
-        let refused = |source| CannotListen::Refused { address, source };
+        let refused = |source| ListenError::Refused { address, source };
         let listener = TcpListener::bind(address).await.map_err(refused)?;
         let bound = listener.local_addr().map_err(refused)?;
         let base = settings
@@ -134,57 +148,60 @@ impl Server {
             .public_url
             .as_ref()
             .map_or_else(|| format!("{}://{bound}", settings.scheme()), ToString::to_string);
-        let gateway = Gateway::new(host.clone(), seal(settings)?, &settings.terms);
-        let limits = settings.terms.limits;
-        let rate = limits.request_rate(settings.access.asks());
-        let request_limits = rate.map(|rate| Arc::new(RequestLimits::new(rate)));
-        let (limited, leaving) = (request_limits.clone(), gateway.leaving.clone());
-        let access = Access::of(&settings.access, state_dir, &base, limited, &host, leaving)
-            .map_err(CannotListen::Access)?;
+        let gateway = Gateway::new(host.clone(), token_cipher(settings)?, &settings.limits);
+        let limits = settings.limits.client;
+        let rate = limits.request_rate(settings.access.requires_auth());
+        let request_limits = rate.map(|rate| Arc::new(RequestRates::new(rate)));
+        let (limited, shutdown) = (request_limits.clone(), gateway.shutting_down.clone());
+        let access = Authenticator::from_config(&settings.access, state_dir, &base, limited, &host, shutdown)
+            .map_err(ListenError::Access)?;
         request_limits.iter().for_each(|limits| gateway.limit_requests(Arc::clone(limits)));
         let table = ConnectionTable::new(limits.connections_per_client as usize, limits.connections as usize);
-        let admin = Admin::new(host.clone(), state_dir).map_err(CannotListen::State)?.counting({
+        let admin = Admin::new(host.clone(), state_dir).map_err(ListenError::State)?.with_client_counts({
             let (gateway, connections) = (Arc::clone(&gateway), table.clone());
             move || {
-                let Census { sessions, in_flight, memory } = gateway.census();
-                ClientsView { connections: connections.taken(), sessions, in_flight, memory_bytes: memory }
+                let ClientCounts { sessions, in_flight, memory } = gateway.client_counts();
+                ClientsView { connections: connections.len(), sessions, in_flight, memory_bytes: memory }
             }
         });
-        let admin = admin.listing({
+        let admin = admin.with_sessions({
             let gateway = Arc::clone(&gateway);
             move |most| gateway.sessions.list(most)
         });
-        let admin = admin.guarding_records(settings.access.asks());
+        let admin = admin.with_protected_records(settings.access.requires_auth());
         let admin = Arc::new(match &tls {
-            Some(tls) => admin.proving(Arc::clone(tls)),
+            Some(tls) => admin.with_tls(Arc::clone(tls)),
             None => admin,
         });
         let public = settings.access.public_url.as_ref();
         let mut origins = settings.access.allowed_origins.clone();
         origins.extend(public.map(|url| url.origin().ascii_serialization()));
-        let guard = Guard::new(bound, public.and_then(|url| url.host_str()), origins, host.id());
+        let origin_check = OriginCheck::new(bound, public.and_then(|url| url.host_str()), origins, host.id());
         let endpoint = match &access {
             Some(access) => {
                 let login = access.router();
-                gateway.router().layer(from_fn_with_state(Arc::clone(access), Access::admit)).merge(login)
+                gateway
+                    .router()
+                    .layer(from_fn_with_state(Arc::clone(access), Authenticator::admit))
+                    .merge(login)
             }
             None => gateway.router(),
         };
         let meter = Arc::new(Meter::new(host, Arc::clone(&gateway)));
         let readable = Arc::clone(&admin).router().merge(Arc::clone(&meter).router());
         let router = readable
-            .layer(from_fn_with_state(Arc::clone(&admin), Admin::let_read))
+            .layer(from_fn_with_state(Arc::clone(&admin), Admin::authorize_read))
             .merge(dashboard::router())
             .merge(Arc::clone(&admin).login_router())
             .merge(endpoint);
         let clients = ClientCount::default();
-        let front = Front::new(Parts {
-            guard,
+        let dispatcher = Dispatcher::new(DispatcherParts {
+            origin_check,
             access: access.clone(),
             admin: Arc::clone(&admin),
             limits: request_limits,
             gateway: Arc::clone(&gateway),
-            others: router,
+            other_routes: router,
         });
         Ok(Self {
             listener,
@@ -193,9 +210,9 @@ impl Server {
             #[cfg(unix)]
             bridges: None,
             clients: clients.clone(),
-            connections: Connections {
+            connections: ConnectionServer {
                 clients,
-                front,
+                dispatcher,
                 table,
                 tls: tls.clone(),
                 first_request_timeout: limits.first_request_timeout,
@@ -208,67 +225,67 @@ impl Server {
         })
     }
 
-    /// Where it listens.
+    /// Bound address.
     ///
     /// # Errors
-    /// The operating system does not say.
+    /// The operating system does not report it.
     pub fn address(&self) -> io::Result<SocketAddr> {
         self.listener.local_addr()
     }
 
-    /// Serves clients of `gripfast stdio` too, which look for the gateway of this name in `state_dir`.
+    /// Also serves clients of `gripfast stdio`, which look for the gateway with this name in `state_dir`.
     #[cfg(unix)]
-    pub async fn bridge(&mut self, state_dir: &Path, name: &str) {
+    pub async fn bind_bridge(&mut self, state_dir: &Path, name: &str) {
         match ControlSocket::bind_bridge(state_dir, name).await {
             Ok(socket) => self.bridges = Some(socket),
             Err(error) => {
-                tracing::warn!(%error, "clients of `gripfast stdio` do not use this gateway: {error}")
+                tracing::warn!(%error, "clients of `gripfast stdio` cannot use this gateway: {error}")
             }
         }
     }
 
-    /// The number of its clients, which goes on counting while it serves.
+    /// Live count of connected clients.
     pub fn clients(&self) -> ClientCount {
         self.clients.clone()
     }
 
-    /// The host goes by a config file, which the admin API may be asked about.
-    pub fn goes_by(&self, reloader: Arc<Reloader>) {
+    /// Sets the reloader of the config file, for the admin API.
+    pub fn set_reloader(&self, reloader: Arc<Reloader>) {
         self.admin.set_reloader(reloader);
     }
 
-    /// What is served and measured is told to a collector.
-    pub fn tells(&self, telemetry: Telemetry) {
-        let telemetry = self.gateway.tell(telemetry);
+    /// Exports traces and metrics of this server.
+    pub fn set_telemetry(&self, telemetry: Telemetry) {
+        let telemetry = self.gateway.install_telemetry(telemetry);
         let meter = Arc::downgrade(&self.meter);
-        telemetry.measure(move || Some(meter.upgrade()?.facts()));
+        telemetry.export_metrics(move || Some(meter.upgrade()?.facts()));
     }
 
-    /// These settings, each with its value, were typed and override the config.
-    pub fn was_told(&self, typed: Vec<(&'static str, String)>) {
-        self.admin.set_typed(typed);
+    /// Sets the settings from the command line that override the config, each with its value.
+    pub fn set_overrides(&self, typed: Vec<(&'static str, String)>) {
+        self.admin.set_command_line(typed);
     }
 
-    /// Serves until `stop`, then leaves in order, within `shutdown_timeout`: no new connections, requests under way may
+    /// Serves until `stop`, then shuts down within `shutdown_timeout`: no new connections, requests in flight may
     /// finish for a while, then all servers are stopped.
     ///
     /// # Errors
     /// The listener breaks.
     pub async fn serve(self, stop: impl Future<Output = ()> + Send + 'static) -> io::Result<()> {
-        // Whoever measures may ask to the very end.
+        // The meter must live until the end, because the exporter holds it weakly.
         let Self { listener, connections, tls, gateway, admin, meter: _meter, access, .. } = self;
         admin.set_serving();
-        let leaving = CancellationToken::new();
+        let shutdown = CancellationToken::new();
         #[cfg(unix)]
         let commands = {
-            let front = connections.front.clone();
-            let bridges = serve_bridges(self.bridges, front.clone(), self.clients, leaving.clone());
-            let commands = serve_socket(self.control, front, leaving.clone());
+            let dispatcher = connections.dispatcher.clone();
+            let bridges = serve_bridges(self.bridges, dispatcher.clone(), self.clients, shutdown.clone());
+            let commands = serve_socket(self.control, dispatcher, shutdown.clone());
             async { tokio::join!(commands, bridges) }
         };
         #[cfg(not(unix))]
         let commands = std::future::ready(());
-        let clients = connections.serve(listener, leaving.clone());
+        let clients = connections.serve(listener, shutdown.clone());
         let mut serving = pin!(async { tokio::join!(clients, commands).0 });
         let keep_certificate = async {
             match &tls {
@@ -287,10 +304,10 @@ impl Server {
             () = keep_certificate => Ok(()),
             () = end_credentials => Ok(()),
             () = stop => {
-                // Streams that only listen end now; they would outlast any patience.
-                admin.set_leaving();
-                gateway.leave();
-                leaving.cancel();
+                // Streams that only listen end now; waiting for them would always take the whole timeout.
+                admin.set_shutting_down();
+                gateway.begin_shutdown();
+                shutdown.cancel();
                 return gateway.shut_down(serving).await.unwrap_or(Ok(()));
             }
         };
@@ -299,26 +316,27 @@ impl Server {
     }
 }
 
-/// Without it the gateway serves its clients all the same.
+/// Binds the control socket. Without it the gateway still serves its clients.
 #[cfg(unix)]
 async fn control_socket(state_dir: Option<&Path>, bound: SocketAddr) -> Option<ControlSocket> {
     match ControlSocket::bind(state_dir?, bound).await {
         Ok(socket) => Some(socket),
         Err(error) => {
-            tracing::warn!(%error, "there is no control socket; commands of this machine cannot operate this gateway");
+            tracing::warn!(%error, "cannot open the control socket; commands on this machine cannot use it");
             None
         }
     }
 }
 
-fn seal(settings: &Settings) -> Result<Seal, CannotListen> {
-    let kept = match &settings.state_dir {
-        Some(directory) => Seal::in_directory(directory),
-        None => Seal::of_this_process(),
+fn token_cipher(settings: &ServerSettings) -> Result<TokenCipher, ListenError> {
+    let cipher = match &settings.state_dir {
+        Some(directory) => TokenCipher::load_or_create(directory),
+        None => TokenCipher::ephemeral(),
     };
-    kept.or_else(|error| {
-        tracing::warn!(%error, "session ids will not survive a restart");
-        Seal::of_this_process()
-    })
-    .map_err(CannotListen::State)
+    cipher
+        .or_else(|error| {
+            tracing::warn!(%error, "session ids will not survive a restart");
+            TokenCipher::ephemeral()
+        })
+        .map_err(ListenError::State)
 }

@@ -1,6 +1,6 @@
-//! The body of a request where nobody has to authenticate: its connection is known once the whole request has come.
+//! Request body without authentication: marks its connection as known when the whole request has arrived.
 
-use crate::connection_table::Slot;
+use super::connection_table::ConnectionSlot;
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
@@ -8,20 +8,20 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-/// A body, and the connection that becomes known at its end.
+/// Body, and the connection that becomes known at its end.
 pub(crate) struct RequestBody {
     body: Incoming,
-    unknown: Option<Arc<Slot>>,
+    unknown: Option<Arc<ConnectionSlot>>,
 }
 
 impl RequestBody {
-    pub(crate) fn new(body: Incoming, unknown: Option<Arc<Slot>>) -> Self {
+    pub(crate) fn new(body: Incoming, unknown: Option<Arc<ConnectionSlot>>) -> Self {
         let mut body = Self { body, unknown };
-        body.look_for_end();
+        body.check_end();
         body
     }
 
-    fn look_for_end(&mut self) {
+    fn check_end(&mut self) {
         if self.body.is_end_stream()
             && let Some(slot) = self.unknown.take()
         {
@@ -41,7 +41,7 @@ impl Body for RequestBody {
         let frame = Pin::new(&mut self.body).poll_frame(cx);
         match &frame {
             Poll::Ready(None) => self.unknown.take().into_iter().for_each(|slot| slot.mark_known()),
-            Poll::Ready(Some(Ok(_))) => self.look_for_end(),
+            Poll::Ready(Some(Ok(_))) => self.check_end(),
             Poll::Ready(Some(Err(_))) | Poll::Pending => {}
         }
         frame

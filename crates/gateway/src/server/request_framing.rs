@@ -1,54 +1,54 @@
-//! Strict framing of HTTP/1 requests, in front of hyper, which is lenient where two readers of one connection may
-//! disagree about where a request ends: lines that end with a bare LF, a second `Transfer-Encoding` or
-//! `Content-Length`, both of them at once.
+//! Strict framing of HTTP/1 requests, in front of hyper, which is lenient where two parsers may disagree about the end
+//! of a request (request smuggling): lines that end with a bare LF, a second `Transfer-Encoding` or `Content-Length`,
+//! or both of them.
 //!
-//! The connection is not interpreted here. A byte that makes the request ambiguous is replaced by one that no request
-//! may hold, so that hyper answers 400 and hangs up.
+//! Nothing else is interpreted here. A byte that makes the request ambiguous is replaced by one that is invalid in a
+//! request, so that hyper answers 400 and closes the connection.
 
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// What stands in the place of a byte that must not be there.
+/// Replaces a byte that makes a request ambiguous.
 const REFUSED: u8 = 0;
-/// As much of a line as is looked at. No legitimate framing header is longer.
+/// Length of the examined beginning of a line. No legitimate framing header is longer.
 const KEPT: usize = 64;
 
-/// Follows the requests of one connection.
+/// Tracks the requests of one connection.
 #[derive(Debug, Default)]
 struct Framing {
     part: Part,
-    /// The beginning of the present line.
+    /// Beginning of the current line.
     line: Vec<u8>,
-    /// The last byte that was read of it.
+    /// Last byte of the current line so far.
     last: u8,
-    /// The line is longer than what is kept of it.
+    /// The line is longer than the examined beginning.
     is_long: bool,
     head: Head,
 }
 
-/// What of a request is being read.
+/// Part of a request that is being read.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 enum Part {
-    /// The request line and the headers.
+    /// Request line and headers.
     #[default]
     Head,
-    /// This many bytes of a body whose length is known.
+    /// Remaining bytes of a body with `Content-Length`.
     Body(u64),
-    /// The line before a chunk.
+    /// Line before a chunk.
     ChunkSize,
-    /// This many bytes of a chunk.
+    /// Remaining bytes of a chunk.
     Chunk(u64),
-    /// The end of the line after a chunk.
+    /// Line end after a chunk.
     ChunkEnd,
-    /// What follows the last chunk.
+    /// Trailers after the last chunk.
     Trailers,
-    /// The request was refused; hyper hangs up.
+    /// Request was refused; hyper closes the connection.
     Refused,
 }
 
-/// The framing that a head has named so far.
+/// Framing headers of the current head so far.
 #[derive(Debug, Default, Clone, Copy)]
 struct Head {
     has_begun: bool,
@@ -56,12 +56,12 @@ struct Head {
     is_chunked: bool,
 }
 
-/// A request that two readers could read differently.
+/// A request that two parsers could read differently.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Ambiguous;
 
 impl Framing {
-    /// Reads on, and spoils the byte that makes a request ambiguous.
+    /// Reads on, and replaces the byte that makes a request ambiguous.
     fn read(&mut self, bytes: &mut [u8]) {
         let mut at = 0;
         while at < bytes.len() {
@@ -159,7 +159,7 @@ impl Framing {
         Ok(Part::Head)
     }
 
-    /// A size that cannot be read is for hyper to refuse.
+    /// A size that cannot be parsed is refused by hyper.
     fn chunk_size(&self) -> Part {
         let end = self.line.iter().position(|byte| !byte.is_ascii_hexdigit()).unwrap_or(self.line.len());
         let digits = std::str::from_utf8(&self.line[..end]).unwrap_or_default();
@@ -171,13 +171,13 @@ impl Framing {
     }
 }
 
-/// How many of `left` bytes are among `there`, and how many are left then.
+/// Bytes of `left` within `there`, and the remaining ones.
 fn take(left: u64, there: usize) -> (usize, u64) {
     let taken = usize::try_from(left).map_or(there, |left| left.min(there));
     (taken, left - taken as u64)
 }
 
-/// A connection whose requests are framed in one way only.
+/// Connection whose requests are checked for ambiguous framing.
 pub(crate) struct StrictFraming<S> {
     stream: S,
     framing: Framing,
@@ -233,7 +233,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Whether a connection passes as it is, read in pieces of this size.
+    /// Tests if a connection passes unchanged, read in pieces of this size.
     fn passes(text: &str, piece: usize) -> bool {
         let (mut framing, mut read) = (Framing::default(), text.as_bytes().to_vec());
         read.chunks_mut(piece).for_each(|piece| framing.read(piece));
@@ -252,7 +252,7 @@ mod tests {
     const CHUNKED: &str = "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n3;x=1\r\na\nb\r\n0a\r\n\n\n\n\n\n\n\n\n\n\n\r\n0\r\nt: 1\r\n\r\n";
 
     #[test]
-    fn g05_requests_that_all_readers_read_alike_pass_in_any_pieces() {
+    fn g05_unambiguous_requests_pass_in_any_pieces() {
         for text in [PLAIN, SIZED, CHUNKED, "\r\n\r\n"] {
             assert!(in_any_pieces(text), "{text:?}");
             for before in [PLAIN, SIZED, CHUNKED] {
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn g05_requests_that_two_readers_could_read_differently_are_refused_in_any_pieces() {
+    fn g05_ambiguous_requests_are_refused_in_any_pieces() {
         for text in [
             "GET / HTTP/1.1\nhost: a\r\n\r\n",
             "GET / HTTP/1.1\r\nhost: a\n\r\n",
@@ -286,7 +286,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn g05_the_bytes_of_a_body_are_never_touched(
+        fn g05_the_bytes_of_a_body_never_change(
             body in prop::collection::vec(any::<u8>(), 0..300),
             piece in 1_usize..100,
         ) {

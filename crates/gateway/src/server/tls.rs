@@ -1,7 +1,7 @@
-//! What the listener proves itself with: a certificate and its key, from two files that are looked at now and then.
-//! Changed files are taken for new connections; files that cannot be used are refused, and what is in use stays.
+//! Certificate and key of the listener, from two files that are checked periodically. Changed files apply to new
+//! connections; files that cannot be used are refused, and the current certificate stays.
 
-use crate::reload::{Looks, Reloader};
+use crate::reload::{FileChecks, Reloader};
 use gripfast::config::ListenerTls;
 use gripfast::private_files::{self, StrictModes, UnsafeFile};
 use http::header::HOST;
@@ -22,180 +22,173 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-/// The listener's side of TLS.
+/// TLS of the listener.
 pub(crate) struct Tls {
     files: ListenerTls,
     strict_modes: StrictModes,
-    /// What the files held at first.
-    begun_with: Texts,
+    /// Content of the files at startup.
+    initial: PemFiles,
     acceptor: TlsAcceptor,
-    shown: Arc<Shown>,
+    served: Arc<ServedCertificate>,
     refused: Mutex<Option<String>>,
 }
 
-/// Why a certificate cannot be used.
+/// Reason why a certificate cannot be used.
 #[derive(Debug, thiserror::Error)]
-pub enum BadCertificate {
+pub enum CertificateProblem {
     /// One of the files cannot be read.
     #[error("cannot read `{}`", path.display())]
     Unreadable {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// Error of the operating system.
         #[source]
         source: io::Error,
     },
     /// Another user could have changed the key.
     #[error("the key {0}")]
     Unsafe(UnsafeFile),
-    /// The file of the certificate holds something else.
-    #[error("`{}` is no certificate in PEM form: {why}", path.display())]
+    /// The certificate file does not contain a valid certificate.
+    #[error("`{}` is not a PEM certificate: {why}", path.display())]
     NoCertificate {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Cause.
         why: String,
     },
-    /// The file of the key holds something else. What exactly is not repeated: it may be a secret.
-    #[error("`{}` is no private key in PEM form", path.display())]
+    /// The key file does not contain a private key. The cause is left out, because it could quote a secret.
+    #[error("`{}` is not a PEM private key", path.display())]
     NoKey {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
     },
-    /// Each is fine, together they are not.
-    #[error("the key in `{}` is not that of the certificate in `{}`", key.display(), cert.display())]
+    /// Certificate and key do not belong together.
+    #[error("the key in `{}` does not match the certificate in `{}`", key.display(), cert.display())]
     DoNotMatch {
-        /// The file of the certificate.
+        /// Path of the certificate.
         cert: PathBuf,
-        /// The file of the key.
+        /// Path of the key.
         key: PathBuf,
     },
 }
 
-/// Whether the listener could prove itself with these files, and what is worth knowing about them nevertheless.
+/// Checks if the listener can use these files; returns a warning about them, if there is one.
 ///
 /// # Errors
-/// See [`BadCertificate`].
-pub fn check(files: &ListenerTls, strict_modes: StrictModes) -> Result<Option<String>, BadCertificate> {
-    let texts = Texts::read(files, strict_modes)?;
+/// See [`CertificateProblem`].
+pub fn check(files: &ListenerTls, strict_modes: StrictModes) -> Result<Option<String>, CertificateProblem> {
+    let texts = PemFiles::read(files, strict_modes)?;
     texts.certified(files, &rustls::crypto::ring::default_provider())?;
     Ok(texts.warning)
 }
 
 impl Tls {
-    /// With what the files hold now.
-    pub(crate) fn of(files: &ListenerTls, strict_modes: StrictModes) -> Result<Self, BadCertificate> {
+    /// Loads the current content of the files.
+    pub(crate) fn load(files: &ListenerTls, strict_modes: StrictModes) -> Result<Self, CertificateProblem> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let begun_with = Texts::read(files, strict_modes)?;
-        begun_with.warn();
-        let shown = Arc::new(Shown(RwLock::new(begun_with.certified(files, &provider)?)));
+        let initial = PemFiles::read(files, strict_modes)?;
+        initial.warn();
+        let served = Arc::new(ServedCertificate(RwLock::new(initial.certified(files, &provider)?)));
         let mut config = ServerConfig::builder_with_provider(provider)
             .with_protocol_versions(rustls::DEFAULT_VERSIONS)
             .expect("the provider has ciphers for the usual versions")
             .with_no_client_auth()
-            .with_cert_resolver(Arc::clone(&shown) as Arc<dyn ResolvesServerCert>);
+            .with_cert_resolver(Arc::clone(&served) as Arc<dyn ResolvesServerCert>);
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         let acceptor = TlsAcceptor::from(Arc::new(config));
-        Ok(Self {
-            files: files.clone(),
-            strict_modes,
-            begun_with,
-            acceptor,
-            shown,
-            refused: Mutex::default(),
-        })
+        Ok(Self { files: files.clone(), strict_modes, initial, acceptor, served, refused: Mutex::default() })
     }
 
-    /// The file of the certificate.
+    /// Path of the certificate.
     pub(crate) fn cert(&self) -> &Path {
         &self.files.cert
     }
 
-    /// Why what is in the files at present is not what is in use.
+    /// Reason why the current content of the files is not in use.
     pub(crate) fn refused(&self) -> Option<String> {
         self.refused.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Shakes hands with a client. However long that takes.
-    pub(crate) async fn shake<S: AsyncRead + AsyncWrite + Unpin>(
+    /// Performs the TLS handshake, without a timeout.
+    pub(crate) async fn accept<S: AsyncRead + AsyncWrite + Unpin>(
         &self,
         stream: S,
     ) -> io::Result<TlsStream<S>> {
         self.acceptor.accept(stream).await
     }
 
-    /// Looks at the files for as long as it is polled, and takes what they hold when that has changed. Two files
-    /// cannot be replaced at once, so a pair that does not match may be followed by one that does.
+    /// Checks the files while it is polled, and applies their content when it has changed. Two files cannot be replaced
+    /// at once, so a pair that does not match may be followed by one that does.
     pub(crate) async fn watch(&self) {
-        let mut looks = Looks::beginning_with(Ok(self.begun_with.clone()));
-        let mut tick = tokio::time::interval(Reloader::LOOKS_EVERY);
+        let mut looks = FileChecks::new(Ok(self.initial.clone()));
+        let mut tick = tokio::time::interval(Reloader::CHECK_INTERVAL);
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             tick.tick().await;
-            let now = self.look().await;
+            let now = self.read_files().await;
             if looks.has_settled(now.clone()) {
-                self.take(now);
+                self.apply(now);
             }
         }
     }
 
-    async fn look(&self) -> Look {
+    async fn read_files(&self) -> FilesRead {
         let (files, strict_modes) = (self.files.clone(), self.strict_modes);
-        let read = move || Texts::read(&files, strict_modes).map_err(|error| told(&error));
+        let read = move || PemFiles::read(&files, strict_modes).map_err(|error| describe(&error));
         tokio::task::spawn_blocking(read).await.unwrap_or_else(|error| Err(error.to_string()))
     }
 
-    fn take(&self, look: Look) {
+    fn apply(&self, files: FilesRead) {
         let provider = self.acceptor.config().crypto_provider();
-        let taken = look
+        let taken = files
             .and_then(|texts| {
                 texts.warn();
-                texts.certified(&self.files, provider).map_err(|error| told(&error))
+                texts.certified(&self.files, provider).map_err(|error| describe(&error))
             })
-            .map(|certified| *self.shown.0.write().unwrap_or_else(PoisonError::into_inner) = certified);
+            .map(|certified| *self.served.0.write().unwrap_or_else(PoisonError::into_inner) = certified);
         let cert = self.files.cert.display();
         match &taken {
-            Ok(()) => tracing::info!(%cert, "the listener has a new certificate"),
+            Ok(()) => tracing::info!(%cert, "new TLS certificate in use"),
             Err(error) => {
-                tracing::warn!(%cert, %error, "the new certificate was refused; the one in use stays");
+                tracing::warn!(%cert, %error, "new TLS certificate refused; the current one stays in use");
             }
         }
         *self.refused.lock().unwrap_or_else(PoisonError::into_inner) = taken.err();
     }
 }
 
-/// What is shown to whoever connects next.
+/// Certificate for new connections.
 #[derive(Debug)]
-struct Shown(RwLock<Arc<CertifiedKey>>);
+struct ServedCertificate(RwLock<Arc<CertifiedKey>>);
 
-impl ResolvesServerCert for Shown {
+impl ResolvesServerCert for ServedCertificate {
     fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         Some(Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner)))
     }
 }
 
-/// What the two files hold, or why that cannot be known.
-type Look = Result<Texts, String>;
+/// Content of both files, or the error.
+type FilesRead = Result<PemFiles, String>;
 
 #[derive(Clone, PartialEq, Eq)]
-struct Texts {
+struct PemFiles {
     cert: Vec<u8>,
     key: Vec<u8>,
-    /// What is worth knowing about who can read the key, or could have changed it.
+    /// Warning about the permissions of the key.
     warning: Option<String>,
 }
 
-impl Texts {
-    /// A certificate with everything that vouches for it fits many times.
-    const LARGEST: u64 = 1 << 20;
+impl PemFiles {
+    /// Maximum file size, many times that of a certificate chain.
+    const MAX_SIZE: u64 = 1 << 20;
 
-    fn read(files: &ListenerTls, strict_modes: StrictModes) -> Result<Self, BadCertificate> {
+    fn read(files: &ListenerTls, strict_modes: StrictModes) -> Result<Self, CertificateProblem> {
         let (cert, _) = Self::text(&files.cert)?;
         let (key, metadata) = Self::text(&files.key)?;
-        let warning = match (private_files::judge(&files.key, &metadata), strict_modes) {
-            (Err(found), StrictModes::On) => return Err(BadCertificate::Unsafe(found)),
+        let warning = match (private_files::check(&files.key, &metadata), strict_modes) {
+            (Err(found), StrictModes::On) => return Err(CertificateProblem::Unsafe(found)),
             (Err(found), StrictModes::Off) => Some(format!("the key {found}; {}", found.remedy())),
-            (Ok(()), _) if private_files::everybody_reads(&metadata) => {
+            (Ok(()), _) if private_files::is_world_readable(&metadata) => {
                 let key = files.key.display();
                 Some(format!("every user of this machine can read the key `{key}`; `chmod 600 {key}`"))
             }
@@ -204,16 +197,16 @@ impl Texts {
         Ok(Self { cert, key, warning })
     }
 
-    /// What a file holds, and what the file system says of that very file.
-    fn text(path: &Path) -> Result<(Vec<u8>, Metadata), BadCertificate> {
+    /// Content and metadata of the same open file.
+    fn text(path: &Path) -> Result<(Vec<u8>, Metadata), CertificateProblem> {
         let read = || {
             let mut text = Vec::new();
             let file = File::open(path)?;
             let metadata = file.metadata()?;
-            file.take(Self::LARGEST).read_to_end(&mut text)?;
+            file.take(Self::MAX_SIZE).read_to_end(&mut text)?;
             io::Result::Ok((text, metadata))
         };
-        read().map_err(|source| BadCertificate::Unreadable { path: path.to_owned(), source })
+        read().map_err(|source| CertificateProblem::Unreadable { path: path.to_owned(), source })
     }
 
     fn warn(&self) {
@@ -226,34 +219,37 @@ impl Texts {
         &self,
         files: &ListenerTls,
         provider: &CryptoProvider,
-    ) -> Result<Arc<CertifiedKey>, BadCertificate> {
-        let no_certificate = |why: String| BadCertificate::NoCertificate { path: files.cert.clone(), why };
+    ) -> Result<Arc<CertifiedKey>, CertificateProblem> {
+        let no_certificate =
+            |why: String| CertificateProblem::NoCertificate { path: files.cert.clone(), why };
         let chain: Result<Vec<_>, pem::Error> = CertificateDer::pem_slice_iter(&self.cert).collect();
         let chain = chain.map_err(|error| no_certificate(error.to_string()))?;
         if chain.is_empty() {
-            return Err(no_certificate("there is none in it".to_owned()));
+            return Err(no_certificate("the file contains no certificate".to_owned()));
         }
-        let no_key = || BadCertificate::NoKey { path: files.key.clone() };
+        let no_key = || CertificateProblem::NoKey { path: files.key.clone() };
         let key = PrivateKeyDer::from_pem_slice(&self.key).map_err(|_| no_key())?;
         let key = provider.key_provider.load_private_key(key).map_err(|_| no_key())?;
         let certified = CertifiedKey::new(chain, key);
         match certified.keys_match() {
             Ok(()) => Ok(Arc::new(certified)),
             Err(rustls::Error::InvalidCertificate(error)) => Err(no_certificate(format!("{error:?}"))),
-            Err(_) => Err(BadCertificate::DoNotMatch { cert: files.cert.clone(), key: files.key.clone() }),
+            Err(_) => {
+                Err(CertificateProblem::DoNotMatch { cert: files.cert.clone(), key: files.key.clone() })
+            }
         }
     }
 }
 
-fn told(error: &BadCertificate) -> String {
+fn describe(error: &CertificateProblem) -> String {
     match std::error::Error::source(error) {
         Some(cause) => format!("{error}: {cause}"),
         None => error.to_string(),
     }
 }
 
-/// The value of `Strict-Transport-Security` for a request over TLS: browsers then use https for this host for a year. None
-/// for IP addresses, for which RFC 6797 knows no such policy, and for `localhost`, which other programs serve too.
+/// Value of `Strict-Transport-Security` for a request over TLS: browsers then use https for this host for a year.
+/// `None` for IP addresses, which RFC 6797 excludes, and for `localhost`, which other programs serve too.
 pub(crate) fn strict_transport(headers: &HeaderMap) -> Option<HeaderValue> {
     let authority: Authority = headers.get(HOST)?.to_str().ok()?.parse().ok()?;
     let host = authority.host().to_ascii_lowercase();
@@ -267,7 +263,7 @@ mod tests {
     use super::*;
     use rcgen::{CertificateParams, KeyPair};
 
-    /// A certificate of its own, and its key, in PEM form.
+    /// Self-signed certificate and its key, in PEM form.
     fn pair() -> (String, String) {
         let key = KeyPair::generate().unwrap();
         let certificate =
@@ -276,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_wrong_with_a_certificate_names_the_file_and_repeats_no_key() {
+    fn certificate_errors_name_the_file_and_never_quote_the_key() {
         let directory = tempfile::tempdir().unwrap();
         let files =
             ListenerTls { cert: directory.path().join("cert.pem"), key: directory.path().join("key.pem") };
@@ -287,16 +283,20 @@ mod tests {
             (Some(&*cert), Some(&*key), None),
             (None, Some(&*key), Some("cannot read `CERT`")),
             (Some(&*cert), None, Some("cannot read `KEY`")),
-            (Some(""), Some(&*key), Some("`CERT` is no certificate in PEM form: there is none in it")),
-            (Some(&*key), Some(&*key), Some("`CERT` is no certificate in PEM form")),
-            (Some(&*damaged), Some(&*key), Some("`CERT` is no certificate in PEM form")),
-            (Some(hollow), Some(&*key), Some("`CERT` is no certificate in PEM form")),
-            (Some(&*cert), Some(&*cert), Some("`KEY` is no private key in PEM form")),
-            (Some(&*cert), Some("hunter22"), Some("`KEY` is no private key in PEM form")),
+            (
+                Some(""),
+                Some(&*key),
+                Some("`CERT` is not a PEM certificate: the file contains no certificate"),
+            ),
+            (Some(&*key), Some(&*key), Some("`CERT` is not a PEM certificate")),
+            (Some(&*damaged), Some(&*key), Some("`CERT` is not a PEM certificate")),
+            (Some(hollow), Some(&*key), Some("`CERT` is not a PEM certificate")),
+            (Some(&*cert), Some(&*cert), Some("`KEY` is not a PEM private key")),
+            (Some(&*cert), Some("hunter22"), Some("`KEY` is not a PEM private key")),
             (
                 Some(&*cert),
                 Some(&*another),
-                Some("the key in `KEY` is not that of the certificate in `CERT`"),
+                Some("the key in `KEY` does not match the certificate in `CERT`"),
             ),
         ];
         for (cert, key, expected) in cases {
@@ -307,16 +307,16 @@ mod tests {
                 }
             }
             private(&files.key);
-            let told = check(&files, StrictModes::On).map_err(|error| told(&error));
+            let checked = check(&files, StrictModes::On).map_err(|error| describe(&error));
             let Some(expected) = expected else {
-                assert_eq!(told, Ok(None));
+                assert_eq!(checked, Ok(None));
                 continue;
             };
             let expected = expected.replace("CERT`", &format!("{}`", files.cert.display()));
             let expected = expected.replace("KEY`", &format!("{}`", files.key.display()));
-            let told = told.unwrap_err();
-            assert!(told.starts_with(&expected), "{told}\n{expected}");
-            assert!(!told.contains("hunter22"), "{told}");
+            let checked = checked.unwrap_err();
+            assert!(checked.starts_with(&expected), "{checked}\n{expected}");
+            assert!(!checked.contains("hunter22"), "{checked}");
         }
     }
 
@@ -328,7 +328,7 @@ mod tests {
         #[cfg(unix)]
         {
             use std::os::unix::fs::PermissionsExt;
-            // It may have been removed.
+            // The file may not exist.
             let _ = std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode));
         }
         #[cfg(not(unix))]
@@ -337,18 +337,18 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn g05_a_key_that_others_can_write_is_refused_and_one_that_everybody_can_read_is_told() {
+    fn g05_a_writable_key_is_refused_and_a_world_readable_one_is_reported() {
         let directory = tempfile::tempdir().unwrap();
         let files =
             ListenerTls { cert: directory.path().join("cert.pem"), key: directory.path().join("key.pem") };
         let (cert, key) = pair();
         std::fs::write(&files.cert, cert).unwrap();
         std::fs::write(&files.key, key).unwrap();
-        // What others do to the certificate does not matter: it is shown to everybody, and has to match the key.
+        // Permissions of the certificate do not matter: it is public, and has to match the key.
         set_mode(&files.cert, 0o666);
         let checked = |mode: u32, strict| {
             set_mode(&files.key, mode);
-            check(&files, strict).map_err(|error| told(&error))
+            check(&files, strict).map_err(|error| describe(&error))
         };
         for fine in [0o600, 0o400, 0o640] {
             assert_eq!(checked(fine, StrictModes::On), Ok(None), "{fine:o}");

@@ -1,5 +1,4 @@
-//! Where telemetry goes: to the collector that the environment names, in the variables that every OpenTelemetry
-//! program reads.
+//! OTLP exporters, configured by the standard `OTEL_*` environment variables.
 
 use super::gauges;
 use super::span::{Direction, Side, Span};
@@ -23,19 +22,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::runtime::Handle;
 
-/// What tells a collector.
+/// Exports traces and metrics to a collector.
 pub struct Telemetry {
     traces: SdkTracerProvider,
     meters: SdkMeterProvider,
     tracer: SdkTracer,
-    served: Side,
-    sent: Side,
+    server_side: Side,
+    client_side: Side,
 }
 
-/// Why the environment cannot be followed.
+/// Invalid OTLP environment variables.
 #[derive(Debug, thiserror::Error)]
-#[error("`OTEL_EXPORTER_OTLP_*` cannot be followed")]
-pub struct Unusable(#[from] ExporterBuildError);
+#[error("the environment variables `OTEL_EXPORTER_OTLP_*` are invalid or not supported")]
+pub struct TelemetryConfigError(#[from] ExporterBuildError);
 
 impl fmt::Debug for Telemetry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -44,87 +43,88 @@ impl fmt::Debug for Telemetry {
 }
 
 impl Telemetry {
-    /// The name under which spans and metrics are told.
+    /// Instrumentation scope of spans and metrics.
     const SCOPE: &str = "gripfast";
-    /// At the end, what is left is told within this long.
-    const LAST_WORDS: Duration = Duration::from_secs(3);
+    /// Limit for the export of the remaining data at the end.
+    const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(3);
 
-    /// What the environment asks for: nothing, unless `OTEL_EXPORTER_OTLP_ENDPOINT` or the endpoint of one signal is
-    /// set. It sends on the tokio runtime that this is called on.
+    /// Configures the export from the environment; `None` unless `OTEL_EXPORTER_OTLP_ENDPOINT` or the endpoint of one
+    /// signal is set. It sends on the current Tokio runtime.
     ///
     /// # Errors
-    /// The variables contradict themselves, or ask for what is not there, such as gRPC.
-    pub fn from_env() -> Result<Option<Self>, Unusable> {
-        let is_off = env::var("OTEL_SDK_DISABLED").is_ok_and(|said| said.eq_ignore_ascii_case("true"));
-        let (traced, measured) = (is_wanted("TRACES"), is_wanted("METRICS"));
+    /// The variables are contradictory, or ask for an unsupported option such as gRPC.
+    pub fn from_env() -> Result<Option<Self>, TelemetryConfigError> {
+        let is_off = env::var("OTEL_SDK_DISABLED").is_ok_and(|value| value.eq_ignore_ascii_case("true"));
+        let (traced, measured) = (is_enabled("TRACES"), is_enabled("METRICS"));
         if is_off || !(traced || measured) {
             return Ok(None);
         }
         let (mut traces, mut meters) = (SdkTracerProvider::builder(), SdkMeterProvider::builder());
         if traced {
             traces = traces.with_batch_exporter(
-                SpanExporter::builder().with_http().with_http_client(Way::new()).build()?,
+                SpanExporter::builder().with_http().with_http_client(ExportClient::new()).build()?,
             );
         }
         if measured {
-            let exporter = MetricExporter::builder().with_http().with_http_client(Way::new()).build()?;
+            let exporter =
+                MetricExporter::builder().with_http().with_http_client(ExportClient::new()).build()?;
             meters = meters.with_periodic_exporter(exporter);
         }
-        Ok(Some(Self::of(
-            traces.with_resource(ourselves()).build(),
-            meters.with_resource(ourselves()).build(),
+        Ok(Some(Self::from_providers(
+            traces.with_resource(resource()).build(),
+            meters.with_resource(resource()).build(),
         )))
     }
 
-    pub(super) fn of(traces: SdkTracerProvider, meters: SdkMeterProvider) -> Self {
+    pub(super) fn from_providers(traces: SdkTracerProvider, meters: SdkMeterProvider) -> Self {
         let meter = meters.meter(Self::SCOPE);
         Self {
             tracer: traces.tracer(Self::SCOPE),
-            served: Side::server(&meter),
-            sent: Side::client(&meter),
+            server_side: Side::server(&meter),
+            client_side: Side::client(&meter),
             traces,
             meters,
         }
     }
 
-    /// What `/metrics` shows is told too; `facts` says what it is at a moment, as long as there is a gateway.
-    pub(crate) fn measure(&self, facts: impl Fn() -> Option<Facts> + Send + Sync + 'static) {
+    /// Exports the metrics of `/metrics` too. `facts` returns their current values, or `None` after the gateway ended.
+    pub(crate) fn export_metrics(&self, facts: impl Fn() -> Option<Facts> + Send + Sync + 'static) {
         gauges::register(&self.meters.meter(Self::SCOPE), facts);
     }
 
-    /// A request of a client begins.
-    pub(crate) fn serving(&self, id: Id<'_>, method: &str, params: Option<&RawValue>) -> Span {
-        Span::begin(&self.tracer, &self.served, Direction::From(id), method, params)
+    /// Starts the span of a client request.
+    pub(crate) fn server_span(&self, id: Id<'_>, method: &str, params: Option<&RawValue>) -> Span {
+        Span::begin(&self.tracer, &self.server_side, Direction::From(id), method, params)
     }
 
-    /// A request to a server begins, on behalf of the one that is being served.
-    pub(crate) fn sending(&self, server: &str, method: &str, params: &RawValue) -> Span {
+    /// Starts the span of a request to a server, as a child of the current client request.
+    pub(crate) fn client_span(&self, server: &str, method: &str, params: &RawValue) -> Span {
         let under = Context::current();
-        Span::begin(&self.tracer, &self.sent, Direction::To { server, under }, method, Some(params))
+        Span::begin(&self.tracer, &self.client_side, Direction::To { server, under }, method, Some(params))
     }
 
-    /// Tells what is left to tell, within a few seconds.
-    pub async fn finish(&self) {
+    /// Exports the remaining data, within a few seconds.
+    pub async fn shutdown(&self) {
         let (traces, meters) = (self.traces.clone(), self.meters.clone());
-        // What cannot be told now is lost; nobody is left to be told of it.
-        let telling = tokio::task::spawn_blocking(move || {
-            let _ = traces.shutdown_with_timeout(Self::LAST_WORDS);
-            let _ = meters.shutdown_with_timeout(Self::LAST_WORDS);
+        // Data that cannot be exported now is lost.
+        let exporting = tokio::task::spawn_blocking(move || {
+            let _ = traces.shutdown_with_timeout(Self::SHUTDOWN_TIMEOUT);
+            let _ = meters.shutdown_with_timeout(Self::SHUTDOWN_TIMEOUT);
         });
-        let _ = tokio::time::timeout(2 * Self::LAST_WORDS, telling).await;
+        let _ = tokio::time::timeout(2 * Self::SHUTDOWN_TIMEOUT, exporting).await;
     }
 }
 
-/// Whether there is somewhere to send this signal to, and it is not switched off.
-fn is_wanted(signal: &str) -> bool {
+/// True if this signal has an endpoint and is not switched off.
+fn is_enabled(signal: &str) -> bool {
     let is_set = |name: &str| env::var(name).is_ok_and(|value| !value.is_empty());
-    let is_off = env::var(format!("OTEL_{signal}_EXPORTER")).is_ok_and(|said| said == "none");
+    let is_off = env::var(format!("OTEL_{signal}_EXPORTER")).is_ok_and(|value| value == "none");
     !is_off
         && (is_set("OTEL_EXPORTER_OTLP_ENDPOINT") || is_set(&format!("OTEL_EXPORTER_OTLP_{signal}_ENDPOINT")))
 }
 
-/// Who tells all this, unless `OTEL_SERVICE_NAME` or `OTEL_RESOURCE_ATTRIBUTES` says otherwise.
-fn ourselves() -> Resource {
+/// Resource attributes. `OTEL_SERVICE_NAME` and `OTEL_RESOURCE_ATTRIBUTES` override the service name.
+fn resource() -> Resource {
     let names = |variable: &str, word: &str| env::var(variable).is_ok_and(|value| value.contains(word));
     let version = KeyValue::new("service.version", env!("CARGO_PKG_VERSION"));
     let resource = Resource::builder().with_attribute(version);
@@ -134,45 +134,45 @@ fn ourselves() -> Resource {
     resource.with_service_name("gripfast").build()
 }
 
-/// The way to the collector: our own client, on our own runtime, since whoever exports has a thread of its own.
+/// HTTP client of the exporters. It sends on the gateway's runtime, because the exporters run on threads of their own.
 #[derive(Debug)]
-struct Way {
+struct ExportClient {
     runtime: Handle,
-    /// Whether the last attempt failed; that is said once, not with every batch.
-    is_cut: AtomicBool,
+    /// True if the last attempt failed, so that a failure is logged once and not with every batch.
+    is_failing: AtomicBool,
 }
 
-impl Way {
-    const WITHIN: Duration = Duration::from_secs(10);
-    const LONGEST_ANSWER: usize = 1 << 20;
+impl ExportClient {
+    const TIMEOUT: Duration = Duration::from_secs(10);
+    const MAX_RESPONSE_BYTES: usize = 1 << 20;
 
     fn new() -> Self {
-        Self { runtime: Handle::current(), is_cut: AtomicBool::new(false) }
+        Self { runtime: Handle::current(), is_failing: AtomicBool::new(false) }
     }
 
-    fn note(&self, collector: &str, trouble: Option<&str>) {
-        match (trouble, self.is_cut.swap(trouble.is_some(), Ordering::Relaxed)) {
+    fn log_result(&self, collector: &str, failure: Option<&str>) {
+        match (failure, self.is_failing.swap(failure.is_some(), Ordering::Relaxed)) {
             (Some(cause), false) => tracing::warn!(
                 collector,
                 cause,
-                "the collector `{collector}` does not take telemetry: {cause}; calls go on, and it is tried again"
+                "the collector `{collector}` does not accept telemetry: {cause}; calls continue, and gripfast retries"
             ),
-            (None, true) => tracing::info!(collector, "the collector `{collector}` takes telemetry again"),
+            (None, true) => tracing::info!(collector, "the collector `{collector}` accepts telemetry again"),
             (Some(_), true) | (None, false) => {}
         }
     }
 }
 
 #[async_trait]
-impl HttpClient for Way {
+impl HttpClient for ExportClient {
     async fn send_bytes(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
         let collector = request.uri().host().unwrap_or_default().to_owned();
-        let sending = gripfast::exchange(request, Self::LONGEST_ANSWER, Self::WITHIN);
+        let sending = gripfast::exchange(request, Self::MAX_RESPONSE_BYTES, Self::TIMEOUT);
         let answered = self.runtime.spawn(sending).await?;
         match &answered {
-            Ok(answer) if answer.status().is_success() => self.note(&collector, None),
-            Ok(answer) => self.note(&collector, Some(&format!("it answers with {}", answer.status()))),
-            Err(cause) => self.note(&collector, Some(cause)),
+            Ok(answer) if answer.status().is_success() => self.log_result(&collector, None),
+            Ok(answer) => self.log_result(&collector, Some(&format!("it answered with {}", answer.status()))),
+            Err(cause) => self.log_result(&collector, Some(cause)),
         }
         answered.map_err(Into::into)
     }

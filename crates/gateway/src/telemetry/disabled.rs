@@ -1,65 +1,65 @@
-//! Without the feature `otlp` nobody is told anything.
+//! Stubs for a build without the feature `otlp`.
 
-use crate::downstream::Told;
+use crate::mcp::RequestOutcome;
 use crate::metrics::Facts;
 use gripfast::wire::Id;
 use gripfast::{Answer, CallError, RawValue};
 use std::convert::Infallible;
 
-/// What tells a collector. There is none in this build.
+/// OTLP export, which this build does not support.
 #[derive(Debug)]
 pub struct Telemetry(Infallible);
 
-/// Why the environment cannot be followed. In this build it is not read.
+/// Invalid OTLP environment variables. This build does not read them.
 #[derive(Debug, thiserror::Error)]
-#[error("this build tells no collector anything")]
-pub struct Unusable;
+#[error("this build has no OTLP support (feature `otlp` is off)")]
+pub struct TelemetryConfigError;
 
-/// A request under way.
+/// Span of a request in flight.
 pub(crate) struct Span(Infallible);
 
 impl Telemetry {
-    /// Nobody, whatever the environment says.
+    /// Always `None`: the environment is not read.
     ///
     /// # Errors
     /// None.
-    pub fn from_env() -> Result<Option<Self>, Unusable> {
+    pub fn from_env() -> Result<Option<Self>, TelemetryConfigError> {
         Ok(None)
     }
 
-    pub(crate) fn measure(&self, _facts: impl Fn() -> Option<Facts> + Send + Sync + 'static) {
+    pub(crate) fn export_metrics(&self, _facts: impl Fn() -> Option<Facts> + Send + Sync + 'static) {
         match self.0 {}
     }
 
-    pub(crate) fn serving(&self, _id: Id<'_>, _method: &str, _params: Option<&RawValue>) -> Span {
+    pub(crate) fn server_span(&self, _id: Id<'_>, _method: &str, _params: Option<&RawValue>) -> Span {
         match self.0 {}
     }
 
-    pub(crate) fn sending(&self, _server: &str, _method: &str, _params: &RawValue) -> Span {
+    pub(crate) fn client_span(&self, _server: &str, _method: &str, _params: &RawValue) -> Span {
         match self.0 {}
     }
 
-    /// Tells what is left to tell.
-    pub async fn finish(&self) {
+    /// Exports the remaining data.
+    pub async fn shutdown(&self) {
         match self.0 {}
     }
 }
 
 impl Span {
-    pub(crate) async fn around<T>(&self, _work: impl Future<Output = T>) -> T {
+    pub(crate) async fn run<T>(&self, _work: impl Future<Output = T>) -> T {
         match self.0 {}
     }
 
-    #[expect(clippy::boxed_local, reason = "somebody who tells would give it back")]
-    pub(crate) fn marked(&self, _params: Box<RawValue>) -> Box<RawValue> {
+    #[expect(clippy::boxed_local, reason = "the signature of the build with the feature")]
+    pub(crate) fn with_trace_context(&self, _params: Box<RawValue>) -> Box<RawValue> {
         match self.0 {}
     }
 
-    pub(crate) fn served(self, _told: &Told) {
+    pub(crate) fn finish_served(self, _outcome: &RequestOutcome) {
         match self.0 {}
     }
 
-    pub(crate) fn sent(self, _outcome: &Result<Answer, CallError>) {
+    pub(crate) fn finish_sent(self, _outcome: &Result<Answer, CallError>) {
         match self.0 {}
     }
 }

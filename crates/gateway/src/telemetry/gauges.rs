@@ -1,5 +1,5 @@
-//! The metrics of `/metrics`, for a collector. They are read from the same facts, under the same names; histograms are
-//! told by [`super::span`] as they happen, since there is no other way to tell them.
+//! OTLP export of the metrics of `/metrics`, with the same values and names. Histograms are recorded by [`super::span`]
+//! for each request, because OpenTelemetry has no observable histograms.
 
 use crate::metrics::{Facts, Family, Kind, Series, Value, families};
 use opentelemetry::KeyValue;
@@ -7,17 +7,17 @@ use opentelemetry::metrics::Meter;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Tells every family that has a value at each moment.
+/// Registers every counter, gauge and info metric.
 pub(super) fn register(meter: &Meter, facts: impl Fn() -> Option<Facts> + Send + Sync + 'static) {
-    let glance = Arc::new(Glance { facts, last: Mutex::default() });
+    let snapshot = Arc::new(FactsSnapshot { facts, last: Mutex::default() });
     for family in families() {
-        let glance = Arc::clone(&glance);
+        let snapshot = Arc::clone(&snapshot);
         match family.kind {
             Kind::Counter => {
                 let instrument = meter.u64_observable_counter(family.name).with_description(family.help);
                 instrument
                     .with_callback(move |to| {
-                        glance.each(family, |value, labels| {
+                        snapshot.for_each_series(family, |value, labels| {
                             if let Value::Count(count) = value {
                                 to.observe(count, labels);
                             }
@@ -29,10 +29,10 @@ pub(super) fn register(meter: &Meter, facts: impl Fn() -> Option<Facts> + Send +
                 let instrument = meter.f64_observable_gauge(family.name).with_description(family.help);
                 instrument
                     .with_callback(move |to| {
-                        glance.each(family, |value, labels| match value {
+                        snapshot.for_each_series(family, |value, labels| match value {
                             Value::Count(count) => to.observe(count as f64, labels),
                             Value::Number(number) => to.observe(number, labels),
-                            Value::Spread(_) => {}
+                            Value::Histogram(_) => {}
                         });
                     })
                     .build();
@@ -42,19 +42,19 @@ pub(super) fn register(meter: &Meter, facts: impl Fn() -> Option<Facts> + Send +
     }
 }
 
-/// One look at the facts for all families that are read together.
-struct Glance<F> {
+/// Cached values for all families that are read together.
+struct FactsSnapshot<F> {
     facts: F,
     last: Mutex<Option<(Instant, Facts)>>,
 }
 
-impl<F: Fn() -> Option<Facts>> Glance<F> {
-    /// Those who ask within this long are told the same.
-    const LASTS: Duration = Duration::from_secs(1);
+impl<F: Fn() -> Option<Facts>> FactsSnapshot<F> {
+    /// Reads within this time get the same values.
+    const MAX_AGE: Duration = Duration::from_secs(1);
 
-    fn each(&self, family: &Family, mut tell: impl FnMut(Value, &[KeyValue])) {
+    fn for_each_series(&self, family: &Family, mut observe: impl FnMut(Value, &[KeyValue])) {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        if last.as_ref().is_none_or(|(at, _)| at.elapsed() > Self::LASTS) {
+        if last.as_ref().is_none_or(|(at, _)| at.elapsed() > Self::MAX_AGE) {
             *last = (self.facts)().map(|facts| (Instant::now(), facts));
         }
         let Some((_, facts)) = &*last else { return };
@@ -62,7 +62,7 @@ impl<F: Fn() -> Option<Facts>> Glance<F> {
             let names = family.labels.iter().copied();
             let labels: Vec<KeyValue> =
                 names.zip(labels).map(|(name, label)| KeyValue::new(name, label)).collect();
-            tell(value, &labels);
+            observe(value, &labels);
         }
     }
 }

@@ -1,20 +1,20 @@
-//! Traces and metrics for whoever collects them by OTLP: a span for each request of a client, and under it one for
-//! each request that it causes at a server, in the words of OpenTelemetry's conventions for MCP.
+//! OTLP export of traces and metrics: a span for each client request, with a child span for each request that it causes
+//! at a server, named after OpenTelemetry's conventions for MCP.
 //!
-//! `collector` knows where it goes, `span` what is told of a request, `gauges` the metrics of `/metrics` in this form.
-//! No call waits for any of it: spans go into a bounded queue, and what a collector that is away cannot take is lost.
-//! Neither arguments nor results are told, nor ids of sessions, which open them.
+//! `collector` configures the exporters, `span` records requests, `gauges` exports the metrics of `/metrics`. Calls
+//! never wait for telemetry: spans go into a bounded queue, and data that an unavailable collector cannot accept is
+//! lost. Arguments, results and session ids are not exported.
 
 #[cfg(feature = "otlp")]
 mod collector;
+#[cfg(not(feature = "otlp"))]
+mod disabled;
 #[cfg(feature = "otlp")]
 mod gauges;
-#[cfg(not(feature = "otlp"))]
-mod nobody;
 #[cfg(feature = "otlp")]
 mod span;
 
-#[cfg(feature = "otlp")]
-pub use collector::{Telemetry, Unusable};
 #[cfg(not(feature = "otlp"))]
-pub use nobody::{Telemetry, Unusable};
+pub use crate::telemetry::disabled::{Telemetry, TelemetryConfigError};
+#[cfg(feature = "otlp")]
+pub use collector::{Telemetry, TelemetryConfigError};

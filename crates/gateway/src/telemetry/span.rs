@@ -1,9 +1,9 @@
-//! What is told of one request: which it was, how it ended and how long it took, as a span and as a duration.
+//! Span and duration metric of one request: method, target, outcome and duration.
 
-use crate::downstream::Told;
+use crate::mcp::RequestOutcome;
 use gripfast::wire::Id;
 use gripfast::wire::patch::{Object, Patch, patch_payload};
-use gripfast::{Answer, CallError, RawValue, Spread};
+use gripfast::{Answer, CallError, DurationHistogram, RawValue};
 use opentelemetry::metrics::{Histogram, Meter};
 use opentelemetry::propagation::{Extractor, Injector, TextMapPropagator};
 use opentelemetry::trace::{FutureExt, SpanKind, Status, TraceContextExt, Tracer};
@@ -12,7 +12,7 @@ use opentelemetry_sdk::propagation::TraceContextPropagator;
 use opentelemetry_sdk::trace::SdkTracer;
 use std::time::Instant;
 
-/// The side of an exchange that we are on.
+/// Role of the gateway in a request: server of a client, or client of a server.
 #[derive(Clone)]
 pub(super) struct Side {
     kind: SpanKind,
@@ -20,58 +20,58 @@ pub(super) struct Side {
 }
 
 impl Side {
-    /// Toward clients.
+    /// Requests of clients.
     pub(super) fn server(meter: &Meter) -> Self {
-        let help = "How long requests of clients took.";
+        let help = "Duration of client requests.";
         Self { kind: SpanKind::Server, durations: durations(meter, "mcp.server.operation.duration", help) }
     }
 
-    /// Toward servers.
+    /// Requests to servers.
     pub(super) fn client(meter: &Meter) -> Self {
-        let help = "How long requests to servers took, waiting and repeating included.";
+        let help = "Duration of requests to servers, including waits and retries.";
         Self { kind: SpanKind::Client, durations: durations(meter, "mcp.client.operation.duration", help) }
     }
 }
 
 fn durations(meter: &Meter, name: &'static str, help: &'static str) -> Histogram<f64> {
     let instrument = meter.f64_histogram(name).with_unit("s").with_description(help);
-    instrument.with_boundaries(Spread::BOUNDS.to_vec()).build()
+    instrument.with_boundaries(DurationHistogram::BOUNDS.to_vec()).build()
 }
 
-/// A request under way. Dropped before it was told how it ended, it was given up by whoever asked.
+/// Span of a request in flight. A span that is dropped without an outcome counts as cancelled.
 pub(crate) struct Span {
     context: Context,
-    begun: Instant,
+    started: Instant,
     durations: Histogram<f64>,
-    /// What its duration is told by: of closed sets, or as many as the config and the servers have.
+    /// Labels of the duration. Their values come from closed sets, the config or the servers.
     labels: Vec<KeyValue>,
-    /// What it asks for by name; a label only once it is known to be there.
+    /// Requested tool or prompt. It becomes a label only if it exists, so that clients cannot create labels.
     target: Option<KeyValue>,
     end: Option<End>,
 }
 
-/// How a request ended.
+/// Outcome of a request.
 enum End {
-    Well,
-    /// With the type of the error, and its JSON-RPC code if it has one.
-    Badly {
+    Success,
+    /// Error type, and the JSON-RPC code if there is one.
+    Failure {
         error: String,
         code: Option<i64>,
-        was_found: bool,
+        target_exists: bool,
     },
 }
 
-/// Where a request comes from, or goes to.
+/// Origin or destination of a request.
 pub(super) enum Direction<'a> {
-    /// From a client, which calls it by this id.
+    /// From a client, with the id of the client's request.
     From(Id<'a>),
-    /// To this server, under the span of what it is made for. It has an id for each attempt, which are the host's.
+    /// To this server, as a child of `under`. It has no id here: the host assigns one to each attempt.
     To { server: &'a str, under: Context },
 }
 
 impl Span {
-    /// The longest id that is told. Clients count, or make up something as long as a UUID.
-    const LONGEST_ID: usize = 64;
+    /// Maximum length of an exported request id. Clients use numbers, or ids up to the length of a UUID.
+    const MAX_ID_LEN: usize = 64;
 
     pub(super) fn begin(
         tracer: &SdkTracer,
@@ -81,7 +81,7 @@ impl Span {
         params: Option<&RawValue>,
     ) -> Self {
         let params = params.and_then(|params| Object::parse(params).ok());
-        let method = known(method);
+        let method = method_label(method);
         let target = params.as_ref().and_then(|params| target(method, params));
         let mut labels = vec![KeyValue::new("mcp.method.name", method)];
         if method == "tools/call" {
@@ -93,24 +93,26 @@ impl Span {
                 labels.push(KeyValue::new("gripfast.server", server.to_owned()));
                 under
             }
-            Direction::From(asked) => {
-                let text = asked.as_text().unwrap_or_else(|| asked.as_raw().into());
-                id = (text.len() <= Self::LONGEST_ID)
+            Direction::From(request) => {
+                let text = request.as_text().unwrap_or_else(|| request.as_raw().into());
+                id = (text.len() <= Self::MAX_ID_LEN)
                     .then(|| KeyValue::new("jsonrpc.request.id", text.into_owned()));
                 let meta = params.as_ref().and_then(|params| params.object("_meta"));
-                meta.map_or_else(Context::new, |meta| TraceContextPropagator::new().extract(&Carried(&meta)))
+                meta.map_or_else(Context::new, |meta| {
+                    TraceContextPropagator::new().extract(&IncomingTrace(&meta))
+                })
             }
         };
         let name = match &target {
             Some(target) => format!("{method} {}", target.value),
             None => method.to_owned(),
         };
-        let told = labels.iter().cloned().chain(target.clone()).chain(id).collect::<Vec<_>>();
-        let span = tracer.span_builder(name).with_kind(side.kind.clone()).with_attributes(told);
+        let attributes = labels.iter().cloned().chain(target.clone()).chain(id).collect::<Vec<_>>();
+        let span = tracer.span_builder(name).with_kind(side.kind.clone()).with_attributes(attributes);
         let span = span.start_with_context(tracer, &parent);
         Self {
             context: parent.with_span(span),
-            begun: Instant::now(),
+            started: Instant::now(),
             durations: side.durations.clone(),
             labels,
             target,
@@ -118,82 +120,84 @@ impl Span {
         }
     }
 
-    /// Does what is to be done for it, so that what it causes is told under it.
-    pub(crate) async fn around<T>(&self, work: impl Future<Output = T>) -> T {
+    /// Runs `work` within this span, so that requests to servers become child spans.
+    pub(crate) async fn run<T>(&self, work: impl Future<Output = T>) -> T {
         work.with_context(self.context.clone()).await
     }
 
-    /// The parameters with this span for the server to go on from.
-    pub(crate) fn marked(&self, params: Box<RawValue>) -> Box<RawValue> {
-        let mut marks = Marks::default();
-        TraceContextPropagator::new().inject_context(&self.context, &mut marks);
-        let meta = marks.0.iter().fold(Patch::new(), |meta, (name, value)| meta.set_text(name, value));
+    /// The parameters with the trace context of this span in `_meta`.
+    pub(crate) fn with_trace_context(&self, params: Box<RawValue>) -> Box<RawValue> {
+        let mut trace = OutgoingTrace::default();
+        TraceContextPropagator::new().inject_context(&self.context, &mut trace);
+        let meta = trace.0.iter().fold(Patch::new(), |meta, (name, value)| meta.set_text(name, value));
         match meta.is_empty() {
             true => params,
             false => patch_payload(Some(&params), &Patch::new(), &meta).unwrap_or(params),
         }
     }
 
-    /// What the client was told.
-    pub(crate) fn served(mut self, told: &Told) {
-        self.end = Some(match told {
-            Told::Answer(passed_on) => End::of(&passed_on.answer),
-            Told::Result(_) | Told::Page(_) => End::Well,
-            Told::Fault(fault) => {
-                End::Badly { error: fault.code.to_string(), code: Some(fault.code), was_found: false }
+    /// Ends the span with the response to the client.
+    pub(crate) fn finish_served(mut self, outcome: &RequestOutcome) {
+        self.end = Some(match outcome {
+            RequestOutcome::Answer(passed_on) => End::from_answer(&passed_on.answer),
+            RequestOutcome::Result(_) | RequestOutcome::Page(_) => End::Success,
+            RequestOutcome::Fault(fault) => {
+                End::Failure { error: fault.code.to_string(), code: Some(fault.code), target_exists: false }
             }
-            Told::Failed(error) => End::failed(error),
+            RequestOutcome::Failed(error) => End::from_error(error),
         });
     }
 
-    /// What came of the request to a server.
-    pub(crate) fn sent(mut self, outcome: &Result<Answer, CallError>) {
+    /// Ends the span with the result of the request to a server.
+    pub(crate) fn finish_sent(mut self, outcome: &Result<Answer, CallError>) {
         self.end = Some(match outcome {
-            Ok(answer) => End::of(answer),
-            Err(error) => End::failed(error),
+            Ok(answer) => End::from_answer(answer),
+            Err(error) => End::from_error(error),
         });
     }
 }
 
 impl End {
-    fn of(answer: &Answer) -> Self {
+    fn from_answer(answer: &Answer) -> Self {
         match answer.result() {
-            Err((code, _)) => Self::Badly { error: code.to_string(), code: Some(code), was_found: true },
-            Ok(_) if answer.is_tool_error() => {
-                Self::Badly { error: "tool_error".to_owned(), code: None, was_found: true }
+            Err((code, _)) => {
+                Self::Failure { error: code.to_string(), code: Some(code), target_exists: true }
             }
-            Ok(_) => Self::Well,
+            Ok(_) if answer.is_tool_error() => {
+                Self::Failure { error: "tool_error".to_owned(), code: None, target_exists: true }
+            }
+            Ok(_) => Self::Success,
         }
     }
 
-    fn failed(error: &CallError) -> Self {
-        Self::Badly { error: error.code.word().to_owned(), code: None, was_found: false }
+    fn from_error(error: &CallError) -> Self {
+        Self::Failure { error: error.code.as_str().to_owned(), code: None, target_exists: false }
     }
 }
 
 impl Drop for Span {
     fn drop(&mut self) {
-        let given_up = || End::Badly { error: "cancelled".to_owned(), code: None, was_found: false };
+        let cancelled = || End::Failure { error: "cancelled".to_owned(), code: None, target_exists: false };
         let span = self.context.span();
         let mut labels = std::mem::take(&mut self.labels);
-        let was_found = match self.end.take().unwrap_or_else(given_up) {
-            End::Well => true,
-            End::Badly { error, code, was_found } => {
+        let target_exists = match self.end.take().unwrap_or_else(cancelled) {
+            End::Success => true,
+            End::Failure { error, code, target_exists } => {
                 let code = code.map(|code| KeyValue::new("rpc.response.status_code", code.to_string()));
-                let told = code.into_iter().chain([KeyValue::new("error.type", error.clone())]);
-                labels.extend(told.inspect(|told| span.set_attribute(told.clone())));
+                let attributes = code.into_iter().chain([KeyValue::new("error.type", error.clone())]);
+                labels.extend(attributes.inspect(|attribute| span.set_attribute(attribute.clone())));
                 span.set_status(Status::error(error));
-                was_found
+                target_exists
             }
         };
-        labels.extend(self.target.take().filter(|_| was_found));
-        self.durations.record(self.begun.elapsed().as_secs_f64(), &labels);
+        labels.extend(self.target.take().filter(|_| target_exists));
+        self.durations.record(self.started.elapsed().as_secs_f64(), &labels);
         span.end();
     }
 }
 
-/// A method that is told by its name; others are whatever a client makes up.
-fn known(method: &str) -> &'static str {
+/// Label of a method: its name if it is known, otherwise `_OTHER`, because clients can send any name.
+fn method_label(method: &str) -> &'static str {
     const METHODS: [&str; 20] = [
         "completion/complete",
         "logging/setLevel",
@@ -219,7 +223,7 @@ fn known(method: &str) -> &'static str {
     METHODS.into_iter().find(|known| *known == method).unwrap_or("_OTHER")
 }
 
-/// The tool or prompt that is asked for. Resources are told by method alone: there is no end of them.
+/// The requested tool or prompt. Resources have no attribute, because their number is not bounded.
 fn target(method: &str, params: &Object<'_>) -> Option<KeyValue> {
     let attribute = match method {
         "tools/call" => "gen_ai.tool.name",
@@ -229,12 +233,12 @@ fn target(method: &str, params: &Object<'_>) -> Option<KeyValue> {
     Some(KeyValue::new(attribute, params.text("name")?.into_owned()))
 }
 
-/// What a request carries of the trace that it is part of.
-struct Carried<'a>(&'a Object<'a>);
+/// Trace context in the `_meta` of a client request.
+struct IncomingTrace<'a>(&'a Object<'a>);
 
-impl Extractor for Carried<'_> {
+impl Extractor for IncomingTrace<'_> {
     fn get(&self, key: &str) -> Option<&str> {
-        // A text without escapes, which is all that a trace context is made of.
+        // A trace context contains no characters that need escapes.
         let text = self.0.get(key)?.get().strip_prefix('"')?.strip_suffix('"')?;
         (!text.contains('\\')).then_some(text)
     }
@@ -244,13 +248,13 @@ impl Extractor for Carried<'_> {
     }
 }
 
-/// What a request is to carry of the trace that it is part of.
+/// Trace context for a request to a server.
 #[derive(Default)]
-struct Marks(Vec<(String, String)>);
+struct OutgoingTrace(Vec<(String, String)>);
 
-impl Injector for Marks {
+impl Injector for OutgoingTrace {
     fn set(&mut self, key: &str, value: String) {
-        // An empty state says nothing, and would take away what the client said.
+        // An empty `tracestate` would overwrite the one of the client.
         if !value.is_empty() {
             self.0.push((key.to_owned(), value));
         }

@@ -1,6 +1,6 @@
-//! What became of calls, as programs are told.
+//! `/api/v1/calls`: the recorded calls and their outcomes.
 
-use crate::scene::{Scene, stdio};
+use crate::test_api::{TestApi, stdio};
 use axum::http::StatusCode;
 use serde_json::{Value, json};
 
@@ -8,22 +8,22 @@ use serde_json::{Value, json};
 const FIELDS: &str = "id client server tool sha256 arguments started_ms ended_ms took_ms outcome code attempts \
                       replays text hint";
 
-async fn calls(scene: &Scene, query: &str) -> Vec<Value> {
-    let answered = scene.get(&format!("/api/v1/calls{query}")).await;
+async fn calls(api: &TestApi, query: &str) -> Vec<Value> {
+    let answered = api.get(&format!("/api/v1/calls{query}")).await;
     assert_eq!(answered.status, StatusCode::OK, "{}", answered.text);
     answered.json()["calls"].as_array().unwrap().clone()
 }
 
 #[tokio::test]
-async fn every_call_is_told_with_its_outcome_newest_first() {
-    let scene = Scene::with(&[stdio("demo", &[]), stdio("other", &[])].concat()).await;
+async fn calls_are_listed_with_their_outcome_newest_first() {
+    let api = TestApi::with(&[stdio("demo", &[]), stdio("other", &[])].concat()).await;
     let arguments = serde_json::value::to_raw_value(&json!({ "text": "hunter2" })).unwrap();
-    scene.host.call("demo", "echo", Some(arguments)).await.unwrap();
-    scene.host.call("demo", "crash", None).await.unwrap_err();
-    scene.host.call("other", "fail", None).await.unwrap();
-    scene.host.call("nobody", "echo", None).await.unwrap_err();
+    api.host.call("demo", "echo", Some(arguments)).await.unwrap();
+    api.host.call("demo", "crash", None).await.unwrap_err();
+    api.host.call("other", "fail", None).await.unwrap();
+    api.host.call("nobody", "echo", None).await.unwrap_err();
 
-    let answered = scene.get("/api/v1/calls").await;
+    let answered = api.get("/api/v1/calls").await;
     assert!(!answered.text.contains("hunter2"), "arguments are a digest");
     let told = answered.json();
     assert_eq!(told["ledger"], json!({ "keeps": "digest", "calls": 4, "failed_writes": 0, "cause": null }));
@@ -48,26 +48,26 @@ async fn every_call_is_told_with_its_outcome_newest_first() {
         "{}",
         rows[3]
     );
-    assert_eq!(scene.get("/api/v1/status").await.json()["ledger"], told["ledger"]);
+    assert_eq!(api.get("/api/v1/status").await.json()["ledger"], told["ledger"]);
 
-    assert_eq!(calls(&scene, "?unknown=true").await, rows[2..3]);
-    assert_eq!(calls(&scene, "?server=demo&limit=1").await, rows[2..3]);
-    assert_eq!(calls(&scene, &format!("?since_ms={}", u64::MAX)).await, [Value::Null; 0]);
-    assert_eq!(scene.get("/api/v1/calls?limit=1").await.json()["left_out"], 3);
-    scene.host.shutdown().await;
+    assert_eq!(calls(&api, "?unknown=true").await, rows[2..3]);
+    assert_eq!(calls(&api, "?server=demo&limit=1").await, rows[2..3]);
+    assert_eq!(calls(&api, &format!("?since_ms={}", u64::MAX)).await, [Value::Null; 0]);
+    assert_eq!(api.get("/api/v1/calls?limit=1").await.json()["left_out"], 3);
+    api.host.shutdown().await;
 }
 
 #[tokio::test]
-async fn a_question_that_makes_no_sense_is_answered_with_what_would() {
-    let scene = Scene::with("").await;
-    let answered = scene.get("/api/v1/calls?limit=1001").await;
+async fn an_invalid_query_is_answered_with_the_valid_values() {
+    let api = TestApi::with("").await;
+    let answered = api.get("/api/v1/calls?limit=1001").await;
     assert_eq!(answered.status, StatusCode::BAD_REQUEST);
     assert_eq!(answered.json()["error"]["text"], "`limit` is \"1001\", expected a number up to 1000");
 }
 
 #[tokio::test]
-async fn query_parameters_that_are_not_known_are_ignored() {
-    let scene = Scene::with("").await;
-    assert_eq!(scene.get("/api/v1/calls?sever=demo&_=17").await.status, StatusCode::OK);
-    assert_eq!(scene.get("/api/v1/status?utm=x").await.status, StatusCode::OK);
+async fn unknown_query_parameters_are_ignored() {
+    let api = TestApi::with("").await;
+    assert_eq!(api.get("/api/v1/calls?sever=demo&_=17").await.status, StatusCode::OK);
+    assert_eq!(api.get("/api/v1/status?utm=x").await.status, StatusCode::OK);
 }

@@ -1,20 +1,20 @@
-//! What happens, as it happens.
+//! `/api/v1/events`: the event stream, its resumption and its end.
 
-use crate::scene::{PATIENCE, Scene};
+use crate::test_api::{PATIENCE, TestApi};
 use axum::http::{Method, StatusCode};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use serde_json::Value;
 
-/// A stream of events, read frame by frame.
+/// Event stream, read frame by frame.
 struct Stream {
     body: Incoming,
     unread: String,
 }
 
 impl Stream {
-    async fn open(scene: &Scene, headers: &[(&str, &str)]) -> Self {
-        let response = scene.send(Method::GET, "/api/v1/events", headers).await;
+    async fn open(api: &TestApi, headers: &[(&str, &str)]) -> Self {
+        let response = api.send(Method::GET, "/api/v1/events", headers).await;
         assert_eq!(response.status(), StatusCode::OK);
         assert_eq!(response.headers()["content-type"], "text/event-stream");
         Self { body: response.into_body(), unread: String::new() }
@@ -56,17 +56,17 @@ impl Stream {
 }
 
 #[tokio::test]
-async fn followers_hear_of_every_change_in_order() {
-    let scene = Scene::ready().await;
-    let mut stream = Stream::open(&scene, &[]).await;
-    scene.act("/api/v1/upstreams/demo/stop").await;
+async fn an_event_stream_has_every_change_in_order() {
+    let api = TestApi::ready().await;
+    let mut stream = Stream::open(&api, &[]).await;
+    api.act("/api/v1/upstreams/demo/stop").await;
     let (_, stopped) = stream.event_of(Some("demo")).await;
     assert_eq!(stopped["kind"], "state_changed");
     assert_eq!(stopped["to"], "stopped");
-    assert_eq!(stopped["text"], "went from ready to stopped");
+    assert_eq!(stopped["text"], "state changed from ready to stopped");
     assert!(stopped["at"].is_u64());
 
-    scene.act("/api/v1/upstreams/demo/start").await;
+    api.act("/api/v1/upstreams/demo/start").await;
     let mut states = Vec::new();
     while states.last().is_none_or(|state| state != "ready") {
         let (_, event) = stream.event().await;
@@ -75,35 +75,32 @@ async fn followers_hear_of_every_change_in_order() {
         }
     }
     assert_eq!(states, ["reconnecting", "ready"]);
-    scene.host.shutdown().await;
+    api.host.shutdown().await;
 }
 
 #[tokio::test]
-async fn whoever_comes_back_goes_on_where_it_was() {
-    let scene = Scene::ready().await;
-    let mut stream = Stream::open(&scene, &[]).await;
-    scene.act("/api/v1/upstreams/demo/stop").await;
+async fn an_event_stream_resumes_after_last_event_id() {
+    let api = TestApi::ready().await;
+    let mut stream = Stream::open(&api, &[]).await;
+    api.act("/api/v1/upstreams/demo/stop").await;
     let (seen, _) = stream.event_of(Some("demo")).await;
     drop(stream);
-    scene.act("/api/v1/upstreams/demo/start").await;
-    scene.until("demo", "ready").await;
-    let mut again = Stream::open(&scene, &[("last-event-id", &seen)]).await;
+    api.act("/api/v1/upstreams/demo/start").await;
+    api.until("demo", "ready").await;
+    let mut again = Stream::open(&api, &[("last-event-id", &seen)]).await;
     let (_, missed) = again.event_of(Some("demo")).await;
     assert_eq!((&missed["from"], &missed["kind"]), (&"stopped".into(), &"state_changed".into()));
-    scene.host.shutdown().await;
+    api.host.shutdown().await;
 }
 
 #[tokio::test]
-async fn g05_an_admin_action_and_a_wrong_token_are_events_of_no_server() {
-    let scene = Scene::ready().await;
-    let mut stream = Stream::open(&scene, &[]).await;
+async fn g05_an_admin_action_and_a_wrong_token_are_events_without_a_server() {
+    let api = TestApi::ready().await;
+    let mut stream = Stream::open(&api, &[]).await;
     let path = "/api/v1/upstreams/demo/reconnect";
-    assert_eq!(
-        scene.post(path, &[("authorization", "Bearer guessed")]).await.status,
-        StatusCode::UNAUTHORIZED
-    );
-    assert_eq!(scene.post(path, &[]).await.status, StatusCode::UNAUTHORIZED);
-    assert_eq!(scene.act(path).await.status, StatusCode::ACCEPTED);
+    assert_eq!(api.post(path, &[("authorization", "Bearer guessed")]).await.status, StatusCode::UNAUTHORIZED);
+    assert_eq!(api.post(path, &[]).await.status, StatusCode::UNAUTHORIZED);
+    assert_eq!(api.act(path).await.status, StatusCode::ACCEPTED);
     let (_, guessed) = stream.event_of(None).await;
     assert_eq!((&guessed["kind"], &guessed["reason"]), (&"auth_failed".into(), &"wrong_admin_token".into()));
     assert!(!guessed.to_string().contains("guessed"), "{guessed}");
@@ -112,16 +109,16 @@ async fn g05_an_admin_action_and_a_wrong_token_are_events_of_no_server() {
     let (_, acted) = stream.event_of(None).await;
     assert_eq!((&acted["kind"], &acted["action"]), (&"admin_action".into(), &"reconnect".into()), "{acted}");
     assert_eq!((&acted["acted_on"], &acted["status"]), (&"demo".into(), &202.into()));
-    let status = scene.get("/api/v1/status").await.json();
+    let status = api.get("/api/v1/status").await.json();
     let kinds: Vec<&str> =
         status["events"].as_array().unwrap().iter().map(|event| event["kind"].as_str().unwrap()).collect();
     assert_eq!(kinds, ["auth_failed", "auth_failed", "admin_action"]);
-    scene.host.shutdown().await;
+    api.host.shutdown().await;
 }
 
 #[tokio::test]
 async fn g05_every_action_of_the_api_is_recorded_with_its_answer() {
-    let scene = Scene::ready().await;
+    let api = TestApi::ready().await;
     let tried = [
         ("upstreams/demo/stop", "stop demo - 202"),
         ("upstreams/demo/start", "start demo - 202"),
@@ -135,11 +132,11 @@ async fn g05_every_action_of_the_api_is_recorded_with_its_answer() {
         ("reload", "reload_config - - 409"),
     ];
     let mut recorded = Vec::new();
-    let mut events = scene.host.events();
+    let mut events = api.host.subscribe_events();
     for (path, _) in tried {
-        scene.act(&format!("/api/v1/{path}")).await;
+        api.act(&format!("/api/v1/{path}")).await;
     }
-    scene.act_with("/api/v1/upstreams/demo/call", "{").await;
+    api.act_with("/api/v1/upstreams/demo/call", "{").await;
     while let Ok(told) = events.try_recv() {
         if let gripfast::Event::Security(gripfast::SecurityEvent::AdminAction {
             action,
@@ -150,18 +147,18 @@ async fn g05_every_action_of_the_api_is_recorded_with_its_answer() {
         }) = told.event
         {
             let [server, tool] = [server, tool].map(|name| name.unwrap_or_else(|| "-".to_owned()));
-            recorded.push(format!("{} {server} {tool} {}", action.word(), status.unwrap()));
+            recorded.push(format!("{} {server} {tool} {}", action.as_str(), status.unwrap()));
         }
     }
     let expected = tried.map(|(_, words)| words.to_owned());
     assert_eq!(recorded, [&expected[..], &["call demo - 400".to_owned()]].concat());
-    scene.host.shutdown().await;
+    api.host.shutdown().await;
 }
 
 #[tokio::test]
-async fn a_gateway_that_leaves_lets_its_followers_go() {
-    let scene = Scene::with("").await;
-    let mut stream = Stream::open(&scene, &[]).await;
-    scene.admin.set_leaving();
+async fn event_streams_end_when_the_gateway_shuts_down() {
+    let api = TestApi::with("").await;
+    let mut stream = Stream::open(&api, &[]).await;
+    api.admin.set_shutting_down();
     assert_eq!(stream.frame().await, None);
 }

@@ -1,13 +1,12 @@
-//! The admin API as programs meet it: a host over real child processes, the router on a port of its own,
-//! requests over HTTP.
+//! Admin API over HTTP: a host with real child processes, and its router on a port.
 
 #![expect(clippy::unwrap_used, reason = "a helper that fails is a test that fails")]
 
-mod acting;
+mod actions;
 mod calls;
 mod events;
 mod openapi;
-mod scene;
 mod sign_in;
 mod status;
+mod test_api;
 mod tools;

@@ -1,21 +1,22 @@
-//! The document that describes the API, and a stranger who believes it: Schemathesis asks for everything in it, rightly
-//! and wrongly, and holds each answer against it.
+//! OpenAPI document of the admin API. Schemathesis sends valid and invalid requests for every operation and validates
+//! each answer against the document.
 
-use crate::scene::Scene;
+use crate::test_api::TestApi;
 use axum::http::StatusCode;
 use gripfast_testkit::packages::Package;
 use std::process::Stdio;
 use std::time::Duration;
 
 #[tokio::test]
-async fn the_document_is_served() {
-    let scene = Scene::with("").await;
-    let answered = scene.get("/api/v1/openapi.json").await;
+async fn the_openapi_document_is_served() {
+    let api = TestApi::with("").await;
+    let answered = api.get("/api/v1/openapi.json").await;
     assert_eq!(answered.status, StatusCode::OK);
-    assert_eq!(answered.json(), gripfast_gateway::admin::document());
+    assert_eq!(answered.json(), gripfast_gateway::api::document());
 }
 
-/// It asks for servers that there are and for one that there is not. A call may fail for the server's sake.
+/// Schemathesis configuration: names of existing servers and one that does not exist. A call may fail because of the
+/// server.
 const CONFIG: &str = r#"
 [parameters]
 "path.name" = ["demo", "nobody"]
@@ -26,16 +27,16 @@ not_a_server_error.expected-statuses = ["2xx", "4xx", "502", "504"]
 "#;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn everything_is_answered_as_the_document_says() {
+async fn every_answer_conforms_to_the_openapi_document() {
     if !Package::Schemathesis.require() {
         return;
     }
-    let scene = Scene::ready().await;
+    let api = TestApi::ready().await;
     let folder = tempfile::tempdir().unwrap();
     let config = folder.path().join("schemathesis.toml");
     std::fs::write(&config, CONFIG).unwrap();
-    let (config, document) = (config.display().to_string(), format!("{}/api/v1/openapi.json", scene.base));
-    let bearer = format!("Authorization: Bearer {}", scene.token());
+    let (config, document) = (config.display().to_string(), format!("{}/api/v1/openapi.json", api.base));
+    let bearer = format!("Authorization: Bearer {}", api.token());
     let command = Package::Schemathesis.command([
         "--config-file",
         &config,
@@ -57,5 +58,5 @@ async fn everything_is_answered_as_the_document_says() {
     let text = String::from_utf8_lossy(&said.stdout);
     assert!(said.status.success(), "{text}{}", String::from_utf8_lossy(&said.stderr));
     assert!(text.contains("Fuzzing"), "{text}");
-    scene.host.shutdown().await;
+    api.host.shutdown().await;
 }

@@ -1,10 +1,10 @@
-//! A host with demo servers, its admin API on a port, and somebody who asks it things.
+//! Host with demo servers, its admin API on a port, and an HTTP client for it.
 
 use axum::http::{HeaderMap, Method, Request, Response, StatusCode};
 use bytes::Bytes;
 use gripfast::Host;
 use gripfast::config::Config;
-use gripfast_gateway::admin::{Admin, TOKEN_FILE};
+use gripfast_gateway::api::{Admin, TOKEN_FILE};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper_util::client::legacy::Client;
@@ -16,41 +16,41 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 pub(crate) const GRIPFAST: &str = env!("CARGO_BIN_EXE_gripfast");
-/// Nothing takes this long; what does is a failure.
+/// Timeout of every wait; a test that reaches it has failed.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A running admin API.
-pub(crate) struct Scene {
+pub(crate) struct TestApi {
     pub(crate) host: Host,
     pub(crate) admin: Arc<Admin>,
     pub(crate) base: String,
     state: TempDir,
 }
 
-/// What came back.
-pub(crate) struct Answered {
+/// Status, headers and body of an answer.
+pub(crate) struct ApiResponse {
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,
     pub(crate) text: String,
 }
 
-impl Answered {
+impl ApiResponse {
     pub(crate) fn json(&self) -> Value {
         assert_eq!(self.headers["content-type"], "application/json", "{}", self.text);
         serde_json::from_str(&self.text).unwrap()
     }
 }
 
-impl Scene {
-    /// With the server `demo`, ready.
+impl TestApi {
+    /// Starts an API with the server `demo`, which is ready.
     pub(crate) async fn ready() -> Self {
-        let scene = Self::with(&stdio("demo", &[])).await;
-        scene.host.catalog("demo", PATIENCE).await.unwrap();
-        scene.until("demo", "ready").await;
-        scene
+        let api = Self::with(&stdio("demo", &[])).await;
+        api.host.catalog("demo", PATIENCE).await.unwrap();
+        api.until("demo", "ready").await;
+        api
     }
 
-    /// With the servers of this config.
+    /// Starts an API with the servers of this config.
     pub(crate) async fn with(config: &str) -> Self {
         let state = TempDir::new().unwrap();
         let host = host_of(config, state.path());
@@ -70,22 +70,22 @@ impl Scene {
         std::fs::read_to_string(self.token_file()).unwrap().trim().to_owned()
     }
 
-    pub(crate) async fn get(&self, path: &str) -> Answered {
+    pub(crate) async fn get(&self, path: &str) -> ApiResponse {
         answered(self.send(Method::GET, path, &[]).await).await
     }
 
-    pub(crate) async fn post(&self, path: &str, headers: &[(&str, &str)]) -> Answered {
+    pub(crate) async fn post(&self, path: &str, headers: &[(&str, &str)]) -> ApiResponse {
         answered(self.send(Method::POST, path, headers).await).await
     }
 
-    /// Asks with the token.
-    pub(crate) async fn act(&self, path: &str) -> Answered {
+    /// Sends a POST with the admin token.
+    pub(crate) async fn act(&self, path: &str) -> ApiResponse {
         let bearer = format!("Bearer {}", self.token());
         self.post(path, &[("authorization", &bearer)]).await
     }
 
-    /// Asks with the token and a body.
-    pub(crate) async fn act_with(&self, path: &str, body: &str) -> Answered {
+    /// Sends a POST with the admin token and a body.
+    pub(crate) async fn act_with(&self, path: &str, body: &str) -> ApiResponse {
         let bearer = format!("Bearer {}", self.token());
         answered(self.send_with(Method::POST, path, &[("authorization", &bearer)], body).await).await
     }
@@ -115,20 +115,20 @@ impl Scene {
         tokio::time::timeout(PATIENCE, sent).await.unwrap().unwrap()
     }
 
-    /// Waits for a state, without asking over and over: something has to happen before it can be there.
+    /// Waits for a state of a server, checking it after each event of the host.
     pub(crate) async fn until(&self, server: &str, state: &str) {
-        let mut events = self.host.events();
+        let mut events = self.host.subscribe_events();
         let reached = async {
             let there = || {
-                let supervision = self.host.status_of(server).unwrap().supervision;
-                supervision.state.word() == state && !supervision.replacing
+                let supervision = self.host.server_status(server).unwrap().supervision;
+                supervision.state.as_str() == state && !supervision.replacing
             };
             while !there() {
                 events.recv().await.unwrap();
             }
         };
         if tokio::time::timeout(PATIENCE, reached).await.is_err() {
-            panic!("`{server}` was never {state}: {:?}", self.host.status_of(server).unwrap());
+            panic!("`{server}` was never {state}: {:?}", self.host.server_status(server).unwrap());
         }
     }
 }
@@ -144,13 +144,17 @@ fn host_of(config: &str, state: &Path) -> Host {
     host
 }
 
-async fn answered(response: Response<Incoming>) -> Answered {
+async fn answered(response: Response<Incoming>) -> ApiResponse {
     let (head, body) = response.into_parts();
     let body = body.collect().await.unwrap().to_bytes();
-    Answered { status: head.status, headers: head.headers, text: String::from_utf8(body.to_vec()).unwrap() }
+    ApiResponse {
+        status: head.status,
+        headers: head.headers,
+        text: String::from_utf8(body.to_vec()).unwrap(),
+    }
 }
 
-/// A table of the config for the demo server on stdio.
+/// Config table of the demo server on stdio.
 pub(crate) fn stdio(name: &str, flags: &[&str]) -> String {
     let args = [&["demo-server"], flags].concat();
     format!("[servers.{name}]\ncommand = {GRIPFAST:?}\nargs = {args:?}\n")

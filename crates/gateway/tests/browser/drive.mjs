@@ -1,5 +1,5 @@
-// What a person does in the dashboard, and what they must see. `node drive.mjs STORY URL TOKEN PICTURES`; fails with
-// what was wrong.
+// Steps of the dashboard tests: user actions, and what the page must show. `node drive.mjs STORY URL TOKEN PICTURES`
+// exits with an error that names the first difference.
 
 import assert from "node:assert/strict";
 import { createRequire } from "node:module";
@@ -10,7 +10,7 @@ const { chromium } = require("playwright-core");
 const axe = require("axe-core");
 
 const [story, url, token, pictures] = process.argv.slice(2);
-/** A loaded machine is slow; nothing that works takes this long. */
+/** Timeout of every wait, long enough for a busy machine. */
 const PATIENCE = 30_000;
 
 const PAGES = {
@@ -49,7 +49,7 @@ async function signin() {
     return page.goto(`${url}/#/sign-in/${code}`);
   };
   const page = await open("#/", "light", enter);
-  await page.getByRole("status").getByText("You are signed in, for this tab.").waitFor();
+  await page.getByRole("status").getByText("Signed in for this tab.").waitFor();
   assert.equal(new URL(page.url()).hash, "#/");
   const kept = await page.evaluate(() => JSON.stringify([{ ...sessionStorage }, { ...localStorage }, document.cookie]));
   assert.ok(!kept.includes(token) && !kept.includes(code), "neither the token nor the code is kept");
@@ -58,12 +58,12 @@ async function signin() {
   await page.getByRole("button", { name: "Reconnect steady" }).click();
   await page.getByRole("status").getByText(/^steady is /).waitFor();
   await page.goto(`${url}/#/sign-in/${code}`);
-  await page.getByText(/^You are not signed in: this sign-in link was used already, or is older than a minute/).waitFor();
+  await page.getByText(/^Sign-in failed: the sign-in link was already used or is older than one minute/).waitFor();
   page.expects(/401/);
   await page.done();
 }
 
-/** A gateway that does not answer any more is not said to be well. */
+/** A gateway that no longer answers is not shown as healthy. */
 async function lost() {
   let isGone = false;
   const page = await open("#/", "light", async (page) => {
@@ -94,7 +94,7 @@ async function lost() {
   await page.done();
 }
 
-/** At 400 pixels no page is wider than the window, and a table that is shows at its edge that it scrolls. */
+/** At 400 pixels no page is wider than the window, and a wider table shows at its edge that it scrolls. */
 async function narrow() {
   await act("upstreams/steady/call", { tool: "add", arguments: { a: 1, b: 2 } });
   for (const [name, hash] of Object.entries(PAGES)) {
@@ -165,9 +165,9 @@ async function crash() {
   const ready = row.locator(".badge", { hasText: "ready" });
   await ready.waitFor();
   await page.evaluate(() => { window.wasHere = true; });
-  // It answers nothing: it dies first.
+  // The call has no answer: the server exits first.
   await act("upstreams/steady/call", { tool: "crash" });
-  const happened = page.getByRole("region", { name: "What happened since you opened this page" });
+  const happened = page.getByRole("region", { name: "Events since you opened this page" });
   await happened.getByText(/to reconnecting/).first().waitFor();
   await happened.getByText(/is back after/).first().waitFor();
   await ready.waitFor();
@@ -183,10 +183,10 @@ async function reconnect() {
   const before = await pid.textContent();
   await page.getByRole("button", { name: "Reconnect steady" }).click();
   const dialog = page.getByRole("dialog", { name: "Admin token" });
-  // A wrong one is refused, and asked for again.
+  // A wrong token is refused, and the dialog asks again.
   await dialog.getByLabel("Token").fill("not the token");
   await dialog.getByRole("button", { name: "Use it" }).click();
-  await dialog.getByText("The gateway refused the token: this is not the admin token.").waitFor();
+  await dialog.getByText("The gateway refused the token: wrong admin token.").waitFor();
   assert.equal(await dialog.getByLabel("Token").inputValue(), "");
   await picture(page, "token");
   await dialog.getByLabel("Token").fill(token);
@@ -196,7 +196,7 @@ async function reconnect() {
     const facts = [...document.querySelectorAll("dd")].map((fact) => fact.textContent);
     return facts.some((fact) => /^stdio, pid \d+/.test(fact) && fact !== before);
   }, before, { timeout: PATIENCE });
-  // The browser says so itself when it is refused.
+  // The browser itself logs the refused request.
   page.expects(/401/);
   await page.done();
 }
@@ -206,26 +206,26 @@ async function elsewhere() {
   const page = await open("#/", "light", async (page) => {
     await page.route("**/api/v1/**", async (route) => {
       if (await route.request().headerValue("authorization") === `Bearer ${token}`) return route.continue();
-      const error = { code: "unauthorized", text: "this needs the admin token" };
+      const error = { code: "unauthorized", text: "the admin token is required" };
       return route.fulfill({ status: 401, contentType: "application/json", body: JSON.stringify({ error }) });
     });
     await page.goto(`${url}/#/`);
-    await page.getByRole("heading", { name: "This gateway asks for its token" }).waitFor();
+    await page.getByRole("heading", { name: "This gateway requires the admin token" }).waitFor();
     assert.deepEqual(await axeSays(page), []);
     const enter = page.getByRole("button", { name: "Enter the token" });
     await enter.click();
     const dialog = page.getByRole("dialog", { name: "Admin token" });
     await dialog.getByLabel("Token").fill("not the token");
     await dialog.getByRole("button", { name: "Use it" }).click();
-    await page.getByText("The gateway refused the token: this needs the admin token.").waitFor();
+    await page.getByText("The gateway refused the token: the admin token is required.").waitFor();
     await enter.click();
     await dialog.getByLabel("Token").fill(token);
     await dialog.getByRole("button", { name: "Use it" }).click();
   });
   await page.getByRole("row", { name: /steady/ }).locator(".badge", { hasText: "ready" }).waitFor();
-  // What happens is heard of, and not just looked up now and then.
+  // Events arrive on the stream, not only by polling.
   await act("upstreams/steady/call", { tool: "crash" });
-  const happened = page.getByRole("region", { name: "What happened since you opened this page" });
+  const happened = page.getByRole("region", { name: "Events since you opened this page" });
   await happened.getByText(/is back after/).first().waitFor();
   page.expects(/401/);
   await page.done();
@@ -241,7 +241,7 @@ async function ribbon() {
     });
     await page.goto(`${url}/#/`);
   });
-  const picture = page.getByRole("img", { name: /^steady, last 24 hours: ready since .*; usable 75.0 % of the time, away once, for 6 h at most$/ });
+  const picture = page.getByRole("img", { name: /^steady, last 24 hours: ready since .*; available 75.0 % of the time, 1 outage, longest 6 h$/ });
   await picture.waitFor();
   const part = async (state, name) => Number(await picture.locator(`rect.fill-${state}`).first().getAttribute(name));
   const near = (is, wanted) => assert.ok(Math.abs(is - wanted) < 5, `${is} is not about ${wanted}`);
@@ -278,12 +278,12 @@ async function form() {
   await picture(page, "form");
   await page.getByRole("navigation", { name: "Tools" }).getByRole("link", { name: "fail", exact: true }).click();
   await page.getByRole("button", { name: "Call fail" }).click();
-  await page.getByRole("heading", { name: "The tool says it failed" }).waitFor();
+  await page.getByRole("heading", { name: "The tool reported an error" }).waitFor();
   await unsaid(page);
   await page.done();
 }
 
-/** What nobody filled in is not sent. Nobody is called here. */
+/** Empty optional fields are not sent. The calls are intercepted. */
 async function unsaid(page) {
   const sent = [];
   await page.route("**/api/v1/upstreams/steady/call", (route) => {
@@ -307,7 +307,7 @@ async function unsaid(page) {
 
 async function calls() {
   const page = await open("#/calls");
-  await page.getByText("None.").waitFor();
+  await page.getByText("No calls.").waitFor();
   await act("upstreams/steady/call", { tool: "add", arguments: { a: 1, b: 2 } });
   await page.getByRole("row", { name: /steady add done/ }).waitFor();
   await act("upstreams/steady/call", { tool: "crash" });
@@ -345,7 +345,7 @@ async function approve() {
   await page.evaluate((token) => sessionStorage.setItem("gripfast.token", token), token);
   await page.getByRole("link", { name: "See what changed in upgraded" }).click();
   const change = page.getByRole("article", { name: "echo of upgraded" });
-  await change.getByText("Says what it was told, loudly if asked.").waitFor();
+  await change.getByText("Returns its text, in capitals if requested.").waitFor();
   await picture(page, "approve");
   await change.getByRole("button", { name: "Approve echo of upgraded" }).click();
   await page.getByRole("status").getByText("approved: echo").waitFor();
@@ -377,7 +377,7 @@ async function contents() {
   assert.equal(new Set(ranges.filter(Boolean)).size, 1, `one time range: ${ranges}`);
   await page.locator(".axis-y", { hasText: "0 ms" }).waitFor();
   assert.equal(await page.locator("figure .axis-x").first().locator("time").count(), 3);
-  for (const fact of ["via", "protocol", "circuit", "restarts", "calls", "latency"]) {
+  for (const fact of ["transport", "protocol", "circuit", "restarts", "calls", "latency"]) {
     await page.getByRole("region", { name: "Facts" }).getByText(fact, { exact: true }).waitFor();
   }
   await page.getByRole("region", { name: "Events" }).getByRole("listitem").first().waitFor();
@@ -392,7 +392,7 @@ async function contents() {
   const settings = page.getByRole("region", { name: "servers.steady" });
   await there("row", /^command .* line \d+$/, settings);
   await there("row", /^env\.API_KEY .* line \d+$/, settings);
-  await page.getByLabel("also what nobody set").check();
+  await page.getByLabel("show defaults").check();
   await there("row", /^timeouts\.call .* default$/, settings);
   assert.ok(!(await page.content()).includes("nobody-may-see"), "a secret is not shown");
   await page.done();
@@ -401,16 +401,16 @@ async function contents() {
 async function keyboard() {
   const page = await open("#/");
   await page.keyboard.press("Tab");
-  await page.getByRole("link", { name: "Skip to the content" }).and(page.locator(":focus")).waitFor();
+  await page.getByRole("link", { name: "Skip to content" }).and(page.locator(":focus")).waitFor();
   await page.keyboard.press("Enter");
   assert.equal(await page.evaluate(() => document.activeElement.id), "page");
-  // The first thing there is, once it is there: what needs attention, with its page.
+  // The first link, once it is shown: the item that needs attention.
   await page.getByRole("link", { name: "broken" }).first().waitFor();
   await page.keyboard.press("Tab");
   await page.getByRole("link", { name: "broken" }).first().and(page.locator(":focus")).waitFor();
   await page.keyboard.press("Enter");
   await page.getByRole("heading", { level: 1, name: /broken/ }).waitFor();
-  // What changes does not take the focus away.
+  // Updates do not take the focus away.
   await page.getByRole("button", { name: "Reconnect broken" }).focus();
   await act("upstreams/steady/call", { tool: "crash" });
   await page.waitForResponse((response) => response.url().endsWith("/api/v1/status"), { timeout: PATIENCE });
@@ -454,7 +454,7 @@ async function mistakes() {
   await assert.rejects(page.done(), /this is a mistake[^]*Content Security Policy/);
 }
 
-/** What of a page would stop somebody with a screen reader, a keyboard or weak eyes. */
+/** Accessibility violations of a page. */
 async function axeSays(page) {
   await page.evaluate(axe.source);
   const { violations } = await page.evaluate(() => window.axe.run());
@@ -463,7 +463,7 @@ async function axeSays(page) {
     .map(({ id, help, nodes }) => ({ id, help, where: nodes.map(({ html }) => html.slice(0, 200)) }));
 }
 
-/** A page that remembers what went wrong on it. */
+/** Opens a page that records its errors. */
 async function open(hash, scheme = "light", enter = (page) => page.goto(`${url}/${hash}`)) {
   const page = await browser.newPage({ viewport: { width: 1280, height: 900 }, colorScheme: scheme });
   page.setDefaultTimeout(PATIENCE);
@@ -474,7 +474,7 @@ async function open(hash, scheme = "light", enter = (page) => page.goto(`${url}/
   });
   page.on("pageerror", (error) => said.push(error.stack));
   page.on("requestfailed", (request) => {
-    // Streams and questions under way end with their page.
+    // Streams and pending requests end with their page.
     const { errorText } = request.failure();
     if (errorText !== "net::ERR_ABORTED") said.push(`${request.url()}: ${errorText}`);
   });
@@ -493,7 +493,7 @@ async function picture(page, name) {
   await page.screenshot({ path: join(pictures, `${name}.png`), fullPage: true });
 }
 
-/** Begins a session, as a client of this name. */
+/** Starts a session as a client of this name. */
 async function begin(name) {
   const params = { protocolVersion: "2025-11-25", capabilities: {}, clientInfo: { name, version: "1" } };
   const answer = await fetch(`${url}/mcp`, {
@@ -504,7 +504,7 @@ async function begin(name) {
   assert.equal(answer.status, 200);
 }
 
-/** Asks the gateway for something, as a program with the token would. */
+/** Sends a POST to the admin API with the token. */
 async function act(path, body) {
   const answer = await fetch(`${url}/api/v1/${path}`, {
     method: "POST",

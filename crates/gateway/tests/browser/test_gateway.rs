@@ -1,33 +1,33 @@
-//! A gateway that serves a few demo servers, and a browser in front of it.
+//! Running gateway with a few demo servers, and a browser for its dashboard.
 
 use gripfast::config::Config;
 use gripfast::{Host, State};
-use gripfast_gateway::admin::TOKEN_FILE;
-use gripfast_gateway::downstream::Terms;
+use gripfast_gateway::api::TOKEN_FILE;
+use gripfast_gateway::mcp::Limits;
 use gripfast_gateway::reload::Reloader;
-use gripfast_gateway::server::{Server, Settings};
+use gripfast_gateway::server::{Server, ServerSettings};
 use gripfast_testkit::browser::Browser;
 use std::path::Path;
 use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A browser takes its time on a machine that compiles.
+/// Timeout of every wait: a browser is slow on a machine that compiles.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// In the config, and nowhere to be seen.
+/// Secret of the config, which no page may show.
 const SECRET: &str = "sk-0123456789-nobody-may-see";
 
-pub(crate) struct Scene {
+pub(crate) struct TestGateway {
     pub(crate) host: Host,
     url: String,
     state: tempfile::TempDir,
 }
 
-impl Scene {
-    /// With `steady`, which is well, `upgraded`, which can be made to offer something else, and `broken`, which
-    /// cannot be started.
-    pub(crate) async fn set() -> Self {
+impl TestGateway {
+    /// Starts a gateway with `steady`, which is ready, `upgraded`, whose tools can change, and `broken`, which cannot
+    /// be started.
+    pub(crate) async fn start() -> Self {
         let state = tempfile::tempdir().unwrap();
         let host = Host::builder().state_dir(Some(state.path().to_owned())).build();
         let program = env!("CARGO_BIN_EXE_gripfast");
@@ -45,34 +45,34 @@ impl Scene {
             host.spawn(&server.name, server.spec.unwrap()).unwrap();
         }
         let reloader = Reloader::new(host.clone(), file.clone(), Config::load(&file).unwrap());
-        let settings = Settings {
+        let settings = ServerSettings {
             listen: ([127, 0, 0, 1], 0).into(),
             state_dir: Some(state.path().to_owned()),
-            terms: Terms::default(),
+            limits: Limits::default(),
             access: gripfast::config::AccessConfig::default(),
         };
         let server = Server::bind(host.clone(), &settings).await.unwrap();
-        server.goes_by(Arc::new(reloader));
+        server.set_reloader(Arc::new(reloader));
         let url = format!("http://{}", server.address().unwrap());
         // It ends with the test's runtime.
         tokio::spawn(server.serve(std::future::pending()));
         host.catalog("steady", PATIENCE).await.unwrap();
-        let scene = Self { host, url, state };
-        scene.until("steady", State::Ready).await;
-        scene.host.catalog("upgraded", PATIENCE).await.unwrap();
-        scene.until("upgraded", State::Ready).await;
-        scene.until("broken", State::ConfigError).await;
-        scene
+        let gateway = Self { host, url, state };
+        gateway.until("steady", State::Ready).await;
+        gateway.host.catalog("upgraded", PATIENCE).await.unwrap();
+        gateway.until("upgraded", State::Ready).await;
+        gateway.until("broken", State::ConfigError).await;
+        gateway
     }
 
-    /// Has the server offer `echo` with another description and schema.
+    /// Restarts the server with another description and schema of `echo`.
     pub(crate) async fn change(&self, server: &str) {
         std::fs::write(flag(&self.state), "--changed-schema").unwrap();
         self.host.reconnect(server).unwrap();
         self.until(server, State::NeedsApproval).await;
     }
 
-    /// Adds a server that nobody has logged in to.
+    /// Adds a server that needs a login.
     pub(crate) async fn wants_login(&self, name: &str, url: &str) {
         let config = format!("[servers.{name}]\nurl = {url:?}\ntransport = 'http'\n");
         for server in Config::parse(&config, "gripfast.toml".as_ref()).unwrap().servers {
@@ -81,8 +81,8 @@ impl Scene {
         self.until(name, State::NeedsLogin).await;
     }
 
-    /// Has the browser act out one story. What it has to say goes to the test's output.
-    pub(crate) async fn plays(&self, story: &str) {
+    /// Runs one story of `drive.mjs` in the browser; a failure prints its output.
+    pub(crate) async fn run_story(&self, story: &str) {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/browser/drive.mjs");
         let pictures = Path::new(env!("CARGO_TARGET_TMPDIR")).join("../browser");
         std::fs::create_dir_all(&pictures).unwrap();
@@ -103,14 +103,14 @@ impl Scene {
     }
 
     pub(crate) fn pid(&self, server: &str) -> Option<u32> {
-        self.host.status_of(server).unwrap().pid
+        self.host.server_status(server).unwrap().pid
     }
 
     async fn until(&self, server: &str, state: State) {
-        let mut events = self.host.events();
+        let mut events = self.host.subscribe_events();
         let reached = async {
             let there = || {
-                let supervision = self.host.status_of(server).unwrap().supervision;
+                let supervision = self.host.server_status(server).unwrap().supervision;
                 supervision.state == state && !supervision.replacing
             };
             while !there() {
@@ -118,7 +118,7 @@ impl Scene {
             }
         };
         if tokio::time::timeout(PATIENCE, reached).await.is_err() {
-            panic!("`{server}` was never {state:?}: {:?}", self.host.status_of(server).unwrap());
+            panic!("`{server}` was never {state:?}: {:?}", self.host.server_status(server).unwrap());
         }
     }
 }

@@ -1,9 +1,9 @@
-//! `gripfast audit verify`: whether the audit log is as it was written.
+//! `gripfast audit verify`: detection of a changed audit log.
 
 use crate::sandbox::Sandbox;
 use std::fs;
 
-/// Two lines as a gateway writes them.
+/// Two audit lines as a gateway writes them.
 const LINES: &str = concat!(
     "{\"at_ms\":1,\"event\":\"approved\",\"server\":\"s\",\"tools\":[\"a\"],",
     "\"prev\":\"0000000000000000000000000000000000000000000000000000000000000000\",",

@@ -1,8 +1,8 @@
-//! `gripfast stdio` with a gateway that runs already, and `gripfast stdio --background`, which starts one.
+//! `gripfast stdio` with a running gateway, and `gripfast stdio --background`, which starts one.
 
-use crate::running::STATE;
+use crate::gateway_process::{GatewayProcess, until};
+use crate::in_process_gateway::STATE;
 use crate::sandbox::{GRIPFAST, Sandbox};
-use crate::serving::{Serving, until};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use serde_json::{Value, json};
 use std::fs::Permissions;
@@ -15,10 +15,10 @@ use std::process::{Child, ChildStdin, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-/// No answer takes nearly as long.
+/// Timeout of every answer.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A config whose server notes the process that has started it.
+/// Config whose server records the process that started it.
 fn config(linger: &str, more: &str) -> String {
     let script = format!("echo $PPID >> starts; exec {GRIPFAST} demo-server");
     format!(
@@ -27,16 +27,16 @@ fn config(linger: &str, more: &str) -> String {
     )
 }
 
-/// The gateways that have started the server, in order.
+/// Process ids of the gateways that started the server, in order.
 fn starters(sandbox: &Sandbox) -> Vec<Pid> {
     let text = std::fs::read_to_string(sandbox.path("starts")).unwrap_or_default();
     text.lines().map(|line| Pid::from_raw(line.parse().unwrap()).unwrap()).collect()
 }
 
-/// The last gateway that has started the server; ended with this value.
-struct Background<'s>(&'s Sandbox);
+/// Guard that ends the last gateway that started the server.
+struct BackgroundGateway<'s>(&'s Sandbox);
 
-impl Drop for Background<'_> {
+impl Drop for BackgroundGateway<'_> {
     fn drop(&mut self) {
         for gateway in starters(self.0) {
             // It may have ended already.
@@ -45,15 +45,15 @@ impl Drop for Background<'_> {
     }
 }
 
-/// A legacy client on a pipe.
-struct Piped {
+/// Legacy client of `gripfast stdio`.
+struct StdioClient {
     child: Child,
     stdin: Option<ChildStdin>,
     lines: Receiver<String>,
     next_id: u64,
 }
 
-impl Piped {
+impl StdioClient {
     fn start(sandbox: &Sandbox, words: &[&str]) -> Self {
         let mut child = sandbox.command(words).stdin(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
         let (stdin, stdout) = (child.stdin.take(), BufReader::new(child.stdout.take().unwrap()));
@@ -108,7 +108,7 @@ impl Piped {
     }
 }
 
-impl Drop for Piped {
+impl Drop for StdioClient {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -118,11 +118,12 @@ impl Drop for Piped {
 const BACKGROUND: [&str; 2] = ["stdio", "--background"];
 
 #[test]
-fn clients_that_start_at_the_same_time_start_one_gateway_between_them() {
+fn clients_that_start_at_the_same_time_share_one_gateway() {
     let sandbox = Sandbox::with(&config("1s", ""));
-    let _background = Background(&sandbox);
-    let clients: Vec<Piped> = std::thread::scope(|scope| {
-        let starting: Vec<_> = (0..4).map(|_| scope.spawn(|| Piped::start(&sandbox, &BACKGROUND))).collect();
+    let _background = BackgroundGateway(&sandbox);
+    let clients: Vec<StdioClient> = std::thread::scope(|scope| {
+        let starting: Vec<_> =
+            (0..4).map(|_| scope.spawn(|| StdioClient::start(&sandbox, &BACKGROUND))).collect();
         starting.into_iter().map(|one| one.join().unwrap()).collect()
     });
     for mut client in clients {
@@ -139,10 +140,10 @@ fn clients_that_start_at_the_same_time_start_one_gateway_between_them() {
 }
 
 #[test]
-fn a_call_in_a_killed_gateway_has_an_unknown_outcome_and_its_client_goes_on() {
+fn a_call_in_a_killed_gateway_is_unknown_and_its_client_goes_on() {
     let sandbox = Sandbox::with(&config("60s", ""));
-    let _background = Background(&sandbox);
-    let mut client = Piped::start(&sandbox, &BACKGROUND);
+    let _background = BackgroundGateway(&sandbox);
+    let mut client = StdioClient::start(&sandbox, &BACKGROUND);
     let params =
         json!({ "name": "demo__sleep", "arguments": { "ms": 3_600_000 }, "_meta": { "progressToken": 1 } });
     let sleep = client.begin("tools/call", params);
@@ -156,16 +157,16 @@ fn a_call_in_a_killed_gateway_has_an_unknown_outcome_and_its_client_goes_on() {
 }
 
 #[test]
-fn a_client_with_another_value_of_a_variable_is_refused_and_the_variable_is_named() {
+fn a_client_with_a_different_variable_value_is_refused_by_its_name() {
     let sandbox = Sandbox::with(&config("60s", "env = { TOKEN = \"${env:SOME_TOKEN:-none}\" }\n"));
-    let _background = Background(&sandbox);
-    let mut client = Piped::start(&sandbox, &BACKGROUND);
+    let _background = BackgroundGateway(&sandbox);
+    let mut client = StdioClient::start(&sandbox, &BACKGROUND);
     client.adds();
     let refused = sandbox.run_with(&BACKGROUND, &[("SOME_TOKEN", "hunter22")]);
     assert_eq!(refused.code, Some(2), "{refused}");
-    let named = "variables that the config needs have other values in the running gateway: SOME_TOKEN";
+    let named = "environment variables of the config have other values in the running gateway: SOME_TOKEN";
     assert!(refused.stderr.contains(named) && !refused.stderr.contains("hunter22"), "{refused}");
-    // One that may serve by itself does.
+    // Without `--background`, stdio serves itself.
     let served = sandbox.run_with(&["stdio"], &[("SOME_TOKEN", "hunter22")]);
     assert!(served.code == Some(0) && served.stderr.contains(named), "{served}");
 }
@@ -175,19 +176,19 @@ fn a_gateway_that_cannot_start_in_the_background_says_why() {
     let tls = "[gateway]\nlisten = \"127.0.0.1:0\"\ntls = { cert = \"none.pem\", key = \"none.pem\" }\n";
     let refused = Sandbox::with(tls).run(&BACKGROUND);
     assert_eq!(refused.code, Some(1), "{refused}");
-    assert!(refused.stderr.contains("the gateway in the background ended with exit status"), "{refused}");
+    assert!(refused.stderr.contains("the background gateway ended with exit status"), "{refused}");
     assert!(refused.stderr.contains("none.pem"), "the cause: {refused}");
 }
 
 #[test]
-fn stdio_uses_a_gateway_that_runs_and_serves_by_itself_when_that_has_gone() {
+fn stdio_uses_a_running_gateway_and_serves_itself_when_it_is_gone() {
     let sandbox = Sandbox::with(&config("60s", ""));
-    let gateway = Serving::start(&sandbox, &[]);
-    let mut client = Piped::start(&sandbox, &["stdio"]);
+    let gateway = GatewayProcess::start(&sandbox, &[]);
+    let mut client = StdioClient::start(&sandbox, &["stdio"]);
     client.adds();
     assert_eq!(starters(&sandbox), [gateway.pid()]);
-    // Another state directory has another gateway, which is none.
-    let mut alone = Piped::start(&sandbox, &["stdio", "--state-dir", "other"]);
+    // Another state directory has no gateway.
+    let mut alone = StdioClient::start(&sandbox, &["stdio", "--state-dir", "other"]);
     alone.adds();
     assert_eq!(starters(&sandbox), [gateway.pid(), Pid::from_child(&alone.child)]);
     gateway.end(Signal::KILL);
@@ -204,7 +205,7 @@ fn g05_a_process_of_another_user_gets_nothing_at_the_socket_of_stdio() {
         return;
     }
     let sandbox = Sandbox::with(&config("60s", ""));
-    let _gateway = Serving::start(&sandbox, &[]);
+    let _gateway = GatewayProcess::start(&sandbox, &[]);
     let folder = sandbox.path(STATE).join("bridges");
     let socket = until("the gateway has its socket", || {
         let entries = std::fs::read_dir(&folder).ok()?.flatten().map(|entry| entry.path());
@@ -212,11 +213,11 @@ fn g05_a_process_of_another_user_gets_nothing_at_the_socket_of_stdio() {
     });
     let mode = |path: &Path| path.symlink_metadata().unwrap().permissions().mode() & 0o777;
     assert_eq!((mode(&folder), mode(&socket)), (0o700, 0o600));
-    // As if an operator had opened everything up.
+    // As if an operator had made everything accessible.
     for path in socket.ancestors().take_while(|path| path.starts_with(sandbox.path(""))) {
         std::fs::set_permissions(path, Permissions::from_mode(0o777)).unwrap();
     }
-    let heard_as = |uid: u32| {
+    let answers_as = |uid: u32| {
         let socket = socket.clone();
         let asking = std::thread::spawn(move || {
             rustix::thread::set_thread_uid(rustix::process::Uid::from_raw(uid)).unwrap();
@@ -229,6 +230,6 @@ fn g05_a_process_of_another_user_gets_nothing_at_the_socket_of_stdio() {
         });
         asking.join().unwrap()
     };
-    let (refused, served) = (heard_as(NOBODY), heard_as(0));
+    let (refused, served) = (answers_as(NOBODY), answers_as(0));
     assert!(!refused.contains("salt") && served.contains("salt"), "{refused}\n{served}");
 }

@@ -1,10 +1,10 @@
-//! `gripfast call`: results for people and for programs, and everything that can go wrong on the way.
+//! `gripfast call`: results as text and as JSON, and its errors.
 
-use crate::sandbox::{ALONE, NOBODY, Ran, Sandbox, url};
+use crate::sandbox::{CommandOutput, Sandbox, UNUSED_URL, WITHOUT_GATEWAY, url};
 use insta::assert_snapshot;
 
-fn call(words: &[&str]) -> Ran {
-    Sandbox::with_demo(&[]).run(&[&["call", ALONE, "demo"], words].concat())
+fn call(words: &[&str]) -> CommandOutput {
+    Sandbox::with_demo(&[]).run(&[&["call", WITHOUT_GATEWAY, "demo"], words].concat())
 }
 
 #[test]
@@ -31,16 +31,17 @@ fn json_is_the_result_as_the_server_sent_it() {
     assert_snapshot!(call(&["add", r#"{"a": 1, "b": 2}"#, "-o", "json"]), @r#"
     exit 0
     --- stdout
-    {"_meta":{"io.modelcontextprotocol/serverInfo":{"name":"gripfast-demo","title":"gripfast sample server","version":"0.1.0"}},"content":[{"text":"3","type":"text"}],"resultType":"complete","structuredContent":{"sum":3}}
+    {"_meta":{"io.modelcontextprotocol/serverInfo":{"name":"gripfast-demo","title":"gripfast sample server","version":"0.2.0"}},"content":[{"text":"3","type":"text"}],"resultType":"complete","structuredContent":{"sum":3}}
     "#);
 }
 
 #[test]
 fn arguments_from_stdin_and_from_a_file() {
     let sandbox = Sandbox::with_demo(&[]).file("arguments.json", "{\"text\":\n\"from a file\"}\n");
-    let ran = sandbox.run_on_stdin(&["call", ALONE, "demo", "echo", "-"], r#"{"text": "from stdin"}"#);
+    let ran =
+        sandbox.run_on_stdin(&["call", WITHOUT_GATEWAY, "demo", "echo", "-"], r#"{"text": "from stdin"}"#);
     assert_eq!((ran.code, ran.stdout.as_str()), (Some(0), "from stdin\n"), "{ran}");
-    let ran = sandbox.run(&["call", ALONE, "demo", "echo", "@arguments.json"]);
+    let ran = sandbox.run(&["call", WITHOUT_GATEWAY, "demo", "echo", "@arguments.json"]);
     assert_eq!((ran.code, ran.stdout.as_str()), (Some(0), "from a file\n"), "{ran}");
 }
 
@@ -59,15 +60,20 @@ fn over_http_in_either_era_and_over_sse() {
     for flags in [&["--era", "legacy"][..], &["--era", "modern"], &["--sse-only"]] {
         let server = sandbox.serve_http(flags);
         std::fs::write(sandbox.path("gripfast.toml"), url("web", &server.url)).unwrap();
-        let ran = sandbox.run(&["call", ALONE, "web", "add", r#"{"a": 20, "b": 22}"#]);
+        let ran = sandbox.run(&["call", WITHOUT_GATEWAY, "web", "add", r#"{"a": 20, "b": 22}"#]);
         assert_eq!((ran.code, ran.stdout.as_str(), ran.stderr.as_str()), (Some(0), "42\n", ""), "{flags:?}");
     }
 }
 
 #[test]
 fn junk_on_the_servers_stdout_stays_out_of_ours() {
-    let ran =
-        Sandbox::with_demo(&["--junk-on-stdout"]).run(&["call", ALONE, "demo", "echo", r#"{"text":"x"}"#]);
+    let ran = Sandbox::with_demo(&["--junk-on-stdout"]).run(&[
+        "call",
+        WITHOUT_GATEWAY,
+        "demo",
+        "echo",
+        r#"{"text":"x"}"#,
+    ]);
     assert_eq!((ran.code, ran.stdout.as_str()), (Some(0), "x\n"), "{ran}");
 }
 
@@ -78,7 +84,7 @@ fn a_tool_error() {
     --- stdout
     out of paper
     --- stderr
-    error: tool `fail` of `demo` answered that it failed
+    error: tool `fail` of server `demo` returned an error
     ");
 }
 
@@ -87,9 +93,9 @@ fn a_tool_error_for_programs() {
     assert_snapshot!(call(&["fail", "-o", "json"]), @r#"
     exit 5
     --- stdout
-    {"_meta":{"io.modelcontextprotocol/serverInfo":{"name":"gripfast-demo","title":"gripfast sample server","version":"0.1.0"}},"content":[{"text":"told to fail","type":"text"}],"isError":true,"resultType":"complete"}
+    {"_meta":{"io.modelcontextprotocol/serverInfo":{"name":"gripfast-demo","title":"gripfast sample server","version":"0.2.0"}},"content":[{"text":"told to fail","type":"text"}],"isError":true,"resultType":"complete"}
     --- stderr
-    error: tool `fail` of `demo` answered that it failed
+    error: tool `fail` of server `demo` returned an error
     "#);
 }
 
@@ -118,7 +124,7 @@ fn c05_a_server_that_dies_in_the_call() {
     assert_snapshot!(call(&["crash"]), @"
     exit 4
     --- stderr
-    error: upstream `demo` was lost after the request was sent (exited with code 1); whether it was carried out is unknown, so it is not sent again
+    error: connection to server `demo` lost after the request was sent (exited with code 1); whether it was carried out is unknown, so it is not sent again
       hint: check the effect before you repeat the call
     ");
 }
@@ -128,9 +134,9 @@ fn c01_a_failure_has_a_part_for_programs() {
     assert_snapshot!(call(&["crash", "-o", "json"]), @r#"
     exit 4
     --- stdout
-    {"schema_version":1,"error":{"code":"outcome_unknown","hint":"check the effect before you repeat the call","outcome":"unknown","retry_after_ms":null,"server":"demo","text":"upstream `demo` was lost after the request was sent (exited with code 1); whether it was carried out is unknown, so it is not sent again"}}
+    {"schema_version":1,"error":{"code":"outcome_unknown","hint":"check the effect before you repeat the call","outcome":"unknown","retry_after_ms":null,"server":"demo","text":"connection to server `demo` lost after the request was sent (exited with code 1); whether it was carried out is unknown, so it is not sent again"}}
     --- stderr
-    error: upstream `demo` was lost after the request was sent (exited with code 1); whether it was carried out is unknown, so it is not sent again
+    error: connection to server `demo` lost after the request was sent (exited with code 1); whether it was carried out is unknown, so it is not sent again
       hint: check the effect before you repeat the call
     "#);
 }
@@ -140,7 +146,7 @@ fn an_unknown_tool() {
     assert_snapshot!(call(&["ecko"]), @"
     exit 1
     --- stderr
-    error: upstream `demo` has no tool named `ecko`
+    error: server `demo` has no tool named `ecko`
       hint: did you mean `echo`?
     ");
 }
@@ -150,16 +156,16 @@ fn an_unknown_tool_for_programs() {
     assert_snapshot!(call(&["ecko", "-o", "json"]), @r#"
     exit 1
     --- stdout
-    {"schema_version":1,"error":{"code":"unknown_tool","hint":"did you mean `echo`?","outcome":"refused","retry_after_ms":null,"server":"demo","text":"upstream `demo` has no tool named `ecko`"}}
+    {"schema_version":1,"error":{"code":"unknown_tool","hint":"did you mean `echo`?","outcome":"refused","retry_after_ms":null,"server":"demo","text":"server `demo` has no tool named `ecko`"}}
     --- stderr
-    error: upstream `demo` has no tool named `ecko`
+    error: server `demo` has no tool named `ecko`
       hint: did you mean `echo`?
     "#);
 }
 
 #[test]
 fn an_unknown_server() {
-    assert_snapshot!(Sandbox::with_demo(&[]).run(&["call", ALONE, "dem", "echo"]), @"
+    assert_snapshot!(Sandbox::with_demo(&[]).run(&["call", WITHOUT_GATEWAY, "dem", "echo"]), @"
     exit 1
     --- stderr
     error: no server `dem` in `gripfast.toml`
@@ -169,11 +175,11 @@ fn an_unknown_server() {
 
 #[test]
 fn a_server_of_an_empty_config() {
-    assert_snapshot!(Sandbox::with("").run(&["call", ALONE, "demo", "echo"]), @"
+    assert_snapshot!(Sandbox::with("").run(&["call", WITHOUT_GATEWAY, "demo", "echo"]), @"
     exit 1
     --- stderr
     error: no server `demo` in `gripfast.toml`
-      hint: it names no servers at all
+      hint: the file has no servers
     ");
 }
 
@@ -186,7 +192,7 @@ fn broken_json() {
       |
     1 | {"text" "hello"}
       |         ^
-      hint: write a JSON object in single quotes, '{"text": "hello"}', or KEY=VALUE words, or `@FILE`, or `-` for stdin
+      hint: pass a JSON object in single quotes, such as '{"text": "hello"}', KEY=VALUE words, `@FILE`, or `-` for stdin
     "#);
 }
 
@@ -199,7 +205,7 @@ fn json_that_ends_too_soon() {
       |
     1 | {"text": "hello"
       |                 ^
-      hint: write a JSON object in single quotes, '{"text": "hello"}', or KEY=VALUE words, or `@FILE`, or `-` for stdin
+      hint: pass a JSON object in single quotes, such as '{"text": "hello"}', KEY=VALUE words, `@FILE`, or `-` for stdin
     "#);
 }
 
@@ -212,7 +218,7 @@ fn json_that_the_shell_has_eaten() {
       |
     1 | {text: hello}
       |  ^
-      hint: write a JSON object in single quotes, '{"text": "hello"}', or KEY=VALUE words, or `@FILE`, or `-` for stdin
+      hint: pass a JSON object in single quotes, such as '{"text": "hello"}', KEY=VALUE words, `@FILE`, or `-` for stdin
     "#);
 }
 
@@ -225,7 +231,7 @@ fn a_bare_word() {
       |
     1 | hello
       | ^
-      hint: write a JSON object in single quotes, '{"text": "hello"}', or KEY=VALUE words, or `@FILE`, or `-` for stdin
+      hint: pass a JSON object in single quotes, such as '{"text": "hello"}', KEY=VALUE words, `@FILE`, or `-` for stdin
     "#);
 }
 
@@ -235,7 +241,7 @@ fn an_empty_word() {
     exit 1
     --- stderr
     error: the arguments end too soon: line 1, column 1
-      hint: write a JSON object in single quotes, '{"text": "hello"}', or KEY=VALUE words, or `@FILE`, or `-` for stdin
+      hint: pass a JSON object in single quotes, such as '{"text": "hello"}', KEY=VALUE words, `@FILE`, or `-` for stdin
     "#);
 }
 
@@ -249,14 +255,14 @@ fn broken_json_in_the_middle_of_a_long_line() {
       |
     1 | aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", oops, "b": "bbbbbbbbbbbbbbbbbbbbbbbbbbbbb
       |                                        ^
-      hint: write a JSON object in single quotes, '{"text": "hello"}', or KEY=VALUE words, or `@FILE`, or `-` for stdin
+      hint: pass a JSON object in single quotes, such as '{"text": "hello"}', KEY=VALUE words, `@FILE`, or `-` for stdin
     "#);
 }
 
 #[test]
 fn broken_json_on_a_later_line_of_stdin() {
     let sandbox = Sandbox::with_demo(&[]);
-    assert_snapshot!(sandbox.run_on_stdin(&["call", ALONE, "demo", "echo", "-"], "{\n  \"text\": tru\n}\n"), @r#"
+    assert_snapshot!(sandbox.run_on_stdin(&["call", WITHOUT_GATEWAY, "demo", "echo", "-"], "{\n  \"text\": tru\n}\n"), @r#"
     exit 1
     --- stderr
     error: the arguments on stdin are not JSON: line 2, column 14
@@ -293,7 +299,7 @@ fn a_missing_argument_file() {
 #[test]
 fn an_argument_file_that_is_no_json() {
     let sandbox = Sandbox::with_demo(&[]).file("a.json", "text = 'toml'\n");
-    assert_snapshot!(sandbox.run(&["call", ALONE, "demo", "echo", "@a.json"]), @"
+    assert_snapshot!(sandbox.run(&["call", WITHOUT_GATEWAY, "demo", "echo", "@a.json"]), @"
     exit 1
     --- stderr
     error: the arguments in `a.json` are not JSON: line 1, column 2
@@ -308,7 +314,7 @@ fn stdin_that_is_no_text() {
     use std::io::Write;
     let sandbox = Sandbox::with_demo(&[]);
     let mut child = sandbox
-        .command(&["call", ALONE, "demo", "echo", "-"])
+        .command(&["call", WITHOUT_GATEWAY, "demo", "echo", "-"])
         .stdin(std::process::Stdio::piped())
         .spawn()
         .unwrap();
@@ -322,22 +328,22 @@ fn stdin_that_is_no_text() {
 
 #[test]
 fn an_unreachable_url() {
-    let config = url("web", NOBODY) + "timeouts = { reconnect_wait = '300ms' }\n";
-    assert_snapshot!(Sandbox::with(&config).run(&["call", ALONE, "web", "echo"]), @"
+    let config = url("web", UNUSED_URL) + "timeouts = { reconnect_wait = '300ms' }\n";
+    assert_snapshot!(Sandbox::with(&config).run(&["call", WITHOUT_GATEWAY, "web", "echo"]), @"
     exit 4
     --- stderr
-    error: upstream `web` is still being reconnected (connection refused); the call was held and not sent
-      hint: `--wait 1m` would give it longer
+    error: server `web` is still being reconnected (connection refused); the call was held and not sent
+      hint: `--wait 1m` gives it more time
     ");
 }
 
 #[test]
 fn a_missing_executable() {
     let config = "[servers.gone]\ncommand = 'no-such-program'\n";
-    assert_snapshot!(Sandbox::with(config).run(&["call", ALONE, "gone", "echo"]), @"
+    assert_snapshot!(Sandbox::with(config).run(&["call", WITHOUT_GATEWAY, "gone", "echo"]), @"
     exit 4
     --- stderr
-    error: upstream `gone` cannot work as configured: command `no-such-program` was not found on the PATH of its environment
+    error: server `gone` cannot work as configured: command `no-such-program` was not found on the PATH of its environment
       hint: install the command or correct `command` in the config
     ");
 }
@@ -345,10 +351,10 @@ fn a_missing_executable() {
 #[test]
 fn an_unset_variable() {
     let config = "[servers.a]\ncommand = 'sh'\nenv = { TOKEN = '${env:MY_TOKEN}' }\n";
-    assert_snapshot!(Sandbox::with(config).run(&["call", ALONE, "a", "echo"]), @"
+    assert_snapshot!(Sandbox::with(config).run(&["call", WITHOUT_GATEWAY, "a", "echo"]), @"
     exit 4
     --- stderr
-    error: upstream `a` cannot work as configured: variable `MY_TOKEN` is not set
+    error: server `a` cannot work as configured: variable `MY_TOKEN` is not set
       hint: set the variable for the gripfast process, or correct the config
     ");
 }
@@ -356,7 +362,7 @@ fn an_unset_variable() {
 #[test]
 fn a_badly_configured_server() {
     let config = "[servers.a]\ncommand = 'sh'\ntimeouts = { call = 'soon' }\n";
-    assert_snapshot!(Sandbox::with(config).run(&["call", ALONE, "a", "echo"]), @r#"
+    assert_snapshot!(Sandbox::with(config).run(&["call", WITHOUT_GATEWAY, "a", "echo"]), @r#"
     exit 2
     --- stderr
     error: server `a` cannot work as configured: servers.a.timeouts.call: `soon` is not a duration (write whole numbers with units: "100ms", "30s", "5m", "1h30m")
@@ -369,12 +375,12 @@ fn a_login_is_needed() {
     let sandbox = Sandbox::empty();
     let server = sandbox.serve_http(&["--require-bearer", "secret"]);
     let sandbox = sandbox.file("gripfast.toml", &url("web", &server.url));
-    assert_snapshot!(sandbox.run(&["call", ALONE, "web", "echo", "-o", "json"]), @r#"
+    assert_snapshot!(sandbox.run(&["call", WITHOUT_GATEWAY, "web", "echo", "-o", "json"]), @r#"
     exit 3
     --- stdout
-    {"schema_version":1,"error":{"code":"needs_login","hint":"run `gripfast login web`, or correct its `headers`","needs_reauth":true,"outcome":"not_sent","retry_after_ms":[MS],"server":"web","text":"upstream `web` needs a login or another credential (nobody has logged in: HTTP 401: unauthorized)"}}
+    {"schema_version":1,"error":{"code":"needs_login","hint":"run `gripfast login web`, or correct its `headers`","needs_reauth":true,"outcome":"not_sent","retry_after_ms":[MS],"server":"web","text":"server `web` needs a login or another credential (not logged in: HTTP 401: unauthorized)"}}
     --- stderr
-    error: upstream `web` needs a login or another credential (nobody has logged in: HTTP 401: unauthorized)
+    error: server `web` needs a login or another credential (not logged in: HTTP 401: unauthorized)
       hint: run `gripfast login web`, or correct its `headers`
     "#);
 }
@@ -388,55 +394,55 @@ fn arguments_are_also_words_with_a_key_and_a_value() {
 }
 
 #[test]
-fn a_call_waits_as_long_as_it_was_told_for_a_server_to_be_ready() {
+fn a_call_waits_for_a_ready_server_as_long_as_wait_says() {
     let config = crate::sandbox::stdio("demo", &["--start-delay", "1500ms"])
         + "timeouts = { reconnect_wait = '100ms' }\n";
     let sandbox = Sandbox::with(&config);
-    let ran = sandbox.run(&["call", ALONE, "demo", "counter"]);
+    let ran = sandbox.run(&["call", WITHOUT_GATEWAY, "demo", "counter"]);
     assert_eq!(ran.code, Some(4), "{ran}");
-    let ran = sandbox.run(&["call", ALONE, "demo", "counter", "--wait", "1m"]);
+    let ran = sandbox.run(&["call", WITHOUT_GATEWAY, "demo", "counter", "--wait", "1m"]);
     assert_eq!((ran.code, ran.stdout.as_str()), (Some(0), "1\n"), "{ran}");
 }
 
 #[test]
 fn without_a_gateway_no_advice_needs_one() {
-    let config = url("away", NOBODY) + "timeouts = { reconnect_wait = '300ms' }\n";
-    let ran = Sandbox::with(&config).run(&["call", ALONE, "away", "echo", "-o", "json"]);
+    let config = url("away", UNUSED_URL) + "timeouts = { reconnect_wait = '300ms' }\n";
+    let ran = Sandbox::with(&config).run(&["call", WITHOUT_GATEWAY, "away", "echo", "-o", "json"]);
     assert_snapshot!(ran, @r#"
     exit 4
     --- stdout
-    {"schema_version":1,"error":{"code":"reconnecting","hint":"`--wait 1m` would give it longer","outcome":"not_sent","retry_after_ms":[MS],"server":"away","text":"upstream `away` is still being reconnected (connection refused); the call was held and not sent"}}
+    {"schema_version":1,"error":{"code":"reconnecting","hint":"`--wait 1m` gives it more time","outcome":"not_sent","retry_after_ms":[MS],"server":"away","text":"server `away` is still being reconnected (connection refused); the call was held and not sent"}}
     --- stderr
-    error: upstream `away` is still being reconnected (connection refused); the call was held and not sent
-      hint: `--wait 1m` would give it longer
+    error: server `away` is still being reconnected (connection refused); the call was held and not sent
+      hint: `--wait 1m` gives it more time
     "#);
 }
 
 #[test]
 fn a_call_that_takes_too_long() {
     let config = crate::sandbox::stdio("demo", &[]) + "timeouts = { call = '1s', progress = '1s' }\n";
-    assert_snapshot!(Sandbox::with(&config).run(&["call", ALONE, "demo", "sleep", r#"{"ms": 60000}"#]), @"
+    assert_snapshot!(Sandbox::with(&config).run(&["call", WITHOUT_GATEWAY, "demo", "sleep", r#"{"ms": 60000}"#]), @"
     exit 4
     --- stderr
-    error: upstream `demo` gave no answer within 1 s; the link is being checked
+    error: server `demo` gave no answer within 1 s; the connection is being checked
       hint: raise `timeouts.call` if the tool needs longer; check the effect before you repeat the call
     ");
 }
 
 #[test]
-fn the_demo_server_can_be_told_to_count_across_calls() {
+fn the_demo_server_can_keep_its_counter_across_calls() {
     let sandbox = Sandbox::empty();
     let count = sandbox.path("count");
     let flags = ["--counter-file", count.to_str().unwrap()];
     let sandbox = sandbox.file("gripfast.toml", &crate::sandbox::stdio("demo", &flags));
     for expected in ["1\n", "2\n"] {
-        assert_eq!(sandbox.run(&["call", ALONE, "demo", "counter"]).stdout, expected);
+        assert_eq!(sandbox.run(&["call", WITHOUT_GATEWAY, "demo", "counter"]).stdout, expected);
     }
 }
 
 #[test]
-fn state_is_kept_where_it_was_asked_for() {
-    let words = ["call", ALONE, "demo", "echo", r#"{"text":"x"}"#];
+fn state_is_kept_in_the_named_state_directory() {
+    let words = ["call", WITHOUT_GATEWAY, "demo", "echo", r#"{"text":"x"}"#];
     let sandbox = Sandbox::with_demo(&[]).wary();
     assert_eq!(sandbox.run(&[&words[..], &["--state-dir", "typed"]].concat()).code, Some(0));
     assert!(sandbox.path("typed").is_dir() && !sandbox.path("home/.local").exists());
@@ -445,9 +451,17 @@ fn state_is_kept_where_it_was_asked_for() {
 }
 
 #[test]
-fn a_state_directory_that_cannot_be_used_is_said_aloud_and_done_without() {
+fn an_unusable_state_directory_is_a_warning_and_the_call_works() {
     let sandbox = Sandbox::with_demo(&[]).file("taken", "a file");
-    let ran = sandbox.run(&["call", ALONE, "demo", "echo", r#"{"text":"x"}"#, "--state-dir", "taken/state"]);
+    let ran = sandbox.run(&[
+        "call",
+        WITHOUT_GATEWAY,
+        "demo",
+        "echo",
+        r#"{"text":"x"}"#,
+        "--state-dir",
+        "taken/state",
+    ]);
     assert_eq!((ran.code, ran.stdout.as_str()), (Some(0), "x\n"), "{ran}");
-    assert!(ran.stderr.contains("no state is kept in this run"), "{ran}");
+    assert!(ran.stderr.contains("state is kept in memory only and is lost at exit"), "{ran}");
 }

@@ -1,7 +1,7 @@
-//! `gripfast calls`: what became of calls, with a gateway and without one, and after one was killed.
+//! `gripfast calls`: outcomes of calls, with a gateway, without one, and after a gateway was killed.
 
-use crate::sandbox::{NOBODY, Ran, Sandbox, stdio};
-use crate::serving::{Serving, until};
+use crate::gateway_process::{GatewayProcess, until};
+use crate::sandbox::{CommandOutput, Sandbox, UNUSED_URL, stdio};
 use insta::assert_snapshot;
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -11,18 +11,18 @@ fn sandbox() -> Sandbox {
     Sandbox::with(&format!("[gateway]\nstate_dir = \"state\"\n{}", stdio("demo", &[])))
 }
 
-fn calls(sandbox: &Sandbox, words: &[&str]) -> Ran {
+fn calls(sandbox: &Sandbox, words: &[&str]) -> CommandOutput {
     sandbox.run(&[&["calls"], words].concat())
 }
 
-fn rows(ran: &Ran) -> Vec<Value> {
+fn rows(ran: &CommandOutput) -> Vec<Value> {
     assert_eq!(ran.code, Some(0), "{ran}");
     let told: Value = serde_json::from_str(&ran.stdout).unwrap_or_else(|error| panic!("{error}: {ran}"));
     told["calls"].as_array().unwrap().clone()
 }
 
 /// The table without its times, which differ from run to run.
-fn steady(ran: &Ran) -> String {
+fn steady(ran: &CommandOutput) -> String {
     let lines = ran.to_string();
     let words = |line: &str| {
         let is_time = |word: &str| {
@@ -36,9 +36,9 @@ fn steady(ran: &Ran) -> String {
 }
 
 #[test]
-fn a_call_under_way_when_the_gateway_is_killed_is_found_unknown_and_found_once() {
+fn a_call_in_flight_in_a_killed_gateway_is_recorded_unknown_once() {
     let sandbox = sandbox();
-    let serving = Serving::start(&sandbox, &[]);
+    let serving = GatewayProcess::start(&sandbox, &[]);
     let client = serving.client();
     assert!(client.call("demo__echo", json!({ "text": "hello" })).contains("hello"));
     let _under_way = client.begin("demo__sleep", json!({ "ms": 600_000 }));
@@ -56,11 +56,11 @@ fn a_call_under_way_when_the_gateway_is_killed_is_found_unknown_and_found_once()
         (&row["server"], &row["tool"], &row["code"]),
         (&json!("demo"), &json!("sleep"), &json!("outcome_unknown"))
     );
-    assert!(row["hint"].as_str().is_some_and(|hint| hint.contains("before calling it again")), "{row}");
-    let said = |stderr: &str| stderr.matches("was under way when an earlier gripfast ended").count();
+    assert!(row["hint"].as_str().is_some_and(|hint| hint.contains("before you call it again")), "{row}");
+    let said = |stderr: &str| stderr.matches("was in flight when an earlier gripfast ended").count();
     for (start, signal) in [Signal::KILL, Signal::TERM, Signal::KILL].into_iter().enumerate() {
-        let serving = Serving::start(&sandbox, &[]);
-        let beside = Serving::start(&sandbox, &[]);
+        let serving = GatewayProcess::start(&sandbox, &[]);
+        let beside = GatewayProcess::start(&sandbox, &[]);
         for url in [&serving.url, &beside.url] {
             assert_eq!(rows(&calls(&sandbox, &["--url", url, "--unknown", "-o", "json"])), unknown);
         }
@@ -71,9 +71,9 @@ fn a_call_under_way_when_the_gateway_is_killed_is_found_unknown_and_found_once()
 }
 
 #[test]
-fn what_became_of_calls_at_a_glance() {
+fn calls_are_listed_with_their_outcome() {
     let sandbox = sandbox();
-    let serving = Serving::start(&sandbox, &[]);
+    let serving = GatewayProcess::start(&sandbox, &[]);
     let client = serving.client();
     client.call("demo__echo", json!({ "text": "hello" }));
     client.call("demo__fail", json!({}));
@@ -82,20 +82,20 @@ fn what_became_of_calls_at_a_glance() {
     exit 0
     --- stdout
     STARTED PRINCIPAL CLIENT SERVER TOOL OUTCOME TOOK WHAT HAPPENED
-    ago local a-script 1.2 demo crash unknown was sent, and its link was lost before the answer (outcome_unknown)
+    ago local a-script 1.2 demo crash unknown sent, but the connection was lost before the answer (outcome_unknown)
     ago local a-script 1.2 demo fail failed the server answered that it failed
     ago local a-script 1.2 demo echo done answered
     --- stderr
-    hint: an unknown call may or may not have been carried out: look at its effect before calling it again
+    hint: a call with an unknown outcome may have been carried out: check its effect before you repeat it
     ");
     assert_snapshot!(steady(&calls(&sandbox, &["--url", &serving.url, "--limit", "1"])), @"
     exit 0
     --- stdout
     STARTED PRINCIPAL CLIENT SERVER TOOL OUTCOME TOOK WHAT HAPPENED
-    ago local a-script 1.2 demo crash unknown was sent, and its link was lost before the answer (outcome_unknown)
+    ago local a-script 1.2 demo crash unknown sent, but the connection was lost before the answer (outcome_unknown)
     --- stderr
     2 older calls left out; `--limit` shows more
-    hint: an unknown call may or may not have been carried out: look at its effect before calling it again
+    hint: a call with an unknown outcome may have been carried out: check its effect before you repeat it
     ");
     assert_snapshot!(steady(&calls(&sandbox, &["--url", &serving.url, "--server", "dmeo"])), @"
     exit 0
@@ -114,32 +114,32 @@ fn what_became_of_calls_at_a_glance() {
 }
 
 #[test]
-fn no_ledger_is_said_so() {
+fn a_missing_ledger_is_reported() {
     let sandbox = Sandbox::with(&format!("[gateway]\nledger = \"off\"\n{}", stdio("demo", &[])));
-    let serving = Serving::start(&sandbox, &["--state-dir", "state"]);
+    let serving = GatewayProcess::start(&sandbox, &["--state-dir", "state"]);
     serving.client().call("demo__echo", json!({ "text": "hello" }));
     assert_snapshot!(calls(&sandbox, &["--url", &serving.url]), @r#"
     exit 0
     --- stderr
-    this gateway notes no calls down
-      hint: `gateway.ledger` is "off", or it has no state directory
+    this gateway records no calls
+      hint: `gateway.ledger` is "off", or the gateway has no state directory
     "#);
     assert!(!sandbox.path("state/ledger").exists());
 }
 
 #[test]
-fn nobody_listens_and_nothing_was_noted() {
+fn without_a_gateway_and_without_a_ledger() {
     let sandbox = Sandbox::empty();
-    assert_snapshot!(calls(&sandbox, &["--url", NOBODY]), @"
+    assert_snapshot!(calls(&sandbox, &["--url", UNUSED_URL]), @"
     exit 4
     --- stderr
     error: no gateway at http://127.0.0.1:[PORT]; start one with `gripfast serve`
-      hint: `--url` names another
+      hint: `--url` names another gateway
     ");
     assert_snapshot!(calls(&sandbox, &["--state-dir", "nowhere", "--unknown"]), @"
     exit 0
     --- stderr
-    no call of an unknown outcome
+    no calls with an unknown outcome
     ");
     assert_snapshot!(calls(&sandbox, &["--state-dir", "nowhere", "-o", "json"]), @r#"
     exit 0

@@ -1,11 +1,11 @@
-//! `gripfast check`: verdicts, findings, and that nothing is started.
+//! `gripfast check`: findings and exit codes; it starts no server.
 
-use crate::sandbox::{NOBODY, Sandbox, stdio, url};
+use crate::sandbox::{Sandbox, UNUSED_URL, stdio, url};
 use insta::assert_snapshot;
 
 #[test]
 fn a_sound_config() {
-    let config = [stdio("one", &[]), stdio("two", &[]), url("three", NOBODY)].concat();
+    let config = [stdio("one", &[]), stdio("two", &[]), url("three", UNUSED_URL)].concat();
     assert_snapshot!(Sandbox::with(&config).run(&["check"]), @"
     exit 0
     --- stdout
@@ -17,7 +17,7 @@ fn a_sound_config() {
 fn every_kind_of_server_is_counted() {
     let sse = "[servers.b]\nurl = 'http://localhost/sse'\ntransport = 'sse'\n";
     let off = "[servers.c]\ncommand = 'no-such-program'\ndisabled = true\n";
-    let config = [&url("a", NOBODY), sse, off].concat();
+    let config = [&url("a", UNUSED_URL), sse, off].concat();
     assert_snapshot!(Sandbox::with(&config).run(&["check"]), @"
     exit 0
     --- stdout
@@ -40,7 +40,7 @@ fn an_empty_config() {
 
 #[test]
 fn a_config_of_another_client() {
-    let config = format!(r#"{{"mcpServers": {{"web": {{"url": "{NOBODY}"}}}}}}"#);
+    let config = format!(r#"{{"mcpServers": {{"web": {{"url": "{UNUSED_URL}"}}}}}}"#);
     assert_snapshot!(Sandbox::empty().file("mcp.json", &config).run(&["check", "mcp.json"]), @"
     exit 0
     --- stdout
@@ -54,7 +54,7 @@ fn no_config_anywhere() {
     exit 2
     --- stderr
     error: no config file found; looked for `./gripfast.toml`, `[DIR]/home/.config/gripfast/gripfast.toml`
-      hint: `gripfast import --write` makes one of the servers that other MCP clients have, `gripfast add` begins one; `--config FILE` or $GRIPFAST_CONFIG names another, also the JSON or YAML of another client
+      hint: `gripfast import --write` creates one from the servers of other MCP clients, `gripfast add` starts a new one; `--config FILE` or $GRIPFAST_CONFIG names another file, which may be the JSON or YAML of another client
     ");
 }
 
@@ -64,7 +64,7 @@ fn a_named_config_that_is_not_there() {
     exit 2
     --- stderr
     error: no config file found; looked for `other.toml`
-      hint: `gripfast import --write` makes one of the servers that other MCP clients have, `gripfast add` begins one; `--config FILE` or $GRIPFAST_CONFIG names another, also the JSON or YAML of another client
+      hint: `gripfast import --write` creates one from the servers of other MCP clients, `gripfast add` starts a new one; `--config FILE` or $GRIPFAST_CONFIG names another file, which may be the JSON or YAML of another client
     ");
 }
 
@@ -104,7 +104,7 @@ fn broken_syntax() {
 
 #[test]
 fn one_bad_server_among_good_ones() {
-    let config = [&url("good", NOBODY), "[servers.bad]\ncomand = 'npx'\n"].concat();
+    let config = [&url("good", UNUSED_URL), "[servers.bad]\ncomand = 'npx'\n"].concat();
     assert_snapshot!(Sandbox::with(&config).run(&["check"]), @"
     exit 2
     --- stdout
@@ -121,7 +121,7 @@ fn one_bad_server_among_good_ones() {
 
 #[test]
 fn one_bad_server_for_programs() {
-    let config = [&url("good", NOBODY), "[servers.bad]\ncomand = 'npx'\n"].concat();
+    let config = [&url("good", UNUSED_URL), "[servers.bad]\ncomand = 'npx'\n"].concat();
     let ran = Sandbox::with(&config).run(&["check", "-o", "json"]);
     assert_eq!(ran.code, Some(2));
     assert_snapshot!(ran.stdout, @r#"{"schema_version":1,"file":"./gripfast.toml","ok":false,"servers":[{"name":"good","transport":"http","disabled":false,"ok":true},{"name":"bad","transport":null,"disabled":false,"ok":false}],"findings":[{"severity":"error","server":"bad","key":"servers.bad.comand","line":4,"column":1,"message":"unknown key `comand`","hint":"did you mean `command`?"}]}"#);
@@ -143,11 +143,11 @@ fn unset_variables_are_all_named_and_do_not_fail_the_check() {
     --- stdout
     ok, 2 warnings: 1 server (1 http)
     --- stderr
-    warning: server `docs` could not start: environment variable `KIND` is not set
+    warning: server `docs` cannot start: environment variable `KIND` is not set
      --> ./gripfast.toml:1:10 (`headers.Authorization` of `docs`)
       hint: set it for the gripfast process, or write a default: `${env:KIND:-…}`
 
-    warning: server `docs` could not start: environment variable `TOKEN` is not set
+    warning: server `docs` cannot start: environment variable `TOKEN` is not set
      --> ./gripfast.toml:1:10 (`headers.Authorization` of `docs`)
       hint: set it for the gripfast process, or write a default: `${env:TOKEN:-…}`
     ");
@@ -163,7 +163,7 @@ fn a_secret_file_that_is_not_there() {
     --- stdout
     ok, 1 warning: 1 server (1 http)
     --- stderr
-    warning: server `a` could not start: cannot read `/no/such/secret`: No such file or directory (os error 2)
+    warning: server `a` cannot start: cannot read `/no/such/secret`: No such file or directory (os error 2)
      --> ./gripfast.toml:1:10 (`headers.A` of `a`)
       hint: the file is read whenever the server is connected
     ");
@@ -179,19 +179,19 @@ fn missing_executables() {
     --- stdout
     ok, 4 warnings: 4 servers (4 stdio)
     --- stderr
-    warning: server `a` could not start: command `no-such-program` is not on the PATH
+    warning: server `a` cannot start: command `no-such-program` is not on the PATH
      --> ./gripfast.toml:1:10 (`command` of `a`)
       hint: install it, or correct `command`
 
-    warning: server `b` could not start: `./tool` is not an executable file
+    warning: server `b` cannot start: `./tool` is not an executable file
      --> ./gripfast.toml:4:10 (`command` of `b`)
       hint: install it, or correct `command`
 
-    warning: server `c` could not start: command `nor-this` is not on the PATH
+    warning: server `c` cannot start: command `nor-this` is not on the PATH
      --> ./gripfast.toml:7:10 (`command` of `c`)
       hint: install it, or correct `command`
 
-    warning: server `d` could not start: `/no/such/dir` is not a directory
+    warning: server `d` cannot start: `/no/such/dir` is not a directory
       --> ./gripfast.toml:11:10 (`cwd` of `d`)
        hint: create it, or correct `cwd`
     ");

@@ -1,15 +1,15 @@
-//! `gripfast connect`: what is written into other clients' files, what stays, and how it is taken back.
+//! `gripfast connect`: the entry in the config files of other clients, the text that stays unchanged, and `--undo`.
 
 use crate::doctor::answering;
-use crate::running::{ask, scene};
+#[cfg(unix)]
+use crate::gateway_process::{GatewayProcess, until};
+use crate::in_process_gateway::{ask, demo_gateway};
 use crate::sandbox::Sandbox;
 #[cfg(unix)]
 use crate::sandbox::stdio;
-#[cfg(unix)]
-use crate::serving::{Serving, until};
 use insta::assert_snapshot;
 
-/// A home with this file in it.
+/// Sandbox with this file in its home directory.
 fn home(path: &str, text: &str) -> Sandbox {
     let sandbox = Sandbox::empty();
     let path = sandbox.path(path);
@@ -36,11 +36,11 @@ fn comments_and_formatting_stay_and_a_copy_is_kept() {
     assert_snapshot!(connect(&sandbox, &["zed"]), @"
     exit 0
     --- stderr
-    a copy is in [DIR]/home/.config/zed/settings.json.gripfast-backup
-    Zed has the entry now: [DIR]/home/.config/zed/settings.json
-    warning: it is not connected: nothing listens at 127.0.0.1:[PORT] (connection refused)
-      hint: `gripfast serve` starts the gateway; `--url` names another
-      hint: restart Zed to have it look; `--undo` takes it back
+    a backup is in [DIR]/home/.config/zed/settings.json.gripfast-backup
+    Zed now has the entry: [DIR]/home/.config/zed/settings.json
+    warning: the gateway does not answer: cannot connect to 127.0.0.1:[PORT] (connection refused)
+      hint: `gripfast serve` starts the gateway; `--url` names another gateway
+      hint: restart Zed to apply it; `--undo` reverts it
     ");
     assert_snapshot!(file(&sandbox, ZED_AT), @r#"
     {
@@ -58,14 +58,14 @@ fn comments_and_formatting_stay_and_a_copy_is_kept() {
     assert_snapshot!(connect(&sandbox, &["zed"]), @"
     exit 0
     --- stderr
-    Zed has the entry already: [DIR]/home/.config/zed/settings.json
-    warning: it is not connected: nothing listens at 127.0.0.1:[PORT] (connection refused)
-      hint: `gripfast serve` starts the gateway; `--url` names another
+    Zed already has the entry: [DIR]/home/.config/zed/settings.json
+    warning: the gateway does not answer: cannot connect to 127.0.0.1:[PORT] (connection refused)
+      hint: `gripfast serve` starts the gateway; `--url` names another gateway
     ");
     assert_snapshot!(connect(&sandbox, &["zed", "--undo"]), @"
     exit 0
     --- stderr
-    Zed is as it was: [DIR]/home/.config/zed/settings.json
+    restored the config of Zed: [DIR]/home/.config/zed/settings.json
     ");
     assert_eq!(file(&sandbox, ZED_AT), ZED);
     assert!(!sandbox.path(&format!("{ZED_AT}.gripfast-backup")).exists());
@@ -77,7 +77,7 @@ fn comments_and_formatting_stay_and_a_copy_is_kept() {
 }
 
 #[test]
-fn what_was_changed_since_is_not_undone() {
+fn later_changes_are_not_undone() {
     let sandbox = home(ZED_AT, ZED);
     connect(&sandbox, &["zed"]);
     let changed = file(&sandbox, ZED_AT).replace("One", "Two");
@@ -85,22 +85,22 @@ fn what_was_changed_since_is_not_undone() {
     assert_snapshot!(connect(&sandbox, &["zed", "--undo"]), @"
     exit 0
     --- stderr
-    the entry is taken out of [DIR]/home/.config/zed/settings.json, which has changed since
+    removed the entry from [DIR]/home/.config/zed/settings.json; the file has changed since, so the backup was not restored
     ");
     let after = file(&sandbox, ZED_AT);
     assert!(after.contains("Two") && after.contains("// mine") && !after.contains("gripfast"), "{after}");
 }
 
 #[test]
-fn a_file_that_was_not_there_is_made_and_goes_again() {
+fn a_missing_file_is_created_and_removed_by_undo() {
     let sandbox = Sandbox::empty();
     assert_snapshot!(connect(&sandbox, &["cursor"]), @"
     exit 0
     --- stderr
-    Cursor has the entry now: [DIR]/home/.cursor/mcp.json
-    warning: it is not connected: nothing listens at 127.0.0.1:[PORT] (connection refused)
-      hint: `gripfast serve` starts the gateway; `--url` names another
-      hint: restart Cursor to have it look; `--undo` takes it back
+    Cursor now has the entry: [DIR]/home/.cursor/mcp.json
+    warning: the gateway does not answer: cannot connect to 127.0.0.1:[PORT] (connection refused)
+      hint: `gripfast serve` starts the gateway; `--url` names another gateway
+      hint: restart Cursor to apply it; `--undo` reverts it
     ");
     assert_snapshot!(file(&sandbox, "home/.cursor/mcp.json"), @r#"
     {
@@ -114,13 +114,13 @@ fn a_file_that_was_not_there_is_made_and_goes_again() {
     assert_snapshot!(connect(&sandbox, &["cursor", "--undo"]), @"
     exit 0
     --- stderr
-    [DIR]/home/.cursor/mcp.json is gone, as it was before
+    removed [DIR]/home/.cursor/mcp.json, which did not exist before
     ");
     assert!(!sandbox.path("home/.cursor/mcp.json").exists());
 }
 
 #[test]
-fn every_client_has_an_entry_in_its_own_words() {
+fn every_client_gets_an_entry_in_its_own_format() {
     let files = [
         ("claude-code", "home/.claude.json"),
         ("vscode", "home/.config/Code/User/mcp.json"),
@@ -228,7 +228,7 @@ fn toml_keeps_its_comments() {
 }
 
 #[test]
-fn yaml_keeps_its_comments_and_gets_an_entry_in_the_words_of_each_client() {
+fn yaml_keeps_its_comments_and_gets_an_entry_in_each_clients_format() {
     let files = [
         (
             "goose",
@@ -248,9 +248,9 @@ fn yaml_keeps_its_comments_and_gets_an_entry_in_the_words_of_each_client() {
         let told = connect(&sandbox, &[client]);
         assert!(told.starts_with("exit 0"), "{client}: {told}");
         let after = file(&sandbox, path);
-        assert!(connect(&sandbox, &[client]).contains("has the entry already"), "{client}");
+        assert!(connect(&sandbox, &[client]).contains("already has the entry"), "{client}");
         assert_eq!(file(&sandbox, &format!("{path}.gripfast-backup")), before);
-        // Somebody changes something else meanwhile: only the entry goes.
+        // The user changes something else meanwhile: only the entry is removed.
         std::fs::write(sandbox.path(path), format!("{after}# later\n")).unwrap();
         let undone = connect(&sandbox, &[client, "--undo"]);
         assert!(undone.starts_with("exit 0"), "{client}: {undone}");
@@ -307,7 +307,7 @@ fn yaml_that_cannot_be_changed_safely_is_left_alone() {
     assert_snapshot!(connect(&sandbox, &["goose"]), @r#"
     exit 1
     --- stderr
-    error: `[DIR]/home/.config/goose/config.yaml` cannot be edited: its `extensions` is in braces; write it as indented lines first, or add this yourself:
+    error: `[DIR]/home/.config/goose/config.yaml` cannot be edited: `extensions` is a YAML flow mapping (`{…}`); rewrite it as indented lines first, or add this by hand:
       gripfast:
         name: gripfast
         type: streamable_http
@@ -322,14 +322,14 @@ fn yaml_that_cannot_be_changed_safely_is_left_alone() {
     assert_snapshot!(connect(&sandbox, &["goose", "--undo"]), @"
     exit 1
     --- stderr
-    error: `[DIR]/home/.config/goose/config.yaml` cannot be edited: its `extensions` is in braces; take `gripfast` out yourself
+    error: `[DIR]/home/.config/goose/config.yaml` cannot be edited: `extensions` is a YAML flow mapping (`{…}`); remove `gripfast` by hand
       hint: nothing was changed
     ");
     assert_eq!(file(&sandbox, "home/.config/goose/config.yaml"), connected);
 }
 
 #[test]
-fn a_file_that_makes_no_sense_is_left_alone() {
+fn an_invalid_file_is_left_alone() {
     let sandbox = home("home/.cursor/mcp.json", "{\"mcpServers\": [");
     assert_snapshot!(connect(&sandbox, &["cursor"]), @"
     exit 1
@@ -341,14 +341,14 @@ fn a_file_that_makes_no_sense_is_left_alone() {
     assert_snapshot!(connect(&sandbox, &["cursor"]), @"
     exit 1
     --- stderr
-    error: `[DIR]/home/.cursor/mcp.json` cannot be edited: it does not hold an object where servers belong
+    error: `[DIR]/home/.cursor/mcp.json` cannot be edited: the key for servers does not hold an object
       hint: nothing was changed
     ");
     assert_eq!(file(&sandbox, "home/.cursor/mcp.json"), "{\"mcpServers\": []}");
 }
 
 #[test]
-fn what_somebody_added_to_the_entry_stays_when_it_leads_somewhere_else() {
+fn fields_that_a_user_added_to_the_entry_stay_when_its_url_changes() {
     let json = "{\n  \"mcpServers\": {\n    \"gripfast\": { \"command\": \"gripfast\", \"url\": \"http://127.0.0.1:2/mcp\", \"headers\": {\"Authorization\": \"Bearer k\"} }\n  }\n}\n";
     let sandbox = home("home/.cursor/mcp.json", json);
     connect(&sandbox, &["cursor"]);
@@ -359,7 +359,7 @@ fn what_somebody_added_to_the_entry_stays_when_it_leads_somewhere_else() {
       }
     }
     "#);
-    assert!(connect(&sandbox, &["cursor"]).contains("has the entry already"));
+    assert!(connect(&sandbox, &["cursor"]).contains("already has the entry"));
     let vibe = "[[mcp_servers]]\nname = \"gripfast\"\ntransport = \"http\"\nurl = \"http://127.0.0.1:2/mcp\"\nheaders = { Authorization = \"Bearer k\" }\n";
     let sandbox = home("home/.vibe/config.toml", vibe);
     connect(&sandbox, &["vibe"]);
@@ -368,37 +368,37 @@ fn what_somebody_added_to_the_entry_stays_when_it_leads_somewhere_else() {
 
 #[test]
 fn a_client_is_connected_once_the_gateway_has_answered() {
-    let (sandbox, mut running) = scene();
+    let (sandbox, mut running) = demo_gateway();
     std::fs::create_dir_all(sandbox.path("home/.cursor")).unwrap();
     running.go();
     assert_snapshot!(ask(&sandbox, &running, &["connect", "cursor"]), @"
     exit 0
     --- stderr
-    Cursor has the entry now: [DIR]/home/.cursor/mcp.json
-    warning: it is not connected: nothing listens at 127.0.0.1:[PORT] (connection refused)
-      hint: `gripfast serve` starts the gateway; `--url` names another
-      hint: restart Cursor to have it look; `--undo` takes it back
+    Cursor now has the entry: [DIR]/home/.cursor/mcp.json
+    warning: the gateway does not answer: cannot connect to 127.0.0.1:[PORT] (connection refused)
+      hint: `gripfast serve` starts the gateway; `--url` names another gateway
+      hint: restart Cursor to apply it; `--undo` reverts it
     ");
     running.come();
     assert_snapshot!(ask(&sandbox, &running, &["connect", "cursor"]), @"
     exit 0
     --- stderr
-    Cursor is connected already, to 9 tools: [DIR]/home/.cursor/mcp.json
+    Cursor is already connected, with 9 tools: [DIR]/home/.cursor/mcp.json
     ");
-    // Something else listens there.
+    // Another program listens there.
     let stranger = answering("HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
     assert_snapshot!(sandbox.run(&["connect", "cursor", "--url", &stranger]), @"
     exit 0
     --- stderr
-    Cursor has the entry now: [DIR]/home/.cursor/mcp.json
-    warning: it is not connected: http://127.0.0.1:[PORT]/mcp was tried: no MCP server at this URL: HTTP 404
-      hint: `gripfast doctor` says what listens there
-      hint: restart Cursor to have it look; `--undo` takes it back
+    Cursor now has the entry: [DIR]/home/.cursor/mcp.json
+    warning: the gateway does not answer: http://127.0.0.1:[PORT]/mcp: no MCP server at this URL: HTTP 404
+      hint: `gripfast doctor` looks for the cause
+      hint: restart Cursor to apply it; `--undo` reverts it
     ");
 }
 
 #[test]
-fn undo_leaves_the_file_as_it_was_whatever_flags_were_used() {
+fn undo_restores_the_file_whatever_flags_were_used() {
     let flags: [(&[&str], &[&str]); 4] = [
         (&["--url", "http://127.0.0.1:1"], &[]),
         (&[], &["--url", "http://127.0.0.1:2"]),
@@ -419,7 +419,10 @@ fn undo_leaves_the_file_as_it_was_whatever_flags_were_used() {
             assert_eq!(connected.code, Some(0), "{client}: {connected}");
             assert_ne!(file(&sandbox, path), before, "{client}");
             let undone = sandbox.run(&[&["connect", client, "--undo"], back].concat());
-            assert!(undone.stderr.contains("is as it was"), "{client} {there:?} {back:?}: {undone}");
+            assert!(
+                undone.stderr.contains("restored the config of"),
+                "{client} {there:?} {back:?}: {undone}"
+            );
             assert_eq!(file(&sandbox, path), before, "{client}");
             assert!(!sandbox.path(&format!("{path}.gripfast-backup")).exists(), "{client}");
         }
@@ -427,7 +430,7 @@ fn undo_leaves_the_file_as_it_was_whatever_flags_were_used() {
 }
 
 #[test]
-fn a_file_that_gripfast_has_made_goes_after_any_number_of_connects() {
+fn a_file_that_gripfast_created_is_removed_after_repeated_connects() {
     let sandbox = Sandbox::empty();
     for url in ["http://127.0.0.1:1", "http://127.0.0.1:2"] {
         assert_eq!(sandbox.run(&["connect", "cursor", "--url", url]).code, Some(0));
@@ -453,10 +456,10 @@ fn undo_leaves_no_empty_table_behind_in_a_file_that_has_changed_since() {
 }
 
 #[test]
-fn a_later_connect_keeps_a_copy_of_the_file_as_it_is_by_then() {
+fn a_later_connect_keeps_a_copy_of_the_current_file() {
     let sandbox = home("home/.cursor/mcp.json", "{}\n");
     connect(&sandbox, &["cursor"]);
-    // The person takes the entry out by hand, and goes on with the file.
+    // The user removes the entry by hand and edits the file.
     std::fs::write(sandbox.path("home/.cursor/mcp.json"), "{\"new\": 1}\n").unwrap();
     connect(&sandbox, &["cursor"]);
     connect(&sandbox, &["cursor", "--undo"]);
@@ -465,7 +468,7 @@ fn a_later_connect_keeps_a_copy_of_the_file_as_it_is_by_then() {
 
 #[cfg(unix)]
 #[test]
-fn where_clients_need_keys_one_is_made_written_and_removed_again() {
+fn where_clients_need_keys_one_is_created_written_and_removed() {
     let config = format!("[gateway]\nauth = {{ keys = true }}\n{}", stdio("demo", &[]));
     let cases = [
         ("cursor", "home/.cursor/mcp.json", r#""headers": {"#),
@@ -478,7 +481,7 @@ fn where_clients_need_keys_one_is_made_written_and_removed_again() {
         ("vibe", "home/.vibe/config.toml", "headers = { Authorization = \"Bearer gfk_"),
     ];
     let sandbox = Sandbox::with(&config);
-    let gateway = Serving::start(&sandbox, &[]);
+    let gateway = GatewayProcess::start(&sandbox, &[]);
     let listening =
         config.replace("auth", &format!("listen = {:?}\nauth", gateway.url.trim_start_matches("http://")));
     let sandbox = sandbox.file("named.toml", &listening);
@@ -490,24 +493,24 @@ fn where_clients_need_keys_one_is_made_written_and_removed_again() {
     for (client, path, written) in cases {
         let told = until("its servers are ready", || {
             let told = with_config(&["connect", client]);
-            told.stderr.contains("is connected").then_some(told)
+            told.stderr.contains("connected, with").then_some(told)
         });
-        assert!(told.stderr.contains("to 9 tools"), "{told}");
+        assert!(told.stderr.contains("with 9 tools"), "{told}");
         let entry = file(&sandbox, path);
         assert!(entry.contains(written) && entry.contains("Bearer gfk_"), "{client}: {entry}");
         assert!(!told.to_string().contains("gfk_"), "{told}");
         assert!(with_config(&["keys", "ls"]).stdout.contains(client));
         let again = with_config(&["connect", client]);
-        assert!(again.stderr.contains("is connected already"), "{again}");
+        assert!(again.stderr.contains("is already connected"), "{again}");
         assert_eq!(file(&sandbox, path), entry, "it keeps its key");
         let undone = with_config(&["connect", client, "--undo"]);
-        assert!(undone.stderr.contains(&format!("the key `{client}` is removed")), "{undone}");
+        assert!(undone.stderr.contains(&format!("removed the key `{client}`")), "{undone}");
         assert!(!sandbox.path(path).exists() && !with_config(&["keys", "ls"]).stdout.contains(client));
     }
 }
 
 #[test]
-fn a_key_that_a_person_made_stays_when_the_entry_goes() {
+fn a_key_that_a_user_created_stays_when_the_entry_is_removed() {
     let sandbox = Sandbox::with("[gateway]\nauth = { keys = true }\n");
     let made = sandbox.run(&["keys", "add", "laptop"]);
     let json = format!(
@@ -517,8 +520,8 @@ fn a_key_that_a_person_made_stays_when_the_entry_goes() {
     std::fs::create_dir_all(sandbox.path("home/.cursor")).unwrap();
     let sandbox = sandbox.file("home/.cursor/mcp.json", &json);
     let connected = connect(&sandbox, &["cursor"]);
-    assert!(!connected.contains("made the key"), "{connected}");
+    assert!(!connected.contains("created the key"), "{connected}");
     let undone = connect(&sandbox, &["cursor", "--undo"]);
-    assert!(undone.contains("its key is good as before"), "{undone}");
+    assert!(undone.contains("its key is still valid"), "{undone}");
     assert!(sandbox.run(&["keys", "ls"]).stdout.contains("laptop"));
 }

@@ -1,4 +1,4 @@
-//! `gripfast demo-server`: pure streams, and flags that reach the server.
+//! `gripfast demo-server`: its stdout, its exit codes, and its flags.
 
 use crate::sandbox::Sandbox;
 use insta::assert_snapshot;
@@ -54,7 +54,7 @@ fn flags_reach_the_server() {
     let ran = Sandbox::empty().run_on_stdin(&words, &format!("{INITIALIZE}\n{LIST}\n{ping}\n"));
     for expected in [
         "extra_2",
-        "loudly if asked",
+        "in capitals if requested",
         r#""route""#,
         r#""words""#,
         r#""protocolVersion":"2025-06-18""#,
@@ -65,7 +65,7 @@ fn flags_reach_the_server() {
 }
 
 #[test]
-fn it_dies_with_the_code_it_was_told() {
+fn it_exits_with_the_code_of_its_flag() {
     let ran = Sandbox::empty().run(&["demo-server", "--exit-at-start", "always", "--exit-code", "42"]);
     assert_snapshot!(ran, @"
     exit 42
@@ -81,7 +81,7 @@ fn an_address_that_is_taken() {
     assert_snapshot!(Sandbox::empty().run(&["demo-server", "--http", &addr]), @"
     exit 1
     --- stderr
-    error: the demo server cannot serve on 127.0.0.1:[PORT]: Address already in use (os error 98)
+    error: the demo server cannot serve at 127.0.0.1:[PORT]: Address already in use (os error 98)
     ");
 }
 
@@ -90,6 +90,6 @@ fn a_pid_file_that_cannot_be_written() {
     assert_snapshot!(Sandbox::empty().run(&["demo-server", "--pid-file", "/no/such/dir/pid"]), @"
     exit 1
     --- stderr
-    error: the demo server had to stop: No such file or directory (os error 2)
+    error: the demo server stopped: No such file or directory (os error 2)
     ");
 }

@@ -1,10 +1,10 @@
-//! `gripfast doctor`: causes and steps, with a gateway and without one. What each piece of evidence means is
-//! shown beside the code that decides it.
+//! `gripfast doctor`: causes and next steps, with a gateway and without one. The meaning of each piece of evidence is
+//! tested next to the code that decides it.
 
-use crate::running::Running;
-use crate::sandbox::{ALONE, NOBODY, Sandbox, stdio, url};
 #[cfg(unix)]
-use crate::serving::{Serving, until};
+use crate::gateway_process::{GatewayProcess, until};
+use crate::in_process_gateway::InProcessGateway;
+use crate::sandbox::{Sandbox, UNUSED_URL, WITHOUT_GATEWAY, stdio, url};
 use insta::assert_snapshot;
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -16,7 +16,7 @@ fn without_a_gateway_the_servers_are_tried() {
     let config = [
         &stdio("good", &[]),
         &(stdio("dying", &["--exit-at-start", "always", "--exit-code", "7"])),
-        &url("away", NOBODY),
+        &url("away", UNUSED_URL),
         &url("wrong", &not_mcp.url.replace("/mcp", "/other")),
         "[servers.path]\ncommand = 'sh'\nenv = { PATH = '/nowhere' }\n",
         "[servers.typo]\ncommand = 'no-such-program'\n",
@@ -27,31 +27,31 @@ fn without_a_gateway_the_servers_are_tried() {
     let sandbox = sandbox.file("gripfast.toml", &config.concat());
     let filters = vec![(r"\(os error \d+\)", "([OS])"), (r#""[a-z/]*/sh""#, r#""[BIN]/sh""#)];
     insta::with_settings!({ filters => filters }, {
-        assert_snapshot!(sandbox.run(&["doctor", ALONE, "--wait", "2s"]), @r#"
+        assert_snapshot!(sandbox.run(&["doctor", WITHOUT_GATEWAY, "--wait", "2s"]), @r#"
         exit 1
         --- stdout
         ✓ good      ready, 9 tools
         ✗ dying     exited with code 7; stderr: demo server: exiting at start, as told
-                    do: it says no more about the reason; start its command by hand in a terminal
-        ✗ away      nothing listens at 127.0.0.1:[PORT] (connection refused)
+                    do: unknown cause; run its command by hand in a terminal
+        ✗ away      cannot connect to 127.0.0.1:[PORT] (connection refused)
                     do: start the server, or correct host and port in `url`
-        ✗ wrong     nothing is at the path of its `url` (HTTP 404)
+        ✗ wrong     the path of its `url` does not exist (HTTP 404)
                     do: correct the path of `url`: MCP endpoints often end in `/mcp` or `/sse`
                     | no MCP server at this URL: HTTP 404
         ✗ path      command `sh` is not on the PATH
-                    do: its `env` sets a PATH without it: write `command = "[BIN]/sh"`
+                    do: its `env` sets a PATH without it; set `command = "[BIN]/sh"`
         ✗ typo      command `no-such-program` is not on the PATH
                     do: install it, or correct `command`
         ✗ unset     environment variable `MY_TOKEN` is not set
                     do: set it for the gripfast process, or write a default: `${env:MY_TOKEN:-…}`
         ✗ mistyped  servers.mistyped.comand: unknown key `comand` (did you mean `command`?)
-                    do: `gripfast check` shows the place in the config
+                    do: `gripfast check` shows the position in the config
         ✓ off       disabled in the config
         "#);
     });
 }
 
-/// A table of the config for a shell script.
+/// Config table of a shell script.
 #[cfg(unix)]
 fn script(name: &str, script: &str) -> String {
     format!(
@@ -59,10 +59,10 @@ fn script(name: &str, script: &str) -> String {
     )
 }
 
-/// Broken set-ups as new users have them, and the line that each gets. What follows the line is shown elsewhere.
+/// Broken setups of new users, and the first line that each gets. Other tests check the lines after it.
 #[cfg(unix)]
 #[test]
-fn every_broken_set_up_has_the_one_right_first_line() {
+fn every_broken_setup_has_the_right_first_line() {
     let status = |line: &str| {
         let text = format!("HTTP/1.1 {line}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
         answering(Box::leak(text.into_boxed_str()))
@@ -90,7 +90,7 @@ fn every_broken_set_up_has_the_one_right_first_line() {
         ),
         (
             "unset",
-            format!("{}[servers.unset.headers]\nA = '${{env:MY_TOKEN}}'\n", url("unset", NOBODY)),
+            format!("{}[servers.unset.headers]\nA = '${{env:MY_TOKEN}}'\n", url("unset", UNUSED_URL)),
             "environment variable `MY_TOKEN` is not set",
         ),
         (
@@ -101,7 +101,7 @@ fn every_broken_set_up_has_the_one_right_first_line() {
         (
             "script",
             "[servers.script]\ncommand = '/bin/sh'\nargs = ['/no/such/server.sh']\n".to_owned(),
-            "`/no/such/server.sh`, which its `args` name, does not exist",
+            "`/no/such/server.sh` in its `args` does not exist",
         ),
         (
             "database",
@@ -114,7 +114,7 @@ fn every_broken_set_up_has_the_one_right_first_line() {
         (
             "port",
             script("port", "echo listen EADDRINUSE: address already in use >&2; exit 1"),
-            "it wants a port that is taken",
+            "its port is already in use",
         ),
         (
             "banner",
@@ -122,24 +122,25 @@ fn every_broken_set_up_has_the_one_right_first_line() {
             "it writes lines to stdout that are not MCP (1 so far): Welcome",
         ),
         ("slow", script("slow", "exec sleep 60"), "it has been starting for [N] s"),
-        ("login", url("login", &status("401 Unauthorized")), "it wants a login (HTTP 401)"),
-        ("path", url("path", &status("404 Not Found")), "nothing is at the path of its `url` (HTTP 404)"),
+        ("login", url("login", &status("401 Unauthorized")), "a login is needed (HTTP 401)"),
+        ("path", url("path", &status("404 Not Found")), "the path of its `url` does not exist (HTTP 404)"),
         (
             "method",
             url("method", &status("405 Method Not Allowed")),
-            "what is at its `url` takes no MCP requests (HTTP 405)",
+            "its `url` does not accept MCP requests (HTTP 405)",
         ),
-        ("page", url("page", &answering(page)), "a web page is at its `url`, and no MCP server"),
-        ("failing", url("failing", &status("500 Oh")), "the server itself fails (HTTP 500)"),
-        ("down", url("down", NOBODY), "nothing listens at 127.0.0.1:1 (connection refused)"),
+        ("page", url("page", &answering(page)), "its `url` is a web page, not an MCP server"),
+        ("failing", url("failing", &status("500 Oh")), "the server reports an internal error (HTTP 500)"),
+        ("down", url("down", UNUSED_URL), "cannot connect to 127.0.0.1:1 (connection refused)"),
         (
             "tls",
             url("tls", &answering(page).replace("http:", "https:")),
-            "TLS failed: what answers there does not speak TLS",
+            "TLS failed: the peer does not speak TLS",
         ),
     ];
     let config: String = cases.iter().map(|(_, table, _)| table.as_str()).collect();
-    let told = Sandbox::with(&config).run_with(&["doctor", ALONE, "--wait", "5s"], &[("PATH", "/nowhere")]);
+    let told = Sandbox::with(&config)
+        .run_with(&["doctor", WITHOUT_GATEWAY, "--wait", "5s"], &[("PATH", "/nowhere")]);
     let lines: Vec<String> =
         told.stdout.lines().filter_map(|line| line.strip_prefix("✗ ")).map(str::to_owned).collect();
     let seconds = |line: &str| match line.strip_prefix("it has been starting for ") {
@@ -161,12 +162,12 @@ fn every_broken_set_up_has_the_one_right_first_line() {
 
 #[cfg(unix)]
 #[test]
-fn a_gateway_that_does_not_run_is_said_first() {
+fn a_gateway_that_does_not_run_is_reported_first() {
     let sandbox = Sandbox::with(&stdio("demo", &[]));
     assert_snapshot!(sandbox.run(&["doctor"]), @"
     exit 0
     --- stdout
-    ✓ (gateway)  does not run: nothing listens at 127.0.0.1:[PORT]; the servers were started for a moment
+    ✓ (gateway)  not running: nothing listens at 127.0.0.1:[PORT]; the servers were started for a moment
                  do: `gripfast serve` starts it
     ✓ demo       ready, 9 tools
     ");
@@ -174,11 +175,11 @@ fn a_gateway_that_does_not_run_is_said_first() {
 
 #[cfg(unix)]
 #[test]
-fn a_gateway_with_another_config_is_said_first() {
+fn a_gateway_with_another_config_is_reported_first() {
     let sandbox = Sandbox::with(&(stdio("demo", &[]) + &stdio("mine", &[])));
     let sandbox =
         sandbox.file("other.toml", &(stdio("demo", &[]) + "[servers.gone]\ncommand = 'no-such-program'\n"));
-    let gateway = Serving::start(&sandbox, &["--config", "other.toml"]);
+    let gateway = GatewayProcess::start(&sandbox, &["--config", "other.toml"]);
     until("both were tried", || {
         let status = sandbox.run(&["status", "-o", "json", "--url", &gateway.url]).stdout;
         (status.contains("config_error") && status.contains("ready")).then_some(())
@@ -187,7 +188,7 @@ fn a_gateway_with_another_config_is_said_first() {
     exit 1
     --- stdout
     ✗ (gateway)  runs with `[DIR]/other.toml`, so `[DIR]/gripfast.toml` is not in use
-                 do: edit `[DIR]/other.toml`, or end the gateway and run `gripfast serve --config [DIR]/gripfast.toml`
+                 do: edit `[DIR]/other.toml`, or stop the gateway and run `gripfast serve --config [DIR]/gripfast.toml`
     ✓ demo       ready, 9 tools
     ✗ gone       command `no-such-program` is not on the PATH
                  do: install it, or correct `command`
@@ -196,9 +197,9 @@ fn a_gateway_with_another_config_is_said_first() {
     exit 1
     --- stdout
     ✗ (gateway)  runs with `[DIR]/other.toml`, so `[DIR]/gripfast.toml` is not in use
-                 do: edit `[DIR]/other.toml`, or end the gateway and run `gripfast serve --config [DIR]/gripfast.toml`
-    ✗ mine       the config that the gateway uses does not have it
-                 do: `gripfast status` shows what the gateway has; with `--config`, doctor does without it
+                 do: edit `[DIR]/other.toml`, or stop the gateway and run `gripfast serve --config [DIR]/gripfast.toml`
+    ✗ mine       the gateway's config does not contain this server
+                 do: `gripfast status` lists the gateway's servers; `gripfast doctor --config FILE` works without a gateway
     ");
 }
 
@@ -210,7 +211,7 @@ pub(crate) fn answering(answer: &'static str) -> String {
         for connection in listener.incoming() {
             let mut connection = connection.unwrap();
             std::thread::spawn(move || {
-                // Whoever hangs up has seen enough.
+                // The client may have disconnected.
                 let _ = connection.read(&mut [0; 4096]).and_then(|_| connection.write_all(answer.as_bytes()));
             });
         }
@@ -219,7 +220,7 @@ pub(crate) fn answering(answer: &'static str) -> String {
 }
 
 #[test]
-fn whoever_answers_otherwise_is_told_from_whoever_does_not() {
+fn wrong_answers_are_distinguished_from_no_answer() {
     let page = answering(
         "HTTP/1.1 200 OK\r\ncontent-type: text/html\r\ncontent-length: 5\r\nconnection: close\r\n\r\nhello",
     );
@@ -235,27 +236,27 @@ fn whoever_answers_otherwise_is_told_from_whoever_does_not() {
     let sandbox = Sandbox::with(&config.concat());
     let filters = vec![(r"for \d+ s", "for [N] s")];
     insta::with_settings!({ filters => filters }, {
-        assert_snapshot!(sandbox.run(&["doctor", ALONE, "--wait", "2s"]), @"
+        assert_snapshot!(sandbox.run(&["doctor", WITHOUT_GATEWAY, "--wait", "2s"]), @"
         exit 1
         --- stdout
-        ✗ page    a web page is at its `url`, and no MCP server
+        ✗ page    its `url` is a web page, not an MCP server
                   do: correct the path of `url`: MCP endpoints often end in `/mcp` or `/sse`
                   | does not speak MCP: it answered with `text/html` instead of JSON or an event stream
-        ✗ broken  the server itself fails (HTTP 500: oops)
+        ✗ broken  the server reports an internal error (HTTP 500: oops)
                   do: look at the log of the server, or try again later
-        ✗ plain   TLS failed: what answers there does not speak TLS
-                  do: begin `url` with `http://`, or correct its port
+        ✗ plain   TLS failed: the peer does not speak TLS
+                  do: change `url` to `http://`, or correct its port
         ✗ slow    it has been starting for [N] s
-                  do: give it longer, it may be installing itself: `gripfast doctor slow --wait 1m`
+                  do: it may be installing itself; allow more time: `gripfast doctor slow --wait 1m`
         ");
     });
 }
 
 #[test]
-fn a_gateway_is_asked_what_it_saw() {
+fn a_running_gateway_is_asked_for_its_evidence() {
     let sandbox = Sandbox::empty();
     let config = stdio("demo", &[]) + &stdio("halted", &[]) + "lazy = true\n";
-    let running = Running::with(&sandbox, &config);
+    let running = InProcessGateway::with(&sandbox, &config);
     running.until("demo", "ready");
     running.host.stop("halted").unwrap();
     running.until("halted", "stopped");
@@ -263,13 +264,13 @@ fn a_gateway_is_asked_what_it_saw() {
     exit 1
     --- stdout
     ✓ demo    ready, 9 tools
-    ✗ halted  it was stopped by `gripfast stop`
-              do: `gripfast start halted` brings it back
+    ✗ halted  stopped with `gripfast stop`
+              do: `gripfast start halted` starts it
     ");
     assert_snapshot!(sandbox.run(&["doctor", "halted", "-o", "json", "--url", &running.url]), @r#"
     exit 1
     --- stdout
-    {"schema_version":1,"gateway":"http://127.0.0.1:[PORT]","config":null,"servers":[{"server":"halted","ok":false,"cause":"it was stopped by `gripfast stop`","do":"`gripfast start halted` brings it back","evidence":[]}]}
+    {"schema_version":1,"gateway":"http://127.0.0.1:[PORT]","config":null,"servers":[{"server":"halted","ok":false,"cause":"stopped with `gripfast stop`","do":"`gripfast start halted` starts it","evidence":[]}]}
     "#);
     assert_snapshot!(sandbox.run(&["doctor", "hlated", "--url", &running.url]), @"
     exit 1
@@ -280,7 +281,7 @@ fn a_gateway_is_asked_what_it_saw() {
 }
 
 #[test]
-fn a_port_that_somebody_else_has() {
+fn a_port_in_use_by_another_program() {
     let sandbox = Sandbox::empty();
     let stranger = sandbox.serve_http(&[]);
     let address = stranger.url.strip_prefix("http://").unwrap().strip_suffix("/mcp").unwrap();
@@ -290,8 +291,8 @@ fn a_port_that_somebody_else_has() {
     assert_snapshot!(sandbox.ran(output), @"
     exit 1
     --- stdout
-    ✗ (gateway)  what listens at http://127.0.0.1:[PORT] is not a gripfast gateway (HTTP 404)
-                 do: let `gateway.listen` name another port, or end what listens there
+    ✗ (gateway)  the program at http://127.0.0.1:[PORT] is not a gripfast gateway (HTTP 404)
+                 do: set another port in `gateway.listen`, or stop the program that listens there
     ✓ demo       ready, 9 tools
     ");
 }
@@ -302,7 +303,7 @@ fn neither_a_gateway_nor_a_config() {
     exit 2
     --- stderr
     error: no config file found; looked for `./gripfast.toml`, `[DIR]/home/.config/gripfast/gripfast.toml`
-      hint: `gripfast import --write` makes one of the servers that other MCP clients have, `gripfast add` begins one; `--config FILE` or $GRIPFAST_CONFIG names another, also the JSON or YAML of another client
+      hint: `gripfast import --write` creates one from the servers of other MCP clients, `gripfast add` starts a new one; `--config FILE` or $GRIPFAST_CONFIG names another file, which may be the JSON or YAML of another client
     ");
 }
 
@@ -311,7 +312,7 @@ fn a_runtime_that_is_not_installed() {
     let config =
         "[servers.node]\ncommand = 'npx'\nargs = ['-y', 'a-server']\n\n[servers.python]\ncommand = 'uvx'\n";
     let sandbox = Sandbox::with(config);
-    assert_snapshot!(sandbox.run_with(&["doctor", ALONE, "--wait", "2s"], &[("PATH", "/nowhere")]), @"
+    assert_snapshot!(sandbox.run_with(&["doctor", WITHOUT_GATEWAY, "--wait", "2s"], &[("PATH", "/nowhere")]), @"
     exit 1
     --- stdout
     ✗ node    command `npx` is not on the PATH
@@ -321,7 +322,7 @@ fn a_runtime_that_is_not_installed() {
     ");
 }
 
-/// A server that says this, and dies.
+/// Server that prints this to stderr and exits.
 #[cfg(unix)]
 fn dying(name: &str, words: &str) -> String {
     format!(
@@ -331,7 +332,7 @@ fn dying(name: &str, words: &str) -> String {
 
 #[cfg(unix)]
 #[test]
-fn the_last_words_of_a_server_name_the_cause() {
+fn the_last_stderr_lines_of_a_server_name_the_cause() {
     let config = [
         dying("port", "Error: listen EADDRINUSE: address already in use 127.0.0.1:3000"),
         dying("module", "ModuleNotFoundError: No module named 'mcp'"),
@@ -340,23 +341,23 @@ fn the_last_words_of_a_server_name_the_cause() {
         dying("riddle", "what a day"),
     ];
     let sandbox = Sandbox::with(&config.concat());
-    assert_snapshot!(sandbox.run(&["doctor", ALONE, "--wait", "2s"]), @"
+    assert_snapshot!(sandbox.run(&["doctor", WITHOUT_GATEWAY, "--wait", "2s"]), @"
     exit 1
     --- stdout
-    ✗ port     it wants a port that is taken
-               do: end what listens there (an older instance?), or give it another port in `args` or `env`
+    ✗ port     its port is already in use
+               do: stop the program that uses it (an older instance?), or set another port in `args` or `env`
                | exited with code 3; stderr: Error: listen EADDRINUSE: address already in use 127.0.0.1:[PORT]
-    ✗ module   something that it needs is not installed
+    ✗ module   a module that it needs is not installed
                do: install it where the command looks for it, or correct `args`
                | exited with code 3; stderr: ModuleNotFoundError: No module named 'mcp'
-    ✗ package  the package that it should run does not exist
-               do: correct the package's name in `args`
+    ✗ package  its package does not exist
+               do: correct the package name in `args`
                | exited with code 3; stderr: npm error code E404
-    ✗ token    it misses a credential, or has a wrong one
+    ✗ token    a credential is missing or wrong
                do: set the variable that it names in its `env`
                | exited with code 3; stderr: Error: GITHUB_TOKEN environment variable is required
     ✗ riddle   exited with code 3; stderr: what a day
-               do: it says no more about the reason; start its command by hand in a terminal
+               do: unknown cause; run its command by hand in a terminal
     ");
 }
 
@@ -369,7 +370,8 @@ fn a_gateway_with_another_path_than_this_shell() {
     std::fs::create_dir(&bin).unwrap();
     let sandbox = sandbox.file("bin/only-here", "#!/bin/sh\n");
     std::fs::set_permissions(bin.join("only-here"), std::fs::Permissions::from_mode(0o755)).unwrap();
-    let serving = Serving::of(sandbox.command(&["serve", "--listen", "127.0.0.1:0"]).env("PATH", "/nowhere"));
+    let serving =
+        GatewayProcess::of(sandbox.command(&["serve", "--listen", "127.0.0.1:0"]).env("PATH", "/nowhere"));
     until("it is looked for", || {
         let status = sandbox.run(&["status", "tool", "-o", "json", "--url", &serving.url]);
         status.stdout.contains("config_error").then_some(())
@@ -378,71 +380,77 @@ fn a_gateway_with_another_path_than_this_shell() {
     assert_snapshot!(told, @r#"
     exit 1
     --- stdout
-    ✗ tool  command `only-here` was not found on the PATH of its environment; it is there for this shell, so their environments differ
-            do: write `command = "[DIR]/bin/only-here"`, or start the gateway with the PATH of this shell
+    ✗ tool  command `only-here` was not found on the PATH of its environment; this shell finds it, so the gateway has another environment
+            do: set `command = "[DIR]/bin/only-here"`, or start the gateway with the PATH of this shell
     "#);
 }
 
 #[test]
-fn a_name_that_nobody_knows() {
-    // Names under `.invalid` are never given to anybody.
+fn a_host_name_that_does_not_resolve() {
+    // Names under `.invalid` never resolve.
     let sandbox = Sandbox::with(&url("lost", "http://no-such-host.invalid/mcp"));
-    let told = sandbox.run(&["doctor", ALONE, "--wait", "2s"]);
-    // Why exactly is said in the words of this machine.
-    assert!(told.stdout.starts_with("✗ lost  the name `no-such-host.invalid` is not known ("), "{told}");
+    let told = sandbox.run(&["doctor", WITHOUT_GATEWAY, "--wait", "2s"]);
+    // The exact reason is a message of this operating system.
     assert!(
-        told.stdout.contains("\n        do: correct the host in `url`, or the machine's DNS\n"),
+        told.stdout.starts_with("✗ lost  the host name `no-such-host.invalid` does not resolve ("),
+        "{told}"
+    );
+    assert!(
+        told.stdout.contains("\n        do: correct the host in `url`, or check this machine's DNS\n"),
         "{told}"
     );
 }
 
 #[cfg(unix)]
 #[test]
-fn a_certificate_that_nobody_vouches_for() {
+fn a_certificate_of_an_unknown_authority() {
     let key = rcgen::KeyPair::generate().unwrap();
     let cert =
         rcgen::CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap().self_signed(&key).unwrap();
     let config = "[gateway]\ntls = { cert = 'cert.pem', key = 'key.pem' }\n";
     let server = Sandbox::with(config).file("cert.pem", &cert.pem()).file("key.pem", &key.serialize_pem());
-    let serving = Serving::start(&server, &[]);
+    let serving = GatewayProcess::start(&server, &[]);
     let own = url("own", &format!("{}/mcp", serving.url));
-    assert_snapshot!(Sandbox::with(&own).run(&["doctor", ALONE, "--wait", "2s"]), @"
+    assert_snapshot!(Sandbox::with(&own).run(&["doctor", WITHOUT_GATEWAY, "--wait", "2s"]), @"
     exit 1
     --- stdout
-    ✗ own  TLS failed: nobody whom this machine believes vouches for its certificate
-           do: name its authority, or the certificate itself, in `ca_file`; a certificate of yours in `client_cert` if it wants one; or correct the host in `url`
+    ✗ own  TLS failed: its certificate was not issued by an authority that this machine trusts
+           do: set `ca_file` to its certificate authority or certificate, set `client_cert` if it asks for a client certificate, or correct the host in `url`
     ");
 }
 
-/// As the usual tools make it: as the certificate of an authority, which no authority would pass for a server's.
+/// Self-signed certificate as common tools make it: marked as a CA certificate, which is not valid for a server.
 #[cfg(unix)]
 #[test]
-fn a_certificate_that_vouches_for_itself_is_believed_once_it_is_named() {
+fn a_self_signed_certificate_is_accepted_once_it_is_configured() {
     let key = rcgen::KeyPair::generate().unwrap();
     let mut params = rcgen::CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
     params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
     let cert = params.self_signed(&key).unwrap();
     let config = "[gateway]\ntls = { cert = 'cert.pem', key = 'key.pem' }\n";
     let server = Sandbox::with(config).file("cert.pem", &cert.pem()).file("key.pem", &key.serialize_pem());
-    let serving = Serving::start(&server, &[]);
+    let serving = GatewayProcess::start(&server, &[]);
     let own = url("own", &format!("{}/mcp", serving.url));
     let unnamed = until("it is refused", || {
-        let unnamed = Sandbox::with(&own).run(&["doctor", ALONE, "--wait", "2s"]);
-        unnamed.stdout.contains("it may vouch for itself").then_some(unnamed)
+        let unnamed = Sandbox::with(&own).run(&["doctor", WITHOUT_GATEWAY, "--wait", "2s"]);
+        unnamed.stdout.contains("it may be self-signed").then_some(unnamed)
     });
-    assert!(unnamed.stdout.contains("or the certificate itself, in `ca_file`"), "{unnamed}");
+    assert!(
+        unnamed.stdout.contains("set `ca_file` to its certificate authority or certificate"),
+        "{unnamed}"
+    );
     let named = format!("{own}ca_file = {:?}\n", server.path("cert.pem"));
-    let believed = Sandbox::with(&named).run(&["doctor", ALONE, "--wait", "30s"]);
+    let believed = Sandbox::with(&named).run(&["doctor", WITHOUT_GATEWAY, "--wait", "30s"]);
     assert!(believed.code == Some(0) && believed.stdout.starts_with("✓ own"), "{believed}");
 }
 
-/// It never answers, and says why only where nobody reads it.
+/// The server never answers and logs the reason to stdout.
 #[cfg(unix)]
 #[test]
-fn a_server_that_logs_to_stdout_is_told_from_one_that_is_slow() {
+fn a_server_that_logs_to_stdout_is_distinguished_from_a_slow_one() {
     let sandbox =
         Sandbox::with("[servers.chatty]\ncommand = 'sh'\nargs = ['-c', 'echo listening; sleep 600']\n");
-    let gateway = Serving::start(&sandbox, &[]);
+    let gateway = GatewayProcess::start(&sandbox, &[]);
     let told = until("its words are heard", || {
         let told = sandbox.run(&["doctor", "--url", &gateway.url]);
         told.stdout.contains("stdout").then_some(told)
@@ -451,7 +459,7 @@ fn a_server_that_logs_to_stdout_is_told_from_one_that_is_slow() {
     exit 1
     --- stdout
     ✗ chatty  it writes lines to stdout that are not MCP (1 so far): listening
-              do: have it write its log to stderr, by a flag in `args` or a variable in `env`: stdout is for messages alone
+              do: make it log to stderr, by a flag in `args` or a variable in `env`: stdout is for MCP messages only
     ");
     let status = sandbox.run(&["status", "chatty", "--url", &gateway.url]);
     assert!(
@@ -461,7 +469,7 @@ fn a_server_that_logs_to_stdout_is_told_from_one_that_is_slow() {
 }
 
 #[test]
-fn a_gateway_that_shows_itself_to_others_only_is_no_stranger() {
+fn a_gateway_whose_status_needs_a_token_is_recognised() {
     let refusal = r#"{"error":{"code":"unauthorized","text":"the admin token is needed"}}"#;
     let head = "HTTP/1.1 401 Unauthorized\r\ncontent-type: application/json\r\nconnection: close\r\n";
     let answer = format!("{head}content-length: {}\r\n\r\n{refusal}", refusal.len());

@@ -1,6 +1,6 @@
-//! `gripfast add`, `remove`, `enable` and `disable`: what they write, and what they refuse to write.
+//! `gripfast add`, `remove`, `enable` and `disable`: their edits of the config, and the edits that they refuse.
 
-use crate::sandbox::{Ran, Sandbox};
+use crate::sandbox::{CommandOutput, Sandbox};
 use insta::assert_snapshot;
 
 const KEPT: &str = "\
@@ -17,7 +17,7 @@ fn file(sandbox: &Sandbox) -> String {
     std::fs::read_to_string(sandbox.path("gripfast.toml")).unwrap()
 }
 
-fn refused(sandbox: &Sandbox, words: &[&str]) -> Ran {
+fn refused(sandbox: &Sandbox, words: &[&str]) -> CommandOutput {
     let before = std::fs::read(sandbox.path("gripfast.toml")).ok();
     let ran = sandbox.run(words);
     assert_ne!(ran.code, Some(0), "{ran}");
@@ -46,7 +46,7 @@ fn a_server_is_added_and_everything_else_stays() {
     exit 0
     --- stderr
     added `files` to `[DIR]/gripfast.toml`
-    warning: server `files` could not start: environment variable `B` is not set
+    warning: server `files` cannot start: environment variable `B` is not set
       hint: set it for the gripfast process, or write a default: `${env:B:-…}`
     ");
     let added = file(&sandbox).strip_prefix(KEPT).map(str::to_owned).expect("what was there stays as it was");
@@ -80,7 +80,7 @@ fn a_server_is_disabled_and_enabled_and_everything_else_stays() {
     assert_snapshot!(sandbox.run(&["disable", "old"]), @"
     exit 0
     --- stderr
-    `old` is disabled already in `[DIR]/gripfast.toml`
+    server `old` is already disabled in `[DIR]/gripfast.toml`
     ");
     assert_snapshot!(sandbox.run(&["check"]), @"
     exit 0
@@ -103,12 +103,12 @@ fn a_server_is_disabled_and_enabled_and_everything_else_stays() {
     exit 2
     --- stderr
     error: no config file found; looked for `./gripfast.toml`, `[DIR]/home/.config/gripfast/gripfast.toml`
-      hint: `gripfast import --write` makes one of the servers that other MCP clients have, `gripfast add` begins one; `--config FILE` or $GRIPFAST_CONFIG names another, also the JSON or YAML of another client
+      hint: `gripfast import --write` creates one from the servers of other MCP clients, `gripfast add` starts a new one; `--config FILE` or $GRIPFAST_CONFIG names another file, which may be the JSON or YAML of another client
     ");
 }
 
 #[test]
-fn a_command_that_is_not_there_is_told_when_it_is_added_with_the_hint_that_fits() {
+fn adding_a_missing_command_prints_the_hint_that_fits() {
     let sandbox = Sandbox::empty();
     let add = |name: &str, command: &str| {
         let ran = sandbox.run_with(&["add", name, "--", command], &[("PATH", "/nowhere")]);
@@ -122,13 +122,13 @@ fn a_command_that_is_not_there_is_told_when_it_is_added_with_the_hint_that_fits(
         add("own", "my-server"),
     ];
     assert_snapshot!(told.join("\n"), @r#"
-    warning: server `typo` could not start: command `npxx` is not on the PATH
+    warning: server `typo` cannot start: command `npxx` is not on the PATH
       hint: did you mean `npx`?
-    warning: server `absent` could not start: command `uvx` is not on the PATH
+    warning: server `absent` cannot start: command `uvx` is not on the PATH
       hint: install uv, which brings `uvx`, or write the full path as `command`
-    warning: server `line` could not start: command `npx -y some-server` is not on the PATH
+    warning: server `line` cannot start: command `npx -y some-server` is not on the PATH
       hint: `command` names one program: write `command = "npx"` and the other words into `args`, one string for each
-    warning: server `own` could not start: command `my-server` is not on the PATH
+    warning: server `own` cannot start: command `my-server` is not on the PATH
       hint: install it, or correct `command`
     "#);
 }
@@ -139,24 +139,24 @@ fn the_first_server_makes_the_file() {
     assert_snapshot!(sandbox.run(&["add", "a", "--", "sh"]), @"
     exit 0
     --- stderr
-    added `a` to `[DIR]/gripfast.toml`, which is new
+    added `a` to `[DIR]/gripfast.toml` (new file)
     ");
     assert_eq!(file(&sandbox), "[servers.a]\ncommand = \"sh\"\n");
     assert_eq!(sandbox.run(&["check"]).code, Some(0));
 }
 
 #[test]
-fn what_could_not_be_used_is_not_written() {
+fn an_unusable_server_is_not_written() {
     let sandbox = Sandbox::with(KEPT);
     assert_snapshot!(refused(&sandbox, &["add", "a__b", "--", "sh"]), @"
     exit 2
     --- stderr
-    error: `__` cannot be in a name, because it separates server and tool
+    error: `__` is not allowed in a name, because it separates server and tool
      --> ./gripfast.toml:9:10 (servers.a__b)
       |
     9 | [servers.a__b]
       |          ^^^^
-      hint: `a_b` would do
+      hint: use `a_b`
 
     error: nothing was written to `./gripfast.toml`
     ");
@@ -175,8 +175,8 @@ fn what_could_not_be_used_is_not_written() {
     assert_snapshot!(refused(&sandbox, &["add", "old", "--", "sh"]), @"
     exit 1
     --- stderr
-    error: `./gripfast.toml` has a server `old` already
-      hint: `gripfast remove old` takes it out
+    error: `./gripfast.toml` already has a server `old`
+      hint: `gripfast remove old` removes it
     ");
     assert_snapshot!(refused(&sandbox, &["remove", "odl"]), @"
     exit 1
@@ -194,14 +194,14 @@ fn files_of_other_formats_are_not_edited() {
     assert_snapshot!(sandbox.run(&["add", "a", "--config", "mcp.json", "--", "sh"]), @"
     exit 1
     --- stderr
-    error: `mcp.json` is not TOML, and only TOML is edited
-      hint: `gripfast import --write` makes a gripfast.toml out of it
+    error: `mcp.json` is not TOML, and gripfast edits only TOML
+      hint: `gripfast import --write` converts it into a gripfast.toml
     ");
 }
 
 #[cfg(unix)]
 #[test]
-fn the_rights_of_the_file_stay_and_a_new_one_is_for_its_owner_alone() {
+fn the_file_keeps_its_mode_and_a_new_one_is_private_to_its_owner() {
     use std::os::unix::fs::PermissionsExt;
     let sandbox = Sandbox::with(KEPT);
     let mode = || std::fs::metadata(sandbox.path("gripfast.toml")).unwrap().permissions().mode() & 0o777;

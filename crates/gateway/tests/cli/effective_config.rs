@@ -1,7 +1,7 @@
-//! The config in force, as the admin API of a gateway that serves shows it.
+//! Effective config in the admin API of a running gateway.
 
+use crate::gateway_process::GatewayProcess;
 use crate::sandbox::{Sandbox, stdio};
-use crate::serving::Serving;
 use serde_json::{Value, json};
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -9,7 +9,7 @@ use std::net::TcpStream;
 #[test]
 fn the_config_in_force_is_shown_with_where_each_value_comes_from() {
     let sandbox = Sandbox::with(&(stdio("demo", &[]) + "lazy = true\n"));
-    let serving = Serving::start(&sandbox, &[]);
+    let serving = GatewayProcess::start(&sandbox, &[]);
     let address = serving.url.replace("http://", "");
     let mut connection = TcpStream::connect(&address).unwrap();
     write!(connection, "GET /api/v1/config HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n")

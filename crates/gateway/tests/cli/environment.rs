@@ -1,9 +1,9 @@
-//! What of our environment reaches a server, what `[defaults]` says for all servers, and what `check` says about it.
+//! Environment variables of servers: inherited ones, `[defaults]`, and the findings of `check`.
 
 use crate::sandbox::{Sandbox, stdio};
 use insta::assert_snapshot;
 
-/// The names of the variables that the demo server sees, among these.
+/// Names among these that are set in the demo server's environment.
 fn seen(config: &str, variables: &[(&str, &str)]) -> Vec<String> {
     let sandbox = Sandbox::with(config);
     let words = ["call", "demo", "misbehave", "{\"how\":\"env\"}", "--config", "gripfast.toml"];
@@ -52,7 +52,7 @@ fn check_names_variables_that_a_server_looks_as_if_it_needed() {
 }
 
 #[test]
-fn import_and_doctor_name_them_too() {
+fn import_and_doctor_name_missing_variables_too() {
     let mcp = r#"{"mcpServers":{"github":{"command":"sh","args":["-c","exit 1"]}}}"#;
     let set = [("GITHUB_TOKEN", "a-secret-of-github")];
     let named = "server `github` may need `GITHUB_TOKEN`, which is set here and not passed to it";
@@ -72,9 +72,9 @@ fn check_warns_of_a_proxy_password_that_a_server_gets() {
     --- stdout
     ok, 1 warning: 1 server (1 stdio)
     --- stderr
-    warning: server `demo` gets `HTTPS_PROXY`, whose URL holds a password
+    warning: server `demo` gets `HTTPS_PROXY`, whose URL contains a password
      --> ./gripfast.toml:1:10 (network_env)
-      hint: `network_env = false` keeps proxy and certificate variables from this server
+      hint: `network_env = false` withholds proxy and certificate variables from this server
     ");
     assert!(!checked.to_string().contains("hunter2"));
     let without = format!("{}network_env = false\n", stdio("demo", &[]));

@@ -1,15 +1,15 @@
-//! A process that has taken the port of a gateway which is down: it is asked by commands, and is sent no secret.
+//! Fake gateway on the port of a gateway that is down: commands connect to it and send no secret.
 
-use crate::running::STATE;
+use crate::gateway_process::GatewayProcess;
+use crate::in_process_gateway::STATE;
 use crate::sandbox::{Sandbox, stdio};
-use crate::serving::Serving;
 use rustix::process::Signal;
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::sync::{Arc, Mutex};
 
-/// Every command that takes the address of a gateway, with words that it accepts, and whether it acts on the gateway.
+/// Every command that takes the address of a gateway, with valid arguments, and true if it is an action.
 const COMMANDS: &[(&[&str], bool)] = &[
     (&["reconnect", "demo"], true),
     (&["reload"], true),
@@ -39,13 +39,13 @@ const COMMANDS: &[(&[&str], bool)] = &[
 /// The admin token of a gateway on another machine.
 const ELSEWHERE: &str = "token-of-a-gateway-on-another-machine";
 
-/// Asks for a token, whatever it is asked, and keeps what it hears.
-struct Impostor {
+/// Answers every request with 401 and records what it receives.
+struct FakeGateway {
     url: String,
     heard: Arc<Mutex<String>>,
 }
 
-impl Impostor {
+impl FakeGateway {
     fn listen(address: &str) -> Self {
         let listener = TcpListener::bind(address).unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
@@ -76,17 +76,17 @@ impl Impostor {
     }
 }
 
-/// A sandbox whose gateway was killed, an impostor on its port, and the token that the gateway left behind.
-fn scene() -> (Sandbox, Impostor, String) {
+/// Sandbox whose gateway was killed, a fake gateway on its port, and the admin token of the killed one.
+fn killed_gateway_and_fake() -> (Sandbox, FakeGateway, String) {
     let sandbox = Sandbox::with_demo(&[]);
-    let gateway = Serving::start(&sandbox, &[]);
+    let gateway = GatewayProcess::start(&sandbox, &[]);
     let address = gateway.url.strip_prefix("http://").unwrap().to_owned();
     gateway.end(Signal::KILL);
     let token = std::fs::read_to_string(sandbox.path(STATE).join("admin.token")).unwrap();
-    (sandbox, Impostor::listen(&address), token.trim().to_owned())
+    (sandbox, FakeGateway::listen(&address), token.trim().to_owned())
 }
 
-/// No secret is in what the impostor was asked.
+/// Checks that the received requests contain no secret.
 fn assert_ignorant(heard: &str, token: &str, words: &[&str]) {
     for secret in [token, ELSEWHERE] {
         assert!(!heard.contains(secret), "{words:?} has sent `{secret}`:\n{heard}");
@@ -94,13 +94,13 @@ fn assert_ignorant(heard: &str, token: &str, words: &[&str]) {
 }
 
 #[test]
-fn g05_a_process_that_takes_the_port_of_a_gateway_is_sent_no_admin_token_by_any_command() {
-    let (sandbox, impostor, token) = scene();
+fn g05_a_process_on_the_gateways_port_gets_no_admin_token_by_any_command() {
+    let (sandbox, fake, token) = killed_gateway_and_fake();
     let mut asked = 0;
     for (words, acts) in COMMANDS {
-        let typed = sandbox.run(&[words, &["--url", &impostor.url][..]].concat());
-        let set = sandbox.run_with(words, &[("GRIPFAST_TOKEN", ELSEWHERE), ("GRIPFAST_URL", &impostor.url)]);
-        let heard = impostor.heard();
+        let typed = sandbox.run(&[words, &["--url", &fake.url][..]].concat());
+        let set = sandbox.run_with(words, &[("GRIPFAST_TOKEN", ELSEWHERE), ("GRIPFAST_URL", &fake.url)]);
+        let heard = fake.heard();
         asked += usize::from(!heard.is_empty());
         assert_ignorant(&heard, &token, words);
         for ran in [typed, set] {
@@ -113,8 +113,8 @@ fn g05_a_process_that_takes_the_port_of_a_gateway_is_sent_no_admin_token_by_any_
 
 #[test]
 fn g05_a_config_that_names_another_address_draws_no_secret() {
-    let (sandbox, impostor, token) = scene();
-    let address = impostor.url.strip_prefix("http://").unwrap();
+    let (sandbox, fake, token) = killed_gateway_and_fake();
+    let address = fake.url.strip_prefix("http://").unwrap();
     let config = format!("[gateway]\nlisten = {address:?}\n{}", stdio("demo", &[]));
     let sandbox = sandbox.file("gripfast.toml", &config);
     let secrets = [("GRIPFAST_TOKEN", ELSEWHERE), ("GRIPFAST_KEY", ELSEWHERE), ("GRIPFAST_URL", "")];
@@ -123,7 +123,7 @@ fn g05_a_config_that_names_another_address_draws_no_secret() {
         let named = [words, &["--config", "gripfast.toml"][..]].concat();
         for (words, variables) in [(*words, &secrets[2..]), (*words, &secrets), (&named, &secrets[2..])] {
             let ran = sandbox.run_with(words, variables);
-            let heard = impostor.heard();
+            let heard = fake.heard();
             asked += usize::from(!heard.is_empty());
             assert_ignorant(&heard, &token, words);
             // Pins can be approved without a gateway.
@@ -135,15 +135,15 @@ fn g05_a_config_that_names_another_address_draws_no_secret() {
 
 #[test]
 fn g05_a_gateway_on_another_machine_is_sent_no_admin_token_in_clear() {
-    let (sandbox, impostor, token) = scene();
-    // It leads to this machine and is not a loopback address.
-    let authority = impostor.url.replace("http://127.0.0.1", "0.0.0.0");
+    let (sandbox, fake, token) = killed_gateway_and_fake();
+    // The address leads to this machine and is not a loopback address.
+    let authority = fake.url.replace("http://127.0.0.1", "0.0.0.0");
     let variables = [("GRIPFAST_TOKEN", ELSEWHERE), ("GRIPFAST_CLEARTEXT", &authority)];
     for (words, acts) in COMMANDS {
         let url = format!("http://{authority}");
         let words = [words, &["--url", &url, "--state-dir", STATE][..]].concat();
         let ran = sandbox.run_with(&words, &variables);
-        let heard = impostor.heard();
+        let heard = fake.heard();
         assert!(!heard.is_empty() || words[0] == "connect", "{words:?}: {ran}");
         assert_ignorant(&heard, &token, &words);
         assert!(!acts || ran.code == Some(6), "{words:?}: {ran}");
@@ -151,7 +151,7 @@ fn g05_a_gateway_on_another_machine_is_sent_no_admin_token_in_clear() {
 }
 
 #[test]
-fn the_table_of_commands_has_all_that_ask_a_gateway() {
+fn the_table_has_every_command_that_takes_a_gateway_address() {
     let mut missing = BTreeSet::new();
     for verb in verbs(&[]) {
         let help = Sandbox::empty().run(&[&verb, "--help"]).stdout;
@@ -162,7 +162,7 @@ fn the_table_of_commands_has_all_that_ask_a_gateway() {
         for words in all {
             let words: Vec<&str> = words.iter().map(String::as_str).collect();
             let help = Sandbox::empty().run(&[&words[..], &["--help"]].concat()).stdout;
-            if help.contains("Where the gateway listens")
+            if help.contains("URL of the gateway")
                 && !COMMANDS.iter().any(|(known, _)| known.starts_with(&words))
             {
                 missing.insert(words.join(" "));
@@ -172,7 +172,7 @@ fn the_table_of_commands_has_all_that_ask_a_gateway() {
     assert!(missing.is_empty(), "{missing:?}");
 }
 
-/// The commands that may come after these words.
+/// Subcommands after these arguments.
 fn verbs(words: &[&str]) -> Vec<String> {
     let help = Sandbox::empty().run(&[words, &["--help"]].concat()).stdout;
     let listed = help.split("\nCommands:\n").nth(1).unwrap().split("\n\n").next().unwrap();

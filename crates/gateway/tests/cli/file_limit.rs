@@ -1,8 +1,8 @@
-//! A gateway with a small limit of open files: what it leaves to clients, what its servers get, and what becomes of a
-//! server that died while there were no descriptors.
+//! Gateway with a small limit of open files: its share for clients, the limit of its servers, and a server that crashed
+//! while no descriptor was free.
 
+use crate::gateway_process::{GatewayProcess, until};
 use crate::sandbox::{Sandbox, stdio};
-use crate::serving::{Serving, until};
 use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -10,17 +10,17 @@ use std::net::TcpStream;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// A connection that stays open.
-struct Open(BufReader<TcpStream>);
+/// Connection that stays open.
+struct OpenConnection(BufReader<TcpStream>);
 
-impl Open {
-    fn to(gateway: &Serving) -> Self {
+impl OpenConnection {
+    fn to(gateway: &GatewayProcess) -> Self {
         let stream = TcpStream::connect(gateway.url.trim_start_matches("http://")).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         Self(BufReader::new(stream))
     }
 
-    /// The status and the body of an answer.
+    /// Status and body of an answer.
     fn get(&mut self, path: &str) -> (u16, Vec<u8>) {
         write!(self.0.get_mut(), "GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n").unwrap();
         let (mut status, mut length) = (0, 0);
@@ -47,8 +47,8 @@ impl Open {
     }
 }
 
-/// A gateway that is started with these limits of a shell.
-fn start(sandbox: &Sandbox, limits: &str) -> Serving {
+/// Gateway started with these `ulimit` settings of a shell.
+fn start(sandbox: &Sandbox, limits: &str) -> GatewayProcess {
     let gripfast = sandbox.command(&["serve", "--listen", "127.0.0.1:0"]);
     let mut command = Command::new("/bin/sh");
     command
@@ -61,11 +61,11 @@ fn start(sandbox: &Sandbox, limits: &str) -> Serving {
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
-    Serving::of(&mut command)
+    GatewayProcess::of(&mut command)
 }
 
-/// The pid of the server, once it is ready.
-fn ready(operator: &mut Open) -> Pid {
+/// Waits until the server is ready and returns its pid.
+fn ready(operator: &mut OpenConnection) -> Pid {
     until("the server is ready", || {
         let demo = operator.demo();
         let pid = demo["pid"].as_i64().filter(|_| demo["state"] == "ready")?;
@@ -81,23 +81,23 @@ fn soft_limit(process: Pid) -> u64 {
 }
 
 #[test]
-fn the_limit_of_open_files_is_raised_and_servers_get_it_as_it_was() {
+fn the_open_file_limit_is_raised_and_servers_get_the_original_one() {
     let sandbox = Sandbox::with_demo(&[]);
     let gateway = start(&sandbox, "ulimit -S -n 300; ulimit -H -n 900");
-    let server = ready(&mut Open::to(&gateway));
+    let server = ready(&mut OpenConnection::to(&gateway));
     assert_eq!((soft_limit(gateway.pid()), soft_limit(server)), (900, 300));
 }
 
 #[test]
-fn g05_connections_leave_descriptors_for_a_server_that_has_to_be_started_again() {
+fn g05_connections_leave_descriptors_for_server_restarts() {
     let sandbox = Sandbox::with_demo(&[]);
     let gateway = start(&sandbox, "ulimit -n 400");
-    let mut operator = Open::to(&gateway);
+    let mut operator = OpenConnection::to(&gateway);
     let server = ready(&mut operator);
-    // As many as one client may have.
+    // The connection limit of one client.
     let mut open = Vec::new();
     let refused = (0..400).any(|_| {
-        let mut connection = Open::to(&gateway);
+        let mut connection = OpenConnection::to(&gateway);
         let (status, _) = connection.get("/healthz");
         open.push(connection);
         status == 503
@@ -112,19 +112,19 @@ fn g05_connections_leave_descriptors_for_a_server_that_has_to_be_started_again()
 }
 
 #[test]
-fn b03_a_server_without_descriptors_says_so_and_is_back_as_soon_as_there_are_some() {
+fn b03_a_server_that_lacked_descriptors_is_back_once_they_are_free() {
     let sandbox = Sandbox::with(&stdio("demo", &[]));
-    let gateway = Serving::start(&sandbox, &[]);
-    let mut operator = Open::to(&gateway);
+    let gateway = GatewayProcess::start(&sandbox, &[]);
+    let mut operator = OpenConnection::to(&gateway);
     let server = ready(&mut operator);
-    // Nothing more can be opened. What is open stays so.
+    // No more descriptors can be opened; open ones stay.
     let most = Some(soft_limit(gateway.pid()));
     let limit = |current| {
         prlimit(Some(gateway.pid()), Resource::Nofile, Rlimit { current, maximum: most }).unwrap();
     };
     limit(Some(3));
     kill_process(server, Signal::KILL).unwrap();
-    let _waiting: Vec<Open> = (0..20).map(|_| Open::to(&gateway)).collect();
+    let _waiting: Vec<OpenConnection> = (0..20).map(|_| OpenConnection::to(&gateway)).collect();
     let begun = Instant::now();
     until("many attempts", || {
         let demo = operator.demo();

@@ -1,8 +1,8 @@
-//! Files that another user could have changed: a config, a key, a state directory. They are refused with exit code 2, unless
-//! the config says that modes do not count.
+//! Files that another user could have changed: a config, a key, a state directory. They are refused with exit code 2,
+//! unless the config has `strict_modes = false`.
 
-use crate::sandbox::{Ran, Sandbox, stdio};
-use crate::serving::{Serving, until};
+use crate::gateway_process::{GatewayProcess, until};
+use crate::sandbox::{CommandOutput, Sandbox, stdio};
 use rcgen::{CertificateParams, KeyPair};
 use rustix::process::Signal;
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
@@ -14,12 +14,12 @@ fn set_mode(path: &Path, mode: u32) {
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
 }
 
-/// A verb that reads the config and the state directory and ends by itself.
-fn policy(sandbox: &Sandbox, more: &[&str]) -> Ran {
+/// Runs a verb that reads the config and the state directory and exits.
+fn policy(sandbox: &Sandbox, more: &[&str]) -> CommandOutput {
     sandbox.run(&[&["policy", "test", "local", "demo", "echo"], more].concat())
 }
 
-fn is_refused(ran: &Ran, what: &str, mode: &str) {
+fn is_refused(ran: &CommandOutput, what: &str, mode: &str) {
     assert_eq!(ran.code, Some(2), "{ran}");
     assert!(ran.stderr.contains(what) && ran.stderr.contains(mode), "{ran}");
     assert!(ran.stderr.contains("chmod go-w"), "{ran}");
@@ -46,12 +46,12 @@ fn g05_a_config_that_others_can_write_is_refused_wherever_it_was_found() {
     std::fs::write(home.join("gripfast.toml"), OFF.to_owned() + &stdio("demo", &[])).unwrap();
     std::fs::remove_file(&config).unwrap();
     set_mode(&home.join("gripfast.toml"), 0o664);
-    // Its own word does not count there: nobody has named or trusted it.
+    // Its own setting does not count there: the file was neither named nor trusted.
     is_refused(&policy(&sandbox, &[]), "home/.config/gripfast/gripfast.toml` is not safe to use", "0664");
 }
 
 #[test]
-fn g05_a_config_that_was_named_or_trusted_may_say_that_modes_do_not_count() {
+fn g05_a_named_or_trusted_config_may_turn_strict_modes_off() {
     let sandbox = Sandbox::with(&(OFF.to_owned() + &stdio("demo", &[])));
     set_mode(&sandbox.path("gripfast.toml"), 0o666);
     assert_eq!(policy(&sandbox, &[]).code, Some(0));
@@ -59,7 +59,7 @@ fn g05_a_config_that_was_named_or_trusted_may_say_that_modes_do_not_count() {
     let checked = sandbox.run(&["check"]);
     assert_eq!(checked.code, Some(0), "{checked}");
     assert!(checked.stderr.contains("warning: config file") && checked.stderr.contains("0666"), "{checked}");
-    let served = Serving::start(&sandbox, &[]).end(Signal::TERM);
+    let served = GatewayProcess::start(&sandbox, &[]).end(Signal::TERM);
     assert!(served.contains("warning: config file") && served.contains("mode 0666"), "{served}");
 }
 
@@ -67,12 +67,12 @@ fn g05_a_config_that_was_named_or_trusted_may_say_that_modes_do_not_count() {
 fn g05_files_of_another_user_are_refused() {
     let sandbox = Sandbox::with_demo(&[]);
     if chown(sandbox.path("gripfast.toml"), Some(12_345), None).is_err() {
-        // Only root gives files away. `file_modes` in core decides, and has a test of its own.
+        // Only root can change the owner of a file. `file_modes` in core decides, and has its own test.
         return;
     }
     let ran = policy(&sandbox, &["--config", "gripfast.toml"]);
     assert_eq!(ran.code, Some(2), "{ran}");
-    assert!(ran.stderr.contains("it belongs to user 12345, and gripfast is run by user 0"), "{ran}");
+    assert!(ran.stderr.contains("it belongs to user 12345, but gripfast runs as user 0"), "{ran}");
     assert!(ran.stderr.contains("chown 0 "), "{ran}");
     chown(sandbox.path("gripfast.toml"), Some(0), None).unwrap();
     std::fs::create_dir(sandbox.path("state")).unwrap();
@@ -82,7 +82,7 @@ fn g05_files_of_another_user_are_refused() {
 }
 
 #[test]
-fn g05_a_state_directory_that_others_can_write_is_refused_by_every_verb_that_uses_it() {
+fn g05_a_state_directory_that_others_can_write_is_refused_by_every_verb() {
     let sandbox = Sandbox::with_demo(&[]).file("lax.toml", &(OFF.to_owned() + &stdio("demo", &[])));
     std::fs::create_dir(sandbox.path("state")).unwrap();
     set_mode(&sandbox.path("state"), 0o770);
@@ -120,7 +120,8 @@ fn g05_a_state_directory_that_others_can_write_is_refused_by_every_verb_that_use
     );
     let lax = sandbox.run(&["keys", "add", "laptop", "--config", "lax.toml", "--state-dir", "state"]);
     assert_eq!(lax.code, Some(0), "{lax}");
-    let said = Serving::start(&sandbox, &["--config", "lax.toml", "--state-dir", "state"]).end(Signal::TERM);
+    let said =
+        GatewayProcess::start(&sandbox, &["--config", "lax.toml", "--state-dir", "state"]).end(Signal::TERM);
     assert!(said.contains("`state` is not safe to use") && said.contains("strict_modes"), "{said}");
 }
 
@@ -139,8 +140,8 @@ fn g05_a_key_in_the_state_directory_that_others_can_write_is_refused() {
     }
 }
 
-/// A certificate for this machine and its key, in PEM form.
-fn papers() -> (String, String) {
+/// Certificate for this machine and its key, in PEM form.
+fn certificate_and_key() -> (String, String) {
     let key = KeyPair::generate().unwrap();
     let certificate =
         CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap().self_signed(&key).unwrap();
@@ -148,8 +149,8 @@ fn papers() -> (String, String) {
 }
 
 #[test]
-fn g05_a_tls_key_that_others_can_write_is_refused_and_one_that_all_can_read_is_a_warning() {
-    let (cert, key) = papers();
+fn g05_a_tls_key_others_can_write_is_refused_and_a_readable_one_is_a_warning() {
+    let (cert, key) = certificate_and_key();
     let tls = "tls = { cert = \"cert.pem\", key = \"key.pem\" }\n";
     let strict = format!("[gateway]\n{tls}{}", stdio("demo", &[]));
     let sandbox = Sandbox::with(&strict).file("cert.pem", &cert).file("key.pem", &key);
@@ -158,10 +159,10 @@ fn g05_a_tls_key_that_others_can_write_is_refused_and_one_that_all_can_read_is_a
     let ran = sandbox.run(&["serve", "--listen", "127.0.0.1:0"]);
     is_refused(&ran, "`gateway.tls.key` is refused: `key.pem` is not safe to use", "mode 0660");
     is_refused(&sandbox.run(&["check"]), "error: key file `key.pem`", "mode 0660");
-    let said = Serving::start(&sandbox, &["--config", "lax.toml"]).end(Signal::TERM);
+    let said = GatewayProcess::start(&sandbox, &["--config", "lax.toml"]).end(Signal::TERM);
     assert!(said.contains("the key `key.pem` is not safe to use"), "{said}");
     set_mode(&sandbox.path("key.pem"), 0o644);
-    let said = Serving::start(&sandbox, &[]).end(Signal::TERM);
+    let said = GatewayProcess::start(&sandbox, &[]).end(Signal::TERM);
     assert!(
         said.contains("every user of this machine can read the key `key.pem`; `chmod 600 key.pem`"),
         "{said}"
@@ -173,7 +174,7 @@ fn g05_a_tls_key_that_others_can_write_is_refused_and_one_that_all_can_read_is_a
     );
     assert!(checked.stderr.contains("hint: `chmod 600 key.pem`"), "{checked}");
     set_mode(&sandbox.path("key.pem"), 0o600);
-    let said = Serving::start(&sandbox, &[]).end(Signal::TERM);
+    let said = GatewayProcess::start(&sandbox, &[]).end(Signal::TERM);
     assert!(!said.contains("key.pem"), "{said}");
 }
 
@@ -189,9 +190,9 @@ fn g05_a_set_of_keys_that_others_can_write_is_refused() {
 }
 
 #[test]
-fn g05_a_running_gateway_takes_no_change_from_a_config_that_others_can_write_by_now() {
+fn g05_a_running_gateway_does_not_reload_a_config_that_others_can_write() {
     let sandbox = Sandbox::with_demo(&[]);
-    let serving = Serving::start(&sandbox, &["--config", "gripfast.toml"]);
+    let serving = GatewayProcess::start(&sandbox, &["--config", "gripfast.toml"]);
     let status = || {
         let words = ["status", "-o", "json", "--url", &serving.url, "--config", "named.toml"];
         serde_json::from_str::<serde_json::Value>(&sandbox.run(&words).stdout).unwrap()
@@ -224,7 +225,7 @@ fn g05_a_gateway_changes_nothing_behind_symlinks_in_its_state_directory() {
     for name in ["logins", "ledger", "audit"] {
         symlink(sandbox.path("theirs/directory"), sandbox.path("state").join(name)).unwrap();
     }
-    let serving = Serving::start(&sandbox, &["--state-dir", "state"]);
+    let serving = GatewayProcess::start(&sandbox, &["--state-dir", "state"]);
     assert!(serving.client().call("demo__echo", serde_json::json!({ "text": "hello" })).contains("hello"));
     let said = serving.end(Signal::TERM);
     assert!(said.contains("is a symlink"), "{said}");
@@ -241,7 +242,7 @@ fn a_state_directory_may_itself_be_a_symlink() {
     let sandbox = Sandbox::with_demo(&[]);
     std::fs::create_dir(sandbox.path("real")).unwrap();
     symlink(sandbox.path("real"), sandbox.path("state")).unwrap();
-    let serving = Serving::start(&sandbox, &["--state-dir", "state"]);
+    let serving = GatewayProcess::start(&sandbox, &["--state-dir", "state"]);
     drop(serving.client());
     let said = serving.end(Signal::TERM);
     assert!(!said.contains("symlink"), "{said}");

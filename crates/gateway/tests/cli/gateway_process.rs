@@ -1,4 +1,4 @@
-//! `gripfast serve` as a process of its own that can be killed, and a legacy client of a few lines.
+//! `gripfast serve` as a process that can be killed, and a minimal legacy client.
 
 use crate::sandbox::Sandbox;
 use rustix::process::{Pid, Signal, kill_process};
@@ -8,19 +8,19 @@ use std::net::TcpStream;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
-/// A gateway that serves; gone with this value.
-pub(crate) struct Serving {
+/// Running `gripfast serve`; killed on drop.
+pub(crate) struct GatewayProcess {
     child: Child,
     pub(crate) url: String,
 }
 
-impl Serving {
-    /// Serves the sandbox's config, with these words besides.
+impl GatewayProcess {
+    /// Serves the sandbox's config, with these further arguments.
     pub(crate) fn start(sandbox: &Sandbox, words: &[&str]) -> Self {
         Self::of(&mut sandbox.command(&[&["serve", "--listen", "127.0.0.1:0"], words].concat()))
     }
 
-    /// A command that becomes a gateway.
+    /// Starts a command that becomes a gateway.
     pub(crate) fn of(command: &mut Command) -> Self {
         let mut child = command.spawn().unwrap();
         let mut line = String::new();
@@ -34,7 +34,7 @@ impl Serving {
         Self { child, url }
     }
 
-    /// Asks for a page, and gives the answer with its head.
+    /// Sends a GET and returns the answer with its head.
     pub(crate) fn get(&self, path: &str) -> String {
         let address = self.url.trim_start_matches("http://");
         let mut connection = TcpStream::connect(address).unwrap();
@@ -48,14 +48,14 @@ impl Serving {
         Pid::from_child(&self.child)
     }
 
-    /// Reads its stderr up to a line with these words.
+    /// Reads stderr up to a line with this text.
     pub(crate) fn hears(&mut self, words: &str) {
         let lines = BufReader::new(self.child.stderr.as_mut().unwrap()).lines();
         let said = lines.map_while(Result::ok).find(|line| line.contains(words));
         assert!(said.is_some(), "it ended without saying `{words}`");
     }
 
-    /// Ends it, and gives what it wrote to stderr.
+    /// Ends the process and returns its stderr.
     pub(crate) fn end(mut self, signal: Signal) -> String {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
         self.child.wait().unwrap();
@@ -64,7 +64,7 @@ impl Serving {
         stderr
     }
 
-    /// A session of a legacy client.
+    /// Starts a session of a legacy client.
     pub(crate) fn client(&self) -> Client {
         let mut client = Client { address: self.url.replace("http://", ""), session: String::new() };
         let info = json!({ "name": "a-script", "version": "1.2" });
@@ -77,7 +77,7 @@ impl Serving {
     }
 }
 
-impl Drop for Serving {
+impl Drop for GatewayProcess {
     fn drop(&mut self) {
         // It may have been ended.
         let _ = self.child.kill();
@@ -91,7 +91,7 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// Sends a request; the answer can be read from the connection. It hangs up when that is dropped.
+    /// Sends a request and returns its connection, from which the answer can be read. Dropping it disconnects.
     pub(crate) fn send(&self, method: &str, params: &Value) -> TcpStream {
         let body = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params }).to_string();
         let session = match self.session.as_str() {
@@ -110,7 +110,7 @@ impl Client {
         connection
     }
 
-    /// Calls a tool, and gives the answer with everything around it.
+    /// Calls a tool and returns the answer with its HTTP head.
     pub(crate) fn call(&self, tool: &str, arguments: Value) -> String {
         let mut answer = String::new();
         let mut connection = self.begin(tool, arguments);
@@ -124,7 +124,7 @@ impl Client {
     }
 }
 
-/// Asks until the answer is what is waited for.
+/// Polls until there is a value.
 pub(crate) fn until<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + Duration::from_secs(60);
     while Instant::now() < deadline {

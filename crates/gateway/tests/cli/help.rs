@@ -1,8 +1,8 @@
-//! Help that teaches: everything in it is a promise, so a change of it is a change of the interface.
+//! `--help` texts. They document the interface, so a change of them is a change of the interface.
 
-use crate::sandbox::Sandbox;
 #[cfg(unix)]
-use crate::serving::Serving;
+use crate::gateway_process::GatewayProcess;
+use crate::sandbox::Sandbox;
 use insta::assert_snapshot;
 
 fn help(words: &[&str]) -> String {
@@ -19,42 +19,41 @@ fn overview() {
     Usage: gripfast [OPTIONS] <COMMAND>
 
     Commands:
-      serve        Serve all servers of the config behind one MCP endpoint
-      stdio        Serve all servers of the config as one stdio MCP server
-      status       Show the servers of a running gateway, or one of them [alias: ls]
-      reconnect    Replace the link of a server of a running gateway now [alias: restart]
-      reload       Have a running gateway take its changed config, or one server forget what went wrong
-                   and connect anew
-      stop         Stop a server of a running gateway until it is started
-      start        Start a server of a running gateway that was stopped
-      logs         Show what a server of a running gateway wrote to stderr
-      events       Show what happened to the servers of a running gateway
+      serve        Serve all configured servers at one MCP endpoint over HTTP
+      stdio        Serve all configured servers as one stdio MCP server
+      status       Show the state of all servers of a running gateway, or of one [alias: ls]
+      reconnect    Reconnect a server of a running gateway now [alias: restart]
+      reload       Apply the changed config to a running gateway, or reset and reconnect one server
+      stop         Stop a server of a running gateway until `gripfast start`
+      start        Start a stopped server of a running gateway
+      logs         Show the stderr of a server of a running gateway
+      events       Show the events of a running gateway and its servers
       dashboard    Open the dashboard of a running gateway in a browser, signed in
-      doctor       Find out what is wrong with servers, and what to do about it
+      doctor       Diagnose servers and suggest what to do
       check        Validate a config without starting anything
-      trust        Trust ./gripfast.toml for what it says now, so that other verbs use it
-      import       Take over the servers that other MCP clients on this machine have
-      connect      Point another MCP client on this machine at gripfast
+      trust        Trust ./gripfast.toml as it is now, so that other commands use it
+      import       Import the servers of other MCP clients on this machine
+      connect      Connect another MCP client on this machine to gripfast
       add          Add a server to the config
-      remove       Take a server out of the config
-      enable       Use a server of the config again that was disabled
-      disable      Keep a server in the config without using it
+      remove       Remove a server from the config
+      enable       Enable a disabled server in the config
+      disable      Disable a server in the config without removing it
       tools        List the tools of the servers
       resources    List the resources of the servers, or read one
       prompts      List the prompts of the servers, or get one
       call         Call one tool of one server
-      calls        Show what became of tool calls, also of those under way when a gateway died
-      pins         Show and approve what tools say about themselves
-      policy       Ask what the allow and deny lists of the config say
-      keys         Make, list and remove the keys by which clients get in
-      audit        Check that the audit log is as it was written
+      calls        Show the outcomes of tool calls, including calls in flight when a gateway died
+      pins         Show, compare and approve pinned tool descriptions
+      policy       Test the allow and deny lists of the config
+      keys         Create, list and remove the API keys of clients
+      audit        Verify the audit log
       token        Replace the admin token of a state directory
-      login        Let gripfast use a server in your name, by a browser
-      logout       Forget the login of a server
-      completions  Print what a shell needs to complete words
+      login        Log in to a server with a browser (OAuth)
+      logout       Log out of a server
+      completions  Generate shell completions
       schema       Print the JSON Schema of the config, for editors
       version      Print the version
-      demo-server  Run the built-in sample MCP server, well-behaved or not
+      demo-server  Run the built-in sample MCP server, with optional faults
       help         Print this message or the help of the given subcommand(s)
 
     Options:
@@ -64,76 +63,76 @@ fn overview() {
     Global options:
           --config <FILE>    The config file [default: $GRIPFAST_CONFIG, ./gripfast.toml, the platform's
                              config directory]
-          --state-dir <DIR>  Where catalogs and the like are kept [default: `gateway.state_dir`, the
-                             platform's state directory]
+          --state-dir <DIR>  Directory for catalogs, logins, keys and the ledger [default:
+                             `gateway.state_dir`, the platform's state directory]
 
-    Watch servers crash and come back, without any config:
+    Watch servers crash and recover, without any config:
       gripfast serve --demo
 
     Or with a server of your own, here the built-in sample:
-      gripfast add demo -- gripfast demo-server    writes ./gripfast.toml
-      gripfast check                               is the config right?
-      gripfast serve                               serves it; in another terminal:
-      gripfast status                              how do the servers do?
-      gripfast tools                               what do they offer?
-      gripfast call demo add a=1 b=2               prints 3
+      gripfast add demo -- gripfast demo-server    write ./gripfast.toml
+      gripfast check                               validate the config
+      gripfast serve                               start the gateway; in another terminal:
+      gripfast status                              show the state of all servers
+      gripfast tools                               list their tools
+      gripfast call demo add a=1 b=2               call a tool: prints 3
 
     Config: --config, else $GRIPFAST_CONFIG, else ./gripfast.toml, else gripfast/gripfast.toml in the
-    platform's config directory. A ./gripfast.toml that gripfast did not write itself is used once you
-    trust it (`gripfast trust`). TOML, `mcpServers` JSON and `mcp_servers` YAML are understood as they
-    are.
+    platform's config directory. A ./gripfast.toml that gripfast did not write itself has to be trusted
+    first (`gripfast trust`). The format is TOML; `mcpServers` JSON and `mcp_servers` YAML of other
+    clients work as well.
 
-    stdout is data, stderr is talk. Exit codes:
-      0  ok                   3  login needed                     6  denied
-      1  general, or usage    4  unreachable, or no answer
-      2  config invalid       5  the tool or its server reported an error
+    Data goes to stdout, messages go to stderr. Exit codes:
+      0  ok                             3  login needed                     6  denied
+      1  other error, or wrong usage    4  unreachable, or no answer
+      2  config invalid                 5  the tool or its server reported an error
 
-    $GRIPFAST_LOG (error, warn, info, debug, trace) says how much is logged to stderr,
-    $GRIPFAST_LOG_FORMAT (text, json) in which format; $NO_COLOR is honoured. $GRIPFAST_CA names a file
-    with certificates to believe, for gateways that speak https.
+    $GRIPFAST_LOG (error, warn, info, debug, trace) sets the log level on stderr, $GRIPFAST_LOG_FORMAT
+    (text, json) the log format. $NO_COLOR turns colours off. $GRIPFAST_CA names a PEM file with
+    certificates to trust, for gateways that use https.
 
-    Commands reach a gateway of this machine through a socket in its state directory, and send its admin
-    token nowhere else. A gateway on another machine is sent $GRIPFAST_TOKEN, its admin token, over
-    https. `tools` and `call` send $GRIPFAST_KEY, a client's key, to the gateway that --url or
-    $GRIPFAST_URL names; to another machine over https, or where $GRIPFAST_CLEARTEXT is its host and
-    port.
+    Commands reach a gateway on this machine through a socket in its state directory, and send its admin
+    token nowhere else. To a gateway on another machine they send $GRIPFAST_TOKEN, its admin token, over
+    https. `tools` and `call` send $GRIPFAST_KEY, a client key, to the gateway that --url or
+    $GRIPFAST_URL names. If that is another machine, they need https, or the host and port of the
+    gateway in $GRIPFAST_CLEARTEXT.
     ");
 }
 
 #[test]
 fn calls() {
     assert_snapshot!(help(&["calls"]), @r#"
-    Show what became of tool calls, also of those under way when a gateway died
+    Show the outcomes of tool calls, including calls in flight when a gateway died
 
     Usage: gripfast calls [OPTIONS]
 
     Options:
-          --unknown           Only those of which nobody knows whether they were carried out
-          --server <NAME>     Only those of this server
-          --since <DURATION>  Only those that came in the last so much time
-          --limit <NUMBER>    The newest so many, up to 1000 [default: 50]
-      -o, --output <FORM>     How to print it; docs/reference/json.md describes `json` [default: text]
+          --unknown           Only calls with an unknown outcome
+          --server <NAME>     Only calls to this server
+          --since <DURATION>  Only calls started within this duration
+          --limit <NUMBER>    Number of newest calls to show, up to 1000 [default: 50]
+      -o, --output <FORMAT>   Output format; docs/reference/json.md describes `json` [default: text]
                               [possible values: text, json]
-          --url <URL>         Where the gateway listens [default: $GRIPFAST_URL, `gateway.listen`,
+          --url <URL>         URL of the gateway [default: $GRIPFAST_URL, `gateway.listen`,
                               http://127.0.0.1:7331]
       -h, --help              Print help
 
     Global options:
           --config <FILE>    The config file [default: $GRIPFAST_CONFIG, ./gripfast.toml, the platform's
                              config directory]
-          --state-dir <DIR>  Where catalogs and the like are kept [default: `gateway.state_dir`, the
-                             platform's state directory]
+          --state-dir <DIR>  Directory for catalogs, logins, keys and the ledger [default:
+                             `gateway.state_dir`, the platform's state directory]
 
-    Outcomes: done, failed (the server said so), refused (the server turned it away before acting), not
-    sent (the server never saw it), unknown (it was sent, and nobody knows whether the server acted), in
-    flight.
+    Outcomes: done, failed (the server answered with an error), refused (the server rejected the call
+    before acting), not sent (the server never received it), unknown (it was sent, and it is not known
+    whether the server acted), in flight.
 
-    A running gateway is asked. If none listens at the default address, or with --state-dir alone, the
-    ledger in the state directory is read; of the calls that were under way when their gateway was
-    killed it says `unknown`. Arguments are there as a SHA-256 of what the caller wrote, unless
+    Asks the running gateway. If none listens at the default address, or with --state-dir alone, the
+    command reads the ledger in the state directory; calls that were in flight when their gateway was
+    killed are `unknown` there. Arguments are recorded as a SHA-256 digest of the caller's text, unless
     `gateway.ledger` says otherwise.
 
-    Exit codes: 0 the calls are shown, also if there are none; 4 there is no gateway at --url.
+    Exit codes: 0 the calls are shown, even if there are none; 4 there is no gateway at --url.
 
     Examples:
       gripfast calls
@@ -145,35 +144,35 @@ fn calls() {
 #[test]
 fn status() {
     assert_snapshot!(help(&["status"]), @r#"
-    Show the servers of a running gateway, or one of them
+    Show the state of all servers of a running gateway, or of one
 
     Usage: gripfast status [OPTIONS] [NAME]
 
     Arguments:
-      [NAME]  Only this server, with its last events and what it wrote to stderr
+      [NAME]  Only this server, with its last events and its stderr
 
     Options:
-      -o, --output <FORM>  How to print it; docs/reference/json.md describes `json` [default: text]
-                           [possible values: text, json]
-      -w, --watch          Go on until Ctrl-C
-          --url <URL>      Where the gateway listens [default: $GRIPFAST_URL, `gateway.listen`,
-                           http://127.0.0.1:7331]
-      -h, --help           Print help
+      -o, --output <FORMAT>  Output format; docs/reference/json.md describes `json` [default: text]
+                             [possible values: text, json]
+      -w, --watch            Refresh until Ctrl-C
+          --url <URL>        URL of the gateway [default: $GRIPFAST_URL, `gateway.listen`,
+                             http://127.0.0.1:7331]
+      -h, --help             Print help
 
     Global options:
           --config <FILE>    The config file [default: $GRIPFAST_CONFIG, ./gripfast.toml, the platform's
                              config directory]
-          --state-dir <DIR>  Where catalogs and the like are kept [default: `gateway.state_dir`, the
-                             platform's state directory]
+          --state-dir <DIR>  Directory for catalogs, logins, keys and the ledger [default:
+                             `gateway.state_dir`, the platform's state directory]
 
     States: ● ready, ○ idle (starts on first use), ◐ starting, ◍ degraded, ↻ reconnecting, ✗ parked
-    (tried again slowly) or config error, ! needs login, ‖ needs approval, ■ stopped, ⊘ disabled. A
-    number of tools with a star is from when the server was last seen. CALLS, ERR and RESTARTS count
+    (retried slowly) or config error, ! needs login, ‖ needs approval, ■ stopped, ⊘ disabled. A number
+    of tools with a star is from the last time the server was listed. CALLS, ERR and RESTARTS count
     since the gateway started.
 
-    The exit code is 0 whenever the gateway answers, however its servers do; 4 if there is no gateway, 1
-    if it has no server of that name. With --watch a page is drawn anew every second; into a file or a
-    pipe a line is written for every change.
+    Exit codes: 0 the gateway answered, whatever the state of its servers; 1 it has no server of that
+    name; 4 there is no gateway. With --watch the page is redrawn every second; in a file or a pipe,
+    each change is written as one line.
 
     Examples:
       gripfast status
@@ -185,7 +184,7 @@ fn status() {
 #[test]
 fn operating() {
     assert_snapshot!(help(&["stop"]), @"
-    Stop a server of a running gateway until it is started
+    Stop a server of a running gateway until `gripfast start`
 
     Usage: gripfast stop [OPTIONS] <NAME>
 
@@ -193,24 +192,25 @@ fn operating() {
       <NAME>  The server, by its name in the config
 
     Options:
-      -o, --output <FORM>  How to print it; docs/reference/json.md describes `json` [default: text]
-                           [possible values: text, json]
-          --url <URL>      Where the gateway listens [default: $GRIPFAST_URL, `gateway.listen`,
-                           http://127.0.0.1:7331]
-      -h, --help           Print help
+      -o, --output <FORMAT>  Output format; docs/reference/json.md describes `json` [default: text]
+                             [possible values: text, json]
+          --url <URL>        URL of the gateway [default: $GRIPFAST_URL, `gateway.listen`,
+                             http://127.0.0.1:7331]
+      -h, --help             Print help
 
     Global options:
           --config <FILE>    The config file [default: $GRIPFAST_CONFIG, ./gripfast.toml, the platform's
                              config directory]
-          --state-dir <DIR>  Where catalogs and the like are kept [default: `gateway.state_dir`, the
-                             platform's state directory]
+          --state-dir <DIR>  Directory for catalogs, logins, keys and the ledger [default:
+                             `gateway.state_dir`, the platform's state directory]
 
-    The gateway does it in its own time; `gripfast status NAME --watch` shows how it goes. It is reached
-    through its socket in the state directory, and wants the token that it keeps there. Both are found
-    by themselves where the command uses the same config, and with --state-dir otherwise.
+    The command does not wait until the action is complete; `gripfast status NAME --watch` shows the
+    progress. It reaches the gateway through the socket in the state directory and sends the admin token
+    from there. If the gateway uses another config than this command, name its state directory with
+    --state-dir.
 
-    Exit codes: 0 the gateway has taken note, 1 it has no such server, 4 there is no gateway, or none
-    with this state directory, 6 it wants another token.
+    Exit codes: 0 the gateway accepted the command, 1 it has no such server, 4 there is no gateway, or
+    none with this state directory, 6 the admin token is wrong.
     ");
 }
 
@@ -225,19 +225,19 @@ fn check() {
       [FILE]  The config file; the same as --config FILE
 
     Options:
-      -o, --output <FORM>  How to print it; docs/reference/json.md describes `json` [default: text]
-                           [possible values: text, json]
-      -h, --help           Print help
+      -o, --output <FORMAT>  Output format; docs/reference/json.md describes `json` [default: text]
+                             [possible values: text, json]
+      -h, --help             Print help
 
     Global options:
           --config <FILE>    The config file [default: $GRIPFAST_CONFIG, ./gripfast.toml, the platform's
                              config directory]
-          --state-dir <DIR>  Where catalogs and the like are kept [default: `gateway.state_dir`, the
-                             platform's state directory]
+          --state-dir <DIR>  Directory for catalogs, logins, keys and the ledger [default:
+                             `gateway.state_dir`, the platform's state directory]
 
-    Errors make the config, or one server in it, unusable: exit code 2. Warnings are about what is so
-    right now: an unset variable, a command that is not on the PATH. That server would be
-    `config_error`; the others work. Nothing is started and nothing is connected to.
+    Errors make the config, or one server in it, unusable: exit code 2. Warnings are about the
+    environment as it is now: an unset variable, or a command that is not on the PATH. Such a server
+    would be in state `config_error`; the others work. Nothing is started and no connection is made.
 
     Examples:
       gripfast check
@@ -255,26 +255,26 @@ fn tools() {
 
     Arguments:
       [SERVER]  Only this server
-      [TOOL]    Only this tool of it, with its whole description and the schema of its arguments
+      [TOOL]    Only this tool, with its full description and the schema of its arguments
 
     Options:
-      -o, --output <FORM>    How to print it; docs/reference/json.md describes `json` [default: text]
+      -o, --output <FORMAT>  Output format; docs/reference/json.md describes `json` [default: text]
                              [possible values: text, json]
-          --wait <DURATION>  How long a server may take to start and to list its tools; with --config
+          --wait <DURATION>  Time limit for a server to start and to list its tools; with --config
                              [default: 15s]
-          --url <URL>        Where the gateway listens [default: $GRIPFAST_URL, `gateway.listen`,
+          --url <URL>        URL of the gateway [default: $GRIPFAST_URL, `gateway.listen`,
                              http://127.0.0.1:7331]
       -h, --help             Print help
 
     Global options:
           --config <FILE>    The config file [default: $GRIPFAST_CONFIG, ./gripfast.toml, the platform's
                              config directory]
-          --state-dir <DIR>  Where catalogs and the like are kept [default: `gateway.state_dir`, the
-                             platform's state directory]
+          --state-dir <DIR>  Directory for catalogs, logins, keys and the ledger [default:
+                             `gateway.state_dir`, the platform's state directory]
 
-    Asks the gateway that runs. With --config no gateway is needed: the servers of that file are
-    started, asked what they offer, and stopped again. A server that fails becomes an error row and the
-    others are still listed. The exit code is 0 unless every server failed; 4 if there is no gateway.
+    Asks the running gateway. With --config no gateway is needed: the servers of that file are started,
+    listed, and stopped again. A server that fails becomes an error row, and the others are still
+    listed. The exit code is 0 unless every server failed; 4 if there is no gateway.
 
     Examples:
       gripfast tools
@@ -294,44 +294,44 @@ fn call() {
 
     Arguments:
       <SERVER>       The server, by its name in the config
-      <TOOL>         The tool, by the server's own name for it
-      [ARGUMENT]...  The arguments: KEY=VALUE words, or a JSON object, `@FILE`, or `-` for stdin
-                     [default: none]
+      <TOOL>         The tool, by the server's own name
+      [ARGUMENT]...  Arguments: KEY=VALUE words, a JSON object, `@FILE`, or `-` for stdin [default:
+                     none]
 
     Options:
-          --accept-defaults  Accept the forms that the server wants filled in, with their own defaults;
-                             with --config
-          --wait <DURATION>  How long to wait for the server to be ready; with --config [default: its
+          --accept-defaults  Accept forms that the server sends, with their default values; with
+                             --config
+          --wait <DURATION>  Time limit for the server to become ready; with --config [default: its
                              `timeouts.reconnect_wait`]
-      -o, --output <FORM>    How to print it; docs/reference/json.md describes `json` [default: text]
+      -o, --output <FORMAT>  Output format; docs/reference/json.md describes `json` [default: text]
                              [possible values: text, json]
-          --url <URL>        Where the gateway listens [default: $GRIPFAST_URL, `gateway.listen`,
+          --url <URL>        URL of the gateway [default: $GRIPFAST_URL, `gateway.listen`,
                              http://127.0.0.1:7331]
       -h, --help             Print help
 
     Global options:
           --config <FILE>    The config file [default: $GRIPFAST_CONFIG, ./gripfast.toml, the platform's
                              config directory]
-          --state-dir <DIR>  Where catalogs and the like are kept [default: `gateway.state_dir`, the
-                             platform's state directory]
+          --state-dir <DIR>  Directory for catalogs, logins, keys and the ledger [default:
+                             `gateway.state_dir`, the platform's state directory]
 
-    Asks the gateway that runs. With --config no gateway is needed: the server of that file is started,
-    called, and stopped again. Text is printed as it is, other content is described in a line. With `-o
-    json` the result is printed as it came, byte for byte, and a failure as
+    Asks the running gateway. With --config no gateway is needed: the server of that file is started,
+    called, and stopped again. Text is printed as it is; other content is described in one line. With
+    `-o json` the result is printed as it came, byte for byte, and a failure as
     {"error":{"code":…,"text":…}}.
 
-    Exit codes: 0 the tool answered, 5 it answered with an error, 4 it or the gateway could not be
-    reached or did not answer in time, 3 a login is needed, 6 the config denies it.
+    Exit codes: 0 the tool answered, 5 it answered with an error, 4 the server or the gateway was
+    unreachable or did not answer in time, 3 a login is needed, 6 the config denies the call.
 
-    In KEY=VALUE a value that is JSON is taken as JSON, and any other as text; a value for an argument
-    that the tool's schema has as text is text in any case. `gripfast tools SERVER TOOL` shows the
-    schema.
+    In KEY=VALUE, a value that is valid JSON is sent as JSON, and any other value as text. An argument
+    that the tool's schema declares as a string is always sent as text. `gripfast tools SERVER TOOL`
+    shows the schema.
 
-    At a terminal, forms that the server wants filled in are asked for field by field. Elsewhere the
-    server is told that nobody can be asked.
+    At a terminal, gripfast prompts for each field of a form that the server sends (elicitation).
+    Without a terminal, the server learns that forms cannot be answered.
 
-    A call that was sent and not answered is sent once more only where that does no harm: the tool is
-    known as read-only or idempotent, or the config names it in `replay.safe`. Any other is never sent
+    A call that was sent but not answered is repeated once, and only if that is safe: the tool is
+    read-only or idempotent, or the config lists it in `replay.safe`. Any other call is never sent
     twice.
 
     Examples:
@@ -346,31 +346,33 @@ fn call() {
 #[test]
 fn demo_server() {
     assert_snapshot!(help(&["demo-server"]), @"
-    Run the built-in sample MCP server, well-behaved or not
+    Run the built-in sample MCP server, with optional faults
 
     Usage: gripfast demo-server [OPTIONS]
 
     Options:
-          --http <ADDR:PORT>       Serve HTTP here; port 0 picks a free one
-          --name <NAME>            Its name in `serverInfo` [default: gripfast-demo]
-          --era <ERA>              The protocol eras it speaks: both, legacy or modern [default: both]
-          --legacy-version <DATE>  The newest revision that `initialize` agrees to [default: 2025-11-25]
+          --http <ADDR:PORT>       Serve HTTP at this address; port 0 picks a free port
+          --name <NAME>            Server name in `serverInfo` [default: gripfast-demo]
+          --era <ERA>              Supported protocol eras: both, legacy or modern [default: both]
+          --legacy-version <DATE>  Newest protocol revision that `initialize` accepts [default:
+                                   2025-11-25]
           --page-size <N>          Items per page of a list; 0 puts everything on one page [default: 50]
-          --tools <N>              Offer this many tools more: extra_1, extra_2, … [default: 0]
+          --tools <N>              Offer this many additional tools: extra_1, extra_2, … [default: 0]
           --param-headers          Offer the tool `route`, one argument of which modern clients mirror
                                    in a header
-          --showcase               Offer one of each thing that only some servers have
+          --showcase               Offer examples of less common features: list output, apps, tasks, URL
+                                   elicitation
           --changed-schema         Offer `echo` with another description and schema, as an upgraded
                                    server would
-          --sse-answers            Answer every POST as an event stream
-          --sessionless            Hand out no session ids
+          --sse-answers            Answer every POST with an event stream
+          --sessionless            Issue no session ids
           --sse-only               Serve legacy HTTP+SSE only, nothing at /mcp
           --counter-file <FILE>    Append a line `KEY VALUE PID` for every `counter` call
-          --pid-file <FILE>        Write the process id here
+          --pid-file <FILE>        Write the process id to this file
           --starts-file <FILE>     Append a line `UNIX_MILLIS PID` at every start
       -h, --help                   Print help
 
-    Misbehave on demand:
+    Faults:
           --answer-delay <DURATION>
               Wait before every answer
           --never-answer-initialize
@@ -380,9 +382,9 @@ fn demo_server() {
           --no-ping
               Answer `ping` with -32601
           --exit-after <N>
-              Die after answering this many calls
+              Exit after answering this many calls
           --exit-in-call <N>
-              Die in the middle of this call, counted from 1
+              Exit in the middle of this call, counted from 1
           --start-delay <DURATION>
               Wait before reading or listening
           --exit-at-start <WHEN>
@@ -391,28 +393,28 @@ fn demo_server() {
           --live-for <DURATION>
               Exit after this time, busy or not
           --exit-code <CODE>
-              The exit code of these deaths [default: 1]
+              Exit code for all of these exits [default: 1]
           --fill-stderr <BYTES>
               Write this much to stderr at start [default: 0]
           --fork-grandchild
-              Leave a process behind that holds the pipes open
+              Leave a child process behind that holds the pipes open
           --ignore-sigterm
-              Shrug off SIGTERM
+              Ignore SIGTERM
           --ignore-stdin-close
-              Go on when stdin closes
+              Keep running when stdin closes
           --junk-on-stdout
               Write lines that are not JSON between the messages
           --exit-on-discover
               Exit on any request before `initialize`
           --session-expiry-form <FORM>
-              How a dead session is refused: 404, 404-text, 400-no-id, 400-server-error, 400-plain or
+              Answer to an expired session: 404, 404-text, 400-no-id, 400-server-error, 400-plain or
               200-error [default: 404]
           --session-ttl <DURATION>
-              Sessions die at this age
+              Expire sessions at this age
           --session-requests <N>
-              Sessions die after this many requests
+              Expire sessions after this many requests
           --status-for-a-while <STATUS[:HOW_LONG]>
-              Refuse requests with a status: for ever (503), for a time (503:2s), a number of times
+              Refuse requests with a status: always (503), for a time (503:2s), a number of times
               (503:3x)
           --retry-after <DURATION>
               The `Retry-After` of these refusals, in whole seconds
@@ -425,15 +427,15 @@ fn demo_server() {
           --sse-endpoint <FORM>
               The form of the `endpoint` event: relative, absolute, query or foreign [default: relative]
           --silent-dead-sse-post
-              Never answer a POST to a dead HTTP+SSE session
+              Never answer a POST to an expired HTTP+SSE session
 
     Global options:
           --config <FILE>    The config file [default: $GRIPFAST_CONFIG, ./gripfast.toml, the platform's
                              config directory]
-          --state-dir <DIR>  Where catalogs and the like are kept [default: `gateway.state_dir`, the
-                             platform's state directory]
+          --state-dir <DIR>  Directory for catalogs, logins, keys and the ledger [default:
+                             `gateway.state_dir`, the platform's state directory]
 
-    Without --http it speaks MCP on stdin and stdout until stdin closes. With --http the URL is printed
+    Without --http, it speaks MCP on stdin and stdout until stdin closes. With --http, it prints its URL
     to stdout once it listens: Streamable HTTP at /mcp, legacy HTTP+SSE at /sse. Tools: echo, add,
     sleep, counter, fail, reject, ask, crash, misbehave; resources and a prompt as well.
 
@@ -441,7 +443,7 @@ fn demo_server() {
 
     Examples:
       gripfast demo-server --http 127.0.0.1:0
-      gripfast demo-server --exit-after 3                      dies after every third call
+      gripfast demo-server --exit-after 3                      exits after every third call
       gripfast demo-server --http 127.0.0.1:8080 --session-ttl 5s --session-expiry-form 400-no-id
     ");
 }
@@ -462,11 +464,11 @@ fn the_example_of_the_overview_works() {
         text.lines().find_map(|line| line.trim().strip_prefix("gripfast add ")).expect("the first step");
     let adds = adds.split("  ").next().expect("what is typed").replace("gripfast", crate::sandbox::GRIPFAST);
     let words: Vec<&str> = ["add"].into_iter().chain(adds.split(' ')).collect();
-    // What was written by gripfast itself needs no other trust.
+    // A config that gripfast wrote itself is trusted.
     let sandbox = Sandbox::empty().wary();
     assert_eq!(sandbox.run(&words).code, Some(0), "{words:?}");
     assert_eq!(sandbox.run(&["check"]).code, Some(0));
-    let serving = Serving::start(&sandbox, &[]);
+    let serving = GatewayProcess::start(&sandbox, &[]);
     let asked = |words: &[&str]| sandbox.run_with(words, &[("GRIPFAST_URL", &serving.url)]);
     assert_eq!(asked(&["status"]).code, Some(0));
     assert!(asked(&["tools"]).stdout.contains("Adds two numbers."));

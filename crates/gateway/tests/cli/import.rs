@@ -1,9 +1,9 @@
-//! `gripfast import`: a file of every client, as its users write it, what is taken of it, and what is said aloud.
+//! `gripfast import`: a config file of every client, the imported servers, and the printed notes.
 
-use crate::sandbox::{Ran, Sandbox};
+use crate::sandbox::{CommandOutput, Sandbox};
 use insta::assert_snapshot;
 
-/// A home with these files in it.
+/// Sandbox with these files in its home directory.
 fn home(files: &[(&str, &str)]) -> Sandbox {
     let sandbox = Sandbox::empty();
     for (path, text) in files {
@@ -14,8 +14,8 @@ fn home(files: &[(&str, &str)]) -> Sandbox {
     sandbox
 }
 
-/// Imports, and sees that the clients' files are as they were.
-fn import(files: &[(&str, &str)], words: &[&str]) -> Ran {
+/// Runs the import and checks that the clients' files are unchanged.
+fn import(files: &[(&str, &str)], words: &[&str]) -> CommandOutput {
     let sandbox = home(files);
     let ran = sandbox.run(&[&["import"], words].concat());
     for (path, text) in files {
@@ -43,7 +43,7 @@ fn claude_desktop() {
     Claude Desktop: [DIR]/home/.config/Claude/claude_desktop_config.json
       + files
       + remote
-          `mcp-remote` is left out: gripfast reaches the URL itself
+          `mcp-remote` is left out: gripfast connects to the URL itself
     nothing was written; `--write` adds 2 servers to `[DIR]/gripfast.toml`
     "#);
 }
@@ -77,14 +77,14 @@ fn claude_code() {
     Claude Code: [DIR]/home/.claude.json
       + web
       + quick
-          its `timeout` is less than a second, which Claude Code ignores too
-      - socket speaks WebSocket, which is no transport of MCP
+          its `timeout` is below one second, which Claude Code ignores too
+      - socket: uses WebSocket, which is not an MCP transport
       + helped
-          its headers come from a command, which is not run: write them as `headers`
-          `oauth` is left out: logins are not taken over
-    Claude Code: ./.mcp.json, which came with this directory
-      cannot be used: has servers under `servers`, where Claude Code does not look for them
-    values that may be secret are not printed; `--write` puts them into the file
+          its headers come from a command, which is not imported; add them to `headers`
+          `oauth` is left out: logins are not imported
+    Claude Code: ./.mcp.json (from this directory)
+      cannot be imported: it has servers under `servers`, which Claude Code does not read
+    possible secrets are not printed; `--write` writes them into the file
     nothing was written; `--write` adds 3 servers to `[DIR]/gripfast.toml`
     "#);
 }
@@ -114,20 +114,20 @@ fn vs_code() {
     headers = { Authorization = "Bearer ${env:API_KEY}" }
     --- stderr
     VS Code: [DIR]/home/.config/Code/User/mcp.json
-      - a refers to `${workspaceFolder}`, which only an editor knows
+      - a: refers to `${workspaceFolder}`, which only an editor can resolve
       + b
-          an editor asked for what it needs; set `API_KEY` instead
-          `GONE` has no value, and is left out
-          variables of `.env` are not read: put them into `env`, as `${env:NAME}`
-          `sandboxEnabled` has no counterpart here
+          the editor prompted for input; set `API_KEY` in the environment instead
+          `GONE` has no value and is left out
+          variables in `.env` are not imported; add them to `env` as `${env:NAME}`
+          `sandboxEnabled` is left out: gripfast has no such setting
       + c
-          an editor asked for what it needs; set `API_KEY` instead
+          the editor prompted for input; set `API_KEY` in the environment instead
     nothing was written; `--write` adds 2 servers to `[DIR]/gripfast.toml`
     "#);
 }
 
 #[test]
-fn cursor_windsurf_kiro_and_their_like() {
+fn cursor_windsurf_kiro_and_similar_clients() {
     let cursor = r#"{"mcpServers": {"a": {"url": "https://example.com/mcp", "auth": {"CLIENT_ID": "x"}}, "gripfast": {"url": "http://127.0.0.1:7331/mcp"}}}"#;
     let windsurf = r#"{"mcpServers": {"a": {"serverUrl": "https://example.com/mcp"}, "b": {"serverUrl": "https://example.com/b", "disabled": true, "disabledTools": ["x"]}}}"#;
     let kiro = r#"{"mcpServers": {"my server": {"command": " sh", "autoApprove": ["*"], "env": {"API_TOKEN": "abcdefgh12345678"}}}}"#;
@@ -158,22 +158,22 @@ fn cursor_windsurf_kiro_and_their_like() {
     --- stderr
     Cursor: [DIR]/home/.cursor/mcp.json
       + a
-          `auth` is left out: logins are not taken over
-      - gripfast is gripfast itself
+          `auth` is left out: logins are not imported
+      - gripfast: this is gripfast itself
     Windsurf: [DIR]/home/.codeium/windsurf/mcp_config.json
-      - a is the same as `a`, which is there already
+      - a: same as `a`, which the config already has
       + b
-          is switched off there, and so it is here
+          disabled in the client; imported as disabled
     Kiro: [DIR]/home/.kiro/settings/mcp.json
       + my-server
-          `command` begins or ends with a space
-          `API_TOKEN` holds a secret in plain text; write `${env:NAME}` and set the variable
-          `autoApprove` is left out: gripfast gives nobody permissions
-          is called `my-server` here
+          `command` starts or ends with a space
+          `API_TOKEN` contains a secret in plain text; write `${env:NAME}` and set the variable
+          `autoApprove` is left out: approvals are not imported
+          renamed to `my-server`
     LM Studio: [DIR]/home/.lmstudio/mcp.json
       + a-lmstudio
-          is called `a-lmstudio` here
-    values that may be secret are not printed; `--write` puts them into the file
+          renamed to `a-lmstudio`
+    possible secrets are not printed; `--write` writes them into the file
     nothing was written; `--write` adds 4 servers to `[DIR]/gripfast.toml`
     "#);
 }
@@ -203,7 +203,7 @@ fn zed() {
     --- stderr
     Zed: [DIR]/home/.config/zed/settings.json
       + a
-          is switched off there, and so it is here
+          disabled in the client; imported as disabled
       + b
       + old
     nothing was written; `--write` adds 3 servers to `[DIR]/gripfast.toml`
@@ -292,7 +292,7 @@ fn gemini_copilot_and_opencode() {
     --- stderr
     Gemini CLI: [DIR]/home/.gemini/settings.json
       + g
-          `trust` is left out: gripfast gives nobody permissions
+          `trust` is left out: approvals are not imported
       + h
     Copilot CLI: [DIR]/home/.copilot/mcp-config.json
       + c
@@ -300,7 +300,7 @@ fn gemini_copilot_and_opencode() {
     opencode: [DIR]/home/.config/opencode/opencode.jsonc
       + o
       + r
-          `oauth` is left out: logins are not taken over
+          `oauth` is left out: logins are not imported
     nothing was written; `--write` adds 6 servers to `[DIR]/gripfast.toml`
     "#);
 }
@@ -321,7 +321,7 @@ fn servers_that_gemini_excludes_or_does_not_allow_stay_off() {
     --- stderr
     Gemini CLI: [DIR]/home/.gemini/settings.json
       + a
-          is excluded there (`mcp.excluded`), and so it is disabled here
+          excluded in the client (`mcp.excluded`); imported as disabled
       + b
     nothing was written; `--write` adds 2 servers to `[DIR]/gripfast.toml`
     "#);
@@ -329,7 +329,7 @@ fn servers_that_gemini_excludes_or_does_not_allow_stay_off() {
     assert_snapshot!(import(&[("home/.gemini/settings.json", &allowed)], &["-o", "json"]), @r#"
     exit 0
     --- stdout
-    {"schema_version":1,"files":[{"client":"gemini","path":"[DIR]/home/.gemini/settings.json","error":null,"servers":[{"name":"a","taken":true,"left_out":null,"notes":[]},{"name":"b","taken":true,"left_out":null,"notes":["is not allowed there (`mcp.allowed`), and so it is disabled here"]}]}]}
+    {"schema_version":1,"files":[{"client":"gemini","path":"[DIR]/home/.gemini/settings.json","error":null,"servers":[{"name":"a","taken":true,"left_out":null,"notes":[]},{"name":"b","taken":true,"left_out":null,"notes":["not allowed in the client (`mcp.allowed`); imported as disabled"]}]}]}
     --- stderr
     nothing was written; `--write` adds 2 servers to `[DIR]/gripfast.toml`
     "#);
@@ -371,23 +371,23 @@ fn claude_codes_servers_of_every_project_are_offered() {
     --- stderr
     Claude Code: [DIR]/home/.claude.json
       + db
-          is of the project `[DIR]/shop`
+          belongs to the project `[DIR]/shop`
       + web
-          is of the project `[DIR]/shop`
-          is disabled there (`disabledMcpServers`), and so it is disabled here
+          belongs to the project `[DIR]/shop`
+          disabled in the client (`disabledMcpServers`); imported as disabled
       + db-blog
-          is of the project `[DIR]/blog`
-          is called `db-blog` here
+          belongs to the project `[DIR]/blog`
+          renamed to `db-blog`
       + web-blog
-          is of the project `[DIR]/blog`
-          is called `web-blog` here
-      - old is of the project `/no/such/project`, which does not exist
+          belongs to the project `[DIR]/blog`
+          renamed to `web-blog`
+      - old: belongs to the project `/no/such/project`, which does not exist
     nothing was written; `--write` adds 4 servers to `[DIR]/gripfast.toml`
     "#);
 }
 
 #[test]
-fn one_file_is_imported_by_its_path_in_whatever_form_it_is() {
+fn one_file_is_imported_by_its_path_in_any_format() {
     let cline = r#"{"mcpServers": {"my files": {"command": "npx -y files --root /srv", "timeout": 60}}}"#;
     let files = [
         ("copy/cline_mcp_settings.json", cline),
@@ -403,8 +403,8 @@ fn one_file_is_imported_by_its_path_in_whatever_form_it_is() {
     --- stderr
     Cline: copy/cline_mcp_settings.json
       + my-files
-          its `command` is a whole line, which is split into `command` and `args`
-          is called `my-files` here
+          its `command` is a whole command line; split into `command` and `args`
+          renamed to `my-files`
     nothing was written; `--write` adds 1 server to `[DIR]/gripfast.toml`
     "#);
     let zed = r#"{"context_servers": {"z": {"command": "sh", "timeout": 5}}}"#;
@@ -428,19 +428,19 @@ fn one_file_is_imported_by_its_path_in_whatever_form_it_is() {
     --- stderr
     MCP client: a.json
       + u
-          its `timeout` is left out: its unit is not known
+          its `timeout` is left out: the unit is not known
     nothing was written; `--write` adds 1 server to `[DIR]/gripfast.toml`
     "#);
     assert_snapshot!(import(&[("a.json", unknown)], &["a.json", "--from", "zed"]), @"
     exit 2
     --- stderr
-    error: `a.json` cannot be imported: has servers under `mcpServers`, where Zed does not look for them
+    error: `a.json` cannot be imported: it has servers under `mcpServers`, which Zed does not read
     ");
     assert_snapshot!(import(&[("a.toml", "[servers.a]\ncommand = 'sh'\n")], &["a.toml"]), @"
     exit 2
     --- stderr
-    error: `a.toml` cannot be imported: it is a config of gripfast
-      hint: `--config a.toml` uses it as it is
+    error: `a.toml` cannot be imported: it is already a gripfast config
+      hint: `--config a.toml` uses it directly
     ");
     assert_snapshot!(import(&[], &["none.json"]), @"
     exit 1
@@ -450,7 +450,7 @@ fn one_file_is_imported_by_its_path_in_whatever_form_it_is() {
 }
 
 #[test]
-fn what_was_imported_before_is_not_imported_again() {
+fn imported_servers_are_not_imported_again() {
     let cursor = r#"{"mcpServers": {"a": {"command": "sh", "args": ["x"], "env": {"A": "b"}}}}"#;
     let sandbox = home(&[("home/.cursor/mcp.json", cursor)]);
     assert_eq!(sandbox.run(&["import", "--write"]).code, Some(0));
@@ -459,15 +459,15 @@ fn what_was_imported_before_is_not_imported_again() {
     exit 0
     --- stderr
     Cursor: [DIR]/home/.cursor/mcp.json
-      - a is the same as `a`, which is there already
-    there is nothing to import
+      - a: same as `a`, which the config already has
+    nothing to import
     ");
     assert_snapshot!(sandbox.run(&["import", "--write"]), @"
     exit 0
     --- stderr
     Cursor: [DIR]/home/.cursor/mcp.json
-      - a is the same as `a`, which is there already
-    there is nothing to import
+      - a: same as `a`, which the config already has
+    nothing to import
     ");
     assert_eq!(std::fs::read_to_string(sandbox.path("gripfast.toml")).unwrap(), written);
 }
@@ -512,17 +512,17 @@ fn goose_hermes_and_continue() {
     args = ["z"]
     --- stderr
     Goose: [DIR]/home/.config/goose/config.yaml
-      - dev is part of Goose (`builtin`), and no server of its own
+      - dev: is part of Goose (`builtin`) and not a separate server
       + mine
       + web
     Hermes: [DIR]/home/.hermes/config.yaml
       + a
-          its excluded tools are left out: where some are included, Hermes does not look at them
+          its excluded tools are left out: Hermes ignores them if tools are included
       + b
-          `ssl_verify = false` is not taken: certificates are checked
+          `ssl_verify = false` is not imported: gripfast always verifies certificates
     Continue: [DIR]/home/.continue/config.yaml
       + My-Server
-          is called `My-Server` here
+          renamed to `My-Server`
     nothing was written; `--write` adds 5 servers to `[DIR]/gripfast.toml`
     "#);
 }
@@ -588,7 +588,7 @@ fn cline_inspector_amp_vibe_and_the_rest() {
     --- stderr
     Cline: [DIR]/home/.cline/data/settings/cline_mcp_settings.json
       + a
-          `alwaysAllow` is left out: gripfast gives nobody permissions
+          `alwaysAllow` is left out: approvals are not imported
       + n
     Factory: [DIR]/home/.factory/mcp.json
       + s1
@@ -609,7 +609,7 @@ fn cline_inspector_amp_vibe_and_the_rest() {
 }
 
 #[test]
-fn what_is_written_works_and_leaves_the_rest_of_the_config_alone() {
+fn written_servers_work_and_the_rest_of_the_config_stays() {
     let ours = "# mine\n[servers.a]\ncommand = 'sh'\n";
     let cursor = r#"{"mcpServers": {"a": {"command": "sh", "args": ["other"]}}}"#;
     let sandbox = home(&[("gripfast.toml", ours), ("home/.cursor/mcp.json", cursor)]);
@@ -618,8 +618,8 @@ fn what_is_written_works_and_leaves_the_rest_of_the_config_alone() {
     --- stderr
     Cursor: [DIR]/home/.cursor/mcp.json
       + a-cursor
-          is called `a-cursor` here
-    1 server added to `[DIR]/gripfast.toml`
+          renamed to `a-cursor`
+    added 1 server to `[DIR]/gripfast.toml`
     ");
     let written = std::fs::read_to_string(sandbox.path("gripfast.toml")).unwrap();
     assert!(written.starts_with(ours), "{written}");
@@ -633,23 +633,23 @@ fn files_that_cannot_be_used() {
     exit 0
     --- stderr
     Cursor: [DIR]/home/.cursor/mcp.json
-      cannot be used: unterminated object (line 1)
+      cannot be imported: unterminated object (line 1)
     Kimi: [DIR]/home/.kimi/mcp.json
-      has no servers
-    there is nothing to import
+      no servers
+    nothing to import
     ");
     assert_snapshot!(import(&files, &["-o", "json"]), @r#"
     exit 0
     --- stdout
     {"schema_version":1,"files":[{"client":"cursor","path":"[DIR]/home/.cursor/mcp.json","error":"unterminated object (line 1)","servers":[]},{"client":"kimi","path":"[DIR]/home/.kimi/mcp.json","error":null,"servers":[]}]}
     --- stderr
-    there is nothing to import
+    nothing to import
     "#);
     assert_snapshot!(import(&[], &[]), @"
     exit 0
     --- stderr
-    there is nothing to import
-      hint: no config of another MCP client was found; `gripfast import --help` says whose are looked for
+    nothing to import
+      hint: no config of another MCP client was found; `gripfast import --help` lists the known clients
     ");
     assert_snapshot!(import(&[], &["--from", "cursr"]), @"
     exit 1
@@ -670,14 +670,14 @@ fn a_gateway_is_not_put_behind_itself_wherever_it_listens() {
     exit 0
     --- stderr
     Cursor: [DIR]/home/.cursor/mcp.json
-      - hub is gripfast itself
-      - gripfast is gripfast itself
+      - hub: this is gripfast itself
+      - gripfast: this is gripfast itself
       + other
-    1 server added to `[DIR]/gripfast.toml`
+    added 1 server to `[DIR]/gripfast.toml`
     ");
 }
 
-/// Every client's file with a secret in each place where people put one.
+/// Config file of every client with a secret in each usual place.
 fn secretive() -> Vec<(&'static str, &'static str, String)> {
     let command =
         r#""command": "npx", "args": ["-y", "server", "--api-key", "hunter22", "--token=hunter22"]"#;

@@ -1,12 +1,12 @@
-//! A gateway in this process, for the binary to ask: a host over demo servers, its MCP endpoint and its admin
-//! API on a port and on a control socket. Its state is where the sandbox's platform keeps it, so that the binary finds
-//! socket and token by itself.
+//! Gateway in this process for the binary under test: a host with demo servers, and its MCP endpoint and admin API on a
+//! port and on a control socket. Its state is in the default directory of the sandbox, where the binary finds socket
+//! and token.
 
-use crate::sandbox::{Ran, Sandbox, stdio};
+use crate::sandbox::{CommandOutput, Sandbox, stdio};
 use gripfast::Host;
 use gripfast::config::Config;
-use gripfast_gateway::admin::Admin;
-use gripfast_gateway::downstream::{Gateway, Seal, Terms};
+use gripfast_gateway::api::Admin;
+use gripfast_gateway::mcp::{Gateway, Limits, TokenCipher};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,43 +15,43 @@ use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 
 pub(crate) const STATE: &str = "home/.local/state/gripfast";
-/// A sandbox with a running gateway that has the server `demo`, which is ready.
-pub(crate) fn scene() -> (Sandbox, Running) {
-    scene_of(&stdio("demo", &[]))
+/// Sandbox and a running gateway with the server `demo`, which is ready.
+pub(crate) fn demo_gateway() -> (Sandbox, InProcessGateway) {
+    gateway_with(&stdio("demo", &[]))
 }
 
-/// The same with a config that has it among others.
-pub(crate) fn scene_of(config: &str) -> (Sandbox, Running) {
+/// Sandbox and a running gateway with this config, in which `demo` is ready.
+pub(crate) fn gateway_with(config: &str) -> (Sandbox, InProcessGateway) {
     let sandbox = Sandbox::empty();
-    let running = Running::with(&sandbox, config);
+    let running = InProcessGateway::with(&sandbox, config);
     running.until("demo", "ready");
     (sandbox, running)
 }
 
-/// Runs the binary with the words for this gateway.
-pub(crate) fn ask(sandbox: &Sandbox, running: &Running, words: &[&str]) -> Ran {
+/// Runs the binary with these arguments and the URL of this gateway.
+pub(crate) fn ask(sandbox: &Sandbox, running: &InProcessGateway, words: &[&str]) -> CommandOutput {
     sandbox.run(&[words, &["--url", &running.url]].concat())
 }
 
 const PATIENCE: Duration = Duration::from_secs(30);
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
-/// A running gateway; gone with this value, and its servers with it.
-pub(crate) struct Running {
+/// Running gateway; dropping it ends it and its servers.
+pub(crate) struct InProcessGateway {
     pub(crate) host: Host,
     pub(crate) url: String,
     admin: Arc<Admin>,
     gateway: Arc<Gateway>,
     address: SocketAddr,
     state: PathBuf,
-    /// Where the servers live.
+    /// Runtime of the servers.
     hosting: Runtime,
-    /// Where connections live: without it nobody listens.
+    /// Runtime of the listener and its connections; `None` while the gateway does not listen.
     listening: Option<Runtime>,
 }
 
-impl Running {
-    /// The servers of this config.
+impl InProcessGateway {
+    /// Starts a gateway with the servers of this config.
     pub(crate) fn with(sandbox: &Sandbox, config: &str) -> Self {
         let (hosting, state) = (runtime(), sandbox.path(STATE));
         let (host, admin, gateway) = hosting.block_on(async {
@@ -63,7 +63,7 @@ impl Running {
                 }
             }
             let admin = Admin::new(host.clone(), Some(&state)).unwrap();
-            let gateway = Gateway::new(host.clone(), Seal::of_this_process().unwrap(), &Terms::default());
+            let gateway = Gateway::new(host.clone(), TokenCipher::ephemeral().unwrap(), &Limits::default());
             (host, Arc::new(admin), gateway)
         });
         let address = SocketAddr::from(([127, 0, 0, 1], 0));
@@ -73,12 +73,12 @@ impl Running {
         running
     }
 
-    /// Nobody listens any more.
+    /// Stops listening.
     pub(crate) fn go(&mut self) {
         self.listening = None;
     }
 
-    /// Listens, where it did before if it did.
+    /// Starts listening, on the previous address if there was one.
     pub(crate) fn come(&mut self) {
         let listening = runtime();
         let router = Arc::clone(&self.gateway).router().merge(Arc::clone(&self.admin).router());
@@ -91,11 +91,11 @@ impl Running {
         self.listening = Some(listening);
     }
 
-    /// A control socket as a gateway has it, in the place of the one before.
+    /// Creates the control socket, replacing the previous one.
     #[cfg(unix)]
     fn socket(&self, runtime: &Runtime) -> tokio::net::UnixListener {
         use std::os::unix::fs::PermissionsExt;
-        let path = gripfast_gateway::control_socket::path(&self.state, self.address);
+        let path = gripfast_gateway::server::control_socket::path(&self.state, self.address);
         let folder = path.parent().unwrap();
         std::fs::create_dir_all(folder).unwrap();
         std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o700)).unwrap();
@@ -106,20 +106,20 @@ impl Running {
 
     pub(crate) fn until(&self, server: &str, state: &str) {
         self.hosting.block_on(async {
-            let mut events = self.host.events();
+            let mut events = self.host.subscribe_events();
             let reached = async {
                 let there = || {
-                    let status = self.host.status_of(server).unwrap();
+                    let status = self.host.server_status(server).unwrap();
                     let told = status.session_age.is_none() || status.restored.is_some();
-                    status.supervision.state.word() == state && !status.supervision.replacing && told
+                    status.supervision.state.as_str() == state && !status.supervision.replacing && told
                 };
                 while !there() {
-                    // Not everything that is waited for is told.
+                    // Not every awaited change has an event.
                     let _ = tokio::time::timeout(LOOK_AGAIN, events.recv()).await;
                 }
             };
             if tokio::time::timeout(PATIENCE, reached).await.is_err() {
-                panic!("`{server}` was never {state}: {:?}", self.host.status_of(server).unwrap());
+                panic!("`{server}` was never {state}: {:?}", self.host.server_status(server).unwrap());
             }
         });
     }
@@ -129,7 +129,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for InProcessGateway {
     fn drop(&mut self) {
         self.hosting.block_on(self.host.shutdown());
     }

@@ -1,8 +1,8 @@
-//! `-o json`: the page that describes it is held against what the commands print.
+//! `-o json`: the output of the commands compared with the reference page.
 
-use crate::running::{ask, scene};
-use crate::sandbox::{ALONE, Sandbox, stdio};
-use crate::serving::{Serving, until};
+use crate::gateway_process::{GatewayProcess, until};
+use crate::in_process_gateway::{ask, demo_gateway};
+use crate::sandbox::{Sandbox, WITHOUT_GATEWAY, stdio};
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -12,7 +12,7 @@ fn reference(file: &str) -> String {
     std::fs::read_to_string(path).unwrap()
 }
 
-/// The example under a heading of the page.
+/// Example under a heading of the page.
 fn example(heading: &str) -> Value {
     let page = reference("json.md");
     let section = page.split_once(&format!("\n{heading}\n")).unwrap_or_else(|| panic!("no {heading}")).1;
@@ -20,7 +20,7 @@ fn example(heading: &str) -> Value {
     serde_json::from_str(block).unwrap_or_else(|error| panic!("{heading}: {error}"))
 }
 
-/// The first object that a command prints.
+/// First object that a command prints.
 fn printed(sandbox: &Sandbox, words: &[&str]) -> Map<String, Value> {
     let ran = sandbox.run(&[words, &["-o", "json"]].concat());
     let first = ran.stdout.lines().next().unwrap_or_else(|| panic!("{words:?} printed nothing: {ran}"));
@@ -30,7 +30,8 @@ fn printed(sandbox: &Sandbox, words: &[&str]) -> Map<String, Value> {
     object
 }
 
-/// Both have the same keys, all the way down. What one does not know says nothing about the other.
+/// Checks that both values have the same keys at every level. `null` matches anything, and only
+/// list items that both have are compared.
 #[track_caller]
 fn alike(path: &str, page: &Value, said: &Value) {
     match (page, said) {
@@ -53,7 +54,7 @@ fn alike(path: &str, page: &Value, said: &Value) {
     }
 }
 
-/// It is built as this schema of the admin API says.
+/// Checks a value against this schema of the admin API.
 fn fits(what: &str, schema: &str, said: &Map<String, Value>) {
     let page = reference("json.md");
     let row = page.lines().find(|line| line.starts_with("| `") && line.contains(&format!("`{what}`")));
@@ -70,9 +71,9 @@ fn fits(what: &str, schema: &str, said: &Map<String, Value>) {
 }
 
 #[test]
-fn every_shape_of_the_gateway_is_that_of_its_document() {
+fn json_output_from_the_gateway_matches_the_openapi_document() {
     let sandbox = Sandbox::with(&format!("{}tools = {{ deny = [\"crash\"] }}\n", stdio("demo", &[])));
-    let serving = Serving::start(&sandbox, &["--state-dir", "state"]);
+    let serving = GatewayProcess::start(&sandbox, &["--state-dir", "state"]);
     let through = |words: &[&str]| {
         let asked = [words, &["--state-dir", "state", "--url", &serving.url]].concat();
         printed(&sandbox, &asked)
@@ -90,7 +91,7 @@ fn every_shape_of_the_gateway_is_that_of_its_document() {
         ("reload NAME", "Upstream", &["reload", "demo"]),
         ("stop NAME", "Upstream", &["stop", "demo"]),
         ("start NAME", "Upstream", &["start", "demo"]),
-        ("reload", "Reloaded", &["reload"]),
+        ("reload", "ReloadOutcome", &["reload"]),
     ] {
         fits(what, schema, &through(words));
     }
@@ -99,7 +100,7 @@ fn every_shape_of_the_gateway_is_that_of_its_document() {
 }
 
 #[test]
-fn every_shape_of_the_command_line_is_that_of_its_page() {
+fn json_output_of_the_command_line_matches_its_page() {
     let dying = stdio("dying", &["--exit-at-start", "always"]);
     let config = format!("{}{dying}[servers.wrong]\ncommand = \"sh\"\nlasy = true\n", stdio("demo", &[]));
     let sandbox = Sandbox::with(&config).file(
@@ -109,14 +110,14 @@ fn every_shape_of_the_command_line_is_that_of_its_page() {
     sandbox.run(&["keys", "add", "laptop", "--state-dir", "state"]);
     for (heading, words) in [
         ("### `check`", &["check"][..]),
-        ("### `doctor`", &["doctor", ALONE, "dying", "--wait", "1s"]),
+        ("### `doctor`", &["doctor", WITHOUT_GATEWAY, "dying", "--wait", "1s"]),
         ("### `import`", &["import"]),
         ("### `keys ls`", &["keys", "ls", "--state-dir", "state"]),
-        ("## What MCP says", &["call", ALONE, "demo", "ecko"]),
+        ("## MCP results", &["call", WITHOUT_GATEWAY, "demo", "ecko"]),
     ] {
         alike(heading, &example(heading), &Value::Object(printed(&sandbox, words)));
     }
-    let serving = Serving::start(&sandbox, &["--state-dir", "state"]);
+    let serving = GatewayProcess::start(&sandbox, &["--state-dir", "state"]);
     let words = ["logs", "dying", "--url", &serving.url];
     until("last words", || (!sandbox.run(&words).stdout.is_empty()).then_some(()));
     alike("logs", &example("### `logs`"), &Value::Object(printed(&sandbox, &words)));
@@ -127,16 +128,16 @@ fn every_shape_of_the_command_line_is_that_of_its_page() {
 }
 
 #[test]
-fn a_failure_is_an_object_whatever_the_verb() {
-    let (sandbox, running) = scene();
+fn a_failure_is_a_json_object_for_every_verb() {
+    let (sandbox, running) = demo_gateway();
     for words in [&["logs", "dmeo"][..], &["stop", "dmeo"], &["events", "dmeo"], &["status", "dmeo"]] {
         let ran = ask(&sandbox, &running, &[words, &["-o", "json"]].concat());
         let told: Value = serde_json::from_str(&ran.stdout).unwrap_or_else(|_| panic!("{words:?}: {ran}"));
         assert!(told["error"]["text"].as_str().is_some_and(|text| text.contains("dmeo")), "{words:?}: {ran}");
     }
-    let nobody = sandbox.run(&["status", "-o", "json"]);
-    let told: Value = serde_json::from_str(&nobody.stdout).unwrap();
-    assert!(told["error"]["code"].is_null() && nobody.code == Some(4), "{nobody}");
-    assert!(told["error"]["text"].as_str().unwrap().starts_with("no gateway at"), "{nobody}");
+    let no_gateway = sandbox.run(&["status", "-o", "json"]);
+    let told: Value = serde_json::from_str(&no_gateway.stdout).unwrap();
+    assert!(told["error"]["code"].is_null() && no_gateway.code == Some(4), "{no_gateway}");
+    assert!(told["error"]["text"].as_str().unwrap().starts_with("no gateway at"), "{no_gateway}");
     assert!(sandbox.run(&["status"]).stdout.is_empty(), "people read it on stderr");
 }

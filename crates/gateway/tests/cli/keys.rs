@@ -1,9 +1,9 @@
-//! `gripfast keys`: made, listed and removed, and never shown again.
+//! `gripfast keys`: creating, listing and removing keys.
 
 use crate::sandbox::Sandbox;
 
 #[test]
-fn a_key_is_shown_once_and_its_name_ever_after() {
+fn a_key_is_shown_once_and_later_only_its_name() {
     let sandbox = Sandbox::empty();
     let made = sandbox.run(&["keys", "add", "laptop", "--state-dir", "state"]);
     assert_eq!(made.code, Some(0), "{made}");
@@ -23,14 +23,14 @@ fn keys_of_the_same_name_and_keys_that_are_not_there() {
     insta::assert_snapshot!(sandbox.run(&["keys", "add", "laptop", "--state-dir", "state"]), @"
     exit 1
     --- stderr
-    error: there is a key `laptop` already
+    error: a key named `laptop` already exists
       hint: `gripfast keys rm laptop` removes it
     ");
     insta::assert_snapshot!(sandbox.run(&["keys", "add", "local", "--state-dir", "state"]), @"
     exit 1
     --- stderr
-    error: `local` cannot be the name of a key
-      hint: up to 64 letters, digits, `.`, `_`, `@` and `-`; `local` is everybody on this machine, and `admin` whoever has the admin token
+    error: `local` is not a valid key name
+      hint: a name has up to 64 letters, digits, `.`, `_`, `@` and `-`; `local` is reserved for clients of this machine without a key, and `admin` for the holder of the admin token
     ");
     insta::assert_snapshot!(sandbox.run(&["keys", "rm", "labtop", "--state-dir", "state"]), @"
     exit 1
@@ -41,11 +41,11 @@ fn keys_of_the_same_name_and_keys_that_are_not_there() {
     insta::assert_snapshot!(sandbox.run(&["keys", "rm", "laptop", "--state-dir", "state"]), @"
     exit 0
     --- stderr
-    the key of `laptop` is good for nothing from now on
+    removed the key of `laptop`; it is no longer valid
     ");
     insta::assert_snapshot!(sandbox.run(&["keys", "ls", "--state-dir", "state"]), @"
     exit 0
     --- stderr
-    no keys; `gripfast keys add NAME` makes one
+    no keys; `gripfast keys add NAME` creates one
     ");
 }

@@ -1,30 +1,30 @@
-//! `gripfast logs` and `gripfast events`: what there was, and what comes.
+//! `gripfast logs` and `gripfast events`: past entries, and following new ones.
 
-use crate::running::{Running, ask};
-use crate::sandbox::{Sandbox, stdio};
 #[cfg(unix)]
-use crate::serving::Serving;
+use crate::gateway_process::GatewayProcess;
+use crate::in_process_gateway::{InProcessGateway, ask};
+use crate::sandbox::{Sandbox, stdio};
 use insta::assert_snapshot;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, ChildStdout};
 
-/// A server that says two words and dies, and is given up soon.
-fn failing() -> (Sandbox, Running) {
+/// Server that prints two lines, exits, and is parked soon.
+fn failing() -> (Sandbox, InProcessGateway) {
     let sandbox = Sandbox::empty();
     let config = stdio("demo", &["--exit-at-start", "always"]) + "restart = { max = 1 }\n";
-    let running = Running::with(&sandbox, &config);
+    let running = InProcessGateway::with(&sandbox, &config);
     running.until("demo", "parked");
     (sandbox, running)
 }
 
-/// A verb that goes on; gone with this value.
-struct Following {
+/// Running command that follows; killed on drop.
+struct FollowCommand {
     child: Child,
     stdout: BufReader<ChildStdout>,
 }
 
-impl Following {
-    fn of(sandbox: &Sandbox, running: &Running, words: &[&str]) -> Self {
+impl FollowCommand {
+    fn of(sandbox: &Sandbox, running: &InProcessGateway, words: &[&str]) -> Self {
         let mut child = sandbox.command(&[words, &["--url", &running.url]].concat()).spawn().unwrap();
         let stdout = BufReader::new(child.stdout.take().unwrap());
         Self { child, stdout }
@@ -37,7 +37,7 @@ impl Following {
     }
 }
 
-impl Drop for Following {
+impl Drop for FollowCommand {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -61,13 +61,13 @@ fn the_last_lines_of_a_server_that_died() {
 }
 
 #[test]
-fn nothing_was_written() {
+fn a_server_that_wrote_nothing() {
     let sandbox = Sandbox::empty();
-    let running = Running::with(&sandbox, &(stdio("demo", &[]) + "lazy = true\n"));
+    let running = InProcessGateway::with(&sandbox, &(stdio("demo", &[]) + "lazy = true\n"));
     assert_snapshot!(ask(&sandbox, &running, &["logs", "demo"]), @"
     exit 0
     --- stderr
-    `demo` has written nothing to stderr
+    server `demo` has written nothing to stderr
     ");
     assert_snapshot!(ask(&sandbox, &running, &["logs", "dmeo"]), @"
     exit 1
@@ -78,9 +78,9 @@ fn nothing_was_written() {
 }
 
 #[test]
-fn a_log_is_followed_across_the_death_of_its_server() {
+fn a_log_is_followed_across_a_crash_of_its_server() {
     let (sandbox, running) = failing();
-    let mut following = Following::of(&sandbox, &running, &["logs", "demo", "-f", "-n", "1"]);
+    let mut following = FollowCommand::of(&sandbox, &running, &["logs", "demo", "-f", "-n", "1"]);
     let said = "demo server: exiting at start, as told";
     assert_eq!(following.line(), said);
     running.host.reconnect("demo").unwrap();
@@ -95,9 +95,9 @@ fn the_last_events_in_their_order() {
         assert_snapshot!(ask(&sandbox, &running, &["events"]), @"
         exit 0
         --- stdout
-        [TIME]  demo  went from idle to starting
-        [TIME]  demo  restarts, once within the window
-        [TIME]  demo  went from starting to parked: exited with code 1; stderr: demo server: exiting at start, as told
+        [TIME]  demo  state changed from idle to starting
+        [TIME]  demo  is restarting (once within the window)
+        [TIME]  demo  state changed from starting to parked: exited with code 1; stderr: demo server: exiting at start, as told
         ");
     });
     let json = ask(&sandbox, &running, &["events", "demo", "-o", "json"]);
@@ -106,17 +106,17 @@ fn the_last_events_in_their_order() {
 }
 
 #[test]
-fn events_are_followed_and_none_is_told_twice() {
+fn events_are_followed_without_repeats() {
     let sandbox = Sandbox::empty();
-    let running = Running::with(&sandbox, &stdio("demo", &[]));
+    let running = InProcessGateway::with(&sandbox, &stdio("demo", &[]));
     running.until("demo", "ready");
-    let mut following = Following::of(&sandbox, &running, &["events", "-f"]);
+    let mut following = FollowCommand::of(&sandbox, &running, &["events", "-f"]);
     let text = |line: String| line.split_once("  ").map(|(_, text)| text.to_owned()).unwrap_or_default();
-    assert_eq!(text(following.line()), "demo  went from idle to starting");
-    assert!(following.line().contains("offers something else"));
-    assert_eq!(text(following.line()), "demo  went from starting to ready");
+    assert_eq!(text(following.line()), "demo  state changed from idle to starting");
+    assert!(following.line().contains("catalog changed"));
+    assert_eq!(text(following.line()), "demo  state changed from starting to ready");
     running.host.stop("demo").unwrap();
-    assert_eq!(text(following.line()), "demo  went from ready to stopped");
+    assert_eq!(text(following.line()), "demo  state changed from ready to stopped");
 }
 
 #[cfg(unix)]
@@ -124,7 +124,7 @@ fn events_are_followed_and_none_is_told_twice() {
 fn g05_events_show_the_operator_what_was_done_through_the_control_socket() {
     let config = format!("[gateway]\nauth = {{ keys = true }}\n\n{}", stdio("demo", &[]));
     let sandbox = Sandbox::with(&config);
-    let gateway = Serving::start(&sandbox, &[]);
+    let gateway = GatewayProcess::start(&sandbox, &[]);
     let run = |words: &[&str]| {
         let ran = sandbox.run(&[words, &["--url", &gateway.url]].concat());
         assert_eq!(ran.code, Some(0), "{ran}");

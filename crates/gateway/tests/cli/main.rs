@@ -1,5 +1,5 @@
-//! The command line as its users meet it: the real binary, real child processes, a home directory of its own
-//! for every test. What a person reads is kept as snapshots, so that a change of wording is seen in review.
+//! Command line: the real binary, real child processes, and a home directory for each test. Output for people is kept
+//! as snapshots, so that a change of wording shows in review.
 
 #![expect(clippy::unwrap_used, reason = "a helper that fails is a test that fails")]
 
@@ -15,35 +15,35 @@ mod demo_server;
 mod doctor;
 mod edit;
 #[cfg(unix)]
-mod elsewhere;
+mod effective_config;
 mod environment;
+#[cfg(unix)]
+mod fake_gateway;
 #[cfg(target_os = "linux")]
 mod file_limit;
+#[cfg(unix)]
+mod file_modes;
+#[cfg(unix)]
+mod gateway_process;
 mod help;
 mod import;
-#[cfg(unix)]
-mod impostor;
-#[cfg(unix)]
-mod in_force;
+mod in_process_gateway;
 #[cfg(unix)]
 mod json;
 mod keys;
 mod logs;
-#[cfg(unix)]
-mod modes;
-mod operate;
 mod pins;
 mod policy;
 #[cfg(unix)]
 mod redaction;
 #[cfg(unix)]
 mod reload;
-mod running;
+#[cfg(unix)]
+mod remote_gateway;
 mod sandbox;
 mod schema;
 mod serve;
-#[cfg(unix)]
-mod serving;
+mod server_actions;
 #[cfg(unix)]
 mod signals;
 #[cfg(unix)]
@@ -51,7 +51,6 @@ mod socket;
 #[cfg(unix)]
 mod state_dir;
 mod status;
-mod through;
 mod tls;
 #[cfg(unix)]
 mod token;
@@ -59,3 +58,4 @@ mod tools;
 #[cfg(unix)]
 mod trust;
 mod usage;
+mod via_gateway;

@@ -1,17 +1,18 @@
-//! `gripfast pins`: what was approved, what changed, and approving it.
+//! `gripfast pins`: approved tools, changes, and approvals.
 
-use crate::running::{Running, STATE};
+use crate::in_process_gateway::{InProcessGateway, STATE};
 use crate::sandbox::{Sandbox, stdio};
 use gripfast::Host;
 use gripfast::config::Config;
 use insta::assert_snapshot;
 use std::time::Duration;
 
-/// A gateway whose server `demo` was seen, and then came back with another `echo`.
-fn scene() -> (Sandbox, Running) {
+/// Gateway whose server `demo` was pinned and then restarted with a changed `echo`.
+fn gateway_with_a_changed_tool() -> (Sandbox, InProcessGateway) {
     let sandbox = Sandbox::empty().file("flag", "--page-size=50");
     let flag = sandbox.path("flag");
-    let running = Running::with(&sandbox, &stdio("demo", &[&format!("${{file:{}}}", flag.display())]));
+    let running =
+        InProcessGateway::with(&sandbox, &stdio("demo", &[&format!("${{file:{}}}", flag.display())]));
     running.until("demo", "ready");
     std::fs::write(&flag, "--changed-schema").unwrap();
     running.host.reconnect("demo").unwrap();
@@ -21,7 +22,7 @@ fn scene() -> (Sandbox, Running) {
 
 #[test]
 fn g02_what_changed_is_shown_and_approved() {
-    let (sandbox, running) = scene();
+    let (sandbox, running) = gateway_with_a_changed_tool();
     let run = |words: &[&str]| sandbox.run(&[words, &["--url", &running.url]].concat());
     let listed = run(&["pins", "ls"]);
     let echo = listed.stdout.lines().find(|line| line.contains("echo")).unwrap();
@@ -32,29 +33,29 @@ fn g02_what_changed_is_shown_and_approved() {
     --- stdout
     demo/echo
       description
-        - Says what it was told.
-        + Says what it was told, loudly if asked.
+        - Returns its text.
+        + Returns its text, in capitals if requested.
       inputSchema.properties.loud
         + {"default":false,"description":"In capitals.","type":"boolean"}
     --- stderr
-      hint: `gripfast pins approve SERVER [TOOL]` accepts what they say now
+      hint: `gripfast pins approve SERVER [TOOL]` approves the changes
     "#);
     assert_snapshot!(run(&["pins", "approve", "demo", "add"]), @"
     exit 1
     --- stderr
-    error: no tool `add` of upstream `demo` waits for approval
-      hint: `gripfast pins ls` shows what does
+    error: no tool `add` of server `demo` waits for approval
+      hint: `gripfast pins ls` lists the pending changes
     ");
     assert_snapshot!(run(&["pins", "approve", "demo"]), @"
     exit 0
     --- stderr
-    `echo` of `demo` is approved as it is now
+    approved the current version of `echo` of server `demo`
     ");
     running.until("demo", "ready");
     assert_snapshot!(run(&["pins", "diff"]), @"
     exit 0
     --- stderr
-    no tool says something else than what was approved
+    no tool has changed since it was approved
     ");
 }
 

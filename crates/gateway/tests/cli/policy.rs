@@ -1,4 +1,4 @@
-//! `gripfast policy test`: what the lists say, and why.
+//! `gripfast policy test`: the decision and the rule behind it.
 
 use crate::sandbox::{Sandbox, stdio};
 use insta::assert_snapshot;
@@ -13,7 +13,7 @@ fn g01_a_tool_that_a_client_may_call() {
     assert_snapshot!(Sandbox::with(&config()).run(&["policy", "test", "local", "demo", "echo"]), @"
     exit 0
     --- stdout
-    `local` may call `echo` of `demo`: allowed by `*` in servers.demo.tools.allow and `demo/*` in clients.local.tools.allow
+    client `local` may call `echo` of server `demo`: allowed by `*` in servers.demo.tools.allow and `demo/*` in clients.local.tools.allow
     ");
 }
 
@@ -22,12 +22,12 @@ fn g01_a_tool_that_a_client_may_not_call() {
     assert_snapshot!(Sandbox::with(&config()).run(&["policy", "test", "local", "demo", "crash"]), @"
     exit 6
     --- stdout
-    `local` may not call `crash` of `demo`: denied by `*/crash` in clients.local.tools.deny
+    client `local` may not call `crash` of server `demo`: denied by `*/crash` in clients.local.tools.deny
     ");
 }
 
 #[test]
-fn g01_a_tool_that_nobody_may_call_as_json() {
+fn g01_a_tool_that_no_client_may_call_as_json() {
     let words = ["policy", "test", "anybody", "demo", "delete_all", "-o", "json"];
     assert_snapshot!(Sandbox::with(&config()).run(&words), @r#"
     exit 6

@@ -1,8 +1,8 @@
-//! A server that repeats its secrets wherever it can, and every place that shows or stores what it wrote.
+//! Redaction: a server that repeats its secrets everywhere, and every place that shows or stores its output.
 
-use crate::running::STATE;
+use crate::gateway_process::{GatewayProcess, until};
+use crate::in_process_gateway::STATE;
 use crate::sandbox::Sandbox;
-use crate::serving::{Serving, until};
 use rustix::process::Signal;
 use serde_json::json;
 use std::path::Path;
@@ -10,8 +10,8 @@ use std::path::Path;
 const PLAIN: &str = "correct-horse-battery";
 const SPECIAL: &str = "s3cr\"et/päss word+%";
 
-/// A stdio server that puts the variables PLAIN and SPECIAL into names, descriptions, errors and stderr, and dies when it
-/// is told to. What it says about its tools changes with each start.
+/// Stdio server that puts the variables PLAIN and SPECIAL into names, descriptions, errors and stderr, and exits on
+/// request. The texts of its tools change with each start.
 const SERVER: &str = r#"
 import json, os, sys
 from urllib.parse import quote, quote_plus
@@ -55,8 +55,9 @@ fn g05_a_secret_that_a_server_repeats_is_shown_and_stored_nowhere() {
         .file("special", &format!("{SPECIAL}\n"));
     let config = config.replace("${file:", &format!("${{file:{}/", sandbox.path("").display()));
     let sandbox = sandbox.file("gripfast.toml", &config);
-    let serving =
-        Serving::of(sandbox.command(&["serve", "--listen", "127.0.0.1:0"]).env("GRIPFAST_LOG", "debug"));
+    let serving = GatewayProcess::of(
+        sandbox.command(&["serve", "--listen", "127.0.0.1:0"]).env("GRIPFAST_LOG", "debug"),
+    );
     let get = |path: &str| serving.get(path);
     until("the server is ready", || get("/api/v1/status").contains("\"ready\"").then_some(()));
     let client = serving.client();
@@ -88,7 +89,7 @@ fn g05_a_secret_that_a_server_repeats_is_shown_and_stored_nowhere() {
     // A gateway that has not started the server yet shows the catalog that is stored.
     let lazy = config.replace("[servers.parrot]", "[servers.parrot]\nlazy = true");
     let sandbox = sandbox.file("gripfast.toml", &lazy);
-    let serving = Serving::start(&sandbox, &[]);
+    let serving = GatewayProcess::start(&sandbox, &[]);
     for path in ["/api/v1/upstreams/parrot/tools", "/api/v1/pins"] {
         let answer = until("what is stored is shown without secrets", || {
             let answer = serving.get(path);

@@ -1,8 +1,8 @@
-//! A gateway on another machine, as the command line finds it: what it is shown, and what it is not.
+//! Gateway on another machine: the credentials that the command line sends to it.
 
-use crate::sandbox::{Ran, Sandbox, stdio};
-use crate::serving::{Serving, until};
-use crate::tls::papers;
+use crate::gateway_process::{GatewayProcess, until};
+use crate::sandbox::{CommandOutput, Sandbox, stdio};
+use crate::tls::certificate_and_key;
 use insta::assert_snapshot;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -11,15 +11,15 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 
-/// A proxy that makes a gateway look like one on another machine: it speaks https, and its admin API wants the token from
-/// every client. It keeps the heads of all requests. Its address leads to this machine and is not a loopback address.
-struct Elsewhere {
+/// Proxy that makes a gateway look remote: it uses https, and its admin API requires the token from every client. It
+/// records the heads of all requests. Its address leads to this machine and is not a loopback address.
+struct RemoteProxy {
     url: String,
     heads: Arc<Mutex<Vec<String>>>,
 }
 
-impl Elsewhere {
-    fn before(gateway: &Serving, token: Option<&str>, (cert, key): &(String, String)) -> Self {
+impl RemoteProxy {
+    fn before(gateway: &GatewayProcess, token: Option<&str>, (cert, key): &(String, String)) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("https://0.0.0.0:{}", listener.local_addr().unwrap().port());
         let behind = gateway.url.replace("http://", "");
@@ -50,7 +50,7 @@ impl Elsewhere {
     }
 }
 
-/// One request, passed on or refused. Either side may hang up whenever it likes.
+/// Forwards or refuses one request. Either side may disconnect at any time.
 fn serve(
     mut asking: StreamOwned<ServerConnection, TcpStream>,
     behind: &str,
@@ -87,45 +87,45 @@ fn serve(
     asking.flush().ok()
 }
 
-struct Scene {
+struct RemoteGateway {
     sandbox: Sandbox,
-    _gateway: Serving,
-    there: Elsewhere,
+    _gateway: GatewayProcess,
+    there: RemoteProxy,
     token: String,
 }
 
-impl Scene {
+impl RemoteGateway {
     fn of(config: &str) -> Self {
         Self::before(config, true)
     }
 
-    /// A gateway elsewhere, which lets others read if it does not ask for the token.
+    /// Starts a remote gateway. If `asks` is false, reads need no token.
     fn before(config: &str, asks: bool) -> Self {
-        let papers = papers("0.0.0.0");
-        let sandbox = Sandbox::empty().file("there.toml", config).file("cert.pem", &papers.0);
-        let gateway = Serving::start(&sandbox, &["--config", "there.toml", "--state-dir", "there"]);
+        let certificate_and_key = certificate_and_key("0.0.0.0");
+        let sandbox = Sandbox::empty().file("there.toml", config).file("cert.pem", &certificate_and_key.0);
+        let gateway = GatewayProcess::start(&sandbox, &["--config", "there.toml", "--state-dir", "there"]);
         let token = std::fs::read_to_string(sandbox.path("there/admin.token")).unwrap().trim().to_owned();
-        let there = Elsewhere::before(&gateway, asks.then_some(token.as_str()), &papers);
+        let there = RemoteProxy::before(&gateway, asks.then_some(token.as_str()), &certificate_and_key);
         Self { sandbox, _gateway: gateway, there, token }
     }
 
-    /// Waits for what `demo` offers.
+    /// Waits until `demo` is listed.
     fn until_listed(&self, variables: &[(&str, &str)]) {
         let listed = || self.ask(&["tools"], variables).stdout.contains("demo    echo").then_some(());
         until("its server is listed", listed);
     }
 
-    fn ask(&self, words: &[&str], variables: &[(&str, &str)]) -> Ran {
+    fn ask(&self, words: &[&str], variables: &[(&str, &str)]) -> CommandOutput {
         let variables = [variables, &[("GRIPFAST_CA", "cert.pem")]].concat();
         self.sandbox.run_with(&[words, &["--url", &self.there.url]].concat(), &variables)
     }
 }
 
 #[test]
-fn a_gateway_elsewhere_is_looked_at_and_operated_by_who_has_its_token() {
-    let scene = Scene::of(&stdio("demo", &[]));
-    let token = [("GRIPFAST_TOKEN", scene.token.as_str())];
-    scene.until_listed(&token);
+fn a_remote_gateway_is_read_and_operated_with_its_token() {
+    let remote = RemoteGateway::of(&stdio("demo", &[]));
+    let token = [("GRIPFAST_TOKEN", remote.token.as_str())];
+    remote.until_listed(&token);
     for words in [
         &["status"][..],
         &["status", "demo"],
@@ -137,41 +137,41 @@ fn a_gateway_elsewhere_is_looked_at_and_operated_by_who_has_its_token() {
         &["doctor"],
         &["reconnect", "demo"],
     ] {
-        let ran = scene.ask(words, &token);
+        let ran = remote.ask(words, &token);
         assert_eq!(ran.code, Some(0), "{words:?}: {ran}");
-        assert!(!format!("{}{}", ran.stdout, ran.stderr).contains(&scene.token), "{ran}");
+        assert!(!format!("{}{}", ran.stdout, ran.stderr).contains(&remote.token), "{ran}");
     }
 }
 
 #[test]
-fn a_gateway_elsewhere_says_what_it_wants() {
-    let scene = Scene::of(&stdio("demo", &[]));
+fn a_remote_gateway_says_which_credential_it_needs() {
+    let remote = RemoteGateway::of(&stdio("demo", &[]));
     for verb in ["status", "tools", "calls", "events", "doctor"] {
-        let ran = scene.ask(&[verb], &[]);
+        let ran = remote.ask(&[verb], &[]);
         assert!(ran.code == Some(6) && ran.stderr.contains("$GRIPFAST_TOKEN is not set"), "{verb}: {ran}");
     }
-    assert_snapshot!(scene.ask(&["stop", "demo"], &[]), @"
+    assert_snapshot!(remote.ask(&["stop", "demo"], &[]), @"
     exit 6
     --- stderr
-    error: the gateway at https://0.0.0.0:[PORT] wants its admin token: $GRIPFAST_TOKEN is not set
-      hint: $GRIPFAST_TOKEN has to hold it; it is in `admin.token` of the gateway's state directory
+    error: the gateway at https://0.0.0.0:[PORT] needs its admin token: $GRIPFAST_TOKEN is not set
+      hint: set $GRIPFAST_TOKEN to the content of `admin.token` in the gateway's state directory
     ");
-    assert_snapshot!(scene.ask(&["status"], &[("GRIPFAST_TOKEN", "another")]), @"
+    assert_snapshot!(remote.ask(&["status"], &[("GRIPFAST_TOKEN", "another")]), @"
     exit 6
     --- stderr
-    error: the gateway at https://0.0.0.0:[PORT] has another admin token than $GRIPFAST_TOKEN
-      hint: $GRIPFAST_TOKEN has to hold that of this gateway
+    error: the gateway at https://0.0.0.0:[PORT] refused the admin token in $GRIPFAST_TOKEN
+      hint: set $GRIPFAST_TOKEN to the admin token of this gateway
     ");
 }
 
 #[test]
-fn g05_the_token_is_sent_only_when_it_is_asked_for() {
-    let scene = Scene::before(&stdio("demo", &[]), false);
-    let token = [("GRIPFAST_TOKEN", scene.token.as_str())];
+fn g05_the_token_is_sent_only_when_the_gateway_asks_for_it() {
+    let remote = RemoteGateway::before(&stdio("demo", &[]), false);
+    let token = [("GRIPFAST_TOKEN", remote.token.as_str())];
     let shown = |words: &[&str]| {
-        let ran = scene.ask(words, &token);
+        let ran = remote.ask(words, &token);
         assert_eq!(ran.code, Some(0), "{words:?}: {ran}");
-        scene.there.heads().iter().filter(|head| head.contains(&scene.token)).count()
+        remote.there.heads().iter().filter(|head| head.contains(&remote.token)).count()
     };
     assert_eq!(shown(&["status"]), 0, "reading is open there");
     assert_eq!(shown(&["stop", "demo"]), 1);
@@ -179,13 +179,13 @@ fn g05_the_token_is_sent_only_when_it_is_asked_for() {
 
 #[test]
 fn g05_the_token_of_a_state_directory_is_sent_to_no_other_machine() {
-    let scene = Scene::of(&stdio("demo", &[]));
+    let remote = RemoteGateway::of(&stdio("demo", &[]));
     for words in [&["status"][..], &["stop", "demo"], &["calls"], &["pins", "approve", "demo"]] {
-        let ran = scene.ask(&[words, &["--state-dir", "there"]].concat(), &[]);
+        let ran = remote.ask(&[words, &["--state-dir", "there"]].concat(), &[]);
         assert_eq!(ran.code, Some(6), "{words:?}: {ran}");
     }
-    let heads = scene.there.heads();
-    assert!(!heads.is_empty() && !heads.iter().any(|head| head.contains(&scene.token)), "{heads:?}");
+    let heads = remote.there.heads();
+    assert!(!heads.is_empty() && !heads.iter().any(|head| head.contains(&remote.token)), "{heads:?}");
 }
 
 #[test]
@@ -194,32 +194,32 @@ fn a_client_with_a_key_needs_no_token_to_call_tools() {
         "[gateway]\nauth = {{ keys = true }}\n{}[clients.laptop]\ntools = {{ deny = ['*/crash'] }}\n",
         stdio("demo", &[])
     );
-    let scene = Scene::of(&config);
-    let key = scene.sandbox.run(&["keys", "add", "laptop", "--state-dir", "there"]).stdout;
+    let remote = RemoteGateway::of(&config);
+    let key = remote.sandbox.run(&["keys", "add", "laptop", "--state-dir", "there"]).stdout;
     let key = ("GRIPFAST_KEY", key.trim());
-    scene.until_listed(&[key]);
-    let listed = scene.ask(&["tools", "demo"], &[key]);
+    remote.until_listed(&[key]);
+    let listed = remote.ask(&["tools", "demo"], &[key]);
     assert!(listed.code == Some(0) && listed.stdout.contains("demo    echo"), "{listed}");
     assert!(!listed.stdout.contains("crash"), "{listed}");
-    let called = scene.ask(&["call", "demo", "add", r#"{"a":1,"b":2}"#], &[key]);
+    let called = remote.ask(&["call", "demo", "add", r#"{"a":1,"b":2}"#], &[key]);
     assert_eq!((called.code, called.stdout.as_str()), (Some(0), "3\n"), "{called}");
-    assert_snapshot!(scene.ask(&["tools", "other"], &[key]), @"
+    assert_snapshot!(remote.ask(&["tools", "other"], &[key]), @"
     exit 1
     --- stderr
-    error: the gateway at https://0.0.0.0:[PORT] shows this client no tool of a server `other`
-      hint: `gripfast tools` lists those that it shows
+    error: the gateway at https://0.0.0.0:[PORT] offers this client no tool of a server `other`
+      hint: `gripfast tools` lists all that it offers
     ");
-    assert_snapshot!(scene.ask(&["call", "demo", "crash"], &[key]), @"
+    assert_snapshot!(remote.ask(&["call", "demo", "crash"], &[key]), @"
     exit 1
     --- stderr
-    error: upstream `demo` has no tool named `crash`
+    error: server `demo` has no tool named `crash`
       hint: `gripfast tools demo` lists its tools
     ");
-    let token = ("GRIPFAST_TOKEN", scene.token.as_str());
-    assert_snapshot!(scene.ask(&["call", "demo", "crash"], &[key, token]), @"
+    let token = ("GRIPFAST_TOKEN", remote.token.as_str());
+    assert_snapshot!(remote.ask(&["call", "demo", "crash"], &[key, token]), @"
     exit 6
     --- stderr
-    error: tool `crash` of upstream `demo` may not be called: denied by `*/crash` in clients.laptop.tools.deny
-      hint: `gripfast policy test laptop demo crash` explains it
+    error: tool `crash` of server `demo` may not be called: denied by `*/crash` in clients.laptop.tools.deny
+      hint: `gripfast policy test laptop demo crash` explains the decision
     ");
 }

@@ -1,6 +1,6 @@
-//! A directory with a config, and the binary run in it with nothing of our environment but the PATH.
+//! Temporary directory with a config, in which the binary runs with only PATH of the outer environment.
 
-use crate::running::STATE;
+use crate::in_process_gateway::STATE;
 use gripfast_gateway::trust_list::TrustList;
 use std::fmt;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -10,21 +10,21 @@ use tempfile::TempDir;
 
 pub(crate) const GRIPFAST: &str = env!("CARGO_BIN_EXE_gripfast");
 
-/// The word that makes `tools` and `call` do without a gateway.
-pub(crate) const ALONE: &str = "--config=gripfast.toml";
+/// Argument that makes `tools` and `call` connect to servers without a gateway.
+pub(crate) const WITHOUT_GATEWAY: &str = "--config=gripfast.toml";
 
-/// No verb of these tests takes nearly as long.
+/// Timeout of a run of the binary.
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(60);
 
-/// Where one test lives.
+/// Directory of one test.
 pub(crate) struct Sandbox {
     dir: TempDir,
-    /// Whether whatever `gripfast.toml` says is trusted whenever the binary is run. For a test that is not about trust.
+    /// If true, `gripfast.toml` is trusted before each run. For tests that are not about trust.
     trusts: bool,
 }
 
-/// What a run left behind. Shown without what differs from run to run.
-pub(crate) struct Ran {
+/// Exit code and output of a run. `Display` leaves out values that differ between runs.
+pub(crate) struct CommandOutput {
     pub(crate) code: Option<i32>,
     pub(crate) stdout: String,
     pub(crate) stderr: String,
@@ -32,19 +32,19 @@ pub(crate) struct Ran {
 }
 
 impl Sandbox {
-    /// Without a config.
+    /// Creates a sandbox without a config.
     pub(crate) fn empty() -> Self {
         let dir = TempDir::new().unwrap();
         std::fs::create_dir(dir.path().join("home")).unwrap();
         Self { dir, trusts: true }
     }
 
-    /// One where a person has to trust `gripfast.toml`.
+    /// Makes a sandbox in which `gripfast.toml` is not trusted automatically.
     pub(crate) fn wary(self) -> Self {
         Self { trusts: false, ..self }
     }
 
-    /// Trusts `gripfast.toml` for what it says now.
+    /// Trusts the current content of `gripfast.toml`.
     pub(crate) fn trust(&self) {
         let file = self.path("gripfast.toml");
         if let Ok(content) = std::fs::read(&file) {
@@ -52,12 +52,12 @@ impl Sandbox {
         }
     }
 
-    /// With this `gripfast.toml`.
+    /// Creates a sandbox with this `gripfast.toml`.
     pub(crate) fn with(config: &str) -> Self {
         Self::empty().file("gripfast.toml", config)
     }
 
-    /// With the server `demo`, which is the demo server on stdio.
+    /// Creates a sandbox with the server `demo`, the demo server on stdio.
     pub(crate) fn with_demo(flags: &[&str]) -> Self {
         Self::with(&stdio("demo", flags))
     }
@@ -77,7 +77,7 @@ impl Sandbox {
         }
         let mut command = Command::new(GRIPFAST);
         command.args(words).current_dir(self.dir.path()).env_clear().env("HOME", self.path("home"));
-        // Whatever gateway runs on this machine is not ours to ask.
+        // A gateway that runs on this machine must not be used.
         command.env("GRIPFAST_URL", "http://127.0.0.1:1");
         if let Some(path) = std::env::var_os("PATH") {
             command.env("PATH", path);
@@ -86,16 +86,16 @@ impl Sandbox {
         command
     }
 
-    pub(crate) fn run(&self, words: &[&str]) -> Ran {
+    pub(crate) fn run(&self, words: &[&str]) -> CommandOutput {
         self.finish(&mut self.command(words))
     }
 
-    pub(crate) fn run_with(&self, words: &[&str], variables: &[(&str, &str)]) -> Ran {
+    pub(crate) fn run_with(&self, words: &[&str], variables: &[(&str, &str)]) -> CommandOutput {
         self.finish(self.command(words).envs(variables.iter().copied()))
     }
 
-    /// Runs a command to its end. One that does not end is killed, and has no exit code.
-    pub(crate) fn finish(&self, command: &mut Command) -> Ran {
+    /// Runs a command to its end. After the timeout it is killed and has no exit code.
+    pub(crate) fn finish(&self, command: &mut Command) -> CommandOutput {
         let child = command.spawn().unwrap();
         let (ended, end) = std::sync::mpsc::channel::<()>();
         #[cfg(unix)]
@@ -112,14 +112,14 @@ impl Sandbox {
         self.ran(output)
     }
 
-    pub(crate) fn run_on_stdin(&self, words: &[&str], stdin: &str) -> Ran {
+    pub(crate) fn run_on_stdin(&self, words: &[&str], stdin: &str) -> CommandOutput {
         let mut child = self.command(words).stdin(Stdio::piped()).spawn().unwrap();
         child.stdin.take().unwrap().write_all(stdin.as_bytes()).unwrap();
         self.ran(child.wait_with_output().unwrap())
     }
 
-    pub(crate) fn ran(&self, output: Output) -> Ran {
-        Ran {
+    pub(crate) fn ran(&self, output: Output) -> CommandOutput {
+        CommandOutput {
             code: output.status.code(),
             stdout: String::from_utf8(output.stdout).unwrap(),
             stderr: String::from_utf8(output.stderr).unwrap(),
@@ -127,7 +127,7 @@ impl Sandbox {
         }
     }
 
-    /// The demo server on HTTP, until the end of the test.
+    /// Starts the demo server on HTTP.
     pub(crate) fn serve_http(&self, flags: &[&str]) -> HttpServer {
         let words = [&["demo-server", "--http", "127.0.0.1:0"], flags].concat();
         let mut child = self.command(&words).spawn().unwrap();
@@ -138,7 +138,7 @@ impl Sandbox {
     }
 }
 
-impl fmt::Display for Ran {
+impl fmt::Display for CommandOutput {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.code {
             Some(code) => writeln!(f, "exit {code}")?,
@@ -153,7 +153,7 @@ impl fmt::Display for Ran {
     }
 }
 
-/// A text without the paths, ports and times of this run.
+/// Text without the paths, ports and times of this run.
 fn steady(text: &str, dir: &Path) -> String {
     let text = text.replace(&dir.display().to_string(), "[DIR]").replace(GRIPFAST, "[GRIPFAST]");
     let text = without_number(&text, "127.0.0.1:", "[PORT]");
@@ -161,7 +161,7 @@ fn steady(text: &str, dir: &Path) -> String {
     without_number(&text, r#""retry_after_ms":"#, "[MS]")
 }
 
-/// Puts `name` where a number follows `label`.
+/// Replaces each number after `label` by `name`.
 fn without_number(text: &str, label: &str, name: &str) -> String {
     let mut pieces = text.split(label);
     let mut steady = pieces.next().unwrap_or_default().to_owned();
@@ -173,21 +173,21 @@ fn without_number(text: &str, label: &str, name: &str) -> String {
     steady
 }
 
-/// A table of the config for the demo server on stdio.
+/// Config table of the demo server on stdio.
 pub(crate) fn stdio(name: &str, flags: &[&str]) -> String {
     let args = [&["demo-server"], flags].concat();
     format!("[servers.{name}]\ncommand = {GRIPFAST:?}\nargs = {args:?}\n")
 }
 
-/// A table of the config for a URL.
+/// Config table of a server at a URL.
 pub(crate) fn url(name: &str, url: &str) -> String {
     format!("[servers.{name}]\nurl = {url:?}\n")
 }
 
-/// A port that nobody listens on: it is reserved, and only root could.
-pub(crate) const NOBODY: &str = "http://127.0.0.1:1/mcp";
+/// URL with a port without a listener: port 1 is reserved, and only root could use it.
+pub(crate) const UNUSED_URL: &str = "http://127.0.0.1:1/mcp";
 
-/// A demo server on HTTP; gone with this value.
+/// Demo server on HTTP; ended on drop.
 pub(crate) struct HttpServer {
     child: Child,
     pub(crate) url: String,
@@ -195,7 +195,7 @@ pub(crate) struct HttpServer {
 }
 
 impl HttpServer {
-    /// Ends it, and gives what else it wrote to stdout, and its stderr.
+    /// Ends the server and returns the rest of its stdout, and its stderr.
     pub(crate) fn end(mut self) -> (String, String) {
         self.child.kill().unwrap();
         let mut texts = (String::new(), String::new());

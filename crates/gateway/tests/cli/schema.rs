@@ -1,4 +1,4 @@
-//! `gripfast schema`: what editors go by.
+//! `gripfast schema`: the JSON Schema of the config, for editors.
 
 use crate::sandbox::Sandbox;
 use gripfast_testkit::packages::Package;
@@ -33,7 +33,7 @@ fn the_schema_knows_the_keys_of_a_server_and_refuses_others() {
     assert!(known["idle_timeout"]["description"].as_str().unwrap().contains("lazy"));
 }
 
-/// The configs on our pages, as somebody would paste them, and our examples; with where they stand.
+/// Configs of the docs, as a reader would paste them, and of the examples, each with its place.
 fn published() -> Vec<(String, String)> {
     let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let in_dir = |dir: &str, ending: &str| -> Vec<PathBuf> {
@@ -56,7 +56,7 @@ fn published() -> Vec<(String, String)> {
 }
 
 #[test]
-fn every_config_on_our_pages_can_be_pasted() {
+fn every_config_in_the_docs_is_valid() {
     let published = published();
     assert!(published.len() > 10, "{published:?}");
     for (place, text) in published {
@@ -65,8 +65,8 @@ fn every_config_on_our_pages_can_be_pasted() {
     }
 }
 
-/// Says what is wrong with a schema, and with each config by it.
-const JUDGE: &str = r#"
+/// Script that prints the errors of a schema, and of each config against it.
+const VALIDATE: &str = r#"
 import json, sys, tomllib, jsonschema_rs
 schema = json.load(open("schema.json"))
 jsonschema_rs.meta.validate(schema)
@@ -75,7 +75,7 @@ for text in json.load(open("configs.json")):
     print(json.dumps([error.message for error in judge.iter_errors(tomllib.loads(text))]))
 "#;
 
-/// Each of these is refused by `check`, and is to be underlined in an editor.
+/// Configs that `check` refuses and that an editor should mark.
 const WRONG: [&str; 6] = [
     "[servers.a]\ncommand = \"sh\"\nlasy = true\n",
     "[servers.a]\ncommand = \"sh\"\nidle_timeout = 10\n",
@@ -86,15 +86,15 @@ const WRONG: [&str; 6] = [
 ];
 
 #[test]
-fn the_schema_is_one_and_says_of_configs_what_check_says() {
-    // It brings a validator of JSON Schema that is not ours.
+fn the_schema_is_valid_and_agrees_with_check() {
+    // It contains an independent JSON Schema validator.
     if !Package::Schemathesis.require() {
         return;
     }
     let published = published();
     let texts: Vec<&str> = published.iter().map(|(_, text)| &**text).chain(WRONG).collect();
     let sandbox = Sandbox::empty().file("configs.json", &serde_json::to_string(&texts).unwrap());
-    let sandbox = sandbox.file("judge.py", JUDGE);
+    let sandbox = sandbox.file("judge.py", VALIDATE);
     let schema = sandbox.run(&["schema"]).stdout;
     let sandbox = sandbox.file("schema.json", &schema);
     let python = Package::Schemathesis.command([]).program.with_file_name("python3");

@@ -1,4 +1,4 @@
-//! `gripfast serve`: the demo that a newcomer sees first, and addresses that are refused.
+//! `gripfast serve`: the demo, refused addresses, and logs.
 
 use crate::sandbox::{Sandbox, stdio};
 #[cfg(unix)]
@@ -8,16 +8,16 @@ use std::io::{BufRead, BufReader};
 #[cfg(unix)]
 #[cfg(unix)]
 #[test]
-fn stdio_at_a_terminal_says_what_it_is_for() {
+fn stdio_at_a_terminal_explains_its_purpose() {
     let sandbox = Sandbox::with_demo(&[]);
     let (code, shown) = crate::trust::at_a_terminal(&sandbox, &["stdio"], "\u{4}");
-    assert!(code == Some(0) && shown.contains("meant to be started by an MCP client"), "{code:?}: {shown}");
+    assert!(code == Some(0) && shown.contains("is started by MCP clients"), "{code:?}: {shown}");
     let ran = sandbox.run(&["stdio"]);
-    assert!(ran.code == Some(0) && ran.stderr.is_empty(), "nobody reads it elsewhere: {ran}");
+    assert!(ran.code == Some(0) && ran.stderr.is_empty(), "only at a terminal: {ran}");
 }
 
 #[test]
-fn the_demo_shows_recovery_without_any_config_and_ends_well() {
+fn the_demo_shows_recovery_without_a_config_and_exits_cleanly() {
     let sandbox = Sandbox::empty();
     let mut demo = sandbox.command(&["serve", "--demo", "--listen", "127.0.0.1:0"]).spawn().unwrap();
     let mut lines = BufReader::new(demo.stdout.take().unwrap()).lines().map(Result::unwrap);
@@ -25,7 +25,7 @@ fn the_demo_shows_recovery_without_any_config_and_ends_well() {
     assert!(first.contains("serves MCP at http://127.0.0.1:") && first.contains("/mcp"), "{first}");
     assert!(first.contains("dashboard: http://127.0.0.1:"), "{first}");
     let command = lines.next().unwrap();
-    assert!(command.contains("open it with: gripfast dashboard --state-dir "), "{command}");
+    assert!(command.contains("dashboard, run: gripfast dashboard --state-dir "), "{command}");
     let (_, words) = command.split_once("gripfast ").unwrap();
     let ran = sandbox.run(&words.split(' ').collect::<Vec<_>>());
     assert!(ran.code == Some(0) && ran.stdout.contains("/#/sign-in/"), "{ran}");
@@ -54,8 +54,8 @@ fn an_address_that_others_could_reach() {
     insta::assert_snapshot!(Sandbox::empty().run(&["serve", "--demo", "--listen", "0.0.0.0:0"]), @"
     exit 1
     --- stderr
-    error: `0.0.0.0:0` is not a loopback address, and clients do not have to show who they are
-      hint: `gripfast keys add NAME` makes a key, and `auth = { keys = true }` in the table `gateway` asks for one; or listen on 127.0.0.1 or [::1]
+    error: `0.0.0.0:0` is not a loopback address, and client authentication is off
+      hint: require keys with `auth = { keys = true }` in the table `gateway`, and create one with `gripfast keys add NAME`; or listen on 127.0.0.1 or [::1]
     ");
 }
 
@@ -72,7 +72,7 @@ fn an_address_that_is_taken_starts_no_server() {
     assert!((0..20).all(|number| !sandbox.path(&format!("started-{number}")).exists()));
 }
 
-/// A server that leaves a file behind when it is started.
+/// Server that writes a file when it starts.
 fn leaves_a_mark(sandbox: &Sandbox, number: u32) -> String {
     let mark = sandbox.path(&format!("started-{number}"));
     format!("[servers.s{number}]\ncommand = \"touch\"\nargs = [{mark:?}]\n")
@@ -80,7 +80,7 @@ fn leaves_a_mark(sandbox: &Sandbox, number: u32) -> String {
 
 #[cfg(unix)]
 #[test]
-fn a_gateway_logs_what_becomes_of_its_servers() {
+fn a_gateway_logs_state_changes_of_its_servers() {
     let sandbox = Sandbox::with(&stdio("demo", &[]));
     let mut serving = sandbox.command(&["serve", "--listen", "127.0.0.1:0"]).spawn().unwrap();
     let mut lines = BufReader::new(serving.stderr.take().unwrap()).lines().map(Result::unwrap);
@@ -92,11 +92,11 @@ fn a_gateway_logs_what_becomes_of_its_servers() {
 #[cfg(unix)]
 #[test]
 fn with_log_format_json_everything_on_stderr_is_json() {
-    use crate::serving::{Serving, until};
+    use crate::gateway_process::{GatewayProcess, until};
     use rustix::process::Signal;
     let warned = "[gateway]\nlog_format = 'json'\n";
     let sandbox = Sandbox::with(&format!("{warned}{}", stdio("demo", &["--exit-at-start", "always"])));
-    let serving = Serving::start(&sandbox, &["--state-dir", "state"]);
+    let serving = GatewayProcess::start(&sandbox, &["--state-dir", "state"]);
     until("restarted", || serving.get("/api/v1/status").contains("\"state\":\"parked\"").then_some(()));
     let log = serving.end(Signal::TERM);
     let lines: Vec<serde_json::Value> = log

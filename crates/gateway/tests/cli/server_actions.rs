@@ -1,34 +1,34 @@
-//! `gripfast reconnect`, `reload`, `stop`, `start`: what they do, and whom the gateway listens to.
+//! `gripfast reconnect`, `reload`, `stop`, `start`: their effect, and the token that they need.
 
-use crate::running::{Running, STATE, ask, scene};
+use crate::in_process_gateway::{InProcessGateway, STATE, ask, demo_gateway};
 use crate::sandbox::{Sandbox, stdio};
 use insta::assert_snapshot;
 
 #[test]
 fn f01_stop_and_start() {
-    let (sandbox, running) = scene();
+    let (sandbox, running) = demo_gateway();
     assert_snapshot!(ask(&sandbox, &running, &["stop", "demo"]), @"
     exit 0
     --- stderr
-    `demo` is stopped
+    server `demo` is stopped
     ");
     running.until("demo", "stopped");
     assert_snapshot!(ask(&sandbox, &running, &["start", "demo"]), @"
     exit 0
     --- stderr
-    `demo` is reconnecting
+    server `demo` is reconnecting
     ");
     running.until("demo", "ready");
 }
 
 #[test]
 fn f01_reconnect_and_reload() {
-    let (sandbox, running) = scene();
-    let pid = || running.host.status_of("demo").unwrap().pid;
+    let (sandbox, running) = demo_gateway();
+    let pid = || running.host.server_status("demo").unwrap().pid;
     for verb in ["reconnect", "reload"] {
         let before = pid();
         let ran = ask(&sandbox, &running, &[verb, "demo"]);
-        assert!(verb == "reconnect" || ran.stderr.contains("is being replaced"), "{ran}");
+        assert!(verb == "reconnect" || ran.stderr.contains("a new connection is being opened"), "{ran}");
         assert_eq!((ran.code, ran.stdout.as_str()), (Some(0), ""), "{ran}");
         running.until("demo", "ready");
         assert!(pid().is_some() && pid() != before, "{verb}");
@@ -37,7 +37,7 @@ fn f01_reconnect_and_reload() {
 
 #[test]
 fn an_unknown_server() {
-    let (sandbox, running) = scene();
+    let (sandbox, running) = demo_gateway();
     assert_snapshot!(ask(&sandbox, &running, &["stop", "dmeo"]), @"
     exit 1
     --- stderr
@@ -49,11 +49,11 @@ fn an_unknown_server() {
 #[test]
 fn a_disabled_server() {
     let sandbox = Sandbox::empty();
-    let running = Running::with(&sandbox, "[servers.off]\ncommand = 'npx'\ndisabled = true\n");
+    let running = InProcessGateway::with(&sandbox, "[servers.off]\ncommand = 'npx'\ndisabled = true\n");
     assert_snapshot!(ask(&sandbox, &running, &["start", "off"]), @"
     exit 4
     --- stderr
-    error: upstream `off` is disabled in the config
+    error: server `off` is disabled in the config
       hint: remove `disabled` from `off` in the config
     ");
 }
@@ -64,13 +64,13 @@ fn without_a_gateway() {
     exit 4
     --- stderr
     error: no gateway at http://127.0.0.1:[PORT]; start one with `gripfast serve`
-      hint: `--url` names another
+      hint: `--url` names another gateway
     ");
 }
 
 #[test]
 fn with_another_state_directory() {
-    let (sandbox, running) = scene();
+    let (sandbox, running) = demo_gateway();
     assert_snapshot!(ask(&sandbox, &running, &["stop", "demo", "--state-dir", "elsewhere"]), @"
     exit 4
     --- stderr
@@ -82,7 +82,7 @@ fn with_another_state_directory() {
 
 #[test]
 fn the_token_of_another_state_directory_is_not_sent() {
-    let (sandbox, running) = scene();
+    let (sandbox, running) = demo_gateway();
     let sandbox = sandbox.file("admin.token", &"x".repeat(43));
     assert_snapshot!(ask(&sandbox, &running, &["stop", "demo", "--state-dir", "."]), @"
     exit 4
@@ -95,7 +95,7 @@ fn the_token_of_another_state_directory_is_not_sent() {
 
 #[test]
 fn the_token_is_found_where_the_config_says() {
-    let (sandbox, running) = scene();
+    let (sandbox, running) = demo_gateway();
     let moved = sandbox.path("moved");
     std::fs::rename(sandbox.path(STATE), &moved).unwrap();
     assert_eq!(ask(&sandbox, &running, &["stop", "demo"]).code, Some(4));
@@ -105,8 +105,8 @@ fn the_token_is_found_where_the_config_says() {
 }
 
 #[test]
-fn a_config_that_is_broken_meanwhile_does_not_keep_anybody_from_stopping_a_server() {
-    let (sandbox, running) = scene();
+fn a_server_can_be_stopped_while_the_config_is_broken() {
+    let (sandbox, running) = demo_gateway();
     let sandbox = sandbox.file("gripfast.toml", "[servers.a\n");
     assert_eq!(ask(&sandbox, &running, &["stop", "demo"]).code, Some(0));
     running.until("demo", "stopped");
@@ -117,12 +117,12 @@ fn a_config_that_is_broken_meanwhile_does_not_keep_anybody_from_stopping_a_serve
 #[test]
 fn a_token_that_the_gateway_could_not_use() {
     let sandbox = Sandbox::empty();
-    let running = Running::with(&sandbox, &(stdio("demo", &[]) + "lazy = true\n"));
+    let running = InProcessGateway::with(&sandbox, &(stdio("demo", &[]) + "lazy = true\n"));
     std::fs::write(sandbox.path(STATE).join("admin.token"), "short").unwrap();
     assert_snapshot!(ask(&sandbox, &running, &["stop", "demo"]), @"
     exit 6
     --- stderr
-    error: the gateway at http://127.0.0.1:[PORT] has another admin token than the one in `[DIR]/home/.local/state/gripfast/admin.token`
-      hint: this gateway cannot use `[DIR]/home/.local/state/gripfast/admin.token` (it holds no token of 32 letters or more); `gripfast token rotate` makes a new one; `--state-dir` names its directory
+    error: the gateway at http://127.0.0.1:[PORT] refused the admin token in `[DIR]/home/.local/state/gripfast/admin.token`
+      hint: this gateway cannot use the token file `[DIR]/home/.local/state/gripfast/admin.token` (it contains no token of 32 characters or more); `gripfast token rotate` creates a new token; `--state-dir` names the state directory of that gateway
     ");
 }

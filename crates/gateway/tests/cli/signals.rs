@@ -1,7 +1,7 @@
-//! A signal in the middle of a verb: everything is put away, and the exit code says why.
+//! Signals during a verb: no process is left behind, and the exit code shows the signal.
 
-use crate::sandbox::{ALONE, Sandbox, stdio};
-use crate::serving::{Serving, until};
+use crate::gateway_process::{GatewayProcess, until};
+use crate::sandbox::{Sandbox, WITHOUT_GATEWAY, stdio};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use serde_json::json;
 use std::io::Read;
@@ -11,22 +11,25 @@ use std::time::{Duration, Instant};
 
 #[test]
 fn an_interrupted_call_leaves_no_server_behind() {
-    assert_eq!(code_after(Signal::INT, &["call", ALONE, "demo", "sleep", r#"{"ms": 600000}"#]), Some(130));
+    assert_eq!(
+        code_after(Signal::INT, &["call", WITHOUT_GATEWAY, "demo", "sleep", r#"{"ms": 600000}"#]),
+        Some(130)
+    );
 }
 
 #[test]
 fn a_terminated_list_leaves_no_server_behind() {
-    assert_eq!(code_after(Signal::TERM, &["tools", ALONE, "--wait", "10m"]), Some(143));
+    assert_eq!(code_after(Signal::TERM, &["tools", WITHOUT_GATEWAY, "--wait", "10m"]), Some(143));
 }
 
-/// C03: one deadline from SIGTERM to the end, whatever hangs.
+/// C03: one deadline from SIGTERM to the end, even if calls and servers hang.
 #[test]
 fn c03_a_hung_call_and_a_frozen_server_do_not_outlast_the_shutdown_timeout() {
     let sandbox = Sandbox::empty();
     let pid_file = sandbox.path("pid");
     let server = stdio("demo", &["--pid-file", pid_file.to_str().unwrap()]);
     let sandbox = sandbox.file("gripfast.toml", &format!("[gateway]\nshutdown_timeout = \"2s\"\n{server}"));
-    let serving = Serving::start(&sandbox, &[]);
+    let serving = GatewayProcess::start(&sandbox, &[]);
     let pid = until("the server runs", || {
         let pid = std::fs::read_to_string(&pid_file).ok()?.parse().ok()?;
         Pid::from_raw(pid)
@@ -42,15 +45,15 @@ fn c03_a_hung_call_and_a_frozen_server_do_not_outlast_the_shutdown_timeout() {
     let mut answer = String::new();
     call.read_to_string(&mut answer).unwrap();
     assert!(answer.contains("shutting down"), "{answer}\n{log}");
-    // Where the time is too short to wait for it, the watcher ends it.
+    // If the timeout is too short to wait for it, the orphan reaper ends it.
     until("the server is gone", || test_kill_process(pid).is_err().then_some(()));
 }
 
 #[test]
-fn the_first_signal_says_what_serve_waits_for_and_the_second_ends_it() {
+fn the_first_signal_names_what_serve_waits_for_and_the_second_ends_it() {
     let config = format!("[gateway]\nshutdown_timeout = \"10m\"\n{}", stdio("demo", &[]));
     let sandbox = Sandbox::with(&config);
-    let mut serving = Serving::start(&sandbox, &[]);
+    let mut serving = GatewayProcess::start(&sandbox, &[]);
     until("the server runs", || serving.get("/api/v1/status").contains("\"state\":\"ready\"").then_some(()));
     let _call = serving.client().begin("demo__sleep", json!({ "ms": 600_000 }));
     until("the call is in flight", || {
@@ -58,7 +61,7 @@ fn the_first_signal_says_what_serve_waits_for_and_the_second_ends_it() {
     });
     kill_process(serving.pid(), Signal::TERM).unwrap();
     serving.hears(
-        "stopping: waiting for 1 call in flight (demo: 1), within 10 min; a second signal ends at once",
+        "stopping: waiting for 1 call in flight (demo: 1), for at most 10 min; a second signal stops at once",
     );
     serving.end(Signal::TERM);
 }
@@ -66,7 +69,7 @@ fn the_first_signal_says_what_serve_waits_for_and_the_second_ends_it() {
 #[test]
 fn a_call_whose_gateway_is_killed_says_where_to_look() {
     let sandbox = Sandbox::with_demo(&[]);
-    let serving = Serving::start(&sandbox, &[]);
+    let serving = GatewayProcess::start(&sandbox, &[]);
     until("the server runs", || serving.get("/api/v1/status").contains("\"state\":\"ready\"").then_some(()));
     let words = ["call", "demo", "sleep", "ms=600000", "-o", "json", "--url", &serving.url];
     let call = sandbox.command(&words).spawn().unwrap();
@@ -77,15 +80,15 @@ fn a_call_whose_gateway_is_killed_says_where_to_look() {
     insta::assert_snapshot!(sandbox.ran(call.wait_with_output().unwrap()), @r#"
     exit 4
     --- stdout
-    {"schema_version":1,"error":{"code":"outcome_unknown","hint":"`gripfast calls --server demo` shows what became of it","outcome":"unknown","retry_after_ms":null,"server":"demo","text":"the gateway went away during the call; whether it was carried out is unknown"}}
+    {"schema_version":1,"error":{"code":"outcome_unknown","hint":"`gripfast calls --server demo` shows its outcome","outcome":"unknown","retry_after_ms":null,"server":"demo","text":"the connection to the gateway was lost during the call; it may have been carried out"}}
     --- stderr
-    error: the gateway went away during the call; whether it was carried out is unknown
-      hint: `gripfast calls --server demo` shows what became of it
+    error: the connection to the gateway was lost during the call; it may have been carried out
+      hint: `gripfast calls --server demo` shows its outcome
     "#);
 }
 
-/// Runs the verb with a server that never gets anywhere, sends the signal once the server runs, and sees that
-/// it is gone in the end.
+/// Runs the verb with a server that never becomes ready, sends the signal once the server runs, and checks that the
+/// server has ended.
 fn code_after(signal: Signal, words: &[&str]) -> Option<i32> {
     let sandbox = Sandbox::empty();
     let pid_file = sandbox.path("pid");
@@ -96,12 +99,12 @@ fn code_after(signal: Signal, words: &[&str]) -> Option<i32> {
     kill_process(Pid::from_child(&gripfast), signal).unwrap();
     let ran = sandbox.ran(gripfast.wait_with_output().unwrap());
     assert_eq!((ran.stdout.as_str(), ran.stderr.as_str()), ("", ""));
-    // A zombie would be found too: whoever starts a process waits for its end.
+    // A zombie would be found too: the parent must reap its child.
     assert!(test_kill_process(server).is_err(), "the server is still there");
     ran.code
 }
 
-/// Waits for the server to say that it runs.
+/// Waits until the server reports that it runs.
 fn pid_in(file: &Path, gripfast: &mut Child) -> Pid {
     let deadline = Instant::now() + Duration::from_secs(60);
     while Instant::now() < deadline {

@@ -1,9 +1,9 @@
-//! The control socket of a gateway: which gateway a command reaches through it, and who else may use it.
+//! Control socket of a gateway: selection of the gateway, and access of other users.
 
-use crate::running::STATE;
-use crate::sandbox::{Ran, Sandbox, stdio};
-use crate::serving::{Serving, until};
-use crate::tls::papers;
+use crate::gateway_process::{GatewayProcess, until};
+use crate::in_process_gateway::STATE;
+use crate::sandbox::{CommandOutput, Sandbox, stdio};
+use crate::tls::certificate_and_key;
 use insta::assert_snapshot;
 use rustix::process::Signal;
 use std::fs::Permissions;
@@ -14,14 +14,14 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// The path of the only control socket in this state directory.
+/// Path of the only control socket in this state directory.
 fn only_socket(state: &Path) -> PathBuf {
     let sockets: Vec<_> = std::fs::read_dir(state.join("sockets")).unwrap().flatten().collect();
     assert_eq!(sockets.len(), 1, "{sockets:?}");
     sockets[0].path()
 }
 
-/// The answer to a request through a socket.
+/// Answer to a request through a socket.
 fn asked(socket: &Path, method: &str, path: &str, headers: &str) -> String {
     let mut connection = UnixStream::connect(socket).unwrap();
     write!(connection, "{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{headers}\r\n")
@@ -36,12 +36,12 @@ fn mode(path: &Path) -> u32 {
 }
 
 #[test]
-fn g05_a_loopback_url_leads_through_the_socket_of_the_gateway_that_listens_there() {
-    let (cert, key) = papers("mcp.example.com");
+fn g05_a_loopback_url_is_reached_through_the_socket_of_its_gateway() {
+    let (cert, key) = certificate_and_key("mcp.example.com");
     let config =
         format!("[gateway]\ntls = {{ cert = \"cert.pem\", key = \"key.pem\" }}\n{}", stdio("demo", &[]));
     let sandbox = Sandbox::with(&config).file("cert.pem", &cert).file("key.pem", &key);
-    let gateway = Serving::start(&sandbox, &[]);
+    let gateway = GatewayProcess::start(&sandbox, &[]);
     let port = gateway.url.rsplit(':').next().unwrap();
     // Over TCP its certificate would be refused.
     for url in [format!("https://127.0.0.1:{port}"), format!("localhost:{port}")] {
@@ -53,14 +53,14 @@ fn g05_a_loopback_url_leads_through_the_socket_of_the_gateway_that_listens_there
         }
     }
     let other = sandbox.run(&["stop", "demo", "--url", &gateway.url, "--state-dir", "other"]);
-    assert!(other.code == Some(4) && other.stderr.contains("not believed"), "{other}");
+    assert!(other.code == Some(4) && other.stderr.contains("is not trusted"), "{other}");
 }
 
 #[test]
-fn gateways_that_share_a_state_directory_are_told_apart_by_their_addresses() {
+fn gateways_that_share_a_state_directory_are_found_by_their_address() {
     let sandbox = Sandbox::empty().file("a.toml", &stdio("a", &[])).file("b.toml", &stdio("b", &[]));
-    let a = Serving::start(&sandbox, &["--config", "a.toml"]);
-    let b = Serving::start(&sandbox, &["--config", "b.toml"]);
+    let a = GatewayProcess::start(&sandbox, &["--config", "a.toml"]);
+    let b = GatewayProcess::start(&sandbox, &["--config", "b.toml"]);
     for (gateway, own, other) in [(&a, "a", "b"), (&b, "b", "a")] {
         let stop = |name: &str| sandbox.run(&["stop", name, "--url", &gateway.url]).code;
         assert_eq!((stop(own), stop(other)), (Some(0), Some(1)));
@@ -68,9 +68,9 @@ fn gateways_that_share_a_state_directory_are_told_apart_by_their_addresses() {
 }
 
 #[test]
-fn g05_only_its_user_reaches_the_socket_and_acting_needs_the_token_there_too() {
+fn g05_only_its_user_reaches_the_socket_and_actions_need_the_token() {
     let sandbox = Sandbox::with_demo(&[]);
-    let _gateway = Serving::start(&sandbox, &[]);
+    let _gateway = GatewayProcess::start(&sandbox, &[]);
     let state = sandbox.path(STATE);
     let socket = only_socket(&state);
     assert_eq!((mode(&state.join("sockets")), mode(&socket)), (0o700, 0o600));
@@ -94,9 +94,9 @@ fn g05_a_process_of_another_user_is_refused_at_the_socket() {
         return;
     }
     let sandbox = Sandbox::with_demo(&[]);
-    let _gateway = Serving::start(&sandbox, &[]);
+    let _gateway = GatewayProcess::start(&sandbox, &[]);
     let socket = only_socket(&sandbox.path(STATE));
-    // As if an operator had opened everything up.
+    // As if an operator had made everything accessible.
     for path in socket.ancestors().take_while(|path| path.starts_with(sandbox.path(""))) {
         std::fs::set_permissions(path, Permissions::from_mode(0o777)).unwrap();
     }
@@ -117,14 +117,14 @@ fn g05_a_process_of_another_user_is_refused_at_the_socket() {
 }
 
 #[test]
-fn the_operator_gets_in_while_clients_have_all_connections() {
+fn the_operator_connects_while_clients_use_all_connections() {
     let config =
         format!("[gateway.limits]\nconnections = 1\nconnections_per_client = 1\n{}", stdio("demo", &[]));
     let sandbox = Sandbox::with(&config);
-    let gateway = Serving::start(&sandbox, &[]);
+    let gateway = GatewayProcess::start(&sandbox, &[]);
     let address = gateway.url.strip_prefix("http://").unwrap();
     let mut client = TcpStream::connect(address).unwrap();
-    // A client that has sent a complete request makes no room for others.
+    // A client that has sent a complete request is not disconnected for others.
     write!(client, "GET /healthz HTTP/1.1\r\nhost: {address}\r\n\r\n").unwrap();
     client.read_exact(&mut [0; 12]).unwrap();
     until("clients have all connections", || {
@@ -139,9 +139,9 @@ fn the_operator_gets_in_while_clients_have_all_connections() {
 }
 
 #[test]
-fn commands_have_so_many_connections_and_no_more() {
+fn connections_of_commands_are_limited() {
     let sandbox = Sandbox::with_demo(&[]);
-    let _gateway = Serving::start(&sandbox, &[]);
+    let _gateway = GatewayProcess::start(&sandbox, &[]);
     let socket = only_socket(&sandbox.path(STATE));
     // Idle connections are closed after a minute as well.
     let connect = || {
@@ -160,9 +160,9 @@ fn commands_have_so_many_connections_and_no_more() {
 }
 
 #[test]
-fn g05_without_a_socket_a_command_that_acts_says_why_it_does_not() {
+fn g05_without_a_socket_a_command_that_acts_is_refused_with_the_reason() {
     let sandbox = Sandbox::with_demo(&[]);
-    let gateway = Serving::start(&sandbox, &["--state-dir", "state"]);
+    let gateway = GatewayProcess::start(&sandbox, &["--state-dir", "state"]);
     let run =
         |words: &[&str]| sandbox.run(&[words, &["--url", &gateway.url, "--state-dir", "state"]].concat());
     assert_eq!(run(&["stop", "demo"]).code, Some(0));
@@ -172,7 +172,7 @@ fn g05_without_a_socket_a_command_that_acts_says_why_it_does_not() {
     exit 4
     --- stderr
     error: the admin token was not sent to http://127.0.0.1:[PORT]: its control socket cannot be used: `state/sockets` can be written to by other users
-      hint: run the command as the user of the gateway, to whom alone `state/sockets` has to be open
+      hint: run the command as the user of the gateway; only that user may have access to `state/sockets`
     ");
     std::fs::remove_dir_all(&sockets).unwrap();
     assert_snapshot!(run(&["start", "demo"]), @"
@@ -186,23 +186,24 @@ fn g05_without_a_socket_a_command_that_acts_says_why_it_does_not() {
 }
 
 #[test]
-fn a_socket_goes_with_its_gateway_and_one_that_was_left_behind_with_the_next() {
+fn a_socket_is_removed_with_its_gateway_and_a_stale_one_by_the_next() {
     let sandbox = Sandbox::with_demo(&[]);
     let state = sandbox.path(STATE);
-    let stopped = |gateway: &Serving| -> Ran { sandbox.run(&["stop", "demo", "--url", &gateway.url]) };
-    let gateway = Serving::start(&sandbox, &[]);
+    let stopped =
+        |gateway: &GatewayProcess| -> CommandOutput { sandbox.run(&["stop", "demo", "--url", &gateway.url]) };
+    let gateway = GatewayProcess::start(&sandbox, &[]);
     gateway.end(Signal::TERM);
     assert_eq!(std::fs::read_dir(state.join("sockets")).unwrap().count(), 0);
-    let killed = Serving::start(&sandbox, &[]);
+    let killed = GatewayProcess::start(&sandbox, &[]);
     let listen = killed.url.strip_prefix("http://").unwrap().to_owned();
     killed.end(Signal::KILL);
     only_socket(&state);
-    // Elsewhere, and in the same place.
-    let other = Serving::start(&sandbox, &[]);
+    // At another address, and at the same one.
+    let other = GatewayProcess::start(&sandbox, &[]);
     only_socket(&state);
     assert_eq!(stopped(&other).code, Some(0));
     other.end(Signal::KILL);
-    let again = Serving::of(&mut sandbox.command(&["serve", "--listen", &listen]));
+    let again = GatewayProcess::of(&mut sandbox.command(&["serve", "--listen", &listen]));
     only_socket(&state);
     assert_eq!(stopped(&again).code, Some(0));
 }
@@ -212,7 +213,7 @@ fn a_socket_goes_with_its_gateway_and_one_that_was_left_behind_with_the_next() {
 fn a_state_directory_with_a_long_path_has_a_socket_too() {
     let sandbox = Sandbox::with_demo(&[]);
     let long = format!("{0}/{0}", "x".repeat(100));
-    let gateway = Serving::start(&sandbox, &["--state-dir", &long]);
+    let gateway = GatewayProcess::start(&sandbox, &["--state-dir", &long]);
     let ran = sandbox.run(&["stop", "demo", "--url", &gateway.url, "--state-dir", &long]);
     assert_eq!(ran.code, Some(0), "{ran}");
     gateway.end(Signal::TERM);

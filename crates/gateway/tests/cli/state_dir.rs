@@ -1,8 +1,7 @@
-//! A state directory that is corrupt, full or read-only is said aloud and done without: neither the gateway nor a
-//! call stops for it.
+//! State directories that are corrupt, full or read-only: they cause a warning and stop neither the gateway nor a call.
 
+use crate::gateway_process::{GatewayProcess, until};
 use crate::sandbox::{GRIPFAST, Sandbox, stdio};
-use crate::serving::{Serving, until};
 use gripfast::store::{LocalStore, Store};
 use rustix::process::Signal;
 use serde_json::json;
@@ -14,9 +13,9 @@ fn sandbox() -> Sandbox {
     sandbox
 }
 
-/// Serves where the state directory is a file system of 64 KiB, to which `prepare` is done first.
+/// Serves with a state directory on a file system of 64 KiB, after running `prepare` on it.
 #[cfg(target_os = "linux")]
-fn serve_on(sandbox: &Sandbox, prepare: &str) -> Serving {
+fn serve_on(sandbox: &Sandbox, prepare: &str) -> GatewayProcess {
     sandbox.trust();
     let script = format!(
         "mount -t tmpfs -o size=64k,mode=0700 tmpfs state && {prepare} && exec \"$0\" serve --listen 127.0.0.1:0"
@@ -24,11 +23,11 @@ fn serve_on(sandbox: &Sandbox, prepare: &str) -> Serving {
     let mut command = Command::new("unshare");
     command.args(["--map-root-user", "--mount", "/bin/sh", "-c", &script, GRIPFAST]);
     command.current_dir(sandbox.path("")).env("HOME", sandbox.path("home"));
-    Serving::of(command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()))
+    GatewayProcess::of(command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()))
 }
 
-/// Everything that a client does works; gives what the gateway said.
-fn serves(serving: Serving) -> String {
+/// Checks that everything works for a client. Returns the stderr of the gateway.
+fn serves(serving: GatewayProcess) -> String {
     let client = serving.client();
     for number in 0..50 {
         let text = format!("hello {number}");
@@ -41,12 +40,12 @@ fn serves(serving: Serving) -> String {
 fn a_corrupt_state_directory_is_moved_aside_and_calls_are_served() {
     let sandbox = sandbox();
     std::fs::write(sandbox.path("state/state.db"), vec![b'x'; 9000]).unwrap();
-    let said = serves(Serving::start(&sandbox, &[]));
-    assert!(said.contains("the state file was corrupt; a new one was begun"), "{said}");
+    let said = serves(GatewayProcess::start(&sandbox, &[]));
+    assert!(said.contains("the state file was corrupt; a new one was created"), "{said}");
     let kept = std::fs::read_dir(sandbox.path("state")).unwrap().flatten();
     let aside = kept.filter(|file| file.file_name().to_string_lossy().starts_with("state.db.corrupt-"));
     assert_eq!(aside.count(), 1);
-    let again = serves(Serving::start(&sandbox, &[]));
+    let again = serves(GatewayProcess::start(&sandbox, &[]));
     assert!(!again.contains("corrupt"), "{again}");
 }
 
@@ -64,7 +63,7 @@ fn a_read_only_state_directory_stops_neither_the_gateway_nor_a_call() {
     assert!(said.contains("state"), "{said}");
 }
 
-/// A changed tool that waits stays waiting, whatever becomes of the file with its approval.
+/// A changed tool stays held until approval, whatever happens to the file with the approvals.
 #[test]
 fn g02_a_state_file_that_is_lost_or_damaged_releases_no_tool() {
     type Damage = fn(&std::path::Path);
@@ -93,7 +92,7 @@ fn g02_a_state_file_that_is_lost_or_damaged_releases_no_tool() {
     ];
     for (damage, strike) in damages {
         let sandbox = sandbox();
-        let serving = Serving::start(&sandbox, &[]);
+        let serving = GatewayProcess::start(&sandbox, &[]);
         assert!(
             serving.client().call("demo__echo", json!({ "text": "hello" })).contains("hello"),
             "{damage}"
@@ -102,7 +101,7 @@ fn g02_a_state_file_that_is_lost_or_damaged_releases_no_tool() {
         drop(LocalStore::open(&sandbox.path("state")).unwrap());
         until("all of it in one file", || (!sandbox.path("state/state.db-wal").exists()).then_some(()));
         strike(&sandbox.path("state/state.db"));
-        let serving = Serving::start(&sandbox, &[]);
+        let serving = GatewayProcess::start(&sandbox, &[]);
         let answer = serving.client().call("demo__echo", json!({ "text": "hello" }));
         assert!(answer.contains("unknown_tool") && answer.contains("not_sent"), "{damage}: {answer}");
         let status = until("needs_approval", || {
@@ -111,7 +110,7 @@ fn g02_a_state_file_that_is_lost_or_damaged_releases_no_tool() {
         });
         assert!(status.stdout.contains("approvals lost, because `state.db` is"), "{damage}: {status}");
         let shown = sandbox.run(&["pins", "diff", "demo", "--url", &serving.url]);
-        assert!(shown.stdout.contains("+ Says what it was told."), "{damage}: {shown}");
+        assert!(shown.stdout.contains("+ Returns its text."), "{damage}: {shown}");
         let approved = sandbox.run(&["pins", "approve", "demo", "echo", "--url", &serving.url]);
         assert_eq!(approved.code, Some(0), "{damage}: {approved}");
         let client = serving.client();
@@ -122,18 +121,18 @@ fn g02_a_state_file_that_is_lost_or_damaged_releases_no_tool() {
         assert!(!client.call("demo__add", json!({ "a": 1, "b": 2 })).contains("unknown_tool"), "{damage}");
         serving.end(Signal::TERM);
         if damage != "a directory" {
-            let serving = Serving::start(&sandbox, &[]);
+            let serving = GatewayProcess::start(&sandbox, &[]);
             let answer = serving.client().call("demo__add", json!({ "a": 1, "b": 2 }));
             assert!(!answer.contains("unknown_tool"), "the approvals are kept; {damage}: {answer}");
         }
     }
 }
 
-/// A server that was never seen is trusted on first use, also beside others whose approvals were lost.
+/// A server without approvals is trusted on first use, also next to servers whose approvals were lost.
 #[test]
 fn g02_a_server_that_was_never_approved_is_trusted_on_first_use_after_a_loss() {
     let sandbox = sandbox();
-    let serving = Serving::start(&sandbox, &[]);
+    let serving = GatewayProcess::start(&sandbox, &[]);
     assert!(serving.client().call("demo__echo", json!({ "text": "hello" })).contains("hello"));
     let counts = sandbox.path("state/approvals");
     let is_whole = |file: &std::fs::DirEntry| file.path().extension().is_some_and(|end| end == "json");
@@ -144,7 +143,7 @@ fn g02_a_server_that_was_never_approved_is_trusted_on_first_use_after_a_loss() {
     }
     let both = format!("[gateway]\nstate_dir = \"state\"\n{}{}", stdio("demo", &[]), stdio("other", &[]));
     std::fs::write(sandbox.path("gripfast.toml"), both).unwrap();
-    let serving = Serving::start(&sandbox, &[]);
+    let serving = GatewayProcess::start(&sandbox, &[]);
     let client = serving.client();
     assert!(client.call("other__echo", json!({ "text": "hello" })).contains("hello"));
     assert!(client.call("demo__echo", json!({ "text": "hello" })).contains("unknown_tool"));
@@ -158,7 +157,7 @@ fn damaged_small_files_are_moved_aside_and_replaced_and_status_says_so() {
         for file in ["admin.token", "session.key"] {
             std::fs::write(sandbox.path("state").join(file), damage).unwrap();
         }
-        let serving = Serving::start(&sandbox, &[]);
+        let serving = GatewayProcess::start(&sandbox, &[]);
         assert!(serving.client().call("demo__echo", json!({ "text": "hello" })).contains("hello"));
         let words = ["reconnect", "demo", "--state-dir", "state", "--url", &serving.url];
         assert_eq!(sandbox.run(&words).code, Some(0), "the new token works");

@@ -1,14 +1,14 @@
-//! `gripfast status`: a running gateway at a glance and in detail, for people, for programs, and over time.
+//! `gripfast status`: all servers, one server, JSON, and `--watch`.
 
-use crate::running::Running;
-use crate::sandbox::{NOBODY, Ran, Sandbox, stdio, url};
+use crate::in_process_gateway::InProcessGateway;
+use crate::sandbox::{CommandOutput, Sandbox, UNUSED_URL, stdio, url};
 use insta::assert_snapshot;
 #[cfg(unix)]
 use std::io::{BufRead, BufReader};
 #[cfg(unix)]
 use std::process::Child;
 
-/// Shown without what differs from run to run: times, process ids, and the gaps that depend on them.
+/// Output without values that differ between runs: times, process ids, and the padding that depends on them.
 macro_rules! assert_shown {
     ($ran:expr, @$expected:literal) => {
         insta::with_settings!({ filters => vec![
@@ -22,12 +22,12 @@ macro_rules! assert_shown {
     };
 }
 
-fn status(sandbox: &Sandbox, running: &Running, words: &[&str]) -> Ran {
+fn status(sandbox: &Sandbox, running: &InProcessGateway, words: &[&str]) -> CommandOutput {
     sandbox.run(&[&["status", "--url", &running.url], words].concat())
 }
 
 #[test]
-fn the_fleet_at_a_glance() {
+fn all_servers_in_a_table() {
     let sandbox = Sandbox::empty();
     let locked = sandbox.serve_http(&["--require-bearer", "secret"]);
     let config = [
@@ -35,12 +35,12 @@ fn the_fleet_at_a_glance() {
         &(stdio("asleep", &[]) + "lazy = true\n"),
         &url("locked", &locked.url),
         // Its first attempts fail at once; the next one is far away.
-        &(url("away", NOBODY) + "restart = { backoff_min = '30s', backoff_max = '30s' }\n"),
+        &(url("away", UNUSED_URL) + "restart = { backoff_min = '30s', backoff_max = '30s' }\n"),
         "[servers.missing]\ncommand = 'no-such-program'\n",
         "[servers.off]\ncommand = 'npx'\ndisabled = true\n",
         &(stdio("halted", &[]) + "lazy = true\n"),
     ];
-    let running = Running::with(&sandbox, &config.concat());
+    let running = InProcessGateway::with(&sandbox, &config.concat());
     let states = [
         ("github", "ready"),
         ("locked", "needs_login"),
@@ -56,7 +56,7 @@ fn the_fleet_at_a_glance() {
     assert_shown!(status(&sandbox, &running, &[]), @"
     exit 0
     --- stdout
-    gripfast 0.1.0 · up [T] · 7 upstreams: 1 ready, 1 idle, 1 needs login, 1 reconnecting, 1 config error, 1 disabled, 1 stopped
+    gripfast 0.2.0 · up [T] · 7 servers: 1 ready, 1 idle, 1 needs login, 1 reconnecting, 1 config error, 1 disabled, 1 stopped
     NAME  STATE  VIA  TOOLS  CALLS  ERR  P95  RESTARTS  LAST OK  NOTE
     github  ● ready  stdio  9  2  0  [T]  0  [T]
     asleep  ○ idle  stdio  –  0  0  –  0  –  starts on first use
@@ -71,14 +71,14 @@ fn the_fleet_at_a_glance() {
 #[test]
 fn one_server_in_detail() {
     let sandbox = Sandbox::empty();
-    let running = Running::with(&sandbox, &stdio("demo", &[]));
+    let running = InProcessGateway::with(&sandbox, &stdio("demo", &[]));
     running.until("demo", "ready");
     running.call("demo", "counter");
     assert_shown!(status(&sandbox, &running, &["demo"]), @"
     exit 0
     --- stdout
     ● demo is ready for [T]
-      server: gripfast-demo 0.1.0
+      server: gripfast-demo 0.2.0
       via: stdio, pid [PID]
       protocol: 2026-07-28 (modern)
       session: [T] old, nothing to restore
@@ -88,18 +88,18 @@ fn one_server_in_detail() {
       restarts: 0, 0 within the window
 
     events
-      [T]  state_changed  went from idle to starting
-      [T]  catalog_changed  offers something else: 13 new, 0 gone, 0 changed
-      [T]  state_changed  went from starting to ready
+      [T]  state_changed  state changed from idle to starting
+      [T]  catalog_changed  catalog changed: 13 added, 0 removed, 0 changed
+      [T]  state_changed  state changed from starting to ready
     ");
 }
 
 #[test]
-fn a_server_that_cannot_start_shows_what_it_said() {
+fn a_server_that_cannot_start_shows_its_stderr() {
     let sandbox = Sandbox::empty();
     let config =
         stdio("demo", &["--exit-at-start", "always", "--exit-code", "7"]) + "restart = { max = 1 }\n";
-    let running = Running::with(&sandbox, &config);
+    let running = InProcessGateway::with(&sandbox, &config);
     running.until("demo", "parked");
     assert_shown!(status(&sandbox, &running, &["demo"]), @"
     exit 0
@@ -107,7 +107,7 @@ fn a_server_that_cannot_start_shows_what_it_said() {
     ✗ demo is parked for [T]
       cause: exited with code 7; stderr: demo server: exiting at start, as told
       next attempt: in [T]
-      do: `gripfast doctor demo` looks into it
+      do: `gripfast doctor demo` diagnoses it
       via: stdio
       tools: –
       calls: 0, 0 errors, 0 tool errors, 0 in flight, 0 waiting
@@ -115,9 +115,9 @@ fn a_server_that_cannot_start_shows_what_it_said() {
       restarts: 1, 1 within the window
 
     events
-      [T]  state_changed  went from idle to starting
-      [T]  restarting  restarts, once within the window
-      [T]  state_changed  went from starting to parked: exited with code 7; stderr: demo server: exiting at start, as told
+      [T]  state_changed  state changed from idle to starting
+      [T]  restarting  is restarting (once within the window)
+      [T]  state_changed  state changed from starting to parked: exited with code 7; stderr: demo server: exiting at start, as told
 
     stderr
       demo server: exiting at start, as told
@@ -126,9 +126,9 @@ fn a_server_that_cannot_start_shows_what_it_said() {
 }
 
 #[test]
-fn json_is_what_the_api_says() {
+fn json_is_the_answer_of_the_api() {
     let sandbox = Sandbox::empty();
-    let running = Running::with(&sandbox, &stdio("demo", &[]));
+    let running = InProcessGateway::with(&sandbox, &stdio("demo", &[]));
     running.until("demo", "ready");
     let ran = status(&sandbox, &running, &["-o", "json"]);
     assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""), "{ran}");
@@ -146,20 +146,20 @@ fn json_is_what_the_api_says() {
 }
 
 #[test]
-fn an_empty_fleet() {
+fn no_servers() {
     let sandbox = Sandbox::empty();
-    let running = Running::with(&sandbox, "");
+    let running = InProcessGateway::with(&sandbox, "");
     assert_shown!(status(&sandbox, &running, &[]), @"
     exit 0
     --- stdout
-    gripfast 0.1.0 · up [T] · 0 upstreams
+    gripfast 0.2.0 · up [T] · 0 servers
     ");
 }
 
 #[test]
 fn an_unknown_server() {
     let sandbox = Sandbox::empty();
-    let running = Running::with(&sandbox, &(stdio("demo", &[]) + "lazy = true\n"));
+    let running = InProcessGateway::with(&sandbox, &(stdio("demo", &[]) + "lazy = true\n"));
     assert_snapshot!(status(&sandbox, &running, &["dmeo"]), @"
     exit 1
     --- stderr
@@ -177,12 +177,12 @@ fn an_unknown_server() {
 }
 
 #[test]
-fn nobody_listens() {
+fn no_gateway_listens() {
     assert_snapshot!(Sandbox::empty().run(&["status", "--url", "127.0.0.1:1"]), @"
     exit 4
     --- stderr
     error: no gateway at http://127.0.0.1:[PORT]; start one with `gripfast serve`
-      hint: `--url` names another
+      hint: `--url` names another gateway
     ");
 }
 
@@ -194,13 +194,13 @@ fn something_else_listens() {
     assert_snapshot!(sandbox.run(&["status", "--url", &url]), @"
     exit 4
     --- stderr
-    error: what listens at http://127.0.0.1:[PORT] is not a gripfast gateway (HTTP 404)
-      hint: `--url` names another
+    error: the program at http://127.0.0.1:[PORT] is not a gripfast gateway (HTTP 404)
+      hint: `--url` names another gateway
     ");
 }
 
 #[test]
-fn an_address_that_is_none() {
+fn an_invalid_address() {
     assert_snapshot!(Sandbox::empty().run(&["status", "--url", "ftp://example.com"]), @"
     exit 1
     --- stderr
@@ -212,10 +212,10 @@ fn an_address_that_is_none() {
 
 #[cfg(unix)]
 #[test]
-fn watching_into_a_pipe_writes_a_line_per_change_and_waits_for_a_gateway_that_went_away() {
+fn watch_writes_a_line_per_change_and_waits_for_a_gateway_that_is_gone() {
     use rustix::process::{Pid, Signal, kill_process};
     let sandbox = Sandbox::empty();
-    let mut running = Running::with(&sandbox, &stdio("demo", &[]));
+    let mut running = InProcessGateway::with(&sandbox, &stdio("demo", &[]));
     running.until("demo", "ready");
     let mut watching = sandbox.command(&["status", "--watch", "--url", &running.url]).spawn().unwrap();
     let (mut stdout, mut stderr) = outputs(&mut watching);
@@ -225,7 +225,7 @@ fn watching_into_a_pipe_writes_a_line_per_change_and_waits_for_a_gateway_that_we
 
     running.go();
     assert_eq!(stderr(), format!("no gateway at {}; start one with `gripfast serve`", running.url));
-    assert_eq!(stderr(), "looking for it every second");
+    assert_eq!(stderr(), "retrying every second");
     running.come();
     assert_eq!(stderr(), format!("the gateway at {} is back", running.url));
 

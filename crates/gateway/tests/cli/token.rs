@@ -1,19 +1,19 @@
 //! `gripfast token`: a new admin token, with a running gateway and without one.
 
-use crate::running::STATE;
+use crate::gateway_process::GatewayProcess;
+use crate::in_process_gateway::STATE;
 use crate::sandbox::Sandbox;
-use crate::serving::Serving;
 use insta::assert_snapshot;
 use rustix::process::Signal;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
-/// The status of a request that a script sends with this token.
-fn acted(gateway: &Serving, action: &str, token: &str) -> String {
+/// Status of a request with this token.
+fn acted(gateway: &GatewayProcess, action: &str, token: &str) -> String {
     posted(gateway, &format!("upstreams/demo/{action}"), token)
 }
 
-fn posted(gateway: &Serving, path: &str, token: &str) -> String {
+fn posted(gateway: &GatewayProcess, path: &str, token: &str) -> String {
     let address = gateway.url.strip_prefix("http://").unwrap();
     let mut connection = TcpStream::connect(address).unwrap();
     write!(
@@ -30,7 +30,7 @@ fn posted(gateway: &Serving, path: &str, token: &str) -> String {
 #[test]
 fn g05_a_rotated_token_works_at_once_and_the_old_one_is_refused() {
     let sandbox = Sandbox::with_demo(&[]);
-    let gateways = [Serving::start(&sandbox, &[]), Serving::start(&sandbox, &[])];
+    let gateways = [GatewayProcess::start(&sandbox, &[]), GatewayProcess::start(&sandbox, &[])];
     let token =
         || std::fs::read_to_string(sandbox.path(STATE).join("admin.token")).unwrap().trim().to_owned();
     let old = token();
@@ -41,7 +41,7 @@ fn g05_a_rotated_token_works_at_once_and_the_old_one_is_refused() {
     assert_snapshot!(rotated, @"
     exit 0
     --- stderr
-    `[DIR]/home/.local/state/gripfast/admin.token` holds a new admin token; gateways that use this directory refuse the old one from now on
+    wrote a new admin token to `[DIR]/home/.local/state/gripfast/admin.token`; gateways that use this directory refuse the old one from now on
     ");
     let new = token();
     assert!(new.len() >= 43 && new != old);
@@ -59,13 +59,13 @@ fn g05_a_rotated_token_works_at_once_and_the_old_one_is_refused() {
 #[test]
 fn g05_dashboard_prints_a_sign_in_link_without_the_admin_token() {
     let sandbox = Sandbox::with_demo(&[]);
-    let gateway = Serving::start(&sandbox, &[]);
+    let gateway = GatewayProcess::start(&sandbox, &[]);
     let ran = sandbox.run(&["dashboard", "--url", &gateway.url]);
     assert_eq!(ran.code, Some(0), "{ran}");
     let (link, rest) = ran.stdout.split_once('\n').unwrap();
     let code = link.strip_prefix(&format!("{}/#/sign-in/", gateway.url)).unwrap();
     assert!(code.len() >= 43 && rest.is_empty(), "{ran}");
-    assert_eq!(ran.stderr, "This link signs one browser in, within 60 s.\n");
+    assert_eq!(ran.stderr, "this link signs in one browser within 60 s\n");
     let token = std::fs::read_to_string(sandbox.path(STATE).join("admin.token")).unwrap();
     assert!(!ran.to_string().contains(token.trim()));
     assert_eq!(acted(&gateway, "stop", code), "401", "the code is for signing in alone");

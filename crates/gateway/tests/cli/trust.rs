@@ -1,8 +1,8 @@
-//! A `gripfast.toml` that lies in the current directory: nothing in it is used until a person trusts it, by any verb.
+//! `gripfast.toml` of the current directory: no verb uses it until a person trusts it.
 
-use crate::running::STATE;
-use crate::sandbox::{GRIPFAST, Ran, Sandbox, stdio};
-use crate::serving::{Serving, until};
+use crate::gateway_process::{GatewayProcess, until};
+use crate::in_process_gateway::STATE;
+use crate::sandbox::{CommandOutput, GRIPFAST, Sandbox, stdio};
 use insta::assert_snapshot;
 use rustix::process::{Signal, kill_process};
 use serde_json::Value;
@@ -10,8 +10,7 @@ use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::process::Stdio;
 
-/// A config that leaves traces of everything that is run because of it, and that would have the admin token sent to
-/// `listen`.
+/// Config that records everything that is run because of it, and that would direct the admin token to `listen`.
 fn hostile(sandbox: &Sandbox, listen: &str) -> String {
     let [started, filled_in] = ["started", "filled-in"].map(|name| sandbox.path(name).display().to_string());
     format!(
@@ -21,7 +20,7 @@ fn hostile(sandbox: &Sandbox, listen: &str) -> String {
     )
 }
 
-/// Every verb that looks for a config that nobody has named.
+/// Every verb that searches for a config.
 const VERBS: &[&[&str]] = &[
     &["serve", "--listen", "127.0.0.1:0"],
     &["stdio"],
@@ -64,7 +63,7 @@ fn g05_no_verb_uses_a_config_of_the_current_directory_that_is_not_trusted() {
     listener.set_nonblocking(true).unwrap();
     let config = hostile(&sandbox, &listener.local_addr().unwrap().to_string());
     let sandbox = sandbox.file("gripfast.toml", &config);
-    // A token that could be shown.
+    // A token that could be leaked.
     std::fs::create_dir_all(sandbox.path(STATE)).unwrap();
     std::fs::write(sandbox.path(STATE).join("admin.token"), "x".repeat(40)).unwrap();
     for words in VERBS {
@@ -73,7 +72,7 @@ fn g05_no_verb_uses_a_config_of_the_current_directory_that_is_not_trusted() {
         assert!(ran.stderr.contains("`./gripfast.toml` is not trusted"), "{words:?}: {ran}");
         assert!(ran.stderr.contains("`gripfast trust ./gripfast.toml`"), "{words:?}: {ran}");
         assert!(!sandbox.path("started").exists() && !sandbox.path("filled-in").exists(), "{words:?}");
-        assert!(listener.accept().is_err(), "{words:?}: nobody is asked where the file says");
+        assert!(listener.accept().is_err(), "{words:?}: no connection to the address in the file");
         assert_eq!(std::fs::read_to_string(sandbox.path("gripfast.toml")).unwrap(), config, "{words:?}");
     }
     assert!(!sandbox.path("home/.cursor").exists());
@@ -89,7 +88,7 @@ fn g05_check_reads_a_config_that_is_not_trusted_and_runs_nothing() {
     --- stdout
     ok: 1 server (1 stdio)
     --- stderr
-      hint: `./gripfast.toml` is not trusted, and it names programs to run; `gripfast trust ./gripfast.toml` lets other verbs use it
+      hint: `./gripfast.toml` is not trusted, and it names programs to run; `gripfast trust ./gripfast.toml` lets other commands use it
     ");
     assert!(!sandbox.path("started").exists() && !sandbox.path("filled-in").exists());
 }
@@ -113,25 +112,25 @@ fn g05_a_config_that_was_named_needs_no_trust_nor_does_that_of_the_platform() {
     );
 }
 
-fn policy(sandbox: &Sandbox) -> Ran {
+fn policy(sandbox: &Sandbox) -> CommandOutput {
     sandbox.run(&["policy", "test", "local", "demo", "echo"])
 }
 
 #[test]
-fn g05_trust_is_for_what_a_file_says_and_a_change_ends_it() {
+fn g05_trust_is_for_the_content_of_a_file_and_a_change_ends_it() {
     let sandbox = Sandbox::with_demo(&[]).wary();
     assert_snapshot!(policy(&sandbox), @"
     exit 2
     --- stderr
     error: `./gripfast.toml` is not trusted, and it names programs to run
-      hint: look at it, and then `gripfast trust ./gripfast.toml`; `--config FILE` names another, and one that is named needs no trust
+      hint: read it, then run `gripfast trust ./gripfast.toml`; or name a file with `--config FILE`, which needs no trust
     ");
     assert_snapshot!(sandbox.run(&["trust"]), @"
     exit 0
     --- stderr
     `./gripfast.toml` runs or connects to:
       demo: [GRIPFAST] demo-server
-    it is trusted for what it says now; a change needs trust again
+    the file is now trusted with this content; after a change it has to be trusted again
     ");
     assert_eq!(policy(&sandbox).code, Some(0));
     let sandbox = sandbox.file("gripfast.toml", &stdio("demo", &["--page-size", "1"]));
@@ -139,19 +138,19 @@ fn g05_trust_is_for_what_a_file_says_and_a_change_ends_it() {
     exit 2
     --- stderr
     error: `./gripfast.toml` has changed since it was trusted, and it names programs to run
-      hint: look at it, and then `gripfast trust ./gripfast.toml`; `--config FILE` names another, and one that is named needs no trust
+      hint: read it, then run `gripfast trust ./gripfast.toml`; or name a file with `--config FILE`, which needs no trust
     ");
     assert_snapshot!(sandbox.run(&["trust", "--list"]), @"
     exit 0
     --- stdout
-    [DIR]/gripfast.toml  (changed since)
+    [DIR]/gripfast.toml  (changed since it was trusted)
     ");
     assert_eq!(sandbox.run(&["trust", "gripfast.toml"]).code, Some(0));
     assert_eq!(policy(&sandbox).code, Some(0));
     assert_snapshot!(sandbox.run(&["trust", "--remove"]), @"
     exit 0
     --- stderr
-    `./gripfast.toml` is not trusted any more
+    `./gripfast.toml` is no longer trusted
     ");
     assert_eq!(policy(&sandbox).code, Some(2));
     assert_snapshot!(sandbox.run(&["trust", "--list"]), @"
@@ -163,7 +162,7 @@ fn g05_trust_is_for_what_a_file_says_and_a_change_ends_it() {
     exit 2
     --- stderr
     error: no config file found; looked for `absent.toml`
-      hint: `gripfast import --write` makes one of the servers that other MCP clients have, `gripfast add` begins one; `--config FILE` or $GRIPFAST_CONFIG names another, also the JSON or YAML of another client
+      hint: `gripfast import --write` creates one from the servers of other MCP clients, `gripfast add` starts a new one; `--config FILE` or $GRIPFAST_CONFIG names another file, which may be the JSON or YAML of another client
     ");
     let sandbox = sandbox.file("gripfast.toml", "[servers");
     assert_eq!(sandbox.run(&["trust"]).code, Some(2));
@@ -173,7 +172,7 @@ fn g05_trust_is_for_what_a_file_says_and_a_change_ends_it() {
 #[test]
 fn g05_an_untrusted_config_does_not_choose_where_trust_is_looked_up() {
     let sandbox = Sandbox::empty().wary();
-    // An accomplice trusts the file in a directory that the file then names.
+    // An attacker trusts the file in a state directory that the file then names.
     let theirs = sandbox.path("theirs");
     let config = format!("[gateway]\nstate_dir = {theirs:?}\n{}", stdio("demo", &[]));
     let sandbox = sandbox.file("gripfast.toml", &config);
@@ -185,7 +184,7 @@ fn g05_an_untrusted_config_does_not_choose_where_trust_is_looked_up() {
 }
 
 #[test]
-fn g05_what_gripfast_writes_itself_is_trusted_and_launders_nothing_else() {
+fn g05_an_edit_by_gripfast_stays_trusted_and_adds_no_trust_to_other_text() {
     let sandbox = Sandbox::empty().wary();
     assert_eq!(sandbox.run(&["add", "demo", "--", GRIPFAST, "demo-server"]).code, Some(0));
     assert_eq!(policy(&sandbox).code, Some(0), "a new file");
@@ -197,24 +196,24 @@ fn g05_what_gripfast_writes_itself_is_trusted_and_launders_nothing_else() {
     let sandbox = sandbox.file("home/.cursor/mcp.json", r#"{"mcpServers": {"a": {"command": "sh"}}}"#);
     assert_eq!(sandbox.run(&["import", "--write"]).code, Some(0));
     assert_eq!(policy(&sandbox).code, Some(0));
-    // Named, a file can be edited that is not trusted. What else is in it stays untrusted.
+    // A named file can be edited without trust. Its other content stays untrusted.
     let text = std::fs::read_to_string(sandbox.path("gripfast.toml")).unwrap();
     let sandbox = sandbox.file("gripfast.toml", &(text + "[servers.evil]\ncommand = \"sh\"\n"));
     assert_eq!(sandbox.run(&["add", "x", "--config", "gripfast.toml", "--", "sh"]).code, Some(0));
     assert_eq!(policy(&sandbox).code, Some(2));
 }
 
-/// A gateway that serves the config of the current directory.
-struct Scene {
+/// Running gateway with the config of the current directory.
+struct TestGateway {
     sandbox: Sandbox,
-    serving: Serving,
+    serving: GatewayProcess,
 }
 
-impl Scene {
+impl TestGateway {
     fn new() -> Self {
         let sandbox = Sandbox::with_demo(&[]).wary();
         sandbox.trust();
-        let serving = Serving::start(&sandbox, &[]);
+        let serving = GatewayProcess::start(&sandbox, &[]);
         Self { sandbox, serving }
     }
 
@@ -222,7 +221,7 @@ impl Scene {
         std::fs::write(self.sandbox.path("gripfast.toml"), config).unwrap();
     }
 
-    /// As the gateway tells it. Its own address and state are named: the file is not to be read for them.
+    /// Status of the gateway. URL and state directory are arguments, so that the command does not read the file.
     fn status(&self) -> Value {
         let words = ["status", "-o", "json", "--url", &self.serving.url, "--state-dir", STATE];
         serde_json::from_str(&self.sandbox.run(&words).stdout).unwrap()
@@ -242,61 +241,61 @@ fn two() -> String {
 }
 
 #[test]
-fn g05_a_running_gateway_does_not_take_a_change_of_a_file_in_its_directory_until_it_is_trusted() {
-    let scene = Scene::new();
-    scene.write(&two());
-    let why = until("the change is refused", || scene.refused());
+fn g05_a_running_gateway_does_not_reload_a_changed_file_until_it_is_trusted() {
+    let gateway = TestGateway::new();
+    gateway.write(&two());
+    let why = until("the change is refused", || gateway.refused());
     assert_eq!(
         why,
-        "it has changed since it was trusted; `gripfast reload` takes it, and so does `gripfast trust`"
+        "it has changed since it was trusted; `gripfast reload` or `gripfast trust` accepts the change"
     );
-    assert!(!scene.has("new"));
-    assert_eq!(scene.sandbox.run(&["trust"]).code, Some(0));
-    until("it is taken once it is trusted", || scene.has("new").then_some(()));
-    assert_eq!(scene.refused(), None);
-    // Our own edit is trusted by itself.
-    assert_eq!(scene.sandbox.run(&["add", "third", "--", GRIPFAST, "demo-server"]).code, Some(0));
-    until("our own edit is taken", || scene.has("third").then_some(()));
+    assert!(!gateway.has("new"));
+    assert_eq!(gateway.sandbox.run(&["trust"]).code, Some(0));
+    until("it is taken once it is trusted", || gateway.has("new").then_some(()));
+    assert_eq!(gateway.refused(), None);
+    // An edit by gripfast stays trusted.
+    assert_eq!(gateway.sandbox.run(&["add", "third", "--", GRIPFAST, "demo-server"]).code, Some(0));
+    until("our own edit is taken", || gateway.has("third").then_some(()));
 }
 
 #[test]
-fn g05_a_signal_and_a_reload_are_trust() {
-    let scene = Scene::new();
-    let refuses = || scene.sandbox.run(&["policy", "test", "local", "demo", "echo"]).code == Some(2);
-    scene.write(&two());
-    until("the change is refused", || scene.refused());
+fn g05_a_signal_and_a_reload_trust_the_file() {
+    let gateway = TestGateway::new();
+    let refuses = || gateway.sandbox.run(&["policy", "test", "local", "demo", "echo"]).code == Some(2);
+    gateway.write(&two());
+    until("the change is refused", || gateway.refused());
     assert!(refuses());
-    kill_process(scene.serving.pid(), Signal::HUP).unwrap();
-    until("a signal has it taken", || scene.has("new").then_some(()));
+    kill_process(gateway.serving.pid(), Signal::HUP).unwrap();
+    until("a signal has it taken", || gateway.has("new").then_some(()));
     assert!(!refuses(), "and trusted");
-    scene.write(&stdio("demo", &[]));
-    until("the change is refused", || scene.refused());
+    gateway.write(&stdio("demo", &[]));
+    until("the change is refused", || gateway.refused());
     assert!(refuses());
-    let reloaded = scene.sandbox.run(&["reload", "--url", &scene.serving.url]);
+    let reloaded = gateway.sandbox.run(&["reload", "--url", &gateway.serving.url]);
     assert_snapshot!(reloaded, @"
     exit 0
     --- stderr
-    the config was taken: removed new
+    config applied: removed new
     ");
-    assert!(!scene.has("new") && !refuses());
+    assert!(!gateway.has("new") && !refuses());
 }
 
 #[test]
-fn g05_a_reload_finds_the_gateway_by_a_changed_file_only_if_that_was_trusted_before() {
-    let scene = Scene::new();
-    let address = scene.serving.url.strip_prefix("http://").unwrap().to_owned();
-    scene.write(&format!("[gateway]\nlisten = {address:?}\n{}", two()));
-    let reload = || scene.sandbox.finish(scene.sandbox.command(&["reload"]).env_remove("GRIPFAST_URL"));
+fn g05_a_reload_uses_the_address_of_a_changed_file_only_if_it_was_trusted() {
+    let gateway = TestGateway::new();
+    let address = gateway.serving.url.strip_prefix("http://").unwrap().to_owned();
+    gateway.write(&format!("[gateway]\nlisten = {address:?}\n{}", two()));
+    let reload = || gateway.sandbox.finish(gateway.sandbox.command(&["reload"]).env_remove("GRIPFAST_URL"));
     let reloaded = reload();
     assert_eq!(reloaded.code, Some(0), "{reloaded}");
-    assert!(scene.has("new"));
-    assert_eq!(scene.sandbox.run(&["trust", "--remove"]).code, Some(0));
+    assert!(gateway.has("new"));
+    assert_eq!(gateway.sandbox.run(&["trust", "--remove"]).code, Some(0));
     let refused = reload();
     assert_eq!(refused.code, Some(2), "{refused}");
 }
 
-/// Runs the binary at a terminal where a person types `answer`. Gives its exit code, and what the terminal showed
-/// with stdout after it.
+/// Runs the binary at a terminal and types `answer`. Returns its exit code, and the text of the terminal followed by
+/// stdout.
 pub(crate) fn at_a_terminal(sandbox: &Sandbox, words: &[&str], answer: &str) -> (Option<i32>, String) {
     use rustix::fs::{Mode, OFlags};
     use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
@@ -306,7 +305,7 @@ pub(crate) fn at_a_terminal(sandbox: &Sandbox, words: &[&str], answer: &str) -> 
     let name = ptsname(&terminal, Vec::new()).unwrap();
     let side = || rustix::fs::open(name.as_c_str(), OFlags::RDWR | OFlags::NOCTTY, Mode::empty()).unwrap();
     let mut terminal = std::fs::File::from(terminal);
-    // Whatever is typed early waits in the terminal.
+    // Early input waits in the terminal.
     terminal.write_all(answer.as_bytes()).unwrap();
     let mut command = sandbox.command(words);
     command.stdin(Stdio::from(side())).stderr(Stdio::from(side()));
@@ -315,7 +314,7 @@ pub(crate) fn at_a_terminal(sandbox: &Sandbox, words: &[&str], answer: &str) -> 
     let output = child.wait_with_output().unwrap();
     let mut shown = Vec::new();
     let mut part = [0; 4096];
-    // Once nobody has the other side, what is left is read, and then there is an error.
+    // When the other side is closed, the remaining bytes are read, and then there is an error.
     while let Ok(length @ 1..) = terminal.read(&mut part) {
         shown.extend_from_slice(&part[..length]);
     }
@@ -324,7 +323,7 @@ pub(crate) fn at_a_terminal(sandbox: &Sandbox, words: &[&str], answer: &str) -> 
 }
 
 #[test]
-fn g05_at_a_terminal_a_person_is_asked_once_and_no_is_what_enter_means() {
+fn g05_at_a_terminal_the_user_is_asked_once_and_the_default_is_no() {
     let sandbox = Sandbox::empty().wary();
     let config = hostile(&sandbox, "127.0.0.1:7331").replace("127.0.0.1:7331", "127.0.0.1:1");
     let sandbox = sandbox.file("gripfast.toml", &config);
@@ -332,7 +331,7 @@ fn g05_at_a_terminal_a_person_is_asked_once_and_no_is_what_enter_means() {
     for answer in ["\n", "n\n", "yeah\n", "\u{4}"] {
         let (code, shown) = at_a_terminal(&sandbox, &words, answer);
         assert_eq!(code, Some(2), "{answer:?}: {shown}");
-        assert!(shown.contains("Trust it as it is now? [y/N]"), "{shown}");
+        assert!(shown.contains("Trust the file as it is now? [y/N]"), "{shown}");
         assert!(shown.contains("demo-server --pid-file") && shown.contains("runs `touch "), "{shown}");
     }
     assert!(!sandbox.path("started").exists() && !sandbox.path("filled-in").exists());
@@ -340,7 +339,7 @@ fn g05_at_a_terminal_a_person_is_asked_once_and_no_is_what_enter_means() {
     assert_eq!(code, Some(0), "{shown}");
     let (code, shown) = at_a_terminal(&sandbox, &words, "");
     assert_eq!(code, Some(0), "{shown}");
-    assert!(!shown.contains("Trust it"), "once is enough: {shown}");
+    assert!(!shown.contains("Trust the file"), "once is enough: {shown}");
     let sandbox = sandbox.file("gripfast.toml", &stdio("demo", &[]));
     let (code, shown) = at_a_terminal(&sandbox, &words, "\n");
     assert!(code == Some(2) && shown.contains("has changed since it was trusted"), "{shown}");

@@ -1,9 +1,9 @@
-//! What is typed wrong: the message says what, and what would be right. Exit code 1, nothing on stdout.
+//! Usage errors: the message names the mistake and the correction. Exit code 1, nothing on stdout.
 
-use crate::sandbox::{Ran, Sandbox};
+use crate::sandbox::{CommandOutput, Sandbox};
 use insta::assert_snapshot;
 
-fn refused(words: &[&str]) -> Ran {
+fn refused(words: &[&str]) -> CommandOutput {
     let ran = Sandbox::empty().run(words);
     assert_eq!((ran.code, ran.stdout.as_str()), (Some(1), ""));
     ran
@@ -78,7 +78,7 @@ fn unknown_output_form() {
     assert_snapshot!(refused(&["tools", "-o", "yaml"]), @"
     exit 1
     --- stderr
-    error: invalid value 'yaml' for '--output <FORM>'
+    error: invalid value 'yaml' for '--output <FORMAT>'
       [possible values: text, json]
 
     For more information, try '--help'.
@@ -115,7 +115,7 @@ fn call_with_too_many_words() {
     assert_snapshot!(refused(&["call", "demo", "echo", "{}", "more"]), @"
     exit 1
     --- stderr
-    error: `{}` is no argument: expected KEY=VALUE
+    error: `{}` is not an argument: expected KEY=VALUE
       hint: write KEY=VALUE for each argument, or all of them as one JSON object in single quotes
     ");
 }
@@ -194,12 +194,12 @@ fn a_log_level_or_format_that_does_not_exist_is_refused() {
     exit 1
     --- stderr
     error: $GRIPFAST_LOG: `loud`: not a log level
-      hint: one of off, error, warn, info, debug, trace, or for one module: `gripfast::observe=debug`
+      hint: use one of off, error, warn, info, debug, trace, or for one module: `gripfast::observe=debug`
     ");
     assert_snapshot!(sandbox.run_with(&["check"], &[("GRIPFAST_LOG_FORMAT", "xml")]), @"
     exit 1
     --- stderr
     error: $GRIPFAST_LOG_FORMAT: `xml` is not a log format
-      hint: `text` and `json` are
+      hint: use `text` or `json`
     ");
 }

@@ -1,11 +1,11 @@
-//! The suite's scenarios about authorization: its servers refuse whoever has no token, its authorization servers give
-//! tokens to those who ask in the right way, and set traps for the others. gripfast is the client, by its command line:
-//! it is asked for tools and a call, and when it says that a login is needed, somebody logs in.
+//! Authorization scenarios of the suite: its servers require tokens, and its authorization servers check how a client
+//! gets them. gripfast is the client: its command line lists tools and makes a call, and logs in when a login is
+//! needed.
 
 use crate::clients::imperfections;
-use crate::scene::GRIPFAST;
-use gripfast_testkit::authority::{fetch, visit_and_return};
-use gripfast_testkit::conformance::{Staged, Suite, require};
+use crate::test_gateway::GRIPFAST;
+use gripfast_testkit::authority::{complete_authorization, fetch};
+use gripfast_testkit::conformance::{ScenarioServer, Suite, require};
 use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::io::{BufRead, BufReader};
@@ -13,7 +13,7 @@ use std::process::{Command, Stdio};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
-/// What does not hold, and why.
+/// Checks that do not pass, each with its reason.
 const EXCEPTIONS: &[(&str, &str)] = &[
     ("auth/cross-app-access-complete-flow", "no token is exchanged at an identity provider"),
     ("auth/enterprise-managed-authorization", "no token is exchanged at an identity provider"),
@@ -22,38 +22,38 @@ const EXCEPTIONS: &[(&str, &str)] = &[
     ("auth/wif-jwt-bearer", "no workload identity is asked for"),
 ];
 
-/// Only the older suite has these.
+/// Exceptions that only the older suite has.
 const EXCEPTIONS_OF_THE_OLDER: &[(&str, &str)] = &[(
     "auth/2025-03-26-oauth-metadata-backcompat",
     "its metadata names another issuer than the address at which it is found, which has to be refused: the newer suite \
      has mended it, and has a scenario for clients that do not",
 )];
 
-/// A person gives up when a login has not helped this often.
+/// Maximum number of logins in one scenario.
 const LOGINS: usize = 3;
 
 #[test]
-fn e04_every_scenario_of_the_older_suite_about_authorization_holds() {
+fn e04_every_authorization_scenario_of_the_older_suite_passes() {
     holds(Suite::V0_1, None, &["2025-11-25", "2025-03-26", "2025-06-18", "draft", "extension"]);
 }
 
 #[test]
-fn e04_every_legacy_scenario_about_authorization_holds() {
+fn e04_every_legacy_authorization_scenario_passes() {
     holds(Suite::V0_2, Some("2025-11-25"), &["2025-11-25"]);
 }
 
 #[test]
-fn e04_every_modern_scenario_about_authorization_holds() {
+fn e04_every_modern_authorization_scenario_passes() {
     holds(Suite::V0_2, Some("2026-07-28"), &["2026-07-28"]);
 }
 
 #[test]
-fn e04_authorization_of_the_first_revision_and_extensions_hold() {
+fn e04_authorization_scenarios_of_the_first_revision_and_extensions_pass() {
     holds(Suite::V0_2, None, &["2025-03-26", "extension"]);
 }
 
 #[test]
-fn exceptions_about_authorization_name_scenarios_that_there_are() {
+fn authorization_exceptions_name_existing_scenarios() {
     let mut known = BTreeSet::new();
     for suite in [Suite::V0_1, Suite::V0_2] {
         if !require(suite) {
@@ -66,7 +66,7 @@ fn exceptions_about_authorization_name_scenarios_that_there_are() {
     }
 }
 
-/// Plays all scenarios about authorization that the suite has for these revisions.
+/// Runs all authorization scenarios of the suite for these revisions.
 fn holds(suite: Suite, version: Option<&str>, of: &[&str]) {
     if !require(suite) {
         return;
@@ -77,7 +77,7 @@ fn holds(suite: Suite, version: Option<&str>, of: &[&str]) {
         if !wanted || !scenario.starts_with("auth/") {
             continue;
         }
-        let checks = suite.play(&scenario, version, |staged| use_it(&scenario, staged));
+        let checks = suite.run_client_scenario(&scenario, version, |staged| use_it(&scenario, staged));
         let found = imperfections(&scenario, &checks);
         let of_the_older = EXCEPTIONS_OF_THE_OLDER.iter().filter(|_| suite == Suite::V0_1);
         let excused = EXCEPTIONS.iter().chain(of_the_older).any(|(exception, _)| *exception == scenario);
@@ -90,8 +90,8 @@ fn holds(suite: Suite, version: Option<&str>, of: &[&str]) {
     assert!(wrong.is_empty(), "\n{wrong}");
 }
 
-/// Lists the tools, calls one, and logs in whenever that is said to be needed.
-fn use_it(scenario: &str, staged: &Staged) {
+/// Lists the tools, calls one, and logs in whenever gripfast reports that a login is needed.
+fn use_it(scenario: &str, staged: &ScenarioServer) {
     let dir = tempfile::tempdir().unwrap();
     let told = |key: &str| staged.context[key].as_str().unwrap_or_default();
     let issuer = match scenario {
@@ -147,14 +147,14 @@ fn needs_login(dir: &TempDir, args: &[&str]) -> bool {
     status.code() == Some(3)
 }
 
-/// Logs in with a browser that agrees to everything. Says whether that worked.
+/// Logs in with a browser that agrees to everything. Returns true on success.
 fn log_in(dir: &TempDir) -> bool {
     let mut command = gripfast(dir, &["login", "suite", "--no-browser"]);
     let mut login = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     let mut url = String::new();
     BufReader::new(login.stdout.take().unwrap()).read_line(&mut url).unwrap();
     if !url.is_empty() {
-        Runtime::new().unwrap().block_on(visit_and_return(url.trim()));
+        Runtime::new().unwrap().block_on(complete_authorization(url.trim()));
     }
     login.wait().unwrap().success()
 }

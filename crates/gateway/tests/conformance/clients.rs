@@ -1,11 +1,11 @@
-//! The suite's scenarios for clients: its own servers, with gripfast as their client. Every check holds, whether gripfast
-//! is used by its command line or by a client of an official SDK through the gateway.
+//! Client scenarios of the suite: its servers, with gripfast as their client. Every check passes, with the command line
+//! and with a client of an official SDK through the gateway.
 //!
-//! Scenarios about authorization are in `auth.rs`.
+//! Authorization scenarios are in `auth.rs`.
 
-use crate::player::{Caller, Player};
+use crate::test_client::{ClientKind, TestClient};
 use gripfast_testkit::clients::{Client, Mode};
-use gripfast_testkit::conformance::{Check, Staged, Status, Suite, require};
+use gripfast_testkit::conformance::{Check, ScenarioServer, Status, Suite, require};
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -32,7 +32,7 @@ const MODERN_ONES: &[&str] = &[
     "json-schema-2020-12-preservation",
 ];
 
-/// What a client does there is the business of whoever uses gripfast: it passes skills on and reads none.
+/// Scenarios about the client application, not about gripfast: it forwards skills and reads none.
 const NOT_OURS: &[&str] = &[
     "sep-2640-client-no-prefetch",
     "sep-2640-client-verify-digest",
@@ -40,49 +40,49 @@ const NOT_OURS: &[&str] = &[
     "sep-2640-client-verify-frontmatter",
 ];
 
-/// Here the suite measures pauses of half a second. On a machine that has other things to do it may find one too long;
-/// what is really wrong is wrong each time.
+/// Scenarios in which the suite measures pauses of half a second, which a busy machine may exceed. They are repeated; a
+/// real failure fails each time.
 const TIMED: &[&str] = &["sse-retry"];
 const ATTEMPTS: usize = 3;
 
 #[test]
 fn the_command_line_passes_every_scenario_of_the_older_suite() {
-    passes(Suite::V0_1, None, OLDER, Caller::CommandLine);
+    passes(Suite::V0_1, None, OLDER, ClientKind::CommandLine);
 }
 
 #[test]
 fn the_command_line_passes_every_legacy_scenario() {
-    passes(Suite::V0_2, Some(LEGACY), LEGACY_ONES, Caller::CommandLine);
+    passes(Suite::V0_2, Some(LEGACY), LEGACY_ONES, ClientKind::CommandLine);
 }
 
 #[test]
 fn the_command_line_passes_every_modern_scenario() {
-    passes(Suite::V0_2, Some(MODERN), MODERN_ONES, Caller::CommandLine);
+    passes(Suite::V0_2, Some(MODERN), MODERN_ONES, ClientKind::CommandLine);
 }
 
 #[test]
-fn a_client_of_the_older_sdk_passes_every_scenario_of_the_older_suite_through_the_gateway() {
-    passes(Suite::V0_1, None, OLDER, Caller::Through(Client::TypeScriptV1, Mode::Legacy));
+fn an_older_sdk_client_passes_the_older_suite_through_the_gateway() {
+    passes(Suite::V0_1, None, OLDER, ClientKind::Sdk(Client::TypeScriptV1, Mode::Legacy));
 }
 
 #[test]
 fn a_legacy_client_passes_every_legacy_scenario_through_the_gateway() {
-    passes(Suite::V0_2, Some(LEGACY), LEGACY_ONES, Caller::Through(Client::TypeScriptV2, Mode::Legacy));
+    passes(Suite::V0_2, Some(LEGACY), LEGACY_ONES, ClientKind::Sdk(Client::TypeScriptV2, Mode::Legacy));
 }
 
 #[test]
 fn a_modern_client_passes_every_legacy_scenario_through_the_gateway() {
-    passes(Suite::V0_2, Some(LEGACY), LEGACY_ONES, Caller::Through(Client::TypeScriptV2, Mode::Modern));
+    passes(Suite::V0_2, Some(LEGACY), LEGACY_ONES, ClientKind::Sdk(Client::TypeScriptV2, Mode::Modern));
 }
 
 #[test]
 fn a_legacy_client_passes_every_modern_scenario_through_the_gateway() {
-    passes(Suite::V0_2, Some(MODERN), MODERN_ONES, Caller::Through(Client::TypeScriptV2, Mode::Legacy));
+    passes(Suite::V0_2, Some(MODERN), MODERN_ONES, ClientKind::Sdk(Client::TypeScriptV2, Mode::Legacy));
 }
 
 #[test]
 fn a_modern_client_passes_every_modern_scenario_through_the_gateway() {
-    passes(Suite::V0_2, Some(MODERN), MODERN_ONES, Caller::Through(Client::TypeScriptV2, Mode::Modern));
+    passes(Suite::V0_2, Some(MODERN), MODERN_ONES, ClientKind::Sdk(Client::TypeScriptV2, Mode::Modern));
 }
 
 #[test]
@@ -99,11 +99,11 @@ fn no_scenario_for_clients_is_left_out() {
     }
 }
 
-fn passes(suite: Suite, version: Option<&str>, scenarios: &[&str], caller: Caller) {
+fn passes(suite: Suite, version: Option<&str>, scenarios: &[&str], caller: ClientKind) {
     if !require(suite) {
         return;
     }
-    if let Caller::Through(client, _) = caller
+    if let ClientKind::Sdk(client, _) = caller
         && !client.require()
     {
         return;
@@ -113,10 +113,10 @@ fn passes(suite: Suite, version: Option<&str>, scenarios: &[&str], caller: Calle
         let attempts = if TIMED.contains(scenario) { ATTEMPTS } else { 1 };
         let mut found = String::new();
         for _ in 0..attempts {
-            let checks = suite.play(scenario, version, |staged| {
-                let mut player = caller.meets(&staged.url);
+            let checks = suite.run_client_scenario(scenario, version, |staged| {
+                let mut player = caller.connect(&staged.url);
                 act(scenario, staged, &mut player);
-                player.leaves();
+                player.close();
             });
             found = imperfections(scenario, &checks);
             if found.is_empty() {
@@ -128,7 +128,7 @@ fn passes(suite: Suite, version: Option<&str>, scenarios: &[&str], caller: Calle
     assert!(wrong.is_empty(), "{caller:?}:\n{wrong}");
 }
 
-/// What does not hold. Of what the client had no occasion to do the suite says that it skipped it.
+/// Checks that do not pass. The suite reports actions that the client had no occasion for as skipped.
 pub(crate) fn imperfections(scenario: &str, checks: &[Check]) -> String {
     let mut found = String::new();
     for check in checks.iter().filter(|check| matches!(check.status, Status::Failure | Status::Warning)) {
@@ -140,8 +140,8 @@ pub(crate) fn imperfections(scenario: &str, checks: &[Check]) -> String {
     found
 }
 
-/// Does what the scenario wants a client to do.
-fn act(scenario: &str, staged: &Staged, player: &mut Player) {
+/// Performs the client actions of a scenario.
+fn act(scenario: &str, staged: &ScenarioServer, player: &mut TestClient) {
     let tools = player.tools();
     let named = |name: &str| tools.iter().find(|tool| tool["name"] == name);
     match scenario {
@@ -157,7 +157,7 @@ fn act(scenario: &str, staged: &Staged, player: &mut Player) {
         }
         "http-standard-headers" => {
             player.call("test_headers", &json!({}));
-            player.reads_everything();
+            player.read_everything();
         }
         // Those with bad annotations must not be there to be called.
         "http-invalid-tool-headers" => {

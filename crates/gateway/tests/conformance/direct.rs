@@ -1,29 +1,29 @@
-//! The server of ours, asked directly: it passes everything, or nothing that follows would mean anything.
+//! Our conformance server without a gateway. It must pass everything, as the baseline of the other tests.
 
-use crate::set::{Set, imperfections};
-use gripfast_testkit::conformance::{Listening, Suite, require};
+use crate::scenario_set::{ScenarioSet, imperfections};
+use gripfast_testkit::conformance::{ConformanceServer, Suite, require};
 use std::collections::BTreeSet;
 
 #[test]
 fn the_legacy_form_passes_every_scenario_of_the_older_suite() {
-    passes(Suite::V0_1, Set::Older);
+    passes(Suite::V0_1, ScenarioSet::Older);
 }
 
 #[test]
 fn the_legacy_form_passes_every_legacy_scenario_of_the_newer_suite() {
-    passes(Suite::V0_2, Set::Legacy);
+    passes(Suite::V0_2, ScenarioSet::Legacy);
 }
 
 #[test]
 fn the_modern_form_passes_every_modern_scenario_and_every_extension() {
-    passes(Suite::V0_2, Set::Modern);
+    passes(Suite::V0_2, ScenarioSet::Modern);
 }
 
-fn passes(suite: Suite, set: Set) {
+fn passes(suite: Suite, set: ScenarioSet) {
     if !require(suite) {
         return;
     }
-    let server = Listening::start(set.era());
+    let server = ConformanceServer::start(set.era());
     let mut results = set.run(server.url());
     let ran: BTreeSet<String> = results.keys().cloned().collect();
     assert_eq!(ran, set.scenarios(), "every scenario has to run");
@@ -36,7 +36,9 @@ fn passes(suite: Suite, set: Set) {
 
 #[test]
 fn no_scenario_is_left_out() {
-    for (suite, sets) in [(Suite::V0_1, &[Set::Older][..]), (Suite::V0_2, &[Set::Legacy, Set::Modern])] {
+    for (suite, sets) in
+        [(Suite::V0_1, &[ScenarioSet::Older][..]), (Suite::V0_2, &[ScenarioSet::Legacy, ScenarioSet::Modern])]
+    {
         if !require(suite) {
             return;
         }

@@ -1,13 +1,12 @@
-//! The official conformance suite, in both of its versions.
+//! Official conformance suite, in both of its versions.
 //!
-//! First it asks a server of ours directly, which passes every scenario. Then it asks the same server through gripfast:
-//! in all pairings of eras, over both transports, alone and among others. What held directly has to hold through
-//! gripfast; what cannot is in `exceptions.rs`, each with its reason.
+//! The suite first tests our conformance server directly, which passes every scenario, and then the same server through
+//! gripfast: in all pairings of eras, over both transports, alone and among other servers. Every check that passes
+//! directly must pass through gripfast; exceptions are in `exceptions.rs`, each with its reason.
 //!
-//! The suite speaks HTTP only. That the server says the same on a pipe, where gripfast meets it as a child, is shown by
-//! the server's own tests.
+//! The suite uses HTTP only. The server's own tests show that it behaves the same on stdio.
 //!
-//! At last the suite plays the server, and gripfast is the client.
+//! In the client scenarios the suite is the server and gripfast the client.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
@@ -15,7 +14,7 @@ mod auth;
 mod clients;
 mod direct;
 mod exceptions;
-mod player;
-mod scene;
-mod set;
-mod through;
+mod scenario_set;
+mod test_client;
+mod test_gateway;
+mod through_gateway;

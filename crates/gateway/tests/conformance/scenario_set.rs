@@ -1,40 +1,40 @@
-//! Sets of scenarios that one client would be, and what came of them.
+//! Sets of scenarios for clients of one era, and the comparison of their results.
 
-use gripfast_testkit::conformance::{self, Check, Form, Results, Status, Suite};
+use gripfast_testkit::conformance::{self, Check, Results, ServerEra, Status, Suite};
 use std::collections::BTreeSet;
 
-/// All scenarios for servers that a version of the suite has for clients of one era.
+/// All server scenarios that a version of the suite has for clients of one era.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Set {
-    /// The older suite, which knows nothing else than the legacy era.
+pub(crate) enum ScenarioSet {
+    /// Older suite, which has only the legacy era.
     Older,
-    /// The newer suite as a legacy client.
+    /// Newer suite as a legacy client.
     Legacy,
-    /// The newer suite as a modern client, with the extensions that only this era has.
+    /// Newer suite as a modern client, with the extensions that only this era has.
     Modern,
 }
 
 const LEGACY: &str = "2025-11-25";
 const MODERN: &str = "2026-07-28";
 
-/// Extensions that came after the revision are in none of the suite's own sets, and run one by one.
+/// Extensions newer than the revision. They are in no set of the suite and run one by one.
 const ONE_BY_ONE: [&str; 3] =
     ["sep-2640-skills-directory", "sep-2640-skills-enumeration", "sep-2640-skills-manifest"];
 
-/// Here the suite waits for half a second and takes silence for a failure. On a machine that has other things to do, that
-/// is said of the machine; whatever is really wrong is wrong each time.
+/// Scenarios in which the suite fails after half a second of silence, which a busy machine may exceed. They are
+/// repeated; a real failure fails each time.
 const TIMED: [&str; 1] = ["server-stateless"];
 const ATTEMPTS: usize = 2;
 
-/// The suite never looks at these.
+/// Scenarios that the suite never checks.
 const NEVER_LOOKED_AT: [&str; 1] = ["tasks-status-notifications"];
 
-impl Set {
-    /// The form of a server that its client would meet without a gateway.
-    pub(crate) fn era(self) -> Form {
+impl ScenarioSet {
+    /// Era of the server that its client would use without a gateway.
+    pub(crate) fn era(self) -> ServerEra {
         match self {
-            Self::Older | Self::Legacy => Form::Legacy,
-            Self::Modern => Form::Modern,
+            Self::Older | Self::Legacy => ServerEra::Legacy,
+            Self::Modern => ServerEra::Modern,
         }
     }
 
@@ -45,7 +45,7 @@ impl Set {
         }
     }
 
-    /// Whether a scenario belongs to it of which the suite says that it is `of` these versions.
+    /// Returns true if a scenario that the suite lists as `of` these versions belongs to this set.
     pub(crate) fn has(self, of: &[String]) -> bool {
         match self {
             Self::Older | Self::Legacy => of.iter().any(|version| version == LEGACY),
@@ -59,7 +59,7 @@ impl Set {
         listed.into_iter().filter(|(_, of)| self.has(of)).map(|(name, _)| name).collect()
     }
 
-    /// Puts every scenario to the server at this address.
+    /// Runs every scenario against the server at this URL.
     pub(crate) fn run(self, url: &str) -> Results {
         let all: &[&str] = match self {
             Self::Older => &["--suite", "all"],
@@ -84,7 +84,7 @@ impl Set {
         results
     }
 
-    /// Puts scenarios with a clock of their own once more, if they are `bad` and nothing but time may be to blame.
+    /// Repeats the timed scenarios that are `bad`.
     pub(crate) fn give_time(
         self,
         url: &str,
@@ -106,14 +106,14 @@ impl Set {
     }
 }
 
-/// What held directly and does not hold here: the scenario, and the check or that it is gone.
-pub(crate) struct Loss {
+/// Check that passes directly and not through gripfast.
+pub(crate) struct Regression {
     pub(crate) scenario: String,
     pub(crate) check: String,
     pub(crate) how: String,
 }
 
-/// Everything that does not hold: the scenario, and what the suite says.
+/// Checks that do not pass: the scenario, and the text of the suite.
 pub(crate) fn imperfections(results: &Results) -> Vec<(String, String)> {
     let mut found = Vec::new();
     for (scenario, checks) in results {
@@ -129,16 +129,16 @@ pub(crate) fn imperfections(results: &Results) -> Vec<(String, String)> {
     found
 }
 
-/// What `direct` has and `through` has not. A check that only looked is as good as one that held: the suite says so
-/// where a server is free to do otherwise.
-pub(crate) fn losses(direct: &Results, through: &Results) -> Vec<Loss> {
-    let mut losses = Vec::new();
+/// Checks that pass in `direct` and not in `through`. `Info` counts as passed: the suite reports it where a server is
+/// free to behave differently.
+pub(crate) fn regressions(direct: &Results, through: &Results) -> Vec<Regression> {
+    let mut regressions = Vec::new();
     for (scenario, checks) in direct {
         let held: BTreeSet<&str> =
             checks.iter().filter(|check| check.status == Status::Success).map(|check| &*check.id).collect();
         let now = through.get(scenario).map_or(&[][..], Vec::as_slice);
         let mut lose = |check: &str, how: String| {
-            losses.push(Loss { scenario: scenario.clone(), check: check.to_owned(), how });
+            regressions.push(Regression { scenario: scenario.clone(), check: check.to_owned(), how });
         };
         for id in &held {
             if !now.iter().any(|check| check.id == **id) {
@@ -152,5 +152,5 @@ pub(crate) fn losses(direct: &Results, through: &Results) -> Vec<Loss> {
             }
         }
     }
-    losses
+    regressions
 }

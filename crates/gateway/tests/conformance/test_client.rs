@@ -1,53 +1,53 @@
-//! gripfast as the client of somebody's server: by its command line, or with a real client in front of it.
+//! gripfast as the client of a server: its command line, or an SDK client through a gateway.
 
-use crate::scene::{GRIPFAST, Scene};
-use gripfast_testkit::clients::{Client, Driven, Mode};
+use crate::test_gateway::{GRIPFAST, TestGateway};
+use gripfast_testkit::clients::{Client, ClientProcess, Mode};
 use gripfast_testkit::peers::Transport;
 use serde_json::{Value, json};
 use std::process::{Command, Stdio};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
-/// Who calls.
+/// Kind of client in a scenario.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Caller {
+pub(crate) enum ClientKind {
     /// `gripfast tools` and `gripfast call`, each of which connects by itself.
     CommandLine,
-    /// A client of the official SDK, connected to a gateway whose only server is the one that is meant.
-    Through(Client, Mode),
+    /// Client of an official SDK, connected to a gateway whose only server is the one under test.
+    Sdk(Client, Mode),
 }
 
-/// A caller at work.
-pub(crate) enum Player {
+/// Connected client.
+pub(crate) enum TestClient {
     CommandLine(CommandLine),
-    Through(Box<Through>),
+    Sdk(Box<SdkClient>),
 }
 
-impl Caller {
-    /// Meets the server at this address.
-    pub(crate) fn meets(self, url: &str) -> Player {
+impl ClientKind {
+    /// Connects to the server at this URL.
+    pub(crate) fn connect(self, url: &str) -> TestClient {
         let server = format!("[servers.suite]\nurl = {url:?}\n");
         match self {
             Self::CommandLine => {
                 let dir = tempfile::tempdir().unwrap();
                 std::fs::write(dir.path().join("gripfast.toml"), server).unwrap();
-                Player::CommandLine(CommandLine { dir })
+                TestClient::CommandLine(CommandLine { dir })
             }
-            Self::Through(client, mode) => {
-                let scene = Scene::serve(
+            Self::Sdk(client, mode) => {
+                let gateway = TestGateway::serve(
                     &format!("[gateway]\nstartup_wait = \"60s\"\n{server}prefix = \"\"\n"),
                     None,
                 );
                 let runtime = Runtime::new().unwrap();
                 let driven = runtime
-                    .block_on(async { client.start(mode, Transport::Http, &[scene.url().to_owned()]) });
-                Player::Through(Box::new(Through { runtime, driven: Some(driven), _scene: scene }))
+                    .block_on(async { client.start(mode, Transport::Http, &[gateway.url().to_owned()]) });
+                TestClient::Sdk(Box::new(SdkClient { runtime, driven: Some(driven), _gateway: gateway }))
             }
         }
     }
 }
 
-impl Player {
+impl TestClient {
     /// The tools that the server has, as they arrive.
     pub(crate) fn tools(&mut self) -> Vec<Value> {
         match self {
@@ -55,42 +55,42 @@ impl Player {
                 let listed = line.run(&["tools", "suite", "-o", "json"]);
                 listed["servers"][0]["tools"].as_array().cloned().unwrap_or_default()
             }
-            Self::Through(through) => {
-                through.does(json!({ "do": "tools" })).as_array().cloned().unwrap_or_default()
+            Self::Sdk(through) => {
+                through.run(json!({ "do": "tools" })).as_array().cloned().unwrap_or_default()
             }
         }
     }
 
-    /// Calls a tool. Whatever form the server wants filled in is accepted with its defaults.
+    /// Calls a tool. Forms of the server are accepted with their defaults.
     pub(crate) fn call(&mut self, tool: &str, arguments: &Value) {
         match self {
             Self::CommandLine(line) => {
                 let arguments = arguments.to_string();
                 line.run(&["call", "suite", tool, &arguments, "--accept-defaults", "-o", "json"]);
             }
-            Self::Through(through) => {
-                through.does(json!({ "do": "call", "tool": tool, "arguments": arguments }));
+            Self::Sdk(through) => {
+                through.run(json!({ "do": "call", "tool": tool, "arguments": arguments }));
             }
         }
     }
 
-    /// Reads every resource and gets every prompt, where the caller can.
-    pub(crate) fn reads_everything(&mut self) {
-        let Self::Through(through) = self else { return };
-        let listed = through.does(json!({ "do": "list" }));
+    /// Reads every resource and gets every prompt, if the client can.
+    pub(crate) fn read_everything(&mut self) {
+        let Self::Sdk(through) = self else { return };
+        let listed = through.run(json!({ "do": "list" }));
         for uri in listed["resources"].as_array().unwrap() {
-            through.does(json!({ "do": "read", "uri": uri }));
+            through.run(json!({ "do": "read", "uri": uri }));
         }
         for name in listed["prompts"].as_array().unwrap() {
-            through.does(json!({ "do": "prompt", "name": name }));
+            through.run(json!({ "do": "prompt", "name": name }));
         }
     }
 
-    /// Goes, when everything is done.
-    pub(crate) fn leaves(self) {
-        if let Self::Through(mut through) = self {
+    /// Closes the connection.
+    pub(crate) fn close(self) {
+        if let Self::Sdk(mut through) = self {
             let driven = through.driven.take().unwrap();
-            through.runtime.block_on(driven.leaves());
+            through.runtime.block_on(driven.close());
         }
     }
 }
@@ -110,15 +110,15 @@ impl CommandLine {
     }
 }
 
-pub(crate) struct Through {
+pub(crate) struct SdkClient {
     runtime: Runtime,
-    driven: Option<Driven>,
-    _scene: Scene,
+    driven: Option<ClientProcess>,
+    _gateway: TestGateway,
 }
 
-impl Through {
-    fn does(&mut self, command: Value) -> Value {
+impl SdkClient {
+    fn run(&mut self, command: Value) -> Value {
         let driven = self.driven.as_mut().unwrap();
-        self.runtime.block_on(driven.does(command))
+        self.runtime.block_on(driven.run(command))
     }
 }

@@ -1,62 +1,62 @@
-//! A gripfast process in front of the server that passes everything.
+//! gripfast process in front of the conformance server.
 
-use gripfast_testkit::conformance::{self, Form, Listening};
+use gripfast_testkit::conformance::{self, ConformanceServer, ServerEra};
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use tempfile::TempDir;
 
 pub(crate) const GRIPFAST: &str = env!("CARGO_BIN_EXE_gripfast");
 
-/// How gripfast reaches the server.
+/// Transport between gripfast and the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Transport {
     Stdio,
     Http,
 }
 
-/// Whether the server is the only one.
+/// Position of the server in the config.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Company {
+pub(crate) enum Placement {
     Alone,
-    /// Sample servers stand before and after it in the config.
+    /// There is a sample server before and after it in the config.
     AmongOthers,
 }
 
 /// The server behind gripfast.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Upstream {
-    pub(crate) form: Form,
+    pub(crate) form: ServerEra,
     pub(crate) transport: Transport,
-    pub(crate) company: Company,
+    pub(crate) placement: Placement,
 }
 
 /// A running gateway. Dropping it ends it and the server behind it.
-pub(crate) struct Scene {
+pub(crate) struct TestGateway {
     url: String,
     gateway: Child,
-    _behind: Option<Listening>,
+    _behind: Option<ConformanceServer>,
     _state: TempDir,
 }
 
-impl Scene {
+impl TestGateway {
     pub(crate) fn with(upstream: Upstream) -> Self {
-        let behind = (upstream.transport == Transport::Http).then(|| Listening::start(upstream.form));
+        let behind = (upstream.transport == Transport::Http).then(|| ConformanceServer::start(upstream.form));
         let reached = match &behind {
             Some(listening) => format!("url = {:?}", listening.url()),
             None => format!("command = {:?}\nargs = {:?}", conformance::server(), upstream.form.args()),
         };
         let suite = format!("[servers.suite]\n{reached}\nprefix = \"\"\n");
-        let config = match upstream.company {
-            Company::Alone => suite,
+        let config = match upstream.placement {
+            Placement::Alone => suite,
             // The suite calls the first tool without arguments, which this one can be.
-            Company::AmongOthers => {
+            Placement::AmongOthers => {
                 sample("before", "tools = { allow = [\"counter\"] }") + &suite + &sample("after", "")
             }
         };
         Self::serve(&format!("[gateway]\nstartup_wait = \"60s\"\n{config}"), behind)
     }
 
-    pub(crate) fn serve(config: &str, behind: Option<Listening>) -> Self {
+    pub(crate) fn serve(config: &str, behind: Option<ConformanceServer>) -> Self {
         let state = tempfile::tempdir().unwrap();
         let file = state.path().join("gripfast.toml");
         std::fs::write(&file, config).unwrap();
@@ -79,7 +79,7 @@ fn sample(name: &str, more: &str) -> String {
     format!("[servers.{name}]\ncommand = {GRIPFAST:?}\nargs = [\"demo-server\"]\n{more}\n")
 }
 
-impl Drop for Scene {
+impl Drop for TestGateway {
     fn drop(&mut self) {
         // It takes its children with it.
         let _ = self.gateway.kill();

@@ -1,8 +1,8 @@
-//! MCP Apps: both sides are told that the other has the extension, and the resource that shows a tool's result is
-//! found, also where two servers call theirs the same.
+//! MCP Apps: the extension is declared to both sides, and the UI resource of a tool is found even if two servers use
+//! the same URI.
 
-use crate::client::{Legacy, Modern, call};
-use crate::scene::{Scene, at, demo_with};
+use crate::client::{LegacyClient, ModernClient, call};
+use crate::test_gateway::{TestGateway, at, demo_with};
 use gripfast_demo::{EraChoice, Options, RunningServer};
 use serde_json::{Value, json};
 
@@ -17,38 +17,44 @@ fn shows_apps() -> Value {
 }
 
 #[tokio::test]
-async fn what_servers_have_of_it_is_declared_to_clients_of_both_eras() {
+async fn the_extension_of_a_server_is_declared_to_clients_of_both_eras() {
     let apps = server("apps", EraChoice::Modern).await;
     let plain = demo_with(Options::default()).await;
     let config = at("apps", &apps.url(), "modern", &[]) + &at("plain", &plain.url(), "legacy", &[]);
-    let scene = Scene::with(&config).await;
+    let gateway = TestGateway::with(&config).await;
     let declared = json!({ APPS: { "mimeTypes": ["text/html;profile=mcp-app"] } });
-    let hello = scene.http.initialize("2025-11-25").await.message();
+    let hello = gateway.http.initialize("2025-11-25").await.message();
     assert_eq!(hello["result"]["capabilities"]["extensions"], declared, "{hello}");
-    let found = Modern::of(&scene.http).asks("server/discover", json!({})).await;
+    let found = ModernClient::new(&gateway.http).request("server/discover", json!({})).await;
     assert_eq!(found["result"]["capabilities"]["extensions"][APPS], declared[APPS], "{found}");
 
-    let scene = Scene::with(&at("plain", &plain.url(), "legacy", &[])).await;
-    let hello = scene.http.initialize("2025-11-25").await.message();
+    let gateway = TestGateway::with(&at("plain", &plain.url(), "legacy", &[])).await;
+    let hello = gateway.http.initialize("2025-11-25").await.message();
     assert_eq!(hello["result"]["capabilities"].get("extensions"), None, "{hello}");
 }
 
 #[tokio::test]
-async fn a_modern_server_is_told_whether_the_client_shows_apps_and_a_legacy_one_that_somebody_may() {
+async fn a_modern_server_gets_the_clients_apps_capability_and_a_legacy_one_always() {
     let modern = server("modern", EraChoice::Modern).await;
     let legacy = server("legacy", EraChoice::Legacy).await;
     let config = at("new", &modern.url(), "modern", &[]) + &at("old", &legacy.url(), "legacy", &[]);
-    let scene = Scene::with(&config).await;
-    let (can, cannot) =
-        (Legacy::with_capabilities(&scene.http, shows_apps()).await, Legacy::meets(&scene.http).await);
-    assert_eq!(can.calls("new__panel", json!({})).await, "this client shows apps");
-    assert_eq!(cannot.calls("new__panel", json!({})).await, "this client shows no apps");
-    assert_eq!(Modern::of(&scene.http).calls("new__panel", json!({})).await, "this client shows no apps");
-    let said =
-        Modern::of(&scene.http).asks_as(shows_apps(), "tools/call", call("new__panel", json!({}))).await;
+    let gateway = TestGateway::with(&config).await;
+    let (can, cannot) = (
+        LegacyClient::with_capabilities(&gateway.http, shows_apps()).await,
+        LegacyClient::connect(&gateway.http).await,
+    );
+    assert_eq!(can.call_tool("new__panel", json!({})).await, "this client shows apps");
+    assert_eq!(cannot.call_tool("new__panel", json!({})).await, "this client shows no apps");
+    assert_eq!(
+        ModernClient::new(&gateway.http).call_tool("new__panel", json!({})).await,
+        "this client shows no apps"
+    );
+    let said = ModernClient::new(&gateway.http)
+        .request_as(shows_apps(), "tools/call", call("new__panel", json!({})))
+        .await;
     assert_eq!(said["result"]["content"][0]["text"], "this client shows apps", "{said}");
-    // It was told once, for everybody.
-    assert_eq!(cannot.calls("old__panel", json!({})).await, "this client shows apps");
+    // The capability was sent once, in the handshake, for all clients.
+    assert_eq!(cannot.call_tool("old__panel", json!({})).await, "this client shows apps");
 }
 
 fn app_of(listed: &Value, tool: &str) -> String {
@@ -59,19 +65,19 @@ fn app_of(listed: &Value, tool: &str) -> String {
 }
 
 #[tokio::test]
-async fn the_app_of_each_tool_is_read_from_its_own_server_though_both_call_it_the_same() {
+async fn the_app_of_a_tool_is_read_from_its_own_server_despite_equal_uris() {
     for (era, protocol) in [(EraChoice::Legacy, "legacy"), (EraChoice::Modern, "modern")] {
         let (one, two) = (server("first", era).await, server("second", era).await);
         let config = at("one", &one.url(), protocol, &[]) + &at("two", &two.url(), protocol, &[]);
-        let scene = Scene::with(&config).await;
-        let (legacy, modern) = (Legacy::meets(&scene.http).await, Modern::of(&scene.http));
+        let gateway = TestGateway::with(&config).await;
+        let (legacy, modern) = (LegacyClient::connect(&gateway.http).await, ModernClient::new(&gateway.http));
         for (tool, title) in [("one__panel", "first"), ("two__panel", "second")] {
-            let uri = app_of(&legacy.asks("tools/list", json!({})).await, tool);
+            let uri = app_of(&legacy.request("tools/list", json!({})).await, tool);
             assert!(uri.starts_with("ui://"), "a client takes nothing else for an app: {uri}");
-            assert_eq!(uri, app_of(&modern.asks("tools/list", json!({})).await, tool));
+            assert_eq!(uri, app_of(&modern.request("tools/list", json!({})).await, tool));
             for read in [
-                legacy.asks("resources/read", json!({ "uri": uri })).await,
-                modern.asks("resources/read", json!({ "uri": uri })).await,
+                legacy.request("resources/read", json!({ "uri": uri })).await,
+                modern.request("resources/read", json!({ "uri": uri })).await,
             ] {
                 let page = &read["result"]["contents"][0];
                 assert_eq!(page["text"], format!("<!doctype html><title>{title}</title>"), "{read}");

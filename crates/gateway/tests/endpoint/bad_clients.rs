@@ -1,8 +1,8 @@
-//! Clients that misbehave: each gets the answer that fits, costs no more than it may, and leaves nothing behind.
+//! Misbehaving clients: each gets the fitting error, uses bounded resources, and leaves nothing behind.
 
-use crate::client::{LEGACY, Legacy, call, initialize, request};
-use crate::scene::{Clients, Scene, at, demo, pass, until, within};
-use crate::script::Script;
+use crate::client::{LEGACY, LegacyClient, call, initialize, request};
+use crate::scripted_server::ScriptedServer;
+use crate::test_gateway::{Clients, TestGateway, at, demo, pass, until, within};
 use serde_json::json;
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -11,27 +11,27 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::Barrier;
 
-/// Just a socket.
-struct Raw(TcpStream);
+/// Raw TCP connection.
+struct RawConnection(TcpStream);
 
-impl Raw {
-    async fn to(scene: &Scene) -> Self {
-        Self(TcpStream::connect(&scene.http.address).await.unwrap())
+impl RawConnection {
+    async fn to(gateway: &TestGateway) -> Self {
+        Self(TcpStream::connect(&gateway.http.address).await.unwrap())
     }
 
-    async fn says(&mut self, bytes: impl AsRef<[u8]>) {
+    async fn send(&mut self, bytes: impl AsRef<[u8]>) {
         self.0.write_all(bytes.as_ref()).await.unwrap();
     }
 
-    /// Everything that comes until the other side hangs up, whether politely or not.
-    async fn hears_all(&mut self) -> String {
+    /// Reads until the connection is closed or reset.
+    async fn receive_all(&mut self) -> String {
         let mut heard = Vec::new();
         let _ = within("the end of a connection", self.0.read_to_end(&mut heard)).await;
         String::from_utf8_lossy(&heard).into_owned()
     }
 
-    /// What comes until this text is in it.
-    async fn hears(&mut self, text: &str) -> String {
+    /// Reads until the received text contains `text`.
+    async fn receive(&mut self, text: &str) -> String {
         let mut heard = Vec::new();
         within(text, async {
             while !String::from_utf8_lossy(&heard).contains(text) {
@@ -46,7 +46,7 @@ impl Raw {
     }
 }
 
-/// A whole request, as it goes over the wire.
+/// Complete HTTP request as bytes.
 fn post(session: &str, body: &str) -> String {
     let length = body.len();
     format!(
@@ -55,30 +55,30 @@ fn post(session: &str, body: &str) -> String {
     )
 }
 
-async fn scene() -> (gripfast_demo::RunningServer, Scene) {
+async fn gateway() -> (gripfast_demo::RunningServer, TestGateway) {
     let demo = demo().await;
-    let scene = Scene::with(&at("demo", &demo.url(), "legacy", &[])).await;
-    (demo, scene)
+    let gateway = TestGateway::with(&at("demo", &demo.url(), "legacy", &[])).await;
+    (demo, gateway)
 }
 
-/// Nobody is connected any more, and nothing is under way.
-async fn all_is_quiet(scene: &Scene) {
+/// Waits until no client is connected and no request is in flight.
+async fn all_is_quiet(gateway: &TestGateway) {
     let quiet = |clients: Clients| (clients.connections, clients.in_flight) == (0, 0);
-    scene.until_clients("quiet", quiet).await;
+    gateway.until_clients("quiet", quiet).await;
 }
 
-/// A `tools/call` with other headers, or another head altogether.
+/// `tools/call` with other headers, or with another request head.
 fn posted(target: &str, headers: &str, body: &str) -> String {
     format!("POST {target} HTTP/1.1\r\n{headers}connection: close\r\n\r\n{body}")
 }
 
 #[tokio::test]
 async fn g05_a_request_that_two_readers_could_read_differently_is_a_400() {
-    let (_demo, scene) = scene().await;
+    let (_demo, gateway) = gateway().await;
     let ping =
         request(1, "initialize", &json!({ "protocolVersion": LEGACY, "capabilities": {} })).to_string();
     let length = ping.len();
-    let address = &scene.http.address;
+    let address = &gateway.http.address;
     let json = format!("content-type: application/json\r\ncontent-length: {length}\r\n");
     let chunked = format!("{length:x}\r\n{ping}\r\n0\r\n\r\n");
     let as_chunks = "content-type: application/json\r\ntransfer-encoding: chunked\r\n";
@@ -112,161 +112,161 @@ async fn g05_a_request_that_two_readers_could_read_differently_is_a_400() {
         ),
         ("/api/v1/status", format!("{own}{own}{json}"), &ping, 400),
     ] {
-        let mut raw = Raw::to(&scene).await;
-        raw.says(posted(target, &headers, body)).await;
-        let heard = raw.hears_all().await;
+        let mut raw = RawConnection::to(&gateway).await;
+        raw.send(posted(target, &headers, body)).await;
+        let heard = raw.receive_all().await;
         assert!(heard.starts_with(&format!("HTTP/1.1 {status} ")), "{target} {headers:?}: {heard}");
     }
-    let mut raw = Raw::to(&scene).await;
-    raw.says(format!("GET /healthz HTTP/1.1\n{own}\r\n")).await;
-    assert!(raw.hears_all().await.starts_with("HTTP/1.1 400 "));
+    let mut raw = RawConnection::to(&gateway).await;
+    raw.send(format!("GET /healthz HTTP/1.1\n{own}\r\n")).await;
+    assert!(raw.receive_all().await.starts_with("HTTP/1.1 400 "));
 }
 
 #[tokio::test]
 async fn garbage_behind_a_request_ends_the_connection_after_the_answer() {
-    let (_demo, scene) = scene().await;
-    let client = Legacy::meets(&scene.http).await;
+    let (_demo, gateway) = gateway().await;
+    let client = LegacyClient::connect(&gateway.http).await;
     let ping = post(&client.session, &request(1, "ping", &json!({})).to_string());
-    let mut raw = Raw::to(&scene).await;
-    raw.says(format!("{ping}\0\x01\x02 total nonsense\r\n\r\n")).await;
-    let heard = raw.hears_all().await;
+    let mut raw = RawConnection::to(&gateway).await;
+    raw.send(format!("{ping}\0\x01\x02 total nonsense\r\n\r\n")).await;
+    let heard = raw.receive_all().await;
     assert!(heard.starts_with("HTTP/1.1 200") && heard.contains("HTTP/1.1 400"), "{heard}");
-    let mut raw = Raw::to(&scene).await;
-    raw.says("\x16\x03\x01 hello, is this TLS?\r\n\r\n").await;
-    assert!(raw.hears_all().await.starts_with("HTTP/1.1 400"));
-    assert_eq!(client.asks("ping", json!({})).await["result"], json!({}));
+    let mut raw = RawConnection::to(&gateway).await;
+    raw.send("\x16\x03\x01 hello, is this TLS?\r\n\r\n").await;
+    assert!(raw.receive_all().await.starts_with("HTTP/1.1 400"));
+    assert_eq!(client.request("ping", json!({})).await["result"], json!({}));
 }
 
 #[tokio::test]
 async fn pipelined_requests_are_answered_in_order() {
-    let (_demo, scene) = scene().await;
-    let client = Legacy::meets(&scene.http).await;
+    let (_demo, gateway) = gateway().await;
+    let client = LegacyClient::connect(&gateway.http).await;
     let pings: String =
         (0..50).map(|id| post(&client.session, &request(id, "ping", &json!({})).to_string())).collect();
-    let mut raw = Raw::to(&scene).await;
-    raw.says(pings).await;
-    let heard = raw.hears("\"id\":49").await;
+    let mut raw = RawConnection::to(&gateway).await;
+    raw.send(pings).await;
+    let heard = raw.receive("\"id\":49").await;
     let places: Vec<usize> = (0..50).map(|id| heard.find(&format!("\"id\":{id},")).unwrap()).collect();
     assert!(places.is_sorted());
     drop(raw);
-    all_is_quiet(&scene).await;
+    all_is_quiet(&gateway).await;
 }
 
 #[tokio::test]
 async fn g05_a_first_head_has_five_seconds() {
-    let (_demo, scene) = scene().await;
-    let (mut silent, mut slow) = (Raw::to(&scene).await, Raw::to(&scene).await);
-    slow.says("POST /mcp HTTP/1.1\r\nhost: localhost\r\nx-slow: ").await;
-    scene.until_clients("the connections", |clients| clients.connections == 2).await;
+    let (_demo, gateway) = gateway().await;
+    let (mut silent, mut slow) = (RawConnection::to(&gateway).await, RawConnection::to(&gateway).await);
+    slow.send("POST /mcp HTTP/1.1\r\nhost: localhost\r\nx-slow: ").await;
+    gateway.until_clients("the connections", |clients| clients.connections == 2).await;
     pass(Duration::from_millis(4500)).await;
-    assert_eq!(scene.clients().await.connections, 2);
+    assert_eq!(gateway.clients().await.connections, 2);
     pass(Duration::from_millis(600)).await;
-    let both = async { (silent.hears_all().await, slow.hears_all().await) };
+    let both = async { (silent.receive_all().await, slow.receive_all().await) };
     let both = tokio::time::timeout(Duration::from_secs(20), both).await.expect("both are closed");
     assert_eq!(both, (String::new(), String::new()));
-    all_is_quiet(&scene).await;
+    all_is_quiet(&gateway).await;
 }
 
 #[tokio::test]
 async fn a_later_head_is_given_up_after_a_minute() {
-    let (_demo, scene) = scene().await;
-    let (mut silent, mut slow) = (Raw::to(&scene).await, Raw::to(&scene).await);
+    let (_demo, gateway) = gateway().await;
+    let (mut silent, mut slow) = (RawConnection::to(&gateway).await, RawConnection::to(&gateway).await);
     for raw in [&mut silent, &mut slow] {
-        raw.says("GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n").await;
-        raw.hears("200 OK").await;
+        raw.send("GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n").await;
+        raw.receive("200 OK").await;
     }
-    slow.says("POST /mcp HTTP/1.1\r\nhost: localhost\r\nx-slow: ").await;
+    slow.send("POST /mcp HTTP/1.1\r\nhost: localhost\r\nx-slow: ").await;
     pass(Duration::from_secs(55)).await;
-    assert_eq!(scene.clients().await.connections, 2, "they have sent a complete request");
+    assert_eq!(gateway.clients().await.connections, 2, "they have sent a complete request");
     pass(Duration::from_secs(6)).await;
-    silent.hears_all().await;
-    slow.hears_all().await;
-    all_is_quiet(&scene).await;
+    silent.receive_all().await;
+    slow.receive_all().await;
+    all_is_quiet(&gateway).await;
 }
 
-/// A gateway with few connections, and with these further lines.
-async fn cramped(gateway: &str) -> (gripfast_demo::RunningServer, Scene) {
+/// Gateway with a small connection limit and these further settings.
+async fn cramped(settings: &str) -> (gripfast_demo::RunningServer, TestGateway) {
     let demo = demo().await;
     let config = format!(
-        "[gateway]\n{gateway}\nlimits = {{ connections = 64, connections_per_client = 64 }}\n\n{}",
+        "[gateway]\n{settings}\nlimits = {{ connections = 64, connections_per_client = 64 }}\n\n{}",
         at("demo", &demo.url(), "legacy", &[])
     );
-    let scene = Scene::with(&config).await;
-    (demo, scene)
+    let gateway = TestGateway::with(&config).await;
+    (demo, gateway)
 }
 
-/// More connections than there may be, each of which has sent this.
-async fn crowd(scene: &Scene, said: &str) -> Vec<Raw> {
+/// Opens more connections than the limit; each sends `said`.
+async fn crowd(gateway: &TestGateway, said: &str) -> Vec<RawConnection> {
     let mut crowd = Vec::new();
     for _ in 0..100 {
-        let mut raw = Raw::to(scene).await;
-        raw.says(said).await;
+        let mut raw = RawConnection::to(gateway).await;
+        raw.send(said).await;
         crowd.push(raw);
     }
     crowd
 }
 
-/// A client that needs a connection of its own is answered within a second, while all others stay.
-async fn is_served_within_a_second(scene: &Scene, headers: &[(&str, &str)]) -> usize {
-    let http = crate::client::Http::at(&scene.http.address);
+/// Checks that a client on a new connection is answered within a second while all others stay open.
+async fn is_served_within_a_second(gateway: &TestGateway, headers: &[(&str, &str)]) -> usize {
+    let http = crate::client::HttpClient::at(&gateway.http.address);
     let answered = http.post(headers, initialize(LEGACY).to_string());
     let answered = tokio::time::timeout(Duration::from_secs(1), answered).await.expect("an answer in time");
     assert_eq!(answered.status, 200, "{answered:?}");
-    scene.clients().await.connections as usize
+    gateway.clients().await.connections as usize
 }
 
 #[tokio::test]
 async fn g05_half_requests_without_a_key_do_not_keep_a_key_holder_out() {
-    let (_demo, scene) = cramped("auth = { keys = true }").await;
-    let key = format!("Bearer {}", gripfast_gateway::auth::keys::add(scene.state_dir(), "laptop").unwrap());
+    let (_demo, gateway) = cramped("auth = { keys = true }").await;
+    let key = format!("Bearer {}", gripfast_gateway::auth::keys::add(gateway.state_dir(), "laptop").unwrap());
     for half in [
         "",
         "POST /mcp HTTP/1.1\r\nhost: localhost\r\nx-slow: ",
         "POST /mcp HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{",
     ] {
-        let _crowd = crowd(&scene, half).await;
-        let taken = is_served_within_a_second(&scene, &[("authorization", &key)]).await;
+        let _crowd = crowd(&gateway, half).await;
+        let taken = is_served_within_a_second(&gateway, &[("authorization", &key)]).await;
         assert!(taken <= 64, "{taken} connections: {half:?}");
     }
 }
 
 #[tokio::test]
-async fn g05_half_bodies_do_not_keep_others_out_where_nobody_authenticates() {
-    let (_demo, scene) = cramped("").await;
-    let known = Legacy::meets(&scene.http).await;
-    let stream = known.listens(None).await;
+async fn g05_half_bodies_do_not_keep_others_out_without_auth() {
+    let (_demo, gateway) = cramped("").await;
+    let known = LegacyClient::connect(&gateway.http).await;
+    let stream = known.open_stream(None).await;
     let half = "POST /mcp HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{";
-    let _crowd = crowd(&scene, half).await;
-    assert!(is_served_within_a_second(&scene, &[]).await <= 64);
+    let _crowd = crowd(&gateway, half).await;
+    assert!(is_served_within_a_second(&gateway, &[]).await <= 64);
     assert_eq!(stream.status, 200);
-    assert_eq!(known.asks("ping", json!({})).await["result"], json!({}), "known clients keep theirs");
+    assert_eq!(known.request("ping", json!({})).await["result"], json!({}), "known clients keep theirs");
 }
 
 #[tokio::test]
 async fn a_body_that_does_not_end_is_a_408_after_a_minute() {
-    let (_demo, scene) = scene().await;
-    let mut raw = Raw::to(&scene).await;
-    raw.says("POST /mcp HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\nexpect: 100-continue\r\ncontent-length: 100\r\n\r\n")
+    let (_demo, gateway) = gateway().await;
+    let mut raw = RawConnection::to(&gateway).await;
+    raw.send("POST /mcp HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\nexpect: 100-continue\r\ncontent-length: 100\r\n\r\n")
         .await;
-    // It is asked for as soon as somebody waits for it.
-    raw.hears("100 Continue").await;
-    raw.says("{\"jsonrpc\"").await;
+    // The body is requested as soon as the gateway waits for it.
+    raw.receive("100 Continue").await;
+    raw.send("{\"jsonrpc\"").await;
     pass(Duration::from_secs(61)).await;
-    let heard = raw.hears_all().await;
+    let heard = raw.receive_all().await;
     assert!(heard.starts_with("HTTP/1.1 408") && heard.contains("connection: close"), "{heard}");
-    all_is_quiet(&scene).await;
+    all_is_quiet(&gateway).await;
 }
 
 #[tokio::test]
 async fn a_head_that_is_too_large_is_a_431() {
-    let (_demo, scene) = scene().await;
+    let (_demo, gateway) = gateway().await;
     let headers: [String; 2] = [
         format!("x-large: {}\r\n", "y".repeat(100_000)),
         (0..200).map(|number| format!("x-{number}: y\r\n")).collect(),
     ];
     for headers in headers {
-        let mut raw = Raw::to(&scene).await;
-        // It may be cut off while it is still sending.
+        let mut raw = RawConnection::to(&gateway).await;
+        // The connection may be closed while the client is still sending.
         let _ = raw
             .0
             .write_all(
@@ -276,113 +276,113 @@ async fn a_head_that_is_too_large_is_a_431() {
                 .as_bytes(),
             )
             .await;
-        assert!(raw.hears_all().await.starts_with("HTTP/1.1 431"));
+        assert!(raw.receive_all().await.starts_with("HTTP/1.1 431"));
     }
-    all_is_quiet(&scene).await;
+    all_is_quiet(&gateway).await;
 }
 
 #[tokio::test]
 async fn a_client_that_goes_away_in_the_middle_of_its_body_leaves_nothing_behind() {
-    let (_demo, scene) = scene().await;
+    let (_demo, gateway) = gateway().await;
     for sent in ["{", "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\""] {
-        let mut raw = Raw::to(&scene).await;
-        raw.says(format!("POST /mcp HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 5000\r\n\r\n{sent}"))
+        let mut raw = RawConnection::to(&gateway).await;
+        raw.send(format!("POST /mcp HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 5000\r\n\r\n{sent}"))
             .await;
         drop(raw);
     }
-    let mut raw = Raw::to(&scene).await;
-    raw.says("POST /mcp HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\nzzz\r\n").await;
-    assert!(raw.hears_all().await.starts_with("HTTP/1.1 400"));
-    all_is_quiet(&scene).await;
+    let mut raw = RawConnection::to(&gateway).await;
+    raw.send("POST /mcp HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\nzzz\r\n").await;
+    assert!(raw.receive_all().await.starts_with("HTTP/1.1 400"));
+    all_is_quiet(&gateway).await;
 }
 
 #[tokio::test]
-async fn a_half_closed_stream_does_not_keep_us_and_its_call_goes_on() {
-    let (demo, scene) = scene().await;
-    let client = Legacy::meets(&scene.http).await;
-    let mut raw = Raw::to(&scene).await;
+async fn a_half_closed_connection_is_closed_and_its_call_goes_on() {
+    let (demo, gateway) = gateway().await;
+    let client = LegacyClient::connect(&gateway.http).await;
+    let mut raw = RawConnection::to(&gateway).await;
     let count = request(1, "tools/call", &call("demo__counter", json!({}))).to_string();
-    raw.says(post(&client.session, &count)).await;
+    raw.send(post(&client.session, &count)).await;
     raw.0.shutdown().await.unwrap();
-    raw.hears_all().await;
-    all_is_quiet(&scene).await;
+    raw.receive_all().await;
+    all_is_quiet(&gateway).await;
     assert_eq!(demo.counter(), 1, "hanging up is not cancelling");
-    let mut raw = Raw::to(&scene).await;
+    let mut raw = RawConnection::to(&gateway).await;
     let session = &client.session;
-    raw.says(format!("GET /mcp HTTP/1.1\r\nhost: localhost\r\nmcp-session-id: {session}\r\n\r\n")).await;
-    raw.hears("text/event-stream").await;
+    raw.send(format!("GET /mcp HTTP/1.1\r\nhost: localhost\r\nmcp-session-id: {session}\r\n\r\n")).await;
+    raw.receive("text/event-stream").await;
     raw.0.shutdown().await.unwrap();
-    raw.hears_all().await;
-    all_is_quiet(&scene).await;
+    raw.receive_all().await;
+    all_is_quiet(&gateway).await;
 }
 
 #[tokio::test]
 async fn a_client_that_does_not_read_its_answer_is_cut_off_after_a_minute() {
-    let (_demo, scene) = scene().await;
-    let client = Legacy::meets(&scene.http).await;
+    let (_demo, gateway) = gateway().await;
+    let client = LegacyClient::connect(&gateway.http).await;
     let large = call("demo__echo", json!({ "text": "x".repeat(12 << 20) }));
-    let mut raw = Raw::to(&scene).await;
-    raw.says(post(&client.session, &request(1, "tools/call", &large).to_string())).await;
-    // The answer has begun to come, and more of it waits than fits between us.
+    let mut raw = RawConnection::to(&gateway).await;
+    raw.send(post(&client.session, &request(1, "tools/call", &large).to_string())).await;
+    // The answer has started, and more of it is pending than the socket buffers hold.
     within("the beginning of the answer", raw.0.readable()).await.unwrap();
-    scene.until_clients("the end of the call", |clients| clients.in_flight == 0).await;
-    assert_eq!(scene.clients().await.connections, 1);
+    gateway.until_clients("the end of the call", |clients| clients.in_flight == 0).await;
+    assert_eq!(gateway.clients().await.connections, 1);
     pass(Duration::from_secs(61)).await;
-    all_is_quiet(&scene).await;
+    all_is_quiet(&gateway).await;
 }
 
 #[tokio::test]
 async fn a_session_of_another_gateway_is_unknown() {
-    let (_demo, here) = scene().await;
-    let (_other_demo, elsewhere) = scene().await;
-    let client = Legacy::meets(&elsewhere.http).await;
-    let stranger = Legacy::resumes(&here.http, &client.session);
+    let (_demo, here) = gateway().await;
+    let (_other_demo, elsewhere) = gateway().await;
+    let client = LegacyClient::connect(&elsewhere.http).await;
+    let stranger = LegacyClient::with_session(&here.http, &client.session);
     assert_eq!(stranger.post(&request(1, "ping", &json!({}))).await.status, 404);
     assert_eq!(here.clients().await.sessions, 0);
 }
 
 #[tokio::test]
-async fn what_is_refused_begins_no_session() {
-    let (_demo, scene) = scene().await;
+async fn a_refused_request_begins_no_session() {
+    let (_demo, gateway) = gateway().await;
     let mut nameless = initialize(LEGACY);
     nameless["params"] = json!(7);
     for body in
         ["{", "[]", "7", &nameless.to_string(), "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"initialize\"}"]
     {
-        let answered = scene.http.post(&[], body.to_owned()).await;
+        let answered = gateway.http.post(&[], body.to_owned()).await;
         assert!(!answered.headers.contains_key("mcp-session-id"), "{body}: {answered:?}");
     }
-    assert_eq!(scene.clients().await.sessions, 0);
+    assert_eq!(gateway.clients().await.sessions, 0);
 }
 
-/// A thousand handshakes that arrive at once, each on a connection of its own.
+/// A thousand concurrent `initialize` requests, each on its own connection.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_thousand_parallel_initialises_are_answered_and_leave_nothing_behind() {
     let demo = demo().await;
     let limits = "[gateway]\nsession_idle_timeout = \"10m\"\nlimits = { sessions_per_client = 600 }\n\n";
-    let scene = Scene::with(&format!("{limits}{}", at("demo", &demo.url(), "legacy", &[]))).await;
-    let other = Legacy::meets(&scene.http).await;
-    let stream = other.listens(None).await;
-    few_are_left(&scene).await;
+    let gateway = TestGateway::with(&format!("{limits}{}", at("demo", &demo.url(), "legacy", &[]))).await;
+    let other = LegacyClient::connect(&gateway.http).await;
+    let stream = other.open_stream(None).await;
+    few_are_left(&gateway).await;
     let files = open_files();
     let hello = initialize(LEGACY).to_string();
     let hello = hello_on_the_wire(&hello);
     let begin = Arc::new(Barrier::new(1001));
     let clients: Vec<_> = (0..1000)
         .map(|_| {
-            let (address, begin, hello) = (scene.http.address.clone(), Arc::clone(&begin), hello.clone());
+            let (address, begin, hello) = (gateway.http.address.clone(), Arc::clone(&begin), hello.clone());
             tokio::spawn(async move {
-                let mut raw = Raw(TcpStream::connect(address).await.unwrap());
+                let mut raw = RawConnection(TcpStream::connect(address).await.unwrap());
                 begin.wait().await;
-                raw.says(hello).await;
-                raw.hears_all().await
+                raw.send(hello).await;
+                raw.receive_all().await
             })
         })
         .collect();
     within("everybody is connected", begin.wait()).await;
-    // Nobody else is kept waiting.
+    // No other client has to wait.
     for _ in 0..20 {
-        assert_eq!(other.calls("demo__echo", json!({ "text": "still here" })).await, "still here");
+        assert_eq!(other.call_tool("demo__echo", json!({ "text": "still here" })).await, "still here");
     }
     let mut ids = HashSet::new();
     for client in within("every answer", futures_util::future::join_all(clients)).await {
@@ -391,25 +391,25 @@ async fn a_thousand_parallel_initialises_are_answered_and_leave_nothing_behind()
         let id = heard.lines().find_map(|line| line.strip_prefix("mcp-session-id: ")).unwrap();
         assert!(ids.insert(id.to_owned()), "two clients with one session");
     }
-    few_are_left(&scene).await;
-    assert!(scene.clients().await.sessions <= 600, "{:?}", scene.clients().await);
-    // Both ends of each are in this process, and so are those toward the server.
+    few_are_left(&gateway).await;
+    assert!(gateway.clients().await.sessions <= 600, "{:?}", gateway.clients().await);
+    // Both ends of each connection are in this process, and so are those to the server.
     assert!(open_files() <= files + 4 * FEW as usize, "{files} files before, {} after", open_files());
-    // Each of them works, those that had to make room included.
-    let some = ids.iter().step_by(97).map(|id| Legacy::resumes(&scene.http, id));
+    // Each session works, also those that were evicted.
+    let some = ids.iter().step_by(97).map(|id| LegacyClient::with_session(&gateway.http, id));
     for client in some {
-        assert_eq!(client.asks("ping", json!({})).await["result"], json!({}));
+        assert_eq!(client.request("ping", json!({})).await["result"], json!({}));
     }
     drop(stream);
 }
 
-/// Nobody is connected but a stream and what this test keeps open for its next request, and nothing is under way.
-async fn few_are_left(scene: &Scene) {
+/// Waits until only the stream and the idle connections of this test are open and no request is in flight.
+async fn few_are_left(gateway: &TestGateway) {
     let quiet = |clients: Clients| clients.connections <= FEW && clients.in_flight == 0;
-    scene.until_clients("quiet", quiet).await;
+    gateway.until_clients("quiet", quiet).await;
 }
 
-/// Connections that come and go between requests.
+/// Allowance for connections that open and close between requests.
 const FEW: u64 = 16;
 
 /// The files that this process has open.
@@ -417,7 +417,7 @@ fn open_files() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
 }
 
-/// A request after which the other side hangs up.
+/// Request with `connection: close`.
 fn hello_on_the_wire(body: &str) -> String {
     let length = body.len();
     format!(
@@ -426,10 +426,10 @@ fn hello_on_the_wire(body: &str) -> String {
     )
 }
 
-/// Clients that were there and are not any more, without a word: their sessions, and what they follow.
+/// Sessions and subscriptions of clients that disconnected without ending them.
 #[tokio::test]
 async fn sessions_and_subscriptions_of_clients_that_vanished_are_swept() {
-    let legacy = Script::starts(&[
+    let legacy = ScriptedServer::start(&[
         ("initialize", FOLLOWABLE),
         ("resources/list", RESOURCES),
         ("resources/templates/list", r#"{"resourceTemplates":[]}"#),
@@ -439,45 +439,46 @@ async fn sessions_and_subscriptions_of_clients_that_vanished_are_swept() {
     .await;
     let servers = at("it", &legacy.url, "legacy", &[]);
     let config = format!("[gateway]\nsession_idle_timeout = \"60s\"\n\n{servers}");
-    let scene = Scene::with(&config).await;
-    let (gone, stays) = (Legacy::meets(&scene.http).await, Legacy::meets(&scene.http).await);
+    let gateway = TestGateway::with(&config).await;
+    let (gone, stays) =
+        (LegacyClient::connect(&gateway.http).await, LegacyClient::connect(&gateway.http).await);
     for (client, uri) in [(&gone, "a://1"), (&gone, "a://2"), (&stays, "a://2")] {
-        let subscribed = client.asks("resources/subscribe", json!({ "uri": uri })).await;
+        let subscribed = client.request("resources/subscribe", json!({ "uri": uri })).await;
         assert_eq!(subscribed["result"], json!({}), "{subscribed}");
     }
     assert_eq!(legacy.count("resources/subscribe"), 2);
-    assert_eq!(scene.clients().await.sessions, 2);
-    let listening = stays.listens(None).await;
-    // It had a stream open, and the connection breaks.
-    let mut raw = Raw::to(&scene).await;
-    raw.says(format!("GET /mcp HTTP/1.1\r\nhost: localhost\r\nmcp-session-id: {}\r\n\r\n", gone.session))
+    assert_eq!(gateway.clients().await.sessions, 2);
+    let listening = stays.open_stream(None).await;
+    // Its connection breaks while a stream is open.
+    let mut raw = RawConnection::to(&gateway).await;
+    raw.send(format!("GET /mcp HTTP/1.1\r\nhost: localhost\r\nmcp-session-id: {}\r\n\r\n", gone.session))
         .await;
-    raw.hears("text/event-stream").await;
+    raw.receive("text/event-stream").await;
     pass(Duration::from_secs(70)).await;
-    stays.asks("ping", json!({})).await;
-    assert_eq!(scene.clients().await.sessions, 2, "whoever listens is there");
+    stays.request("ping", json!({})).await;
+    assert_eq!(gateway.clients().await.sessions, 2, "a session with an open stream does not expire");
     assert_eq!(legacy.count("resources/unsubscribe"), 0);
     drop(raw);
-    until_swept(&scene, 1).await;
+    until_swept(&gateway, 1).await;
     until("the server is told", || legacy.count("resources/unsubscribe") == 1).await;
-    assert!(legacy.heard("resources/unsubscribe").contains("a://1"));
+    assert!(legacy.last_request("resources/unsubscribe").contains("a://1"));
     assert_eq!(gone.post(&request(1, "ping", &json!({}))).await.status, 404);
-    // The other one still follows what both did; when it goes too, nobody does.
+    // The other client still has the shared subscription; when it goes too, the subscription ends.
     drop(listening);
-    until_swept(&scene, 0).await;
+    until_swept(&gateway, 0).await;
     until("the server is told", || legacy.count("resources/unsubscribe") == 2).await;
-    assert!(legacy.heard("resources/unsubscribe").contains("a://2"));
+    assert!(legacy.last_request("resources/unsubscribe").contains("a://2"));
 }
 
-/// Lets time pass until so many sessions are left.
-async fn until_swept(scene: &Scene, left: u64) {
+/// Advances time until `count` sessions are left.
+async fn until_swept(gateway: &TestGateway, left: u64) {
     for _ in 0..50 {
-        if scene.clients().await.sessions == left {
+        if gateway.clients().await.sessions == left {
             return;
         }
         pass(Duration::from_secs(20)).await;
     }
-    panic!("never {left}: {:?}", scene.clients().await);
+    panic!("never {left}: {:?}", gateway.clients().await);
 }
 
 const FOLLOWABLE: &str = r#"{"protocolVersion":"2025-11-25","capabilities":{"resources":{"subscribe":true}},"serverInfo":{"name":"script","version":"1"}}"#;

@@ -1,20 +1,20 @@
-//! Batches, which one version of the protocol has: answered as a batch there, on every transport, and refused in all
-//! others.
+//! JSON-RPC batches: answered as a batch in the one protocol version that has them, on every transport, and refused in
+//! all others.
 
-use crate::client::{Events, Http, LEGACY, Legacy, initialize, request};
-use crate::news::Pipe;
-use crate::scene::{Scene, at, demo};
+use crate::client::{EventStream, HttpClient, LEGACY, LegacyClient, initialize, request};
+use crate::stdio_client::StdioClient;
+use crate::test_gateway::{TestGateway, at, demo};
 use http::Method;
 use serde_json::{Value, json};
 
-/// The version that has them.
+/// Protocol version with batches.
 const BATCHES: &str = "2025-03-26";
 
 fn echo(id: &str, text: &str) -> Value {
     request(id, "tools/call", &json!({ "name": "demo__echo", "arguments": { "text": text } }))
 }
 
-/// Requests, a notification, something that is no message, and a handshake, which stands alone.
+/// Batch of requests, a notification, an invalid message, and an `initialize`, which must not be in a batch.
 fn batch() -> Value {
     json!([
         echo("a", "one"),
@@ -36,10 +36,10 @@ fn assert_answered(answers: &Value) {
 }
 
 #[tokio::test]
-async fn a_batch_is_answered_as_a_batch_in_the_version_that_has_them() {
+async fn a_batch_is_answered_as_a_batch_in_the_version_that_has_batches() {
     let demo = demo().await;
-    let scene = Scene::with(&at("demo", &demo.url(), "legacy", &[])).await;
-    let client = Legacy::speaks(&scene.http, BATCHES).await;
+    let gateway = TestGateway::with(&at("demo", &demo.url(), "legacy", &[])).await;
+    let client = LegacyClient::connect_with_version(&gateway.http, BATCHES).await;
     let answered = client.post(&batch()).await;
     assert_eq!(answered.status, 200);
     assert_answered(&answered.message());
@@ -50,37 +50,37 @@ async fn a_batch_is_answered_as_a_batch_in_the_version_that_has_them() {
 #[tokio::test]
 async fn a_batch_in_a_version_without_batches_is_a_400() {
     let demo = demo().await;
-    let scene = Scene::with(&at("demo", &demo.url(), "legacy", &[])).await;
-    let client = Legacy::meets(&scene.http).await;
+    let gateway = TestGateway::with(&at("demo", &demo.url(), "legacy", &[])).await;
+    let client = LegacyClient::connect(&gateway.http).await;
     let answered = client.post(&json!([request(1, "ping", &json!({}))])).await;
     assert_eq!(answered.refusal(), (400, -32600));
 }
 
-/// A client of one channel: a pipe, or the oldest HTTP.
+/// Client of a transport with a single channel: stdio or HTTP+SSE.
 enum Channel {
-    Pipe(Box<Pipe>),
+    Stdio(Box<StdioClient>),
     Sse(Box<Sse>),
 }
 
 struct Sse {
-    http: Http,
-    stream: Events,
+    http: HttpClient,
+    stream: EventStream,
     path: String,
 }
 
 impl Channel {
-    async fn both(scene: &Scene) -> [Self; 2] {
-        let mut stream = Events::of(scene.http.begin(Method::GET, "/sse", &[], "").await);
+    async fn both(gateway: &TestGateway) -> [Self; 2] {
+        let mut stream = EventStream::of(gateway.http.begin(Method::GET, "/sse", &[], "").await);
         let path = stream.next().await.unwrap().data;
         [
-            Self::Pipe(Box::new(Pipe::to(scene))),
-            Self::Sse(Box::new(Sse { http: scene.http.clone(), stream, path })),
+            Self::Stdio(Box::new(StdioClient::to(gateway))),
+            Self::Sse(Box::new(Sse { http: gateway.http.clone(), stream, path })),
         ]
     }
 
-    async fn says(&mut self, message: Value) {
+    async fn send(&mut self, message: Value) {
         match self {
-            Self::Pipe(pipe) => pipe.says(message).await,
+            Self::Stdio(pipe) => pipe.send(message).await,
             Self::Sse(sse) => {
                 let told = sse.http.send(Method::POST, &sse.path, &[], message.to_string()).await;
                 assert_eq!(told.status, 202);
@@ -88,61 +88,61 @@ impl Channel {
         }
     }
 
-    async fn hears(&mut self) -> Value {
+    async fn receive(&mut self) -> Value {
         match self {
-            Self::Pipe(pipe) => pipe.hears().await,
+            Self::Stdio(pipe) => pipe.receive().await,
             Self::Sse(sse) => sse.stream.message().await,
         }
     }
 }
 
 #[tokio::test]
-async fn on_one_channel_a_batch_is_answered_as_a_batch_too() {
+async fn on_stdio_and_sse_a_batch_is_answered_as_a_batch_too() {
     let demo = demo().await;
-    let scene = Scene::with(&at("demo", &demo.url(), "legacy", &[])).await;
-    for mut channel in Channel::both(&scene).await {
-        channel.says(initialize(BATCHES)).await;
-        assert_eq!(channel.hears().await["result"]["protocolVersion"], BATCHES);
-        channel.says(batch()).await;
-        assert_answered(&channel.hears().await);
-        // Nothing in this one wants an answer.
-        channel.says(json!([{ "jsonrpc": "2.0", "method": "notifications/initialized" }])).await;
-        channel.says(request("after", "ping", &json!({}))).await;
-        assert_eq!(channel.hears().await["id"], "after");
+    let gateway = TestGateway::with(&at("demo", &demo.url(), "legacy", &[])).await;
+    for mut channel in Channel::both(&gateway).await {
+        channel.send(initialize(BATCHES)).await;
+        assert_eq!(channel.receive().await["result"]["protocolVersion"], BATCHES);
+        channel.send(batch()).await;
+        assert_answered(&channel.receive().await);
+        // This batch contains no request, so it has no answer.
+        channel.send(json!([{ "jsonrpc": "2.0", "method": "notifications/initialized" }])).await;
+        channel.send(request("after", "ping", &json!({}))).await;
+        assert_eq!(channel.receive().await["id"], "after");
     }
 }
 
 #[tokio::test]
 async fn a_call_of_a_batch_that_is_cancelled_has_no_answer_and_the_others_have() {
     let demo = demo().await;
-    let scene = Scene::with(&at("demo", &demo.url(), "legacy", &[])).await;
-    for mut channel in Channel::both(&scene).await {
-        channel.says(initialize(BATCHES)).await;
-        channel.hears().await;
+    let gateway = TestGateway::with(&at("demo", &demo.url(), "legacy", &[])).await;
+    for mut channel in Channel::both(&gateway).await {
+        channel.send(initialize(BATCHES)).await;
+        channel.receive().await;
         let slow = json!({ "name": "demo__sleep", "arguments": { "ms": 600_000 } });
-        channel.says(json!([request("slow", "tools/call", &slow), echo("a", "one")])).await;
+        channel.send(json!([request("slow", "tools/call", &slow), echo("a", "one")])).await;
         let cancelled = json!({ "requestId": "slow" });
         channel
-            .says(json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": cancelled }))
+            .send(json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": cancelled }))
             .await;
-        let answers = channel.hears().await;
+        let answers = channel.receive().await;
         assert_eq!(answers.as_array().unwrap().len(), 1, "{answers}");
         assert_eq!(answers[0]["id"], "a", "{answers}");
     }
 }
 
 #[tokio::test]
-async fn on_one_channel_a_batch_is_refused_before_the_handshake_and_in_every_other_version() {
+async fn on_stdio_and_sse_a_batch_is_refused_before_initialize_and_in_other_versions() {
     let demo = demo().await;
-    let scene = Scene::with(&at("demo", &demo.url(), "legacy", &[])).await;
-    for mut channel in Channel::both(&scene).await {
+    let gateway = TestGateway::with(&at("demo", &demo.url(), "legacy", &[])).await;
+    for mut channel in Channel::both(&gateway).await {
         for version in [None, Some("2024-11-05"), Some("2025-06-18"), Some(LEGACY)] {
             if let Some(version) = version {
-                channel.says(initialize(version)).await;
-                assert_eq!(channel.hears().await["result"]["protocolVersion"], version);
+                channel.send(initialize(version)).await;
+                assert_eq!(channel.receive().await["result"]["protocolVersion"], version);
             }
-            channel.says(json!([echo("a", "one")])).await;
-            let refused = channel.hears().await;
+            channel.send(json!([echo("a", "one")])).await;
+            let refused = channel.receive().await;
             assert_eq!(
                 (&refused["error"]["code"], &refused["id"]),
                 (&json!(-32600), &Value::Null),

@@ -1,6 +1,6 @@
-//! Clients of a few lines: raw HTTP, and above it what a legacy and a modern client add to each request.
+//! Minimal MCP clients: raw HTTP, and the legacy and modern protocols on top of it.
 
-use crate::scene::within;
+use crate::test_gateway::within;
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, Response};
 use http_body_util::{BodyExt, Full};
@@ -14,22 +14,22 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub(crate) const LEGACY: &str = "2025-11-25";
 pub(crate) const MODERN: &str = "2026-07-28";
 
-/// Somebody who speaks HTTP to the gateway.
+/// HTTP client of the gateway.
 #[derive(Clone)]
-pub(crate) struct Http {
+pub(crate) struct HttpClient {
     pub(crate) address: String,
     client: Client<HttpConnector, Full<Bytes>>,
 }
 
-/// What came back, whole.
+/// Complete HTTP response.
 #[derive(Debug)]
-pub(crate) struct Answered {
+pub(crate) struct HttpResponse {
     pub(crate) status: u16,
     pub(crate) headers: HeaderMap,
     pub(crate) text: String,
 }
 
-impl Answered {
+impl HttpResponse {
     /// The JSON body, or the last message of the events.
     pub(crate) fn message(&self) -> Value {
         let last = if self.is_events() {
@@ -51,12 +51,12 @@ impl Answered {
     }
 }
 
-impl Http {
+impl HttpClient {
     pub(crate) fn at(address: &str) -> Self {
         Self { address: address.to_owned(), client: Client::builder(TokioExecutor::new()).build_http() }
     }
 
-    /// Sends a request and waits for the head of its response. Dropping either hangs up.
+    /// Sends a request and waits for the head of its response. Dropping the future or the response disconnects.
     pub(crate) async fn begin(
         &self,
         method: Method,
@@ -79,10 +79,10 @@ impl Http {
         path: &str,
         headers: &[(&str, &str)],
         body: impl Into<Bytes>,
-    ) -> Answered {
+    ) -> HttpResponse {
         let (head, body) = self.begin(method, path, headers, body).await.into_parts();
         let body = within("a body", body.collect()).await.unwrap().to_bytes();
-        Answered {
+        HttpResponse {
             status: head.status.as_u16(),
             headers: head.headers,
             text: String::from_utf8(body.to_vec()).unwrap(),
@@ -90,11 +90,11 @@ impl Http {
     }
 
     /// POSTs one message to `/mcp`.
-    pub(crate) async fn post(&self, headers: &[(&str, &str)], body: impl Into<Bytes>) -> Answered {
+    pub(crate) async fn post(&self, headers: &[(&str, &str)], body: impl Into<Bytes>) -> HttpResponse {
         self.send(Method::POST, "/mcp", &[POSTED, headers].concat(), body).await
     }
 
-    pub(crate) async fn initialize(&self, version: &str) -> Answered {
+    pub(crate) async fn initialize(&self, version: &str) -> HttpResponse {
         self.post(&[], initialize(version).to_string()).await
     }
 }
@@ -116,47 +116,47 @@ pub(crate) fn call(tool: &str, arguments: Value) -> Value {
 }
 
 /// A legacy client with a session.
-pub(crate) struct Legacy {
-    http: Http,
+pub(crate) struct LegacyClient {
+    http: HttpClient,
     pub(crate) session: String,
     ids: AtomicU64,
 }
 
-impl Legacy {
-    /// Shakes hands.
-    pub(crate) async fn meets(http: &Http) -> Self {
-        Self::speaks(http, LEGACY).await
+impl LegacyClient {
+    /// Initializes a session.
+    pub(crate) async fn connect(http: &HttpClient) -> Self {
+        Self::connect_with_version(http, LEGACY).await
     }
 
-    pub(crate) async fn speaks(http: &Http, version: &str) -> Self {
+    pub(crate) async fn connect_with_version(http: &HttpClient, version: &str) -> Self {
         let hello = http.initialize(version).await;
         assert_eq!(hello.message()["result"]["protocolVersion"], version);
         let session = hello.headers["mcp-session-id"].to_str().unwrap();
-        let client = Self::resumes(http, session);
+        let client = Self::with_session(http, session);
         let told = client.post(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" })).await;
         assert_eq!((told.status, &*told.text), (202, ""));
         client
     }
 
-    /// Says in the handshake what it can do.
-    pub(crate) async fn with_capabilities(http: &Http, capabilities: Value) -> Self {
+    /// Initializes a session with these client capabilities.
+    pub(crate) async fn with_capabilities(http: &HttpClient, capabilities: Value) -> Self {
         let mut hello = initialize(LEGACY);
         hello["params"]["capabilities"] = capabilities;
         let hello = http.post(&[], hello.to_string()).await;
-        Self::resumes(http, hello.headers["mcp-session-id"].to_str().unwrap())
+        Self::with_session(http, hello.headers["mcp-session-id"].to_str().unwrap())
     }
 
-    /// Has a session from before.
-    pub(crate) fn resumes(http: &Http, session: &str) -> Self {
+    /// Uses an existing session.
+    pub(crate) fn with_session(http: &HttpClient, session: &str) -> Self {
         Self { http: http.clone(), session: session.to_owned(), ids: AtomicU64::new(1) }
     }
 
-    pub(crate) async fn post(&self, message: &Value) -> Answered {
+    pub(crate) async fn post(&self, message: &Value) -> HttpResponse {
         self.http.post(&[("mcp-session-id", &self.session)], message.to_string()).await
     }
 
     /// The response to a request.
-    pub(crate) async fn asks(&self, method: &str, params: Value) -> Value {
+    pub(crate) async fn request(&self, method: &str, params: Value) -> Value {
         let id = self.ids.fetch_add(1, Ordering::Relaxed);
         let answered = self.post(&request(id, method, &params)).await;
         assert_eq!(answered.status, 200, "{answered:?}");
@@ -165,56 +165,56 @@ impl Legacy {
         message
     }
 
-    /// The text that a tool answers with.
-    pub(crate) async fn calls(&self, tool: &str, arguments: Value) -> String {
-        text_of(&self.asks("tools/call", call(tool, arguments)).await)
+    /// Calls a tool and returns its text.
+    pub(crate) async fn call_tool(&self, tool: &str, arguments: Value) -> String {
+        text_of(&self.request("tools/call", call(tool, arguments)).await)
     }
 
     /// Begins a request and does not wait for its end.
-    pub(crate) async fn begins(&self, id: &str, method: &str, params: Value) -> Events {
+    pub(crate) async fn start_request(&self, id: &str, method: &str, params: Value) -> EventStream {
         let headers = [POSTED, &[("mcp-session-id", &*self.session)]].concat();
         let body = request(id, method, &params).to_string();
-        Events::of(self.http.begin(Method::POST, "/mcp", &headers, body).await)
+        EventStream::of(self.http.begin(Method::POST, "/mcp", &headers, body).await)
     }
 
-    /// Opens the GET stream, after an event or from now.
-    pub(crate) async fn listens(&self, after: Option<&str>) -> Events {
+    /// Opens the GET stream, resuming after an event if given.
+    pub(crate) async fn open_stream(&self, after: Option<&str>) -> EventStream {
         let mut headers = vec![("mcp-session-id", &*self.session), ("accept", "text/event-stream")];
         headers.extend(after.map(|id| ("last-event-id", id)));
-        Events::of(self.http.begin(Method::GET, "/mcp", &headers, "").await)
+        EventStream::of(self.http.begin(Method::GET, "/mcp", &headers, "").await)
     }
 
-    pub(crate) async fn cancels(&self, id: &str) {
+    pub(crate) async fn cancel(&self, id: &str) {
         let params = json!({ "requestId": id });
         let cancelled = json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": params });
         assert_eq!(self.post(&cancelled).await.status, 202);
     }
 }
 
-/// A modern client, which says everything in each request.
-pub(crate) struct Modern {
-    http: Http,
+/// Modern client, which sends its context with each request.
+pub(crate) struct ModernClient {
+    http: HttpClient,
     ids: AtomicU64,
 }
 
-impl Modern {
-    pub(crate) fn of(http: &Http) -> Self {
+impl ModernClient {
+    pub(crate) fn new(http: &HttpClient) -> Self {
         Self { http: http.clone(), ids: AtomicU64::new(1) }
     }
 
-    pub(crate) async fn sends(&self, method: &str, params: Value) -> Answered {
+    pub(crate) async fn send_request(&self, method: &str, params: Value) -> HttpResponse {
         let id = self.ids.fetch_add(1, Ordering::Relaxed);
         let (headers, body) = spoken(id.into(), method, params);
         self.http.post(&borrowed(&headers), body).await
     }
 
     /// The response to a request.
-    pub(crate) async fn asks(&self, method: &str, params: Value) -> Value {
-        self.sends(method, params).await.message()
+    pub(crate) async fn request(&self, method: &str, params: Value) -> Value {
+        self.send_request(method, params).await.message()
     }
 
-    /// The response to a request that says what its client can do.
-    pub(crate) async fn asks_as(&self, capabilities: Value, method: &str, mut params: Value) -> Value {
+    /// Sends a request with these client capabilities and returns the response.
+    pub(crate) async fn request_as(&self, capabilities: Value, method: &str, mut params: Value) -> Value {
         let id = self.ids.fetch_add(1, Ordering::Relaxed);
         let (headers, _) = spoken(id.into(), method, params.clone());
         params = in_context(params);
@@ -222,31 +222,31 @@ impl Modern {
         self.http.post(&borrowed(&headers), request(id, method, &params).to_string()).await.message()
     }
 
-    pub(crate) async fn calls(&self, tool: &str, arguments: Value) -> String {
-        text_of(&self.asks("tools/call", call(tool, arguments)).await)
+    pub(crate) async fn call_tool(&self, tool: &str, arguments: Value) -> String {
+        text_of(&self.request("tools/call", call(tool, arguments)).await)
     }
 
-    /// Begins a request that says what its client can do, and does not wait for its end.
-    pub(crate) async fn begins_as(
+    /// Starts a request with these client capabilities and returns its stream.
+    pub(crate) async fn start_request_as(
         &self,
         capabilities: Value,
         id: &str,
         method: &str,
         params: Value,
-    ) -> Events {
+    ) -> EventStream {
         let (headers, _) = spoken(id.into(), method, params.clone());
         let mut params = in_context(params);
         params["_meta"]["io.modelcontextprotocol/clientCapabilities"] = capabilities;
         let headers = [POSTED, &borrowed(&headers)].concat();
         let body = request(id, method, &params).to_string();
-        Events::of(self.http.begin(Method::POST, "/mcp", &headers, body).await)
+        EventStream::of(self.http.begin(Method::POST, "/mcp", &headers, body).await)
     }
 
     /// Begins a request and does not wait for its end.
-    pub(crate) async fn begins(&self, id: &str, method: &str, params: Value) -> Events {
+    pub(crate) async fn start_request(&self, id: &str, method: &str, params: Value) -> EventStream {
         let (headers, body) = spoken(id.into(), method, params);
         let headers = [POSTED, &borrowed(&headers)].concat();
-        Events::of(self.http.begin(Method::POST, "/mcp", &headers, body).await)
+        EventStream::of(self.http.begin(Method::POST, "/mcp", &headers, body).await)
     }
 }
 
@@ -265,7 +265,7 @@ pub(crate) fn spoken(id: Value, method: &str, params: Value) -> (Vec<(String, St
     (headers, request(id, method, &in_context(params)).to_string())
 }
 
-/// Parameters with what each modern request says about itself.
+/// Parameters with the `_meta` context of a modern request.
 pub(crate) fn in_context(mut params: Value) -> Value {
     params["_meta"]["io.modelcontextprotocol/protocolVersion"] = json!(MODERN);
     params["_meta"]["io.modelcontextprotocol/clientCapabilities"] = json!({});
@@ -277,7 +277,7 @@ pub(crate) fn borrowed(headers: &[(String, String)]) -> Vec<(&str, &str)> {
     headers.iter().map(|(name, value)| (&**name, &**value)).collect()
 }
 
-/// The text of a tool's answer, which is no error.
+/// Text of a tool result, which must not be an error.
 pub(crate) fn text_of(response: &Value) -> String {
     let result = &response["result"];
     assert!(result["isError"] != true, "{response}");
@@ -290,11 +290,11 @@ pub(crate) fn names(response: &Value, list: &str, member: &str) -> Vec<String> {
     items.iter().map(|item| item[member].as_str().unwrap().to_owned()).collect()
 }
 
-/// An event stream as it comes.
-pub(crate) struct Events {
+/// Server-sent events of a response.
+pub(crate) struct EventStream {
     pub(crate) status: u16,
     pub(crate) headers: HeaderMap,
-    /// Comments that broke the silence so far.
+    /// Number of keep-alive comments so far.
     pub(crate) signs_of_life: u32,
     body: Incoming,
     unread: Vec<u8>,
@@ -313,7 +313,7 @@ impl Event {
     }
 }
 
-impl Events {
+impl EventStream {
     pub(crate) fn of(response: Response<Incoming>) -> Self {
         let (head, body) = response.into_parts();
         Self {
@@ -342,7 +342,7 @@ impl Events {
                 if let Some(data) = field("data") {
                     return Some(Event { id: field("id"), kind: field("event"), data });
                 }
-                // A comment: only a sign of life.
+                // A comment: keep-alive.
                 self.signs_of_life += 1;
                 continue;
             }
@@ -359,7 +359,8 @@ impl Events {
         serde_json::from_slice(&self.unread).unwrap()
     }
 
-    /// Whether there is nothing to read. What was already sent has arrived: it came through this machine.
+    /// Returns true if there is nothing to read. Data that was already sent has arrived, because the connection is
+    /// local.
     pub(crate) async fn is_silent(&mut self) -> bool {
         tokio::select! {
             biased;
@@ -368,7 +369,7 @@ impl Events {
         }
     }
 
-    /// The next message, which has to come. An event without data is only a place to come back to.
+    /// Next message; the end of the stream fails the test. An event without data only carries an id for resumption.
     pub(crate) async fn message(&mut self) -> Value {
         loop {
             let event = self.next().await.expect("the stream goes on");

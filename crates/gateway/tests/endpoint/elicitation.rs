@@ -1,30 +1,33 @@
-//! Servers that ask their client something before they answer, in all pairings of eras, over HTTP and on a
-//! pipe; and clients that cannot be asked.
+//! Elicitation, sampling and other requests of servers to clients, in all pairings of eras, over HTTP and stdio, and
+//! with clients that lack the capability.
 
-use crate::client::{Events, Http, Legacy, Modern, borrowed, call, in_context, initialize, request, spoken};
-use crate::scene::{Scene, at, demo_with, until, within};
-use crate::script::Script;
+use crate::client::{
+    EventStream, HttpClient, LegacyClient, ModernClient, borrowed, call, in_context, initialize, request,
+    spoken,
+};
+use crate::scripted_server::ScriptedServer;
+use crate::test_gateway::{TestGateway, at, demo_with, until, within};
 use gripfast_demo::{EraChoice, Options, RunningServer};
 use serde_json::{Value, json};
 
 const CAN_BE_ASKED: &str = "elicitation";
 
-async fn scene_of(era: EraChoice, protocol: &str) -> (RunningServer, Scene) {
+async fn gateway_for(era: EraChoice, protocol: &str) -> (RunningServer, TestGateway) {
     let demo = demo_with(Options { era, ..Options::default() }).await;
-    let scene = Scene::with(&at("demo", &demo.url(), protocol, &[])).await;
-    (demo, scene)
+    let gateway = TestGateway::with(&at("demo", &demo.url(), protocol, &[])).await;
+    (demo, gateway)
 }
 
-async fn both_eras() -> [(RunningServer, Scene); 2] {
-    [scene_of(EraChoice::Legacy, "legacy").await, scene_of(EraChoice::Modern, "modern").await]
+async fn both_eras() -> [(RunningServer, TestGateway); 2] {
+    [gateway_for(EraChoice::Legacy, "legacy").await, gateway_for(EraChoice::Modern, "modern").await]
 }
 
-async fn legacy_client(http: &Http, ability: Option<&str>) -> Legacy {
+async fn legacy_client(http: &HttpClient, ability: Option<&str>) -> LegacyClient {
     let mut capabilities = json!({});
     if let Some(ability) = ability {
         capabilities[ability] = json!({});
     }
-    Legacy::with_capabilities(http, capabilities).await
+    LegacyClient::with_capabilities(http, capabilities).await
 }
 
 fn ask() -> Value {
@@ -35,8 +38,8 @@ fn yes() -> Value {
     json!({ "action": "accept", "content": { "ok": true } })
 }
 
-/// The question on a legacy client's stream, and the id to answer under.
-async fn question(stream: &mut Events) -> Value {
+/// Waits for the elicitation on a legacy client's stream and returns its id.
+async fn question(stream: &mut EventStream) -> Value {
     let asked = stream.message().await;
     assert_eq!(asked["method"], "elicitation/create", "{asked}");
     assert_eq!(asked["params"]["message"], "Sure?", "{asked}");
@@ -44,10 +47,10 @@ async fn question(stream: &mut Events) -> Value {
 }
 
 #[tokio::test]
-async fn a_legacy_client_is_asked_on_the_stream_of_its_call_whatever_the_servers_era() {
-    for (_demo, scene) in both_eras().await {
-        let client = legacy_client(&scene.http, Some(CAN_BE_ASKED)).await;
-        let mut stream = client.begins("mine", "tools/call", ask()).await;
+async fn a_legacy_client_gets_elicitations_on_the_stream_of_its_call() {
+    for (_demo, gateway) in both_eras().await {
+        let client = legacy_client(&gateway.http, Some(CAN_BE_ASKED)).await;
+        let mut stream = client.start_request("mine", "tools/call", ask()).await;
         let id = question(&mut stream).await;
         let told = client.post(&json!({ "jsonrpc": "2.0", "id": id, "result": yes() })).await;
         assert_eq!(told.status, 202);
@@ -58,17 +61,17 @@ async fn a_legacy_client_is_asked_on_the_stream_of_its_call_whatever_the_servers
 }
 
 #[tokio::test]
-async fn two_clients_are_asked_apart_and_only_their_own_answers_count() {
-    let (_demo, scene) = scene_of(EraChoice::Legacy, "legacy").await;
+async fn two_clients_get_separate_elicitations_and_only_their_own_answer_counts() {
+    let (_demo, gateway) = gateway_for(EraChoice::Legacy, "legacy").await;
     let (one, two) = (
-        legacy_client(&scene.http, Some(CAN_BE_ASKED)).await,
-        legacy_client(&scene.http, Some(CAN_BE_ASKED)).await,
+        legacy_client(&gateway.http, Some(CAN_BE_ASKED)).await,
+        legacy_client(&gateway.http, Some(CAN_BE_ASKED)).await,
     );
-    let mut first = one.begins("same", "tools/call", ask()).await;
+    let mut first = one.start_request("same", "tools/call", ask()).await;
     let first_id = question(&mut first).await;
-    let mut second = two.begins("same", "tools/call", ask()).await;
+    let mut second = two.start_request("same", "tools/call", ask()).await;
     let second_id = question(&mut second).await;
-    // The other's answer under one's own number decides nothing for the other.
+    // An answer of one client with its own id does not decide the elicitation of the other.
     let no = json!({ "action": "decline" });
     two.post(&json!({ "jsonrpc": "2.0", "id": second_id, "result": no })).await;
     let refused = second.message().await;
@@ -79,20 +82,20 @@ async fn two_clients_are_asked_apart_and_only_their_own_answers_count() {
 }
 
 #[tokio::test]
-async fn a_legacy_client_that_cannot_be_asked_is_declined_for_and_nothing_hangs() {
-    let (_demo, scene) = scene_of(EraChoice::Legacy, "legacy").await;
-    let client = legacy_client(&scene.http, None).await;
-    let answer = client.asks("tools/call", ask()).await;
+async fn elicitations_for_a_legacy_client_without_the_capability_are_declined() {
+    let (_demo, gateway) = gateway_for(EraChoice::Legacy, "legacy").await;
+    let client = legacy_client(&gateway.http, None).await;
+    let answer = client.request("tools/call", ask()).await;
     let text = answer["result"]["content"][0]["text"].as_str().unwrap();
     assert!(text.contains("decline"), "{answer}");
 
-    let (_demo, scene) = scene_of(EraChoice::Modern, "modern").await;
-    let client = legacy_client(&scene.http, None).await;
-    let answer = client.asks("tools/call", ask()).await;
+    let (_demo, gateway) = gateway_for(EraChoice::Modern, "modern").await;
+    let client = legacy_client(&gateway.http, None).await;
+    let answer = client.request("tools/call", ask()).await;
     assert_eq!(answer["result"]["isError"], true, "the server's own refusal, in the client's era: {answer}");
 }
 
-async fn modern_ask(http: &Http, id: u64, capabilities: Value, more: Value) -> Value {
+async fn modern_ask(http: &HttpClient, id: u64, capabilities: Value, more: Value) -> Value {
     let mut params = in_context(ask());
     params["_meta"]["io.modelcontextprotocol/clientCapabilities"] = capabilities;
     params.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
@@ -101,10 +104,10 @@ async fn modern_ask(http: &Http, id: u64, capabilities: Value, more: Value) -> V
 }
 
 #[tokio::test]
-async fn a_modern_client_is_told_what_a_legacy_server_wants_and_comes_back_with_it() {
-    let (demo, scene) = scene_of(EraChoice::Legacy, "legacy").await;
+async fn a_modern_client_answers_an_elicitation_of_a_legacy_server() {
+    let (demo, gateway) = gateway_for(EraChoice::Legacy, "legacy").await;
     let can = json!({ "elicitation": { "form": {} } });
-    let asked = modern_ask(&scene.http, 1, can.clone(), json!({})).await;
+    let asked = modern_ask(&gateway.http, 1, can.clone(), json!({})).await;
     let result = &asked["result"];
     assert_eq!(result["resultType"], "input_required", "{asked}");
     let (key, wanted) = result["inputRequests"].as_object().unwrap().iter().next().unwrap();
@@ -114,70 +117,70 @@ async fn a_modern_client_is_told_what_a_legacy_server_wants_and_comes_back_with_
     );
     assert_eq!(demo.in_flight(), 1, "the call waits behind us");
     let back = json!({ "inputResponses": { key: yes() }, "requestState": result["requestState"] });
-    let told = modern_ask(&scene.http, 2, can.clone(), back.clone()).await;
+    let told = modern_ask(&gateway.http, 2, can.clone(), back.clone()).await;
     assert_eq!(told["id"], 2, "{told}");
     assert_eq!(told["result"]["content"][0]["text"], "the answer was yes", "{told}");
     assert_eq!(told["result"]["resultType"], "complete", "{told}");
-    let again = modern_ask(&scene.http, 3, can, back).await;
+    let again = modern_ask(&gateway.http, 3, can, back).await;
     assert_eq!(again["error"]["code"], -32602, "an answer counts once: {again}");
 }
 
 #[tokio::test]
-async fn a_state_that_nobody_gave_out_begins_nothing() {
-    let (demo, scene) = scene_of(EraChoice::Legacy, "legacy").await;
+async fn a_forged_request_state_is_refused() {
+    let (demo, gateway) = gateway_for(EraChoice::Legacy, "legacy").await;
     let can = json!({ "elicitation": { "form": {} } });
-    let asked = modern_ask(&scene.http, 1, can.clone(), json!({})).await;
+    let asked = modern_ask(&gateway.http, 1, can.clone(), json!({})).await;
     let state = asked["result"]["requestState"].as_str().unwrap();
     let forged = json!({ "inputResponses": { "input-1": yes() }, "requestState": format!("{state}x") });
-    let refused = modern_ask(&scene.http, 2, can, forged).await;
+    let refused = modern_ask(&gateway.http, 2, can, forged).await;
     assert_eq!(refused["error"]["code"], -32602, "{refused}");
     assert_eq!(demo.in_flight(), 1, "only the call that really waits");
 }
 
 #[tokio::test]
-async fn a_state_counts_for_the_request_that_it_was_given_for() {
-    let (demo, scene) = scene_of(EraChoice::Legacy, "legacy").await;
+async fn a_request_state_is_valid_only_for_its_own_request() {
+    let (demo, gateway) = gateway_for(EraChoice::Legacy, "legacy").await;
     let can = json!({ "elicitation": { "form": {} } });
-    let asked = modern_ask(&scene.http, 1, can.clone(), json!({})).await;
+    let asked = modern_ask(&gateway.http, 1, can.clone(), json!({})).await;
     let state = &asked["result"]["requestState"];
     let back = json!({ "inputResponses": { "input-1": yes() }, "requestState": state });
     let mut other = call("demo__echo", json!({ "text": "harmless" }));
     other.as_object_mut().unwrap().extend(back.as_object().unwrap().clone());
-    let refused = Modern::of(&scene.http).asks_as(can.clone(), "tools/call", other).await;
+    let refused = ModernClient::new(&gateway.http).request_as(can.clone(), "tools/call", other).await;
     assert_eq!(refused["error"]["code"], -32602, "{refused}");
     assert_eq!(demo.in_flight(), 1, "the call waits on");
-    let told = modern_ask(&scene.http, 2, can, back).await;
+    let told = modern_ask(&gateway.http, 2, can, back).await;
     assert_eq!(told["result"]["content"][0]["text"], "the answer was yes", "{told}");
 }
 
 #[tokio::test]
-async fn a_modern_client_that_cannot_be_asked_is_declined_for() {
-    let (demo, scene) = scene_of(EraChoice::Legacy, "legacy").await;
-    let answer = modern_ask(&scene.http, 1, json!({}), json!({})).await;
+async fn elicitations_for_a_modern_client_without_the_capability_are_declined() {
+    let (demo, gateway) = gateway_for(EraChoice::Legacy, "legacy").await;
+    let answer = modern_ask(&gateway.http, 1, json!({}), json!({})).await;
     let text = answer["result"]["content"][0]["text"].as_str().unwrap();
     assert!(text.contains("decline"), "{answer}");
     until("nothing is left", || demo.in_flight() == 0).await;
 }
 
 #[tokio::test]
-async fn other_calls_go_on_while_a_question_is_open() {
-    let (_demo, scene) = scene_of(EraChoice::Legacy, "legacy").await;
-    let client = legacy_client(&scene.http, Some(CAN_BE_ASKED)).await;
-    let mut stream = client.begins("mine", "tools/call", ask()).await;
+async fn other_calls_go_on_while_an_elicitation_is_open() {
+    let (_demo, gateway) = gateway_for(EraChoice::Legacy, "legacy").await;
+    let client = legacy_client(&gateway.http, Some(CAN_BE_ASKED)).await;
+    let mut stream = client.start_request("mine", "tools/call", ask()).await;
     let id = question(&mut stream).await;
-    assert_eq!(client.calls("demo__add", json!({ "a": 2, "b": 3 })).await, "5");
-    assert_eq!(Modern::of(&scene.http).calls("demo__add", json!({ "a": 2, "b": 3 })).await, "5");
+    assert_eq!(client.call_tool("demo__add", json!({ "a": 2, "b": 3 })).await, "5");
+    assert_eq!(ModernClient::new(&gateway.http).call_tool("demo__add", json!({ "a": 2, "b": 3 })).await, "5");
     client.post(&json!({ "jsonrpc": "2.0", "id": id, "result": yes() })).await;
     assert_eq!(stream.message().await["result"]["content"][0]["text"], "the answer was yes");
 }
 
 #[tokio::test]
-async fn nobody_is_asked_in_a_batch_which_is_read_only_when_all_of_it_is_answered() {
-    let (_demo, scene) = scene_of(EraChoice::Legacy, "legacy").await;
+async fn elicitations_within_a_batch_are_declined() {
+    let (_demo, gateway) = gateway_for(EraChoice::Legacy, "legacy").await;
     let mut hello = initialize("2025-03-26");
     hello["params"]["capabilities"] = json!({ "elicitation": {} });
-    let hello = scene.http.post(&[], hello.to_string()).await;
-    let client = Legacy::resumes(&scene.http, hello.headers["mcp-session-id"].to_str().unwrap());
+    let hello = gateway.http.post(&[], hello.to_string()).await;
+    let client = LegacyClient::with_session(&gateway.http, hello.headers["mcp-session-id"].to_str().unwrap());
     let batch = json!([request(1, "tools/call", &ask())]);
     let answers: Value = serde_json::from_str(&client.post(&batch).await.text).unwrap();
     let text = answers[0]["result"]["content"][0]["text"].as_str().unwrap();
@@ -193,20 +196,20 @@ fn words() -> Value {
 }
 
 #[tokio::test]
-async fn words_of_a_clients_model_reach_servers_of_either_era_from_clients_of_either() {
+async fn sampling_works_between_clients_and_servers_of_all_eras() {
     for (era, protocol) in [(EraChoice::Legacy, "legacy"), (EraChoice::Modern, "modern")] {
         let demo = demo_with(Options { era, showcase: true, ..Options::default() }).await;
-        let scene = Scene::with(&at("demo", &demo.url(), protocol, &[])).await;
-        let client = legacy_client(&scene.http, Some("sampling")).await;
-        let mut stream = client.begins("mine", "tools/call", sample()).await;
+        let gateway = TestGateway::with(&at("demo", &demo.url(), protocol, &[])).await;
+        let client = legacy_client(&gateway.http, Some("sampling")).await;
+        let mut stream = client.start_request("mine", "tools/call", sample()).await;
         let asked = stream.message().await;
         assert_eq!(asked["method"], "sampling/createMessage", "{asked}");
         assert_eq!(asked["params"]["maxTokens"], 9, "as the server asked: {asked}");
         client.post(&json!({ "jsonrpc": "2.0", "id": asked["id"], "result": words() })).await;
         assert_eq!(stream.message().await["result"]["content"][0]["text"], "Good day", "{protocol}");
 
-        let (client, can) = (Modern::of(&scene.http), json!({ "sampling": {} }));
-        let asked = client.asks_as(can.clone(), "tools/call", sample()).await;
+        let (client, can) = (ModernClient::new(&gateway.http), json!({ "sampling": {} }));
+        let asked = client.request_as(can.clone(), "tools/call", sample()).await;
         let (key, wanted) = asked["result"]["inputRequests"].as_object().unwrap().iter().next().unwrap();
         assert_eq!(wanted["method"], "sampling/createMessage", "{asked}");
         let mut back = sample();
@@ -214,26 +217,26 @@ async fn words_of_a_clients_model_reach_servers_of_either_era_from_clients_of_ei
         if let Some(state) = asked["result"].get("requestState") {
             back["requestState"] = state.clone();
         }
-        let told = client.asks_as(can, "tools/call", back).await;
+        let told = client.request_as(can, "tools/call", back).await;
         assert_eq!(told["result"]["content"][0]["text"], "Good day", "{protocol}: {told}");
 
-        // Nobody can answer for a model, so that is an error to the server, and nothing hangs.
-        let silent = legacy_client(&scene.http, None).await.asks("tools/call", sample()).await;
+        // The gateway cannot answer for a model, so the server gets an error and the call does not hang.
+        let silent = legacy_client(&gateway.http, None).await.request("tools/call", sample()).await;
         assert_eq!(silent["result"]["isError"], true, "{protocol}: {silent}");
     }
 }
 
 #[tokio::test]
-async fn a_modern_server_that_asks_again_and_again_is_asked_eight_times_on_behalf_of_a_legacy_client() {
+async fn a_call_of_a_legacy_client_has_at_most_eight_elicitation_rounds() {
     let form =
         r#"{"method":"elicitation/create","params":{"message":"Sure?","requestedSchema":{"type":"object"}}}"#;
     let wants =
         format!(r#"{{"resultType":"input_required","inputRequests":{{"q":{form}}},"requestState":"s"}}"#);
     let tools = r#"{"tools":[{"name":"again","inputSchema":{"type":"object"}}],"resultType":"complete"}"#;
-    let script = Script::starts(&[("tools/list", tools), ("tools/call", &wants)]).await;
-    let scene = Scene::with(&at("demo", &script.url, "modern", &[])).await;
-    let client = legacy_client(&scene.http, Some(CAN_BE_ASKED)).await;
-    let mut stream = client.begins("mine", "tools/call", call("demo__again", json!({}))).await;
+    let script = ScriptedServer::start(&[("tools/list", tools), ("tools/call", &wants)]).await;
+    let gateway = TestGateway::with(&at("demo", &script.url, "modern", &[])).await;
+    let client = legacy_client(&gateway.http, Some(CAN_BE_ASKED)).await;
+    let mut stream = client.start_request("mine", "tools/call", call("demo__again", json!({}))).await;
     for _ in 0..8 {
         let id = question(&mut stream).await;
         client.post(&json!({ "jsonrpc": "2.0", "id": id, "result": yes() })).await;
@@ -242,24 +245,24 @@ async fn a_modern_server_that_asks_again_and_again_is_asked_eight_times_on_behal
     let failure = failure_of(&answer);
     assert_eq!((&failure["code"], &failure["outcome"]), (&json!("upstream_protocol"), &json!("refused")));
     assert_eq!(script.count("tools/call"), 8);
-    let last: Value = serde_json::from_str(&script.heard("tools/call")).unwrap();
+    let last: Value = serde_json::from_str(&script.last_request("tools/call")).unwrap();
     assert_eq!(
         (&last["params"]["requestState"], &last["params"]["inputResponses"]["q"]),
         (&json!("s"), &yes())
     );
 }
 
-/// The machine part of a failure that a model can read.
+/// Structured part of a failure result.
 fn failure_of(answer: &Value) -> &Value {
     assert_eq!((&answer["id"], &answer["result"]["isError"]), (&json!("mine"), &json!(true)), "{answer}");
     &answer["result"]["_meta"]["gripfast/failure"]
 }
 
 #[tokio::test]
-async fn c01_a_client_that_refuses_to_answer_gets_a_failure_that_a_model_can_read() {
-    let (_demo, scene) = scene_of(EraChoice::Modern, "modern").await;
-    let client = legacy_client(&scene.http, Some(CAN_BE_ASKED)).await;
-    let mut stream = client.begins("mine", "tools/call", ask()).await;
+async fn c01_a_client_that_answers_with_an_error_gets_a_readable_failure() {
+    let (_demo, gateway) = gateway_for(EraChoice::Modern, "modern").await;
+    let client = legacy_client(&gateway.http, Some(CAN_BE_ASKED)).await;
+    let mut stream = client.start_request("mine", "tools/call", ask()).await;
     let id = question(&mut stream).await;
     let error = json!({ "code": -1, "message": "User rejected" });
     client.post(&json!({ "jsonrpc": "2.0", "id": id, "error": error })).await;
@@ -268,17 +271,17 @@ async fn c01_a_client_that_refuses_to_answer_gets_a_failure_that_a_model_can_rea
     assert_eq!((&failure["code"], &failure["server"]), (&json!("cancelled"), &json!("demo")), "{answer}");
     assert_eq!(failure["outcome"], "refused", "{answer}");
     let text = answer["result"]["content"][0]["text"].as_str().unwrap();
-    assert!(text.contains("User rejected") && text.contains("did not get it"), "{text}");
+    assert!(text.contains("User rejected") && text.contains("requires input that it did not get"), "{text}");
 }
 
 #[tokio::test]
-async fn what_a_legacy_server_asks_outside_any_call_is_refused_where_only_modern_clients_are() {
-    let (demo, scene) = scene_of(EraChoice::Legacy, "legacy").await;
-    let client = Modern::of(&scene.http);
+async fn a_legacy_servers_request_outside_calls_is_refused_for_modern_clients() {
+    let (demo, gateway) = gateway_for(EraChoice::Legacy, "legacy").await;
+    let client = ModernClient::new(&gateway.http);
     let can = json!({ "elicitation": {} });
-    let mut stream = client.begins_as(can.clone(), "ear", "subscriptions/listen", json!({})).await;
+    let mut stream = client.start_request_as(can.clone(), "ear", "subscriptions/listen", json!({})).await;
     assert_eq!(stream.message().await["method"], "notifications/subscriptions/acknowledged");
-    client.asks_as(can, "tools/call", call("demo__add", json!({ "a": 2, "b": 3 }))).await;
+    client.request_as(can, "tools/call", call("demo__add", json!({ "a": 2, "b": 3 }))).await;
     let said = within("an answer", demo.ask_sessions("Anybody there?")).await;
     let codes: Vec<&Value> = said.iter().map(|body| &body["error"]["code"]).collect();
     assert_eq!(codes, [&json!(-32601)], "{said:?}");

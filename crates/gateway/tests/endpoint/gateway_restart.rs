@@ -1,8 +1,7 @@
-//! A gateway that is killed and started again: a legacy client that comes back with its session has what it had,
-//! without saying it once more.
+//! Gateway killed and restarted: the session of a legacy client keeps its log level and subscriptions.
 
-use crate::client::{Http, LEGACY, Legacy, call, request};
-use crate::scene::{GRIPFAST, at, demo_with, file_of, within};
+use crate::client::{HttpClient, LEGACY, LegacyClient, call, request};
+use crate::test_gateway::{GRIPFAST, at, demo_with, file_of, within};
 use gripfast_demo::{EraChoice, Options};
 use serde_json::{Value, json};
 use std::path::Path;
@@ -14,12 +13,12 @@ const COUNTER: &str = "demo://counter";
 const GREETING: &str = "demo://greeting";
 
 /// `gripfast serve` as a process of its own.
-struct Serving {
+struct GatewayProcess {
     process: Child,
-    http: Http,
+    http: HttpClient,
 }
 
-impl Serving {
+impl GatewayProcess {
     async fn with(directory: &Path) -> Self {
         let mut command = Command::new(GRIPFAST);
         command.args(["serve", "--listen", "127.0.0.1:0", "--config"]).arg(directory.join("gripfast.toml"));
@@ -29,7 +28,7 @@ impl Serving {
         let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
         let line = within("the gateway's start", lines.next_line()).await.unwrap().unwrap();
         let address = line.split_whitespace().find_map(|word| word.strip_suffix("/mcp"));
-        let http = Http::at(address.unwrap().trim_start_matches("http://"));
+        let http = HttpClient::at(address.unwrap().trim_start_matches("http://"));
         Self { process, http }
     }
 
@@ -38,8 +37,8 @@ impl Serving {
     }
 }
 
-/// The resource that the next message is about, after the lists that a new process asks to look at again.
-async fn updated(stream: &mut crate::client::Events) -> Value {
+/// URI of the next resource update, after the list changes that a new process sends.
+async fn updated(stream: &mut crate::client::EventStream) -> Value {
     loop {
         let told = stream.message().await;
         if told["method"] == "notifications/resources/updated" {
@@ -49,31 +48,32 @@ async fn updated(stream: &mut crate::client::Events) -> Value {
 }
 
 #[tokio::test]
-async fn d04_a_killed_gateways_client_goes_on_with_its_log_level_and_what_it_follows() {
+async fn d04_log_level_and_subscriptions_of_a_client_survive_a_killed_gateway() {
     for (era, protocol) in [(EraChoice::Legacy, "legacy"), (EraChoice::Modern, "modern")] {
         let demo = demo_with(Options { era, ..Options::default() }).await;
         let directory = tempfile::tempdir().unwrap();
         let config = file_of(&at("demo", &demo.url(), protocol, &[]));
         std::fs::write(directory.path().join("gripfast.toml"), config).unwrap();
 
-        let serving = Serving::with(directory.path()).await;
-        let (client, quiet) = (Legacy::meets(&serving.http).await, Legacy::meets(&serving.http).await);
-        client.asks("logging/setLevel", json!({ "level": "info" })).await;
-        quiet.asks("logging/setLevel", json!({ "level": "error" })).await;
+        let serving = GatewayProcess::with(directory.path()).await;
+        let (client, quiet) =
+            (LegacyClient::connect(&serving.http).await, LegacyClient::connect(&serving.http).await);
+        client.request("logging/setLevel", json!({ "level": "info" })).await;
+        quiet.request("logging/setLevel", json!({ "level": "error" })).await;
         for uri in [COUNTER, GREETING] {
-            let subscribed = client.asks("resources/subscribe", json!({ "uri": uri })).await;
+            let subscribed = client.request("resources/subscribe", json!({ "uri": uri })).await;
             assert_eq!(subscribed["result"], json!({}), "{subscribed}");
         }
-        client.asks("resources/unsubscribe", json!({ "uri": GREETING })).await;
+        client.request("resources/unsubscribe", json!({ "uri": GREETING })).await;
         serving.killed().await;
 
-        let serving = Serving::with(directory.path()).await;
-        let came_back = |session: &str| Legacy::resumes(&serving.http, session);
+        let serving = GatewayProcess::with(directory.path()).await;
+        let came_back = |session: &str| LegacyClient::with_session(&serving.http, session);
         let (client, quiet) = (came_back(&client.session), came_back(&quiet.session));
-        let mut stream = client.listens(None).await;
+        let mut stream = client.open_stream(None).await;
         assert_eq!(stream.status, 200);
         assert_eq!(updated(&mut stream).await, COUNTER, "{protocol}: it may have missed a change");
-        quiet.calls("demo__counter", json!({})).await;
+        quiet.call_tool("demo__counter", json!({})).await;
         assert_eq!(updated(&mut stream).await, COUNTER, "{protocol}: and goes on hearing of it");
         let echo = request(7, "tools/call", &call("demo__echo", json!({ "text": "hi" })));
         let told = client.post(&echo).await;
@@ -81,11 +81,11 @@ async fn d04_a_killed_gateways_client_goes_on_with_its_log_level_and_what_it_fol
         let told = quiet.post(&echo).await;
         assert!(!told.text.contains("notifications/message"), "{protocol}: {told:?}");
 
-        // A client that is new knows nothing of all that.
+        // A new client has none of these settings.
         let hello = serving.http.initialize(LEGACY).await;
         let new = came_back(hello.headers["mcp-session-id"].to_str().unwrap());
-        let mut silent = new.listens(None).await;
-        client.calls("demo__counter", json!({})).await;
+        let mut silent = new.open_stream(None).await;
+        client.call_tool("demo__counter", json!({})).await;
         assert_eq!(updated(&mut stream).await, COUNTER);
         assert!(silent.is_silent().await);
     }

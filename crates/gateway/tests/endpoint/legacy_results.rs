@@ -1,16 +1,16 @@
-//! What a modern server can say and the legacy era has no words for, as a legacy client gets it: output that is no
-//! object, and a client that lacks what a tool needs.
+//! Modern results translated for legacy clients: structured output that is not an object, and missing client
+//! capabilities.
 
-use crate::client::{Legacy, Modern, call};
-use crate::scene::{Scene, at, demo_with};
-use crate::script::Script;
+use crate::client::{LegacyClient, ModernClient, call};
+use crate::scripted_server::ScriptedServer;
+use crate::test_gateway::{TestGateway, at, demo_with};
 use gripfast_demo::{EraChoice, Options, RunningServer};
 use serde_json::{Value, json};
 
-async fn showcase(era: EraChoice, protocol: &str) -> (RunningServer, Scene) {
+async fn showcase(era: EraChoice, protocol: &str) -> (RunningServer, TestGateway) {
     let demo = demo_with(Options { era, showcase: true, ..Options::default() }).await;
-    let scene = Scene::with(&at("demo", &demo.url(), protocol, &[])).await;
-    (demo, scene)
+    let gateway = TestGateway::with(&at("demo", &demo.url(), protocol, &[])).await;
+    (demo, gateway)
 }
 
 fn output_of(listed: &Value, tool: &str) -> Value {
@@ -19,12 +19,12 @@ fn output_of(listed: &Value, tool: &str) -> Value {
 }
 
 #[tokio::test]
-async fn an_output_that_is_no_object_is_wrapped_for_a_legacy_client_of_a_modern_server() {
-    let (_demo, scene) = showcase(EraChoice::Modern, "modern").await;
+async fn a_non_object_output_of_a_modern_server_is_wrapped_for_a_legacy_client() {
+    let (_demo, gateway) = showcase(EraChoice::Modern, "modern").await;
     let said = call("demo__words", json!({ "text": "to be" }));
 
-    let client = Legacy::meets(&scene.http).await;
-    let listed = client.asks("tools/list", json!({})).await;
+    let client = LegacyClient::connect(&gateway.http).await;
+    let listed = client.request("tools/list", json!({})).await;
     let described = json!({
         "type": "object",
         "properties": { "result": {
@@ -36,40 +36,40 @@ async fn an_output_that_is_no_object_is_wrapped_for_a_legacy_client_of_a_modern_
     });
     assert_eq!(output_of(&listed, "demo__words"), described);
     assert_eq!(output_of(&listed, "demo__echo")["required"], json!(["text"]), "what is an object stays one");
-    let answer = client.asks("tools/call", said.clone()).await;
+    let answer = client.request("tools/call", said.clone()).await;
     assert_eq!(answer["result"]["structuredContent"], json!({ "result": ["to", "be"] }), "{answer}");
-    let echoed = client.asks("tools/call", call("demo__echo", json!({ "text": "hi" }))).await;
+    let echoed = client.request("tools/call", call("demo__echo", json!({ "text": "hi" }))).await;
     assert_eq!(echoed["result"]["structuredContent"], json!({ "text": "hi" }), "{echoed}");
 
-    let client = Modern::of(&scene.http);
-    let listed = client.asks("tools/list", json!({})).await;
+    let client = ModernClient::new(&gateway.http);
+    let listed = client.request("tools/list", json!({})).await;
     assert_eq!(output_of(&listed, "demo__words")["type"], "array", "a modern client sees it as it is");
-    let answer = client.asks("tools/call", said).await;
+    let answer = client.request("tools/call", said).await;
     assert_eq!(answer["result"]["structuredContent"], json!(["to", "be"]), "{answer}");
 }
 
 #[tokio::test]
 async fn between_legacy_peers_no_output_is_wrapped() {
-    let (_demo, scene) = showcase(EraChoice::Legacy, "legacy").await;
-    let client = Legacy::meets(&scene.http).await;
-    let listed = client.asks("tools/list", json!({})).await;
+    let (_demo, gateway) = showcase(EraChoice::Legacy, "legacy").await;
+    let client = LegacyClient::connect(&gateway.http).await;
+    let listed = client.request("tools/list", json!({})).await;
     assert_eq!(output_of(&listed, "demo__words")["type"], "array");
-    let answer = client.asks("tools/call", call("demo__words", json!({ "text": "to be" }))).await;
+    let answer = client.request("tools/call", call("demo__words", json!({ "text": "to be" }))).await;
     assert_eq!(answer["result"]["structuredContent"], json!(["to", "be"]), "{answer}");
 }
 
 #[tokio::test]
-async fn only_the_output_itself_is_touched_by_its_wrapping() {
+async fn wrapping_an_output_changes_nothing_else() {
     let tool =
         r#"{"name":"t","inputSchema":{"type":"object"},"outputSchema":{ "anyOf":[ true ] }, "later":1.0e+5}"#;
     let tools = format!(r#"{{"tools":[{tool}],"resultType":"complete","ttlMs":0,"cacheScope":"private"}}"#);
     let called =
         r#"{"content":[ ], "structuredContent" :{ "a":1.0e+5 } ,"resultType":"complete","later":[ 1.00 ]}"#;
-    let script = Script::starts(&[("tools/list", &tools), ("tools/call", called)]).await;
-    let scene = Scene::with(&at("raw", &script.url, "modern", &[])).await;
-    let client = Legacy::meets(&scene.http).await;
+    let script = ScriptedServer::start(&[("tools/list", &tools), ("tools/call", called)]).await;
+    let gateway = TestGateway::with(&at("raw", &script.url, "modern", &[])).await;
+    let client = LegacyClient::connect(&gateway.http).await;
     let answered = client.post(&crate::client::request(1, "tools/call", &call("raw__t", json!({})))).await;
-    // It may be no object, so it is wrapped even where it is one.
+    // The schema allows non-objects, so an object is wrapped too.
     let wrapped = r#"{"content":[ ], "structuredContent" :{"result":{ "a":1.0e+5 }},"later":[ 1.00 ]}"#;
     assert_eq!(answered.text, format!(r#"{{"jsonrpc":"2.0","id":1,"result":{wrapped}}}"#));
     let listed = client.post(&crate::client::request(1, "tools/list", &json!({}))).await.text;
@@ -78,30 +78,30 @@ async fn only_the_output_itself_is_touched_by_its_wrapping() {
 }
 
 #[tokio::test]
-async fn an_output_that_nothing_was_said_about_is_wrapped_only_where_the_legacy_era_could_not_take_it() {
+async fn an_output_without_a_schema_is_wrapped_only_if_it_is_not_an_object() {
     let tool = r#"{"name":"t","inputSchema":{"type":"object"}}"#;
     let tools = format!(r#"{{"tools":[{tool}],"resultType":"complete","ttlMs":0,"cacheScope":"private"}}"#);
     for (output, expected) in [("7", json!({ "result": 7 })), (r#"{"a":1}"#, json!({ "a": 1 }))] {
         let called = format!(r#"{{"content":[],"structuredContent":{output},"resultType":"complete"}}"#);
-        let script = Script::starts(&[("tools/list", &tools), ("tools/call", &called)]).await;
-        let scene = Scene::with(&at("raw", &script.url, "modern", &[])).await;
-        let client = Legacy::meets(&scene.http).await;
-        let answer = client.asks("tools/call", call("raw__t", json!({}))).await;
+        let script = ScriptedServer::start(&[("tools/list", &tools), ("tools/call", &called)]).await;
+        let gateway = TestGateway::with(&at("raw", &script.url, "modern", &[])).await;
+        let client = LegacyClient::connect(&gateway.http).await;
+        let answer = client.request("tools/call", call("raw__t", json!({}))).await;
         assert_eq!(answer["result"]["structuredContent"], expected, "{answer}");
     }
 }
 
 #[tokio::test]
-async fn c01_a_tool_that_needs_more_than_a_legacy_client_offers_says_so_in_its_result() {
-    let (_demo, scene) = showcase(EraChoice::Modern, "modern").await;
-    let client = Legacy::meets(&scene.http).await;
-    let answer = client.asks("tools/call", call("demo__ask", json!({}))).await;
+async fn c01_a_capability_that_a_legacy_client_lacks_is_a_tool_error() {
+    let (_demo, gateway) = showcase(EraChoice::Modern, "modern").await;
+    let client = LegacyClient::connect(&gateway.http).await;
+    let answer = client.request("tools/call", call("demo__ask", json!({}))).await;
     let result = &answer["result"];
     assert_eq!(result["isError"], true, "{answer}");
     let text = result["content"][0]["text"].as_str().unwrap();
     assert!(text.contains("needs `elicitation` (form)"), "{text}");
     assert!(
-        text.contains("the tool `ask` needs a client that can be asked"),
+        text.contains("the tool `ask` needs a client with `elicitation`"),
         "the server's own words: {text}"
     );
     let failure = &result["_meta"]["gripfast/failure"];
@@ -110,13 +110,13 @@ async fn c01_a_tool_that_needs_more_than_a_legacy_client_offers_says_so_in_its_r
 }
 
 #[tokio::test]
-async fn what_a_prompt_or_resource_needs_and_a_legacy_client_lacks_is_an_error_of_its_own_era() {
+async fn a_capability_missing_for_a_prompt_or_resource_is_a_legacy_error() {
     let refused = r#"{"code":-32021,"message":"needs more","data":{"requiredCapabilities":{"sampling":{}}}}"#;
     let prompts = r#"{"prompts":[{"name":"p"}],"resultType":"complete","ttlMs":0,"cacheScope":"private"}"#;
-    let script = Script::starts(&[("prompts/list", prompts), ("prompts/get", refused)]).await;
-    let scene = Scene::with(&at("raw", &script.url, "modern", &[])).await;
-    let client = Legacy::meets(&scene.http).await;
-    let answer = client.asks("prompts/get", json!({ "name": "raw__p" })).await;
+    let script = ScriptedServer::start(&[("prompts/list", prompts), ("prompts/get", refused)]).await;
+    let gateway = TestGateway::with(&at("raw", &script.url, "modern", &[])).await;
+    let client = LegacyClient::connect(&gateway.http).await;
+    let answer = client.request("prompts/get", json!({ "name": "raw__p" })).await;
     assert_eq!(answer["error"]["code"], -32603, "{answer}");
     assert_eq!(answer["error"]["message"], "needs more", "{answer}");
     assert_eq!(answer["error"]["data"]["requiredCapabilities"], json!({ "sampling": {} }), "{answer}");

@@ -1,45 +1,44 @@
-//! Changed lists are told: once, on whatever stream a client has, and later to those who had none.
+//! List-change notifications: sent once per client, on any open stream, or later to clients that had none.
 
-use crate::client::{Events, Legacy, Modern, initialize, names, request};
-use crate::scene::{Scene, at, demo, within};
-use gripfast_gateway::downstream::{Gateway, Seal, Terms};
+use crate::client::{EventStream, LegacyClient, ModernClient, initialize, names, request};
+use crate::stdio_client::StdioClient;
+use crate::test_gateway::{TestGateway, at, demo, within};
 use http::Method;
 use serde_json::{Value, json};
 use std::time::Duration;
-use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream, Lines};
 
 const CHANGED: &str = "notifications/tools/list_changed";
 
 #[tokio::test]
-async fn b05_a_changed_list_is_told_once_on_the_get_stream() {
+async fn b05_a_list_change_is_sent_once_on_the_get_stream() {
     let demo = demo().await;
     for protocol in ["legacy", "modern"] {
-        let scene = Scene::with(&at("demo", &demo.url(), protocol, &[])).await;
-        let client = Legacy::meets(&scene.http).await;
-        let mut stream = client.listens(None).await;
+        let gateway = TestGateway::with(&at("demo", &demo.url(), protocol, &[])).await;
+        let client = LegacyClient::connect(&gateway.http).await;
+        let mut stream = client.open_stream(None).await;
         assert_eq!(stream.headers["content-type"], "text/event-stream");
         for round in ["one", "two"] {
             let name = format!("{protocol}_{round}");
             demo.add_tool(&name).await;
             let told = stream.next().await.unwrap();
             assert_eq!(told.message(), json!({ "jsonrpc": "2.0", "method": CHANGED }));
-            let tools = names(&client.asks("tools/list", json!({})).await, "tools", "name");
+            let tools = names(&client.request("tools/list", json!({})).await, "tools", "name");
             assert_eq!(*tools.last().unwrap(), format!("demo__{name}"), "told when it can be seen");
         }
     }
 }
 
 #[tokio::test]
-async fn a_change_is_told_on_one_of_a_clients_streams_and_to_every_client() {
+async fn a_list_change_is_sent_on_one_stream_of_every_client() {
     let demo = demo().await;
-    let scene = Scene::with(&at("demo", &demo.url(), "legacy", &[])).await;
-    let (one, two) = (Legacy::meets(&scene.http).await, Legacy::meets(&scene.http).await);
-    let (mut first, mut second) = (one.listens(None).await, one.listens(None).await);
-    let mut other = two.listens(None).await;
+    let gateway = TestGateway::with(&at("demo", &demo.url(), "legacy", &[])).await;
+    let (one, two) = (LegacyClient::connect(&gateway.http).await, LegacyClient::connect(&gateway.http).await);
+    let (mut first, mut second) = (one.open_stream(None).await, one.open_stream(None).await);
+    let mut other = two.open_stream(None).await;
     demo.add_tool("new").await;
     assert_eq!(other.message().await["method"], CHANGED);
     assert_eq!(either(&mut first, &mut second).await["method"], CHANGED);
-    // Were the first change told twice, one of these would be it, and something would be left over.
+    // If the first change were sent twice, it would be one of these, and a message would be left over.
     demo.add_tool("newer").await;
     assert_eq!(other.message().await["method"], CHANGED);
     assert_eq!(either(&mut first, &mut second).await["method"], CHANGED);
@@ -48,8 +47,8 @@ async fn a_change_is_told_on_one_of_a_clients_streams_and_to_every_client() {
     }
 }
 
-/// The next message on whichever stream has one.
-async fn either(first: &mut Events, second: &mut Events) -> Value {
+/// Next message of either stream.
+async fn either(first: &mut EventStream, second: &mut EventStream) -> Value {
     tokio::select! {
         message = first.message() => message,
         message = second.message() => message,
@@ -57,44 +56,46 @@ async fn either(first: &mut Events, second: &mut Events) -> Value {
 }
 
 #[tokio::test]
-async fn a_client_that_did_not_listen_is_told_when_it_does() {
+async fn a_client_without_a_stream_gets_the_list_change_when_it_opens_one() {
     let demo = demo().await;
-    let scene = Scene::with(&at("demo", &demo.url(), "legacy", &[])).await;
-    let (deaf, witness) = (Legacy::meets(&scene.http).await, Legacy::meets(&scene.http).await);
-    let mut heard = witness.listens(None).await;
+    let gateway = TestGateway::with(&at("demo", &demo.url(), "legacy", &[])).await;
+    let (deaf, witness) =
+        (LegacyClient::connect(&gateway.http).await, LegacyClient::connect(&gateway.http).await);
+    let mut heard = witness.open_stream(None).await;
     demo.add_tool("new").await;
     assert_eq!(heard.message().await["method"], CHANGED);
-    let mut late = deaf.listens(None).await;
+    let mut late = deaf.open_stream(None).await;
     let told = late.next().await.unwrap();
     assert_eq!(told.message()["method"], CHANGED);
-    // Whoever comes back from before that is told again; whoever comes back from there is not.
+    // A stream resumed from before the event gets it again; one resumed from the event does not.
     drop(late);
-    let mut again = deaf.listens(Some("m-0-0-0")).await;
+    let mut again = deaf.open_stream(Some("m-0-0-0")).await;
     assert_eq!(again.message().await["method"], CHANGED);
     drop(again);
-    let mut settled = deaf.listens(told.id.as_deref()).await;
+    let mut settled = deaf.open_stream(told.id.as_deref()).await;
     demo.remove_tool("new").await;
     assert_eq!(settled.message().await["method"], CHANGED);
-    let tools = names(&deaf.asks("tools/list", json!({})).await, "tools", "name");
+    let tools = names(&deaf.request("tools/list", json!({})).await, "tools", "name");
     assert!(!tools.contains(&"demo__new".to_owned()));
 }
 
 #[tokio::test]
-async fn what_was_written_on_a_stream_that_broke_is_told_on_the_next() {
+async fn a_list_change_lost_with_a_stream_is_sent_on_the_next() {
     let demo = demo().await;
-    let scene = Scene::with(&at("demo", &demo.url(), "legacy", &[])).await;
-    let (client, witness) = (Legacy::meets(&scene.http).await, Legacy::meets(&scene.http).await);
-    let (lost, mut heard) = (client.listens(None).await, witness.listens(None).await);
+    let gateway = TestGateway::with(&at("demo", &demo.url(), "legacy", &[])).await;
+    let (client, witness) =
+        (LegacyClient::connect(&gateway.http).await, LegacyClient::connect(&gateway.http).await);
+    let (lost, mut heard) = (client.open_stream(None).await, witness.open_stream(None).await);
     demo.add_tool("new").await;
     assert_eq!(heard.message().await["method"], CHANGED);
-    // The client's network is gone: what was sent to it was never read, so it cannot name it either.
+    // The client's network is gone: it never read the event, so it cannot resume from it.
     drop(lost);
-    let mut next = client.listens(None).await;
+    let mut next = client.open_stream(None).await;
     assert_eq!(next.message().await["method"], CHANGED);
-    // Whoever has seen the list since need not be told of it.
+    // A client that has fetched the list since is not notified.
     drop(next);
-    client.asks("tools/list", json!({})).await;
-    let mut settled = client.listens(None).await;
+    client.request("tools/list", json!({})).await;
+    let mut settled = client.open_stream(None).await;
     demo.add_tool("newer").await;
     assert_eq!(heard.message().await["method"], CHANGED);
     assert_eq!(settled.message().await["method"], CHANGED);
@@ -102,14 +103,14 @@ async fn what_was_written_on_a_stream_that_broke_is_told_on_the_next() {
 }
 
 #[tokio::test]
-async fn a_modern_client_that_listens_is_told_what_it_asked_for() {
+async fn a_modern_client_that_listens_gets_the_requested_list_changes() {
     let demo = demo().await;
     for protocol in ["legacy", "modern"] {
-        let scene = Scene::with(&at("demo", &demo.url(), protocol, &[])).await;
-        let client = Modern::of(&scene.http);
+        let gateway = TestGateway::with(&at("demo", &demo.url(), protocol, &[])).await;
+        let client = ModernClient::new(&gateway.http);
         let wanted = json!({ "toolsListChanged": true, "promptsListChanged": false });
         let mut stream =
-            client.begins("sub-1", "subscriptions/listen", json!({ "notifications": wanted })).await;
+            client.start_request("sub-1", "subscriptions/listen", json!({ "notifications": wanted })).await;
         assert_eq!(stream.status, 200);
         let hello = stream.next().await.unwrap();
         assert_eq!(hello.id, None, "modern streams are not picked up again");
@@ -130,11 +131,11 @@ fn subscription(message: &Value) -> &str {
 }
 
 #[tokio::test]
-async fn a_client_of_the_oldest_http_is_served_and_told_on_its_stream() {
+async fn an_http_sse_client_gets_answers_and_list_changes_on_its_stream() {
     let demo = demo().await;
-    let scene = Scene::with(&at("demo", &demo.url(), "modern", &[])).await;
-    let http = &scene.http;
-    let mut stream = Events::of(http.begin(Method::GET, "/sse", &[], "").await);
+    let gateway = TestGateway::with(&at("demo", &demo.url(), "modern", &[])).await;
+    let http = &gateway.http;
+    let mut stream = EventStream::of(http.begin(Method::GET, "/sse", &[], "").await);
     let endpoint = stream.next().await.unwrap();
     assert_eq!(endpoint.kind.as_deref(), Some("endpoint"));
     let send = |message: Value| {
@@ -169,68 +170,42 @@ async fn a_client_of_the_oldest_http_is_served_and_told_on_its_stream() {
     within("the address leads nowhere", gone).await;
 }
 
-/// A client on a pair of streams.
-pub(crate) struct Pipe {
-    input: DuplexStream,
-    output: Lines<BufReader<DuplexStream>>,
-}
-
-impl Pipe {
-    pub(crate) fn to(scene: &Scene) -> Self {
-        let gateway = Gateway::new(scene.host.clone(), Seal::of_this_process().unwrap(), &Terms::default());
-        let (input, theirs) = tokio::io::duplex(1 << 16);
-        let (ours, output) = tokio::io::duplex(1 << 16);
-        // It ends when the input does.
-        tokio::spawn(async move { gateway.serve_stdio(theirs, ours).await });
-        Self { input, output: BufReader::new(output).lines() }
-    }
-
-    pub(crate) async fn says(&mut self, message: Value) {
-        self.input.write_all(format!("{message}\n").as_bytes()).await.unwrap();
-    }
-
-    pub(crate) async fn hears(&mut self) -> Value {
-        let line = within("a line", self.output.next_line()).await.unwrap().unwrap();
-        serde_json::from_str(&line).unwrap()
-    }
-}
-
 #[tokio::test]
-async fn a_legacy_client_on_a_pipe_is_told_once() {
+async fn a_legacy_client_on_stdio_gets_a_list_change_once() {
     let demo = demo().await;
-    let scene = Scene::with(&at("demo", &demo.url(), "legacy", &[])).await;
-    let mut pipe = Pipe::to(&scene);
-    pipe.says(initialize("2025-11-25")).await;
-    assert_eq!(pipe.hears().await["result"]["protocolVersion"], "2025-11-25");
-    pipe.says(json!({ "jsonrpc": "2.0", "method": "notifications/initialized" })).await;
+    let gateway = TestGateway::with(&at("demo", &demo.url(), "legacy", &[])).await;
+    let mut pipe = StdioClient::to(&gateway);
+    pipe.send(initialize("2025-11-25")).await;
+    assert_eq!(pipe.receive().await["result"]["protocolVersion"], "2025-11-25");
+    pipe.send(json!({ "jsonrpc": "2.0", "method": "notifications/initialized" })).await;
     for (tool, id) in [("new", 1), ("newer", 2)] {
         demo.add_tool(tool).await;
-        assert_eq!(pipe.hears().await["method"], CHANGED);
-        pipe.says(request(id, "ping", &json!({}))).await;
-        assert_eq!(pipe.hears().await["id"], id);
+        assert_eq!(pipe.receive().await["method"], CHANGED);
+        pipe.send(request(id, "ping", &json!({}))).await;
+        assert_eq!(pipe.receive().await["id"], id);
     }
 }
 
 #[tokio::test]
-async fn a_modern_client_on_a_pipe_is_told_what_it_listens_for_until_it_cancels() {
+async fn a_modern_client_on_stdio_gets_list_changes_until_it_cancels() {
     let demo = demo().await;
-    let scene = Scene::with(&at("demo", &demo.url(), "modern", &[])).await;
-    let mut pipe = Pipe::to(&scene);
+    let gateway = TestGateway::with(&at("demo", &demo.url(), "modern", &[])).await;
+    let mut pipe = StdioClient::to(&gateway);
     let listen = |id: &str| {
         let params = crate::client::in_context(json!({ "notifications": { "toolsListChanged": true } }));
         request(id, "subscriptions/listen", &params)
     };
-    pipe.says(listen("sub-1")).await;
-    let hello = pipe.hears().await;
+    pipe.send(listen("sub-1")).await;
+    let hello = pipe.receive().await;
     assert_eq!(hello["method"], "notifications/subscriptions/acknowledged");
     assert_eq!(subscription(&hello), "sub-1");
     demo.add_tool("new").await;
-    let told = pipe.hears().await;
+    let told = pipe.receive().await;
     assert_eq!((&told["method"], subscription(&told)), (&json!(CHANGED), "sub-1"));
     let cancelled = json!({ "requestId": "sub-1" });
-    pipe.says(json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": cancelled })).await;
-    pipe.says(listen("sub-2")).await;
-    assert_eq!(subscription(&pipe.hears().await), "sub-2");
+    pipe.send(json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": cancelled })).await;
+    pipe.send(listen("sub-2")).await;
+    assert_eq!(subscription(&pipe.receive().await), "sub-2");
     demo.add_tool("newer").await;
-    assert_eq!(subscription(&pipe.hears().await), "sub-2");
+    assert_eq!(subscription(&pipe.receive().await), "sub-2");
 }

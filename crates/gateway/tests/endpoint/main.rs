@@ -1,6 +1,5 @@
-//! The endpoint as clients meet it: both eras on one path, old HTTP+SSE and stdio, over sample servers of
-//! either era. Each test names a promise; the clients here are a few lines of raw HTTP, so that nothing between
-//! the test and the wire is polite on the gateway's behalf. The official ones are in `tests/peers`.
+//! MCP endpoint: both eras on one path, HTTP+SSE and stdio, with sample servers of both eras. The clients here are a
+//! few lines of raw HTTP, so that no SDK hides mistakes of the gateway. Official clients are in `tests/peers`.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
@@ -9,36 +8,37 @@ mod aggregation;
 mod apps;
 mod bad_clients;
 mod batches;
-mod bounds;
+mod cache_ttl;
 mod client;
-mod crowd;
-mod depth;
+mod elicitation;
 mod eras;
 mod failure;
 mod fidelity;
-mod flight;
-mod freshness;
+mod gateway_restart;
+mod in_flight;
 mod isolation;
-mod killed;
 mod legacy;
+mod legacy_results;
 mod limits;
+mod list_changes;
 mod logs;
+mod many_clients;
 mod memory;
 mod modern;
-mod news;
-mod older_words;
-mod pages;
-mod pipe;
+mod nesting;
 mod policy;
 mod principals;
-mod questions;
+mod request_checks;
 mod roots;
-mod scene;
-mod script;
-mod seen;
+mod scripted_server;
+mod session_list;
 mod status_tool;
+mod stdio;
+mod stdio_client;
 mod subscriptions;
 mod tasks;
+mod test_gateway;
 mod tls;
 mod trace;
-mod unknown;
+mod unknown_methods;
+mod url_elicitation;

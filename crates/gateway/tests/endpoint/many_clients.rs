@@ -1,9 +1,8 @@
-//! Many clients of both eras at one server that does not tell them apart: everything that a client is told is
-//! about what that client did. All of them use the same ids and the same progress tokens, numbers and
-//! texts alike; what belongs to whom can be told by the content alone.
+//! Many clients of both eras share one server: each gets only messages of its own calls. All use the same request ids
+//! and progress tokens, numbers and strings alike, so that only the content shows which client a message is for.
 
-use crate::client::{Http, Legacy, borrowed, call, in_context, initialize, request, spoken};
-use crate::scene::{Scene, at, child, demo_with, until, within};
+use crate::client::{HttpClient, LegacyClient, borrowed, call, in_context, initialize, request, spoken};
+use crate::test_gateway::{TestGateway, at, child, demo_with, until, within};
 use bytes::Bytes;
 use gripfast_demo::{EraChoice, Options};
 use http::{Method, Response};
@@ -13,54 +12,57 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 
 const CLIENTS: u64 = 200;
-/// Nobody waits for the end of a call that takes this many milliseconds.
+/// Duration in milliseconds of calls that no client waits for.
 const LONG: u64 = 600_000;
 
-/// How a question may end for a client.
+/// Expected outcome of elicitations.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Asked {
-    /// It is always put to whom it is for.
+enum ElicitationPolicy {
+    /// Each elicitation reaches its client.
     Always,
-    /// Where it could be another's it is declined.
-    OrDeclined,
+    /// An elicitation that could be for another client is declined.
+    MayBeDeclined,
 }
 
 #[tokio::test]
-async fn two_hundred_clients_share_a_server_over_http_and_nobody_is_told_what_is_not_theirs() {
+async fn two_hundred_clients_of_an_http_server_get_only_their_own_messages() {
     let demo = demo_with(Options { era: EraChoice::Legacy, ..Options::default() }).await;
-    let scene = Scene::with(&at("demo", &demo.url(), "legacy", &["max_in_flight = 4096"])).await;
-    meet(&scene, CLIENTS, Asked::Always).await;
+    let gateway = TestGateway::with(&at("demo", &demo.url(), "legacy", &["max_in_flight = 4096"])).await;
+    run_clients(&gateway, CLIENTS, ElicitationPolicy::Always).await;
     until("every cancelled call was cancelled", || demo.in_flight() == 0).await;
     assert_eq!(demo.initializes(), 1, "all of them in one session");
 }
 
 #[tokio::test]
-async fn two_hundred_clients_share_a_child_and_nobody_is_told_what_is_not_theirs() {
+async fn two_hundred_clients_of_a_child_get_only_their_own_messages() {
     let more = ["max_in_flight = 4096", "isolation = \"shared\""];
-    let scene = Scene::with(&child("demo", &["--era", "legacy"], &more)).await;
-    let pid = scene.host.status_of("demo").unwrap().pid;
-    meet(&scene, CLIENTS, Asked::OrDeclined).await;
-    let status = scene.host.status_of("demo").unwrap();
+    let gateway = TestGateway::with(&child("demo", &["--era", "legacy"], &more)).await;
+    let pid = gateway.host.server_status("demo").unwrap().pid;
+    run_clients(&gateway, CLIENTS, ElicitationPolicy::MayBeDeclined).await;
+    let status = gateway.host.server_status("demo").unwrap();
     assert_eq!((status.pid, status.supervision.restarts, status.instances.count()), (pid, 0, 0));
-    until("nothing is left in flight", || scene.host.status_of("demo").unwrap().supervision.in_flight == 0)
-        .await;
+    until("nothing is left in flight", || {
+        gateway.host.server_status("demo").unwrap().supervision.in_flight == 0
+    })
+    .await;
 }
 
 #[tokio::test]
-async fn a_few_clients_with_children_of_their_own_are_all_asked() {
-    let scene = Scene::with(&child("demo", &["--era", "legacy"], &["isolation = \"per_client\""])).await;
-    // Only sessions can be told apart.
-    let clients = (0..6).map(|number| Someone { number, era: Era::Legacy, http: scene.http.clone() });
-    let busy = clients.map(|someone| tokio::spawn(someone.lives(Asked::Always)));
+async fn clients_with_dedicated_children_all_get_their_elicitations() {
+    let gateway =
+        TestGateway::with(&child("demo", &["--era", "legacy"], &["isolation = \"per_client\""])).await;
+    // Only clients with sessions have dedicated children.
+    let clients = (0..6).map(|number| ClientSpec { number, era: Era::Legacy, http: gateway.http.clone() });
+    let busy = clients.map(|client| tokio::spawn(client.run_all_calls(ElicitationPolicy::Always)));
     for done in within("everybody is done", futures_util::future::join_all(busy)).await {
         done.unwrap();
     }
 }
 
-async fn meet(scene: &Scene, clients: u64, asked: Asked) {
+async fn run_clients(gateway: &TestGateway, clients: u64, asked: ElicitationPolicy) {
     let busy = (0..clients).map(|number| {
         let era = if number % 3 == 0 { Era::Modern } else { Era::Legacy };
-        tokio::spawn(Someone { number, era, http: scene.http.clone() }.lives(asked))
+        tokio::spawn(ClientSpec { number, era, http: gateway.http.clone() }.run_all_calls(asked))
     });
     let busy: Vec<_> = busy.collect();
     for done in within("everybody is done", futures_util::future::join_all(busy)).await {
@@ -74,23 +76,23 @@ enum Era {
     Modern,
 }
 
-/// One of the crowd.
-struct Someone {
+/// Client that is not connected yet.
+struct ClientSpec {
     number: u64,
     era: Era,
-    http: Http,
+    http: HttpClient,
 }
 
-/// Someone who has shaken hands, if that is how they do it.
-struct Member {
+/// Connected client, with a session in the legacy era.
+struct ConnectedClient {
     number: u64,
     era: Era,
-    http: Http,
+    http: HttpClient,
     session: Option<String>,
 }
 
-impl Someone {
-    async fn lives(self, asked: Asked) {
+impl ClientSpec {
+    async fn run_all_calls(self, asked: ElicitationPolicy) {
         let Self { number, era, http } = self;
         let session = match era {
             Era::Modern => None,
@@ -101,26 +103,31 @@ impl Someone {
                 Some(hello.headers["mcp-session-id"].to_str().unwrap().to_owned())
             }
         };
-        let member = Arc::new(Member { number, era, http, session });
-        // Whatever was said aside would be somebody else's: there is nothing to say to anybody.
-        let aside = match &member.session {
-            Some(session) => Some(Legacy::resumes(&member.http, session).listens(None).await),
+        let client = Arc::new(ConnectedClient { number, era, http, session });
+        // Any message on the GET stream would belong to another client.
+        let stream = match &client.session {
+            Some(session) => Some(LegacyClient::with_session(&client.http, session).open_stream(None).await),
             None => None,
         };
-        tokio::join!(member.chats(), member.sleeps(), member.changes_its_mind(), member.is_asked(asked));
-        if let Some(mut aside) = aside {
-            assert!(aside.is_silent().await, "client {number} was told something aside");
+        tokio::join!(
+            client.make_short_calls(),
+            client.check_progress(),
+            client.cancel_a_call(),
+            client.answer_elicitation(asked)
+        );
+        if let Some(mut stream) = stream {
+            assert!(stream.is_silent().await, "client {number} was told something aside");
         }
     }
 }
 
-impl Member {
-    /// Short calls one after another, under ids that everybody uses.
-    async fn chats(&self) {
+impl ConnectedClient {
+    /// Makes short calls one after another, with ids that all clients use.
+    async fn make_short_calls(&self) {
         for (round, id) in [json!(1), json!("1"), json!(2), json!("2")].into_iter().enumerate() {
             let text = format!("client {} says {round}", self.number);
-            let mut reading = self.calls(&id, call("demo__echo", json!({ "text": text }))).await;
-            let answer = self.hears(&mut reading).await.unwrap();
+            let mut response = self.call_tool(&id, call("demo__echo", json!({ "text": text }))).await;
+            let answer = self.receive(&mut response).await.unwrap();
             assert_eq!(
                 (&answer["id"], &answer["result"]["content"][0]["text"]),
                 (&id, &json!(text)),
@@ -129,14 +136,14 @@ impl Member {
         }
     }
 
-    /// A call whose progress and answer say how long it takes, which is different for everybody.
-    async fn sleeps(&self) {
+    /// Makes a call whose progress and answer contain its duration, which differs between clients.
+    async fn check_progress(&self) {
         let (id, ms) = (json!(7), 250 + self.number);
-        let mut reading = self.calls(&id, with_progress(ms)).await;
+        let mut response = self.call_tool(&id, with_progress(ms)).await;
         let answer = loop {
-            match self.hears(&mut reading).await.unwrap() {
+            match self.receive(&mut response).await.unwrap() {
                 progress if progress["method"] == "notifications/progress" => {
-                    self.owns_progress(&progress, ms)
+                    self.assert_own_progress(&progress, ms)
                 }
                 answer => break answer,
             }
@@ -145,31 +152,31 @@ impl Member {
         assert_eq!((&answer["id"], &answer["result"]["content"][0]["text"]), (&id, &slept), "{answer}");
     }
 
-    /// A call that is cancelled once it is known to be under way.
-    async fn changes_its_mind(&self) {
+    /// Cancels a call once it is in flight.
+    async fn cancel_a_call(&self) {
         let (id, ms) = (json!("7"), LONG + self.number);
-        let mut reading = self.calls(&id, with_progress(ms)).await;
-        self.owns_progress(&self.hears(&mut reading).await.unwrap(), ms);
+        let mut response = self.call_tool(&id, with_progress(ms)).await;
+        self.assert_own_progress(&self.receive(&mut response).await.unwrap(), ms);
         match self.era {
-            // Hanging up says it.
-            Era::Modern => drop(reading),
+            // A disconnect cancels.
+            Era::Modern => drop(response),
             Era::Legacy => {
                 let params = json!({ "requestId": id });
                 let cancelled =
                     json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": params });
                 assert_eq!(self.posts(&[], cancelled).await.status(), 202);
-                while let Some(late) = self.hears(&mut reading).await {
-                    self.owns_progress(&late, ms);
+                while let Some(late) = self.receive(&mut response).await {
+                    self.assert_own_progress(&late, ms);
                 }
             }
         }
     }
 
-    /// A call that asks; the answer differs between neighbours.
-    async fn is_asked(&self, asked: Asked) {
+    /// Makes a call with an elicitation; the answer depends on the client's number.
+    async fn answer_elicitation(&self, asked: ElicitationPolicy) {
         let (id, params) = (json!("8"), call("demo__ask", json!({ "question": self.question() })));
-        let mut reading = self.calls(&id, params.clone()).await;
-        let mut answer = self.hears(&mut reading).await.unwrap();
+        let mut response = self.call_tool(&id, params.clone()).await;
+        let mut answer = self.receive(&mut response).await.unwrap();
         assert_eq!(answer["id"], id, "client {}: {answer}", self.number);
         if answer["result"]["resultType"] == "input_required" {
             let wanted = answer["result"]["inputRequests"].as_object().unwrap();
@@ -182,12 +189,16 @@ impl Member {
             let (id, mut params) = (json!(8), params);
             params["inputResponses"] = json!({ key: self.reply() });
             params["requestState"] = answer["result"]["requestState"].clone();
-            let mut reading = self.calls(&id, params).await;
-            answer = self.hears(&mut reading).await.unwrap();
+            let mut response = self.call_tool(&id, params).await;
+            answer = self.receive(&mut response).await.unwrap();
             assert_eq!(answer["id"], id, "client {}: {answer}", self.number);
         }
         if answer["result"]["isError"] == true {
-            return assert!(asked == Asked::OrDeclined, "client {} was not asked: {answer}", self.number);
+            return assert!(
+                asked == ElicitationPolicy::MayBeDeclined,
+                "client {} was not asked: {answer}",
+                self.number
+            );
         }
         let said = if self.agrees() { "the answer was yes" } else { "the answer was no" };
         assert_eq!(answer["result"]["content"][0]["text"], said, "client {}: {answer}", self.number);
@@ -205,11 +216,11 @@ impl Member {
         json!({ "action": "accept", "content": { "ok": self.agrees() } })
     }
 
-    /// The next message but for questions, which may come on the stream of any call of the client that they
-    /// are for, and are answered.
-    async fn hears(&self, reading: &mut Reading) -> Option<Value> {
+    /// Next message that is not an elicitation. Elicitations may come on the stream of any call of their client and are
+    /// answered here.
+    async fn receive(&self, response: &mut ResponseReader) -> Option<Value> {
         loop {
-            let message = reading.next().await?;
+            let message = response.next().await?;
             if message["method"] != "elicitation/create" {
                 return Some(message);
             }
@@ -219,16 +230,18 @@ impl Member {
         }
     }
 
-    async fn calls(&self, id: &Value, params: Value) -> Reading {
+    async fn call_tool(&self, id: &Value, params: Value) -> ResponseReader {
         match self.era {
-            Era::Legacy => Reading::of(self.posts(&[], request(id.clone(), "tools/call", &params)).await),
+            Era::Legacy => {
+                ResponseReader::of(self.posts(&[], request(id.clone(), "tools/call", &params)).await)
+            }
             Era::Modern => {
                 let (headers, _) = spoken(id.clone(), "tools/call", params.clone());
                 let mut params = in_context(params);
                 let can = json!({ "elicitation": { "form": {} } });
                 params["_meta"]["io.modelcontextprotocol/clientCapabilities"] = can;
                 let message = request(id.clone(), "tools/call", &params);
-                Reading::of(self.posts(&borrowed(&headers), message).await)
+                ResponseReader::of(self.posts(&borrowed(&headers), message).await)
             }
         }
     }
@@ -241,7 +254,7 @@ impl Member {
         self.http.begin(Method::POST, "/mcp", &headers, message.to_string()).await
     }
 
-    fn owns_progress(&self, progress: &Value, ms: u64) {
+    fn assert_own_progress(&self, progress: &Value, ms: u64) {
         let params = &progress["params"];
         let said = (&progress["method"], &params["progressToken"], &params["total"]);
         let ours = (&json!("notifications/progress"), &json!(1), &json!(ms));
@@ -255,14 +268,14 @@ fn with_progress(ms: u64) -> Value {
     params
 }
 
-/// What one POST is answered with, message by message, whatever form it has.
-struct Reading {
+/// Reads the answer to a POST message by message, from JSON or an event stream.
+struct ResponseReader {
     is_events: bool,
     body: Incoming,
     unread: Vec<u8>,
 }
 
-impl Reading {
+impl ResponseReader {
     fn of(response: Response<Incoming>) -> Self {
         assert_eq!(response.status(), 200);
         let is_events = response.headers()["content-type"] == "text/event-stream";
@@ -294,7 +307,7 @@ impl Reading {
             let end = self.unread.windows(2).position(|pair| pair == b"\n\n")?;
             let block: Vec<u8> = self.unread.drain(..end + 2).collect();
             let block = String::from_utf8(block).unwrap();
-            // An event without data only begins the stream.
+            // An event without data only starts the stream.
             let data = block.lines().find_map(|line| line.strip_prefix("data: ")).unwrap_or_default();
             if !data.is_empty() {
                 return Some(serde_json::from_str(data).unwrap());

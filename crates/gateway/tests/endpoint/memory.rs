@@ -1,9 +1,9 @@
-//! The byte budget: answers that a client does not read are counted together with request bodies. A gateway in a process
-//! of its own survives them, serves others meanwhile, and gets all of its memory back.
+//! Memory budget: unread answers are counted together with request bodies. A gateway in a process of its own stays
+//! within the budget, serves other clients meanwhile, and releases all of the memory.
 
-use crate::client::{Http, Legacy, borrowed, call, initialize, request, spoken};
-use crate::scene::{GRIPFAST, PATIENCE, Scene, at, demo, within};
-use crate::script::{Piped, Script};
+use crate::client::{HttpClient, LegacyClient, borrowed, call, initialize, request, spoken};
+use crate::scripted_server::{ScriptedChild, ScriptedServer};
+use crate::test_gateway::{GRIPFAST, PATIENCE, TestGateway, at, demo, within};
 use gripfast_demo::RunningServer;
 use gripfast_gateway::auth::keys;
 use http::Method;
@@ -16,31 +16,31 @@ use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
 
 const MIB: usize = 1 << 20;
-/// Calls of the client that does not read, and the size of each answer: more than the gateway may ever hold.
+/// Number of calls of the client that does not read, and size of each answer: together more than the budget.
 const CALLS: usize = 36;
 const ANSWER: usize = 8 * MIB;
-/// What one client may have.
+/// Budget of one client.
 const BUDGET: usize = 32 * MIB;
-/// The most that the whole process may take: the budget, an answer in each stage of its way, what the allocator keeps, and
-/// the program itself. All answers together are more.
+/// Memory limit of the whole process: the budget, an answer in each stage of processing, memory kept by the allocator,
+/// and the program itself. All answers together are more.
 const PEAK: usize = BUDGET + 160 * MIB;
 
 /// A gateway in a process of its own.
-struct Process {
+struct GatewayProcess {
     child: Child,
-    http: Http,
+    http: HttpClient,
     dir: TempDir,
     alice: String,
     bob: String,
 }
 
-impl Process {
-    async fn serves(servers: &str) -> Self {
+impl GatewayProcess {
+    async fn start(servers: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let (config, state) = (dir.path().join("gripfast.toml"), dir.path().join("state"));
         let limits = "limits = { memory = \"64MiB\", memory_per_client = \"32MiB\" }";
-        let gateway = format!("[gateway]\nstartup_wait = \"60s\"\nauth = {{ keys = true }}\n{limits}\n\n");
-        std::fs::write(&config, format!("{gateway}{servers}")).unwrap();
+        let settings = format!("[gateway]\nstartup_wait = \"60s\"\nauth = {{ keys = true }}\n{limits}\n\n");
+        std::fs::write(&config, format!("{settings}{servers}")).unwrap();
         let key = |name| format!("Bearer {}", keys::add(&state, name).unwrap());
         let (alice, bob) = (key("alice"), key("bob"));
         let mut command = Command::new(GRIPFAST);
@@ -56,11 +56,11 @@ impl Process {
         let mut stdout = BufReader::new(child.stdout.as_mut().unwrap());
         within("its address", stdout.read_line(&mut line)).await.unwrap();
         let (_, address) = line.split_once("serves MCP at http://").unwrap_or_else(|| panic!("{line}"));
-        let http = Http::at(address.split('/').next().unwrap());
+        let http = HttpClient::at(address.split('/').next().unwrap());
         Self { child, http, dir, alice, bob }
     }
 
-    /// A connection on which alice has sent a request, and reads nothing.
+    /// Sends a request of alice on a new connection, whose answer is not read.
     async fn unread(&self, path: &str, headers: &[(&str, &str)], body: &str) -> TcpStream {
         let mut stream = TcpStream::connect(&self.http.address).await.unwrap();
         let headers: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
@@ -74,7 +74,7 @@ impl Process {
         stream
     }
 
-    /// Every call of alice that has ended, as the ledger has it.
+    /// Ledger entries of alice's calls that have ended.
     async fn ended(&self) -> Vec<Value> {
         let token = std::fs::read_to_string(self.dir.path().join("state/admin.token")).unwrap();
         let token = format!("Bearer {}", token.trim());
@@ -137,8 +137,8 @@ impl Process {
         assert!(answer.text.contains("still here"), "{answer:?}");
     }
 
-    /// What is to be seen after alice has made all her calls and read nothing: the gateway lives, holds no more than
-    /// it may, and the ledger says what became of each call.
+    /// Checks the gateway after all of alice's calls, with no answer read: it runs, stays within the budget, and the
+    /// ledger has the outcome of each call.
     async fn survives(&mut self) {
         let ended = self.until_ended(CALLS).await;
         self.serves_bob().await;
@@ -163,17 +163,17 @@ fn large() -> Value {
     call("large__t", json!({}))
 }
 
-/// Two servers: a child with the large answers, and one that serves others.
-async fn servers() -> (Piped, RunningServer, String) {
+/// Two servers: a child with the large answers, and one for other clients.
+async fn servers() -> (ScriptedChild, RunningServer, String) {
     let (large, demo) =
-        (Piped::with(&[("tools/list", TOOLS), ("tools/call", &result_of(ANSWER))]), demo().await);
+        (ScriptedChild::with(&[("tools/list", TOOLS), ("tools/call", &result_of(ANSWER))]), demo().await);
     let config = format!("{}{}", large.table("large", "legacy"), at("demo", &demo.url(), "legacy", &[]));
     (large, demo, config)
 }
 
-/// Alice makes her calls, as a client of either era on connections of their own.
+/// Makes alice's calls as a client of either era, each on its own connection.
 async fn g07_unread(servers: &str, is_modern: bool) {
-    let mut gateway = Process::serves(servers).await;
+    let mut gateway = GatewayProcess::start(servers).await;
     gateway.serves_bob().await;
     let mut session = String::new();
     if !is_modern {
@@ -194,12 +194,12 @@ async fn g07_unread(servers: &str, is_modern: bool) {
     gateway.survives().await;
     drop(unread);
     if !is_modern {
-        // Streams of calls that ended can be picked up until the session ends.
+        // Streams of ended calls can be resumed until the session ends.
         let headers = [("authorization", &*gateway.alice), ("mcp-session-id", &*session)];
         assert_eq!(gateway.http.send(Method::DELETE, "/mcp", &headers, "").await.status, 200);
     }
     gateway.until_memory_is_given_back().await;
-    // What she may have is hers again.
+    // Her whole budget is available again.
     let (mut headers, body) = spoken(json!(1), "tools/call", large());
     headers.push(("authorization".to_owned(), gateway.alice.clone()));
     assert!(gateway.http.post(&borrowed(&headers), body).await.text.len() >= ANSWER);
@@ -207,29 +207,29 @@ async fn g07_unread(servers: &str, is_modern: bool) {
 }
 
 #[tokio::test]
-async fn g07_answers_that_a_modern_client_does_not_read_do_not_take_the_gateway_down() {
+async fn g07_unread_answers_of_a_modern_client_do_not_exhaust_the_gateway() {
     let (_large, _demo, config) = servers().await;
     g07_unread(&config, true).await;
 }
 
 #[tokio::test]
-async fn g07_answers_that_a_legacy_client_does_not_read_do_not_take_the_gateway_down() {
+async fn g07_unread_answers_of_a_legacy_client_do_not_exhaust_the_gateway() {
     let (_large, _demo, config) = servers().await;
     g07_unread(&config, false).await;
 }
 
 #[tokio::test]
-async fn g07_answers_over_http_are_counted_while_they_come() {
-    let large = Script::starts(&[("tools/list", TOOLS), ("tools/call", &result_of(ANSWER))]).await;
+async fn g07_answers_over_http_are_counted_while_received() {
+    let large = ScriptedServer::start(&[("tools/list", TOOLS), ("tools/call", &result_of(ANSWER))]).await;
     let demo = demo().await;
     let config = [at("large", &large.url, "legacy", &[]), at("demo", &demo.url(), "legacy", &[])].concat();
     g07_unread(&config, true).await;
 }
 
 #[tokio::test]
-async fn g07_large_requests_that_are_not_answered_yet_do_not_take_the_gateway_down() {
+async fn g07_large_pending_requests_do_not_exhaust_the_gateway() {
     let demo = demo().await;
-    let gateway = Process::serves(&at("demo", &demo.url(), "legacy", &[])).await;
+    let gateway = GatewayProcess::start(&at("demo", &demo.url(), "legacy", &[])).await;
     gateway.serves_bob().await;
     let padding = "x".repeat(3 * MIB);
     let slow = call("demo__sleep", json!({ "ms": 600_000, "padding": padding }));
@@ -256,7 +256,7 @@ async fn g07_large_requests_that_are_not_answered_yet_do_not_take_the_gateway_do
             waiting.push(stream);
         }
     }
-    // Each is in memory five times on its way.
+    // Each request counts five times while it is processed.
     assert_eq!((waiting.len(), refused), (BUDGET / (15 * MIB), 18));
     gateway.serves_bob().await;
     assert!(gateway.peak() < PEAK, "it took {} MiB", gateway.peak() / MIB);
@@ -265,9 +265,9 @@ async fn g07_large_requests_that_are_not_answered_yet_do_not_take_the_gateway_do
 }
 
 #[tokio::test]
-async fn g07_answers_that_wait_on_an_old_event_stream_do_not_take_the_gateway_down() {
+async fn g07_unread_answers_on_http_sse_do_not_exhaust_the_gateway() {
     let (_large, _demo, config) = servers().await;
-    let mut gateway = Process::serves(&config).await;
+    let mut gateway = GatewayProcess::start(&config).await;
     let mut stream = TcpStream::connect(&gateway.http.address).await.unwrap();
     let hello = format!("GET /sse HTTP/1.1\r\nhost: localhost\r\nauthorization: {}\r\n\r\n", gateway.alice);
     stream.write_all(hello.as_bytes()).await.unwrap();
@@ -296,13 +296,13 @@ async fn g07_answers_that_wait_on_an_old_event_stream_do_not_take_the_gateway_do
 }
 
 #[tokio::test]
-async fn g07_answers_that_wait_on_a_pipe_do_not_take_the_gateway_down() {
+async fn g07_unread_answers_on_stdio_do_not_exhaust_the_gateway() {
     let dir = tempfile::tempdir().unwrap();
     let config = dir.path().join("gripfast.toml");
     let limits = "limits = { memory = \"64MiB\", memory_per_client = \"32MiB\" }";
     let (_large, _demo, servers) = servers().await;
-    let gateway = format!("[gateway]\nstartup_wait = \"60s\"\n{limits}\n\n{servers}");
-    std::fs::write(&config, gateway).unwrap();
+    let settings = format!("[gateway]\nstartup_wait = \"60s\"\n{limits}\n\n{servers}");
+    std::fs::write(&config, settings).unwrap();
     let mut command = Command::new(GRIPFAST);
     command.arg("stdio").arg("--config").arg(&config).arg("--state-dir").arg(dir.path().join("state"));
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).kill_on_drop(true);
@@ -340,7 +340,7 @@ async fn g07_answers_that_wait_on_a_pipe_do_not_take_the_gateway_down() {
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
     let peak = line.trim().trim_end_matches(" kB").parse::<usize>().unwrap() / 1024;
     assert!(peak < PEAK / MIB, "it took {peak} MiB");
-    // Whoever reads after all gets an answer to each call.
+    // A client that reads later gets an answer to each call.
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     for _ in 0..=CALLS {
         let line = tokio::time::timeout(PATIENCE, lines.next_line()).await.unwrap().unwrap().unwrap();
@@ -355,11 +355,11 @@ fn result_of(bytes: usize) -> String {
 }
 
 #[tokio::test]
-async fn g07_an_answer_that_fills_the_budget_passes_and_one_byte_more_ends_the_call_as_overloaded() {
+async fn g07_an_answer_of_exactly_the_budget_passes_and_a_larger_one_is_overloaded() {
     let question = request(1, "tools/call", &call("it__t", json!({})));
     // Its id has one digit, which is checked below.
     let around = r#"{"jsonrpc":"2.0","id":1,"result":}"#;
-    // A request counts once as it came, and four times on its way.
+    // A request counts once as received, and four times while it is processed.
     let fits = MIB - 5 * question.to_string().len() - around.len();
     let results = [fits, fits + 1, fits].map(result_of);
     let answers = [
@@ -368,13 +368,13 @@ async fn g07_an_answer_that_fills_the_budget_passes_and_one_byte_more_ends_the_c
         ("tools/call", &*results[1]),
         ("tools/call", &*results[2]),
     ];
-    let server = Script::starts(&answers).await;
+    let server = ScriptedServer::start(&answers).await;
     let limits = "[gateway]\nlimits = { memory_per_client = \"1MiB\" }\n\n";
-    let scene = Scene::with(&format!("{limits}{}", at("it", &server.url, "legacy", &[]))).await;
-    let client = Legacy::meets(&scene.http).await;
+    let gateway = TestGateway::with(&format!("{limits}{}", at("it", &server.url, "legacy", &[]))).await;
+    let client = LegacyClient::connect(&gateway.http).await;
     for (result, passes) in results.iter().zip([true, false, true]) {
         let answer = client.post(&question).await;
-        let id = server.heard("tools/call");
+        let id = server.last_request("tools/call");
         assert!(id.starts_with(r#"{"jsonrpc":"2.0","id":"#) && id[22..].find(',') == Some(1), "{id}");
         assert_eq!(answer.text.contains(result), passes, "{} bytes came", answer.text.len());
         if !passes {
@@ -386,7 +386,7 @@ async fn g07_an_answer_that_fills_the_budget_passes_and_one_byte_more_ends_the_c
             assert!(text.contains("gateway.limits.memory_per_client"), "{text}");
         }
     }
-    let status = scene.http.send(Method::GET, "/api/v1/status", &[], "").await.message();
+    let status = gateway.http.send(Method::GET, "/api/v1/status", &[], "").await.message();
     assert_eq!(status["clients"]["memory_bytes"], 0, "{status}");
 }
 
@@ -397,10 +397,10 @@ async fn g07_answers_of_the_gateway_itself_and_batches_are_counted_too() {
         "x".repeat(MIB)
     );
     let third = result_of(MIB / 3);
-    let server = Script::starts(&[("tools/list", &tools), ("tools/call", &third)]).await;
+    let server = ScriptedServer::start(&[("tools/list", &tools), ("tools/call", &third)]).await;
     let limits = "[gateway]\nlimits = { memory_per_client = \"1MiB\" }\n\n";
-    let scene = Scene::with(&format!("{limits}{}", at("it", &server.url, "legacy", &[]))).await;
-    let client = Legacy::speaks(&scene.http, "2025-03-26").await;
+    let gateway = TestGateway::with(&format!("{limits}{}", at("it", &server.url, "legacy", &[]))).await;
+    let client = LegacyClient::connect_with_version(&gateway.http, "2025-03-26").await;
     let listed = client.post(&request(1, "tools/list", &json!({}))).await.message();
     let data = &listed["error"]["data"];
     assert_eq!((&data["code"], &data["outcome"]), (&json!("overloaded"), &json!("done")), "{data}");
@@ -408,6 +408,6 @@ async fn g07_answers_of_the_gateway_itself_and_batches_are_counted_too() {
     let answers = client.post(&json!(batch)).await.message();
     let held = |answer: &&Value| answer["result"]["_meta"]["gripfast/failure"].is_null();
     assert_eq!(answers.as_array().unwrap().iter().filter(held).count(), 2, "of five");
-    let status = scene.http.send(Method::GET, "/api/v1/status", &[], "").await.message();
+    let status = gateway.http.send(Method::GET, "/api/v1/status", &[], "").await.message();
     assert_eq!(status["clients"]["memory_bytes"], 0, "{status}");
 }

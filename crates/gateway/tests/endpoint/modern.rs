@@ -1,21 +1,21 @@
-//! Modern clients: every request stands alone, says who asks, and has headers that agree with its body.
+//! Modern clients: every request is stateless, carries its context, and has headers that match its body.
 
-use crate::client::{LEGACY, MODERN, Modern, borrowed, call, in_context, initialize, request, spoken};
-use crate::scene::{Scene, at, demo, demo_with};
+use crate::client::{LEGACY, MODERN, ModernClient, borrowed, call, in_context, initialize, request, spoken};
+use crate::test_gateway::{TestGateway, at, demo, demo_with};
 use gripfast_demo::Options;
 use http::Method;
 use serde_json::{Value, json};
 
-async fn scene() -> (gripfast_demo::RunningServer, Scene) {
+async fn gateway() -> (gripfast_demo::RunningServer, TestGateway) {
     let demo = demo().await;
-    let scene = Scene::with(&at("demo", &demo.url(), "modern", &[])).await;
-    (demo, scene)
+    let gateway = TestGateway::with(&at("demo", &demo.url(), "modern", &[])).await;
+    (demo, gateway)
 }
 
 #[tokio::test]
-async fn discover_says_what_is_served_in_which_versions() {
-    let (_demo, scene) = scene().await;
-    let answered = Modern::of(&scene.http).sends("server/discover", json!({})).await;
+async fn discover_returns_capabilities_and_versions() {
+    let (_demo, gateway) = gateway().await;
+    let answered = ModernClient::new(&gateway.http).send_request("server/discover", json!({})).await;
     assert_eq!(answered.status, 200);
     assert!(answered.headers.get("mcp-session-id").is_none());
     let answer = answered.message();
@@ -27,24 +27,24 @@ async fn discover_says_what_is_served_in_which_versions() {
 }
 
 #[tokio::test]
-async fn every_result_says_its_kind_and_every_list_how_long_it_holds() {
-    let (_demo, scene) = scene().await;
-    let client = Modern::of(&scene.http);
+async fn every_result_has_its_type_and_every_list_its_ttl() {
+    let (_demo, gateway) = gateway().await;
+    let client = ModernClient::new(&gateway.http);
     let lists = ["tools/list", "resources/list", "resources/templates/list", "prompts/list"];
     for list in lists {
-        let answer = client.asks(list, json!({})).await;
+        let answer = client.request(list, json!({})).await;
         assert_cacheable(&answer["result"]);
         let who = &answer["result"]["_meta"]["io.modelcontextprotocol/serverInfo"];
         assert_eq!(who["name"], "gripfast", "who made the list: {answer}");
     }
-    let read = client.asks("resources/read", json!({ "uri": "demo://greeting" })).await;
+    let read = client.request("resources/read", json!({ "uri": "demo://greeting" })).await;
     assert_cacheable(&read["result"]);
-    let called = client.asks("tools/call", call("demo__echo", json!({ "text": "hi" }))).await;
-    let got = client.asks("prompts/get", call("demo__greet", json!({ "name": "Ada" }))).await;
+    let called = client.request("tools/call", call("demo__echo", json!({ "text": "hi" }))).await;
+    let got = client.request("prompts/get", call("demo__greet", json!({ "name": "Ada" }))).await;
     let reference = json!({ "type": "ref/prompt", "name": "demo__greet" });
     let argument = json!({ "name": "name", "value": "A" });
     let completed =
-        client.asks("completion/complete", json!({ "ref": reference, "argument": argument })).await;
+        client.request("completion/complete", json!({ "ref": reference, "argument": argument })).await;
     for answer in [called, got, completed] {
         assert_eq!(answer["result"]["resultType"], "complete", "{answer}");
         assert!(answer["result"].get("ttlMs").is_none(), "{answer}");
@@ -59,7 +59,7 @@ fn assert_cacheable(result: &Value) {
 
 #[tokio::test]
 async fn headers_that_disagree_with_the_body_are_refused_before_anything_is_done() {
-    let (demo, scene) = scene().await;
+    let (demo, gateway) = gateway().await;
     let (headers, body) = spoken(json!(1), "tools/call", call("demo__counter", json!({})));
     let with = |name: &str, value: Option<&str>| {
         let others = headers.iter().filter(|(known, _)| known != name).cloned();
@@ -75,83 +75,83 @@ async fn headers_that_disagree_with_the_body_are_refused_before_anything_is_done
         with("mcp-protocol-version", Some(LEGACY)),
         with("mcp-protocol-version", None),
     ] {
-        let answered = scene.http.post(&borrowed(&wrong), body.clone()).await;
+        let answered = gateway.http.post(&borrowed(&wrong), body.clone()).await;
         assert_eq!(answered.refusal(), (400, -32020), "{wrong:?}");
         assert_eq!(answered.message()["id"], 1);
     }
     assert_eq!(demo.counter(), 0);
     let encoded = with("mcp-name", Some("=?base64?ZGVtb19fY291bnRlcg==?="));
-    assert_eq!(scene.http.post(&borrowed(&encoded), body.clone()).await.status, 200);
+    assert_eq!(gateway.http.post(&borrowed(&encoded), body.clone()).await.status, 200);
 }
 
 #[tokio::test]
-async fn an_argument_that_a_tool_wants_mirrored_must_be_mirrored() {
+async fn an_argument_declared_for_a_header_must_be_in_that_header() {
     let demo = demo_with(Options { param_headers: true, ..Options::default() }).await;
-    let scene = Scene::with(&at("demo", &demo.url(), "modern", &[])).await;
+    let gateway = TestGateway::with(&at("demo", &demo.url(), "modern", &[])).await;
     let (headers, body) = spoken(json!(1), "tools/call", call("demo__route", json!({ "region": "eu" })));
     let with = |region: Option<&str>| {
         let region = region.map(|region| ("mcp-param-region".to_owned(), region.to_owned()));
         headers.iter().cloned().chain(region).collect::<Vec<_>>()
     };
     for wrong in [with(None), with(Some("us"))] {
-        assert_eq!(scene.http.post(&borrowed(&wrong), body.clone()).await.refusal(), (400, -32020));
+        assert_eq!(gateway.http.post(&borrowed(&wrong), body.clone()).await.refusal(), (400, -32020));
     }
-    let answered = scene.http.post(&borrowed(&with(Some("eu"))), body.clone()).await.message();
+    let answered = gateway.http.post(&borrowed(&with(Some("eu"))), body.clone()).await.message();
     assert_eq!(answered["result"]["content"][0]["text"], "routed to eu", "{answered}");
 }
 
 #[tokio::test]
 async fn a_request_without_its_context_is_refused() {
-    let (_demo, scene) = scene().await;
+    let (_demo, gateway) = gateway().await;
     let (headers, _) = spoken(json!(1), "tools/list", json!({}));
     let required = ["io.modelcontextprotocol/protocolVersion", "io.modelcontextprotocol/clientCapabilities"];
     for member in required {
         let mut params = in_context(json!({}));
         params["_meta"].as_object_mut().unwrap().remove(member);
         let body = request(1, "tools/list", &params).to_string();
-        assert_eq!(scene.http.post(&borrowed(&headers), body).await.refusal(), (400, -32602), "{member}");
+        assert_eq!(gateway.http.post(&borrowed(&headers), body).await.refusal(), (400, -32602), "{member}");
     }
     let bare = request(1, "tools/list", &json!({})).to_string();
-    assert_eq!(scene.http.post(&borrowed(&headers), bare).await.refusal(), (400, -32602));
+    assert_eq!(gateway.http.post(&borrowed(&headers), bare).await.refusal(), (400, -32602));
 }
 
 #[tokio::test]
-async fn a_version_that_is_not_spoken_here_is_answered_with_those_that_are() {
-    let (_demo, scene) = scene().await;
+async fn an_unsupported_version_is_answered_with_the_supported_ones() {
+    let (_demo, gateway) = gateway().await;
     let mut params = in_context(json!({}));
     params["_meta"]["io.modelcontextprotocol/protocolVersion"] = json!("2027-01-01");
     let headers = [("mcp-protocol-version", "2027-01-01"), ("mcp-method", "tools/list")];
-    let answered = scene.http.post(&headers, request(1, "tools/list", &params).to_string()).await;
+    let answered = gateway.http.post(&headers, request(1, "tools/list", &params).to_string()).await;
     assert_eq!(answered.refusal(), (400, -32022));
     let data = &answered.message()["error"]["data"];
     assert_eq!(data["requested"], "2027-01-01");
-    let discovered = Modern::of(&scene.http).asks("server/discover", json!({})).await;
+    let discovered = ModernClient::new(&gateway.http).request("server/discover", json!({})).await;
     assert_eq!(data["supported"], discovered["result"]["supportedVersions"], "one gateway, one list");
     assert_eq!(data["supported"][0], MODERN);
     assert!(data["supported"].as_array().unwrap().contains(&json!(LEGACY)));
-    // Whether the request means that version at all comes first.
+    // The check whether the request selects that version comes first.
     let headers = [("mcp-protocol-version", MODERN), ("mcp-method", "tools/list")];
-    let answered = scene.http.post(&headers, request(1, "tools/list", &params).to_string()).await;
+    let answered = gateway.http.post(&headers, request(1, "tools/list", &params).to_string()).await;
     assert_eq!(answered.refusal(), (400, -32020));
 }
 
 #[tokio::test]
-async fn a_version_that_begins_with_a_handshake_is_not_offered_again_to_who_asks_without_one() {
-    let (_demo, scene) = scene().await;
+async fn legacy_versions_are_not_offered_to_a_modern_request() {
+    let (_demo, gateway) = gateway().await;
     let mut params = in_context(json!({}));
     params["_meta"]["io.modelcontextprotocol/protocolVersion"] = json!(LEGACY);
     let headers = [("mcp-protocol-version", LEGACY), ("mcp-method", "tools/list")];
-    let answered = scene.http.post(&headers, request(1, "tools/list", &params).to_string()).await;
+    let answered = gateway.http.post(&headers, request(1, "tools/list", &params).to_string()).await;
     assert_eq!(answered.refusal(), (400, -32022));
     assert_eq!(answered.message()["error"]["data"]["supported"], json!([MODERN]));
 }
 
 #[tokio::test]
-async fn what_the_era_does_not_have_is_a_404() {
+async fn methods_that_the_era_lacks_are_a_404() {
     let (one, two) = (demo().await, demo().await);
-    let alone = Scene::with(&at("one", &one.url(), "legacy", &[])).await;
+    let alone = TestGateway::with(&at("one", &one.url(), "legacy", &[])).await;
     let config = at("one", &one.url(), "legacy", &[]) + &at("two", &two.url(), "modern", &[]);
-    let among = Scene::with(&config).await;
+    let among = TestGateway::with(&config).await;
     let methods = [
         "no/such/method",
         "ping",
@@ -160,10 +160,10 @@ async fn what_the_era_does_not_have_is_a_404() {
         "resources/subscribe",
         "resources/unsubscribe",
     ];
-    for scene in [&alone, &among] {
+    for gateway in [&alone, &among] {
         for method in methods {
-            let answered = Modern::of(&scene.http)
-                .sends(method, json!({ "uri": "demo://counter", "level": "info" }))
+            let answered = ModernClient::new(&gateway.http)
+                .send_request(method, json!({ "uri": "demo://counter", "level": "info" }))
                 .await;
             assert_eq!(answered.refusal(), (404, -32601), "{method}");
         }
@@ -171,39 +171,39 @@ async fn what_the_era_does_not_have_is_a_404() {
 }
 
 #[tokio::test]
-async fn there_is_only_post_and_it_says_so() {
-    let (_demo, scene) = scene().await;
+async fn other_http_methods_than_post_are_a_405_with_allow() {
+    let (_demo, gateway) = gateway().await;
     let headers = [("mcp-protocol-version", MODERN)];
     for method in [Method::GET, Method::DELETE] {
-        let answered = scene.http.send(method.clone(), "/mcp", &headers, "").await;
+        let answered = gateway.http.send(method.clone(), "/mcp", &headers, "").await;
         assert_eq!(answered.status, 405, "{method}");
         assert_eq!(answered.headers["allow"], "POST");
     }
-    assert_eq!(scene.http.send(Method::PUT, "/mcp", &headers, "").await.status, 405);
+    assert_eq!(gateway.http.send(Method::PUT, "/mcp", &headers, "").await.status, 405);
 }
 
 #[tokio::test]
-async fn session_ids_and_event_ids_mean_nothing() {
-    let (_demo, scene) = scene().await;
+async fn session_ids_and_event_ids_are_ignored() {
+    let (_demo, gateway) = gateway().await;
     let (mut headers, body) = spoken(json!(1), "tools/list", json!({}));
     headers.push(("mcp-session-id".to_owned(), "made-up".to_owned()));
     headers.push(("last-event-id".to_owned(), "s-1-1".to_owned()));
-    assert_eq!(scene.http.post(&borrowed(&headers), body).await.status, 200);
+    assert_eq!(gateway.http.post(&borrowed(&headers), body).await.status, 200);
 }
 
 #[tokio::test]
 async fn a_notification_is_accepted() {
-    let (_demo, scene) = scene().await;
+    let (_demo, gateway) = gateway().await;
     let headers = [("mcp-protocol-version", MODERN), ("mcp-method", "notifications/whatever")];
     let body = json!({ "jsonrpc": "2.0", "method": "notifications/whatever" }).to_string();
-    let answered = scene.http.post(&headers, body).await;
+    let answered = gateway.http.post(&headers, body).await;
     assert_eq!((answered.status, &*answered.text), (202, ""));
 }
 
 #[tokio::test]
-async fn a_client_that_falls_back_from_the_modern_era_is_served_in_the_legacy_one() {
-    let (_demo, scene) = scene().await;
-    assert_eq!(Modern::of(&scene.http).sends("server/discover", json!({})).await.status, 200);
-    let hello = scene.http.post(&[], initialize(LEGACY).to_string()).await;
+async fn a_client_that_falls_back_to_the_legacy_era_is_served() {
+    let (_demo, gateway) = gateway().await;
+    assert_eq!(ModernClient::new(&gateway.http).send_request("server/discover", json!({})).await.status, 200);
+    let hello = gateway.http.post(&[], initialize(LEGACY).to_string()).await;
     assert_eq!(hello.message()["result"]["protocolVersion"], LEGACY);
 }

@@ -1,44 +1,45 @@
-//! Several clients at one server: a hostile one does not take it from the others, and what one may have is bounded.
+//! Several principals at one server: a hostile one does not block the others, and its elicitations and held calls are
+//! limited.
 
-use crate::client::{Legacy, Modern, borrowed, call, spoken, text_of};
-use crate::scene::{Scene, at, child, demo, within};
+use crate::client::{LegacyClient, ModernClient, borrowed, call, spoken, text_of};
+use crate::test_gateway::{TestGateway, at, child, demo, within};
 use gripfast::State;
 use gripfast_demo::RunningServer;
 use gripfast_gateway::auth::keys;
 use serde_json::{Value, json};
 
-/// Whoever has been given this key.
-struct Holder<'a> {
-    scene: &'a Scene,
+/// Client with its key.
+struct KeyHolder<'a> {
+    gateway: &'a TestGateway,
     key: String,
 }
 
-impl<'a> Holder<'a> {
-    fn of(scene: &'a Scene, name: &str) -> Self {
-        Self { scene, key: format!("Bearer {}", keys::add(scene.state_dir(), name).unwrap()) }
+impl<'a> KeyHolder<'a> {
+    fn of(gateway: &'a TestGateway, name: &str) -> Self {
+        Self { gateway, key: format!("Bearer {}", keys::add(gateway.state_dir(), name).unwrap()) }
     }
 
-    async fn calls(&self, tool: &str, arguments: Value) -> Value {
+    async fn call_tool(&self, tool: &str, arguments: Value) -> Value {
         let (headers, body) = spoken(json!(1), "tools/call", call(tool, arguments));
         let headers = [&[("authorization", &*self.key)][..], &borrowed(&headers)].concat();
-        within(tool, self.scene.http.post(&headers, body)).await.message()
+        within(tool, self.gateway.http.post(&headers, body)).await.message()
     }
 
     async fn echoes(&self) -> String {
-        text_of(&self.calls("demo__echo", json!({ "text": "hi" })).await)
+        text_of(&self.call_tool("demo__echo", json!({ "text": "hi" })).await)
     }
 }
 
 #[tokio::test]
 async fn c05_a_key_that_crashes_the_server_over_and_over_is_refused_and_others_go_on() {
     let config = format!("[gateway]\nauth = {{ keys = true }}\n\n{}", child("demo", &[], &[]));
-    let scene = Scene::with(&config).await;
-    let (honest, hostile) = (Holder::of(&scene, "honest"), Holder::of(&scene, "hostile"));
+    let gateway = TestGateway::with(&config).await;
+    let (honest, hostile) = (KeyHolder::of(&gateway, "honest"), KeyHolder::of(&gateway, "hostile"));
     assert_eq!(honest.echoes().await, "hi");
     let mut outcomes = Vec::new();
     for code in 0..10 {
-        // Each time another request: no single one of them is refused for its own deaths.
-        let answer = hostile.calls("demo__crash", json!({ "code": code })).await;
+        // A different request each time, so that none is refused because of its own crashes.
+        let answer = hostile.call_tool("demo__crash", json!({ "code": code })).await;
         let part = &answer["result"]["_meta"]["gripfast/failure"];
         outcomes.push(part["outcome"].as_str().unwrap_or_else(|| panic!("{answer}")).to_owned());
         if code >= 3 {
@@ -48,23 +49,23 @@ async fn c05_a_key_that_crashes_the_server_over_and_over_is_refused_and_others_g
             assert!(text.contains("server `demo` died 3 times within 10 min"), "{text}");
             assert!(!answer.to_string().contains("honest"), "{answer}");
         }
-        assert_ne!(scene.host.status_of("demo").unwrap().supervision.state, State::Parked);
+        assert_ne!(gateway.host.server_status("demo").unwrap().supervision.state, State::Parked);
     }
     let expected: Vec<_> = [&["unknown"; 3][..], &["not_sent"; 7]].concat();
     assert_eq!(outcomes, expected);
     for _ in 0..5 {
         assert_eq!(honest.echoes().await, "hi");
     }
-    let shown = scene.host.status_of("demo").unwrap();
+    let shown = gateway.host.server_status("demo").unwrap();
     assert_eq!((shown.supervision.state, shown.supervision.restarts_in_window), (State::Ready, 0));
 }
 
-/// A gateway with these limits, in front of the sample server.
-async fn limited(limits: &str) -> (RunningServer, Scene) {
+/// Gateway with these limits and the sample server.
+async fn limited(limits: &str) -> (RunningServer, TestGateway) {
     let demo = demo().await;
     let config = format!("[gateway]\nlimits = {{ {limits} }}\n\n{}", at("demo", &demo.url(), "legacy", &[]));
-    let scene = Scene::with(&config).await;
-    (demo, scene)
+    let gateway = TestGateway::with(&config).await;
+    (demo, gateway)
 }
 
 fn ask() -> Value {
@@ -72,14 +73,14 @@ fn ask() -> Value {
 }
 
 #[tokio::test]
-async fn beyond_questions_per_client_its_oldest_question_is_given_up() {
-    let (_demo, scene) = limited("questions_per_client = 1").await;
+async fn beyond_questions_per_client_the_oldest_elicitation_is_cancelled() {
+    let (_demo, gateway) = limited("questions_per_client = 1").await;
     let can = || json!({ "elicitation": {} });
-    let first = Legacy::with_capabilities(&scene.http, can()).await;
-    let second = Legacy::with_capabilities(&scene.http, can()).await;
-    let mut asked_first = first.begins("one", "tools/call", ask()).await;
+    let first = LegacyClient::with_capabilities(&gateway.http, can()).await;
+    let second = LegacyClient::with_capabilities(&gateway.http, can()).await;
+    let mut asked_first = first.start_request("one", "tools/call", ask()).await;
     assert_eq!(asked_first.message().await["method"], "elicitation/create");
-    let mut asked_second = second.begins("two", "tools/call", ask()).await;
+    let mut asked_second = second.start_request("two", "tools/call", ask()).await;
     let question = asked_second.message().await;
     assert_eq!(asked_first.message().await["method"], "notifications/cancelled");
     assert_eq!(asked_first.message().await["id"], "one", "its call ends");
@@ -89,10 +90,11 @@ async fn beyond_questions_per_client_its_oldest_question_is_given_up() {
 }
 
 #[tokio::test]
-async fn beyond_suspended_calls_per_client_its_oldest_call_is_given_up() {
-    let (_demo, scene) = limited("suspended_calls_per_client = 1").await;
-    let client = Modern::of(&scene.http);
-    let asks = async |params: Value| client.asks_as(json!({ "elicitation": {} }), "tools/call", params).await;
+async fn beyond_suspended_calls_per_client_the_oldest_call_is_cancelled() {
+    let (_demo, gateway) = limited("suspended_calls_per_client = 1").await;
+    let client = ModernClient::new(&gateway.http);
+    let asks =
+        async |params: Value| client.request_as(json!({ "elicitation": {} }), "tools/call", params).await;
     let (first, second) = (asks(ask()).await, asks(ask()).await);
     let comes_back = async |suspended: &Value| {
         let result = &suspended["result"];
@@ -105,6 +107,6 @@ async fn beyond_suspended_calls_per_client_its_oldest_call_is_given_up() {
         asks(params).await
     };
     let ended = comes_back(&first).await;
-    assert!(ended["error"]["message"].as_str().unwrap().contains("has ended; begin it again"), "{ended}");
+    assert!(ended["error"]["message"].as_str().unwrap().contains("has ended; start it again"), "{ended}");
     assert_eq!(text_of(&comes_back(&second).await), "the answer was yes");
 }

@@ -1,5 +1,5 @@
-//! A server that answers with fixed bytes and writes down the bytes it was sent. The sample server reads and
-//! writes JSON values, and would hide what a gateway does to their spelling.
+//! Server that answers with fixed bytes and records the bytes of its requests. The sample server parses and writes JSON
+//! values, which would hide changes of their spelling by the gateway.
 
 use axum::Router;
 use axum::body::Bytes;
@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex};
 use tempfile::TempDir;
 
 /// A scripted server of one era.
-pub(crate) struct Script {
+pub(crate) struct ScriptedServer {
     pub(crate) url: String,
     shared: Arc<Shared>,
 }
@@ -28,10 +28,10 @@ struct Shared {
 const GREETING: &str = r#"{"protocolVersion":"2025-11-25","capabilities":{"tools":{},"resources":{},"prompts":{}},"serverInfo":{"name":"script","version":"1"}}"#;
 const DISCOVERED: &str = r#"{"supportedVersions":["2026-07-28"],"capabilities":{"tools":{},"resources":{},"prompts":{}},"resultType":"complete","ttlMs":0,"cacheScope":"private"}"#;
 
-impl Script {
+impl ScriptedServer {
     /// Answers each method with the result beside it, or with an error: text that begins with `{"code"`. Several
     /// answers of one method are given in turn, and the last one from then on.
-    pub(crate) async fn starts(answers: &[(&'static str, &str)]) -> Self {
+    pub(crate) async fn start(answers: &[(&'static str, &str)]) -> Self {
         let answers = answers.iter().map(|(method, answer)| (*method, (*answer).to_owned())).collect();
         let shared = Arc::new(Shared { answers, heard: Mutex::default(), shown: Mutex::default() });
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -43,13 +43,13 @@ impl Script {
     }
 
     /// The body of the last request for this method.
-    pub(crate) fn heard(&self, method: &str) -> String {
+    pub(crate) fn last_request(&self, method: &str) -> String {
         let heard = self.shared.heard.lock().unwrap();
         let last = heard.iter().rev().find(|(asked, _)| asked == method);
-        last.unwrap_or_else(|| panic!("nobody asked for {method}")).1.clone()
+        last.unwrap_or_else(|| panic!("no request for {method}")).1.clone()
     }
 
-    /// How often somebody asked for this method.
+    /// Number of requests for this method.
     pub(crate) fn count(&self, method: &str) -> usize {
         self.shared.heard.lock().unwrap().iter().filter(|(asked, _)| asked == method).count()
     }
@@ -66,7 +66,7 @@ impl Script {
 }
 
 impl Shared {
-    /// What is said to a method that was just asked for.
+    /// Next answer for a method.
     fn answer(&self, asked: &str) -> Option<&str> {
         let times = self.heard.lock().unwrap().iter().filter(|(method, _)| method == asked).count();
         let known =
@@ -91,7 +91,7 @@ async fn answer(
         return StatusCode::METHOD_NOT_ALLOWED.into_response();
     }
     let body = String::from_utf8(body.to_vec()).unwrap();
-    // Values that no number holds may be in it; only its envelope is read.
+    // It may contain numbers beyond any numeric type, so only the envelope is parsed.
     let message: BTreeMap<String, Box<RawValue>> = serde_json::from_str(&body).unwrap();
     let asked = message.get("method").map(|method| serde_json::from_str(method.get()).unwrap());
     let asked: String = asked.unwrap_or_default();
@@ -111,12 +111,12 @@ async fn answer(
     (status, [("content-type", "application/json")], body).into_response()
 }
 
-/// The same on a pipe: a child that answers with fixed bytes, the same ones each time.
-pub(crate) struct Piped {
+/// Scripted server on stdio: a child that answers with fixed bytes, the same ones each time.
+pub(crate) struct ScriptedChild {
     dir: TempDir,
 }
 
-/// Reads a request a line, writes it down, and answers with the file that is named after its method.
+/// Reads one request per line, records it, and answers with the file named after its method.
 const CHILD: &str = r#"while IFS= read -r line; do
   printf '%s\n' "$line" >> heard
   id=$(printf '%s' "$line" | sed -n 's/^{"jsonrpc":"2.0","id":\([0-9]*\),.*/\1/p')
@@ -128,7 +128,7 @@ const CHILD: &str = r#"while IFS= read -r line; do
 done
 "#;
 
-impl Piped {
+impl ScriptedChild {
     /// Answers each method with the result beside it, or with an error: text that begins with `{"code"`.
     pub(crate) fn with(answers: &[(&str, &str)]) -> Self {
         let dir = tempfile::tempdir().unwrap();
@@ -142,7 +142,7 @@ impl Piped {
         Self { dir }
     }
 
-    /// The table of a config for it.
+    /// Config table of this server.
     pub(crate) fn table(&self, name: &str, protocol: &str) -> String {
         let mut table = format!("[servers.{name}]\ncommand = \"sh\"\nargs = [\"child.sh\"]\n");
         writeln!(table, "cwd = {:?}\nprotocol = {protocol:?}", self.dir.path()).unwrap();
@@ -150,10 +150,10 @@ impl Piped {
     }
 
     /// The last request for this method.
-    pub(crate) fn heard(&self, method: &str) -> String {
+    pub(crate) fn last_request(&self, method: &str) -> String {
         let heard = std::fs::read_to_string(self.dir.path().join("heard")).unwrap();
         let said = format!("\"method\":\"{method}\"");
         let last = heard.lines().rev().find(|line| line.contains(&said));
-        last.unwrap_or_else(|| panic!("nobody asked for {method}")).to_owned()
+        last.unwrap_or_else(|| panic!("no request for {method}")).to_owned()
     }
 }

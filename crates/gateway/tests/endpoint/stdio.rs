@@ -1,7 +1,7 @@
-//! `gripfast stdio`: one message a line, in either era, nothing else on stdout, and nothing left behind.
+//! `gripfast stdio`: one message per line, in both eras, nothing else on stdout, and no process left behind.
 
 use crate::client::{LEGACY, MODERN, call, in_context, initialize, names, request, text_of};
-use crate::scene::{GRIPFAST, PATIENCE, child, file_of, until, within};
+use crate::test_gateway::{GRIPFAST, PATIENCE, child, file_of, until, within};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use std::path::Path;
@@ -11,20 +11,20 @@ use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
-/// The gateway as a child of ours, as an editor would start it.
-struct Pipe {
+/// `gripfast stdio` as a child process, as an editor would start it.
+struct StdioGateway {
     process: Child,
     input: ChildStdin,
     output: Lines<BufReader<ChildStdout>>,
     dir: TempDir,
 }
 
-impl Pipe {
+impl StdioGateway {
     fn open() -> Self {
         Self::over("both")
     }
 
-    /// In front of a server of this era.
+    /// Starts the gateway with a server of this era.
     fn over(era: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let pid_file = dir.path().join("pid");
@@ -40,34 +40,34 @@ impl Pipe {
         Self { process, input, output, dir }
     }
 
-    async fn says(&mut self, line: &str) {
+    async fn send(&mut self, line: &str) {
         self.input.write_all(format!("{line}\n").as_bytes()).await.unwrap();
     }
 
     /// Every line is a message.
-    async fn hears(&mut self) -> Value {
+    async fn receive(&mut self) -> Value {
         let line = within("a line", self.output.next_line()).await.unwrap().unwrap();
         serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"))
     }
 
-    async fn asks(&mut self, message: &Value) -> Value {
-        self.says(&message.to_string()).await;
-        let answer = self.hears().await;
+    async fn request(&mut self, message: &Value) -> Value {
+        self.send(&message.to_string()).await;
+        let answer = self.receive().await;
         assert_eq!(answer["id"], message["id"], "{answer}");
         answer
     }
 
     async fn shakes_hands(&mut self) {
-        let hello = self.asks(&initialize(LEGACY)).await;
+        let hello = self.request(&initialize(LEGACY)).await;
         assert_eq!(hello["result"]["protocolVersion"], LEGACY);
-        self.says(r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#).await;
+        self.send(r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#).await;
     }
 
     fn server(&self) -> u32 {
         std::fs::read_to_string(self.dir.path().join("pid")).unwrap().trim().parse().unwrap()
     }
 
-    /// Closes stdin; the gateway ends well, says nothing more, and takes its servers along.
+    /// Closes stdin and checks that the gateway exits with success, writes nothing more, and ends its servers.
     async fn ends(mut self) {
         let server = self.server();
         drop(self.input);
@@ -90,39 +90,39 @@ fn modern(id: &str, method: &str, params: Value) -> Value {
 
 #[tokio::test]
 async fn a_legacy_client_is_served_and_nothing_is_left_behind() {
-    let mut pipe = Pipe::open();
+    let mut pipe = StdioGateway::open();
     pipe.shakes_hands().await;
-    let listed = pipe.asks(&request(1, "tools/list", &json!({}))).await;
+    let listed = pipe.request(&request(1, "tools/list", &json!({}))).await;
     assert_eq!(names(&listed, "tools", "name")[0], "demo__echo");
     let echo = call("demo__echo", json!({ "text": "a\nb\u{2028}c" }));
-    assert_eq!(text_of(&pipe.asks(&request("é", "tools/call", &echo)).await), "a\nb\u{2028}c");
-    assert_eq!(pipe.asks(&request(2, "no/such", &json!({}))).await["error"]["code"], -32601);
+    assert_eq!(text_of(&pipe.request(&request("é", "tools/call", &echo)).await), "a\nb\u{2028}c");
+    assert_eq!(pipe.request(&request(2, "no/such", &json!({}))).await["error"]["code"], -32601);
     pipe.ends().await;
 }
 
 #[tokio::test]
 async fn a_modern_client_is_served_and_nothing_is_left_behind() {
-    let mut pipe = Pipe::open();
-    let found = pipe.asks(&modern("d", "server/discover", json!({}))).await;
+    let mut pipe = StdioGateway::open();
+    let found = pipe.request(&modern("d", "server/discover", json!({}))).await;
     assert!(found["result"]["supportedVersions"].as_array().unwrap().contains(&json!(MODERN)), "{found}");
-    let listed = pipe.asks(&modern("l", "tools/list", json!({}))).await;
+    let listed = pipe.request(&modern("l", "tools/list", json!({}))).await;
     assert_eq!(names(&listed, "tools", "name")[0], "demo__echo");
     assert_eq!(listed["result"]["resultType"], "complete");
     let echo = call("demo__echo", json!({ "text": "hi" }));
-    let called = pipe.asks(&modern("c", "tools/call", echo)).await;
+    let called = pipe.request(&modern("c", "tools/call", echo)).await;
     assert_eq!((text_of(&called), &called["result"]["resultType"]), ("hi".to_owned(), &json!("complete")));
-    assert_eq!(pipe.asks(&modern("p", "ping", json!({}))).await["error"]["code"], -32601);
+    assert_eq!(pipe.request(&modern("p", "ping", json!({}))).await["error"]["code"], -32601);
     pipe.ends().await;
 }
 
 #[tokio::test]
-async fn a_modern_client_is_told_what_a_server_of_either_era_wants_and_comes_back_with_it() {
+async fn a_modern_client_answers_elicitations_of_servers_of_both_eras() {
     for era in ["legacy", "modern"] {
-        let mut pipe = Pipe::over(era);
+        let mut pipe = StdioGateway::over(era);
         let mut ask = modern("a", "tools/call", call("demo__ask", json!({ "question": "Sure?" })));
         ask["params"]["_meta"]["io.modelcontextprotocol/clientCapabilities"] =
             json!({ "elicitation": { "form": {} } });
-        let asked = pipe.asks(&ask).await["result"].take();
+        let asked = pipe.request(&ask).await["result"].take();
         assert_eq!(asked["resultType"], "input_required", "{era}: {asked}");
         let (key, wanted) = asked["inputRequests"].as_object().unwrap().iter().next().unwrap();
         assert_eq!(wanted["params"]["message"], "Sure?", "{era}: {asked}");
@@ -130,7 +130,7 @@ async fn a_modern_client_is_told_what_a_server_of_either_era_wants_and_comes_bac
         ask["id"] = json!("b");
         ask["params"]["inputResponses"] = json!({ key: yes });
         ask["params"]["requestState"] = asked["requestState"].clone();
-        let told = pipe.asks(&ask).await;
+        let told = pipe.request(&ask).await;
         assert_eq!(text_of(&told), "the answer was yes", "{era}: {told}");
         assert_eq!(told["result"]["resultType"], "complete", "{era}: {told}");
         pipe.ends().await;
@@ -138,48 +138,48 @@ async fn a_modern_client_is_told_what_a_server_of_either_era_wants_and_comes_bac
 }
 
 #[tokio::test]
-async fn a_modern_request_that_is_not_whole_is_refused() {
-    let mut pipe = Pipe::open();
+async fn an_incomplete_modern_request_is_refused() {
+    let mut pipe = StdioGateway::open();
     let mut params = in_context(json!({}));
     params["_meta"]["io.modelcontextprotocol/protocolVersion"] = json!("2027-01-01");
-    let refused = pipe.asks(&request("v", "tools/list", &params)).await;
+    let refused = pipe.request(&request("v", "tools/list", &params)).await;
     assert_eq!(refused["error"]["code"], -32022, "{refused}");
     assert!(refused["error"]["data"]["supported"].as_array().unwrap().contains(&json!(MODERN)));
     let mut params = in_context(json!({}));
     params["_meta"].as_object_mut().unwrap().remove("io.modelcontextprotocol/clientCapabilities");
-    let refused = pipe.asks(&request("c", "tools/list", &params)).await;
+    let refused = pipe.request(&request("c", "tools/list", &params)).await;
     assert_eq!(refused["error"]["code"], -32602, "{refused}");
-    // A legacy client does not know the probe of the modern era and is not needed for it either.
+    // A legacy handshake still works on the same connection.
     pipe.shakes_hands().await;
     pipe.ends().await;
 }
 
 #[tokio::test]
 async fn bad_lines_are_answered_and_do_no_harm() {
-    let mut pipe = Pipe::open();
+    let mut pipe = StdioGateway::open();
     pipe.shakes_hands().await;
     for (line, code) in [("{", -32700), ("[", -32700), ("7", -32600), ("[]", -32600), ("{}", -32600)] {
-        pipe.says(line).await;
-        let answer = pipe.hears().await;
+        pipe.send(line).await;
+        let answer = pipe.receive().await;
         assert_eq!((&answer["error"]["code"], &answer["id"]), (&json!(code), &Value::Null), "{line}");
     }
-    pipe.says("").await;
-    assert_eq!(pipe.asks(&request(1, "ping", &json!({}))).await["result"], json!({}));
+    pipe.send("").await;
+    assert_eq!(pipe.request(&request(1, "ping", &json!({}))).await["result"], json!({}));
     pipe.ends().await;
 }
 
 #[tokio::test]
 async fn a_line_over_the_limit_is_answered_and_ends_nothing() {
-    let mut pipe = Pipe::open();
+    let mut pipe = StdioGateway::open();
     pipe.shakes_hands().await;
     let mut slow = call("demo__sleep", json!({ "ms": 1000 }));
     slow["_meta"] = json!({ "progressToken": "mine" });
-    pipe.says(&request("slow", "tools/call", &slow).to_string()).await;
-    assert_eq!(pipe.hears().await["params"]["progressToken"], "mine");
-    pipe.says(&"x".repeat(17 << 20)).await;
+    pipe.send(&request("slow", "tools/call", &slow).to_string()).await;
+    assert_eq!(pipe.receive().await["params"]["progressToken"], "mine");
+    pipe.send(&"x".repeat(17 << 20)).await;
     let (mut refused, mut answered) = (None, None);
     while refused.is_none() || answered.is_none() {
-        let message = pipe.hears().await;
+        let message = pipe.receive().await;
         match message["id"].as_str() {
             Some("slow") => answered = Some(text_of(&message)),
             Some(_) | None if message["error"].is_object() => refused = Some(message),
@@ -192,10 +192,10 @@ async fn a_line_over_the_limit_is_answered_and_ends_nothing() {
     pipe.ends().await;
 }
 
-/// C07, G07: nobody waits for ever for the answer to a request that was too large.
+/// C07, G07: a request that is too large is answered, so that no client waits forever.
 #[tokio::test]
-async fn g07_a_request_over_the_limit_is_answered_under_its_id_wherever_that_stands() {
-    let mut pipe = Pipe::open();
+async fn g07_a_request_over_the_limit_is_answered_under_its_id_in_any_position() {
+    let mut pipe = StdioGateway::open();
     pipe.shakes_hands().await;
     let params =
         format!(r#"{{"name":"demo__echo","arguments":{{"text":"{}","id":9}}}}"#, "x".repeat(17 << 20));
@@ -206,30 +206,30 @@ async fn g07_a_request_over_the_limit_is_answered_under_its_id_wherever_that_sta
             format!(r#"{{"method":"tools/call","params":{params},"jsonrpc":"2.0","id":"last"}}"#),
         ),
     ] {
-        pipe.says(&request).await;
-        let answer = pipe.hears().await;
+        pipe.send(&request).await;
+        let answer = pipe.receive().await;
         assert_eq!((&answer["id"], &answer["error"]["code"]), (&id, &json!(-32600)), "{answer}");
     }
     pipe.ends().await;
 }
 
 #[tokio::test]
-async fn progress_and_cancelling_work_on_a_pipe() {
-    let mut pipe = Pipe::open();
+async fn progress_and_cancellation_work_on_stdio() {
+    let mut pipe = StdioGateway::open();
     pipe.shakes_hands().await;
     let mut params = call("demo__sleep", json!({ "ms": 60_000 }));
     params["_meta"] = json!({ "progressToken": "mine" });
-    pipe.says(&request("slow", "tools/call", &params).to_string()).await;
-    let progress = pipe.hears().await;
+    pipe.send(&request("slow", "tools/call", &params).to_string()).await;
+    let progress = pipe.receive().await;
     assert_eq!(progress["params"]["progressToken"], "mine", "{progress}");
     let cancelled = json!({ "requestId": "slow" });
-    pipe.says(
+    pipe.send(
         &json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": cancelled }).to_string(),
     )
     .await;
-    pipe.says(&request("after", "ping", &json!({})).to_string()).await;
+    pipe.send(&request("after", "ping", &json!({})).to_string()).await;
     loop {
-        let message = pipe.hears().await;
+        let message = pipe.receive().await;
         assert_ne!(message["id"], "slow", "a cancelled call is not answered");
         if message["id"] == "after" {
             break;
@@ -239,29 +239,29 @@ async fn progress_and_cancelling_work_on_a_pipe() {
 }
 
 #[tokio::test]
-async fn c07_on_a_pipe_too_an_id_names_one_call_at_a_time() {
-    let mut pipe = Pipe::open();
+async fn c07_on_stdio_too_an_id_names_one_call_at_a_time() {
+    let mut pipe = StdioGateway::open();
     pipe.shakes_hands().await;
     let mut slow = call("demo__sleep", json!({ "ms": 60_000 }));
     slow["_meta"] = json!({ "progressToken": "mine" });
-    pipe.says(&request("twice", "tools/call", &slow).to_string()).await;
-    while pipe.hears().await["params"]["progressToken"] != "mine" {}
-    pipe.says(&request("twice", "ping", &json!({})).to_string()).await;
+    pipe.send(&request("twice", "tools/call", &slow).to_string()).await;
+    while pipe.receive().await["params"]["progressToken"] != "mine" {}
+    pipe.send(&request("twice", "ping", &json!({})).to_string()).await;
     let refused = loop {
-        let message = pipe.hears().await;
+        let message = pipe.receive().await;
         if message["id"] == "twice" {
             break message;
         }
     };
     assert_eq!(refused["error"]["code"], -32600, "{refused}");
     let cancelled = json!({ "requestId": "twice" });
-    pipe.says(
+    pipe.send(
         &json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": cancelled }).to_string(),
     )
     .await;
-    pipe.says(&request("twice", "ping", &json!({})).to_string()).await;
+    pipe.send(&request("twice", "ping", &json!({})).to_string()).await;
     let answer = loop {
-        let message = pipe.hears().await;
+        let message = pipe.receive().await;
         if message["id"] == "twice" {
             break message;
         }
@@ -271,11 +271,11 @@ async fn c07_on_a_pipe_too_an_id_names_one_call_at_a_time() {
 }
 
 #[tokio::test]
-async fn answers_that_are_due_when_stdin_closes_still_come() {
-    let mut pipe = Pipe::open();
+async fn pending_answers_are_written_after_stdin_closes() {
+    let mut pipe = StdioGateway::open();
     pipe.shakes_hands().await;
     let slow = request("slow", "tools/call", &call("demo__sleep", json!({ "ms": 300 })));
-    pipe.says(&slow.to_string()).await;
+    pipe.send(&slow.to_string()).await;
     drop(pipe.input);
     let line = within("the answer", pipe.output.next_line()).await.unwrap().unwrap();
     assert!(line.contains("slept 300 ms"), "{line}");
@@ -284,17 +284,17 @@ async fn answers_that_are_due_when_stdin_closes_still_come() {
 }
 
 #[tokio::test]
-async fn answers_that_are_due_when_we_are_told_to_stop_still_come() {
-    let mut pipe = Pipe::open();
+async fn pending_answers_are_written_after_sigterm() {
+    let mut pipe = StdioGateway::open();
     pipe.shakes_hands().await;
     let listen =
         modern("sub", "subscriptions/listen", json!({ "notifications": { "toolsListChanged": true } }));
-    pipe.says(&listen.to_string()).await;
-    while pipe.hears().await["method"] != "notifications/subscriptions/acknowledged" {}
+    pipe.send(&listen.to_string()).await;
+    while pipe.receive().await["method"] != "notifications/subscriptions/acknowledged" {}
     let mut slow = call("demo__sleep", json!({ "ms": 1500 }));
     slow["_meta"] = json!({ "progressToken": "mine" });
-    pipe.says(&request("slow", "tools/call", &slow).to_string()).await;
-    while pipe.hears().await["method"] != "notifications/progress" {}
+    pipe.send(&request("slow", "tools/call", &slow).to_string()).await;
+    while pipe.receive().await["method"] != "notifications/progress" {}
     kill_process(Pid::from_raw(pipe.process.id().unwrap().cast_signed()).unwrap(), Signal::TERM).unwrap();
     let (mut answer, mut over) = (None, None);
     while let Some(line) = within("a line", pipe.output.next_line()).await.unwrap() {
@@ -306,15 +306,15 @@ async fn answers_that_are_due_when_we_are_told_to_stop_still_come() {
         }
     }
     assert_eq!(answer.as_deref(), Some("slept 1500 ms"));
-    assert_eq!(over, Some(json!("complete")), "whoever listened is told that it is over");
+    assert_eq!(over, Some(json!("complete")), "the subscription ends with a result");
     assert!(within("the end", pipe.process.wait()).await.unwrap().success());
 }
 
 #[tokio::test]
-async fn once_nobody_reads_what_is_written_it_ends_and_takes_its_servers_along() {
-    let mut pipe = Pipe::open();
+async fn a_closed_stdout_ends_the_gateway_and_its_servers() {
+    let mut pipe = StdioGateway::open();
     pipe.shakes_hands().await;
-    pipe.asks(&request(1, "tools/list", &json!({}))).await;
+    pipe.request(&request(1, "tools/list", &json!({}))).await;
     let server = pipe.server();
     drop(pipe.output);
     // Its answer is the first that cannot be written. Stdin stays open.
@@ -326,12 +326,12 @@ async fn once_nobody_reads_what_is_written_it_ends_and_takes_its_servers_along()
 
 #[cfg(unix)]
 #[tokio::test]
-async fn sigterm_ends_it_although_its_client_reads_nothing() {
-    let mut pipe = Pipe::open();
+async fn sigterm_ends_the_gateway_although_its_client_reads_nothing() {
+    let mut pipe = StdioGateway::open();
     pipe.shakes_hands().await;
-    pipe.asks(&request("first", "tools/list", &json!({}))).await;
+    pipe.request(&request("first", "tools/list", &json!({}))).await;
     let server = pipe.server();
-    // Asks until nothing more is taken: the pipe to us is full, and so is everything behind it.
+    // Sends requests until no more are accepted: all pipes and queues are full.
     for number in 0.. {
         let line = format!("{}\n", request(number, "tools/list", &json!({})));
         let writing = pipe.input.write_all(line.as_bytes());
@@ -347,13 +347,13 @@ async fn sigterm_ends_it_although_its_client_reads_nothing() {
 }
 
 #[tokio::test]
-async fn a_stream_that_a_client_listens_to_does_not_keep_us() {
-    let mut pipe = Pipe::open();
+async fn an_open_listen_request_does_not_delay_the_exit() {
+    let mut pipe = StdioGateway::open();
     let listen =
         modern("sub", "subscriptions/listen", json!({ "notifications": { "toolsListChanged": true } }));
-    pipe.says(&listen.to_string()).await;
-    assert_eq!(pipe.hears().await["method"], "notifications/subscriptions/acknowledged");
-    pipe.asks(&modern("l", "tools/list", json!({}))).await;
+    pipe.send(&listen.to_string()).await;
+    assert_eq!(pipe.receive().await["method"], "notifications/subscriptions/acknowledged");
+    pipe.request(&modern("l", "tools/list", json!({}))).await;
     let server = pipe.server();
     drop(pipe.input);
     assert!(tokio::time::timeout(PATIENCE, pipe.process.wait()).await.unwrap().unwrap().success());
@@ -361,17 +361,17 @@ async fn a_stream_that_a_client_listens_to_does_not_keep_us() {
 }
 
 #[tokio::test]
-async fn g07_a_line_nested_too_deeply_is_refused_under_its_id_and_the_next_one_is_answered() {
-    let mut pipe = Pipe::open();
+async fn g07_a_line_nested_too_deeply_is_refused_and_the_next_one_answered() {
+    let mut pipe = StdioGateway::open();
     pipe.shakes_hands().await;
     for levels in [129, 100_000] {
         let deep = format!("{}{}", "[".repeat(levels), "]".repeat(levels));
         let message = json!({ "jsonrpc": "2.0", "id": 7, "method": "tools/call",
             "params": { "name": "demo__echo", "arguments": "DEEP" } });
-        pipe.says(&message.to_string().replace("\"DEEP\"", &deep)).await;
-        let answer = pipe.hears().await;
+        pipe.send(&message.to_string().replace("\"DEEP\"", &deep)).await;
+        let answer = pipe.receive().await;
         assert_eq!((&answer["id"], &answer["error"]["code"]), (&json!(7), &json!(-32600)));
         assert!(answer["error"]["message"].as_str().unwrap().contains("gateway.limits.nesting"), "{answer}");
     }
-    assert_eq!(pipe.asks(&request(8, "ping", &json!({}))).await["result"], json!({}));
+    assert_eq!(pipe.request(&request(8, "ping", &json!({}))).await["result"], json!({}));
 }

@@ -1,9 +1,8 @@
-//! Trace context: what a client says about the trace that its request belongs to reaches the server, and what a
-//! server says about it reaches the client, whatever their eras.
+//! Trace context: forwarded from client to server and back, in all pairings of eras.
 
-use crate::client::{Events, Legacy, Modern, borrowed, call, initialize, request, spoken};
-use crate::scene::{Scene, at};
-use crate::script::Script;
+use crate::client::{EventStream, LegacyClient, ModernClient, borrowed, call, initialize, request, spoken};
+use crate::scripted_server::ScriptedServer;
+use crate::test_gateway::{TestGateway, at};
 use http::Method;
 use serde_json::{Value, json};
 
@@ -20,14 +19,14 @@ async fn trace_context_crosses_both_ways_in_all_pairings_of_eras() {
     let tools = r#"{"tools":[{"name":"t","inputSchema":{"type":"object"}}],"resultType":"complete","ttlMs":0,"cacheScope":"private"}"#;
     let called = format!(r#"{{"content":[],"_meta":{}}}"#, trace());
     for protocol in ["legacy", "modern"] {
-        let script = Script::starts(&[("tools/list", tools), ("tools/call", &called)]).await;
-        let scene = Scene::with(&at("raw", &script.url, protocol, &[])).await;
+        let script = ScriptedServer::start(&[("tools/list", tools), ("tools/call", &called)]).await;
+        let gateway = TestGateway::with(&at("raw", &script.url, protocol, &[])).await;
         let mut params = call("raw__t", json!({}));
         params["_meta"] = trace();
-        let legacy = Legacy::meets(&scene.http).await.asks("tools/call", params.clone()).await;
-        let by_legacy: Value = serde_json::from_str(&script.heard("tools/call")).unwrap();
-        let modern = Modern::of(&scene.http).asks("tools/call", params).await;
-        let by_modern: Value = serde_json::from_str(&script.heard("tools/call")).unwrap();
+        let legacy = LegacyClient::connect(&gateway.http).await.request("tools/call", params.clone()).await;
+        let by_legacy: Value = serde_json::from_str(&script.last_request("tools/call")).unwrap();
+        let modern = ModernClient::new(&gateway.http).request("tools/call", params).await;
+        let by_modern: Value = serde_json::from_str(&script.last_request("tools/call")).unwrap();
         for (answer, heard) in [(legacy, by_legacy), (modern, by_modern)] {
             for (key, said) in trace().as_object().unwrap() {
                 assert_eq!(heard["params"]["_meta"][key], *said, "to a {protocol} server: {heard}");
@@ -39,15 +38,15 @@ async fn trace_context_crosses_both_ways_in_all_pairings_of_eras() {
 
 const TOOLS: &str = r#"{"tools":[{"name":"t","inputSchema":{"type":"object"}}],"resultType":"complete","ttlMs":0,"cacheScope":"private"}"#;
 
-/// The parent of a trace, told from others by its span.
+/// `traceparent` with this span id.
 fn parent(span: u8) -> String {
     format!("00-0af7651916cd43dd8448eb211c80319c-b7ad6b71692033{span:02x}-01")
 }
 
-/// What the server was told of the trace of the last call: in `_meta`, and in headers.
+/// Trace context of the last call at the server: `_meta` and headers.
 #[track_caller]
-fn assert_told(script: &Script, parent: &str, state: &str) {
-    let heard: Value = serde_json::from_str(&script.heard("tools/call")).unwrap();
+fn assert_told(script: &ScriptedServer, parent: &str, state: &str) {
+    let heard: Value = serde_json::from_str(&script.last_request("tools/call")).unwrap();
     let meta = &heard["params"]["_meta"];
     assert_eq!((&meta["traceparent"], &meta["tracestate"]), (&parent.into(), &state.into()), "{heard}");
     let shown = script.shown();
@@ -59,11 +58,12 @@ fn assert_told(script: &Script, parent: &str, state: &str) {
 #[tokio::test]
 async fn trace_context_in_headers_reaches_servers_of_both_eras_unless_meta_has_another() {
     for protocol in ["legacy", "modern"] {
-        let script = Script::starts(&[("tools/list", TOOLS), ("tools/call", r#"{"content":[]}"#)]).await;
-        let scene = Scene::with(&at("raw", &script.url, protocol, &[])).await;
-        let http = &scene.http;
+        let script =
+            ScriptedServer::start(&[("tools/list", TOOLS), ("tools/call", r#"{"content":[]}"#)]).await;
+        let gateway = TestGateway::with(&at("raw", &script.url, protocol, &[])).await;
+        let http = &gateway.http;
         let params = call("raw__t", json!({}));
-        let session = Legacy::meets(http).await.session;
+        let session = LegacyClient::connect(http).await.session;
 
         let (by_legacy, by_modern, by_meta) = (parent(1), parent(2), parent(3));
         let headers = [("mcp-session-id", &*session), ("traceparent", &by_legacy), ("tracestate", "a=1")];
@@ -87,15 +87,15 @@ async fn trace_context_in_headers_reaches_servers_of_both_eras_unless_meta_has_a
 }
 
 #[tokio::test]
-async fn trace_context_in_headers_is_taken_from_clients_of_http_with_sse() {
-    let script = Script::starts(&[("tools/list", TOOLS), ("tools/call", r#"{"content":[]}"#)]).await;
-    let scene = Scene::with(&at("raw", &script.url, "legacy", &[])).await;
-    let mut stream = Events::of(scene.http.begin(Method::GET, "/sse", &[], "").await);
+async fn trace_context_in_headers_is_taken_from_http_sse_clients() {
+    let script = ScriptedServer::start(&[("tools/list", TOOLS), ("tools/call", r#"{"content":[]}"#)]).await;
+    let gateway = TestGateway::with(&at("raw", &script.url, "legacy", &[])).await;
+    let mut stream = EventStream::of(gateway.http.begin(Method::GET, "/sse", &[], "").await);
     let place = stream.next().await.unwrap().data;
     let (by_header, called) = (parent(4), request(1, "tools/call", &call("raw__t", json!({}))));
     for message in [initialize("2024-11-05"), called] {
         let trace = [("traceparent", &*by_header), ("tracestate", "a=1")];
-        let taken = scene.http.send(Method::POST, &place, &trace, message.to_string()).await;
+        let taken = gateway.http.send(Method::POST, &place, &trace, message.to_string()).await;
         assert_eq!(taken.status, 202, "{taken:?}");
         let answer = stream.next().await.unwrap().message();
         assert!(answer["error"].is_null(), "{answer}");

@@ -1,66 +1,70 @@
-//! Logins that are begun through the admin API, as the dashboard's button does.
+//! Logins started through the admin API, as the button of the dashboard does.
 
-use super::{Desk, Gateway, STUCK};
-use gripfast_testkit::authority::{Authority, Manners, fetch, visit, visit_and_return};
+use super::{Gateway, STUCK, Workspace};
+use gripfast_testkit::authority::{
+    Authority, AuthorityOptions, authorize_in_browser, complete_authorization, fetch,
+};
 use serde_json::Value;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
 /// E03
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn e03_a_login_that_was_begun_by_the_admin_api_revives_the_server() {
-    let authority = Authority::start(Manners::default()).await;
-    let desk = Desk::with(&authority);
-    let gateway = desk.serve();
-    desk.until_state(&gateway, "needs_login");
-    let (status, begun) = desk.post(&gateway, "notes", &[]);
+async fn e03_a_login_started_by_the_admin_api_revives_the_server() {
+    let authority = Authority::start(AuthorityOptions::default()).await;
+    let workspace = Workspace::with(&authority);
+    let gateway = workspace.serve();
+    workspace.until_state(&gateway, "needs_login");
+    let (status, begun) = workspace.post(&gateway, "notes", &[]);
     assert_eq!((status, &begun["server"]), (200, &"notes".into()));
-    visit_and_return(begun["url"].as_str().unwrap()).await;
-    desk.until_state(&gateway, "ready");
-    assert!(desk.call(&gateway).status.success());
+    complete_authorization(begun["url"].as_str().unwrap()).await;
+    workspace.until_state(&gateway, "ready");
+    assert!(workspace.call(&gateway).status.success());
 }
 
 /// E03
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn e03_a_browser_comes_back_from_a_login_once_and_strangers_do_not() {
-    let authority = Authority::start(Manners::default()).await;
-    let desk = Desk::with(&authority);
-    let gateway = desk.serve();
+async fn e03_the_login_redirect_is_accepted_once_and_a_forged_one_never() {
+    let authority = Authority::start(AuthorityOptions::default()).await;
+    let workspace = Workspace::with(&authority);
+    let gateway = workspace.serve();
     let page = |begun: &Value| begun["url"].as_str().unwrap().to_owned();
-    let given_up = page(&desk.post(&gateway, "notes", &[]).1);
-    let begun = page(&desk.post(&gateway, "notes", &[]).1);
+    let given_up = page(&workspace.post(&gateway, "notes", &[]).1);
+    let begun = page(&workspace.post(&gateway, "notes", &[]).1);
     let guessed = format!("{}/callback?code=1&state=guessed", gateway.url);
-    for stranger in [guessed.clone(), guessed.replace("state=", "stat="), visit(&given_up).await] {
+    for stranger in
+        [guessed.clone(), guessed.replace("state=", "stat="), authorize_in_browser(&given_up).await]
+    {
         assert!(fetch(&stranger).await.starts_with("HTTP/1.1 404"), "{stranger}");
     }
-    let back = visit(&begun).await;
+    let back = authorize_in_browser(&begun).await;
     assert!(fetch(&back).await.starts_with("HTTP/1.1 200"));
     assert!(fetch(&back).await.starts_with("HTTP/1.1 404"), "it is used up");
-    desk.until_state(&gateway, "ready");
+    workspace.until_state(&gateway, "ready");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_login_is_begun_by_whoever_has_the_token_and_for_servers_that_take_one() {
-    let authority = Authority::start(Manners::default()).await;
-    let desk = Desk::with(&authority);
+async fn a_login_needs_the_token_and_a_server_that_supports_logins() {
+    let authority = Authority::start(AuthorityOptions::default()).await;
+    let workspace = Workspace::with(&authority);
     let more = "[servers.child]\ncommand = \"no-such-program\"\n\
                 [servers.fixed]\nurl = \"http://127.0.0.1:9/mcp\"\noauth = { client_id = \"x\", callback_port = 7332 }\n";
-    let config = desk.dir.path().join("gripfast.toml");
+    let config = workspace.dir.path().join("gripfast.toml");
     let text = std::fs::read_to_string(&config).unwrap() + more;
     std::fs::write(&config, text).unwrap();
-    let gateway = desk.serve();
+    let gateway = workspace.serve();
     let code = |(status, said): (u16, Value)| (status, said["error"]["code"].as_str().unwrap().to_owned());
-    let no_token = desk.post(&gateway, "notes", &[("authorization", "Bearer guessed")]);
+    let no_token = workspace.post(&gateway, "notes", &[("authorization", "Bearer guessed")]);
     assert_eq!(code(no_token), (401, "unauthorized".to_owned()));
-    let elsewhere = desk.post(&gateway, "notes", &[("origin", "https://evil.example")]);
+    let elsewhere = workspace.post(&gateway, "notes", &[("origin", "https://evil.example")]);
     assert_eq!(elsewhere.0, 403);
-    assert_eq!(code(desk.post(&gateway, "nobody", &[])), (404, "unknown_server".to_owned()));
-    assert_eq!(code(desk.post(&gateway, "child", &[])), (409, "no_login_needed".to_owned()));
-    assert_eq!(code(desk.post(&gateway, "fixed", &[])), (409, "login_elsewhere".to_owned()));
+    assert_eq!(code(workspace.post(&gateway, "nobody", &[])), (404, "unknown_server".to_owned()));
+    assert_eq!(code(workspace.post(&gateway, "child", &[])), (409, "no_login_needed".to_owned()));
+    assert_eq!(code(workspace.post(&gateway, "fixed", &[])), (409, "login_elsewhere".to_owned()));
 }
 
-impl Desk {
-    /// Has a login begun, with the token unless the headers have another.
+impl Workspace {
+    /// Starts a login, with the admin token unless `headers` contain another.
     fn post(&self, gateway: &Gateway, server: &str, headers: &[(&str, &str)]) -> (u16, Value) {
         let host = gateway.url.trim_start_matches("http://");
         let mut stream = TcpStream::connect(host).unwrap();

@@ -1,8 +1,8 @@
-//! The keyring of a real desktop, as far as a login is sealed with a key in it.
+//! Logins sealed with a key in a real desktop keyring.
 
-use super::Desk;
-use gripfast_testkit::authority::{Authority, Manners};
-use gripfast_testkit::keyring::{Keyring, Running};
+use super::Workspace;
+use gripfast_testkit::authority::{Authority, AuthorityOptions};
+use gripfast_testkit::keyring::{Keyring, RunningKeyring};
 
 /// E04
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -10,23 +10,23 @@ async fn e04_a_real_keyring_keeps_the_key_and_is_waited_for_while_it_is_locked()
     if !Keyring::Gnome.require() {
         return;
     }
-    let mut keyring = Running::start(Keyring::Gnome);
-    let authority = Authority::start(Manners::default()).await;
-    let mut desk = Desk::with(&authority);
-    desk.seal_by_keyring();
-    desk.env = keyring.env();
-    desk.log_in().await;
-    assert!(!desk.dir.path().join("logins/key").exists());
-    let gateways = [desk.serve(), desk.serve()];
-    gateways.iter().for_each(|gateway| desk.until_state(gateway, "ready"));
+    let mut keyring = RunningKeyring::start(Keyring::Gnome);
+    let authority = Authority::start(AuthorityOptions::default()).await;
+    let mut workspace = Workspace::with(&authority);
+    workspace.seal_by_keyring();
+    workspace.env = keyring.env();
+    workspace.log_in().await;
+    assert!(!workspace.dir.path().join("logins/key").exists());
+    let gateways = [workspace.serve(), workspace.serve()];
+    gateways.iter().for_each(|gateway| workspace.until_state(gateway, "ready"));
     drop(gateways);
 
     keyring.lock();
-    let gateway = desk.serve();
-    desk.until_said(&gateway, "the keyring is locked");
-    assert!(!desk.status(&gateway).contains("needs_login"), "nobody has to log in anew");
+    let gateway = workspace.serve();
+    workspace.until_said(&gateway, "the keyring is locked");
+    assert!(!workspace.status(&gateway).contains("needs_login"), "no new login is needed");
     keyring.unlock();
-    desk.until_state(&gateway, "ready");
-    assert!(desk.call(&gateway).status.success());
-    assert_eq!(authority.counts().thefts, 0);
+    workspace.until_state(&gateway, "ready");
+    assert!(workspace.call(&gateway).status.success());
+    assert_eq!(authority.counts().reuse_detected, 0);
 }

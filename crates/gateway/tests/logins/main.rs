@@ -1,14 +1,14 @@
-//! Logins as people have them: `gripfast login` in one terminal, gateways in others, and an authorization server that
-//! takes whoever shows a refresh token twice for a thief.
+//! Logins with `gripfast login` and running gateways, against an authorization server that revokes a login whose
+//! refresh token is used twice.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
-mod device;
+mod admin_api;
+mod device_flow;
 #[cfg(target_os = "linux")]
 mod keyring;
-mod page;
 
-use gripfast_testkit::authority::{Authority, Manners, visit_and_return};
+use gripfast_testkit::authority::{Authority, AuthorityOptions, complete_authorization};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -17,16 +17,17 @@ use tempfile::TempDir;
 const GRIPFAST: &str = env!("CARGO_BIN_EXE_gripfast");
 const STUCK: Duration = Duration::from_secs(60);
 
-/// A state directory and a config with one server.
-struct Desk {
+/// State directory and a config with the server `notes`.
+struct Workspace {
     dir: TempDir,
-    /// Where the program is that asks the keyring, if there is one.
+    /// Directory of the fake `secret-tool`, if the test has a keyring.
     keyring: Option<TempDir>,
-    /// What else its programs find in their environment.
+    /// Further environment variables of its processes.
     env: Vec<(String, String)>,
 }
 
-/// What `secret-tool` does as far as we ask it; locked, if somebody locks it. Then it says nothing, as the real one.
+/// Fake `secret-tool` with the commands that gripfast uses. If the file `locked` exists, lookups print nothing, as in
+/// the real one.
 #[cfg(unix)]
 const KEYRING: &str = r#"#!/bin/sh
 here=$(dirname "$0")
@@ -49,10 +50,10 @@ struct Gateway {
     url: String,
 }
 
-impl Desk {
+impl Workspace {
     fn with(authority: &Authority) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let config = format!("[servers.notes]\nurl = {:?}\ntransport = \"http\"\n", authority.mcp());
+        let config = format!("[servers.notes]\nurl = {:?}\ntransport = \"http\"\n", authority.mcp_url());
         std::fs::write(dir.path().join("gripfast.toml"), config).unwrap();
         Self { dir, keyring: None, env: Vec::new() }
     }
@@ -70,18 +71,18 @@ impl Desk {
         command
     }
 
-    /// Where the system has a keyring: a program that keeps one secret, in a file.
+    /// Adds a fake keyring program that keeps one secret in a file.
     #[cfg(unix)]
     fn with_keyring(authority: &Authority) -> Self {
         use std::os::unix::fs::PermissionsExt;
-        let mut desk = Self::with(authority);
-        desk.seal_by_keyring();
+        let mut workspace = Self::with(authority);
+        workspace.seal_by_keyring();
         let keyring = tempfile::tempdir().unwrap();
         let program = keyring.path().join("secret-tool");
         std::fs::write(&program, KEYRING).unwrap();
         std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o700)).unwrap();
-        desk.keyring = Some(keyring);
-        desk
+        workspace.keyring = Some(keyring);
+        workspace
     }
 
     /// Has logins sealed with a key in the keyring.
@@ -111,7 +112,7 @@ impl Desk {
         let mut login = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut url = String::new();
         BufReader::new(login.stdout.take().unwrap()).read_line(&mut url).unwrap();
-        visit_and_return(url.trim()).await;
+        complete_authorization(url.trim()).await;
         let mut said = String::new();
         login.stderr.take().unwrap().read_to_string(&mut said).unwrap();
         assert!(login.wait().unwrap().success(), "{said}");
@@ -155,57 +156,57 @@ impl Drop for Gateway {
 /// E01, E02
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn e01_two_gateways_with_one_login_never_spend_a_token_twice() {
-    let authority = Authority::start(Manners::default()).await;
-    let desk = Desk::with(&authority);
-    desk.log_in().await;
-    let gateways = [desk.serve(), desk.serve()];
-    gateways.iter().for_each(|gateway| desk.until_state(gateway, "ready"));
+    let authority = Authority::start(AuthorityOptions::default()).await;
+    let workspace = Workspace::with(&authority);
+    workspace.log_in().await;
+    let gateways = [workspace.serve(), workspace.serve()];
+    gateways.iter().for_each(|gateway| workspace.until_state(gateway, "ready"));
     for round in 1..=3 {
-        authority.end_tokens();
+        authority.expire_access_tokens();
         std::thread::scope(|scope| {
-            let calls = gateways.iter().map(|gateway| scope.spawn(|| desk.call(gateway)));
+            let calls = gateways.iter().map(|gateway| scope.spawn(|| workspace.call(gateway)));
             for call in calls.collect::<Vec<_>>() {
                 let output = call.join().unwrap();
                 assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
             }
         });
         let counts = authority.counts();
-        assert_eq!((counts.refreshes, counts.thefts), (round, 0));
+        assert_eq!((counts.refreshes, counts.reuse_detected), (round, 0));
     }
 }
 
 /// E03
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn e03_a_gateway_says_that_it_needs_a_login_revives_after_one_and_shows_no_secret_on_the_way() {
-    let authority = Authority::start(Manners::default()).await;
-    let desk = Desk::with(&authority);
-    let gateway = desk.serve();
-    desk.until_state(&gateway, "needs_login");
-    let refused = desk.call(&gateway);
+async fn e03_a_server_that_needs_a_login_revives_after_it_and_shows_no_secret() {
+    let authority = Authority::start(AuthorityOptions::default()).await;
+    let workspace = Workspace::with(&authority);
+    let gateway = workspace.serve();
+    workspace.until_state(&gateway, "needs_login");
+    let refused = workspace.call(&gateway);
     assert_eq!(refused.status.code(), Some(3));
     let hint = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(hint.contains("gripfast login notes"), "{hint}");
-    let mut seen = desk.log_in().await;
-    desk.until_state(&gateway, "ready");
+    let mut seen = workspace.log_in().await;
+    workspace.until_state(&gateway, "ready");
     authority.fail_refreshes(2);
-    authority.end_tokens();
-    let called = desk.call(&gateway);
+    authority.expire_access_tokens();
+    let called = workspace.call(&gateway);
     assert!(called.status.success(), "{}", String::from_utf8_lossy(&called.stderr));
     let mut secrets = authority.secrets();
-    authority.end_logins();
-    let ended = desk.call(&gateway);
+    authority.revoke_logins();
+    let ended = workspace.call(&gateway);
     assert_eq!(ended.status.code(), Some(3), "{}", String::from_utf8_lossy(&ended.stderr));
-    seen += &desk.status(&gateway);
-    let doctor = desk.gripfast(&["doctor", "--url", &gateway.url]).output().unwrap();
+    seen += &workspace.status(&gateway);
+    let doctor = workspace.gripfast(&["doctor", "--url", &gateway.url]).output().unwrap();
     let told = String::from_utf8_lossy(&doctor.stdout);
     assert!(told.starts_with("✗ notes  the login has ended: "), "{told}");
-    assert!(told.contains("do: run `gripfast login notes`, or write a token into its `headers`"), "{told}");
+    assert!(told.contains("do: run `gripfast login notes`, or set a token in its `headers`"), "{told}");
     for said in [&refused, &called, &ended, &doctor] {
         seen += &String::from_utf8_lossy(&said.stdout);
         seen += &String::from_utf8_lossy(&said.stderr);
     }
     drop(gateway);
-    let log = std::fs::read_to_string(desk.log()).unwrap();
+    let log = std::fs::read_to_string(workspace.log()).unwrap();
     assert!(log.contains("notes"), "it is logged at all: {log}");
     seen += &log;
     secrets.extend(authority.secrets());
@@ -215,18 +216,18 @@ async fn e03_a_gateway_says_that_it_needs_a_login_revives_after_one_and_shows_no
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_logout_is_said_and_whoever_starts_next_needs_a_login() {
-    let authority = Authority::start(Manners::default()).await;
-    let desk = Desk::with(&authority);
-    desk.log_in().await;
+async fn a_logout_is_reported_and_the_next_gateway_needs_a_login() {
+    let authority = Authority::start(AuthorityOptions::default()).await;
+    let workspace = Workspace::with(&authority);
+    workspace.log_in().await;
     let said = |args: &[&str]| {
-        let output = desk.gripfast(args).output().unwrap();
+        let output = workspace.gripfast(args).output().unwrap();
         (output.status.code(), String::from_utf8(output.stderr).unwrap())
     };
     let (code, text) = said(&["logout", "notes"]);
     assert!(code == Some(0) && text.contains("logged out of `notes`"), "{text}");
     let (code, text) = said(&["logout", "notes"]);
-    assert!(code == Some(0) && text.contains("nobody was logged in to `notes`"), "{text}");
+    assert!(code == Some(0) && text.contains("not logged in to `notes`"), "{text}");
     let (code, _) = said(&["tools", "notes", "--config", "gripfast.toml"]);
     assert_eq!(code, Some(3));
 }
@@ -234,62 +235,62 @@ async fn a_logout_is_said_and_whoever_starts_next_needs_a_login() {
 /// E04
 #[cfg(unix)]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn e04_a_login_that_is_sealed_with_a_key_in_the_keyring_needs_the_keyring_and_waits_for_it() {
-    let authority = Authority::start(Manners::default()).await;
-    let desk = Desk::with_keyring(&authority);
-    desk.log_in().await;
-    let keyring = desk.keyring.as_ref().unwrap().path();
-    assert!(keyring.join("secret").exists() && !desk.dir.path().join("logins/key").exists());
-    let gateways = [desk.serve(), desk.serve()];
-    gateways.iter().for_each(|gateway| desk.until_state(gateway, "ready"));
+async fn e04_a_login_sealed_with_a_key_in_the_keyring_waits_for_the_keyring() {
+    let authority = Authority::start(AuthorityOptions::default()).await;
+    let workspace = Workspace::with_keyring(&authority);
+    workspace.log_in().await;
+    let keyring = workspace.keyring.as_ref().unwrap().path();
+    assert!(keyring.join("secret").exists() && !workspace.dir.path().join("logins/key").exists());
+    let gateways = [workspace.serve(), workspace.serve()];
+    gateways.iter().for_each(|gateway| workspace.until_state(gateway, "ready"));
     drop(gateways);
     std::fs::write(keyring.join("locked"), "").unwrap();
-    let gateway = desk.serve();
-    desk.until_said(&gateway, "the keyring is locked");
+    let gateway = workspace.serve();
+    workspace.until_said(&gateway, "the keyring is locked");
     std::fs::remove_file(keyring.join("locked")).unwrap();
-    desk.until_state(&gateway, "ready");
-    assert_eq!(authority.counts().thefts, 0);
+    workspace.until_state(&gateway, "ready");
+    assert_eq!(authority.counts().reuse_detected, 0);
     let secret = std::fs::read_to_string(keyring.join("secret")).unwrap();
-    assert!(!std::fs::read_to_string(desk.log()).unwrap().contains(&secret), "the key can be seen");
+    assert!(!std::fs::read_to_string(workspace.log()).unwrap().contains(&secret), "the key can be seen");
 }
 
 /// E04: a line that is no address costs no login.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn e04_whoever_pastes_something_else_is_asked_again() {
-    let authority = Authority::start(Manners::default()).await;
-    let desk = Desk::with(&authority);
-    let mut command = desk.gripfast(&["login", "notes", "--no-browser"]);
+async fn e04_an_invalid_paste_is_asked_for_again() {
+    let authority = Authority::start(AuthorityOptions::default()).await;
+    let workspace = Workspace::with(&authority);
+    let mut command = workspace.gripfast(&["login", "notes", "--no-browser"]);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut login = command.spawn().unwrap();
     let mut url = String::new();
     BufReader::new(login.stdout.take().unwrap()).read_line(&mut url).unwrap();
-    let came_back_to = gripfast_testkit::authority::visit(url.trim()).await;
+    let came_back_to = gripfast_testkit::authority::authorize_in_browser(url.trim()).await;
     let mut stdin = login.stdin.take().unwrap();
     writeln!(stdin, "\nyes, I have agreed\n{}\n{came_back_to}", url.trim()).unwrap();
     drop(stdin);
     let mut said = String::new();
     login.stderr.take().unwrap().read_to_string(&mut said).unwrap();
     assert!(login.wait().unwrap().success(), "{said}");
-    assert_eq!(said.matches("that is not the address").count(), 2, "{said}");
+    assert_eq!(said.matches("this is not the return address").count(), 2, "{said}");
 }
 
 /// E03: a logout is noticed by a gateway that runs.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn e03_a_gateway_that_runs_serves_nobody_after_a_logout() {
-    let authority = Authority::start(Manners::default()).await;
-    authority.say_in_metadata("revocation_endpoint", format!("{}/revoke", authority.issuer()).into());
-    let desk = Desk::with(&authority);
-    desk.log_in().await;
-    let gateway = desk.serve();
-    assert!(desk.call(&gateway).status.success());
-    let out = desk.gripfast(&["logout", "notes"]).output().unwrap();
+async fn e03_a_running_gateway_serves_no_client_after_a_logout() {
+    let authority = Authority::start(AuthorityOptions::default()).await;
+    authority.set_metadata("revocation_endpoint", format!("{}/revoke", authority.issuer()).into());
+    let workspace = Workspace::with(&authority);
+    workspace.log_in().await;
+    let gateway = workspace.serve();
+    assert!(workspace.call(&gateway).status.success());
+    let out = workspace.gripfast(&["logout", "notes"]).output().unwrap();
     let said = String::from_utf8(out.stderr).unwrap();
-    assert!(out.status.success() && said.contains("its tokens are revoked"), "{said}");
+    assert!(out.status.success() && said.contains("and revoked its tokens"), "{said}");
     let calls = authority.counts().calls;
     let deadline = Instant::now() + STUCK;
-    while desk.call(&gateway).status.success() {
+    while workspace.call(&gateway).status.success() {
         assert!(Instant::now() < deadline, "it goes on");
     }
-    desk.until_state(&gateway, "needs_login");
+    workspace.until_state(&gateway, "needs_login");
     assert_eq!(authority.counts().calls, calls);
 }

@@ -1,4 +1,4 @@
-//! What a collector is told by a gateway whose environment names it, and what becomes of calls while it is away.
+//! OTLP export to a collector that the environment names, and calls while the collector is unreachable.
 
 use axum::Router;
 use axum::extract::State;
@@ -24,13 +24,13 @@ use tokio::net::TcpListener;
 use tokio::process::{Child, Command};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-/// Nothing that is waited for takes this long, even on a slow machine; a test that gets here has failed.
+/// Timeout of every wait, long enough for a slow machine; a test that reaches it has failed.
 const LONG_ENOUGH: Duration = Duration::from_secs(30);
 
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 const CALLER: &str = "b7ad6b7169203331";
 
-/// Somebody who collects, with what was told.
+/// OTLP collector with the spans and metrics that it received.
 struct Collector {
     url: String,
     spans: UnboundedReceiver<Span>,
@@ -38,7 +38,7 @@ struct Collector {
     points: UnboundedReceiver<(String, Vec<KeyValue>)>,
 }
 
-type Told = (UnboundedSender<Span>, UnboundedSender<(String, Vec<KeyValue>)>);
+type ExportSenders = (UnboundedSender<Span>, UnboundedSender<(String, Vec<KeyValue>)>);
 
 impl Collector {
     async fn starts() -> Self {
@@ -72,11 +72,11 @@ impl Collector {
                 }
             }
         };
-        tokio::time::timeout(LONG_ENOUGH, told).await.unwrap_or_else(|_| panic!("nobody told of `{name}`"))
+        tokio::time::timeout(LONG_ENOUGH, told).await.unwrap_or_else(|_| panic!("no point of `{name}`"))
     }
 }
 
-async fn take_spans(State((to, _)): State<Told>, body: Bytes) {
+async fn take_spans(State((to, _)): State<ExportSenders>, body: Bytes) {
     let request = ExportTraceServiceRequest::decode(body).unwrap();
     let scopes = request.resource_spans.into_iter().flat_map(|resource| resource.scope_spans);
     for span in scopes.flat_map(|scope| scope.spans) {
@@ -84,7 +84,7 @@ async fn take_spans(State((to, _)): State<Told>, body: Bytes) {
     }
 }
 
-async fn take_metrics(State((_, to)): State<Told>, body: Bytes) {
+async fn take_metrics(State((_, to)): State<ExportSenders>, body: Bytes) {
     let request = ExportMetricsServiceRequest::decode(body).unwrap();
     let scopes = request.resource_metrics.into_iter().flat_map(|resource| resource.scope_metrics);
     for metric in scopes.flat_map(|scope| scope.metrics) {
@@ -102,7 +102,7 @@ async fn take_metrics(State((_, to)): State<Told>, body: Bytes) {
     }
 }
 
-/// A server with one tool, `t`, and what it was told of the trace of each call: its `_meta`, with the header beside it.
+/// Server with one tool, `t`, and the trace context of each call that it received: `_meta` and the header.
 async fn modern_server() -> (String, UnboundedReceiver<Value>) {
     let (tell, heard) = unbounded_channel();
     let answer = |State(tell): State<UnboundedSender<Value>>, headers: HeaderMap, body: Bytes| async move {
@@ -137,7 +137,7 @@ async fn serve(router: Router) -> String {
     url
 }
 
-/// A gateway in front of that server, in an environment that names a collector.
+/// Gateway for that server, with a collector in its environment.
 struct Gateway {
     child: Child,
     url: String,
@@ -193,7 +193,7 @@ impl Gateway {
         serde_json::from_slice(&answer.into_body().collect().await.unwrap().to_bytes()).unwrap()
     }
 
-    /// Stops it, and gives what it wrote to stderr.
+    /// Stops the gateway and returns its stderr.
     async fn stops(mut self) -> String {
         let pid = rustix::process::Pid::from_raw(self.child.id().unwrap().cast_signed()).unwrap();
         rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
@@ -219,14 +219,14 @@ fn label<'a>(labels: &'a [KeyValue], name: &str) -> Option<&'a str> {
 }
 
 #[tokio::test]
-async fn f04_a_call_is_told_to_the_collector_as_two_spans_of_its_clients_trace() {
+async fn f04_a_call_is_exported_as_two_spans_of_its_clients_trace() {
     let mut collector = Collector::starts().await;
     let (server, mut heard) = modern_server().await;
     let gateway = Gateway::starts(&server, &collector.url).await;
     let answer = gateway.call("hush").await;
     assert_eq!(answer["result"]["isError"], true, "{answer}");
 
-    // They are told as they end, so the inner one comes first.
+    // Spans are exported when they end, so the inner one comes first.
     let sent = collector.span(SpanKind::Client).await;
     let served = collector.span(SpanKind::Server).await;
     for span in [&served, &sent] {
@@ -234,7 +234,7 @@ async fn f04_a_call_is_told_to_the_collector_as_two_spans_of_its_clients_trace()
         assert_eq!(label(&span.attributes, "mcp.method.name"), Some("tools/call"));
         assert_eq!(label(&span.attributes, "gen_ai.operation.name"), Some("execute_tool"));
         assert_eq!(label(&span.attributes, "error.type"), Some("tool_error"), "the tool says that it failed");
-        assert!(!format!("{span:?}").contains("hush"), "arguments are nobody's business: {span:?}");
+        assert!(!format!("{span:?}").contains("hush"), "spans contain no arguments: {span:?}");
     }
     assert_eq!((served.name.as_str(), sent.name.as_str()), ("tools/call raw__t", "tools/call t"));
     assert_eq!(hex(&served.parent_span_id), CALLER);
@@ -253,7 +253,7 @@ async fn f04_a_call_is_told_to_the_collector_as_two_spans_of_its_clients_trace()
 }
 
 #[tokio::test]
-async fn f04_what_is_measured_is_told_to_the_collector() {
+async fn f04_metrics_are_exported_to_the_collector() {
     let mut collector = Collector::starts().await;
     let (server, _heard) = modern_server().await;
     let gateway = Gateway::starts(&server, &collector.url).await;
@@ -268,8 +268,8 @@ async fn f04_what_is_measured_is_told_to_the_collector() {
 }
 
 #[tokio::test]
-async fn b08_a_collector_that_is_away_costs_no_call_and_is_spoken_of_once() {
-    // Nobody listens there any more.
+async fn b08_an_unreachable_collector_affects_no_call_and_is_logged_once() {
+    // The collector's port is closed now.
     let away = format!("http://{}", TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap());
     let (server, _heard) = modern_server().await;
     let gateway = Gateway::starts(&server, &away).await;
@@ -277,5 +277,5 @@ async fn b08_a_collector_that_is_away_costs_no_call_and_is_spoken_of_once() {
         assert_eq!(gateway.call("hush").await["result"]["isError"], true);
     }
     let said = gateway.stops().await;
-    assert_eq!(said.matches("does not take telemetry").count(), 2, "once for each signal: {said}");
+    assert_eq!(said.matches("does not accept telemetry").count(), 2, "once for each signal: {said}");
 }

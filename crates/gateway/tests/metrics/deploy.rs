@@ -1,4 +1,4 @@
-//! The dashboard and the alerts that come with gripfast ask for metrics that there are.
+//! Dashboard and alert rules in `deploy/` use only metrics and labels that exist.
 
 use gripfast_gateway::metrics::families;
 use std::collections::BTreeSet;
@@ -23,7 +23,7 @@ fn known() -> BTreeSet<String> {
 }
 
 #[test]
-fn the_dashboard_and_the_alerts_ask_for_metrics_that_there_are() {
+fn the_dashboard_and_the_alerts_use_existing_metrics() {
     for file in ["grafana-dashboard.json", "prometheus-alerts.yaml"] {
         let (text, known) = (read(file), known());
         let unknown: Vec<_> = named(&text).into_iter().filter(|name| !known.contains(*name)).collect();
@@ -34,7 +34,7 @@ fn the_dashboard_and_the_alerts_ask_for_metrics_that_there_are() {
 
 /// Each query of the dashboard only groups by and selects labels that its metrics have.
 #[test]
-fn the_dashboard_is_json_and_its_queries_use_labels_that_there_are() {
+fn the_dashboard_is_json_and_its_queries_use_existing_labels() {
     let dashboard: serde_json::Value = serde_json::from_str(&read("grafana-dashboard.json")).unwrap();
     let labels: BTreeSet<&str> = families().iter().flat_map(|family| family.labels).copied().collect();
     let panels = dashboard["panels"].as_array().unwrap();

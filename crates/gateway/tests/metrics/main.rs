@@ -1,4 +1,4 @@
-//! `/metrics` of a gateway that serves: what a scraper gets, and what the files in `deploy/` ask for.
+//! `/metrics` of a running gateway, OTLP export, and the queries of the files in `deploy/`.
 
 #![expect(clippy::unwrap_used, reason = "a helper that fails is a test that fails")]
 

@@ -1,9 +1,9 @@
-//! What a scraper gets from a gateway with a demo server behind it.
+//! `/metrics` of a gateway with a demo server: counters, gauges, labels and formats.
 
 use gripfast::Host;
 use gripfast::config::{AccessConfig, Config};
-use gripfast_gateway::downstream::Terms;
-use gripfast_gateway::server::{Server, Settings};
+use gripfast_gateway::mcp::Limits;
+use gripfast_gateway::server::{Server, ServerSettings};
 use http::Request;
 use http_body_util::{BodyExt, Empty, Full};
 use hyper_util::client::legacy::Client;
@@ -14,14 +14,14 @@ use std::time::Duration;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A gateway that serves, and what a scraper sees of it.
-struct Scene {
+/// Running gateway with a demo server, and a scraper for it.
+struct TestGateway {
     host: Host,
     base: String,
     state: tempfile::TempDir,
 }
 
-impl Scene {
+impl TestGateway {
     async fn with(config: &str) -> Self {
         let state = tempfile::tempdir().unwrap();
         let config = Config::parse(config, "gripfast.toml".as_ref()).unwrap();
@@ -29,10 +29,10 @@ impl Scene {
         for server in config.servers {
             host.spawn(&server.name, server.spec.unwrap()).unwrap();
         }
-        let settings = Settings {
+        let settings = ServerSettings {
             listen: ([127, 0, 0, 1], 0).into(),
             state_dir: Some(state.path().to_owned()),
-            terms: Terms::default(),
+            limits: Limits::default(),
             access: AccessConfig::default(),
         };
         let server = Server::bind(host.clone(), &settings).await.unwrap();
@@ -50,7 +50,7 @@ impl Scene {
         }
     }
 
-    /// Which series there are, whatever their values.
+    /// Names and labels of all series, without their values.
     async fn series(&self) -> BTreeSet<String> {
         let lines = self.scrape().await;
         lines.iter().map(|line| line.rsplit_once(' ').unwrap().0.to_owned()).collect()
@@ -76,7 +76,7 @@ impl Scene {
         text.lines().map(str::to_owned).collect()
     }
 
-    /// What is there: its type, and its text.
+    /// Content type and body of a GET.
     async fn get(&self, path: &str, accept: &str) -> (String, String) {
         let client = Client::builder(TokioExecutor::new()).build_http::<Empty<bytes::Bytes>>();
         let request = Request::get(format!("{}{path}", self.base)).header("accept", accept);
@@ -100,14 +100,14 @@ fn assert_has(lines: &[String], wanted: &[&str]) {
 }
 
 #[tokio::test]
-async fn f04_calls_are_counted_by_what_became_of_them() {
-    let scene = Scene::with(&format!("{}tools = {{ deny = ['add'] }}\n", demo())).await;
-    scene.host.catalog("demo", PATIENCE).await.unwrap();
-    scene.host.call("demo", "fail", None).await.unwrap();
-    scene.host.call("demo", "counter", None).await.unwrap();
-    scene.host.call("demo", "counter", None).await.unwrap();
-    scene.host.call("demo", "add", None).await.unwrap_err();
-    let lines = scene.scrape().await;
+async fn f04_calls_are_counted_by_outcome() {
+    let gateway = TestGateway::with(&format!("{}tools = {{ deny = ['add'] }}\n", demo())).await;
+    gateway.host.catalog("demo", PATIENCE).await.unwrap();
+    gateway.host.call("demo", "fail", None).await.unwrap();
+    gateway.host.call("demo", "counter", None).await.unwrap();
+    gateway.host.call("demo", "counter", None).await.unwrap();
+    gateway.host.call("demo", "add", None).await.unwrap_err();
+    let lines = gateway.scrape().await;
     assert_has(
         &lines,
         &[
@@ -122,15 +122,15 @@ async fn f04_calls_are_counted_by_what_became_of_them() {
         ],
     );
     assert_eq!(lines.last().unwrap(), "# EOF");
-    scene.host.shutdown().await;
+    gateway.host.shutdown().await;
 }
 
 #[tokio::test]
-async fn f04_a_scraper_that_asks_for_nothing_gets_prometheus_text() {
-    let scene = Scene::with(&demo()).await;
-    scene.host.catalog("demo", PATIENCE).await.unwrap();
-    scene.host.call("demo", "counter", None).await.unwrap();
-    let (kind, text) = scene.get("/metrics", "*/*").await;
+async fn f04_a_scraper_that_accepts_anything_gets_prometheus_text() {
+    let gateway = TestGateway::with(&demo()).await;
+    gateway.host.catalog("demo", PATIENCE).await.unwrap();
+    gateway.host.call("demo", "counter", None).await.unwrap();
+    let (kind, text) = gateway.get("/metrics", "*/*").await;
     assert_eq!(kind, "text/plain; version=0.0.4; charset=utf-8");
     let lines: Vec<String> = text.lines().map(str::to_owned).collect();
     assert_has(
@@ -144,19 +144,19 @@ async fn f04_a_scraper_that_asks_for_nothing_gets_prometheus_text() {
     let allowed =
         |line: &String| !line.starts_with('#') || line.starts_with("# HELP ") || line.starts_with("# TYPE ");
     assert!(lines.iter().all(allowed), "{text}");
-    scene.host.shutdown().await;
+    gateway.host.shutdown().await;
 }
 
 #[tokio::test]
-async fn g04_what_the_cache_does_is_counted_in_metrics_and_in_status() {
-    let scene = Scene::with(&format!("{}cache = {{ tools = {{ echo = '10m' }} }}\n", demo())).await;
-    scene.host.catalog("demo", PATIENCE).await.unwrap();
+async fn g04_cache_hits_and_misses_are_counted_in_metrics_and_status() {
+    let gateway = TestGateway::with(&format!("{}cache = {{ tools = {{ echo = '10m' }} }}\n", demo())).await;
+    gateway.host.catalog("demo", PATIENCE).await.unwrap();
     for text in ["a", "a", "a", "b"] {
         let arguments = serde_json::value::to_raw_value(&serde_json::json!({ "text": text })).unwrap();
-        scene.host.call("demo", "echo", Some(arguments)).await.unwrap();
+        gateway.host.call("demo", "echo", Some(arguments)).await.unwrap();
     }
     assert_has(
-        &scene.scrape().await,
+        &gateway.scrape().await,
         &[
             r#"gripfast_upstream_cache_hits_total{server="demo"} 2"#,
             r#"gripfast_upstream_cache_misses_total{server="demo"} 2"#,
@@ -164,27 +164,27 @@ async fn g04_what_the_cache_does_is_counted_in_metrics_and_in_status() {
         ],
     );
     let status: serde_json::Value =
-        serde_json::from_str(&scene.get("/api/v1/status", "*/*").await.1).unwrap();
+        serde_json::from_str(&gateway.get("/api/v1/status", "*/*").await.1).unwrap();
     let cache = |what: &str| status["cache"][what].as_u64().unwrap();
     assert_eq!((cache("hits"), cache("misses"), cache("entries")), (2, 2, 2));
     assert!(cache("bytes") > 0);
     let demo = &status["upstreams"][0];
     assert_eq!((&demo["cache_hits"], &demo["cache_misses"]), (&2.into(), &2.into()), "{demo}");
-    scene.host.shutdown().await;
+    gateway.host.shutdown().await;
 }
 
 /// A server that is lost shows in state, circuit, restarts and events, as in status.
 #[tokio::test]
-async fn f04_what_happens_to_a_server_is_counted() {
-    let scene = Scene::with(&demo()).await;
-    scene.host.catalog("demo", PATIENCE).await.unwrap();
-    let mut events = scene.host.events();
+async fn f04_events_of_a_server_are_counted() {
+    let gateway = TestGateway::with(&demo()).await;
+    gateway.host.catalog("demo", PATIENCE).await.unwrap();
+    let mut events = gateway.host.subscribe_events();
     // It dies in mid-call, and comes back.
-    scene.host.call("demo", "crash", None).await.unwrap_err();
-    let revived = async { while events.recv().await.unwrap().event.word() != "revived" {} };
+    gateway.host.call("demo", "crash", None).await.unwrap_err();
+    let revived = async { while events.recv().await.unwrap().event.kind() != "revived" {} };
     tokio::time::timeout(PATIENCE, revived).await.unwrap();
     assert_has(
-        &scene.scrape().await,
+        &gateway.scrape().await,
         &[
             r#"gripfast_upstream_state{server="demo",state="ready"} 1"#,
             r#"gripfast_upstream_state{server="demo",state="parked"} 0"#,
@@ -200,25 +200,25 @@ async fn f04_what_happens_to_a_server_is_counted() {
             "gripfast_audit_lost_lines_total 0",
         ],
     );
-    scene.host.stop("demo").unwrap();
-    while scene.host.status_of("demo").unwrap().supervision.state != gripfast::State::Stopped {
+    gateway.host.stop("demo").unwrap();
+    while gateway.host.server_status("demo").unwrap().supervision.state != gripfast::State::Stopped {
         tokio::time::timeout(PATIENCE, events.recv()).await.unwrap().unwrap();
     }
     assert_has(
-        &scene.scrape().await,
+        &gateway.scrape().await,
         &[
             r#"gripfast_upstream_state{server="demo",state="ready"} 0"#,
             r#"gripfast_upstream_state{server="demo",state="stopped"} 1"#,
         ],
     );
-    scene.host.shutdown().await;
+    gateway.host.shutdown().await;
 }
 
 #[tokio::test]
 async fn g05_failed_authentications_admin_actions_and_key_changes_are_counted() {
-    let scene = Scene::with("").await;
+    let gateway = TestGateway::with("").await;
     let act = async |token: Option<&str>| {
-        let request = Request::post(format!("{}/api/v1/upstreams/none/stop", scene.base));
+        let request = Request::post(format!("{}/api/v1/upstreams/none/stop", gateway.base));
         let request = match token {
             Some(token) => request.header("authorization", format!("Bearer {token}")),
             None => request,
@@ -227,13 +227,14 @@ async fn g05_failed_authentications_admin_actions_and_key_changes_are_counted() 
         let sent = client.request(request.body(Empty::new()).unwrap());
         tokio::time::timeout(PATIENCE, sent).await.unwrap().unwrap().status().as_u16()
     };
-    let token = || std::fs::read_to_string(scene.state.path().join("admin.token")).unwrap().trim().to_owned();
+    let token =
+        || std::fs::read_to_string(gateway.state.path().join("admin.token")).unwrap().trim().to_owned();
     let old = token();
     assert_eq!((act(None).await, act(Some("guessed")).await, act(Some(&old)).await), (401, 401, 404));
-    gripfast_gateway::admin::rotate_token(scene.state.path()).unwrap();
+    gripfast_gateway::api::rotate_token(gateway.state.path()).unwrap();
     assert_eq!((act(Some(&old)).await, act(Some(&token())).await), (401, 404));
     assert_has(
-        &scene.scrape().await,
+        &gateway.scrape().await,
         &[
             r#"gripfast_auth_failures_total{target="admin_action",reason="no_credential"} 1"#,
             r#"gripfast_auth_failures_total{target="admin_action",reason="wrong_admin_token"} 2"#,
@@ -241,45 +242,45 @@ async fn g05_failed_authentications_admin_actions_and_key_changes_are_counted() 
             r#"gripfast_key_changes_total{change="admin_token"} 1"#,
         ],
     );
-    scene.host.shutdown().await;
+    gateway.host.shutdown().await;
 }
 
-/// Whoever is warned by the alert rules sees it for as long as it lasts.
+/// An open circuit stays visible to alert rules for as long as it lasts.
 #[tokio::test]
 async fn f04_an_open_circuit_is_shown_until_it_closes() {
     let impatient = "circuit = { threshold = 1, cooldown = '1h' }\ntimeouts = { call = '100ms' }\n";
-    let scene = Scene::with(&(demo() + impatient)).await;
-    scene.host.catalog("demo", PATIENCE).await.unwrap();
+    let gateway = TestGateway::with(&(demo() + impatient)).await;
+    gateway.host.catalog("demo", PATIENCE).await.unwrap();
     let circuit =
         |is: &str, value: u8| format!(r#"gripfast_upstream_circuit{{server="demo",circuit="{is}"}} {value}"#);
     let for_an_hour = serde_json::value::to_raw_value(&json!({ "ms": 3_600_000 })).unwrap();
-    scene.host.call("demo", "sleep", Some(for_an_hour)).await.unwrap_err();
-    scene.until(&circuit("open", 1)).await;
-    assert_has(&scene.scrape().await, &[&circuit("closed", 0), &circuit("half_open", 0)]);
-    // Whoever reconnects it by hand need not wait for the hour.
-    scene.host.reconnect("demo").unwrap();
-    scene.until(&circuit("closed", 1)).await;
-    assert_has(&scene.scrape().await, &[&circuit("open", 0), &circuit("half_open", 0)]);
-    scene.host.shutdown().await;
+    gateway.host.call("demo", "sleep", Some(for_an_hour)).await.unwrap_err();
+    gateway.until(&circuit("open", 1)).await;
+    assert_has(&gateway.scrape().await, &[&circuit("closed", 0), &circuit("half_open", 0)]);
+    // A manual reconnect does not wait for the hour.
+    gateway.host.reconnect("demo").unwrap();
+    gateway.until(&circuit("closed", 1)).await;
+    assert_has(&gateway.scrape().await, &[&circuit("open", 0), &circuit("half_open", 0)]);
+    gateway.host.shutdown().await;
 }
 
 #[tokio::test]
-async fn f04_what_is_under_way_what_waits_and_who_is_there_is_shown() {
+async fn f04_gauges_show_calls_in_flight_calls_waiting_and_clients() {
     let budget = "[budgets.few]\ntool = 'sleep'\ncalls = 4\nwithin = '1h'\n";
-    let scene = Scene::with(&format!("{}max_in_flight = 1\n{budget}", demo())).await;
-    scene.host.catalog("demo", PATIENCE).await.unwrap();
+    let gateway = TestGateway::with(&format!("{}max_in_flight = 1\n{budget}", demo())).await;
+    gateway.host.catalog("demo", PATIENCE).await.unwrap();
     let asleep = || {
-        let (host, ms) = (scene.host.clone(), json!({ "ms": 600_000 }));
+        let (host, ms) = (gateway.host.clone(), json!({ "ms": 600_000 }));
         let arguments = serde_json::value::to_raw_value(&ms).unwrap();
         tokio::spawn(async move { host.call("demo", "sleep", Some(arguments)).await })
     };
     let first = asleep();
-    scene.until(r#"gripfast_upstream_in_flight{server="demo"} 1"#).await;
+    gateway.until(r#"gripfast_upstream_in_flight{server="demo"} 1"#).await;
     let second = asleep();
-    scene.until(r#"gripfast_upstream_waiting{server="demo"} 1"#).await;
-    scene.initialize("somebody").await;
+    gateway.until(r#"gripfast_upstream_waiting{server="demo"} 1"#).await;
+    gateway.initialize("somebody").await;
     assert_has(
-        &scene.scrape().await,
+        &gateway.scrape().await,
         &[
             r#"gripfast_upstream_in_flight{server="demo"} 1"#,
             "gripfast_sessions 1",
@@ -289,28 +290,28 @@ async fn f04_what_is_under_way_what_waits_and_who_is_there_is_shown() {
         ],
     );
     second.abort();
-    scene.until(r#"gripfast_upstream_waiting{server="demo"} 0"#).await;
+    gateway.until(r#"gripfast_upstream_waiting{server="demo"} 0"#).await;
     first.abort();
-    scene.until(r#"gripfast_upstream_in_flight{server="demo"} 0"#).await;
-    scene.host.shutdown().await;
+    gateway.until(r#"gripfast_upstream_in_flight{server="demo"} 0"#).await;
+    gateway.host.shutdown().await;
 }
 
-/// Whatever clients make up, there are no more series than before.
+/// Names invented by clients add no series.
 #[tokio::test]
-async fn f04_labels_are_of_closed_sets() {
-    let scene = Scene::with(&demo()).await;
-    scene.host.catalog("demo", PATIENCE).await.unwrap();
+async fn f04_label_values_come_from_closed_sets() {
+    let gateway = TestGateway::with(&demo()).await;
+    gateway.host.catalog("demo", PATIENCE).await.unwrap();
     let make_up = async |number: usize| {
-        scene.initialize(&format!("client-{number}")).await;
-        scene.host.call("demo", &format!("tool-{number}"), None).await.unwrap_err();
-        scene.host.call(&format!("server-{number}"), "echo", None).await.unwrap_err();
-        scene.host.call("demo", "counter", None).await.unwrap();
+        gateway.initialize(&format!("client-{number}")).await;
+        gateway.host.call("demo", &format!("tool-{number}"), None).await.unwrap_err();
+        gateway.host.call(&format!("server-{number}"), "echo", None).await.unwrap_err();
+        gateway.host.call("demo", "counter", None).await.unwrap();
     };
     make_up(0).await;
-    let before = scene.series().await;
+    let before = gateway.series().await;
     for number in 1..50 {
         make_up(number).await;
     }
-    assert_eq!(scene.series().await, before);
-    scene.host.shutdown().await;
+    assert_eq!(gateway.series().await, before);
+    gateway.host.shutdown().await;
 }

@@ -1,21 +1,21 @@
-//! A gateway without a listener, and a client that hands its requests over the desk.
+//! Gateway without a listener; requests are passed to its router in memory.
 
 use axum::Router;
 use axum::body::{Body, BodyDataStream, Bytes};
 use axum::response::Response;
 use futures_util::StreamExt;
 use gripfast::Host;
-use gripfast_gateway::downstream::{Gateway, Seal, Terms};
+use gripfast_gateway::mcp::{Gateway, Limits, TokenCipher};
 use http::{Method, Request};
 use serde_json::{Value, json};
 use tower_service::Service;
 
-/// A gateway without servers.
-pub(crate) struct Desk(Router);
+/// Router of a gateway without servers.
+pub(crate) struct MemoryGateway(Router);
 
-impl Desk {
-    pub(crate) fn new(terms: &Terms) -> Self {
-        let gateway = Gateway::new(Host::builder().build(), Seal::of_this_process().unwrap(), terms);
+impl MemoryGateway {
+    pub(crate) fn new(terms: &Limits) -> Self {
+        let gateway = Gateway::new(Host::builder().build(), TokenCipher::ephemeral().unwrap(), terms);
         Self(gateway.router())
     }
 
@@ -27,14 +27,14 @@ impl Desk {
         self.0.clone().call(request).await.unwrap()
     }
 
-    /// Shakes hands; answers with the id of the session.
+    /// Sends `initialize` and returns the session id.
     pub(crate) async fn meet(&self) -> String {
         let params = json!({ "protocolVersion": "2025-11-25", "capabilities": {} });
         let hello = self.send(Method::POST, "", request("initialize", &params)).await;
         hello.headers()["mcp-session-id"].to_str().unwrap().to_owned()
     }
 
-    /// The status that a ping is answered with.
+    /// HTTP status of a ping.
     pub(crate) async fn ping(&self, session: &str) -> u16 {
         self.send(Method::POST, session, request("ping", &json!({}))).await.status().as_u16()
     }
@@ -47,7 +47,7 @@ impl Desk {
     }
 }
 
-/// The next bytes on a stream; time passes until there are some.
+/// Next bytes of a stream. Paused time advances until there are some.
 pub(crate) async fn next(stream: &mut BodyDataStream) -> Option<Bytes> {
     stream.next().await.map(Result::unwrap)
 }

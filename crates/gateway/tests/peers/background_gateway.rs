@@ -1,8 +1,7 @@
-//! Official clients that share one gateway: each starts `gripfast stdio --background`, as a client does that only starts
-//! commands.
+//! Official clients that share one gateway: each starts `gripfast stdio --background`.
 
-use crate::scene::{kill_9, within};
-use gripfast_testkit::clients::{Client, Driven, Mode};
+use crate::peer_host::{kill_9, within};
+use gripfast_testkit::clients::{Client, ClientProcess, Mode};
 use gripfast_testkit::peers::Transport;
 use serde_json::json;
 use std::path::Path;
@@ -10,18 +9,21 @@ use std::time::Duration;
 
 const GRIPFAST: &str = env!("CARGO_BIN_EXE_gripfast");
 
-/// The gateways that have started the server, in order: the parents of its processes.
+/// Process ids of the gateways that started the server, in order: the parents of its processes.
 fn starters(starts: &Path) -> Vec<u32> {
     let text = std::fs::read_to_string(starts).unwrap_or_default();
     text.lines().map(|line| line.parse().unwrap()).collect()
 }
 
-/// Until a process has ended, whether or not its parent has noticed.
+/// Waits until a process has ended, also if its parent has not reaped it. Its main thread can be a zombie while other
+/// threads still hold its sockets open.
 async fn until_ended(pid: u32) {
-    let lives = || {
+    let is_zombie = || {
         let status = std::fs::read_to_string(format!("/proc/{pid}/stat"));
-        status.is_ok_and(|status| !status.contains(") Z "))
+        status.is_ok_and(|status| status.contains(") Z "))
     };
+    let threads = || std::fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count);
+    let lives = || threads() > 1 || (threads() == 1 && !is_zombie());
     within("the end of a gateway", async {
         while lives() {
             tokio::time::sleep(Duration::from_millis(20)).await;
@@ -30,9 +32,9 @@ async fn until_ended(pid: u32) {
     .await;
 }
 
-async fn adds(client: &mut Driven) {
+async fn adds(client: &mut ClientProcess) {
     let call = json!({ "do": "call", "tool": "demo__add", "arguments": { "a": 2, "b": 3 } });
-    let added = client.does(call).await;
+    let added = client.run(call).await;
     assert_eq!(added["text"], "5", "{client}: {added}");
 }
 
@@ -58,7 +60,7 @@ async fn three_clients_share_one_gateway_and_go_on_when_it_is_killed() {
     let state = path("state");
     let target = [GRIPFAST, "stdio", "--background", "--config", &config, "--state-dir", &state];
     let target = target.map(str::to_owned);
-    let mut clients: Vec<Driven> =
+    let mut clients: Vec<ClientProcess> =
         kinds.iter().map(|(client, mode)| client.start(*mode, Transport::Stdio, &target)).collect();
     for client in &mut clients {
         adds(client).await;
@@ -74,7 +76,7 @@ async fn three_clients_share_one_gateway_and_go_on_when_it_is_killed() {
     assert_eq!(gateways.len(), 2, "one process of the server again: {gateways:?}");
     assert_ne!(gateways[0], gateways[1]);
     for client in clients {
-        client.leaves().await;
+        client.close().await;
     }
     // `linger` after the last of them.
     until_ended(gateways[1]).await;

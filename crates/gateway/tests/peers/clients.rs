@@ -1,26 +1,25 @@
-//! The official clients, which know nothing of gripfast, against `gripfast serve` and `gripfast stdio` in front of
-//! two sample servers, one of each era. One test for each client and each thing that it does, in every mode and over
-//! every transport that it has.
+//! Official clients with `gripfast serve` and `gripfast stdio`, in front of two sample servers, one of each era. One
+//! test for each client and each feature, in every mode and over every transport of the client.
 
 use crate::gateway::Gateway;
-use crate::scene::within;
+use crate::peer_host::within;
 use futures_util::future::join_all;
 use gripfast_demo::{EraChoice, Options, RunningServer};
-use gripfast_testkit::clients::{Client, Driven, Mode};
+use gripfast_testkit::clients::{Client, ClientProcess, Mode};
 use gripfast_testkit::peers::Transport;
 use serde_json::{Value, json};
 
 /// The names of the servers in the config, which are those of their eras.
 pub(crate) const SERVERS: [&str; 2] = ["legacy", "modern"];
 
-/// A gateway in front of them.
-pub(crate) struct Stage {
+/// Gateway with one sample server of each era.
+pub(crate) struct TwoEraGateway {
     demos: Vec<RunningServer>,
     pub(crate) gateway: Gateway,
 }
 
-impl Stage {
-    pub(crate) async fn set() -> Self {
+impl TwoEraGateway {
+    pub(crate) async fn start() -> Self {
         let mut demos = Vec::new();
         let mut config = String::new();
         for (name, era) in SERVERS.into_iter().zip([EraChoice::Legacy, EraChoice::Modern]) {
@@ -32,7 +31,7 @@ impl Stage {
         Self { demos, gateway: Gateway::with(&config) }
     }
 
-    /// Until no server works on a call any more.
+    /// Waits until no server has a call in flight.
     async fn until_no_calls(&self) {
         for demo in &self.demos {
             within("the end of what was cancelled", demo.until_no_calls()).await;
@@ -40,21 +39,21 @@ impl Stage {
     }
 }
 
-/// Plays a scene with the client in each of these ways, side by side: they have nothing to do with each other.
-async fn play(client: Client, ways: Vec<(Mode, Transport)>, scene: impl AsyncFn(&mut Driven, Mode)) {
-    let stage = Stage::set().await;
-    let scene = &scene;
+/// Runs `actions` with the client in all of these modes and transports concurrently.
+async fn play(client: Client, ways: Vec<(Mode, Transport)>, actions: impl AsyncFn(&mut ClientProcess, Mode)) {
+    let fixture = TwoEraGateway::start().await;
+    let actions = &actions;
     let played = join_all(ways.into_iter().map(|(mode, over)| {
-        let mut driven = client.start(mode, over, &stage.gateway.target(over));
+        let mut driven = client.start(mode, over, &fixture.gateway.target(over));
         async move {
-            scene(&mut driven, mode).await;
+            actions(&mut driven, mode).await;
             driven
         }
     }))
     .await;
-    // While the clients are still there: nothing ends because somebody hung up.
-    stage.until_no_calls().await;
-    join_all(played.into_iter().map(Driven::leaves)).await;
+    // The clients are still connected, so that no call ends because of a disconnect.
+    fixture.until_no_calls().await;
+    join_all(played.into_iter().map(ClientProcess::close)).await;
 }
 
 fn call(server: &str, tool: &str, arguments: Value) -> Value {
@@ -65,11 +64,11 @@ async fn meets(client: Client) {
     if !client.require() {
         return;
     }
-    play(client, [client.ways(), client.auto_ways()].concat(), async |driven, mode| {
-        let met = driven.does(json!({ "do": "meet" })).await;
+    play(client, [client.modes(), client.auto_modes()].concat(), async |driven, mode| {
+        let met = driven.run(json!({ "do": "meet" })).await;
         let version = if mode == Mode::Legacy { "2025-11-25" } else { "2026-07-28" };
         assert_eq!(met["version"], version, "{driven}: {met}");
-        // Who takes a version for granted may not ask whom it talks to.
+        // A client that assumes a version does not have to ask for the server.
         assert!(
             met["server"] == "gripfast" || met["server"].is_null() && mode == Mode::Modern,
             "{driven}: {met}"
@@ -82,7 +81,7 @@ async fn lists(client: Client) {
     if !client.require() {
         return;
     }
-    play(client, client.ways(), async |driven, _| {
+    play(client, client.modes(), async |driven, _| {
         let tools = ["echo", "add", "sleep", "counter", "fail", "reject", "ask", "crash", "misbehave"];
         let named = |server: &'static str| tools.map(|tool| format!("{server}__{tool}"));
         let expected = json!({
@@ -91,7 +90,7 @@ async fn lists(client: Client) {
             "resources": ["demo://greeting", "demo://counter", "modern+demo://greeting", "modern+demo://counter"],
             "prompts": ["legacy__greet", "modern__greet"],
         });
-        assert_eq!(driven.does(json!({ "do": "list" })).await, expected, "{driven}");
+        assert_eq!(driven.run(json!({ "do": "list" })).await, expected, "{driven}");
     })
     .await;
 }
@@ -100,31 +99,31 @@ async fn calls(client: Client) {
     if !client.require() {
         return;
     }
-    play(client, client.ways(), async |driven, _| {
+    play(client, client.modes(), async |driven, _| {
         for server in SERVERS {
-            let echo = driven.does(call(server, "echo", json!({ "text": "größer\n🙂" }))).await;
+            let echo = driven.run(call(server, "echo", json!({ "text": "größer\n🙂" }))).await;
             assert_eq!(echo["structured"], json!({ "text": "größer\n🙂" }), "{driven}: {server}: {echo}");
-            let add = driven.does(call(server, "add", json!({ "a": 2, "b": 3 }))).await;
+            let add = driven.run(call(server, "add", json!({ "a": 2, "b": 3 }))).await;
             assert_eq!(
                 (&add["text"], &add["failed"]),
                 (&json!("5"), &json!(false)),
                 "{driven}: {server}: {add}"
             );
-            let failed = driven.does(call(server, "fail", json!({ "message": "as told" }))).await;
+            let failed = driven.run(call(server, "fail", json!({ "message": "as told" }))).await;
             assert_eq!(
                 (&failed["text"], &failed["failed"]),
                 (&json!("as told"), &json!(true)),
                 "{driven}: {failed}"
             );
-            let rejected = driven.does(call(server, "reject", json!({}))).await;
+            let rejected = driven.run(call(server, "reject", json!({}))).await;
             assert_eq!(rejected["error"]["code"], -32602, "{driven}: {server}: {rejected}");
             let prompt =
                 json!({ "do": "prompt", "name": format!("{server}__greet"), "arguments": { "name": "Ada" } });
-            let prompt = driven.does(prompt).await;
+            let prompt = driven.run(prompt).await;
             assert_eq!(prompt["text"], "Please greet Ada in one friendly sentence.", "{driven}: {server}");
         }
         for uri in ["demo://greeting", "modern+demo://greeting"] {
-            let read = driven.does(json!({ "do": "read", "uri": uri })).await;
+            let read = driven.run(json!({ "do": "read", "uri": uri })).await;
             assert_eq!(read["text"], "Hello from the sample server.", "{driven}: {uri}");
         }
     })
@@ -135,11 +134,11 @@ async fn hears_of_progress(client: Client) {
     if !client.require() {
         return;
     }
-    play(client, client.ways(), async |driven, _| {
+    play(client, client.modes(), async |driven, _| {
         for server in SERVERS {
-            let slept = driven.does(call(server, "sleep", json!({ "ms": 1000 }))).await;
+            let slept = driven.run(call(server, "sleep", json!({ "ms": 1000 }))).await;
             assert_eq!(slept["text"], "slept 1000 ms", "{driven}: {server}: {slept}");
-            // How much of it they hear, and in which order, is their own doing: some drop what they read in one go
+            // The clients decide how much of it they report, and in which order: some drop what they read in one go
             // with the answer, and some have each message handled by a task of its own.
             assert!(!slept["progress"].as_array().unwrap().is_empty(), "{driven}: {server}: {slept}");
         }
@@ -151,31 +150,31 @@ async fn is_asked(client: Client) {
     if !client.require() {
         return;
     }
-    play(client, client.ways(), async |driven, _| {
+    play(client, client.modes(), async |driven, _| {
         for server in SERVERS {
             let mut ask = call(server, "ask", json!({ "question": "Sure?" }));
-            let agreed = driven.does(ask.clone()).await;
+            let agreed = driven.run(ask.clone()).await;
             assert_eq!(agreed["text"], "the answer was yes", "{driven}: {server}: {agreed}");
             assert_eq!(agreed["asked"], json!(["Sure?"]), "{driven}: {server}");
             ask["answer"] = json!("decline");
-            let declined = driven.does(ask).await;
+            let declined = driven.run(ask).await;
             assert_eq!(declined["text"], "there was no answer: decline", "{driven}: {server}: {declined}");
         }
     })
     .await;
 }
 
-/// That the servers heard of it is what `play` waits for at the end.
+/// `play` waits at the end until the servers have received the cancellation.
 async fn cancels(client: Client) {
     if !client.require() {
         return;
     }
-    play(client, client.ways(), async |driven, _| {
+    play(client, client.modes(), async |driven, _| {
         for server in SERVERS {
             let mut sleep = call(server, "sleep", json!({ "ms": 3_600_000 }));
             sleep["do"] = json!("abandon");
-            assert_eq!(driven.does(sleep).await, json!({ "abandoned": true }), "{driven}: {server}");
-            let add = driven.does(call(server, "add", json!({ "a": 2, "b": 3 }))).await;
+            assert_eq!(driven.run(sleep).await, json!({ "abandoned": true }), "{driven}: {server}");
+            let add = driven.run(call(server, "add", json!({ "a": 2, "b": 3 }))).await;
             assert_eq!(add["text"], "5", "{driven}: {server}: another call is not affected: {add}");
         }
     })

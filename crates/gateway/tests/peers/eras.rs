@@ -1,7 +1,7 @@
-//! Each peer on each of its transports, in each era that it knows: found, listed, called, read.
+//! Each peer on each of its transports and in each era that it supports: detected, listed, called, read.
 
+use crate::peer_host::{PeerHost, ProtocolMode, call, listed, spec, stdio, url_of, within};
 use crate::relay::Relay;
-use crate::scene::{Scene, Way, call, listed, spec, stdio, url_of, within};
 use gripfast::config::{PinMode, ProtocolChoice, UrlTransport};
 use gripfast::{Host, State};
 use gripfast_testkit::peers::{Peer, Transport, free_port, require};
@@ -12,23 +12,23 @@ async fn is_spoken_to_in_each_era(peer: Peer) {
     if !require(peer) {
         return;
     }
-    let scene = Scene::of(peer).await;
-    for way in scene.ways() {
-        check_status(&scene, way);
-        check_offers(&scene, way.name).await;
+    let peer_host = PeerHost::of(peer).await;
+    for mode in peer_host.modes() {
+        check_status(&peer_host, mode);
+        check_offers(&peer_host, mode.name).await;
     }
-    scene.end().await;
+    peer_host.end().await;
 }
 
-fn check_status(scene: &Scene, way: Way) {
-    let status = scene.status(way.name);
-    let version = if way.era == "modern" { "2026-07-28" } else { "2025-11-25" };
+fn check_status(peer_host: &PeerHost, mode: ProtocolMode) {
+    let status = peer_host.status(mode.name);
+    let version = if mode.era == "modern" { "2026-07-28" } else { "2025-11-25" };
     assert_eq!(
         (status.era, status.protocol_version.as_deref()),
-        (Some(way.era), Some(version)),
+        (Some(mode.era), Some(version)),
         "{status:#?}"
     );
-    let (word, local) = match scene.peer.transport() {
+    let (word, local) = match peer_host.peer.transport() {
         Transport::Stdio => ("stdio", true),
         Transport::Http => ("http", false),
         Transport::Sse => ("sse", false),
@@ -39,18 +39,18 @@ fn check_status(scene: &Scene, way: Way) {
     assert!(status.server_info.is_some(), "{status:#?}");
 }
 
-async fn check_offers(scene: &Scene, name: &str) {
-    let catalog = scene.host.catalog(name, Duration::ZERO).await.unwrap();
-    assert_eq!(scene.status(name).tools, catalog.tools.len());
-    scene.echoes(name, "good morning, größer").await;
-    if let Peer::ServerEverything(_) = scene.peer {
-        let sum = scene.text_of(name, "get-sum", json!({ "a": 2, "b": 3 })).await;
+async fn check_offers(peer_host: &PeerHost, name: &str) {
+    let catalog = peer_host.host.catalog(name, Duration::ZERO).await.unwrap();
+    assert_eq!(peer_host.status(name).tools, catalog.tools.len());
+    peer_host.echoes(name, "good morning, größer").await;
+    if let Peer::ServerEverything(_) = peer_host.peer {
+        let sum = peer_host.text_of(name, "get-sum", json!({ "a": 2, "b": 3 })).await;
         assert_eq!(sum, "The sum of 2 and 3 is 5.");
         let document = &catalog.resources[0].key;
-        let read = scene.result_of(name, "resources/read", json!({ "uri": document })).await;
+        let read = peer_host.result_of(name, "resources/read", json!({ "uri": document })).await;
         assert_eq!(read["contents"][0]["uri"], json!(document), "{read}");
         assert!(!catalog.templates.is_empty());
-        let asked = scene.result_of(name, "prompts/get", json!({ "name": "simple-prompt" })).await;
+        let asked = peer_host.result_of(name, "prompts/get", json!({ "name": "simple-prompt" })).await;
         assert_eq!(asked["messages"][0]["role"], json!("user"), "{asked}");
         return;
     }
@@ -59,11 +59,11 @@ async fn check_offers(scene: &Scene, name: &str) {
     assert!(
         catalog.tool("echo").unwrap().hints.read_only && !catalog.tool("counter").unwrap().hints.read_only
     );
-    assert_eq!(scene.text_of(name, "add", json!({ "a": 2, "b": 3 })).await, "5");
-    let read = scene.result_of(name, "resources/read", json!({ "uri": "peer://greeting" })).await;
+    assert_eq!(peer_host.text_of(name, "add", json!({ "a": 2, "b": 3 })).await, "5");
+    let read = peer_host.result_of(name, "resources/read", json!({ "uri": "peer://greeting" })).await;
     assert!(read["contents"][0]["text"].as_str().unwrap().starts_with("hello from "), "{read}");
     let arguments = json!({ "name": "greet", "arguments": { "name": "Ada" } });
-    let asked = scene.result_of(name, "prompts/get", arguments).await;
+    let asked = peer_host.result_of(name, "prompts/get", arguments).await;
     assert_eq!(asked["messages"][0]["content"]["text"], json!("Greet Ada."), "{asked}");
 }
 
@@ -133,7 +133,7 @@ async fn d08_rmcp_on_http_is_spoken_to_in_each_era_it_knows() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn d08_what_was_found_out_about_a_server_is_known_to_the_next_host() {
+async fn d08_the_detected_era_of_a_server_is_known_to_the_next_host() {
     let peer = Peer::ServerEverything(Transport::Http);
     if !require(peer) {
         return;
@@ -148,14 +148,14 @@ async fn d08_what_was_found_out_about_a_server_is_known_to_the_next_host() {
         host.spawn("everything", spec(target, ProtocolChoice::Auto)).unwrap();
         listed(&host, "everything").await;
         within("call", call(&host, "everything", "echo", json!({ "message": "hi" }))).await.unwrap();
-        assert_eq!(host.status_of("everything").unwrap().era, Some("legacy"));
+        assert_eq!(host.server_status("everything").unwrap().era, Some("legacy"));
         assert_eq!(relay.asked("\"server/discover\""), probes, "the first host asks, the second knows");
         within("the end", host.shutdown()).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn d08_a_server_that_is_replaced_by_one_of_another_era_is_asked_anew() {
+async fn d08_a_server_replaced_by_one_of_another_era_is_probed_again() {
     let (modern, legacy) = (Peer::Rmcp(Transport::Http), Peer::ServerEverything(Transport::Http));
     if !(require(modern) && require(legacy)) {
         return;
@@ -165,35 +165,35 @@ async fn d08_a_server_that_is_replaced_by_one_of_another_era_is_asked_anew() {
     let host = Host::builder().build();
     let target = url_of(&running.url(), UrlTransport::Auto);
     let mut spec = spec(target, ProtocolChoice::Auto);
-    // What it calls `echo` is another tool, which somebody would have to approve.
+    // Its `echo` is another tool, which would need an approval.
     spec.pins = PinMode::Warn;
     host.spawn("it", spec).unwrap();
     listed(&host, "it").await;
     within("call", call(&host, "it", "echo", json!({ "text": "hi" }))).await.unwrap();
-    assert_eq!(host.status_of("it").unwrap().era, Some("modern"));
+    assert_eq!(host.server_status("it").unwrap().era, Some("modern"));
     running.kill();
     let _replacement = legacy.start_http(port);
     let answer = within("call", call(&host, "it", "echo", json!({ "message": "hi" }))).await;
     let answer = answer.unwrap_or_else(|error| panic!("{error:?}\n{:#?}", host.status()));
     assert!(answer.result().unwrap().get().contains("Echo: hi"), "{answer:?}");
-    assert_eq!(host.status_of("it").unwrap().era, Some("legacy"));
+    assert_eq!(host.server_status("it").unwrap().era, Some("legacy"));
     within("the end", host.shutdown()).await;
 }
 
-/// The choice that does not fit, and what a person reads about it.
+/// Protocol setting that does not fit the server, and the error for it.
 async fn is_not_understood(peer: Peer, target: gripfast::config::Target, protocol: ProtocolChoice) {
     let host = Host::builder().build();
     host.spawn("it", spec(target, protocol)).unwrap();
     let error = within("listing", host.catalog("it", Duration::from_secs(60))).await.unwrap_err();
-    let status = host.status_of("it").unwrap();
+    let status = host.server_status("it").unwrap();
     assert_eq!(status.supervision.state, State::ConfigError, "{peer}: {status:#?}");
-    assert!(error.text.contains("does not speak the protocol that the config asks for"), "{peer}: {error:?}");
+    assert!(error.text.contains("does not speak the configured protocol"), "{peer}: {error:?}");
     assert!(status.supervision.next_attempt.is_some(), "{peer}: it is tried again, slowly: {status:#?}");
     within("the end", host.shutdown()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn d08_a_legacy_server_whose_config_says_modern_is_a_mistake_of_the_config() {
+async fn d08_a_legacy_server_configured_as_modern_is_a_config_error() {
     let peer = Peer::ServerEverything(Transport::Http);
     if !require(peer) {
         return;
@@ -205,7 +205,7 @@ async fn d08_a_legacy_server_whose_config_says_modern_is_a_mistake_of_the_config
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn d08_a_modern_server_that_has_left_initialize_behind_is_found_all_the_same() {
+async fn d08_a_modern_server_without_initialize_is_detected() {
     let peer = Peer::TypeScriptV2(Transport::Stdio);
     if !require(peer) {
         return;
@@ -215,14 +215,14 @@ async fn d08_a_modern_server_that_has_left_initialize_behind_is_found_all_the_sa
     let host = Host::builder().build();
     host.spawn("it", spec(stdio(&command), ProtocolChoice::Auto)).unwrap();
     listed(&host, "it").await;
-    assert_eq!(host.status_of("it").unwrap().era, Some("modern"));
+    assert_eq!(host.server_status("it").unwrap().era, Some("modern"));
     within("the end", host.shutdown()).await;
     is_not_understood(peer, stdio(&command), ProtocolChoice::Legacy).await;
 }
 
-/// Longer than a probe is given.
+/// Longer than the timeout of a probe.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn d08_a_modern_server_is_found_however_slow_it_starts() {
+async fn d08_a_modern_server_that_starts_slowly_is_detected() {
     let peers = [
         Peer::PythonV2(Transport::Stdio),
         Peer::TypeScriptV2(Transport::Stdio),
@@ -239,9 +239,9 @@ async fn d08_a_modern_server_is_found_however_slow_it_starts() {
             host.spawn(&name, spec(stdio(&command), protocol)).unwrap();
         }
     }
-    for name in host.names() {
+    for name in host.server_names() {
         listed(&host, &name).await;
-        let status = host.status_of(&name).unwrap();
+        let status = host.server_status(&name).unwrap();
         assert_eq!(status.supervision.restarts, 0, "{status:#?}");
         assert!(name.starts_with("Auto") || status.era == Some("modern"), "{status:#?}");
     }

@@ -1,4 +1,4 @@
-//! `gripfast serve` and `gripfast stdio` with one config, as clients find them.
+//! `gripfast serve` and `gripfast stdio` with one config, for clients.
 
 use gripfast_testkit::peers::Transport;
 use serde_json::Value;
@@ -16,7 +16,7 @@ pub(crate) struct Gateway {
 }
 
 impl Gateway {
-    /// With these servers. The first list waits for as long as a busy machine needs to start them.
+    /// Starts a gateway with these servers. The first list waits long enough for a busy machine to start them.
     pub(crate) fn with(servers: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let config = dir.path().join("gripfast.toml");
@@ -32,7 +32,7 @@ impl Gateway {
         Self { process, address, dir }
     }
 
-    /// What a client is told: where the gateway is, or how to start one of its own.
+    /// Target argument of a client: the URL of the gateway, or the command that starts one.
     pub(crate) fn target(&self, over: Transport) -> Vec<String> {
         let path = |name: &str| self.dir.path().join(name).display().to_string();
         match over {
@@ -46,7 +46,7 @@ impl Gateway {
         }
     }
 
-    /// What `gripfast status` says of it.
+    /// Output of `gripfast status`.
     pub(crate) fn status(&self) -> Value {
         let said =
             Command::new(GRIPFAST).args(["status", "-o", "json", "--url", &*self.address]).output().unwrap();

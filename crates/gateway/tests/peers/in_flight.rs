@@ -1,27 +1,27 @@
-//! A server that dies in the middle of a call. What only reads is asked again; what may have been done is not.
+//! Servers killed during a call. Read-only calls are repeated; calls with possible side effects are not.
 
-use crate::scene::{Scene, call, within};
-use gripfast::{Answer, CallError, Code, Fate};
+use crate::peer_host::{PeerHost, call, within};
+use gripfast::{Answer, CallError, CallOutcome, Code};
 use gripfast_testkit::peers::{Peer, Transport, require};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
 type Calls = Vec<(&'static str, JoinHandle<Result<Answer, CallError>>)>;
 
-/// One call in each way, all under way.
-fn begin(scene: &Scene, tool: &'static str, arguments: &Value) -> Calls {
+/// Starts one call in each mode and waits until all are in flight.
+fn begin(peer_host: &PeerHost, tool: &'static str, arguments: &Value) -> Calls {
     let begin = |name: &'static str| {
-        let (host, arguments) = (scene.host.clone(), arguments.clone());
+        let (host, arguments) = (peer_host.host.clone(), arguments.clone());
         (name, tokio::spawn(async move { call(&host, name, tool, arguments).await }))
     };
-    scene.ways().iter().map(|way| begin(way.name)).collect()
+    peer_host.modes().iter().map(|mode| begin(mode.name)).collect()
 }
 
 async fn asks_again_what_only_reads(peer: Peer) {
     if !require(peer) {
         return;
     }
-    let mut scene = Scene::of(peer).await;
+    let mut peer_host = PeerHost::of(peer).await;
     let (tool, arguments, done) = match peer {
         Peer::ServerEverything(_) => (
             "trigger-long-running-operation",
@@ -30,59 +30,69 @@ async fn asks_again_what_only_reads(peer: Peer) {
         ),
         _ => ("sleep", json!({ "ms": 1000 }), "slept 1000 ms"),
     };
-    let calls = begin(&scene, tool, &arguments);
-    scene.until_all_in_flight().await;
-    for way in scene.ways() {
-        // What was written before this has been read before it.
-        scene.echoes(way.name, "meanwhile").await;
+    let calls = begin(&peer_host, tool, &arguments);
+    peer_host.until_all_in_flight().await;
+    for mode in peer_host.modes() {
+        // The server has read everything that was written before this.
+        peer_host.echoes(mode.name, "meanwhile").await;
     }
-    scene.kill();
-    scene.start_again();
+    peer_host.kill();
+    peer_host.start_again();
     for (name, call) in calls {
         let answer = within(name, call).await.unwrap();
-        let answer = answer.unwrap_or_else(|error| panic!("{name}: {error:?}\n{:#?}", scene.status(name)));
+        let answer =
+            answer.unwrap_or_else(|error| panic!("{name}: {error:?}\n{:#?}", peer_host.status(name)));
         assert!(answer.result().unwrap().get().contains(done), "{name}: {answer:?}");
     }
-    scene.end().await;
+    peer_host.end().await;
 }
 
 async fn never_does_twice_what_may_have_been_done(peer: Peer) {
     if !require(peer) {
         return;
     }
-    let mut scene = Scene::of(peer).await;
-    let ways = scene.ways().len();
-    let calls = begin(&scene, "counter", &json!({ "ms": 600_000 }));
-    scene.until_counted(ways).await;
-    scene.kill();
-    scene.start_again();
+    let mut peer_host = PeerHost::of(peer).await;
+    let modes = peer_host.modes().len();
+    let calls = begin(&peer_host, "counter", &json!({ "ms": 600_000 }));
+    peer_host.until_counted(modes).await;
+    peer_host.kill();
+    peer_host.start_again();
     for (name, call) in calls {
         let error = within(name, call).await.unwrap().unwrap_err();
-        assert_eq!((error.code, error.outcome), (Code::OutcomeUnknown, Fate::Unknown), "{name}: {error:?}");
+        assert_eq!(
+            (error.code, error.outcome),
+            (Code::OutcomeUnknown, CallOutcome::Unknown),
+            "{name}: {error:?}"
+        );
         assert!(!error.text.is_empty() && error.server == name, "{error:?}");
     }
-    for (more, way) in (1..).zip(scene.ways()) {
-        scene.text_of(way.name, "counter", json!({})).await;
-        assert_eq!(scene.count(), ways + more, "{}: the first calls ran once each, this one too", way.name);
+    for (more, mode) in (1..).zip(peer_host.modes()) {
+        peer_host.text_of(mode.name, "counter", json!({})).await;
+        assert_eq!(
+            peer_host.count(),
+            modes + more,
+            "{}: the first calls ran once each, this one too",
+            mode.name
+        );
     }
-    scene.end().await;
+    peer_host.end().await;
 }
 
 async fn asks_again_what_the_operator_vouches_for(peer: Peer) {
     if !require(peer) {
         return;
     }
-    let mut scene = Scene::with(peer, |spec| spec.replay.safe.push("counter".to_owned())).await;
-    let ways = scene.ways().len();
-    let calls = begin(&scene, "counter", &json!({ "ms": 1000 }));
-    scene.until_counted(ways).await;
-    scene.kill();
-    scene.start_again();
+    let mut peer_host = PeerHost::with(peer, |spec| spec.replay.safe.push("counter".to_owned())).await;
+    let modes = peer_host.modes().len();
+    let calls = begin(&peer_host, "counter", &json!({ "ms": 1000 }));
+    peer_host.until_counted(modes).await;
+    peer_host.kill();
+    peer_host.start_again();
     for (name, call) in calls {
         within(name, call).await.unwrap().unwrap();
     }
-    assert_eq!(scene.count(), 2 * ways, "each ran once before and once after");
-    scene.end().await;
+    assert_eq!(peer_host.count(), 2 * modes, "each ran once before and once after");
+    peer_host.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

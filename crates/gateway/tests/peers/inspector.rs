@@ -1,8 +1,7 @@
-//! The MCP Inspector's command line, which many people try a server with, against `gripfast serve` and `gripfast
-//! stdio`. It makes one request each time and ends; it does not say what it heard on the way, cannot be asked, and does
-//! not cancel.
+//! Command line of the MCP Inspector with `gripfast serve` and `gripfast stdio`. It makes one request and exits; it
+//! prints no notifications, supports no elicitation, and does not cancel.
 
-use crate::clients::{SERVERS, Stage};
+use crate::clients::{SERVERS, TwoEraGateway};
 use gripfast_testkit::packages::Package;
 use gripfast_testkit::peers::Transport;
 use serde_json::{Value, json};
@@ -19,18 +18,18 @@ const WAYS: [(&str, Transport); 7] = [
     ("modern", Transport::Stdio),
 ];
 
-/// What it exits with, and the last line of each stream: it is told to print one.
-struct Said {
+/// Exit code and the last line of each stream: the Inspector prints one line of JSON.
+struct InspectorOutput {
     code: Option<i32>,
     out: Value,
     err: Value,
 }
 
-/// Has it make this request in every way.
-async fn in_every_way(request: &[&str], check: impl Fn(&str, Said)) {
-    let stage = Stage::set().await;
+/// Makes this request in each era and over each transport.
+async fn in_every_way(request: &[&str], check: impl Fn(&str, InspectorOutput)) {
+    let fixture = TwoEraGateway::start().await;
     for (era, over) in WAYS {
-        let target = stage.gateway.target(over);
+        let target = fixture.gateway.target(over);
         let home = tempfile::tempdir().unwrap();
         let asked = ["--protocol-era", era, "--format", "json", "--quiet"];
         let command = Package::Inspector.command(asked.iter().chain(request).copied());
@@ -44,7 +43,7 @@ async fn in_every_way(request: &[&str], check: impl Fn(&str, Said)) {
             serde_json::from_str(&line).unwrap_or(Value::String(line))
         };
         let (out, err) = (last(&said.stdout), last(&said.stderr));
-        check(&way, Said { code: said.status.code(), out, err });
+        check(&way, InspectorOutput { code: said.status.code(), out, err });
     }
 }
 
@@ -78,9 +77,9 @@ async fn inspector_calls() {
     }
 }
 
-/// Its exit codes are what scripts rely on.
+/// Scripts rely on its exit codes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn inspector_hears_of_a_tool_that_fails() {
+async fn inspector_gets_a_tool_error() {
     if !Package::Inspector.require() {
         return;
     }
@@ -93,7 +92,7 @@ async fn inspector_hears_of_a_tool_that_fails() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn inspector_cannot_be_asked_and_does_not_hang() {
+async fn inspector_without_elicitation_does_not_hang() {
     if !Package::Inspector.require() {
         return;
     }
@@ -103,7 +102,7 @@ async fn inspector_cannot_be_asked_and_does_not_hang() {
     })
     .await;
     in_every_way(&request("modern__ask"), |way, said| {
-        let why = "the tool `ask` needs a client that can be asked";
+        let why = "the tool `ask` needs a client with `elicitation`";
         // An error in the modern era, a tool's failure in the legacy one; either way with the server's reason.
         let told = [&said.err["error"]["message"], &said.out["result"]["content"][0]["text"]];
         assert!(told.iter().any(|told| told.as_str().is_some_and(|text| text.contains(why))), "{way}");

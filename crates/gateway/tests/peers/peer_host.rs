@@ -1,4 +1,4 @@
-//! A live host with one peer, spoken to in each way that the peer knows.
+//! Live host with one peer, connected once for each protocol mode of the peer.
 
 use crate::relay::Relay;
 use gripfast::config::{ProtocolChoice, ServerSpec, Target, Template, TlsSpec, UrlTransport};
@@ -11,37 +11,37 @@ use std::time::Duration;
 use tempfile::TempDir;
 use tokio::sync::broadcast::Receiver;
 
-/// No wait of a test is longer. Long enough for a machine that is busy with everything else.
+/// Timeout of every wait, long enough for a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Every way of speaking to a peer has an upstream of its own, named after the `protocol` of its config.
-pub(crate) struct Scene {
+/// Each protocol mode has its own upstream, named after the `protocol` of its config.
+pub(crate) struct PeerHost {
     pub(crate) host: Host,
     pub(crate) peer: Peer,
     pub(crate) running: Option<RunningPeer>,
-    /// Between the host and the peer, where a test asked for one.
+    /// Relay between the host and the peer, if the test uses one.
     pub(crate) relay: Option<Relay>,
-    ways: Vec<Way>,
+    modes: Vec<ProtocolMode>,
     events: Receiver<UpstreamEvent>,
     told: Vec<UpstreamEvent>,
     counter: PathBuf,
     _dir: TempDir,
 }
 
-/// A way of speaking to a peer.
+/// Protocol setting of an upstream and the era that it leads to.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Way {
+pub(crate) struct ProtocolMode {
     pub(crate) name: &'static str,
     protocol: ProtocolChoice,
     pub(crate) era: &'static str,
 }
 
-const LEGACY: Way = Way { name: "legacy", protocol: ProtocolChoice::Legacy, era: "legacy" };
-const MODERN: Way = Way { name: "modern", protocol: ProtocolChoice::Modern, era: "modern" };
+const LEGACY: ProtocolMode = ProtocolMode { name: "legacy", protocol: ProtocolChoice::Legacy, era: "legacy" };
+const MODERN: ProtocolMode = ProtocolMode { name: "modern", protocol: ProtocolChoice::Modern, era: "modern" };
 
-/// The ways that a peer knows. Left to itself the host prefers the modern era.
-fn ways(peer: Peer) -> Vec<Way> {
-    let auto = |era| Way { name: "auto", protocol: ProtocolChoice::Auto, era };
+/// Protocol modes that a peer supports. With `auto` the host prefers the modern era.
+fn modes(peer: Peer) -> Vec<ProtocolMode> {
+    let auto = |era| ProtocolMode { name: "auto", protocol: ProtocolChoice::Auto, era };
     match (peer, peer.transport()) {
         (Peer::ServerEverything(_) | Peer::PythonV1(_), _) | (_, Transport::Sse) => {
             vec![auto("legacy"), LEGACY]
@@ -52,60 +52,65 @@ fn ways(peer: Peer) -> Vec<Way> {
     }
 }
 
-impl Scene {
-    /// The peer, up and listed in every way that it knows.
+impl PeerHost {
+    /// Starts the peer and waits until it is listed in every mode.
     pub(crate) async fn of(peer: Peer) -> Self {
-        Self::set(peer, ways(peer), |_| {}, false).await
+        Self::set(peer, modes(peer), |_| {}, false).await
     }
 
     /// The same, with a change to each spec.
     pub(crate) async fn with(peer: Peer, change: impl Fn(&mut ServerSpec)) -> Self {
-        Self::set(peer, ways(peer), change, false).await
+        Self::set(peer, modes(peer), change, false).await
     }
 
-    /// The peer behind a relay, spoken to in the legacy era, which is the one with sessions.
+    /// Starts the peer behind a relay, in the legacy era, which has sessions.
     pub(crate) async fn behind_relay(peer: Peer) -> Self {
         Self::set(peer, vec![LEGACY], |_| {}, true).await
     }
 
-    async fn set(peer: Peer, ways: Vec<Way>, change: impl Fn(&mut ServerSpec), relayed: bool) -> Self {
+    async fn set(
+        peer: Peer,
+        modes: Vec<ProtocolMode>,
+        change: impl Fn(&mut ServerSpec),
+        relayed: bool,
+    ) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let counter = dir.path().join("count");
         let port = free_port();
         let running = match peer.transport() {
             Transport::Stdio => None,
-            Transport::Http | Transport::Sse => Some(peer.start_http_counting_in(port, &counter)),
+            Transport::Http | Transport::Sse => Some(peer.start_http_with_counter_file(port, &counter)),
         };
         let relay = if relayed { Some(Relay::to(port).await) } else { None };
         let host = Host::builder().client_info("peers", "1").build();
-        let events = host.events();
-        for way in &ways {
+        let events = host.subscribe_events();
+        for mode in &modes {
             let target = match &running {
-                None => stdio(&peer.command().counting_in(&counter)),
+                None => stdio(&peer.command().with_counter_file(&counter)),
                 Some(running) => {
                     let path = if peer.transport() == Transport::Sse { "sse" } else { "mcp" };
                     let url = relay.as_ref().map_or_else(|| running.url(), |relay| relay.url(path));
-                    url_of(&url, transport(peer, way.protocol))
+                    url_of(&url, transport(peer, mode.protocol))
                 }
             };
-            let mut spec = spec(target, way.protocol);
+            let mut spec = spec(target, mode.protocol);
             change(&mut spec);
-            host.spawn(way.name, spec).unwrap();
+            host.spawn(mode.name, spec).unwrap();
             // One after another: servers that all start at once are slow to answer the first question.
-            listed(&host, way.name).await;
+            listed(&host, mode.name).await;
         }
-        Self { host, peer, running, relay, ways, events, told: Vec::new(), counter, _dir: dir }
+        Self { host, peer, running, relay, modes, events, told: Vec::new(), counter, _dir: dir }
     }
 
-    pub(crate) fn ways(&self) -> Vec<Way> {
-        self.ways.clone()
+    pub(crate) fn modes(&self) -> Vec<ProtocolMode> {
+        self.modes.clone()
     }
 
     pub(crate) fn status(&self, name: &str) -> ServerStatus {
-        self.host.status_of(name).unwrap()
+        self.host.server_status(name).unwrap()
     }
 
-    /// Calls a tool, and is sure of an answer.
+    /// Calls a tool and returns its answer; any failure fails the test.
     pub(crate) async fn text_of(&self, name: &str, tool: &str, arguments: Value) -> String {
         let answer = within(name, call(&self.host, name, tool, arguments)).await;
         let answer =
@@ -131,12 +136,12 @@ impl Scene {
         serde_json::from_str(answer.result().unwrap().get()).unwrap()
     }
 
-    /// How many times `counter` really ran.
+    /// Number of times that `counter` ran.
     pub(crate) fn count(&self) -> usize {
         std::fs::read_to_string(&self.counter).map_or(0, |text| text.lines().count())
     }
 
-    /// Until `counter` ran this many times. Only the peer itself can tell, and it tells in a file.
+    /// Waits until `counter` ran this many times. The peer writes the count to a file.
     pub(crate) async fn until_counted(&self, times: usize) {
         within("counted", async {
             while self.count() < times {
@@ -146,36 +151,36 @@ impl Scene {
         .await;
     }
 
-    /// Until each way has a call under way.
+    /// Waits until each mode has a call in flight.
     pub(crate) async fn until_all_in_flight(&self) {
         within("in flight", async {
-            while self.ways.iter().any(|way| self.status(way.name).supervision.in_flight == 0) {
+            while self.modes.iter().any(|mode| self.status(mode.name).supervision.in_flight == 0) {
                 tokio::task::yield_now().await;
             }
         })
         .await;
     }
 
-    /// `kill -9`: each child, or the one server that all ways lead to.
+    /// Sends `kill -9` to each child, or to the one server that all modes share.
     pub(crate) fn kill(&mut self) {
         match &mut self.running {
             Some(running) => running.kill(),
             None => {
-                for way in &self.ways {
-                    kill_9(self.status(way.name).pid.unwrap());
+                for mode in &self.modes {
+                    kill_9(self.status(mode.name).pid.unwrap());
                 }
             }
         }
     }
 
-    /// The server on the same port again. A child is not ours to start.
+    /// Restarts the server on the same port. Children are restarted by the host.
     pub(crate) fn start_again(&mut self) {
         if let Some(running) = &mut self.running {
-            running.start_again();
+            running.start_process();
         }
     }
 
-    /// Until this upstream has told of such an event, now or at any time before.
+    /// Waits until this upstream has reported such an event, also in the past.
     pub(crate) async fn until_event(&mut self, name: &str, wanted: impl Fn(&Event) -> bool) {
         let is_it = |told: &UpstreamEvent| told.server.as_deref() == Some(name) && wanted(&told.event);
         let told = async {
@@ -186,10 +191,10 @@ impl Scene {
         within(name, told).await;
     }
 
-    /// Until every upstream is ready.
+    /// Waits until every upstream is ready.
     pub(crate) async fn until_ready(&self) {
-        for way in &self.ways {
-            ready(&self.host, way.name).await;
+        for mode in &self.modes {
+            ready(&self.host, mode.name).await;
         }
     }
 
@@ -207,7 +212,7 @@ pub(crate) fn spec(target: Target, protocol: ProtocolChoice) -> ServerSpec {
     spec
 }
 
-/// What a config would say, in the words of a config.
+/// Target of a stdio server, as a config would define it.
 pub(crate) fn stdio(command: &PeerCommand) -> Target {
     let template = |text: &str| Template::parse(text).unwrap();
     Target::Stdio {
@@ -230,7 +235,7 @@ pub(crate) fn url_of(url: &str, transport: UrlTransport) -> Target {
     }
 }
 
-/// Whoever leaves the protocol open leaves the transport open too.
+/// With protocol `auto`, the transport is `auto` too.
 fn transport(peer: Peer, protocol: ProtocolChoice) -> UrlTransport {
     match (protocol, peer.transport()) {
         (ProtocolChoice::Auto, _) => UrlTransport::Auto,
@@ -247,25 +252,25 @@ fn raw(value: &Value) -> Box<gripfast::RawValue> {
     serde_json::value::to_raw_value(value).unwrap()
 }
 
-/// Until its tools are known and it is ready.
+/// Waits until the tools of an upstream are listed and it is ready.
 pub(crate) async fn listed(host: &Host, name: &str) {
     let listed = host.catalog(name, PATIENCE).await;
-    let status = || host.status_of(name);
+    let status = || host.server_status(name);
     assert!(!listed.unwrap_or_else(|error| panic!("{name}: {error:?}\n{:#?}", status())).tools.is_empty());
     ready(host, name).await;
 }
 
-/// Until it is ready.
+/// Waits until an upstream is ready.
 async fn ready(host: &Host, name: &str) {
-    let mut events = host.events();
-    let state = || host.status_of(name).unwrap().supervision.state;
+    let mut events = host.subscribe_events();
+    let state = || host.server_status(name).unwrap().supervision.state;
     let until = async {
         while state() != State::Ready {
             events.recv().await.unwrap();
         }
     };
     if tokio::time::timeout(PATIENCE, until).await.is_err() {
-        panic!("{name} does not get ready: {:#?}", host.status_of(name));
+        panic!("{name} does not get ready: {:#?}", host.server_status(name));
     }
 }
 

@@ -1,5 +1,5 @@
-//! A relay between the host and a server, which sees both sides and can keep the host from noticing that the server
-//! is gone: then the next request finds out, and carries a session that nobody knows any more.
+//! TCP relay between the host and a server. It records both directions and can hide a lost connection from the host, so
+//! that the next request carries a session that the server no longer knows.
 
 use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex};
@@ -34,17 +34,17 @@ impl Relay {
         format!("http://127.0.0.1:{}/{path}", self.port)
     }
 
-    /// How often the host said this.
+    /// Number of occurrences of a text in the host's requests.
     pub(crate) fn asked(&self, text: &str) -> usize {
         self.seen.lock().unwrap().asked.matches(text).count()
     }
 
-    /// How often the server said this.
+    /// Number of occurrences of a text in the server's answers.
     pub(crate) fn answered(&self, text: &str) -> usize {
         self.seen.lock().unwrap().answered.matches(text).count()
     }
 
-    /// What the server said from the first `text` on.
+    /// Answers of the server from the first `text` on.
     pub(crate) fn answer_from(&self, text: &str) -> Option<String> {
         let seen = self.seen.lock().unwrap();
         seen.answered.find(text).map(|at| seen.answered[at..].to_owned())

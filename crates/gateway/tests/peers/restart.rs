@@ -1,6 +1,6 @@
-//! A server that is killed and started again under a live host: the next call works, and nobody touched the host.
+//! Servers killed and restarted under a live host: the next call works without any action on the host.
 
-use crate::scene::Scene;
+use crate::peer_host::PeerHost;
 use gripfast::{Event, State};
 use gripfast_testkit::peers::{Peer, Transport, require};
 use serde_json::json;
@@ -11,36 +11,37 @@ async fn comes_back_for_the_next_call(peer: Peer) {
     if !require(peer) {
         return;
     }
-    let mut scene = Scene::of(peer).await;
-    for way in scene.ways() {
-        scene.echoes(way.name, "before").await;
+    let mut peer_host = PeerHost::of(peer).await;
+    for mode in peer_host.modes() {
+        peer_host.echoes(mode.name, "before").await;
     }
-    let before: Vec<_> = scene.ways().iter().map(|way| (way.name, scene.status(way.name))).collect();
-    scene.kill();
+    let before: Vec<_> =
+        peer_host.modes().iter().map(|mode| (mode.name, peer_host.status(mode.name))).collect();
+    peer_host.kill();
     for (name, before) in before {
-        scene.echoes(name, "after").await;
-        let status = scene.status(name);
+        peer_host.echoes(name, "after").await;
+        let status = peer_host.status(name);
         assert_ne!(status.pid, before.pid, "{name}");
         assert_eq!((status.era, status.protocol_version), (before.era, before.protocol_version), "{name}");
     }
-    check_revived(&mut scene).await;
-    scene.end().await;
+    check_revived(&mut peer_host).await;
+    peer_host.end().await;
 }
 
-/// `kill -9` of the child, and nobody calls.
+/// `kill -9` of the child, without a call.
 async fn comes_back_unasked(peer: Peer) {
     if !require(peer) {
         return;
     }
-    let mut scene = Scene::of(peer).await;
-    scene.kill();
-    check_revived(&mut scene).await;
-    assert_eq!(scene.count(), 0);
-    for (times, way) in (1..).zip(scene.ways()) {
-        scene.text_of(way.name, "counter", json!({})).await;
-        assert_eq!(scene.count(), times, "{}", way.name);
+    let mut peer_host = PeerHost::of(peer).await;
+    peer_host.kill();
+    check_revived(&mut peer_host).await;
+    assert_eq!(peer_host.count(), 0);
+    for (times, mode) in (1..).zip(peer_host.modes()) {
+        peer_host.text_of(mode.name, "counter", json!({})).await;
+        assert_eq!(peer_host.count(), times, "{}", mode.name);
     }
-    scene.end().await;
+    peer_host.end().await;
 }
 
 /// The server goes and comes back on its port; calls are made while it is away.
@@ -48,35 +49,35 @@ async fn serves_the_calls_of_its_absence(peer: Peer) {
     if !require(peer) {
         return;
     }
-    let mut scene = Scene::of(peer).await;
-    let tools: Vec<_> = scene.ways().iter().map(|way| scene.status(way.name).tools).collect();
-    scene.kill();
-    let ways = scene.ways();
-    let mut running = scene.running.take();
+    let mut peer_host = PeerHost::of(peer).await;
+    let tools: Vec<_> = peer_host.modes().iter().map(|mode| peer_host.status(mode.name).tools).collect();
+    peer_host.kill();
+    let modes = peer_host.modes();
+    let mut running = peer_host.running.take();
     let back = tokio::task::spawn_blocking(move || {
-        running.as_mut().unwrap().start_again();
+        running.as_mut().unwrap().start_process();
         running
     });
-    for way in &ways {
-        scene.echoes(way.name, "are you there?").await;
+    for mode in &modes {
+        peer_host.echoes(mode.name, "are you there?").await;
     }
-    scene.running = back.await.unwrap();
-    scene.until_ready().await;
-    for (way, tools) in ways.iter().zip(tools) {
-        let status = scene.status(way.name);
-        assert_eq!((status.era, status.tools), (Some(way.era), tools), "{status:#?}");
-        scene.echoes(way.name, "again").await;
+    peer_host.running = back.await.unwrap();
+    peer_host.until_ready().await;
+    for (mode, tools) in modes.iter().zip(tools) {
+        let status = peer_host.status(mode.name);
+        assert_eq!((status.era, status.tools), (Some(mode.era), tools), "{status:#?}");
+        peer_host.echoes(mode.name, "again").await;
     }
-    scene.end().await;
+    peer_host.end().await;
 }
 
 /// Revival is complete with the catalog: ready, and everything listed.
-async fn check_revived(scene: &mut Scene) {
-    for way in scene.ways() {
-        scene.until_event(way.name, |event| matches!(event, Event::Revived { .. })).await;
-        let status = scene.status(way.name);
+async fn check_revived(peer_host: &mut PeerHost) {
+    for mode in peer_host.modes() {
+        peer_host.until_event(mode.name, |event| matches!(event, Event::Revived { .. })).await;
+        let status = peer_host.status(mode.name);
         assert_eq!(status.supervision.state, State::Ready, "{status:#?}");
-        let listed = scene.host.catalog(way.name, Duration::ZERO).await.unwrap();
+        let listed = peer_host.host.catalog(mode.name, Duration::ZERO).await.unwrap();
         assert_eq!(status.tools, listed.tools.len());
         assert!(listed.tool("echo").is_some() && !listed.prompts.is_empty() && !listed.resources.is_empty());
     }

@@ -1,8 +1,8 @@
-//! `gripfast demo-server` as others meet it: the official clients, which know nothing of gripfast, over each of its
-//! transports and in each era. Whatever is tested against it is then tested against a true MCP server.
+//! `gripfast demo-server` with the official clients, over each of its transports and in each era. It shows that tests
+//! with this server are tests with a conforming MCP server.
 
 use futures_util::future::join_all;
-use gripfast_testkit::clients::{Client, Driven, Mode};
+use gripfast_testkit::clients::{Client, ClientProcess, Mode};
 use gripfast_testkit::peers::Transport;
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader};
@@ -25,7 +25,7 @@ impl SampleServer {
         Self { process, address }
     }
 
-    /// How a client is told where the server is.
+    /// Target argument of a client for this server.
     fn target(&self, over: Transport) -> Vec<String> {
         match over {
             Transport::Stdio => vec![env!("CARGO_BIN_EXE_gripfast").to_owned(), "demo-server".to_owned()],
@@ -49,7 +49,7 @@ async fn satisfies(client: Client) {
         return;
     }
     let server = SampleServer::start();
-    let ways = [client.ways(), client.auto_ways()].concat();
+    let ways = [client.modes(), client.auto_modes()].concat();
     join_all(ways.into_iter().map(|(mode, over)| {
         let driven = client.start(mode, over, &server.target(over));
         check(driven, mode)
@@ -57,8 +57,8 @@ async fn satisfies(client: Client) {
     .await;
 }
 
-async fn check(mut driven: Driven, mode: Mode) {
-    let met = driven.does(json!({ "do": "meet" })).await;
+async fn check(mut driven: ClientProcess, mode: Mode) {
+    let met = driven.run(json!({ "do": "meet" })).await;
     let version = if mode == Mode::Legacy { "2025-11-25" } else { "2026-07-28" };
     assert_eq!(met["version"], version, "{driven}: {met}");
     let expected = json!({
@@ -66,25 +66,25 @@ async fn check(mut driven: Driven, mode: Mode) {
         "resources": ["demo://greeting", "demo://counter"],
         "prompts": ["greet"],
     });
-    assert_eq!(driven.does(json!({ "do": "list" })).await, expected, "{driven}");
+    assert_eq!(driven.run(json!({ "do": "list" })).await, expected, "{driven}");
     let call = |tool: &str, arguments: Value| json!({ "do": "call", "tool": tool, "arguments": arguments });
-    let echo = driven.does(call("echo", json!({ "text": "hello" }))).await;
+    let echo = driven.run(call("echo", json!({ "text": "hello" }))).await;
     assert_eq!(echo["structured"], json!({ "text": "hello" }), "{driven}: {echo}");
-    let failed = driven.does(call("fail", json!({}))).await;
+    let failed = driven.run(call("fail", json!({}))).await;
     assert_eq!(failed["failed"], true, "{driven}: {failed}");
-    let slept = driven.does(call("sleep", json!({ "ms": 1000 }))).await;
+    let slept = driven.run(call("sleep", json!({ "ms": 1000 }))).await;
     assert!(!slept["progress"].as_array().unwrap().is_empty(), "{driven}: {slept}");
-    let asked = driven.does(call("ask", json!({ "question": "Sure?" }))).await;
+    let asked = driven.run(call("ask", json!({ "question": "Sure?" }))).await;
     assert_eq!(
         (&asked["text"], &asked["asked"]),
         (&json!("the answer was yes"), &json!(["Sure?"])),
         "{driven}"
     );
-    let read = driven.does(json!({ "do": "read", "uri": "demo://greeting" })).await;
+    let read = driven.run(json!({ "do": "read", "uri": "demo://greeting" })).await;
     assert_eq!(read["text"], "Hello from the sample server.", "{driven}");
     let prompt = json!({ "do": "prompt", "name": "greet", "arguments": { "name": "Ada" } });
-    assert_eq!(driven.does(prompt).await["text"], "Please greet Ada in one friendly sentence.", "{driven}");
-    driven.leaves().await;
+    assert_eq!(driven.run(prompt).await["text"], "Please greet Ada in one friendly sentence.", "{driven}");
+    driven.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

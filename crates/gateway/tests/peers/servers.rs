@@ -1,10 +1,10 @@
-//! Servers that people run, as they come from the package registries, all behind one gateway: under their own names, for
-//! several clients at once, and through the death of each of them.
+//! Popular servers from the package registries, all behind one gateway: listed under their own names, used by several
+//! clients at once, and killed one after another.
 
 use crate::gateway::Gateway;
-use crate::scene::{kill_9, within};
+use crate::peer_host::{kill_9, within};
 use futures_util::future::join_all;
-use gripfast_testkit::clients::{Client, Driven, Mode};
+use gripfast_testkit::clients::{Client, ClientProcess, Mode};
 use gripfast_testkit::packages::Package;
 use gripfast_testkit::peers::{Peer, PeerCommand, Transport, require};
 use serde_json::{Value, json};
@@ -14,17 +14,17 @@ use std::process::Command;
 use std::time::Duration;
 use tempfile::TempDir;
 
-/// Their names in the config, in its order.
+/// Names of the servers in the config, in order.
 const SERVERS: [&str; 7] = ["everything", "files", "memory", "time", "git", "sqlite", "rmcp"];
 
-/// A gateway in front of all of them, and the things that they are about.
-struct Fleet {
+/// Gateway with all of them, and the files that they use.
+struct PopularServers {
     gateway: Gateway,
     dir: TempDir,
 }
 
-impl Fleet {
-    /// `None` if one of them could not be installed.
+impl PopularServers {
+    /// Starts the gateway; `None` if a server could not be installed.
     fn start() -> Option<Self> {
         let packages = [Package::Filesystem, Package::Memory, Package::Time, Package::Git, Package::Sqlite];
         let peers = [Peer::ServerEverything(Transport::Stdio), Peer::Rmcp(Transport::Stdio)];
@@ -56,11 +56,11 @@ impl Fleet {
         self.dir.path().join(name)
     }
 
-    fn meets(&self, client: Client, mode: Mode, over: Transport) -> Driven {
+    fn meets(&self, client: Client, mode: Mode, over: Transport) -> ClientProcess {
         client.start(mode, over, &self.gateway.target(over))
     }
 
-    /// One call for each server, that nobody else makes in this round, and what its answer has to contain.
+    /// One call for each server, unique to this client and round, and the text that its answer must contain.
     fn calls(&self, client: usize, round: usize) -> Vec<(Value, String)> {
         let call = |tool: &str, arguments: Value| json!({ "tool": tool, "arguments": arguments });
         let mark = format!("client {client}, round {round}");
@@ -86,10 +86,10 @@ impl Fleet {
     }
 
     /// Every client calls every server, all at once, and each gets its own answers.
-    async fn round(&self, clients: &mut [Driven], round: usize) {
+    async fn round(&self, clients: &mut [ClientProcess], round: usize) {
         join_all(clients.iter_mut().enumerate().map(async |(number, client)| {
             let (calls, wanted): (Vec<_>, Vec<_>) = self.calls(number, round).into_iter().unzip();
-            let answers = client.does(json!({ "do": "together", "calls": calls })).await;
+            let answers = client.run(json!({ "do": "together", "calls": calls })).await;
             for ((answer, wanted), call) in answers.as_array().unwrap().iter().zip(wanted).zip(calls) {
                 let text = answer["text"].as_str().unwrap_or_else(|| panic!("{client}: {call}: {answer}"));
                 assert!(answer["failed"] == false && text.contains(&wanted), "{client}: {call}: {answer}");
@@ -100,10 +100,10 @@ impl Fleet {
         .await;
     }
 
-    /// What the servers have to know before they can be asked.
-    async fn prepare(&self, client: &mut Driven) {
+    /// Writes the data that later calls read.
+    async fn prepare(&self, client: &mut ClientProcess) {
         let mut call = async |tool: &str, arguments: Value| {
-            let answer = client.does(json!({ "do": "call", "tool": tool, "arguments": arguments })).await;
+            let answer = client.run(json!({ "do": "call", "tool": tool, "arguments": arguments })).await;
             assert_eq!(answer["failed"], false, "{tool}: {answer}");
         };
         let ada =
@@ -119,8 +119,8 @@ impl Fleet {
         upstreams.iter().find(|upstream| upstream["name"] == server).unwrap().clone()
     }
 
-    /// `kill -9`, and until the gateway has noticed: what it is asked from then on is held, and not written to pipes
-    /// that the last threads of the dead keep open for a moment.
+    /// Sends `kill -9` and waits until the gateway has noticed. Later calls are then held and not written to pipes that
+    /// the last threads of the dead process keep open for a moment.
     async fn kill(&self, server: &str) -> u64 {
         let pid = self.status(server)["pid"].as_u64().unwrap_or_else(|| panic!("{:#}", self.status(server)));
         kill_9(u32::try_from(pid).unwrap());
@@ -156,21 +156,21 @@ fn make_repository(place: &Path) {
     git(&["-C", place, "commit", "--quiet", "--allow-empty", "--message", "the first commit"]);
 }
 
-/// A zombie has ended.
+/// Returns true while the process runs; a zombie has ended.
 fn is_alive(pid: u64) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
     stat.is_ok_and(|stat| stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X'])))
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn servers_that_people_run_are_listed_together_under_their_own_names() {
-    let Some(fleet) = Fleet::start() else { return };
+async fn popular_servers_are_listed_together_under_their_own_names() {
+    let Some(fleet) = PopularServers::start() else { return };
     let mut client = fleet.meets(Client::Rmcp, Mode::Legacy, Transport::Http);
     let last = json!("everything__simulate-research-query");
     // One of them has more to offer a moment later: it looks first at what its client can do.
     let listed = within("all of the tools", async {
         loop {
-            let listed = client.does(json!({ "do": "list" })).await;
+            let listed = client.run(json!({ "do": "list" })).await;
             if listed["tools"].as_array().unwrap().contains(&last) {
                 return listed;
             }
@@ -266,17 +266,17 @@ async fn servers_that_people_run_are_listed_together_under_their_own_names() {
       sqlite__mcp-demo
       rmcp__greet
     ");
-    client.leaves().await;
+    client.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn servers_that_people_run_serve_several_clients_at_once_and_through_the_death_of_each() {
+async fn popular_servers_serve_several_clients_and_recover_from_kills() {
     let clients =
         [Client::PythonV1, Client::PythonV2, Client::TypeScriptV1, Client::TypeScriptV2, Client::Rmcp];
     if !clients.into_iter().all(Client::require) {
         return;
     }
-    let Some(fleet) = Fleet::start() else { return };
+    let Some(fleet) = PopularServers::start() else { return };
     let mut clients = [
         fleet.meets(Client::Rmcp, Mode::Modern, Transport::Http),
         fleet.meets(Client::Rmcp, Mode::Legacy, Transport::Http),
@@ -297,5 +297,5 @@ async fn servers_that_people_run_serve_several_clients_at_once_and_through_the_d
         let status = fleet.status(server);
         assert_eq!((&status["state"], &status["restarts"]), (&json!("ready"), &json!(1)), "{status:#}");
     }
-    join_all(clients.into_iter().map(Driven::leaves)).await;
+    join_all(clients.into_iter().map(ClientProcess::close)).await;
 }

@@ -1,80 +1,80 @@
-//! What retrying cannot mend is said at once, disturbs nobody, and is found to be mended when it is.
+//! Servers that no retry can start: the cause is reported at once, other servers work, and a later fix is found.
 
-use crate::stage::{Stage, millis};
+use crate::test_host::{TestHost, millis};
 use gripfast::config::{ServerSpec, Target, Template};
-use gripfast::{Code, Fate, State};
+use gripfast::{CallOutcome, Code, State};
 use serde_json::json;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 #[tokio::test]
-async fn b09_what_cannot_be_started_says_why_at_once_and_the_others_are_fine() {
-    let stage = Stage::new();
-    let no_program = stage.file("no-program");
-    std::fs::write(stage.path("plain-text"), "not a program").unwrap();
-    std::fs::write(stage.path("garbage"), b"\x00\x01\x02").unwrap();
-    make_executable(&stage.path("garbage"));
+async fn b09_a_server_that_cannot_start_says_why_at_once_and_others_work() {
+    let test_host = TestHost::new();
+    let no_program = test_host.file("no-program");
+    std::fs::write(test_host.path("plain-text"), "not a program").unwrap();
+    std::fs::write(test_host.path("garbage"), b"\x00\x01\x02").unwrap();
+    make_executable(&test_host.path("garbage"));
     let cases = [
-        ("missing", stage.command(&no_program, &[]), "no-program` was not found"),
-        ("not on the path", stage.command("gripfast-no-such-program", &[]), "was not found on the PATH"),
-        ("not executable", stage.command(&stage.file("plain-text"), &[]), "permission denied"),
+        ("missing", test_host.command(&no_program, &[]), "no-program` was not found"),
+        ("not on the path", test_host.command("gripfast-no-such-program", &[]), "was not found on the PATH"),
+        ("not executable", test_host.command(&test_host.file("plain-text"), &[]), "permission denied"),
         (
             "not a program",
-            stage.command(&stage.file("garbage"), &[]),
+            test_host.command(&test_host.file("garbage"), &[]),
             "garbage` is not a program that this system can run",
         ),
-        ("nowhere", in_directory(stage.demo(&[]), &stage.file("no-dir")), "`cwd` is not a directory"),
+        ("nowhere", in_directory(test_host.demo(&[]), &test_host.file("no-dir")), "`cwd` is not a directory"),
         (
             "unset",
-            with_argument(stage.demo(&[]), "${GRIPFAST_TEST_UNSET}"),
+            with_argument(test_host.demo(&[]), "${GRIPFAST_TEST_UNSET}"),
             "`GRIPFAST_TEST_UNSET` is not set",
         ),
     ];
     for (name, spec, _) in &cases {
-        stage.host.spawn(name, spec.clone()).unwrap();
+        test_host.host.spawn(name, spec.clone()).unwrap();
     }
-    stage.spawn_ready("fine", stage.demo(&[])).await;
+    test_host.spawn_ready("fine", test_host.demo(&[])).await;
     for (name, _, words) in &cases {
-        let status = stage.state(name, State::ConfigError).await;
+        let status = test_host.state(name, State::ConfigError).await;
         let cause = status.supervision.cause.unwrap();
         assert!(cause.contains(words), "{name}: {cause}");
         assert!(status.supervision.next_attempt.is_some(), "{name} is looked at again");
         assert_eq!(status.supervision.restarts, 0, "{name} is not retried in a storm");
-        let error = stage.call(name, "echo", json!({ "text": "x" })).await.unwrap_err();
-        assert_eq!((error.code, error.outcome), (Code::Unreachable, Fate::NotSent), "{error}");
+        let error = test_host.call(name, "echo", json!({ "text": "x" })).await.unwrap_err();
+        assert_eq!((error.code, error.outcome), (Code::Unreachable, CallOutcome::NotSent), "{error}");
         assert!(error.text.contains(words) && error.hint.is_some(), "{error}");
     }
-    stage.echo("fine", "undisturbed").await;
+    test_host.echo("fine", "undisturbed").await;
 }
 
 #[tokio::test]
 async fn b09_a_program_that_has_been_installed_is_found_by_a_reconnect() {
-    let stage = Stage::new();
-    stage.host.spawn("late", stage.command(&stage.file("late"), &[])).unwrap();
-    stage.state("late", State::ConfigError).await;
-    install(&stage, "late");
-    stage.host.reconnect("late").unwrap();
-    stage.ready("late").await;
-    stage.echo("late", "installed").await;
+    let test_host = TestHost::new();
+    test_host.host.spawn("late", test_host.command(&test_host.file("late"), &[])).unwrap();
+    test_host.state("late", State::ConfigError).await;
+    install(&test_host, "late");
+    test_host.host.reconnect("late").unwrap();
+    test_host.ready("late").await;
+    test_host.echo("late", "installed").await;
 }
 
 #[tokio::test]
-async fn b09_a_program_that_has_been_installed_is_found_by_and_by_without_anybody_asking() {
-    let stage = Stage::new();
-    let mut spec = stage.command(&stage.file("late"), &[]);
+async fn b09_a_program_that_was_installed_is_found_without_a_request() {
+    let test_host = TestHost::new();
+    let mut spec = test_host.command(&test_host.file("late"), &[]);
     spec.supervision.restart.parked_probe = millis(100);
-    stage.host.spawn("late", spec).unwrap();
-    stage.state("late", State::ConfigError).await;
-    install(&stage, "late");
-    stage.ready("late").await;
-    stage.echo("late", "installed").await;
+    test_host.host.spawn("late", spec).unwrap();
+    test_host.state("late", State::ConfigError).await;
+    install(&test_host, "late");
+    test_host.ready("late").await;
+    test_host.echo("late", "installed").await;
 }
 
-fn install(stage: &Stage, name: &str) {
-    let ready = stage.path("being-installed");
+fn install(test_host: &TestHost, name: &str) {
+    let ready = test_host.path("being-installed");
     std::fs::write(&ready, "#!/bin/sh\nexec \"$GRIPFAST\" demo-server\n").unwrap();
     make_executable(&ready);
-    std::fs::rename(ready, stage.path(name)).unwrap();
+    std::fs::rename(ready, test_host.path(name)).unwrap();
 }
 
 fn make_executable(path: &Path) {

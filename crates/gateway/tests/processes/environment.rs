@@ -1,20 +1,20 @@
-//! What a child learns of our environment: the usual few variables, and what its config names.
+//! Environment of a child: the default variables and those that its config names.
 
-use crate::alone::alone;
-use crate::stage::{MARK, Stage};
+use crate::own_process::in_own_process;
+use crate::test_host::{MARK, TestHost};
 use gripfast::config::{ServerSpec, Target};
 use serde_json::json;
 
-/// A variable of this process that no child is to see unasked. [`alone`] sets it.
+/// Variable of this process that children must not inherit by default. [`in_own_process`] sets it.
 const SECRET: &str = "GRIPFAST_TEST_ALONE";
 
 #[test]
 fn g06_a_child_sees_the_usual_variables_and_those_of_its_config_and_no_others() {
     let name = "g06_a_child_sees_the_usual_variables_and_those_of_its_config_and_no_others";
-    alone(module_path!(), name, async {
-        let stage = Stage::new();
-        stage.spawn_ready("plain", stage.demo(&[])).await;
-        let names = variables(&stage, "plain").await;
+    in_own_process(module_path!(), name, async {
+        let test_host = TestHost::new();
+        test_host.spawn_ready("plain", test_host.demo(&[])).await;
+        let names = variables(&test_host, "plain").await;
         assert!(std::env::var_os(SECRET).is_some() && !names.iter().any(|name| name == SECRET));
         let usual = ["PATH", "HOME", "USER", "LOGNAME", "LANG", "TERM", "SHELL", "TMPDIR"];
         // The last one is the tag by which descendants are found.
@@ -36,14 +36,14 @@ fn g06_a_child_sees_the_usual_variables_and_those_of_its_config_and_no_others() 
 #[test]
 fn g06_a_child_sees_a_variable_of_ours_that_its_config_asks_for() {
     let name = "g06_a_child_sees_a_variable_of_ours_that_its_config_asks_for";
-    alone(module_path!(), name, async {
-        let stage = Stage::new();
-        stage.spawn_ready("asking", inheriting(stage.demo(&[]))).await;
-        assert!(variables(&stage, "asking").await.iter().any(|name| name == SECRET));
+    in_own_process(module_path!(), name, async {
+        let test_host = TestHost::new();
+        test_host.spawn_ready("asking", inheriting(test_host.demo(&[]))).await;
+        assert!(variables(&test_host, "asking").await.iter().any(|name| name == SECRET));
     });
 }
 
-/// Whether a variable says how to reach the network.
+/// Returns true for a variable that configures network access.
 fn is_network(name: &str) -> bool {
     let upper = name.to_ascii_uppercase();
     ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"].contains(&upper.as_str())
@@ -58,7 +58,7 @@ fn inheriting(mut spec: ServerSpec) -> ServerSpec {
     spec
 }
 
-async fn variables(stage: &Stage, server: &str) -> Vec<String> {
-    let names = stage.call(server, "misbehave", json!({ "how": "env" })).await.unwrap();
+async fn variables(test_host: &TestHost, server: &str) -> Vec<String> {
+    let names = test_host.call(server, "misbehave", json!({ "how": "env" })).await.unwrap();
     names.lines().map(str::to_owned).collect()
 }

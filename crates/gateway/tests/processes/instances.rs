@@ -1,7 +1,7 @@
-//! Children of single clients: each has its own, with a state of its own, and none is left behind.
+//! Dedicated children of clients: separate state, and no process left behind.
 
 use crate::proc;
-use crate::stage::{Stage, until};
+use crate::test_host::{TestHost, until};
 use gripfast::config::{Isolation, ServerSpec};
 use gripfast::{CallOptions, Client, ClientKey, Host};
 use rustix::process::Signal;
@@ -11,11 +11,11 @@ fn per_client(spec: ServerSpec) -> ServerSpec {
     ServerSpec { isolation: Isolation::PerClient, ..spec }
 }
 
-/// Counts one up in the child of this client, and gives what it has counted to.
+/// Increments the counter in the child of this client and returns its value.
 async fn counts(host: &Host, client: &str) -> String {
     let params = json!({ "name": "counter", "arguments": {} });
     let params = serde_json::value::to_raw_value(&params).unwrap();
-    let client = Some(Client::one(ClientKey::new(client)));
+    let client = Some(Client::with_key(ClientKey::new(client)));
     let options = CallOptions { client, ..CallOptions::default() };
     let answer = host.request_with("demo", "tools/call", Some(params), options).await.unwrap();
     let result: Value = serde_json::from_str(answer.result().unwrap().get()).unwrap();
@@ -23,9 +23,9 @@ async fn counts(host: &Host, client: &str) -> String {
 }
 
 /// The process ids of all starts, in their order.
-fn starts(stage: &Stage) -> Vec<u32> {
+fn starts(test_host: &TestHost) -> Vec<u32> {
     let pid = |line: &String| line.rsplit(' ').next().unwrap().parse().unwrap();
-    stage.lines("starts").iter().map(pid).collect()
+    test_host.lines("starts").iter().map(pid).collect()
 }
 
 async fn is_gone(pid: u32) -> bool {
@@ -33,42 +33,42 @@ async fn is_gone(pid: u32) -> bool {
 }
 
 #[tokio::test]
-async fn clients_with_children_of_their_own_share_nothing_and_leave_nothing_behind() {
-    let stage = Stage::new();
-    let spec = per_client(stage.demo(&["--starts-file", &stage.file("starts")]));
-    let base = stage.spawn_ready("demo", spec).await;
+async fn clients_with_dedicated_children_share_nothing_and_clean_up() {
+    let test_host = TestHost::new();
+    let spec = per_client(test_host.demo(&["--starts-file", &test_host.file("starts")]));
+    let base = test_host.spawn_ready("demo", spec).await;
     for round in ["1", "2"] {
         for client in ["a", "b", "c"] {
-            assert_eq!(counts(&stage.host, client).await, round);
+            assert_eq!(counts(&test_host.host, client).await, round);
         }
     }
-    let [first, a, b, c] = starts(&stage)[..] else { panic!("{:?}", starts(&stage)) };
+    let [first, a, b, c] = starts(&test_host)[..] else { panic!("{:?}", starts(&test_host)) };
     assert_eq!(first, base);
 
-    // One that is killed comes back by itself and with nothing; nobody else notices.
+    // A killed child restarts with an empty state; other clients are not affected.
     proc::signal(a, Signal::KILL);
-    assert!(until(|| (starts(&stage).len() == 5).then_some(())).await.is_some());
-    assert_eq!(counts(&stage.host, "a").await, "1");
-    assert_eq!(counts(&stage.host, "b").await, "3");
+    assert!(until(|| (starts(&test_host).len() == 5).then_some(())).await.is_some());
+    assert_eq!(counts(&test_host.host, "a").await, "1");
+    assert_eq!(counts(&test_host.host, "b").await, "3");
 
-    stage.host.client_gone(&ClientKey::new("b"));
+    test_host.host.remove_client(&ClientKey::new("b"));
     assert!(is_gone(b).await);
-    assert_eq!(counts(&stage.host, "c").await, "3");
+    assert_eq!(counts(&test_host.host, "c").await, "3");
     assert!(proc::is_alive(c) && proc::is_alive(base));
-    assert_eq!(counts(&stage.host, "b").await, "1", "who comes back begins anew");
-    stage.host.shutdown().await;
-    assert_eq!(stage.processes(), [0u32; 0]);
+    assert_eq!(counts(&test_host.host, "b").await, "1", "a client that returns gets a new instance");
+    test_host.host.shutdown().await;
+    assert_eq!(test_host.processes(), [0u32; 0]);
 }
 
 #[tokio::test]
-async fn children_of_clients_end_with_a_host_that_is_merely_dropped() {
-    let stage = Stage::new();
+async fn dedicated_children_end_with_a_dropped_host() {
+    let test_host = TestHost::new();
     let host = Host::builder().build();
-    host.spawn("demo", per_client(stage.demo(&[]))).unwrap();
+    host.spawn("demo", per_client(test_host.demo(&[]))).unwrap();
     for client in ["a", "b"] {
         assert_eq!(counts(&host, client).await, "1");
     }
-    assert!(stage.processes().len() >= 3);
+    assert!(test_host.processes().len() >= 3);
     drop(host);
-    stage.nothing_is_left().await;
+    test_host.nothing_is_left().await;
 }

@@ -1,23 +1,23 @@
-//! Servers as real processes: killed, stopped, flooded, left behind. The host must keep them while it lives and
-//! take them along when it ends, in whatever way.
+//! Servers as real child processes: killed, stopped, flooding their output, or with processes of their own. The host
+//! restarts them while it runs, and leaves no process behind when it ends.
 //!
-//! The child is the demo server of the real binary. Every child carries a mark of its test in its environment,
-//! so that its descendants are found wherever they went.
+//! The child is the demo server of the real binary. Every child has a variable of its test in its environment, so that
+//! the tests find all of its descendants.
 
 #![cfg(target_os = "linux")]
 #![expect(clippy::unwrap_used, reason = "tests")]
 
-mod alone;
-mod deaths;
-mod endings;
-mod endurance;
+mod concurrency;
+mod config_errors;
+mod crashes;
 mod environment;
 mod frames;
 mod instances;
-mod neighbours;
+mod own_process;
 mod proc;
-mod seconds;
-mod silence;
-mod stage;
-mod starts;
-mod unusable;
+mod repeated_restarts;
+mod shutdown;
+mod standby;
+mod startup;
+mod test_host;
+mod unresponsive;

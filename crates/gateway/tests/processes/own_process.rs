@@ -1,10 +1,9 @@
-//! Some promises are about the whole process: its files, its memory, its children. Their tests run in a process
-//! of their own, whatever else the runner runs beside them.
+//! Runner for tests that measure the whole process (files, memory, children): each runs in a process of its own.
 
 use std::process::Command;
 
-/// Runs the test again, alone in a process of its own; in that process, runs `body`.
-pub(crate) fn alone(module: &str, test: &str, body: impl Future<Output = ()>) {
+/// Runs the test again in a process of its own; in that process, runs `body`.
+pub(crate) fn in_own_process(module: &str, test: &str, body: impl Future<Output = ()>) {
     const ALONE: &str = "GRIPFAST_TEST_ALONE";
     let (_, module) = module.split_once("::").unwrap();
     if std::env::var_os(ALONE).is_some() {

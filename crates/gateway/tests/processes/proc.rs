@@ -1,5 +1,4 @@
-//! What `/proc` says about processes. One that has ended and waits to be reaped is not there any more, except
-//! where zombies are looked for.
+//! Facts about processes from `/proc`. Zombies do not count as alive.
 
 use rustix::process::{Pid, Signal, kill_process};
 use std::path::PathBuf;
@@ -9,7 +8,7 @@ pub(crate) fn signal(pid: u32, signal: Signal) {
     kill_process(Pid::from_raw(pid.try_into().unwrap()).unwrap(), signal).unwrap();
 }
 
-/// Whether the process runs, sleeps or is stopped.
+/// Returns true if the process runs, sleeps or is stopped.
 pub(crate) fn is_alive(pid: u32) -> bool {
     stat(pid).is_some_and(|stat| !matches!(stat.state, 'Z' | 'X'))
 }

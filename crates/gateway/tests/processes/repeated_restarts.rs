@@ -1,17 +1,17 @@
-//! A server that is restarted again and again costs nothing that stays.
+//! Repeated restarts of a server leak no process, file or memory.
 
-use crate::alone::alone;
+use crate::own_process::in_own_process;
 use crate::proc::{children_of, memory, open_files, signal, zombies_of};
-use crate::stage::{Stage, until};
+use crate::test_host::{TestHost, until};
 use gripfast::State;
 use rustix::process::Signal;
 
 #[test]
 fn g06_a_thousand_restarts_leave_no_process_no_file_and_no_memory_behind() {
     let name = "g06_a_thousand_restarts_leave_no_process_no_file_and_no_memory_behind";
-    alone(module_path!(), name, async {
-        let stage = Stage::new();
-        let mut pid = stage.spawn_ready("demo", stage.demo(&[])).await;
+    in_own_process(module_path!(), name, async {
+        let test_host = TestHost::new();
+        let mut pid = test_host.spawn_ready("demo", test_host.demo(&[])).await;
         let mut before = (0, 0);
         for restart in 0..1000 {
             // Once warm: threads, pools and buffers are there by then.
@@ -19,17 +19,17 @@ fn g06_a_thousand_restarts_leave_no_process_no_file_and_no_memory_behind() {
                 before = (settled_files().await, memory());
             }
             if restart % 2 == 0 {
-                stage.host.reconnect("demo").unwrap();
+                test_host.host.reconnect("demo").unwrap();
             } else {
                 signal(pid, Signal::KILL);
             }
-            pid = stage.replaced("demo", pid).await;
+            pid = test_host.replaced("demo", pid).await;
             // A good call proves health, without which deaths would add up.
-            stage.echo("demo", "again").await;
+            test_host.echo("demo", "again").await;
         }
         let (files, occupied) = before;
-        assert_eq!(stage.status("demo").supervision.state, State::Ready);
-        assert_eq!(stage.processes(), [pid]);
+        assert_eq!(test_host.status("demo").supervision.state, State::Ready);
+        assert_eq!(test_host.processes(), [pid]);
         assert_eq!(children_of(std::process::id()).len(), 2, "the server and the watcher");
         assert!(zombies_of(std::process::id()).is_empty());
         assert_eq!(settled_files().await, files);
@@ -38,7 +38,7 @@ fn g06_a_thousand_restarts_leave_no_process_no_file_and_no_memory_behind() {
     });
 }
 
-/// The open files once those of the last child are closed: two looks that agree.
+/// Open files once those of the last child are closed: two equal counts in a row.
 async fn settled_files() -> usize {
     let mut last = 0;
     until(|| {

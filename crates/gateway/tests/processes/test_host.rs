@@ -1,4 +1,4 @@
-//! A host, a directory, and servers that carry the mark of this stage.
+//! Host, temporary directory, and servers marked as those of one test.
 
 use crate::proc;
 use gripfast::config::{ServerSpec, Target, Template};
@@ -10,20 +10,20 @@ use tempfile::TempDir;
 
 pub(crate) const GRIPFAST: &str = env!("CARGO_BIN_EXE_gripfast");
 
-/// The variable that the servers of a stage, and their descendants, carry.
-pub(crate) const MARK: &str = "STAGE_MARK";
+/// Environment variable of the servers of one test and of their descendants.
+pub(crate) const MARK: &str = "GRIPFAST_TEST_MARK";
 
-/// Nothing that is waited for takes this long, even on a slow machine; a test that gets here has failed.
+/// Timeout of every wait, long enough for a slow machine; a test that reaches it has failed.
 pub(crate) const LONG_ENOUGH: Duration = Duration::from_secs(30);
-/// Between two looks.
+/// Polling interval.
 const LOOK_AGAIN: Duration = Duration::from_millis(3);
 
-pub(crate) struct Stage {
+pub(crate) struct TestHost {
     pub(crate) host: Host,
     dir: TempDir,
 }
 
-impl Stage {
+impl TestHost {
     pub(crate) fn new() -> Self {
         let host = Host::builder().client_info("processes", "1").build();
         Self { host, dir: TempDir::new().unwrap() }
@@ -49,7 +49,7 @@ impl Stage {
         self.command(GRIPFAST, &[&["demo-server"], flags].concat())
     }
 
-    /// Whatever a shell makes of this. It finds the binary in `$GRIPFAST`.
+    /// Server that runs a shell script. The path of the binary is in `$GRIPFAST`.
     pub(crate) fn shell(&self, script: &str) -> ServerSpec {
         self.command("/bin/sh", &["-c", script])
     }
@@ -67,13 +67,13 @@ impl Stage {
         })
     }
 
-    /// Adds a server and waits until it is ready. Gives the process id.
+    /// Adds a server and waits until it is ready. Returns the process id.
     pub(crate) async fn spawn_ready(&self, name: &str, spec: ServerSpec) -> u32 {
         self.host.spawn(name, spec).unwrap();
         self.ready(name).await
     }
 
-    /// Waits until a server is ready. Gives the process id.
+    /// Waits until a server is ready. Returns the process id.
     pub(crate) async fn ready(&self, name: &str) -> u32 {
         self.until(name, |status| status.supervision.state == State::Ready).await.pid.unwrap()
     }
@@ -86,7 +86,7 @@ impl Stage {
         self.until(name, replaced).await.pid.unwrap()
     }
 
-    /// Waits until the facts about a server are as wanted.
+    /// Waits until the status of a server satisfies a condition.
     pub(crate) async fn until(&self, name: &str, wanted: impl Fn(&ServerStatus) -> bool) -> ServerStatus {
         let found = until(|| Some(self.status(name)).filter(|status| wanted(status))).await;
         found.unwrap_or_else(|| panic!("waited in vain: {:#?}", self.status(name)))
@@ -97,15 +97,15 @@ impl Stage {
     }
 
     pub(crate) fn status(&self, name: &str) -> ServerStatus {
-        self.host.status_of(name).unwrap()
+        self.host.server_status(name).unwrap()
     }
 
-    /// Whether something has happened to a server, as far as status remembers.
+    /// Returns true if the status of a server has a matching event.
     pub(crate) fn happened(&self, name: &str, what: impl Fn(&Event) -> bool) -> bool {
         self.status(name).events.iter().any(|event| what(&event.event))
     }
 
-    /// Calls a tool. Gives the text it answers.
+    /// Calls a tool and returns its text.
     pub(crate) async fn call(&self, name: &str, tool: &str, arguments: Value) -> Result<String, CallError> {
         call(&self.host, name, tool, arguments).await
     }
@@ -120,12 +120,12 @@ impl Stage {
         self.dir.path().to_str().unwrap()
     }
 
-    /// The living servers of this stage and all their descendants.
+    /// Live servers of this test and all their descendants.
     pub(crate) fn processes(&self) -> Vec<u32> {
         proc::carrying(&format!("{MARK}={}", self.mark()))
     }
 
-    /// Waits until none of them is left.
+    /// Waits until no process of this test is left.
     pub(crate) async fn nothing_is_left(&self) {
         let gone = until(|| self.processes().is_empty().then_some(())).await;
         let left: Vec<String> = self.processes().into_iter().map(proc::command_line).collect();
@@ -133,7 +133,7 @@ impl Stage {
     }
 }
 
-/// Calls a tool. Gives the text it answers.
+/// Calls a tool and returns its text.
 pub(crate) async fn call(host: &Host, name: &str, tool: &str, arguments: Value) -> Result<String, CallError> {
     let arguments = serde_json::value::to_raw_value(&arguments).unwrap();
     host.call(name, tool, Some(arguments)).await.map(|answer| text(&answer))
@@ -144,7 +144,7 @@ fn text(answer: &Answer) -> String {
     result["content"][0]["text"].as_str().unwrap().to_owned()
 }
 
-/// Looks until there is something to see; `None` if that takes too long.
+/// Polls until there is a value; `None` after a timeout.
 pub(crate) async fn until<T>(mut look: impl FnMut() -> Option<T>) -> Option<T> {
     let begun = Instant::now();
     while begun.elapsed() < LONG_ENOUGH {

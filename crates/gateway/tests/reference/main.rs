@@ -1,11 +1,11 @@
-//! The pages under `docs/reference` say what the code does. `cargo xtask reference --write` renews them: it
-//! runs these tests with a variable that has them write instead of compare.
+//! Compares the generated pages under `docs/reference` with the code. `cargo xtask reference --write` updates them: it
+//! runs these tests with a variable that makes them write instead of compare.
 
 #![expect(clippy::unwrap_used, reason = "a helper that fails is a test that fails")]
 
 use std::path::Path;
 
-/// The page is as wanted; or it is made so, if that was asked for.
+/// Checks that the page has the wanted text, or writes it if `GRIPFAST_WRITE_REFERENCE` is set.
 #[track_caller]
 fn check(file: &str, wanted: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference").join(file);
@@ -16,19 +16,19 @@ fn check(file: &str, wanted: &str) {
     let found = std::fs::read_to_string(&path).unwrap_or_default();
     assert!(
         found == wanted,
-        "docs/reference/{file} is not what the code says; `cargo xtask reference --write` renews it"
+        "docs/reference/{file} does not match the code; `cargo xtask reference --write` updates it"
     );
 }
 
 #[test]
 fn the_document_of_the_admin_api_is_up_to_date() {
-    let document = serde_json::to_string_pretty(&gripfast_gateway::admin::document()).unwrap();
+    let document = serde_json::to_string_pretty(&gripfast_gateway::api::document()).unwrap();
     check("openapi.json", &format!("{document}\n"));
 }
 
 #[test]
 fn the_page_of_metrics_is_up_to_date() {
-    check("metrics.md", &gripfast_gateway::metrics::page());
+    check("metrics.md", &gripfast_gateway::metrics::reference_page());
 }
 
 #[test]
@@ -40,11 +40,11 @@ fn the_page_of_the_config_is_up_to_date() {
 fn the_page_of_error_codes_is_up_to_date() {
     let mut page = String::from(
         "# Error codes\n\nThe `code` of a failure: in `_meta[\"gripfast/failure\"]` of a tool result, in `data` of a \
-         JSON-RPC error, in the admin API, the\nledger, logs and metrics. The set is closed.\n\nThis page is made from \
-         the code; `cargo xtask reference --write` renews it.\n\n| code | meaning |\n|---|---|\n",
+         JSON-RPC error, in the admin API, the\nledger, logs and metrics. The set is closed.\n\nThis page is \
+         generated from the code; `cargo xtask reference --write` updates it.\n\n| code | meaning |\n|---|---|\n",
     );
     for code in gripfast::Code::ALL {
-        page += &format!("| `{}` | {} |\n", code.word(), code.meaning());
+        page += &format!("| `{}` | {} |\n", code.as_str(), code.description());
     }
     check("errors.md", &page);
 }
@@ -61,7 +61,7 @@ fn the_page_of_the_command_line_is_up_to_date() {
     let verbs = overview.lines().skip_while(|line| *line != "Commands:").skip(1);
     let verbs = verbs.take_while(|line| !line.is_empty()).filter(|line| !line.starts_with("   "));
     let mut page = format!(
-        "# The command line\n\nThis page is made from `--help`; `cargo xtask reference --write` renews it.\n\n\
+        "# The command line\n\nThis page is generated from `--help`; `cargo xtask reference --write` updates it.\n\n\
          ```text\n{}\n```\n",
         overview.trim_end()
     );

@@ -1,5 +1,5 @@
-//! A client that proves itself by a signature (`private_key_jwt`, RFC 7523) instead of a secret. The SDK has it too, with a
-//! second cryptographic library; signing with the one that is there takes these lines.
+//! Client authentication by signature (`private_key_jwt`, RFC 7523) instead of a secret. The SDK has it too, with a
+//! second cryptographic library; signing with the one that is already linked takes these lines.
 
 use crate::clock;
 use base64::Engine;
@@ -14,7 +14,7 @@ use rustls::pki_types::pem::PemObject;
 use serde_json::json;
 use std::time::Duration;
 
-/// A private key, of whatever kind.
+/// A private key of any supported kind.
 pub(super) enum SigningKey {
     Es256(EcdsaKeyPair),
     Es384(EcdsaKeyPair),
@@ -22,14 +22,14 @@ pub(super) enum SigningKey {
     EdDsa(Ed25519KeyPair),
 }
 
-/// It is shown at once. Clocks differ by less.
-const GOOD_FOR: Duration = Duration::from_secs(120);
+/// Lifetime of an assertion. It is used at once, and clocks differ by less.
+const ASSERTION_LIFETIME: Duration = Duration::from_secs(120);
 
 impl SigningKey {
-    /// Reads a key in PEM form.
+    /// Parses a key in PEM form.
     pub(super) fn from_pem(pem: &str) -> Result<Self, String> {
         let unusable = || {
-            "is no private key that can be used: P-256, P-384, Ed25519 or RSA with 2048 bits or more, in PKCS #8 form"
+            "is not a usable private key; use P-256, P-384, Ed25519 or RSA with 2048 bits or more, in PKCS #8 form"
                 .to_owned()
         };
         let key = PrivateKeyDer::from_pem_slice(pem.as_bytes()).map_err(|_| unusable())?;
@@ -62,8 +62,8 @@ impl SigningKey {
         }
     }
 
-    /// Says to `audience`, for once and for a short while, that we are this client.
-    pub(super) fn assert(
+    /// Creates a signed assertion of the client's identity for `audience`, valid once and for a short time.
+    pub(super) fn sign_assertion(
         &self,
         client_id: &str,
         key_id: Option<&str>,
@@ -80,7 +80,7 @@ impl SigningKey {
             "sub": client_id,
             "aud": audience,
             "iat": now.since_epoch().as_secs(),
-            "exp": (now.since_epoch() + GOOD_FOR).as_secs(),
+            "exp": (now.since_epoch() + ASSERTION_LIFETIME).as_secs(),
             "jti": URL_SAFE_NO_PAD.encode(unique),
         });
         let part = |value: &serde_json::Value| URL_SAFE_NO_PAD.encode(value.to_string());
@@ -115,11 +115,11 @@ mod tests {
     use serde_json::Value;
 
     fn now() -> Wall {
-        Wall::at(Duration::from_secs(1_000_000))
+        Wall::from_unix_epoch(Duration::from_secs(1_000_000))
     }
 
     #[test]
-    fn an_assertion_is_signed_by_the_key_and_says_who_to_whom_and_for_how_long() {
+    fn an_assertion_is_signed_and_has_issuer_audience_and_expiry() {
         let kinds: [(_, &dyn ring::signature::VerificationAlgorithm, _); 3] = [
             (&rcgen::PKCS_ECDSA_P256_SHA256, &ECDSA_P256_SHA256_FIXED, "ES256"),
             (&rcgen::PKCS_ECDSA_P384_SHA384, &ECDSA_P384_SHA384_FIXED, "ES384"),
@@ -128,7 +128,7 @@ mod tests {
         for (kind, verified_by, algorithm) in kinds {
             let pair = rcgen::KeyPair::generate_for(kind).unwrap();
             let key = SigningKey::from_pem(&pair.serialize_pem()).unwrap();
-            let said = key.assert("robot", Some("k1"), "https://id.example.com", now()).unwrap();
+            let said = key.sign_assertion("robot", Some("k1"), "https://id.example.com", now()).unwrap();
             let parts: Vec<&str> = said.split('.').collect();
             let decoded = |part: &str| URL_SAFE_NO_PAD.decode(part).unwrap();
             let signed = format!("{}.{}", parts[0], parts[1]);
@@ -140,29 +140,29 @@ mod tests {
             assert_eq!((&claims["iss"], &claims["sub"]), (&json!("robot"), &json!("robot")));
             assert_eq!(claims["aud"], "https://id.example.com");
             assert_eq!((&claims["iat"], &claims["exp"]), (&json!(1_000_000), &json!(1_000_120)));
-            let another = key.assert("robot", Some("k1"), "https://id.example.com", now()).unwrap();
-            assert_ne!(another.split('.').nth(1), Some(parts[1]), "each is good for once");
+            let another = key.sign_assertion("robot", Some("k1"), "https://id.example.com", now()).unwrap();
+            assert_ne!(another.split('.').nth(1), Some(parts[1]), "each is valid once");
         }
     }
 
     #[test]
-    fn what_is_no_key_is_said_and_not_shown() {
+    fn an_invalid_key_is_an_error_that_does_not_show_it() {
         for text in ["", "s3cret", "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n"] {
             let why = SigningKey::from_pem(text).err().unwrap();
-            assert!(why.contains("no private key") && !why.contains("s3cret"), "{why}");
+            assert!(why.contains("not a usable private key") && !why.contains("s3cret"), "{why}");
         }
     }
 
     #[test]
-    fn an_assertion_by_rsa_is_signed_whichever_form_the_key_is_kept_in() {
+    fn an_rsa_key_signs_in_both_pem_forms() {
         let whole = base64::engine::general_purpose::STANDARD.decode(RSA).unwrap();
-        // What is within the form that names the algorithm is the older form, which does not.
+        // The older form, which does not name the algorithm, is inside the newer one.
         let older = base64::engine::general_purpose::STANDARD.encode(&whole[26..]);
         for (label, key) in [("PRIVATE KEY", RSA), ("RSA PRIVATE KEY", older.as_str())] {
             let pem = format!("-----BEGIN {label}-----\n{key}\n-----END {label}-----\n");
             let key = SigningKey::from_pem(&pem).unwrap();
             let SigningKey::Rs256(pair) = &key else { panic!("{}", key.algorithm()) };
-            let said = key.assert("robot", None, "https://id.example.com", now()).unwrap();
+            let said = key.sign_assertion("robot", None, "https://id.example.com", now()).unwrap();
             let (signed, signature) = said.rsplit_once('.').unwrap();
             let public = UnparsedPublicKey::new(&RSA_PKCS1_2048_8192_SHA256, pair.public().as_ref());
             public.verify(signed.as_bytes(), &URL_SAFE_NO_PAD.decode(signature).unwrap()).unwrap();
@@ -172,7 +172,7 @@ mod tests {
         }
     }
 
-    // Made with openssl for this test, and of no use elsewhere: nothing here can make keys of this kind.
+    // Made with openssl for this test only: nothing here can generate keys of this kind.
     const RSA: &str = concat!(
         "MIIEvAIBADANBgkqhkiG9w0BAQEFAASCBKYwggSiAgEAAoIBAQDClQlcAuqj8V3gP6p3N4d8Ho5ZePyBS6b+qucE7Vqy",
         "TlCg+6MBTEWHstqB/M365jFUBYxpC6zOpSoHwVisJ0bePlCQ2tiRftJlxD6ZLd3jJMehdQREwQ2fVcsQpvTJlF1w9S8W",

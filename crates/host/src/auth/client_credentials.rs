@@ -1,8 +1,8 @@
-//! Tokens that a client has by itself, without a person: by its secret, or by its signature.
+//! Client credentials grant: tokens without a person, by the client's secret or signature.
 
 use super::assertion::SigningKey;
-use super::http::{Posted, Unanswered};
-use super::oauth::{Found, Provider, Trouble, bad_client};
+use super::http::{AuthHttpError, TokenReply};
+use super::oauth::{AuthorizationServer, Provider, TokenError, bad_client};
 use super::record::Record;
 use crate::config::Template;
 use crate::transport::expand;
@@ -19,66 +19,69 @@ impl Provider<'_> {
         old: Option<&Record>,
         challenge: Option<String>,
         now: Wall,
-    ) -> Result<Record, Trouble> {
-        let config = &self.asked_of.oauth;
-        let client_id = filled(config.client_id.as_ref(), "client_id").await?;
+    ) -> Result<Record, TokenError> {
+        let config = &self.token_server.oauth;
+        let client_id = expand_field(config.client_id.as_ref(), "client_id").await?;
         let (secret, key) = match &config.private_key {
             Some(key) => (None, Some(signing_key(key).await?)),
-            None => (Some(filled(config.client_secret.as_ref(), "client_secret").await?), None),
+            None => (Some(expand_field(config.client_secret.as_ref(), "client_secret").await?), None),
         };
-        let Found { manager, metadata } = self.discover(challenge.as_deref()).await?;
-        let asked = match config.scopes.as_slice() {
+        let AuthorizationServer { manager, metadata } = self.discover(challenge.as_deref()).await?;
+        let requested = match config.scopes.as_slice() {
             [] => scopes::bounded(manager.select_initial_scopes(&[]).await.iter().map(String::as_str)),
             scopes => scopes.to_vec(),
         };
-        let scope = asked.join(" ");
+        let scope = requested.join(" ");
         let mut form = vec![("grant_type", "client_credentials"), ("resource", self.url.as_str())];
         if !scope.is_empty() {
             form.push(("scope", scope.as_str()));
         }
         let audience = metadata.issuer.as_deref().unwrap_or(&metadata.token_endpoint);
-        let unsigned = || Trouble::Passing("the system cannot sign".to_owned());
+        let unsigned = || TokenError::Transient("the client assertion cannot be signed".to_owned());
         let sign = |key: SigningKey| {
-            key.assert(&client_id, config.private_key_id.as_deref(), audience, now).ok_or_else(unsigned)
+            key.sign_assertion(&client_id, config.private_key_id.as_deref(), audience, now)
+                .ok_or_else(unsigned)
         };
         let signed = key.map(sign).transpose()?;
         if let Some(signed) = &signed {
             form.extend([("client_assertion_type", BY_SIGNATURE), ("client_assertion", signed.as_str())]);
         }
-        let mut record = Record::begun(&self.url, &metadata, client_id.clone());
+        let mut record = Record::new(&self.url, &metadata, client_id.clone());
         record.wanted = old.map(|old| old.wanted.clone()).unwrap_or_default();
         record.client_secret = secret;
-        match self.http.post_form(&metadata.token_endpoint, &form, record.proof()).await {
-            Ok(Posted::Granted(tokens)) => {
-                // The secret stands in the config.
-                Record { client_secret: None, ..record }.with_tokens(&tokens, &asked)
+        match self.http.post_form(&metadata.token_endpoint, &form, record.client_auth()).await {
+            Ok(TokenReply::Granted(tokens)) => {
+                // The secret stays in the config.
+                Record { client_secret: None, ..record }.with_tokens(&tokens, &requested)
             }
-            Ok(Posted::Refused(code)) => Err(match Complaint::of(&code) {
+            Ok(TokenReply::Refused(code)) => Err(match Complaint::from_code(&code) {
                 Complaint::Client => bad_client(&client_id, &code),
-                Complaint::Request => bad_config(format!(
-                    "the authorization server does not give what `oauth` asks for ({code})"
-                )),
+                Complaint::Request => {
+                    bad_config(format!("the authorization server refuses the request of `oauth` ({code})"))
+                }
                 Complaint::Login | Complaint::Other => {
-                    Trouble::Passing(format!("the authorization server says {code}"))
+                    TokenError::Transient(format!("the authorization server answered {code}"))
                 }
             }),
-            Err(Unanswered::Later { why, wait }) => Err(Trouble::Later { why, wait }),
-            // No token of ours is spent by asking again.
-            Err(Unanswered::Passing(why) | Unanswered::Unreadable(why)) => Err(Trouble::Passing(why)),
+            Err(AuthHttpError::RetryAfter { why, wait }) => Err(TokenError::RetryAfter { why, wait }),
+            // A retry spends no token.
+            Err(AuthHttpError::Transient(why) | AuthHttpError::Unreadable(why)) => {
+                Err(TokenError::Transient(why))
+            }
         }
     }
 }
 
-async fn signing_key(template: &Template) -> Result<SigningKey, Trouble> {
-    let pem = expand(template).await.map_err(Trouble::BadConfig)?;
+async fn signing_key(template: &Template) -> Result<SigningKey, TokenError> {
+    let pem = expand(template).await.map_err(TokenError::BadConfig)?;
     SigningKey::from_pem(&pem).map_err(|why| bad_config(format!("`oauth.private_key` {why}")))
 }
 
-async fn filled(template: Option<&Template>, key: &str) -> Result<String, Trouble> {
+async fn expand_field(template: Option<&Template>, key: &str) -> Result<String, TokenError> {
     let template = template.ok_or_else(|| bad_config(format!("`oauth.{key}` is missing")))?;
-    expand(template).await.map_err(Trouble::BadConfig)
+    expand(template).await.map_err(TokenError::BadConfig)
 }
 
-fn bad_config(text: String) -> Trouble {
-    Trouble::BadConfig(Observed::BadConfig(text))
+fn bad_config(text: String) -> TokenError {
+    TokenError::BadConfig(Observed::BadConfig(text))
 }

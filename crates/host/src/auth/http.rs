@@ -1,9 +1,9 @@
-//! The way to authorization servers: the same proxies and certificates as to the server itself, and none of its headers.
-//! The SDK asks through it, and so do we where the SDK has no words for it.
+//! HTTP client for authorization servers: the same proxies and certificates as for the server itself, and none of its
+//! headers. The SDK uses it, and so do we where the SDK lacks a request.
 
-use super::token_answer;
+use super::token_response;
 use crate::config::is_confidential;
-use crate::transport::{HttpAsk, HttpClient, read_whole, retry_after};
+use crate::transport::{HttpClient, HttpRequest, read_body, retry_after};
 use ::http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE};
 use ::http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
 use base64::Engine;
@@ -20,70 +20,71 @@ use std::fmt;
 use std::time::Duration;
 use url::{Url, form_urlencoded};
 
-/// A client for authorization servers.
+/// HTTP client for authorization servers.
 #[derive(Clone)]
 pub(super) struct AuthHttp {
     pub(super) client: HttpClient,
 }
 
-/// What an authorization server answers to what is posted to it.
-pub(super) enum Posted {
+/// Answer of an authorization server to a POST.
+pub(super) enum TokenReply {
     Granted(Value),
-    /// The code by which it refuses (RFC 6749, section 5.2).
+    /// Error code of the refusal (RFC 6749, section 5.2).
     Refused(String),
 }
 
-/// Why there is no answer that counts.
+/// Reason why there is no usable answer.
 #[derive(Debug)]
-pub(super) enum Unanswered {
-    /// It may work the next time.
-    Passing(String),
-    /// The authorization server asks for patience (`Retry-After`).
-    Later { why: String, wait: Duration },
-    /// The authorization server did what it was asked, and said so in a way that cannot be read: what was sent may be spent.
+pub(super) enum AuthHttpError {
+    /// Temporary failure; a retry may succeed.
+    Transient(String),
+    /// The authorization server asks to wait (`Retry-After`).
+    RetryAfter { why: String, wait: Duration },
+    /// The authorization server accepted the request, but its answer cannot be read: the token that was sent may be
+    /// spent.
     Unreadable(String),
 }
 
-impl fmt::Display for Unanswered {
+impl fmt::Display for AuthHttpError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Passing(why) | Self::Unreadable(why) => out.write_str(why),
-            Self::Later { why, wait } => write!(out, "{why}, try again in {}", text::duration(*wait)),
+            Self::Transient(why) | Self::Unreadable(why) => out.write_str(why),
+            Self::RetryAfter { why, wait } => write!(out, "{why}, try again in {}", text::duration(*wait)),
         }
     }
 }
 
-impl From<String> for Unanswered {
+impl From<String> for AuthHttpError {
     fn from(why: String) -> Self {
-        Self::Passing(why)
+        Self::Transient(why)
     }
 }
 
-/// The secret by which a client proves itself.
+/// Client id and secret.
 #[derive(Clone, Copy)]
 pub(super) struct ClientSecret<'a> {
     pub(super) id: &'a str,
     pub(super) secret: &'a str,
-    /// Whether it goes in the form (`client_secret_post`) instead of a header (`client_secret_basic`).
+    /// True if it is sent in the form (`client_secret_post`) instead of a header (`client_secret_basic`).
     pub(super) in_body: bool,
 }
 
-/// No answer of an authorization server is longer.
-const LONGEST: usize = 1 << 20;
-const WITHIN: Duration = Duration::from_secs(20);
+/// Maximum size of an answer of an authorization server.
+const MAX_RESPONSE_BYTES: usize = 1 << 20;
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
 
 impl AuthHttp {
-    pub(super) fn over(client: HttpClient) -> Self {
+    pub(super) fn new(client: HttpClient) -> Self {
         Self { client }
     }
 
-    /// Posts a form, with the secret of the client if it has one.
+    /// Posts a form, with the client secret if there is one.
     pub(super) async fn post_form(
         &self,
         to: &str,
         form: &[(&str, &str)],
         client: Option<ClientSecret<'_>>,
-    ) -> Result<Posted, Unanswered> {
+    ) -> Result<TokenReply, AuthHttpError> {
         let mut form = form.to_vec();
         let mut headers = HeaderMap::new();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/x-www-form-urlencoded"));
@@ -106,63 +107,68 @@ impl AuthHttp {
         self.post(to, headers, body.into_bytes()).await
     }
 
-    /// Fetches a JSON document. `None` if there is none.
+    /// Fetches a JSON document; `None` if there is none.
     pub(super) async fn get_json(&self, url: Url) -> Result<Option<Value>, String> {
         let mut headers = HeaderMap::new();
         headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
-        let asked = self.ask(url, Method::GET, headers, Vec::new(), Redirects::Followed).await;
-        let asked = asked.map_err(|error| error.to_string())?;
-        match asked.status() {
-            StatusCode::OK => Ok(serde_json::from_slice(asked.body()).ok()),
+        let response = self.send(url, Method::GET, headers, Vec::new(), Redirects::Followed).await;
+        let response = response.map_err(|error| error.to_string())?;
+        match response.status() {
+            StatusCode::OK => Ok(serde_json::from_slice(response.body()).ok()),
             status if status.is_server_error() => Err(format!("HTTP {}", status.as_u16())),
             _ => Ok(None),
         }
     }
 
     /// Posts a JSON document.
-    pub(super) async fn post_json(&self, to: &str, document: &Value) -> Result<Posted, Unanswered> {
+    pub(super) async fn post_json(&self, to: &str, document: &Value) -> Result<TokenReply, AuthHttpError> {
         let mut headers = HeaderMap::new();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         self.post(to, headers, document.to_string().into_bytes()).await
     }
 
-    async fn post(&self, to: &str, mut headers: HeaderMap, body: Vec<u8>) -> Result<Posted, Unanswered> {
-        let url = Url::parse(to).map_err(|error| format!("`{to}` is no address: {error}"))?;
+    async fn post(
+        &self,
+        to: &str,
+        mut headers: HeaderMap,
+        body: Vec<u8>,
+    ) -> Result<TokenReply, AuthHttpError> {
+        let url = Url::parse(to).map_err(|error| format!("`{to}` is not a URL: {error}"))?;
         headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
-        let asked = self.ask(url, Method::POST, headers, body, Redirects::Refused).await?;
-        let (head, body) = asked.into_parts();
+        let response = self.send(url, Method::POST, headers, body, Redirects::Refused).await?;
+        let (head, body) = response.into_parts();
         let status = head.status;
         if status.is_success() {
-            return serde_json::from_slice(&body).map(Posted::Granted).map_err(|_| {
-                Unanswered::Unreadable(format!("the answer (HTTP {}) is not JSON", status.as_u16()))
+            return serde_json::from_slice(&body).map(TokenReply::Granted).map_err(|_| {
+                AuthHttpError::Unreadable(format!("the answer (HTTP {}) is not JSON", status.as_u16()))
             });
         }
-        let code = token_answer::refusal(&body);
-        let is_definite = code.as_deref().is_some_and(|code| Complaint::of(code) != Complaint::Other);
+        let code = token_response::error_code(&body);
+        let is_definite = code.as_deref().is_some_and(|code| Complaint::from_code(code) != Complaint::Other);
         if let (StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE, false, Some(wait)) =
             (status, is_definite, retry_after(&head.headers))
         {
             let why = code.unwrap_or_else(|| format!("HTTP {}", status.as_u16()));
-            return Err(Unanswered::Later { why, wait });
+            return Err(AuthHttpError::RetryAfter { why, wait });
         }
-        code.map(Posted::Refused).ok_or_else(|| format!("HTTP {}", status.as_u16()).into())
+        code.map(TokenReply::Refused).ok_or_else(|| format!("HTTP {}", status.as_u16()).into())
     }
 
-    async fn ask(
+    async fn send(
         &self,
         url: Url,
         method: Method,
         headers: HeaderMap,
         body: Vec<u8>,
         redirects: Redirects,
-    ) -> Result<Response<Vec<u8>>, Unanswered> {
+    ) -> Result<Response<Vec<u8>>, AuthHttpError> {
         let posted = method == Method::POST;
         if posted && !is_confidential(&url) {
-            return Err(format!("`{url}` is not an `https` address, so nothing secret is sent there").into());
+            return Err(format!("`{url}` is not an `https` address, so no secret is sent there").into());
         }
         let to = self.client.address(url);
-        let to = to.map_err(|observed| said(&Evidence::unsent(During::Handshake, observed)))?;
-        let ask = HttpAsk {
+        let to = to.map_err(|observed| error_text(&Evidence::unsent(During::Handshake, observed)))?;
+        let http_request = HttpRequest {
             method,
             to,
             headers: headers.into(),
@@ -170,26 +176,28 @@ impl AuthHttp {
             sent: None,
             safety: crate::transport::Safety::AtMostOnce,
         };
-        let asking = async {
+        let sending = async {
             let response = match redirects {
-                Redirects::Followed => self.client.send(ask, During::Handshake).await,
-                Redirects::Refused => self.client.send_here(&ask, During::Handshake).await,
+                Redirects::Followed => self.client.send(http_request, During::Handshake).await,
+                Redirects::Refused => {
+                    self.client.send_without_redirects(&http_request, During::Handshake).await
+                }
             };
-            let (mut head, body) = response.map_err(|evidence| said(&evidence))?.into_parts();
-            let read = read_whole(body, LONGEST, During::Handshake).await;
+            let (mut head, body) = response.map_err(|evidence| error_text(&evidence))?.into_parts();
+            let read = read_body(body, MAX_RESPONSE_BYTES, During::Handshake).await;
             let mut body = match read {
                 Ok(body) => body.to_vec(),
                 Err(evidence) if head.status.is_success() => {
-                    return Err(Unanswered::Unreadable(said(&evidence)));
+                    return Err(AuthHttpError::Unreadable(error_text(&evidence)));
                 }
-                Err(evidence) => return Err(said(&evidence).into()),
+                Err(evidence) => return Err(error_text(&evidence).into()),
             };
             if posted {
-                (head.status, body) = token_answer::standard(head.status, body);
+                (head.status, body) = token_response::normalize(head.status, body);
             }
             Ok(Response::from_parts(head, body))
         };
-        match tokio::time::timeout(WITHIN, asking).await {
+        match tokio::time::timeout(REQUEST_TIMEOUT, sending).await {
             Ok(answered) => answered,
             Err(_) => Err("no answer in time".to_owned().into()),
         }
@@ -198,7 +206,7 @@ impl AuthHttp {
 
 enum Redirects {
     Followed,
-    /// Whoever asks for no redirects shows a secret.
+    /// For requests that carry a secret.
     Refused,
 }
 
@@ -212,12 +220,12 @@ impl OAuthHttpClient for AuthHttp {
                 OAuthHttpRedirectPolicy::Follow => Redirects::Followed,
                 _ => Redirects::Refused,
             };
-            let asked = self.ask(url, head.method, head.headers, body, redirects).await;
-            Ok(asked.map_err(|error| error.to_string())?)
+            let response = self.send(url, head.method, head.headers, body, redirects).await;
+            Ok(response.map_err(|error| error.to_string())?)
         })
     }
 }
 
-fn said(evidence: &Evidence) -> String {
+fn error_text(evidence: &Evidence) -> String {
     classify(evidence).to_string()
 }

@@ -1,35 +1,38 @@
-//! The authorization server that the config names (`oauth.issuer`): its metadata, from its own well-known addresses. Only
-//! its own endpoints ever get a configured secret.
+//! Metadata of the authorization server that the config names (`oauth.issuer`), from its own well-known URLs. Only its
+//! own endpoints ever get a configured secret.
 
 use super::http::AuthHttp;
 use crate::config::is_confidential;
 use rmcp::transport::auth::AuthorizationMetadata;
 use url::Url;
 
-/// The mistake of a config with a secret and no issuer.
-pub(crate) const MISSING: &str = "a `client_secret` or `private_key` needs `oauth.issuer`, the address of the \
+/// Error text for a config with a secret and no issuer.
+pub(crate) const MISSING_ISSUER: &str = "a `client_secret` or `private_key` needs `oauth.issuer`, the address of the \
                                   authorization server that may receive it";
 
-/// Reads the address of an issuer.
+/// Parses the URL of an issuer.
 pub(crate) fn parse(text: &str) -> Result<Url, String> {
     let url = Url::parse(text).map_err(|error| format!("`oauth.issuer` cannot be used: {error}"))?;
     if !is_confidential(&url) {
         return Err("`oauth.issuer` must begin with `https://`, or be on this machine".to_owned());
     }
     if url.query().is_some() || url.fragment().is_some() || !url.username().is_empty() {
-        return Err("`oauth.issuer` has no query, fragment or user name".to_owned());
+        return Err("`oauth.issuer` must not have a query, a fragment or a user name".to_owned());
     }
     Ok(url)
 }
 
-/// Whether metadata or a login name this issuer. A slash after the host goes without saying.
+/// Returns whether an issuer named in metadata or a login is this one. A slash after the host makes no difference.
 pub(super) fn is_same(named: &str, issuer: &Url) -> bool {
     Url::parse(named).is_ok_and(|named| named == *issuer)
 }
 
 /// Fetches the metadata of the issuer that the config names. Its token endpoint may get a configured secret.
-pub(super) async fn metadata(http: &AuthHttp, issuer: &Url) -> Result<AuthorizationMetadata, String> {
-    let metadata = published(http, issuer).await?;
+pub(super) async fn configured_metadata(
+    http: &AuthHttp,
+    issuer: &Url,
+) -> Result<AuthorizationMetadata, String> {
+    let metadata = fetch_metadata(http, issuer).await?;
     if !Url::parse(&metadata.token_endpoint).is_ok_and(|endpoint| is_confidential(&endpoint)) {
         let endpoint = &metadata.token_endpoint;
         return Err(format!("the issuer's token endpoint `{endpoint}` is not an `https` address"));
@@ -37,16 +40,16 @@ pub(super) async fn metadata(http: &AuthHttp, issuer: &Url) -> Result<Authorizat
     Ok(metadata)
 }
 
-/// Fetches the metadata of an issuer that a server's metadata names, from the issuer's own addresses: a server could
-/// have put the name of another issuer onto endpoints of its own.
-pub(super) async fn named(http: &AuthHttp, issuer: &str) -> Result<AuthorizationMetadata, String> {
-    let url = Url::parse(issuer).map_err(|error| format!("the issuer `{issuer}` is no address: {error}"))?;
-    published(http, &url).await
+/// Fetches the metadata of an issuer that a server's metadata names, from the issuer's own URLs: a server could combine
+/// the name of another issuer with endpoints of its own.
+pub(super) async fn named_metadata(http: &AuthHttp, issuer: &str) -> Result<AuthorizationMetadata, String> {
+    let url = Url::parse(issuer).map_err(|error| format!("the issuer `{issuer}` is not a URL: {error}"))?;
+    fetch_metadata(http, &url).await
 }
 
-/// The metadata that an issuer publishes about itself (RFC 8414, OpenID Connect Discovery).
-async fn published(http: &AuthHttp, issuer: &Url) -> Result<AuthorizationMetadata, String> {
-    for address in addresses(issuer) {
+/// Fetches the metadata that an issuer publishes about itself (RFC 8414, OpenID Connect Discovery).
+async fn fetch_metadata(http: &AuthHttp, issuer: &Url) -> Result<AuthorizationMetadata, String> {
+    for address in well_known_urls(issuer) {
         let document = http.get_json(address.clone()).await;
         let document = document.map_err(|why| format!("the issuer's metadata at `{address}`: {why}"))?;
         let Some(metadata) = document.and_then(|document| serde_json::from_value(document).ok()) else {
@@ -55,15 +58,15 @@ async fn published(http: &AuthHttp, issuer: &Url) -> Result<AuthorizationMetadat
         let metadata: AuthorizationMetadata = metadata;
         let named = metadata.issuer.as_deref().unwrap_or("no issuer");
         if !is_same(named, issuer) {
-            return Err(format!("the metadata at `{address}` is of {named}, and not of {issuer}"));
+            return Err(format!("the metadata at `{address}` names {named} instead of {issuer}"));
         }
         return Ok(metadata);
     }
-    Err(format!("the issuer {issuer} has no metadata at its well-known addresses"))
+    Err(format!("the issuer {issuer} has no metadata at its well-known URLs"))
 }
 
-/// Where an issuer publishes its metadata, the usual address first.
-fn addresses(issuer: &Url) -> Vec<Url> {
+/// Returns the URLs at which an issuer publishes its metadata, the usual one first.
+fn well_known_urls(issuer: &Url) -> Vec<Url> {
     let path = issuer.path().trim_end_matches('/');
     let mut paths = vec![
         format!("/.well-known/oauth-authorization-server{path}"),
@@ -85,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_issuer_is_https_or_on_this_machine_and_nothing_but_an_address() {
+    fn an_issuer_is_a_plain_https_or_loopback_url() {
         for good in
             ["https://id.example", "https://id.example/tenant", "http://127.0.0.1:8080", "http://localhost/x"]
         {
@@ -105,9 +108,9 @@ mod tests {
     }
 
     #[test]
-    fn metadata_is_looked_for_where_the_standards_say() {
+    fn metadata_is_fetched_from_the_well_known_urls() {
         let of = |issuer: &str| -> Vec<String> {
-            addresses(&parse(issuer).unwrap()).iter().map(ToString::to_string).collect()
+            well_known_urls(&parse(issuer).unwrap()).iter().map(ToString::to_string).collect()
         };
         assert_eq!(
             of("https://id.example"),
@@ -127,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn an_issuer_is_compared_as_an_address_and_its_path_counts() {
+    fn issuers_are_compared_as_urls_including_the_path() {
         let issuer = parse("https://id.example").unwrap();
         assert!(is_same("https://id.example/", &issuer) && is_same("https://id.example", &issuer));
         assert!(!is_same("https://id.example/tenant", &issuer) && !is_same("no issuer", &issuer));

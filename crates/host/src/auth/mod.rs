@@ -1,34 +1,34 @@
-//! What servers are shown as proof of who we are, and how it is renewed.
+//! Credentials for servers, and their renewal.
 //!
-//! `Credential` belongs to one configured server and is shared by all its links: each request asks it what to show, and
-//! tells it when a server has refused that. There are two kinds: an `Authorization` header of the config, and a token
-//! that an authorization server gave ([`Login`], `oauth`). Tokens are kept in a `vault` that several processes share.
+//! `Credential` belongs to one configured server and is shared by all its links: each request gets its header from it,
+//! and reports when a server has refused that. There are two kinds: an `Authorization` header of the config, and a
+//! token of an authorization server ([`Login`], `oauth`). Tokens are stored in a `vault` that several processes share.
 //!
-//! Nothing here opens a browser or asks anybody. What only a person can mend is said, and waited for.
+//! Nothing here opens a browser or prompts a person. A credential that needs a person is reported, and waited for.
 
 mod assertion;
+mod client_credentials;
 mod device;
 mod http;
 pub(crate) mod issuer;
-mod key;
 mod keyring;
 mod lease;
 mod login;
 mod oauth;
-mod own;
 mod record;
+mod sealing_key;
 mod token;
-mod token_answer;
+mod token_response;
 mod vault;
 
 pub use device::DeviceLogin;
-pub use lease::{Lease, Leases};
-pub use login::{LoggedOut, Login, LoginError, logout, state_of};
+pub use lease::{Leases, RefreshLease};
+pub use login::{Login, LoginError, LogoutOutcome, logout, state_parameter};
 pub use vault::Logins;
 
 use crate::clock::Clock;
 use crate::config::{OAuthSpec, Target, Template, TlsSpec};
-use crate::transport::{BoxFuture, Renewed, expand};
+use crate::transport::{BoxFuture, RenewOutcome, expand};
 use ::http::HeaderValue;
 use gripfast_core::credential::{Due, Lifetime, Retries};
 use gripfast_core::failure::Observed;
@@ -38,32 +38,32 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::OwnedMutexGuard;
 use tokio_util::task::TaskTracker;
-use vault::{Stamp, Vault};
+use vault::{ContentStamp, Vault};
 
-/// The credential of one server.
+/// Credential of one server.
 pub(crate) struct Credential {
     source: Source,
     clock: Clock,
     state: Mutex<State>,
-    /// One renewal at a time, however many links ask for it.
-    flight: Arc<tokio::sync::Mutex<()>>,
-    /// The renewals of all credentials that are under way.
-    under_way: TaskTracker,
+    /// Allows one renewal at a time, however many links ask for it.
+    renewal_lock: Arc<tokio::sync::Mutex<()>>,
+    /// Renewals of all credentials that are in progress.
+    renewals: TaskTracker,
 }
 
-/// The right to renew, which goes along with the renewal.
-type Flight = OwnedMutexGuard<()>;
+/// Right to renew, held until the renewal has ended.
+type RenewalGuard = OwnedMutexGuard<()>;
 
 enum Source {
-    /// The `Authorization` header of the config, filled in anew whenever it might have changed.
+    /// The `Authorization` header of the config, expanded again whenever it might have changed.
     Header(Template),
-    /// An authorization server.
-    Token { asked_of: Box<Asked>, vault: Vault },
+    /// Token of an authorization server.
+    Token { token_server: Box<TokenServer>, vault: Vault },
 }
 
-/// The server whose tokens these are, as the config has it.
+/// Server that the tokens are for, as configured.
 #[derive(Clone)]
-pub(crate) struct Asked {
+pub(crate) struct TokenServer {
     pub(crate) url: Template,
     pub(crate) tls: TlsSpec,
     pub(crate) oauth: OAuthSpec,
@@ -71,59 +71,59 @@ pub(crate) struct Asked {
 
 #[derive(Default)]
 struct State {
-    /// What requests show.
+    /// Credential that requests carry.
     held: Option<Held>,
-    /// What the vault looked like when it was last read; `None` before that.
-    seen: Option<Option<Stamp>>,
-    /// Whom it is for.
+    /// Stamp of the vault when it was last read; `None` before that.
+    last_stamp: Option<Option<ContentStamp>>,
+    /// URL that the held token is for.
     resource: Option<String>,
     /// A login that could not be written to the vault: only this process has it.
     unsaved: Option<Unsaved>,
-    /// What a server has refused last.
+    /// Credential that a server has refused last.
     refused: Option<Refused>,
-    /// What the vault looked like when its refresh token was refused for good.
-    dead: Option<Stamp>,
-    /// A server has asked for more than what is held allows: somebody may log in anew while it is in use.
-    too_narrow: bool,
-    /// When an authorization server that has failed is asked again, and what it said.
+    /// Stamp of the vault when its refresh token was rejected for good.
+    rejected_stamp: Option<ContentStamp>,
+    /// A server has asked for more scopes than the held token has: a person may log in again while it is in use.
+    scopes_insufficient: bool,
+    /// Retries of an authorization server that has failed, and its last failure.
     retries: Retries,
-    failed_over: String,
-    /// When the vault was last looked at for a login or a logout elsewhere.
-    looked: Option<Mono>,
-    /// Until then nothing is done ahead of time: it has failed a moment ago.
-    pause: Option<Mono>,
+    last_failure: String,
+    /// Time of the last check of the vault for a login or a logout elsewhere.
+    checked_at: Option<Mono>,
+    /// No early renewal is started before this time, because the last one failed.
+    no_early_renewal_before: Option<Mono>,
 }
 
 struct Held {
-    shown: HeaderValue,
+    header: HeaderValue,
     lifetime: Lifetime,
 }
 
 struct Unsaved {
     record: Record,
-    /// What the vault looked like then. Who has written since knows better: a login, a logout, another process.
-    over: Option<Stamp>,
+    /// Stamp of the vault at that time. A later write is newer: a login, a logout, or another process.
+    base_stamp: Option<ContentStamp>,
 }
 
 #[derive(Clone)]
 struct Refused {
-    /// What was shown, if anything.
-    shown: Option<HeaderValue>,
+    /// Header that was sent, if any.
+    header: Option<HeaderValue>,
     challenge: Option<String>,
 }
 
-/// How long another process may take over its own renewal.
-const LEASED_WITHIN: Duration = Duration::from_secs(20);
-/// How soon a renewal ahead of time is tried again. The time ahead is a minute at the most.
-const AHEAD_AGAIN: Duration = Duration::from_secs(5);
-/// How often a login that is used is looked for: somebody may have logged out, or in again.
-const LOOK_WHILE_USED_EVERY: Duration = Duration::from_secs(1);
-/// How often a login that was made elsewhere is looked for.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// Time limit for the renewal of another process.
+const LEASE_TIMEOUT: Duration = Duration::from_secs(20);
+/// Interval between attempts of an early renewal, which begins a minute ahead at the most.
+const EARLY_RETRY: Duration = Duration::from_secs(5);
+/// Interval between checks of a login in use: it may have been removed or replaced.
+const CHECK_INTERVAL_IN_USE: Duration = Duration::from_secs(1);
+/// Interval between checks for a login that is made elsewhere.
+const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
 impl Credential {
-    /// The credential of the server `name`. Servers on pipes have none.
-    pub(crate) fn of(
+    /// Creates the credential of the server `name`. Stdio servers have none.
+    pub(crate) fn from_config(
         name: &str,
         target: &Target,
         oauth: Option<&OAuthSpec>,
@@ -136,154 +136,170 @@ impl Credential {
             Some((_, value)) => Source::Header(value.clone()),
             None => {
                 let oauth = oauth.cloned().unwrap_or_default();
-                let asked_of = Asked { url: url.clone(), tls: tls.clone(), oauth };
-                Source::Token { vault: Vault::of(logins, name, url.source()), asked_of: Box::new(asked_of) }
+                let token_server = TokenServer { url: url.clone(), tls: tls.clone(), oauth };
+                Source::Token {
+                    vault: Vault::new(logins, name, url.source()),
+                    token_server: Box::new(token_server),
+                }
             }
         };
-        let under_way = logins.under_way.clone();
-        Some(Self { source, clock, state: Mutex::default(), flight: Arc::default(), under_way })
+        let under_way = logins.renewals.clone();
+        Some(Self {
+            source,
+            clock,
+            state: Mutex::default(),
+            renewal_lock: Arc::default(),
+            renewals: under_way,
+        })
     }
 
-    /// A link is about to be made: what the config refers to may have changed.
-    pub(crate) async fn look_again(&self) -> Result<(), Observed> {
+    /// Reloads the credential before a link is opened: values that the config refers to may have changed.
+    pub(crate) async fn reload(&self) -> Result<(), Observed> {
         match &self.source {
             Source::Header(value) => {
-                let held = held(expand(value).await?.trim(), Lifetime::default())?;
+                let held = new_held(expand(value).await?.trim(), Lifetime::default())?;
                 self.state().held = Some(held);
             }
-            Source::Token { asked_of, vault } => self.read(asked_of, vault).await,
+            Source::Token { token_server, vault } => self.read_vault(token_server, vault).await,
         }
         Ok(())
     }
 
-    /// What a request shows now.
-    pub(crate) fn shown(&self) -> Option<HeaderValue> {
-        self.state().held.as_ref().map(|held| held.shown.clone())
+    /// Returns the header for a request.
+    pub(crate) fn header(&self) -> Option<HeaderValue> {
+        self.state().held.as_ref().map(|held| held.header.clone())
     }
 
-    /// Whether it is to be freshened before a request shows it.
+    /// Returns whether [`Self::refresh_if_due`] has to run before a request.
     pub(crate) fn is_due(&self) -> bool {
         let state = self.state();
         let now = self.clock.now();
         let is_due = |held: &Held| {
             held.lifetime.due(now.wall) != Due::NotYet
-                || state.looked.is_none_or(|at| now.mono - at >= LOOK_WHILE_USED_EVERY)
+                || state.checked_at.is_none_or(|at| now.mono - at >= CHECK_INTERVAL_IN_USE)
         };
-        state.too_narrow || state.held.as_ref().is_some_and(is_due)
+        state.scopes_insufficient || state.held.as_ref().is_some_and(is_due)
     }
 
-    /// Replaces a token that has ended, or that allows too little, and begins to replace one that is about to end.
-    pub(crate) async fn freshen(self: &Arc<Self>) -> Result<(), Observed> {
-        self.notice_change().await;
+    /// Replaces a token that has expired, or whose scopes are insufficient, and begins to replace one that is about to
+    /// expire.
+    pub(crate) async fn refresh_if_due(self: &Arc<Self>) -> Result<(), Observed> {
+        self.check_vault().await;
         let due = self.state().held.as_ref().map(|held| held.lifetime.due(self.clock.now().wall));
         match (due, &self.source) {
-            (Some(Due::Soon), Source::Token { .. }) => self.replace_ahead(),
-            (Some(Due::Over), Source::Token { .. }) => {
-                let flight = Arc::clone(&self.flight).lock_owned().await;
-                let over = |held: &Held| held.lifetime.due(self.clock.now().wall) == Due::Over;
+            (Some(Due::Soon), Source::Token { .. }) => self.start_early_renewal(),
+            (Some(Due::Expired), Source::Token { .. }) => {
+                let flight = Arc::clone(&self.renewal_lock).lock_owned().await;
+                let over = |held: &Held| held.lifetime.due(self.clock.now().wall) == Due::Expired;
                 let still = self.state().held.as_ref().is_some_and(over);
                 if still
-                    && let Renewed::NeedsPerson(_) | Renewed::Rejected(_) =
-                        self.replaced(flight, None).await?
+                    && let RenewOutcome::NeedsPerson(_) | RenewOutcome::Rejected(_) =
+                        self.spawn_replace(flight, None).await?
                 {
-                    // The server will say what it thinks of a request without it.
+                    // The server decides about a request without a credential.
                     self.state().held = None;
                 }
             }
-            (Some(Due::NotYet | Due::Soon | Due::Over) | None, _) => {}
+            (Some(Due::NotYet | Due::Soon | Due::Expired) | None, _) => {}
         }
         Ok(())
     }
 
-    /// Begins to replace what is good for a while: nobody waits for it, however slow an authorization server is.
-    fn replace_ahead(self: &Arc<Self>) {
+    /// Begins to replace a token that is still valid: no request waits for it, however slow an authorization server is.
+    fn start_early_renewal(self: &Arc<Self>) {
         let now = self.clock.mono();
-        if self.state().pause.is_some_and(|until| now < until) {
+        if self.state().no_early_renewal_before.is_some_and(|until| now < until) {
             return;
         }
-        let Ok(flight) = Arc::clone(&self.flight).try_lock_owned() else { return };
-        // For the case that it fails: what succeeds is not due again.
-        self.state().pause = Some(now + AHEAD_AGAIN);
-        drop(self.replaced(flight, None));
+        let Ok(flight) = Arc::clone(&self.renewal_lock).try_lock_owned() else { return };
+        // In case it fails: after a success it is not due again.
+        self.state().no_early_renewal_before = Some(now + EARLY_RETRY);
+        drop(self.spawn_replace(flight, None));
     }
 
-    /// A server refused a request that showed this.
-    pub(crate) async fn refused(&self, shown: Option<&HeaderValue>, status: u16, challenge: Option<String>) {
+    /// Notes that a server refused a request with this header.
+    pub(crate) async fn on_refused(
+        &self,
+        shown: Option<&HeaderValue>,
+        status: u16,
+        challenge: Option<String>,
+    ) {
         match status {
-            401 => self.state().refused = Some(Refused { shown: shown.cloned(), challenge }),
+            401 => self.state().refused = Some(Refused { header: shown.cloned(), challenge }),
             403 => {
-                if let (Source::Token { vault, asked_of }, Some(challenge)) = (&self.source, challenge)
-                    && let Some(wanted) = oauth::wanted_scopes(&challenge, asked_of).await
+                if let (Source::Token { vault, token_server }, Some(challenge)) = (&self.source, challenge)
+                    && let Some(wanted) = oauth::wanted_scopes(&challenge, token_server).await
                 {
-                    self.note_wanted(vault, wanted).await;
+                    self.record_wanted_scopes(vault, wanted).await;
                 }
             }
             _ => {}
         }
     }
 
-    /// Puts another credential in the place of one that was refused, once for all who ask. What another link or another
-    /// process has replaced meanwhile is adopted.
-    pub(crate) async fn renew(self: &Arc<Self>) -> Result<Renewed, Observed> {
+    /// Replaces a credential that was refused, once for all links that ask. One that another link or another process
+    /// has replaced meanwhile is adopted.
+    pub(crate) async fn renew(self: &Arc<Self>) -> Result<RenewOutcome, Observed> {
         let refused = self.state().refused.clone();
-        let flight = Arc::clone(&self.flight).lock_owned().await;
+        let flight = Arc::clone(&self.renewal_lock).lock_owned().await;
         if let Some(refused) = &refused {
             let state = self.state();
-            // Another link, or the approach of its end, has had it replaced already.
-            if state.held.as_ref().is_some_and(|held| Some(&held.shown) != refused.shown.as_ref()) {
-                return Ok(Renewed::Replaced);
+            // Another link, or an early renewal, has replaced it already.
+            if state.held.as_ref().is_some_and(|held| Some(&held.header) != refused.header.as_ref()) {
+                return Ok(RenewOutcome::Replaced);
             }
         }
-        self.replaced(flight, refused).await
+        self.spawn_replace(flight, refused).await
     }
 
-    /// Ends when somebody has logged in, or out, since the vault was last read before this began. All who wait find
-    /// out, whoever is first to read it again.
-    pub(crate) async fn changed_elsewhere(&self) {
+    /// Completes when the vault has changed since it was last read before this call, by a login or a logout. All
+    /// waiting callers notice, whichever reads it first.
+    pub(crate) async fn wait_for_change(&self) {
         let Source::Token { vault, .. } = &self.source else { return std::future::pending().await };
-        let seen = self.state().seen.clone();
+        let seen = self.state().last_stamp.clone();
         let seen = match seen {
             Some(seen) => seen,
             None => vault.stamp().await,
         };
         loop {
-            tokio::time::sleep(LOOK_EVERY).await;
+            tokio::time::sleep(CHECK_INTERVAL).await;
             if vault.stamp().await != seen {
                 return;
             }
         }
     }
 
-    /// Has what is held replaced, whether or not the one who asks for it stays: once a refresh token is on its way it
-    /// is spent, and only the answer has the next one. Every request on that way has a limit, so it ends by itself.
-    fn replaced(
+    /// Replaces the credential in a task that continues if the caller stops waiting: once a refresh token was sent it
+    /// is spent, and only the answer has the next one. Every request of the task has a time limit, so it ends by
+    /// itself.
+    fn spawn_replace(
         self: &Arc<Self>,
-        flight: Flight,
+        flight: RenewalGuard,
         refused: Option<Refused>,
-    ) -> BoxFuture<'static, Result<Renewed, Observed>> {
+    ) -> BoxFuture<'static, Result<RenewOutcome, Observed>> {
         let credential = Arc::clone(self);
-        let replacing = self.under_way.spawn(async move {
+        let replacing = self.renewals.spawn(async move {
             let replaced = credential.replace(refused).await;
             drop(flight);
             replaced
         });
-        let cut_short = |_| Err(unavailable("the renewal of the login was cut short"));
+        let cut_short = |_| Err(unavailable("the renewal of the login was interrupted"));
         Box::pin(async move { replacing.await.unwrap_or_else(cut_short) })
     }
 
-    /// Replaces what is held. To be called by whoever has the flight.
-    async fn replace(&self, refused: Option<Refused>) -> Result<Renewed, Observed> {
+    /// Replaces the credential. The caller holds the renewal lock.
+    async fn replace(&self, refused: Option<Refused>) -> Result<RenewOutcome, Observed> {
         match &self.source {
             Source::Header(value) => {
-                let fresh = held(expand(value).await?.trim(), Lifetime::default())?;
+                let fresh = new_held(expand(value).await?.trim(), Lifetime::default())?;
                 let mut state = self.state();
-                if state.held.as_ref().is_some_and(|held| held.shown == fresh.shown) {
-                    return Ok(Renewed::NeedsPerson(None));
+                if state.held.as_ref().is_some_and(|held| held.header == fresh.header) {
+                    return Ok(RenewOutcome::NeedsPerson(None));
                 }
                 state.held = Some(fresh);
-                Ok(Renewed::Replaced)
+                Ok(RenewOutcome::Replaced)
             }
-            Source::Token { asked_of, vault } => self.replace_token(asked_of, vault, refused).await,
+            Source::Token { token_server, vault } => self.replace_token(token_server, vault, refused).await,
         }
     }
 
@@ -292,12 +308,12 @@ impl Credential {
     }
 }
 
-fn held(shown: &str, lifetime: Lifetime) -> Result<Held, Observed> {
+fn new_held(shown: &str, lifetime: Lifetime) -> Result<Held, Observed> {
     let mut shown = HeaderValue::from_str(shown).map_err(|_| {
-        Observed::BadConfig("the credential holds characters that a header cannot carry".to_owned())
+        Observed::BadConfig("the credential contains characters that are not allowed in a header".to_owned())
     })?;
     shown.set_sensitive(true);
-    Ok(Held { shown, lifetime })
+    Ok(Held { header: shown, lifetime })
 }
 
 fn unavailable(why: &str) -> Observed {

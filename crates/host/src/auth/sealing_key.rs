@@ -1,6 +1,6 @@
-//! The key with which logins are sealed before they are kept: a file of its own in the state directory, or an entry in
-//! the system's keyring. It is made when the first login is begun, once for all processes. A file that is no key is moved aside
-//! and replaced.
+//! Key that encrypts stored logins: a file of its own in the state directory, or an entry in the system's keyring. It
+//! is created when the first login is begun, once for all processes. A file that is not a key is moved aside and
+//! replaced.
 
 use super::keyring;
 use crate::clock;
@@ -13,81 +13,86 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 const KEY_LEN: usize = 32;
-/// A larger file is read no further: it is no key.
-const LARGEST: u64 = 4096;
-/// What the sealed bytes are for; the name of the login follows.
+/// Maximum size of a key file; a larger one is not a key.
+const MAX_FILE_BYTES: u64 = 4096;
+/// Associated data of the encrypted bytes; the name of the login follows.
 const PURPOSE: &str = "gripfast login 1 ";
 
-/// Where the key is.
+/// Location of the key.
 #[derive(Debug, Clone)]
-pub(super) struct KeyPlace {
-    /// The directory of the logins.
+pub(super) struct KeyLocation {
+    /// Directory of the logins.
     directory: PathBuf,
     kind: LoginKey,
 }
 
-/// Why there is no key.
+/// Reason why there is no key.
 #[derive(Debug)]
-pub(super) enum NoKey {
-    /// None was made, or it was removed.
-    Gone,
-    /// It cannot be had now.
-    Away(String),
+pub(super) enum SealingKeyError {
+    /// It was never created, or was removed.
+    Missing,
+    /// It cannot be read now.
+    Unavailable(String),
 }
 
-/// A key that is there.
-pub(super) struct Key([u8; KEY_LEN]);
+/// An existing key.
+pub(super) struct SealingKey([u8; KEY_LEN]);
 
-impl KeyPlace {
+impl KeyLocation {
     pub(super) fn new(directory: PathBuf, kind: LoginKey) -> Self {
         Self { directory, kind }
     }
 
-    /// The key, if there is one.
-    pub(super) async fn find(&self) -> Result<Key, NoKey> {
+    /// Returns the key, if there is one.
+    pub(super) async fn find(&self) -> Result<SealingKey, SealingKeyError> {
         match self.kind {
             LoginKey::File => {
                 let file = self.file();
                 let find = move || match read(&file) {
                     Err(error) if error.kind() == io::ErrorKind::InvalidData => {
-                        private_files::set_aside_if_damaged(&file, read)?;
+                        private_files::quarantine_if_damaged(&file, read)?;
                         read(&file)
                     }
                     read => read,
                 };
                 let found = private_files::blocking(find).await.and_then(|found| found);
                 found.map_err(|error| match error.kind() {
-                    io::ErrorKind::NotFound => NoKey::Gone,
-                    _ => NoKey::Away(format!("`{}` cannot be read: {error}", self.file().display())),
+                    io::ErrorKind::NotFound => SealingKeyError::Missing,
+                    _ => SealingKeyError::Unavailable(format!(
+                        "`{}` cannot be read: {error}",
+                        self.file().display()
+                    )),
                 })
             }
             LoginKey::Keyring => match keyring::find().await {
-                Ok(Some(text)) => Key::from_text(&text).ok_or_else(|| {
-                    NoKey::Away("the keyring's entry for gripfast is not a key of ours".to_owned())
+                Ok(Some(text)) => SealingKey::from_text(&text).ok_or_else(|| {
+                    SealingKeyError::Unavailable(
+                        "the keyring's entry for gripfast is not a valid key".to_owned(),
+                    )
                 }),
-                Ok(None) => Err(NoKey::Gone),
-                Err(error) => Err(NoKey::Away(error.to_string())),
+                Ok(None) => Err(SealingKeyError::Missing),
+                Err(error) => Err(SealingKeyError::Unavailable(error.to_string())),
             },
         }
     }
 
-    /// The key, made if there is none. Whoever else wants it meanwhile waits, and finds the same.
-    pub(super) async fn find_or_make(&self) -> io::Result<Key> {
-        let turn = self.directory.join("key.lock");
+    /// Returns the key, or creates it. Other callers wait meanwhile, and get the same.
+    pub(super) async fn find_or_create(&self) -> io::Result<SealingKey> {
+        let lock = self.directory.join("key.lock");
         let directory = self.directory.clone();
-        let _turn = private_files::blocking(move || {
-            private_files::make_part(&directory)?;
-            let file = private_files::open_lock(&turn)?;
+        let _lock = private_files::blocking(move || {
+            private_files::create_subdirectory(&directory)?;
+            let file = private_files::open_lock(&lock)?;
             file.lock()?;
             io::Result::Ok(file)
         })
         .await??;
         match self.find().await {
             Ok(key) => return Ok(key),
-            Err(NoKey::Away(why)) => return Err(io::Error::other(why)),
-            Err(NoKey::Gone) => {}
+            Err(SealingKeyError::Unavailable(why)) => return Err(io::Error::other(why)),
+            Err(SealingKeyError::Missing) => {}
         }
-        let key = Key::random()?;
+        let key = SealingKey::random()?;
         match self.kind {
             LoginKey::File => {
                 let (file, bytes) = (self.file(), key.0);
@@ -95,9 +100,11 @@ impl KeyPlace {
                 Ok(key)
             }
             LoginKey::Keyring => {
-                keyring::keep(&key.to_text()).await?;
-                // Somebody with another state directory may have been as fast: what is there is what counts.
-                self.find().await.map_err(|_| io::Error::other("the keyring does not keep what it is given"))
+                keyring::store(&key.to_text()).await?;
+                // Another process with another state directory may have been as fast: the stored entry counts.
+                self.find()
+                    .await
+                    .map_err(|_| io::Error::other("the keyring does not return the key that was stored"))
             }
         }
     }
@@ -107,15 +114,15 @@ impl KeyPlace {
     }
 }
 
-fn read(file: &Path) -> io::Result<Key> {
-    let bytes = private_files::read(file, LARGEST)?;
+fn read(file: &Path) -> io::Result<SealingKey> {
+    let bytes = private_files::read(file, MAX_FILE_BYTES)?;
     bytes
         .try_into()
-        .map(Key)
-        .map_err(|_| private_files::damaged(format!("it is not a key of {KEY_LEN} bytes")))
+        .map(SealingKey)
+        .map_err(|_| private_files::damaged_error(format!("it is not a key of {KEY_LEN} bytes")))
 }
 
-impl Key {
+impl SealingKey {
     fn random() -> io::Result<Self> {
         clock::secret_bytes().map(Self).ok_or_else(no_entropy)
     }
@@ -128,7 +135,7 @@ impl Key {
         STANDARD_NO_PAD.encode(self.0)
     }
 
-    /// Seals what is known of `login`. It opens under this name only.
+    /// Encrypts a login. It can be decrypted under this name only.
     pub(super) fn seal(&self, login: &str, content: &[u8]) -> io::Result<String> {
         let nonce: [u8; NONCE_LEN] = clock::secret_bytes().ok_or_else(no_entropy)?;
         let mut sealed = content.to_vec();
@@ -136,11 +143,11 @@ impl Key {
         let cipher = self.cipher().ok_or_else(|| io::Error::other("the key cannot be used"))?;
         cipher
             .seal_in_place_append_tag(unique, purpose(login), &mut sealed)
-            .map_err(|_| io::Error::other("the login cannot be sealed"))?;
+            .map_err(|_| io::Error::other("the login cannot be encrypted"))?;
         Ok(STANDARD_NO_PAD.encode([&nonce[..], &sealed].concat()))
     }
 
-    /// What was sealed, if it was with this key, under this name, and nobody touched it since.
+    /// Decrypts a login; `None` if the key or the name is another one, or the bytes were changed.
     pub(super) fn open(&self, login: &str, sealed: &str) -> Option<Vec<u8>> {
         let bytes = STANDARD_NO_PAD.decode(sealed).ok()?;
         let (nonce, sealed) = bytes.split_at_checked(NONCE_LEN)?;
@@ -168,11 +175,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_sealed_opens_with_its_key_and_under_its_name_only() {
-        let (key, other) = (Key::random().unwrap(), Key::random().unwrap());
+    fn a_login_is_decrypted_only_with_its_key_and_name() {
+        let (key, other) = (SealingKey::random().unwrap(), SealingKey::random().unwrap());
         let sealed = key.seal("notes", b"secret").unwrap();
         assert_eq!(key.open("notes", &sealed).unwrap(), b"secret");
-        assert_eq!(key.open("wiki", &sealed), None, "logins cannot be exchanged for each other");
+        assert_eq!(key.open("wiki", &sealed), None, "a login is bound to its name");
         assert_eq!(other.open("notes", &sealed), None);
         assert_ne!(key.seal("notes", b"secret").unwrap(), sealed);
         for at in 0..sealed.len() {
@@ -183,10 +190,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn all_who_want_a_key_at_once_get_the_same() {
+    async fn concurrent_callers_get_the_same_key() {
         let dir = tempfile::tempdir().unwrap();
-        let places = (0..16).map(|_| KeyPlace::new(dir.path().join("logins"), LoginKey::File));
-        let made = places.map(|place| tokio::spawn(async move { place.find_or_make().await.unwrap().0 }));
+        let places = (0..16).map(|_| KeyLocation::new(dir.path().join("logins"), LoginKey::File));
+        let made =
+            places.map(|location| tokio::spawn(async move { location.find_or_create().await.unwrap().0 }));
         let mut keys = Vec::new();
         for made in made.collect::<Vec<_>>() {
             keys.push(made.await.unwrap());
@@ -198,19 +206,19 @@ mod tests {
     async fn a_damaged_key_is_moved_aside_and_replaced() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("key"), "short").unwrap();
-        let place = KeyPlace::new(dir.path().to_owned(), LoginKey::File);
-        assert!(matches!(place.find().await, Err(NoKey::Gone)));
+        let location = KeyLocation::new(dir.path().to_owned(), LoginKey::File);
+        assert!(matches!(location.find().await, Err(SealingKeyError::Missing)));
         assert_eq!(std::fs::read(dir.path().join("key.corrupt")).unwrap(), b"short");
-        let made = place.find_or_make().await.unwrap();
-        assert_eq!(place.find().await.unwrap().0, made.0);
+        let made = location.find_or_create().await.unwrap();
+        assert_eq!(location.find().await.unwrap().0, made.0);
     }
 
     #[tokio::test]
-    async fn a_key_that_cannot_be_read_is_neither_taken_nor_replaced() {
+    async fn an_unreadable_key_is_neither_used_nor_replaced() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir(dir.path().join("key")).unwrap();
-        let place = KeyPlace::new(dir.path().to_owned(), LoginKey::File);
-        assert!(matches!(place.find().await, Err(NoKey::Away(_))));
-        assert!(place.find_or_make().await.is_err());
+        let location = KeyLocation::new(dir.path().to_owned(), LoginKey::File);
+        assert!(matches!(location.find().await, Err(SealingKeyError::Unavailable(_))));
+        assert!(location.find_or_create().await.is_err());
     }
 }

@@ -1,12 +1,12 @@
-//! Token answers in the form that the standard has (RFC 6749, sections 5.1 and 5.2), made from what authorization servers
-//! really send: numbers as text, lists of scopes, errors under HTTP 200. Whoever has spent a refresh token must not lose the
-//! next one over a spelling.
+//! Normalises token answers to the standard form (RFC 6749, sections 5.1 and 5.2). Authorization servers also send
+//! numbers as text, lists of scopes, and errors under HTTP 200; a spelling must not cost the next refresh token when
+//! the last one is spent.
 
 use ::http::StatusCode;
 use serde_json::{Map, Value};
 
-/// The standard form of an answer to a POST. What is no token answer stays as it is.
-pub(super) fn standard(status: StatusCode, body: Vec<u8>) -> (StatusCode, Vec<u8>) {
+/// Returns the standard form of an answer to a POST. Anything but a token answer is unchanged.
+pub(super) fn normalize(status: StatusCode, body: Vec<u8>) -> (StatusCode, Vec<u8>) {
     let Ok(Value::Object(mut answer)) = serde_json::from_slice(&body) else { return (status, body) };
     if status.is_success() && answer.get("access_token").is_some_and(Value::is_string) {
         repair(&mut answer);
@@ -18,15 +18,16 @@ pub(super) fn standard(status: StatusCode, body: Vec<u8>) -> (StatusCode, Vec<u8
     (status, body)
 }
 
-/// The code of an answer that refuses, whatever its status.
-pub(super) fn refusal(body: &[u8]) -> Option<String> {
+/// Returns the error code of a refusal, whatever its status.
+pub(super) fn error_code(body: &[u8]) -> Option<String> {
     let answer: Map<String, Value> = serde_json::from_slice(body).ok()?;
     error(&answer).map(|code| {
         if is_code(code) { code.to_owned() } else { "an error without a readable code".to_owned() }
     })
 }
 
-/// Whether a text is an error code as RFC 6749 has them, and no message, token or flood. It is shown to people.
+/// Returns whether a text is an error code as in RFC 6749, and not a message, a token or a flood. It is shown to
+/// people.
 fn is_code(text: &str) -> bool {
     const LONGEST: usize = 64;
     text.len() <= LONGEST
@@ -63,14 +64,14 @@ fn repair(answer: &mut Map<String, Value>) {
     }
 }
 
-/// Whole seconds, from a number or its text. `None` if it is neither.
+/// Returns whole seconds, from a number or its text.
 fn seconds(value: &Value) -> Option<u64> {
     let number = match value {
         Value::Number(number) => number.as_f64()?,
         Value::String(text) => text.trim().parse().ok()?,
         Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => return None,
     };
-    // Beyond this a token lasts for longer than anybody will ask.
+    // No token is used for longer than this.
     const MOST: f64 = 4_294_967_295.0;
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is within bounds")]
     (number >= 0.0).then(|| number.min(MOST) as u64)
@@ -82,14 +83,14 @@ mod tests {
     use serde_json::json;
 
     fn repaired(answer: &Value) -> Value {
-        let (status, body) = standard(StatusCode::OK, answer.to_string().into_bytes());
+        let (status, body) = normalize(StatusCode::OK, answer.to_string().into_bytes());
         assert_eq!(status, StatusCode::OK);
         serde_json::from_slice(&body).unwrap()
     }
 
     /// E02
     #[test]
-    fn e02_a_token_answer_is_read_however_its_numbers_and_lists_are_spelled() {
+    fn e02_token_answers_with_odd_numbers_and_lists_are_normalised() {
         let good = json!({ "access_token": "a", "token_type": "Bearer", "expires_in": 3600, "scope": "r w" });
         assert_eq!(repaired(&good), good);
         for expires_in in [json!("3600"), json!(3600.0), json!(3600.7), json!(" 3600 "), json!("3600.5")] {
@@ -108,8 +109,8 @@ mod tests {
     }
 
     #[test]
-    fn an_error_is_a_refusal_whatever_its_status() {
-        let said = |body: &str| refusal(body.as_bytes());
+    fn an_error_is_a_refusal_with_any_status() {
+        let said = |body: &str| error_code(body.as_bytes());
         assert_eq!(said(r#"{"error":"invalid_grant"}"#).as_deref(), Some("invalid_grant"));
         for odd in ["rt 123 is spent", &"x".repeat(65)] {
             let code = said(&format!(r#"{{"error":"{odd}"}}"#));
@@ -124,16 +125,16 @@ mod tests {
         {
             assert_eq!(said(none), None, "{none}");
         }
-        let (status, _) = standard(StatusCode::OK, br#"{"error":"invalid_grant"}"#.to_vec());
+        let (status, _) = normalize(StatusCode::OK, br#"{"error":"invalid_grant"}"#.to_vec());
         assert_eq!(status, StatusCode::BAD_REQUEST);
     }
 
     #[test]
-    fn what_is_no_token_answer_stays_as_it_is() {
+    fn other_answers_are_not_changed() {
         for body in [r#"{"client_id" : "x"}"#, "<html>", "", r#"{"access_token": 1}"#] {
-            assert_eq!(standard(StatusCode::OK, body.into()), (StatusCode::OK, body.into()));
+            assert_eq!(normalize(StatusCode::OK, body.into()), (StatusCode::OK, body.into()));
         }
         let body = br#"{ "access_token": "a", "expires_in": "1" }"#.to_vec();
-        assert_eq!(standard(StatusCode::BAD_GATEWAY, body.clone()), (StatusCode::BAD_GATEWAY, body));
+        assert_eq!(normalize(StatusCode::BAD_GATEWAY, body.clone()), (StatusCode::BAD_GATEWAY, body));
     }
 }

@@ -1,10 +1,10 @@
-//! Where logins are kept: sealed, one file for each server in `STATE_DIR/logins`, which only its owner may read. Any
-//! number of gripfast processes share it. Whoever replaces a token holds the lease of the login from reading to writing,
+//! Stored logins: encrypted, one file for each server in `STATE_DIR/logins`, readable by its owner only. Any number of
+//! gripfast processes share it. A process that replaces a token holds the lease of the login from reading to writing,
 //! so that no token is spent twice.
 
-use super::key::{KeyPlace, NoKey};
-use super::lease::{Alone, FileLeases, Lease, Leases};
+use super::lease::{FileLeases, Leases, NoLeases, RefreshLease};
 use super::record::Record;
+use super::sealing_key::{KeyLocation, SealingKeyError};
 use crate::config::LoginKey;
 use crate::private_files;
 use serde::{Deserialize, Serialize};
@@ -16,207 +16,215 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 use tokio_util::task::TaskTracker;
 
-/// The logins of a state directory, or of this process.
+/// Logins of a state directory, or of this process.
 #[derive(Clone)]
 pub struct Logins {
-    place: Place,
+    location: VaultLocation,
     leases: Arc<dyn Leases>,
-    /// The renewals that hosts with these logins are about.
-    pub(super) under_way: TaskTracker,
+    /// Renewals in progress of the hosts with these logins.
+    pub(super) renewals: TaskTracker,
 }
 
 #[derive(Clone)]
-enum Place {
+enum VaultLocation {
     Disk {
         directory: PathBuf,
-        key: KeyPlace,
+        key: KeyLocation,
     },
-    /// Without a state directory they end with the process. There are as many as somebody has logged in to.
-    Memory(Arc<Mutex<BTreeMap<String, Noted>>>),
+    /// Logins without a state directory, which end with the process.
+    Memory(Arc<Mutex<BTreeMap<String, MemoryEntry>>>),
 }
 
-struct Noted {
+struct MemoryEntry {
     version: u64,
     record: Option<Record>,
 }
 
 impl Logins {
-    /// Those in this state directory, sealed with a key of this kind. Without a directory they end with the process.
+    /// Creates a handle to the logins in this state directory, encrypted with a key of this kind. Without a directory
+    /// they end with the process.
     #[must_use]
-    pub fn of(state_dir: Option<&Path>, key: LoginKey) -> Self {
-        let (place, leases): (_, Arc<dyn Leases>) = match state_dir {
+    pub fn new(state_dir: Option<&Path>, key: LoginKey) -> Self {
+        let (location, leases): (_, Arc<dyn Leases>) = match state_dir {
             Some(state_dir) => {
                 let directory = state_dir.join("logins");
                 let leases = FileLeases { directory: directory.clone() };
-                (Place::Disk { key: KeyPlace::new(directory.clone(), key), directory }, Arc::new(leases))
+                (
+                    VaultLocation::Disk { key: KeyLocation::new(directory.clone(), key), directory },
+                    Arc::new(leases),
+                )
             }
-            None => (Place::Memory(Arc::default()), Arc::new(Alone)),
+            None => (VaultLocation::Memory(Arc::default()), Arc::new(NoLeases)),
         };
-        Self { place, leases, under_way: TaskTracker::new() }
+        Self { location, leases, renewals: TaskTracker::new() }
     }
 
-    /// The same, with leases of the program's own in the place of locks on files.
+    /// Uses leases of the embedding program instead of file locks.
     #[must_use]
-    pub fn leased_by(self, leases: Arc<dyn Leases>) -> Self {
+    pub fn with_leases(self, leases: Arc<dyn Leases>) -> Self {
         Self { leases, ..self }
     }
 
-    /// Waits, for a while, until no renewal is under way: a refresh token that was sent is spent, and only the answer
-    /// has the next one.
-    pub(crate) async fn settled(&self) {
-        self.under_way.close();
-        let _ = tokio::time::timeout(SETTLED_WITHIN, self.under_way.wait()).await;
+    /// Waits, for a bounded time, until no renewal is in progress: a refresh token that was sent is spent, and only the
+    /// answer has the next one.
+    pub(crate) async fn wait_for_renewals(&self) {
+        self.renewals.close();
+        let _ = tokio::time::timeout(RENEWALS_TIMEOUT, self.renewals.wait()).await;
     }
 }
 
-/// A shutdown waits no longer for an authorization server than for calls.
-const SETTLED_WITHIN: Duration = Duration::from_secs(10);
+/// Time limit for renewals at shutdown, the same as for calls.
+const RENEWALS_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Secrets are not shown, and neither is how many there are.
+/// Shows neither secrets nor their number.
 impl std::fmt::Debug for Logins {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match &self.place {
-            Place::Disk { directory, .. } => write!(out, "Logins in {}", directory.display()),
-            Place::Memory(_) => out.write_str("Logins in memory"),
+        match &self.location {
+            VaultLocation::Disk { directory, .. } => write!(out, "Logins in {}", directory.display()),
+            VaultLocation::Memory(_) => out.write_str("Logins in memory"),
         }
     }
 }
 
 /// Tells one content from another without reading it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Stamp {
+pub(crate) enum ContentStamp {
     File { modified: Option<SystemTime>, length: u64 },
     Version(u64),
 }
 
-/// What is kept of a login.
-pub(crate) enum Kept {
-    Nothing,
+/// Stored state of a login.
+pub(crate) enum StoredLogin {
+    Absent,
     Login(Record),
-    /// As older versions have left it, for everybody to read who can read the file.
+    /// Not encrypted, as older versions have left it.
     Unsealed(Record),
-    /// Nobody can open it any more.
+    /// It cannot be decrypted any more.
     Lost(String),
-    /// It cannot be opened now.
-    Away(String),
+    /// It cannot be read now.
+    Unavailable(String),
 }
 
-impl Kept {
-    /// The login, if it can be read.
+impl StoredLogin {
+    /// Returns the login, if it can be read.
     pub(crate) fn login(self) -> Option<Record> {
         match self {
             Self::Login(record) | Self::Unsealed(record) => Some(record),
-            Self::Nothing | Self::Lost(_) | Self::Away(_) => None,
+            Self::Absent | Self::Lost(_) | Self::Unavailable(_) => None,
         }
     }
 }
 
-/// A login as it stands in its file.
+/// File format of a login.
 #[derive(Serialize, Deserialize)]
 struct Sealed {
     sealed: String,
 }
 
-/// The place of one server's login.
+/// Storage of one server's login.
 #[derive(Clone)]
 pub(crate) struct Vault {
-    place: Place,
-    /// Names the login among the others.
+    location: VaultLocation,
+    /// Name of the login among the others.
     login: String,
     leases: Arc<dyn Leases>,
 }
 
 impl Vault {
-    /// The login of the server `name`, which the config says is at `address`.
-    pub(crate) fn of(logins: &Logins, name: &str, address: &str) -> Self {
+    /// Creates the storage for the login of the server `name`, with `address` from the config.
+    pub(crate) fn new(logins: &Logins, name: &str, address: &str) -> Self {
         let digest = Sha256::digest(address.as_bytes());
         let digest: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
-        let Logins { place, leases, .. } = logins.clone();
-        Self { place, login: format!("{name}-{digest}"), leases }
+        let Logins { location, leases, .. } = logins.clone();
+        Self { location, login: format!("{name}-{digest}"), leases }
     }
 
-    /// What is kept, and the look of it.
-    pub(crate) async fn load(&self) -> (Kept, Option<Stamp>) {
-        let (file, key) = match &self.place {
-            Place::Disk { directory, key } => (self.file(directory), key),
-            Place::Memory(kept) => {
+    /// Loads the login, and its stamp.
+    pub(crate) async fn load(&self) -> (StoredLogin, Option<ContentStamp>) {
+        let (file, key) = match &self.location {
+            VaultLocation::Disk { directory, key } => (self.file(directory), key),
+            VaultLocation::Memory(kept) => {
                 let kept = lock(kept);
-                let noted = kept.get(&self.login);
-                let record = noted.and_then(|noted| noted.record.clone());
-                let stamp = noted.map(|noted| Stamp::Version(noted.version));
-                return (record.map_or(Kept::Nothing, Kept::Login), stamp);
+                let entry = kept.get(&self.login);
+                let record = entry.and_then(|entry| entry.record.clone());
+                let stamp = entry.map(|entry| ContentStamp::Version(entry.version));
+                return (record.map_or(StoredLogin::Absent, StoredLogin::Login), stamp);
             }
         };
         let read = private_files::blocking(move || (stamp_of(&file), read(&file))).await;
         let (stamp, read) = read.unwrap_or_else(|error| (None, Err(error)));
         let kept = match read {
-            Ok(bytes) => self.understand(&bytes, key).await,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Kept::Nothing,
-            Err(error) => Kept::Away(format!("the stored login cannot be read: {error}")),
+            Ok(bytes) => self.decode(&bytes, key).await,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => StoredLogin::Absent,
+            Err(error) => StoredLogin::Unavailable(format!("the stored login cannot be read: {error}")),
         };
         (kept, stamp)
     }
 
-    async fn understand(&self, bytes: &[u8], key: &KeyPlace) -> Kept {
+    async fn decode(&self, bytes: &[u8], key: &KeyLocation) -> StoredLogin {
         let Ok(Sealed { sealed }) = serde_json::from_slice(bytes) else {
             return match serde_json::from_slice(bytes) {
-                Ok(record) => Kept::Unsealed(record),
-                Err(_) => Kept::Lost("the stored login is damaged".to_owned()),
+                Ok(record) => StoredLogin::Unsealed(record),
+                Err(_) => StoredLogin::Lost("the stored login is damaged".to_owned()),
             };
         };
         let key = match key.find().await {
             Ok(key) => key,
-            Err(NoKey::Gone) => {
-                return Kept::Lost("the key of the stored login is gone, or was damaged".to_owned());
+            Err(SealingKeyError::Missing) => {
+                return StoredLogin::Lost("the key of the stored login is missing or damaged".to_owned());
             }
-            Err(NoKey::Away(why)) => return Kept::Away(format!("the stored login cannot be opened: {why}")),
+            Err(SealingKeyError::Unavailable(why)) => {
+                return StoredLogin::Unavailable(format!("the stored login cannot be decrypted: {why}"));
+            }
         };
         let opened = key.open(&self.login, &sealed);
         let record = opened.and_then(|opened| serde_json::from_slice(&opened).ok());
         record.map_or_else(
-            || Kept::Lost("the stored login is sealed with another key, or damaged".to_owned()),
-            Kept::Login,
+            || StoredLogin::Lost("the stored login is encrypted with another key, or damaged".to_owned()),
+            StoredLogin::Login,
         )
     }
 
-    /// The look of what is kept.
-    pub(crate) async fn stamp(&self) -> Option<Stamp> {
-        match &self.place {
-            Place::Disk { directory, .. } => {
+    /// Returns the stamp of the stored login.
+    pub(crate) async fn stamp(&self) -> Option<ContentStamp> {
+        match &self.location {
+            VaultLocation::Disk { directory, .. } => {
                 let file = self.file(directory);
                 private_files::blocking(move || stamp_of(&file)).await.ok().flatten()
             }
-            Place::Memory(kept) => lock(kept).get(&self.login).map(|noted| Stamp::Version(noted.version)),
+            VaultLocation::Memory(kept) => {
+                lock(kept).get(&self.login).map(|entry| ContentStamp::Version(entry.version))
+            }
         }
     }
 
-    /// Makes sure that a login can be sealed, before a person is sent for one.
-    pub(crate) async fn has_key(&self) -> io::Result<()> {
-        match &self.place {
-            Place::Disk { key, .. } => key.find_or_make().await.map(drop),
-            Place::Memory(_) => Ok(()),
+    /// Ensures that a login can be encrypted, before a person is sent for one.
+    pub(crate) async fn ensure_key(&self) -> io::Result<()> {
+        match &self.location {
+            VaultLocation::Disk { key, .. } => key.find_or_create().await.map(drop),
+            VaultLocation::Memory(_) => Ok(()),
         }
     }
 
-    /// Keeps this in the place of what was there. A reader sees one or the other, and nobody else sees either.
+    /// Replaces the stored login. A reader sees the old or the new one, and other users see neither.
     pub(crate) async fn save(&self, record: &Record) -> io::Result<()> {
-        match &self.place {
-            Place::Disk { directory, key } => {
-                let sealed = key.find_or_make().await?.seal(&self.login, &serde_json::to_vec(record)?)?;
+        match &self.location {
+            VaultLocation::Disk { directory, key } => {
+                let sealed = key.find_or_create().await?.seal(&self.login, &serde_json::to_vec(record)?)?;
                 let (file, bytes) = (self.file(directory), serde_json::to_vec(&Sealed { sealed })?);
                 private_files::blocking(move || private_files::replace(&file, &bytes)).await?
             }
-            Place::Memory(kept) => {
-                self.note(kept, Some(record.clone()));
+            VaultLocation::Memory(kept) => {
+                self.set_in_memory(kept, Some(record.clone()));
                 Ok(())
             }
         }
     }
 
-    /// Forgets it. Says whether there was anything.
+    /// Removes the login. Returns whether there was one.
     pub(crate) async fn remove(&self) -> io::Result<bool> {
-        match &self.place {
-            Place::Disk { directory, .. } => {
+        match &self.location {
+            VaultLocation::Disk { directory, .. } => {
                 let file = self.file(directory);
                 private_files::blocking(move || match std::fs::remove_file(&file) {
                     Ok(()) => Ok(true),
@@ -225,21 +233,24 @@ impl Vault {
                 })
                 .await?
             }
-            Place::Memory(kept) => Ok(self.note(kept, None)),
+            VaultLocation::Memory(kept) => Ok(self.set_in_memory(kept, None)),
         }
     }
 
-    /// Waits until nobody else replaces this login.
-    pub(crate) async fn lease(&self, within: Duration) -> io::Result<Lease> {
+    /// Waits until no other process replaces this login.
+    pub(crate) async fn lease(&self, within: Duration) -> io::Result<RefreshLease> {
         self.leases.acquire(&self.login, within).await
     }
 
-    /// Seals a login that was not, unless somebody has done so meanwhile.
+    /// Encrypts a login that is not encrypted, unless another process has done so meanwhile.
     pub(crate) async fn seal(&self, within: Duration) -> io::Result<()> {
         let _lease = self.lease(within).await?;
         match self.load().await.0 {
-            Kept::Unsealed(record) => self.save(&record).await,
-            Kept::Nothing | Kept::Login(_) | Kept::Lost(_) | Kept::Away(_) => Ok(()),
+            StoredLogin::Unsealed(record) => self.save(&record).await,
+            StoredLogin::Absent
+            | StoredLogin::Login(_)
+            | StoredLogin::Lost(_)
+            | StoredLogin::Unavailable(_) => Ok(()),
         }
     }
 
@@ -247,29 +258,29 @@ impl Vault {
         directory.join(format!("{}.json", self.login))
     }
 
-    fn note(&self, kept: &Mutex<BTreeMap<String, Noted>>, record: Option<Record>) -> bool {
+    fn set_in_memory(&self, kept: &Mutex<BTreeMap<String, MemoryEntry>>, record: Option<Record>) -> bool {
         let mut kept = lock(kept);
-        let noted = kept.entry(self.login.clone()).or_insert(Noted { version: 0, record: None });
-        noted.version += 1;
-        std::mem::replace(&mut noted.record, record).is_some()
+        let entry = kept.entry(self.login.clone()).or_insert(MemoryEntry { version: 0, record: None });
+        entry.version += 1;
+        std::mem::replace(&mut entry.record, record).is_some()
     }
 }
 
-fn lock(kept: &Mutex<BTreeMap<String, Noted>>) -> MutexGuard<'_, BTreeMap<String, Noted>> {
+fn lock(kept: &Mutex<BTreeMap<String, MemoryEntry>>) -> MutexGuard<'_, BTreeMap<String, MemoryEntry>> {
     kept.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The bytes of a login, from a directory that is no symlink.
+/// Reads the bytes of a login, from a directory that is not a symlink.
 fn read(file: &Path) -> io::Result<Vec<u8>> {
     /// Tokens are a few thousand bytes.
     const LARGEST: u64 = 4 << 20;
-    file.parent().map_or(Ok(()), private_files::judge_part)?;
+    file.parent().map_or(Ok(()), private_files::check_subdirectory)?;
     private_files::read(file, LARGEST)
 }
 
-fn stamp_of(file: &Path) -> Option<Stamp> {
+fn stamp_of(file: &Path) -> Option<ContentStamp> {
     let found = std::fs::symlink_metadata(file).ok()?;
-    Some(Stamp::File { modified: found.modified().ok(), length: found.len() })
+    Some(ContentStamp::File { modified: found.modified().ok(), length: found.len() })
 }
 
 #[cfg(test)]
@@ -296,8 +307,8 @@ mod tests {
     }
 
     fn vault_in(state_dir: &Path) -> Vault {
-        let logins = Logins::of(Some(state_dir), LoginKey::File);
-        Vault::of(&logins, "github", "https://example.com/mcp")
+        let logins = Logins::new(Some(state_dir), LoginKey::File);
+        Vault::new(&logins, "github", "https://example.com/mcp")
     }
 
     fn files_of(state_dir: &Path) -> Vec<PathBuf> {
@@ -320,11 +331,7 @@ mod tests {
         let logins = dir.path().join("logins");
         assert_eq!(std::fs::metadata(&logins).unwrap().permissions().mode() & 0o777, 0o700);
         let files = files_of(dir.path());
-        assert_eq!(
-            files.len(),
-            4,
-            "the login, its lease, the key, and whose turn it is to make one: {files:?}"
-        );
+        assert_eq!(files.len(), 4, "the login, its lease, the key and the lock of the key: {files:?}");
         for file in files {
             let mode = std::fs::metadata(&file).unwrap().permissions().mode();
             assert_eq!(mode & 0o777, 0o600, "{file:?}");
@@ -353,7 +360,7 @@ mod tests {
             assert_eq!(
                 saved.is_ok(),
                 part.ends_with(".json"),
-                "a link in the place of the login is replaced: {part}"
+                "a symlink instead of the login is replaced: {part}"
             );
             let after: Vec<_> =
                 files_of(theirs.path()).iter().map(|file| std::fs::read(file).unwrap()).collect();
@@ -384,29 +391,30 @@ mod tests {
 
     /// E04
     #[tokio::test]
-    async fn e04_a_login_that_an_older_version_left_open_is_read_and_sealed() {
+    async fn e04_an_unencrypted_login_of_an_older_version_is_read_and_encrypted() {
         let dir = tempfile::tempdir().unwrap();
         let vault = vault_in(dir.path());
         vault.save(&record("other")).await.unwrap();
         let login = dir.path().join("logins").join(format!("{}.json", vault.login));
         std::fs::write(&login, serde_json::to_vec(&record("plain")).unwrap()).unwrap();
-        assert!(matches!(vault.load().await.0, Kept::Unsealed(_)));
+        assert!(matches!(vault.load().await.0, StoredLogin::Unsealed(_)));
         vault.seal(Duration::from_secs(1)).await.unwrap();
-        assert!(matches!(vault.load().await.0, Kept::Login(_)));
+        assert!(matches!(vault.load().await.0, StoredLogin::Login(_)));
         assert_eq!(token_in(&vault).await.as_deref(), Some("plain"));
         assert!(memchr::memmem::find(&std::fs::read(&login).unwrap(), b"plain").is_none());
     }
 
     #[tokio::test]
-    async fn a_login_without_its_key_is_lost_and_the_next_one_is_kept() {
+    async fn a_login_without_its_key_is_lost_and_the_next_one_is_stored() {
         let dir = tempfile::tempdir().unwrap();
         let vault = vault_in(dir.path());
         vault.save(&record("first")).await.unwrap();
         std::fs::remove_file(dir.path().join("logins").join("key")).unwrap();
-        assert!(matches!(vault.load().await.0, Kept::Lost(why) if why.contains("is gone")));
-        let another = Vault::of(&Logins::of(Some(dir.path()), LoginKey::File), "wiki", "https://example.org");
+        assert!(matches!(vault.load().await.0, StoredLogin::Lost(why) if why.contains("is missing")));
+        let another =
+            Vault::new(&Logins::new(Some(dir.path()), LoginKey::File), "wiki", "https://example.org");
         another.save(&record("another")).await.unwrap();
-        assert!(matches!(vault.load().await.0, Kept::Lost(why) if why.contains("another key")));
+        assert!(matches!(vault.load().await.0, StoredLogin::Lost(why) if why.contains("another key")));
         vault.save(&record("second")).await.unwrap();
         assert_eq!(token_in(&vault).await.as_deref(), Some("second"));
         assert_eq!(token_in(&another).await.as_deref(), Some("another"));
@@ -415,12 +423,12 @@ mod tests {
     #[tokio::test]
     async fn a_login_belongs_to_one_address_and_is_gone_when_it_is_removed() {
         let dir = tempfile::tempdir().unwrap();
-        for logins in [Logins::of(Some(dir.path()), LoginKey::File), Logins::of(None, LoginKey::File)] {
-            let vault = Vault::of(&logins, "github", "https://example.com/mcp");
+        for logins in [Logins::new(Some(dir.path()), LoginKey::File), Logins::new(None, LoginKey::File)] {
+            let vault = Vault::new(&logins, "github", "https://example.com/mcp");
             let before = vault.stamp().await;
             vault.save(&record("secret")).await.unwrap();
-            assert_ne!(vault.stamp().await, before, "who looks for a login notices");
-            let elsewhere = Vault::of(&logins, "github", "https://example.org/mcp");
+            assert_ne!(vault.stamp().await, before, "a process that checks the vault notices");
+            let elsewhere = Vault::new(&logins, "github", "https://example.org/mcp");
             assert!(elsewhere.load().await.0.login().is_none());
             assert_eq!(token_in(&vault).await.as_deref(), Some("secret"));
             assert!(vault.remove().await.unwrap());

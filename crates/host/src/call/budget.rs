@@ -1,27 +1,27 @@
-//! Call budgets: a call is reserved before it goes and settled on whatever way it ends. What was certainly not
-//! carried out costs nothing. Where there are no budgets, nothing is looked at.
+//! Call budgets: a call is reserved before it is sent and settled when it ends. A call that was certainly not carried
+//! out costs nothing. Without budgets this costs one atomic load.
 
 use crate::client::Principal;
 use crate::host::Host;
-use gripfast_core::failure::{CallError, Code, Outcome as Fate};
-pub use gripfast_core::policy::budget::{BudgetSpec, BudgetUse, Per, Window};
-use gripfast_core::policy::budget::{Budgets, Call, Exceeded, Reservation, Spending};
+use gripfast_core::failure::{CallError, CallOutcome, Code};
+use gripfast_core::policy::budget::{BudgetExceeded, BudgetedCall, Budgets, Reservation, SettledAs};
+pub use gripfast_core::policy::budget::{BudgetScope, BudgetSpec, BudgetUse, BudgetWindow};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// All call budgets of a host.
-pub(crate) struct Purse {
+pub(crate) struct CallBudgets {
     has_any: AtomicBool,
     budgets: Mutex<Budgets>,
 }
 
-/// A call that was reserved. One that is given up counts as made: it may have been.
-pub(super) struct Spend<'h> {
-    purse: &'h Purse,
+/// A reserved call. If it is dropped without an outcome, the call counts as made, because it may have been.
+pub(super) struct BudgetReservation<'h> {
+    budgets: &'h CallBudgets,
     reservation: Option<Reservation>,
 }
 
-impl Purse {
+impl CallBudgets {
     pub(crate) fn new(specs: Vec<BudgetSpec>) -> Self {
         Self { has_any: AtomicBool::new(!specs.is_empty()), budgets: Mutex::new(Budgets::new(specs)) }
     }
@@ -32,69 +32,71 @@ impl Purse {
 }
 
 impl Host {
-    /// Reserves a call of a tool in the budgets that it concerns.
+    /// Reserves a tool call in all budgets that apply to it.
     pub(super) fn reserve(
         &self,
         principal: Option<&Principal>,
         server: &str,
         tool: Option<&str>,
-    ) -> Result<Option<Spend<'_>>, CallError> {
-        let purse = self.purse();
-        let Some(tool) = tool.filter(|_| purse.has_any.load(Ordering::Acquire)) else { return Ok(None) };
-        let call = Call { client: principal.map_or("", Principal::name), server, tool };
-        let reserved = purse.lock().reserve(self.now(), call);
+    ) -> Result<Option<BudgetReservation<'_>>, CallError> {
+        let budgets = self.call_budgets();
+        let Some(tool) = tool.filter(|_| budgets.has_any.load(Ordering::Acquire)) else { return Ok(None) };
+        let call = BudgetedCall { client: principal.map_or("", Principal::name), server, tool };
+        let reserved = budgets.lock().reserve(self.now(), call);
         match reserved {
-            Ok(reservation) => Ok(Some(Spend { purse, reservation: Some(reservation) })),
-            Err(exceeded) => Err(spent(server, tool, exceeded)),
+            Ok(reservation) => Ok(Some(BudgetReservation { budgets, reservation: Some(reservation) })),
+            Err(exceeded) => Err(budget_error(server, tool, exceeded)),
         }
     }
 
-    /// What is spent of the call budgets, for whatever each of them tells apart. At most a thousand rows.
+    /// The use of the call budgets, one row per budget and scope; at most 1000 rows.
     pub fn budgets(&self) -> Vec<BudgetUse> {
-        self.purse().lock().usage(self.now())
+        self.call_budgets().lock().usage(self.now())
     }
 
-    /// Replaces the call budgets. What was spent is forgotten.
+    /// Replaces the call budgets and resets their counts.
     pub fn set_budgets(&self, specs: Vec<BudgetSpec>) {
-        let purse = self.purse();
+        let budgets = self.call_budgets();
         let has_any = !specs.is_empty();
-        purse.lock().replace(specs);
-        purse.has_any.store(has_any, Ordering::Release);
+        budgets.lock().replace(specs);
+        budgets.has_any.store(has_any, Ordering::Release);
     }
 }
 
-impl Spend<'_> {
-    /// The call has ended.
+impl BudgetReservation<'_> {
+    /// Settles the reservation with the outcome of the call.
     pub(super) fn settle<T>(mut self, outcome: &Result<T, CallError>) {
         let spending = match outcome {
-            Err(error) if matches!(error.outcome, Fate::NotSent | Fate::Refused) => Spending::Refunded,
-            Ok(_) | Err(_) => Spending::Spent,
+            Err(error) if matches!(error.outcome, CallOutcome::NotSent | CallOutcome::Refused) => {
+                SettledAs::Refunded
+            }
+            Ok(_) | Err(_) => SettledAs::Spent,
         };
         if let Some(reservation) = self.reservation.take() {
-            self.purse.lock().settle(reservation, spending);
+            self.budgets.lock().settle(reservation, spending);
         }
     }
 }
 
-impl Drop for Spend<'_> {
+impl Drop for BudgetReservation<'_> {
     fn drop(&mut self) {
         if let Some(reservation) = self.reservation.take() {
-            self.purse.lock().settle(reservation, Spending::Spent);
+            self.budgets.lock().settle(reservation, SettledAs::Spent);
         }
     }
 }
 
-fn spent(server: &str, tool: &str, exceeded: Exceeded) -> CallError {
-    let Exceeded { budget, limit, reset_after } = exceeded;
+fn budget_error(server: &str, tool: &str, exceeded: BudgetExceeded) -> CallError {
+    let BudgetExceeded { budget, limit, reset_after } = exceeded;
     let text = match reset_after {
         Some(_) => format!(
-            "tool `{tool}` of upstream `{server}` is not called: the {limit} calls of the budget `{budget}` are spent"
+            "tool `{tool}` of server `{server}` was not called: all {limit} calls of the budget `{budget}` are used"
         ),
         None => format!(
-            "tool `{tool}` of upstream `{server}` is not called: the budget `{budget}` allows {limit} at a time"
+            "tool `{tool}` of server `{server}` was not called: the budget `{budget}` allows {limit} calls at a time"
         ),
     };
-    CallError::new(Code::BudgetExceeded, server, Fate::NotSent, text)
-        .retry_after(reset_after)
-        .hint(format!("`budgets.{budget}` in the config says how many"))
+    CallError::new(Code::BudgetExceeded, server, CallOutcome::NotSent, text)
+        .with_retry_after(reset_after)
+        .with_hint(format!("`budgets.{budget}` in the config sets the limit"))
 }

@@ -1,100 +1,100 @@
-//! Answers that were given before. What is found costs nothing and goes nowhere; what is made meanwhile by
-//! somebody else is waited for, within the call's own time.
+//! The cache phase of a call: finds a cached answer, or waits within the call's deadline for one that another call is
+//! fetching.
 
 use super::Resolved;
-use crate::cache::{Flight, Looked, Request};
+use crate::cache::{CacheFill, CacheLookup, CacheRequest};
 use crate::client::{Client, Principal};
-use crate::host::{Entry, Host};
+use crate::host::{Host, HostEntry};
 use crate::upstream::Answer;
-use gripfast_core::cache::{CacheCounts, CacheKey, Label, Source, Topic};
+use gripfast_core::cache::{AnswerKind, CacheCounts, CacheKey, CacheLabel, CacheTopic};
 use gripfast_core::time::Mono;
 use gripfast_wire::Era;
 use gripfast_wire::patch::Object;
 use std::borrow::Cow;
 use std::time::Duration;
 
-/// What came of looking.
-pub(super) enum Recalled<'h> {
-    /// An answer.
+/// Result of a cache lookup.
+pub(super) enum CacheResult<'h> {
+    /// A cached answer.
     Answer(Answer),
-    /// There is none, and what is made now is made for all who ask meanwhile.
-    Nothing(Option<Flight<'h>>),
+    /// No answer. With a [`CacheFill`], this call fetches the answer for all calls that ask for the same meanwhile.
+    Miss(Option<CacheFill<'h>>),
 }
 
 impl Host {
-    /// The request as the cache knows it, if its answer may be kept. What a client's own instance says is that
-    /// client's, also among others of the same principal.
+    /// The cache keys and rules of a request, if its answer may be cached. An answer of a dedicated instance is
+    /// private to its client, even among clients of the same principal.
     pub(super) fn cacheable(
         &self,
-        entry: &Entry,
+        entry: &HostEntry,
         resolved: &Resolved<'_>,
         principal: Option<&Principal>,
         client: Option<&Client>,
-    ) -> Option<Request> {
-        let order = &resolved.order;
+    ) -> Option<CacheRequest> {
+        let upstream_request = &resolved.request;
         let listing = resolved.upstream.listing.borrow().clone();
-        let (source, topic) = match (order.method.as_str(), &order.tool) {
+        let (source, topic) = match (upstream_request.method.as_str(), &upstream_request.tool) {
             (_, Some(tool)) => {
                 let rule = Some(entry.cache.rule_for(tool)?);
-                // One that does something is done again each time, so there is nothing to look for.
+                // A tool with side effects is called each time, so it is not looked up.
                 let read_only = listing.catalog.tool(tool)?.hints.read_only.then_some(true)?;
-                (Source::Tool { rule, read_only }, Topic::Tool(tool.clone()))
+                (AnswerKind::Tool { rule, read_only }, CacheTopic::Tool(tool.clone()))
             }
-            // Only modern servers say for how long.
+            // Only modern servers declare a TTL.
             (_, None) if !entry.cache.reads || listing.era == Era::Legacy => return None,
             ("resources/read", None) => {
-                let uri = Object::parse(order.params.as_deref()?).ok()?.text("uri")?.into_owned();
-                (Source::ListOrRead, Topic::Resource(uri))
+                let uri = Object::parse(upstream_request.params.as_deref()?).ok()?.text("uri")?.into_owned();
+                (AnswerKind::ListOrRead, CacheTopic::Resource(uri))
             }
             ("tools/list" | "prompts/list" | "resources/list" | "resources/templates/list", None) => {
-                (Source::ListOrRead, Topic::Lists)
+                (AnswerKind::ListOrRead, CacheTopic::Lists)
             }
             (_, None) => return None,
         };
-        let stale_for = if topic == Topic::Lists { entry.cache.stale_lists } else { Duration::ZERO };
-        let params = order.params.as_deref().map(gripfast_wire::RawValue::get);
-        let key = |principal| CacheKey::of(principal, &entry.name, &order.method, params);
+        let stale_for = if topic == CacheTopic::Lists { entry.cache.stale_lists } else { Duration::ZERO };
+        let params = upstream_request.params.as_deref().map(gripfast_wire::RawValue::get);
+        let key = |principal| CacheKey::for_request(principal, &entry.name, &upstream_request.method, params);
         let name = principal.map_or("", Principal::name);
-        let own = client.filter(|client| entry.serves_apart(client));
-        let whose = match own.and_then(|client| client.caller.key()) {
+        let own = client.filter(|client| entry.uses_dedicated_instance(client));
+        let scope = match own.and_then(|client| client.caller.key()) {
             Some(client) => Cow::Owned(format!("{name}\0{}", client.as_str())),
             None => Cow::Borrowed(name),
         };
-        Some(Request {
-            private: key(Some(&*whose))?,
-            is_apart: own.is_some(),
+        Some(CacheRequest {
+            private: key(Some(&*scope))?,
+            is_dedicated: own.is_some(),
             public: key(None)?,
-            label: Label { server: entry.name.clone(), topic },
+            label: CacheLabel { server: entry.name.clone(), topic },
             source,
             stale_for,
-            dropped: self.cache().dropped(&entry.name),
+            invalidations: self.cache().invalidations(&entry.name),
         })
     }
 
-    /// Looks for an answer, and waits for one that is being made, as long as the caller does.
-    pub(super) async fn recall(&self, request: &Request, deadline: Mono) -> Recalled<'_> {
+    /// Looks up an answer, and waits until `deadline` for one that another call is fetching.
+    pub(super) async fn lookup_cached(&self, request: &CacheRequest, deadline: Mono) -> CacheResult<'_> {
         let cache = self.cache();
-        match cache.look(request) {
-            Looked::Answer(answer) => return Recalled::Answer(answer),
-            Looked::Missing { expected: false } => return Recalled::Nothing(None),
-            Looked::Missing { expected: true } => {}
+        match cache.get(request) {
+            CacheLookup::Answer(answer) => return CacheResult::Answer(answer),
+            CacheLookup::Missing { expected: false } => return CacheResult::Miss(None),
+            CacheLookup::Missing { expected: true } => {}
         }
-        let patience = tokio::time::sleep_until(self.clock().instant(deadline));
-        let flight = tokio::select! {
-            flight = cache.fly(request) => flight,
-            () = patience => None,
+        let timeout = tokio::time::sleep_until(self.clock().instant(deadline));
+        let fill = tokio::select! {
+            fill = cache.join_or_start(request) => fill,
+            () = timeout => None,
         };
-        match flight {
-            Some(flight) => Recalled::Nothing(Some(flight)),
-            None => match cache.look(request) {
-                Looked::Answer(answer) => Recalled::Answer(answer),
-                // It came to nothing that could be shared: everybody goes.
-                Looked::Missing { .. } => Recalled::Nothing(None),
+        match fill {
+            Some(fill) => CacheResult::Miss(Some(fill)),
+            None => match cache.get(request) {
+                CacheLookup::Answer(answer) => CacheResult::Answer(answer),
+                // The fetched answer cannot be shared: each call sends its own request.
+                CacheLookup::Missing { .. } => CacheResult::Miss(None),
             },
         }
     }
 
-    /// How the cache of answers does.
+    /// Counters of the answer cache.
     pub fn cache_counts(&self) -> CacheCounts {
         self.cache().counts()
     }

@@ -1,29 +1,30 @@
-//! The life of one call, phase by phase: permit, resolve (and look at its pin), recall, reserve, exchange, keep,
-//! settle. Each phase is a file of its own; only the exchange waits, and a recall for an exchange of somebody else.
+//! The phases of one call: check access, resolve (with the pin check), look up the cache, reserve budgets, call the
+//! upstream, store the answer, settle. Each phase has its own file; only the upstream call waits, and the cache
+//! lookup while another call fetches the same answer.
 
-mod approved;
 mod budget;
+mod cached;
 mod permit;
-mod recall;
+mod pin_check;
 
-pub(crate) use budget::Purse;
-pub use budget::{BudgetSpec, BudgetUse, Per, Window};
-use recall::Recalled;
+use crate::call::cached::CacheResult;
+pub(crate) use budget::CallBudgets;
+pub use budget::{BudgetScope, BudgetSpec, BudgetUse, BudgetWindow};
 
-use crate::audit::AuditCaller;
 use crate::client::{Client, Principal};
 use crate::config::suggest;
-use crate::host::{Entry, Host};
-use crate::ledger::OpenRow;
+use crate::host::{Host, HostEntry};
 use crate::memory::{AnswerMemory, OutOfMemory};
-use crate::said::Said;
+use crate::records::audit::AuditCaller;
+use crate::records::ledger::OpenRow;
+use crate::records::request_summary::RequestSummary;
 use crate::transport::{Listener, Secrets};
-use crate::upstream::{Answer, Order, Origin, Upstream, no_memory};
+use crate::upstream::{Answer, ListingOrigin, Upstream, UpstreamRequest, out_of_memory_error};
 use gripfast_core::catalog::Catalog;
 use gripfast_core::failure::recovery::Safety;
-use gripfast_core::failure::{CallError, Code, Failure, Outcome as Fate};
+use gripfast_core::failure::{CallError, CallOutcome, Code, Failure};
 use gripfast_core::isolation::Caller;
-use gripfast_core::ledger::entry::LedgerCaller;
+use gripfast_core::ledger::ledger_entry::LedgerCaller;
 use gripfast_core::supervise::status::State;
 use gripfast_core::time::Mono;
 use gripfast_wire::RawValue;
@@ -36,52 +37,53 @@ use std::time::Duration;
 
 const TOOL_CALL: &str = "tools/call";
 
-/// What a caller may say about one call, besides what it wants.
+/// Options of one request.
 #[derive(Clone, Default)]
 pub struct CallOptions {
-    /// How long the caller waits at the most, holding and queueing included. The upstream's own limits
-    /// hold as well.
-    pub patience: Option<Duration>,
-    /// Who hears of its progress. The server reports it if the parameters carry a progress token.
+    /// Deadline of the whole call, including waits for a connection and for a free slot. The server's own timeouts
+    /// apply as well.
+    pub timeout: Option<Duration>,
+    /// Receives progress, if the parameters carry a progress token, and answers server requests.
     pub listener: Option<Arc<dyn Listener>>,
-    /// For which client it is made. `None`: for nobody in particular, by the instance that all share.
+    /// The client that the call is made for. `None`: no particular client, on the shared instance.
     pub client: Option<Client>,
-    /// What the caller can be asked, as the capabilities of an MCP client, for servers that want to see it
-    /// in each request. Unless said here or in the parameters, it is what the host can be asked.
+    /// Client capabilities for servers that expect them in each request. Default: those in the parameters, or else
+    /// those of the host.
     pub capabilities: Option<Box<RawValue>>,
-    /// The least severe log message that the caller wants. A server of the modern era is told with the request; a
-    /// legacy one serves all callers in one session and is told of the mildest level that any of them has asked for.
+    /// Lowest severity of log messages that the caller wants. A modern server gets it with the request. A legacy
+    /// server has one level per session, so it gets the lowest that any caller asked for.
     pub log_level: Option<LogLevel>,
-    /// By the instance that all clients share, although the client may have one of its own by now: for what that
-    /// instance began.
-    pub shared: bool,
-    /// The memory that the answer is counted against. An answer that there is no memory for ends the call with
-    /// [`Code::Overloaded`], outcome [`Done`](Fate::Done). `None`: it is not counted.
+    /// Uses the shared instance even if the client has a dedicated one by now, for work that the shared instance
+    /// began.
+    pub use_shared_instance: bool,
+    /// Memory budget of the answer. An answer that exceeds it ends the call with [`Code::Overloaded`] and outcome
+    /// [`Done`](CallOutcome::Done). `None`: unlimited.
     pub memory: Option<Arc<dyn AnswerMemory>>,
-    /// Whether it is made by an operator, through the admin API. Ledger and audit log say so; nothing is decided on it.
+    /// Marks the call as made by an operator through the admin API. Ledger and audit log record it; no decision
+    /// depends on it.
     pub by_operator: bool,
 }
 
 impl std::fmt::Debug for CallOptions {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("CallOptions").field("patience", &self.patience).finish_non_exhaustive()
+        f.debug_struct("CallOptions").field("timeout", &self.timeout).finish_non_exhaustive()
     }
 }
 
-/// A request that has found its upstream: the instance that knows the catalog and counts the calls.
+/// A request with its upstream: the shared instance, which knows the catalog and counts the calls.
 struct Resolved<'a> {
     upstream: &'a Arc<Upstream>,
-    order: Order,
+    request: UpstreamRequest,
 }
 
 impl Host {
     /// Calls a tool by the server's own name for it.
     ///
-    /// Dropping the future cancels the call: the server is told, the slot is free at once, and no other
-    /// call is affected.
+    /// Dropping the future cancels the call: the server is notified, the slot is free immediately, and no other call
+    /// is affected.
     ///
     /// # Errors
-    /// [`CallError`] if the call could not be served. An error of the tool's own is an answer.
+    /// [`CallError`] if the call could not be served. An error of the tool itself is an answer.
     pub async fn call(
         &self,
         server: &str,
@@ -108,7 +110,7 @@ impl Host {
     /// Sends any request, by the server's own names, and waits for its answer.
     ///
     /// # Errors
-    /// [`CallError`] if it could not be served. A JSON-RPC error of the server is an answer.
+    /// [`CallError`] if the request could not be served. A JSON-RPC error of the server is an answer.
     pub async fn request(
         &self,
         server: &str,
@@ -130,47 +132,47 @@ impl Host {
         options: CallOptions,
     ) -> Result<Answer, CallError> {
         let (line, tool, row) = {
-            let said = Said::in_params(params.as_deref()).knowing(self.secrets_of(server));
-            let caller = caller(&said, &options);
-            let line = self.audit().begin(&caller, server, method, &said)?;
-            let (tool, row) = self.row(server, method, &said, &caller);
+            let summary = RequestSummary::new(params.as_deref()).with_secrets(self.server_secrets(server));
+            let caller = audit_caller(&summary, &options);
+            let line = self.audit().begin(&caller, server, method, &summary)?;
+            let (tool, row) = self.open_ledger_row(server, method, &summary, &caller);
             (line, tool, row)
         };
-        let outcome = self.carry_out(server, method, params, tool, options, &row).await;
-        settle(row, &outcome);
+        let outcome = self.request_counted(server, method, params, tool, options, &row).await;
+        settle_row(row, &outcome);
         if let Some(line) = line {
             line.end(&outcome);
         }
         outcome
     }
 
-    /// What was filled in for a server.
-    fn secrets_of(&self, server: &str) -> Option<Arc<Secrets>> {
+    /// The secrets that were filled in for a server.
+    fn server_secrets(&self, server: &str) -> Option<Arc<Secrets>> {
         let entry = self.entry(server).ok()?;
         entry.upstream().ok().map(|upstream| Arc::clone(&upstream.secrets))
     }
 
-    /// The tool that is called, if the parameters name one, and the row of its call, which is settled on every way
-    /// out of here; if its future is dropped, by itself.
-    fn row(
+    /// The tool name, if the parameters have one, and the ledger row of the call. The row is settled on every exit;
+    /// if the future is dropped, it settles itself.
+    fn open_ledger_row(
         &self,
         server: &str,
         method: &str,
-        said: &Said<'_>,
+        summary: &RequestSummary<'_>,
         caller: &AuditCaller<'_>,
     ) -> (Option<String>, OpenRow<'_>) {
         if method != TOOL_CALL {
-            return (None, OpenRow::nowhere());
+            return (None, OpenRow::disabled());
         }
-        let tool = said.text("name");
-        let client = said.redacted_name(caller.says_it_is.as_deref().unwrap_or_default());
+        let tool = summary.text("name");
+        let client = summary.redacted_name(caller.claimed_name.as_deref().unwrap_or_default());
         let caller = LedgerCaller { principal: caller.principal.unwrap_or_default(), client: &client };
-        let name = said.redacted_name(tool.as_deref().unwrap_or_default());
-        let row = self.ledger().row(&caller, server, &name, said);
+        let name = summary.redacted_name(tool.as_deref().unwrap_or_default());
+        let row = self.ledger().row(&caller, server, &name, summary);
         (tool.map(Cow::into_owned), row)
     }
 
-    async fn carry_out(
+    async fn request_counted(
         &self,
         server: &str,
         method: &str,
@@ -183,13 +185,13 @@ impl Host {
         let upstream = entry.upstream()?;
         let end = upstream.ends.open(self.clock());
         let memory = options.memory.clone();
-        let outcome = self.go(&entry, method, params, tool, options, row).await;
+        let outcome = self.request_through_cache(&entry, method, params, tool, options, row).await;
         let outcome = outcome.map(|answer| answer.redacted(&upstream.secrets));
-        // One that was kept, or came by a transport that does not count, is counted here.
+        // Cached answers, and answers of transports that do not reserve memory, are counted here.
         let outcome = outcome.and_then(|answer| {
-            let fate = answer.fate();
-            let reserved = answer.reserved(memory.as_deref());
-            reserved.map_err(|OutOfMemory(why)| no_memory(&entry.name, &why, fate))
+            let call_outcome = answer.call_outcome();
+            let reserved = answer.reserve(memory.as_deref());
+            reserved.map_err(|OutOfMemory(why)| out_of_memory_error(&entry.name, &why, call_outcome))
         });
         let outcome =
             outcome.map_err(|error| CallError { text: upstream.secrets.mask(&error.text), ..error });
@@ -200,83 +202,83 @@ impl Host {
         outcome
     }
 
-    async fn go(
+    async fn request_through_cache(
         &self,
-        entry: &Entry,
+        entry: &HostEntry,
         method: &str,
         params: Option<Box<RawValue>>,
         tool: Option<String>,
         options: CallOptions,
         row: &OpenRow<'_>,
     ) -> Result<Answer, CallError> {
-        let (client, shared) = (options.client.clone(), options.shared);
+        let (client, shared) = (options.client.clone(), options.use_shared_instance);
         let principal = client.as_ref().map(Client::principal);
-        self.permit(entry, principal, method, params.as_deref())?;
+        self.check_access(entry, principal, method, params.as_deref())?;
         let mut resolved = self.resolve(entry, method, params, tool, options)?;
         let cacheable = self.cacheable(entry, &resolved, principal, client.as_ref().filter(|_| !shared));
-        // Held until there is an answer: whoever asks the same meanwhile waits for it.
-        let mut _flight = None;
+        // Held until there is an answer: calls that ask for the same meanwhile wait for it.
+        let mut _fill = None;
         if let Some(request) = &cacheable {
-            // Waiting for somebody else's answer is part of the call.
+            // The deadline of the call includes the wait for an answer that another call fetches.
             let began = self.now();
             let ours = began + resolved.upstream.settings().supervision.timeouts.call;
-            let deadline = resolved.order.deadline.map_or(ours, |theirs| theirs.min(ours));
-            resolved.order.deadline = Some(deadline);
-            match self.recall(request, deadline).await {
-                Recalled::Answer(answer) => return Ok(answer),
-                Recalled::Nothing(_) if self.now() >= deadline => {
+            let deadline = resolved.request.deadline.map_or(ours, |theirs| theirs.min(ours));
+            resolved.request.deadline = Some(deadline);
+            match self.lookup_cached(request, deadline).await {
+                CacheResult::Answer(answer) => return Ok(answer),
+                CacheResult::Miss(_) if self.now() >= deadline => {
                     let failure = Failure::TimedOut(self.now() - began);
-                    let error = CallError::from_failure(&entry.name, &failure, Fate::NotSent);
-                    return self.cache().look_for_stale(request).ok_or(error);
+                    let error = CallError::from_failure(&entry.name, &failure, CallOutcome::NotSent);
+                    return self.cache().get_stale(request).ok_or(error);
                 }
-                Recalled::Nothing(made_for_all) => _flight = made_for_all,
+                CacheResult::Miss(fill) => _fill = fill,
             }
         }
-        let spend = self.reserve(principal, &entry.name, resolved.order.tool.as_deref())?;
-        let begun = self.now();
-        let mut is_apart = false;
+        let reservation = self.reserve(principal, &entry.name, resolved.request.tool.as_deref())?;
+        let started = self.now();
+        let mut is_dedicated = false;
         let outcome = match entry.lease(client.as_ref().filter(|_| !shared)) {
             Ok(lease) => {
-                is_apart = !lease.is_shared();
-                let answer = lease.upstream().exchange(&resolved.order, row).await;
-                answer.map(|answer| if lease.is_shared() { answer } else { answer.by_own_instance() })
+                is_dedicated = !lease.is_shared();
+                let answer = lease.upstream().call(&resolved.request, row).await;
+                answer.map(|answer| if lease.is_shared() { answer } else { answer.with_dedicated_origin() })
             }
             Err(full) => Err(full),
         };
-        if let Some(spend) = spend {
-            spend.settle(&outcome);
+        if let Some(reservation) = reservation {
+            reservation.settle(&outcome);
         }
-        // Clients may be told apart from this very call on: then nobody else is given what came of it.
+        // Clients may have been separated during this call: then its answer is not cached for others.
         if let (Some(request), Ok(answer)) = (&cacheable, &outcome)
-            && request.is_apart == is_apart
+            && request.is_dedicated == is_dedicated
         {
-            self.cache().keep(request, answer);
+            self.cache().insert(request, answer);
         }
-        self.count(&resolved, begun, &outcome);
+        self.record_stats(&resolved, started, &outcome);
         match (&cacheable, outcome) {
-            (Some(request), Err(error)) => self.cache().look_for_stale(request).ok_or(error),
+            (Some(request), Err(error)) => self.cache().get_stale(request).ok_or(error),
             (_, outcome) => outcome,
         }
     }
 
-    /// Which tool this is, and whether it may be replayed.
+    /// Finds the tool of the call and decides whether the call may be replayed.
     fn resolve<'a>(
         &self,
-        entry: &'a Entry,
+        entry: &'a HostEntry,
         method: &str,
         params: Option<Box<RawValue>>,
         tool: Option<String>,
         options: CallOptions,
     ) -> Result<Resolved<'a>, CallError> {
         let upstream = entry.upstream()?;
-        let deadline = options.patience.map(|patience| self.now() + patience);
-        let mut order = Order {
+        let deadline = options.timeout.map(|timeout| self.now() + timeout);
+        let mut request = UpstreamRequest {
             method: method.to_owned(),
             params,
             safety: Safety::of_method(method),
             deadline,
             listener: options.listener,
-            caller: options.client.as_ref().map_or(Caller::Unnamed, |client| client.caller.clone()),
+            caller: options.client.as_ref().map_or(Caller::Anonymous, |client| client.caller.clone()),
             principal: options
                 .client
                 .as_ref()
@@ -287,20 +289,20 @@ impl Host {
             memory: options.memory,
         };
         if method == TOOL_CALL {
-            let tool = tool.ok_or_else(|| nameless(&entry.name))?;
-            entry.is_approved(&tool, options.client.as_ref().filter(|_| !options.shared))?;
-            order.safety = safety(entry, upstream, &tool)?;
-            order.tool = Some(tool);
+            let tool = tool.ok_or_else(|| missing_tool_name(&entry.name))?;
+            entry.check_approved(&tool, options.client.as_ref().filter(|_| !options.use_shared_instance))?;
+            request.safety = safety(entry, upstream, &tool)?;
+            request.tool = Some(tool);
         }
-        Ok(Resolved { upstream, order })
+        Ok(Resolved { upstream, request })
     }
 
-    /// Counts what came of it, on every exit that has an outcome.
-    fn count(&self, resolved: &Resolved<'_>, begun: Mono, outcome: &Result<Answer, CallError>) {
+    /// Counts the outcome, on every exit that has one.
+    fn record_stats(&self, resolved: &Resolved<'_>, started: Mono, outcome: &Result<Answer, CallError>) {
         let now = self.now();
         match outcome {
-            Ok(answer) => resolved.upstream.stats.answered(now, now - begun, answer.is_tool_error()),
-            Err(error) if error.code == Code::Stopped && error.outcome == Fate::NotSent => {
+            Ok(answer) => resolved.upstream.stats.answered(now, now - started, answer.is_tool_error()),
+            Err(error) if error.code == Code::Stopped && error.outcome == CallOutcome::NotSent => {
                 resolved.upstream.stats.refused();
             }
             Err(_) => resolved.upstream.stats.failed(),
@@ -317,61 +319,61 @@ fn call_params(tool: &str, arguments: Option<Box<RawValue>>) -> Box<RawValue> {
     params.to_object()
 }
 
-/// Who makes a call: the principal, and what the client calls itself.
-fn caller<'a>(said: &Said<'_>, options: &'a CallOptions) -> AuditCaller<'a> {
-    let named = options.client.as_ref().and_then(|client| client.name.as_deref()).map(Cow::Borrowed);
+/// The caller for the audit log: its principal and its client name.
+fn audit_caller<'a>(summary: &RequestSummary<'_>, options: &'a CallOptions) -> AuditCaller<'a> {
+    let name = options.client.as_ref().and_then(|client| client.name.as_deref()).map(Cow::Borrowed);
     let principal = options.client.as_ref().map(|client| client.principal.name());
     AuditCaller {
         principal: principal.or(options.by_operator.then_some(Principal::ADMIN)),
-        says_it_is: named.or_else(|| said.members().and_then(client_in).map(Cow::Owned)),
+        claimed_name: name.or_else(|| summary.members().and_then(client_name_in).map(Cow::Owned)),
     }
 }
 
-/// The client that the parameters of a modern request name.
-fn client_in(params: &Object<'_>) -> Option<String> {
+/// The client name in the `_meta` of a modern request.
+fn client_name_in(params: &Object<'_>) -> Option<String> {
     let info = params.object("_meta")?.object(meta::CLIENT_INFO)?;
     let name = info.text("name")?;
     Some(info.text("version").map_or_else(|| name.to_string(), |version| format!("{name} {version}")))
 }
 
-/// Writes down what came of it.
-fn settle(row: OpenRow<'_>, outcome: &Result<Answer, CallError>) {
+/// Writes the outcome to the ledger.
+fn settle_row(row: OpenRow<'_>, outcome: &Result<Answer, CallError>) {
     match outcome {
-        Ok(answer) => row.settle(answer.fate(), None),
+        Ok(answer) => row.settle(answer.call_outcome(), None),
         Err(error) => row.settle(error.outcome, Some(error.code)),
     }
 }
 
-/// Whether calling the tool twice does harm. A tool that its server is known not to have is unknown.
-fn safety(entry: &Entry, upstream: &Upstream, tool: &str) -> Result<Safety, CallError> {
+/// Decides whether a call of the tool may be replayed. Fails if the server is known not to have the tool.
+fn safety(entry: &HostEntry, upstream: &Upstream, tool: &str) -> Result<Safety, CallError> {
     let (hints, origin) = {
         let listing = upstream.listing.borrow();
         (listing.catalog.tool(tool).map(|tool| tool.hints), listing.origin)
     };
-    if hints.is_none() && origin == Origin::Server && is_settled(upstream.state()) {
+    if hints.is_none() && origin == ListingOrigin::Server && is_settled(upstream.state()) {
         let catalog = Arc::clone(&upstream.listing.borrow().catalog);
         return Err(unknown_tool(entry, catalog, tool));
     }
     Ok(Safety::of_tool(hints.unwrap_or_default(), entry.replay.rule_for(tool)))
 }
 
-/// Whether what is listed is what there is.
+/// Returns true if the listed catalog is current.
 fn is_settled(state: State) -> bool {
     matches!(state, State::Ready | State::NeedsApproval)
 }
 
-/// The server has just said what it offers, and this is not among it.
-fn unknown_tool(entry: &Entry, catalog: Arc<Catalog>, tool: &str) -> CallError {
-    let text = format!("upstream `{}` has no tool named `{tool}`", entry.name);
-    let error = CallError::new(Code::UnknownTool, &entry.name, Fate::NotSent, text);
-    let visible = entry.visible(catalog);
+/// The error for a tool that is not in the current catalog.
+fn unknown_tool(entry: &HostEntry, catalog: Arc<Catalog>, tool: &str) -> CallError {
+    let text = format!("server `{}` has no tool named `{tool}`", entry.name);
+    let error = CallError::new(Code::UnknownTool, &entry.name, CallOutcome::NotSent, text);
+    let visible = entry.visible_catalog(catalog);
     match suggest::nearest(tool, visible.tools.iter().map(|tool| tool.key.as_str())) {
-        Some(near) => error.hint(format!("did you mean `{near}`?")),
-        None => error.hint(format!("`gripfast tools {}` lists its tools", entry.name)),
+        Some(near) => error.with_hint(format!("did you mean `{near}`?")),
+        None => error.with_hint(format!("`gripfast tools {}` lists its tools", entry.name)),
     }
 }
 
-fn nameless(server: &str) -> CallError {
+fn missing_tool_name(server: &str) -> CallError {
     let text = "`tools/call` needs parameters with the `name` of a tool";
-    CallError::new(Code::InvalidRequest, server, Fate::NotSent, text)
+    CallError::new(Code::InvalidRequest, server, CallOutcome::NotSent, text)
 }

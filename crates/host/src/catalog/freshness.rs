@@ -1,70 +1,70 @@
-//! For how long clients may keep what they are told, and whether others may be given it: no longer than the server that
-//! promised least, and for nobody else where clients do not all see the same.
+//! TTL and cache scope of the lists that clients get: the shortest TTL of all servers, and `private` where clients
+//! may see different catalogs.
 
-use crate::host::{Entry, Host};
-use crate::upstream::Origin;
+use crate::host::{Host, HostEntry};
+use crate::upstream::ListingOrigin;
 use gripfast_core::cache::{CacheScope, Freshness};
 use gripfast_core::time::Mono;
 use gripfast_wire::results::List;
 use std::time::Duration;
 
 impl Host {
-    /// For how long a list of the menu is good. Where the time that a server gave is over, it is asked anew, and
-    /// whoever listens is told if something has changed.
+    /// TTL of a list of the merged catalog. A server whose TTL is over is listed again, and clients are notified if
+    /// something has changed.
     pub fn list_freshness(&self, list: List) -> Freshness {
         let now = self.now();
         let parts = self.entries().into_iter().filter_map(|entry| entry.list_freshness(list, now));
-        self.for_whom(Freshness::of_all(parts))
+        self.limit_scope(Freshness::combine(parts))
     }
 
-    /// For how long what the servers say about themselves is good.
-    pub fn facts_freshness(&self) -> Freshness {
+    /// TTL of what the servers declare about themselves, such as capabilities and instructions.
+    pub fn server_info_freshness(&self) -> Freshness {
         let now = self.now();
-        let parts = self.entries().into_iter().filter_map(|entry| entry.facts_freshness(now));
-        self.for_whom(Freshness::of_all(parts))
+        let parts = self.entries().into_iter().filter_map(|entry| entry.server_info_freshness(now));
+        self.limit_scope(Freshness::combine(parts))
     }
 
-    /// What some clients do not see must not reach them by way of others.
-    fn for_whom(&self, fresh: Freshness) -> Freshness {
-        let scope = if self.tells_clients_apart() { CacheScope::Private } else { fresh.scope };
+    /// Makes the scope private where clients may see different catalogs.
+    fn limit_scope(&self, fresh: Freshness) -> Freshness {
+        let scope = if self.has_client_policies() { CacheScope::Private } else { fresh.scope };
         Freshness { scope, ..fresh }
     }
 }
 
-impl Entry {
-    /// `None` if it has no part in the list.
+impl HostEntry {
+    /// `None` if the server has no such list.
     fn list_freshness(&self, list: List, now: Mono) -> Option<Freshness> {
         let upstream = self.upstream().ok()?;
-        let (origin, said) = {
+        let (origin, ttls) = {
             let listing = upstream.listing.borrow();
-            (listing.origin, listing.said)
+            (listing.origin, listing.ttls)
         };
-        if origin != Origin::Server {
-            return Some(Freshness::UNSAID);
+        if origin != ListingOrigin::Server {
+            return Some(Freshness::UNSPECIFIED);
         }
-        if said.of(list)?.ttl.is_zero() {
+        if ttls.of(list)?.ttl.is_zero() {
             return Some(
-                self.as_the_operator_says(upstream.tells_of_changes(list)).unwrap_or(said.of(list)?),
+                self.configured_freshness(upstream.has_list_changes(list)).unwrap_or(ttls.of(list)?),
             );
         }
-        let left = said.left_of(list, now)?;
+        let left = ttls.remaining(list, now)?;
         if left.ttl.is_zero() {
-            upstream.list_again();
+            upstream.refresh_catalog();
         }
         Some(left)
     }
 
-    fn facts_freshness(&self, now: Mono) -> Option<Freshness> {
+    fn server_info_freshness(&self, now: Mono) -> Option<Freshness> {
         let upstream = self.upstream().ok()?;
-        let Some(live) = upstream.live() else { return Some(Freshness::UNSAID) };
-        match live.server.freshness {
-            Some(said) => Some(said.after(now.since(live.since))),
-            None => Some(self.as_the_operator_says(true).unwrap_or(Freshness::UNSAID)),
+        let Some(connection) = upstream.connection() else { return Some(Freshness::UNSPECIFIED) };
+        match connection.server.freshness {
+            Some(declared) => Some(declared.aged(now.since(connection.since))),
+            None => Some(self.configured_freshness(true).unwrap_or(Freshness::UNSPECIFIED)),
         }
     }
 
-    /// A server that tells of changes is as good as one that says how long there will be none.
-    fn as_the_operator_says(&self, tells_of_changes: bool) -> Option<Freshness> {
+    /// The configured TTL, for a server that declares none but notifies of changes.
+    fn configured_freshness(&self, tells_of_changes: bool) -> Option<Freshness> {
         let is_said = tells_of_changes && self.cache.lists > Duration::ZERO;
         is_said.then_some(Freshness { ttl: self.cache.lists, scope: CacheScope::Private })
     }

@@ -1,21 +1,21 @@
-//! The names that servers hold, kept in the store beside the pins. Who may have a name is decided in `core`.
+//! Persistent public names of tools and prompts, kept in the store. `core` decides which server gets a name.
 
 use crate::store::Store;
 use gripfast_core::catalog::holders::HeldNames;
-use gripfast_core::catalog::merge::Claim;
+use gripfast_core::catalog::merge::NameClaim;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 const SPACE: &str = "names";
 
-/// The names of all servers that were looked at, as this process knows them.
+/// Cache of the names of all servers, as this process knows them.
 #[derive(Debug, Default)]
-pub(super) struct Held(Mutex<BTreeMap<String, Arc<HeldNames>>>);
+pub(super) struct NameStore(Mutex<BTreeMap<String, Arc<HeldNames>>>);
 
-impl Held {
-    /// The names that a server holds.
+impl NameStore {
+    /// The names that a server holds, from the cache or the store.
     pub(super) fn of(&self, store: &dyn Store, server: &str) -> Arc<HeldNames> {
-        let mut known = self.known();
+        let mut known = self.lock();
         match known.get(server) {
             Some(held) => Arc::clone(held),
             None => {
@@ -26,29 +26,29 @@ impl Held {
         }
     }
 
-    /// Writes down that a server goes by these names, and what other processes have written down about it meanwhile.
+    /// Records the names that a server uses now, merged with those that other processes have stored meanwhile.
     pub(super) fn hold<'c>(
         &self,
         store: &dyn Store,
         server: &str,
-        claims: impl IntoIterator<Item = &'c Claim>,
+        claims: impl IntoIterator<Item = &'c NameClaim>,
         now: u64,
     ) {
-        let mut known = self.known();
+        let mut known = self.lock();
         let held = Arc::make_mut(known.entry(server.to_owned()).or_default());
         let claims = claims.into_iter();
-        if claims.filter(|claim| held.hold(claim.offer, &claim.name, now)).count() == 0 {
+        if claims.filter(|claim| held.insert(claim.kind, &claim.name, now)).count() == 0 {
             return;
         }
         if let Some(stored) = stored(store, server) {
-            held.adopt(&stored);
+            held.merge(&stored);
         }
         if let Ok(bytes) = serde_json::to_vec(held) {
             store.put(SPACE, server, bytes);
         }
     }
 
-    fn known(&self) -> MutexGuard<'_, BTreeMap<String, Arc<HeldNames>>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Arc<HeldNames>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

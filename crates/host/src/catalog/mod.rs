@@ -1,19 +1,19 @@
-//! All servers' catalogs as one menu, rendered once and served many times.
+//! The catalogs of all servers merged into one, rendered once and served many times.
 //!
-//! Each item is the server's own bytes with its public name in place of its own, and a note in `_meta` of
-//! where it comes from. The menu is made anew when a catalog has changed and somebody asks.
+//! Each item is the server's own bytes with its public name, and a `_meta` entry with its origin. A snapshot is
+//! rendered on request after a catalog has changed.
 
-mod freshness;
-mod held;
-mod hidden;
-mod render;
-mod views;
+pub(crate) mod freshness;
+pub(crate) mod held_names;
+pub(crate) mod hidden;
+pub(crate) mod snapshot;
+pub(crate) mod views;
 
-pub use render::{Rendered, Served};
+pub use crate::catalog::snapshot::{CatalogSnapshot, RenderedList};
 
-use crate::host::{Entry, Host};
-use crate::upstream::Origin;
-use gripfast_core::catalog::merge::{Absent, Claim, Menu, Renamed, Source};
+use crate::host::{Host, HostEntry};
+use crate::upstream::ListingOrigin;
+use gripfast_core::catalog::merge::{AbsentServer, CatalogSource, MergedCatalog, NameClaim, Renamed};
 use gripfast_core::event::Event;
 use gripfast_core::supervise::status::State;
 use gripfast_wire::{Era, apps};
@@ -24,97 +24,101 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// Rings when the menu may have changed.
+/// Signals that the merged catalog may have changed.
 #[derive(Debug, Clone)]
-pub(crate) struct Bell(Arc<watch::Sender<u64>>);
+pub(crate) struct ChangeSignal(Arc<watch::Sender<u64>>);
 
-impl Bell {
+impl ChangeSignal {
     pub(crate) fn new() -> Self {
         Self(Arc::new(watch::Sender::new(0)))
     }
 
-    pub(crate) fn ring(&self) {
-        self.0.send_modify(|rung| *rung += 1);
+    pub(crate) fn notify(&self) {
+        self.0.send_modify(|version| *version += 1);
     }
 
-    pub(crate) fn rung(&self) -> u64 {
+    pub(crate) fn version(&self) -> u64 {
         *self.0.borrow()
     }
 
-    pub(crate) fn listen(&self) -> watch::Receiver<u64> {
+    pub(crate) fn subscribe(&self) -> watch::Receiver<u64> {
         self.0.subscribe()
     }
 }
 
-/// The last menu that was made, for which ring of the bell, and what of it different clients see.
+/// The latest snapshot with the signal version that it was made for, and the views of it that clients with different
+/// policies see.
 #[derive(Debug, Default)]
-pub(crate) struct Kitchen {
-    made: Mutex<Option<(u64, Arc<Served>)>>,
+pub(crate) struct CatalogCache {
+    latest: Mutex<Option<(u64, Arc<CatalogSnapshot>)>>,
     revisions: AtomicU64,
     views: views::Views,
-    held: held::Held,
+    held_names: held_names::NameStore,
 }
 
-/// What all servers offer, as it is merged.
-struct Offered {
-    sources: Vec<Source>,
-    /// The era in which each source has said so.
+/// Input of the merge: the catalogs of all servers.
+struct ServerCatalogs {
+    sources: Vec<CatalogSource>,
+    /// The era of each source.
     eras: Vec<Era>,
-    absent: Vec<Absent>,
-    /// How many of the sources may hold what they go by: those up to the first server that is still being started for the
-    /// first time. It comes earlier in the config, and may want the same names.
+    absent: Vec<AbsentServer>,
+    /// Number of sources whose names are recorded: those before the first server that is starting for the first time.
+    /// That server comes earlier in the config and may claim the same names.
     settled: usize,
 }
 
 impl Host {
-    /// Everything that all servers offer, under public names.
-    pub fn menu(&self) -> Arc<Served> {
-        let rung = self.bell().rung();
-        let mut made = self.kitchen().made.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((at, served)) = &*made
-            && *at == rung
+    /// The merged catalog of all servers, under public names.
+    pub fn catalog_snapshot(&self) -> Arc<CatalogSnapshot> {
+        let version = self.change_signal().version();
+        let mut latest = self.catalog_cache().latest.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((at, snapshot)) = &*latest
+            && *at == version
         {
-            return Arc::clone(served);
+            return Arc::clone(snapshot);
         }
-        let Offered { sources, eras, absent, settled } = self.offered();
-        let menu = Menu::merge(sources, &absent);
-        self.hold_names(&menu, settled);
-        let mut served = render::render(menu, &eras);
-        let before = match &*made {
-            Some((_, before)) if before.reads_like(&served) => {
+        let ServerCatalogs { sources, eras, absent, settled } = self.server_catalogs();
+        let merged = MergedCatalog::merge(sources, &absent);
+        self.hold_names(&merged, settled);
+        let mut snapshot = snapshot::render(merged, &eras);
+        let before = match &*latest {
+            Some((_, before)) if before.has_same_content(&snapshot) => {
                 let before = Arc::clone(before);
-                *made = Some((rung, Arc::clone(&before)));
+                *latest = Some((version, Arc::clone(&before)));
                 return before;
             }
             before => before.as_ref().map(|(_, before)| Arc::clone(before)),
         };
-        served.revision = self.kitchen().revisions.fetch_add(1, Ordering::Relaxed) + 1;
-        let served = Arc::new(served);
-        *made = Some((rung, Arc::clone(&served)));
-        drop(made);
-        self.tell_renamed(before.as_ref().map_or(&[], |before| &before.menu.renamed), &served.menu.renamed);
-        served
+        snapshot.revision = self.catalog_cache().revisions.fetch_add(1, Ordering::Relaxed) + 1;
+        let snapshot = Arc::new(snapshot);
+        *latest = Some((version, Arc::clone(&snapshot)));
+        drop(latest);
+        self.announce_renamed(
+            before.as_ref().map_or(&[], |before| &before.merged.renamed),
+            &snapshot.merged.renamed,
+        );
+        snapshot
     }
 
-    /// Reads the names that a server holds, so that no call has to wait for it.
+    /// Loads the names that a server holds into the cache, so that no call has to wait for the store.
     pub(crate) fn load_names(&self, server: &str) {
-        self.kitchen().held.of(&*self.store(), server);
+        self.catalog_cache().held_names.of(&*self.store(), server);
     }
 
-    /// Has servers hold the names that they go by.
-    fn hold_names(&self, menu: &Menu, settled: usize) {
-        let mut by_source: BTreeMap<usize, Vec<&Claim>> = BTreeMap::new();
-        for claim in menu.claims.iter().filter(|claim| claim.source < settled) {
+    /// Records the names that servers use now.
+    fn hold_names(&self, merged: &MergedCatalog, settled: usize) {
+        let mut by_source: BTreeMap<usize, Vec<&NameClaim>> = BTreeMap::new();
+        for claim in merged.claims.iter().filter(|claim| claim.source < settled) {
             by_source.entry(claim.source).or_default().push(claim);
         }
         let now = u64::try_from(self.clock().now().wall.since_epoch().as_millis()).unwrap_or(u64::MAX);
         for (source, claims) in by_source {
-            self.kitchen().held.hold(&*self.store(), &menu.sources[source].server, claims, now);
+            self.catalog_cache().held_names.hold(&*self.store(), &merged.sources[source].server, claims, now);
         }
     }
 
-    /// Tells of each server whose names that had to give way are others than before.
-    fn tell_renamed(&self, before: &[Renamed], after: &[Renamed]) {
+    /// Emits an event for each server whose renamed items have changed.
+    fn announce_renamed(&self, before: &[Renamed], after: &[Renamed]) {
         if before == after {
             return;
         }
@@ -125,39 +129,39 @@ impl Host {
             };
             let names = of(after);
             if names != of(before) {
-                upstream.announce(self.clock().now(), Event::NamesGaveWay { names });
+                upstream.announce(self.clock().now(), Event::NameConflicts { names });
             }
         }
     }
 
-    /// Tells when the menu may have changed. Whoever is told asks for [`Host::menu`], whose revision tells
+    /// Notifies when the merged catalog may have changed. Compare the revision of [`Host::catalog_snapshot`] to see
     /// whether it did.
-    pub fn menu_changes(&self) -> watch::Receiver<u64> {
-        self.bell().listen()
+    pub fn catalog_changes(&self) -> watch::Receiver<u64> {
+        self.change_signal().subscribe()
     }
 
-    /// Waits until every server that is started by itself has been listed once, or cannot be for now; at
-    /// most for `patience`.
-    pub async fn settled(&self, patience: Duration) {
+    /// Waits up to `timeout` until every server that starts automatically has been listed once, or cannot be listed
+    /// for now.
+    pub async fn wait_until_listed(&self, timeout: Duration) {
         let unknown = self.entries().into_iter().filter(|entry| entry.awaits_first_listing());
         let listing = unknown.map(|entry| async move {
-            // Whatever comes of it: the others are not held up by this one.
-            let _ = self.catalog(&entry.name, patience).await;
+            // The result does not matter: one server must not hold up the others.
+            let _ = self.catalog(&entry.name, timeout).await;
         });
         futures_util::future::join_all(listing).await;
     }
 
-    /// What each server offers, and the era in which it said so.
-    fn offered(&self) -> Offered {
+    /// The catalogs of all servers, with their eras and names.
+    fn server_catalogs(&self) -> ServerCatalogs {
         let mut offered =
-            Offered { sources: Vec::new(), eras: Vec::new(), absent: Vec::new(), settled: usize::MAX };
+            ServerCatalogs { sources: Vec::new(), eras: Vec::new(), absent: Vec::new(), settled: usize::MAX };
         let store = self.store();
         for entry in self.entries() {
             let server = entry.name.clone();
             let prefix = entry.prefix.clone().unwrap_or_else(|| entry.name.clone());
-            let held = self.kitchen().held.of(&*store, &entry.name);
+            let held = self.catalog_cache().held_names.of(&*store, &entry.name);
             let Ok(upstream) = entry.upstream() else {
-                offered.absent.push(Absent { server, prefix, held });
+                offered.absent.push(AbsentServer { server, prefix, held });
                 continue;
             };
             if entry.awaits_first_listing() && upstream.state() == State::Starting {
@@ -168,18 +172,20 @@ impl Host {
                 (Arc::clone(&listing.catalog), listing.era)
             };
             offered.eras.push(era);
-            let catalog = entry.visible(catalog);
+            let catalog = entry.visible_catalog(catalog);
             let linked = catalog.tools.iter().filter_map(|tool| apps::resource_of(&tool.raw));
             let linked = linked.map(Cow::into_owned).collect();
-            offered.sources.push(Source { server, prefix, linked, catalog, held });
+            offered.sources.push(CatalogSource { server, prefix, linked, catalog, held });
         }
         offered
     }
 }
 
-impl Entry {
+impl HostEntry {
     fn awaits_first_listing(&self) -> bool {
         !self.lazy
-            && self.upstream().is_ok_and(|upstream| upstream.listing.borrow().origin == Origin::Nothing)
+            && self
+                .upstream()
+                .is_ok_and(|upstream| upstream.listing.borrow().origin == ListingOrigin::Nothing)
     }
 }

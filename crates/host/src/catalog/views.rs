@@ -1,83 +1,84 @@
-//! What each audience sees of the menu. Views are cut out of the menu that everybody's lists leave, so that a
-//! name means the same to all, and each is made once for all clients that the same lists are about.
+//! Views of the merged catalog per set of client policies. Views are filtered from the snapshot without client
+//! policies, so that a name means the same to all clients; clients with the same policies share one view.
 
-use super::Kitchen;
-use super::render::Served;
+use super::CatalogCache;
+use super::snapshot::CatalogSnapshot;
 use crate::client::Principal;
 use crate::host::Host;
-use crate::policy::{Audience, Kind, subject};
-use gripfast_core::catalog::merge::Offer;
+use crate::policy::{Audience, ItemKind, policy_target};
+use gripfast_core::catalog::merge::ListKind;
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The views that were made, by audience.
+/// The cached views, by policy indexes.
 #[derive(Debug, Default)]
 pub(super) struct Views(Mutex<BTreeMap<Vec<usize>, View>>);
 
 #[derive(Debug)]
 struct View {
-    /// The revision of the menu that it was cut out of.
-    of: u64,
-    /// Whose it is. A view that was cut while the lists were replaced is not one of the new lists.
+    /// Revision of the snapshot that the view was filtered from.
+    revision: u64,
+    /// The policies of the view. A view filtered while the policies were replaced is not valid for the new ones.
     audience: Audience,
-    served: Arc<Served>,
+    snapshot: Arc<CatalogSnapshot>,
 }
 
 impl Views {
-    /// Views that are kept. There are as many as lists of clients meet in different ways, so a few.
-    const MOST: usize = 64;
+    /// Maximum number of cached views. One is needed per distinct combination of client policies, so a few.
+    const MAX_VIEWS: usize = 64;
 }
 
 impl Host {
-    /// The menu as clients of this principal see it.
-    pub fn menu_for(&self, principal: &Principal) -> Arc<Served> {
-        let menu = self.menu();
+    /// The merged catalog as clients of this principal see it.
+    pub fn catalog_snapshot_for(&self, principal: &Principal) -> Arc<CatalogSnapshot> {
+        let snapshot = self.catalog_snapshot();
         let audience = self.audience(Some(principal));
-        if audience.is_everybody() {
-            return menu;
+        if audience.is_unrestricted() {
+            return snapshot;
         }
-        self.kitchen().view(&menu, &audience)
+        self.catalog_cache().view(&snapshot, &audience)
     }
 }
 
-impl Kitchen {
-    fn view(&self, menu: &Served, audience: &Audience) -> Arc<Served> {
+impl CatalogCache {
+    fn view(&self, snapshot: &CatalogSnapshot, audience: &Audience) -> Arc<CatalogSnapshot> {
         let mut views = self.views.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = views.get(audience.places()).filter(|view| view.audience.is(audience));
-        if let Some(view) = before.filter(|view| view.of == menu.revision) {
-            return Arc::clone(&view.served);
+        let before = views.get(audience.indexes()).filter(|view| view.audience.same_as(audience));
+        if let Some(view) = before.filter(|view| view.revision == snapshot.revision) {
+            return Arc::clone(&view.snapshot);
         }
-        let mut served = cut(menu, audience);
-        let served = match before {
-            Some(before) if before.served.reads_like(&served) => Arc::clone(&before.served),
+        let mut filtered = filter_for(snapshot, audience);
+        let filtered = match before {
+            Some(before) if before.snapshot.has_same_content(&filtered) => Arc::clone(&before.snapshot),
             Some(_) | None => {
-                served.revision = self.revisions.fetch_add(1, Ordering::Relaxed) + 1;
-                Arc::new(served)
+                filtered.revision = self.revisions.fetch_add(1, Ordering::Relaxed) + 1;
+                Arc::new(filtered)
             }
         };
-        if views.len() >= Views::MOST && !views.contains_key(audience.places()) {
+        if views.len() >= Views::MAX_VIEWS && !views.contains_key(audience.indexes()) {
             views.pop_first();
         }
-        let view = View { of: menu.revision, audience: audience.clone(), served: Arc::clone(&served) };
-        views.insert(audience.places().to_vec(), view);
-        served
+        let view =
+            View { revision: snapshot.revision, audience: audience.clone(), snapshot: Arc::clone(&filtered) };
+        views.insert(audience.indexes().to_vec(), view);
+        filtered
     }
 
-    /// The lists have changed.
-    pub(crate) fn forget_views(&self) {
+    /// Removes all views after the client policies have changed.
+    pub(crate) fn clear_views(&self) {
         self.views.0.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 }
 
-fn cut(menu: &Served, audience: &Audience) -> Served {
-    menu.only(&menu.menu.shown(|offer, server, item| {
+fn filter_for(snapshot: &CatalogSnapshot, audience: &Audience) -> CatalogSnapshot {
+    snapshot.filtered(&snapshot.merged.view(|offer, server, item| {
         let kind = match offer {
-            Offer::Tool => Kind::Tool,
-            Offer::Resource | Offer::Template => Kind::Resource,
-            Offer::Prompt => Kind::Prompt,
+            ListKind::Tool => ItemKind::Tool,
+            ListKind::Resource | ListKind::Template => ItemKind::Resource,
+            ListKind::Prompt => ItemKind::Prompt,
         };
-        audience.sees(&subject(server, kind, &item.key, item.hints))
+        audience.can_see(&policy_target(server, kind, &item.key, item.hints))
     }))
 }
 
@@ -88,16 +89,16 @@ mod tests {
 
     fn audience() -> Audience {
         let policies = vec![ClientPolicy { clients: "*".to_owned(), policy: Policy::default() }];
-        Arc::new(ClientLists::new(policies)).concerning(Some(&Principal::local()))
+        Arc::new(ClientLists::new(policies)).for_principal(Some(&Principal::local()))
     }
 
     /// G01
     #[test]
-    fn g01_a_view_that_was_cut_by_replaced_lists_is_not_one_of_the_new_lists() {
-        let (kitchen, menu) = (Kitchen::default(), Served::default());
+    fn g01_a_view_of_replaced_policies_is_not_used_for_the_new_policies() {
+        let (cache, snapshot) = (CatalogCache::default(), CatalogSnapshot::default());
         let (old, new) = (audience(), audience());
-        let cut = kitchen.view(&menu, &old);
-        assert!(Arc::ptr_eq(&cut, &kitchen.view(&menu, &old)));
-        assert!(!Arc::ptr_eq(&cut, &kitchen.view(&menu, &new)));
+        let cut = cache.view(&snapshot, &old);
+        assert!(Arc::ptr_eq(&cut, &cache.view(&snapshot, &old)));
+        assert!(!Arc::ptr_eq(&cut, &cache.view(&snapshot, &new)));
     }
 }

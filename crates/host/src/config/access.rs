@@ -1,72 +1,70 @@
-//! What a config says about who may use the gateway, and how it is reached from elsewhere.
+//! Client authentication, TLS and the public address of the gateway, as the config sets them.
 
 use crate::private_files::StrictModes;
 use gripfast_core::address::{Zone, zone};
 use std::path::PathBuf;
 use url::{Host, Url};
 
-/// Who may use the gateway, and by which way: the keys `public_url`, `allowed_origins`, `auth`, `tls` and `strict_modes` of
-/// the table `gateway`.
+/// Access to the gateway: the keys `public_url`, `allowed_origins`, `auth`, `tls` and `strict_modes` of the table
+/// `gateway`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct AccessConfig {
-    /// What clients call the gateway, if that is not the address it listens on: behind a proxy, or by a name. Its
-    /// host is accepted in the headers `Host` and `Origin`, and clients that look for where to log in are told
-    /// this address. Wrong, and they are turned away or log in for something else. Default: none.
+    /// URL that clients use for the gateway, if it differs from the listen address: behind a proxy, or with a host
+    /// name. The gateway accepts its host in the headers `Host` and `Origin`, and names this URL to clients that look
+    /// for the authorization server. If it is wrong, clients are refused, or get tokens for another service. Default:
+    /// none.
     pub public_url: Option<Url>,
-    /// Origins whose web pages may speak to the gateway, besides its own: `http://localhost:6274`. Every page of such
-    /// an origin can use whatever the gateway gives to clients without a credential. Default: none.
+    /// Origins whose web pages may send requests to the gateway, besides its own: `http://localhost:6274`. Every page
+    /// of such an origin can use everything that the gateway offers to clients without a credential. Default: none.
     pub allowed_origins: Vec<String>,
-    /// Whether clients may show an API key of `gripfast keys`. Default: false.
+    /// Accept API keys that were created with `gripfast keys`. Default: false.
     pub keys: bool,
-    /// Whose tokens clients may show. Default: nobody's.
+    /// Issuer whose signed tokens are accepted. Default: none.
     pub jwt: Option<JwtConfig>,
-    /// What the listener proves itself with. With it, clients speak `https` and nothing else; without it, `http`.
-    /// Default: none.
+    /// Certificate of the listener. With it clients must use `https`, without it `http`. Default: none.
     pub tls: Option<ListenerTls>,
-    /// Whether a config, key file or state directory that another user could have changed is refused: one that belongs
-    /// neither to the user nor to root, or that its group or others may write. Default: it is. The key `strict_modes`.
+    /// Refuse a config, key file or state directory that another user could have changed: one that is owned neither by
+    /// the user nor by root, or that its group or others can write. Default: on.
     pub strict_modes: StrictModes,
 }
 
 impl AccessConfig {
-    /// Whether clients have to show who they are.
-    pub fn asks(&self) -> bool {
+    /// Returns whether clients must authenticate.
+    pub fn requires_auth(&self) -> bool {
         self.keys || self.jwt.is_some()
     }
 }
 
-/// The table `gateway.tls`: the listener's certificate. Both files are looked at every second and taken when they
-/// have changed, for new connections; if they cannot be used, the certificate in use stays, and `status` says why.
+/// The table `gateway.tls`: the listener's certificate. The gateway checks both files every second and uses changed
+/// files for new connections. If they cannot be used, it keeps the current certificate, and `status` shows the reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListenerTls {
-    /// A file in PEM form: the certificate, and behind it those that vouch for it, up to but not including the
-    /// authority that clients know.
+    /// PEM file with the certificate, followed by its intermediate certificates, without the root certificate.
     pub cert: PathBuf,
-    /// A file in PEM form: the private key of the certificate.
+    /// PEM file with the private key of the certificate.
     pub key: PathBuf,
 }
 
-/// The table `gateway.auth.jwt`: whose signed tokens are good here.
+/// The table `gateway.auth.jwt`: the signed tokens that are accepted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JwtConfig {
-    /// Who issues them: what they have to say in `iss`, and where clients are sent to log in.
+    /// Issuer of the tokens: the required value of the claim `iss`, and the authorization server where clients log in.
     pub issuer: String,
-    /// Whom they have to be for, in `aud`. Without this, a token for any other service of the issuer would be
-    /// good here too.
+    /// Required value of the claim `aud`. Without it a token for any other service of the issuer would be accepted.
     pub audience: String,
-    /// The issuer's public keys: a URL, which is asked again for a key that is not known and at least every
-    /// hour, or a file, which is read again when it changes.
+    /// Public keys of the issuer: a URL, fetched again for an unknown key and at least every hour, or a file, read
+    /// again when it changes.
     pub jwks: Jwks,
-    /// The claim that says who it is. Default `sub`.
+    /// Claim that identifies the client. Default `sub`.
     pub name: String,
-    /// The scopes that a token needs. Default: none.
+    /// Scopes that a token must have. Default: none.
     pub scopes: Vec<String>,
-    /// Which types of tokens are accepted, by the header `typ`. Default: access tokens and untyped ones.
+    /// Token types that are accepted, by the header `typ`. Default: access tokens and untyped ones.
     pub typ: TokenTypes,
 }
 
-/// The key `typ` of the table `gateway.auth.jwt`: which types of tokens are accepted, by their header `typ`. ID tokens
-/// are refused in either case.
+/// The key `typ` of the table `gateway.auth.jwt`: the token types that are accepted, by the header `typ`. ID tokens are
+/// refused in both cases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum TokenTypes {
     /// `at+jwt`, `JWT` or no type: many authorization servers do not type their access tokens.
@@ -76,13 +74,13 @@ pub enum TokenTypes {
     AccessToken,
 }
 
-/// Whether what is exchanged with this URL can neither be read nor changed on the way: https, or http that does not
+/// Returns whether requests to this URL can neither be read nor changed on the network: https, or http that does not
 /// leave this machine.
 pub fn is_confidential(url: &Url) -> bool {
     url.scheme() == "https" || (url.scheme() == "http" && is_loopback(url))
 }
 
-/// Whether a URL says by itself that it is on this machine.
+/// Returns whether the host of a URL is a loopback address or `localhost`, without a DNS lookup.
 pub(crate) fn is_loopback(url: &Url) -> bool {
     match url.host() {
         Some(Host::Ipv4(address)) => zone(address.into()) == Zone::Loopback,
@@ -92,7 +90,7 @@ pub(crate) fn is_loopback(url: &Url) -> bool {
     }
 }
 
-/// Where the public keys of an issuer are.
+/// Location of an issuer's public keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Jwks {
     /// At a URL.

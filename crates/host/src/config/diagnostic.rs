@@ -1,5 +1,5 @@
-//! What is wrong with a config, where, and what to do about it; and how that is shown: as compilers show
-//! it, in plain text. Colour is the business of whoever owns the terminal.
+//! Diagnostics about a config file: the mistake, its position and a hint, rendered as plain text in the style of
+//! compilers. Colour is added by the CLI.
 
 use super::node::Position;
 use super::redact::mask_line;
@@ -7,12 +7,12 @@ use gripfast_core::redact::KnownSecrets;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// Whether a diagnostic stops what it is about.
+/// Severity of a diagnostic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Severity {
-    /// The file, or the one server, cannot be used.
+    /// The file, or the server, cannot be used.
     Error,
-    /// Worth knowing; nothing stops.
+    /// Stops nothing.
     Warning,
 }
 
@@ -28,35 +28,35 @@ impl fmt::Display for Severity {
 /// One finding about a config file. Never holds an expanded value, nor a literal of `env` or `headers`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Diagnostic {
-    /// Whether it stops anything.
+    /// Error or warning.
     pub severity: Severity,
-    /// The file, as it was named to us.
+    /// Path of the file, as the caller named it.
     pub file: PathBuf,
-    /// Where in the file.
-    pub at: Position,
-    /// The key it is about, such as `servers.github.timeouts.call`; empty for the file as a whole.
+    /// Position in the file.
+    pub position: Position,
+    /// Full path of the key, such as `servers.github.timeouts.call`; empty for the file as a whole.
     pub path: String,
-    /// What is wrong: lower case, no full stop.
+    /// Description of the mistake: lower case, no full stop.
     pub message: String,
-    /// What to do about it.
+    /// Suggested correction.
     pub hint: Option<String>,
-    /// The source line, secrets starred out.
+    /// The source line, with secrets masked.
     excerpt: Option<Excerpt>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Excerpt {
     line: String,
-    /// Characters before the caret, and carets.
+    /// Number of characters before the carets; `width` is the number of carets.
     indent: usize,
     width: usize,
 }
 
-/// Longer lines are shown as a window around the place: a minified JSON file is one line.
-const WIDEST: usize = 100;
+/// Longer lines are shown as a window around the position: a minified JSON file is one line.
+const MAX_EXCERPT_WIDTH: usize = 100;
 
-/// Even looking through a line this long for secrets costs too much to do for each finding.
-const LONGEST_LINE: usize = 64 << 10;
+/// Longer lines get no excerpt: searching them for secrets would cost too much for each diagnostic.
+const MAX_LINE_BYTES: usize = 64 << 10;
 
 impl Diagnostic {
     pub(super) fn error(path: impl Into<String>, at: Position, message: impl Into<String>) -> Self {
@@ -69,7 +69,7 @@ impl Diagnostic {
 
     fn new(severity: Severity, path: String, at: Position, message: String) -> Self {
         let [path, message] = [path, message].map(|text| on_one_line(&text));
-        Self { severity, file: PathBuf::new(), at, path, message, hint: None, excerpt: None }
+        Self { severity, file: PathBuf::new(), position: at, path, message, hint: None, excerpt: None }
     }
 
     pub(super) fn with_hint(mut self, hint: impl Into<String>) -> Self {
@@ -77,7 +77,7 @@ impl Diagnostic {
         self
     }
 
-    /// The finding as several lines, the way compilers show theirs. Ends without a newline.
+    /// Renders the diagnostic over several lines, as compilers do. Ends without a newline.
     ///
     /// ```text
     /// error: unknown key `comand`
@@ -90,9 +90,9 @@ impl Diagnostic {
     #[must_use]
     pub fn render(&self) -> String {
         let mut shown = format!("{}: {}", self.severity, self.message);
-        let number = self.at.line.to_string();
+        let number = self.position.line.to_string();
         let margin = " ".repeat(number.len());
-        shown += &format!("\n{margin}--> {}:{}", self.file.display(), self.at);
+        shown += &format!("\n{margin}--> {}:{}", self.file.display(), self.position);
         if !self.path.is_empty() {
             shown += &format!(" ({})", self.path);
         }
@@ -107,7 +107,7 @@ impl Diagnostic {
     }
 }
 
-/// One line: for a log, or for the cause in a status.
+/// One line, for a log or for the cause in `status`.
 impl fmt::Display for Diagnostic {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !self.path.is_empty() {
@@ -121,7 +121,7 @@ impl fmt::Display for Diagnostic {
     }
 }
 
-/// A file's name and lines, to complete diagnostics with; they are made where neither is at hand.
+/// Name and lines of a file. Adds the file name and the excerpt to diagnostics, which are created without them.
 pub(super) struct Source<'t> {
     file: &'t Path,
     lines: Vec<&'t str>,
@@ -129,32 +129,32 @@ pub(super) struct Source<'t> {
 }
 
 impl<'t> Source<'t> {
-    /// `secrets` are texts that no excerpt may show; `None` if the file cannot be read.
+    /// `secrets` are texts that no excerpt may show; `None` if the file could not be parsed.
     pub(super) fn new(file: &'t Path, text: &'t str, secrets: Option<KnownSecrets>) -> Self {
         Self { file, lines: text.lines().collect(), secrets }
     }
 
     pub(super) fn complete(&self, diagnostic: &mut Diagnostic) {
         diagnostic.file = self.file.to_owned();
-        let Position { line, column } = diagnostic.at;
+        let Position { line, column } = diagnostic.position;
         let Some(line) = self.lines.get(line - 1) else { return };
-        if line.trim().is_empty() || line.len() > LONGEST_LINE {
+        if line.trim().is_empty() || line.len() > MAX_LINE_BYTES {
             return;
         }
-        let from = column.saturating_sub(WIDEST / 2);
+        let from = column.saturating_sub(MAX_EXCERPT_WIDTH / 2);
         // A secret that begins left of the window must still be recognised, so masking comes first.
         let masked = mask_line(line, self.secrets.as_ref());
-        let from = if masked.chars().count() <= WIDEST { 0 } else { from };
-        let window: String = masked.chars().skip(from).take(WIDEST).collect();
+        let from = if masked.chars().count() <= MAX_EXCERPT_WIDTH { 0 } else { from };
+        let window: String = masked.chars().skip(from).take(MAX_EXCERPT_WIDTH).collect();
         let before = (column - 1 - from).min(window.chars().count());
-        let raw: String = line.chars().skip(from + before).take(WIDEST - before).collect();
+        let raw: String = line.chars().skip(from + before).take(MAX_EXCERPT_WIDTH - before).collect();
         let width = token_width(&raw);
         let line = window.trim_end().to_owned();
         diagnostic.excerpt = Some(Excerpt { line, indent: before, width });
     }
 }
 
-/// How many characters to underline: a quoted string, or a run of what keys and bare values are made of.
+/// Number of characters to underline: a quoted string, or a run of characters of keys and bare values.
 fn token_width(text: &str) -> usize {
     let quoted = |quote: char| {
         let inside = text.strip_prefix(quote)?;
@@ -165,12 +165,12 @@ fn token_width(text: &str) -> usize {
     quoted('"').or_else(|| quoted('\'')).unwrap_or_else(|| bare().count().max(1))
 }
 
-/// Names and values out of a file may hold anything; in a message they stay on its line.
+/// Replaces control characters, so that names and values from a file cannot break the line of a message.
 fn on_one_line(text: &str) -> String {
     text.chars().map(|letter| if letter.is_control() { '\u{fffd}' } else { letter }).collect()
 }
 
-/// A piece of the file inside a message: quoted, and cut to a readable length.
+/// Quotes a piece of the file for a message, cut to a readable length.
 pub(super) fn quoted(text: &str) -> String {
     const LONGEST: usize = 60;
     match text.char_indices().nth(LONGEST) {
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn the_caret_stands_under_the_place() {
+    fn the_caret_is_under_the_position() {
         insta::assert_snapshot!(shown("\n\n  \"a é\" : x", 3, 3, &[]), @r#"
         error: bad
          --> f.json:3:3 (a.b)
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_beyond_the_text_is_named_without_an_excerpt() {
+    fn a_position_beyond_the_text_has_no_excerpt() {
         assert_eq!(shown("a", 9, 9, &[]), "error: bad\n --> f.json:9:9 (a.b)\n  hint: mend it");
         assert!(shown("a", 1, 9, &[]).ends_with("1 | a\n  |  ^\n  hint: mend it"));
     }

@@ -1,10 +1,10 @@
-//! Variables of our own environment that a server does not get although it looks as if it needed them. `check`, `import`
-//! and `doctor` name them, because a server that misses one fails with an error that does not.
+//! Variables of gripfast's own environment that a server probably needs but does not get. `check`, `import` and
+//! `doctor` name them, because the error of a server without such a variable does not.
 
 use super::spec::Target;
 use crate::transport::{Environment, NetworkVariables};
 
-/// Variables that configure a program, by how their names begin.
+/// Prefixes of the variables that configure a program.
 const SETTINGS: &[(&str, &[&str])] = &[
     ("npx", &["NPM_CONFIG_", "npm_config_", "NODE_OPTIONS", "NVM_"]),
     ("node", &["NODE_"]),
@@ -19,7 +19,7 @@ const SETTINGS: &[(&str, &[&str])] = &[
     ("go", &["GO"]),
 ];
 
-/// How names of variables end that hold what a server logs in with or where it finds its service.
+/// Last words in the names of variables that hold credentials of a server or the address of its service.
 const CREDENTIALS: &[&str] = &[
     "TOKEN",
     "KEY",
@@ -34,8 +34,8 @@ const CREDENTIALS: &[&str] = &[
     "CREDENTIALS",
 ];
 
-/// The variables among `set` that the server called `name` does not get and looks as if it needed: those that configure the
-/// program that is started, and credentials that are named after the server or its package.
+/// The variables among `set` that the server `name` probably needs but does not get: those that configure its program,
+/// and credentials that are named after the server or its package.
 #[must_use]
 pub fn dropped_variables(name: &str, target: &Target, set: impl IntoIterator<Item = String>) -> Vec<String> {
     let Target::Stdio { command, args, env, inherit_env, network_env, cwd: _ } = target else {
@@ -50,9 +50,9 @@ pub fn dropped_variables(name: &str, target: &Target, set: impl IntoIterator<Ite
     };
     let network = if *network_env { NetworkVariables::Pass } else { NetworkVariables::Drop };
     let passes = |variable: &str| {
-        Environment::passes(variable, inherit_env, network) || env.iter().any(|(own, _)| own == variable)
+        Environment::is_passed(variable, inherit_env, network) || env.iter().any(|(own, _)| own == variable)
     };
-    // A variable that the config refers to is passed under another name, or on purpose not at all.
+    // A variable that the config refers to is passed under another name, or left out on purpose.
     let is_referred_to =
         |variable: &str| {
             target.templates().iter().flat_map(|template| template.references()).any(
@@ -67,9 +67,9 @@ pub fn dropped_variables(name: &str, target: &Target, set: impl IntoIterator<Ite
     dropped
 }
 
-/// The words of a name or of a package that say what it is about: `@modelcontextprotocol/server-github` is about `GITHUB`.
+/// The distinctive words of a server name or package: `GITHUB` for `@modelcontextprotocol/server-github`.
 fn subjects(source: &str) -> Vec<String> {
-    /// Words that say nothing about a server.
+    /// Words that do not distinguish servers.
     const COMMON: &[&str] = &[
         "MCP",
         "SERVER",
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn credentials_named_after_the_server_or_its_package_are_missed() {
+    fn credentials_named_after_the_server_or_its_package_are_reported() {
         let set = ["GITHUB_TOKEN", "GITHUB_PERSONAL_ACCESS_TOKEN", "GITHUB_ACTIONS", "GITLAB_TOKEN", "PATH"];
         let server =
             "[servers.work]\ncommand = \"npx\"\nargs = [\"-y\", \"@modelcontextprotocol/server-github\"]\n";
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_of_the_program_are_missed() {
+    fn settings_of_the_program_are_reported() {
         let set = ["UV_INDEX_URL", "NPM_CONFIG_REGISTRY", "SSL_CERT_FILE", "DOCKER_HOST"];
         assert_eq!(dropped("[servers.a]\ncommand = \"uvx\"\n", &set), ["UV_INDEX_URL"]);
         assert_eq!(dropped("[servers.a]\ncommand = \"npx\"\n", &set), ["NPM_CONFIG_REGISTRY"]);
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_config_passes_or_mentions_is_not_missed() {
+    fn variables_that_the_config_passes_or_mentions_are_not_reported() {
         let set = ["GITHUB_TOKEN"];
         for line in [
             "inherit_env = [\"GITHUB_TOKEN\"]",

@@ -1,72 +1,75 @@
-//! The config as it is in force: every setting with its value, without anything secret, and where it comes from.
-//! What the file says is shown as the file says it; what it does not say is shown as it was understood.
+//! The effective config: every setting with its value, without secrets, and its origin. Settings of the file are shown
+//! as written, all others with their decoded value.
 
-use super::keys::{self, Kind, Table, Usual};
+use super::keys::{self, DefaultValue, Table, ValueKind};
 use super::node::{Node, Position, Value};
 use super::redact;
 use super::template::Template;
 use super::{Config, GatewayConfig, ServerSpec};
 use gripfast_core::redact::{KnownSecrets, REDACTED, url};
 
-/// One setting as it is in force.
+/// One setting of the effective config.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Setting {
-    /// Where it belongs, such as `servers.github.timeouts.call`.
+    /// Full path of the key, such as `servers.github.timeouts.call`.
     pub path: String,
-    /// Its value for people, without anything secret.
+    /// Value for display, without secrets.
     pub value: String,
-    /// Where it comes from.
+    /// Origin of the value.
     pub from: SettingFrom,
 }
 
-/// Where a setting comes from.
+/// Origin of a setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SettingFrom {
-    /// Nobody said anything.
+    /// The default.
     Default,
-    /// The file says so.
+    /// The config file, at this position.
     File(Position),
 }
 
-/// What servers stand under.
-const ROOTS: [&str; 3] = ["servers", "mcpServers", "mcp_servers"];
+/// Top-level keys that hold servers.
+const SERVER_ROOTS: [&str; 3] = ["servers", "mcpServers", "mcp_servers"];
 
-/// What a file says, setting by setting. Where and how something is said is no part of what is said: two configs that
-/// mean the same are the same.
+/// The settings of a file, as written. All values compare equal, so that two configs that mean the same are equal.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Said(Vec<Setting>);
+pub(super) struct FileSettings(Vec<Setting>);
 
-impl PartialEq for Said {
+impl PartialEq for FileSettings {
     fn eq(&self, _: &Self) -> bool {
         true
     }
 }
 
-impl Said {
-    pub(super) fn in_file(root: Option<&Node>) -> Self {
-        let mut said = Vec::new();
+impl FileSettings {
+    pub(super) fn from_tree(root: Option<&Node>) -> Self {
+        let mut settings = Vec::new();
         if let Some(root) = root {
-            leaves(root, &mut Vec::new(), &redact::secrets(root), &mut said);
+            collect_settings(root, &mut Vec::new(), &redact::secrets(root), &mut settings);
         }
-        Self(said)
+        Self(settings)
     }
 }
 
 impl Config {
-    /// Every setting, in the order of the file, each table followed by its defaults.
+    /// All settings, in the order of the file, each table followed by its defaults.
     pub fn settings(&self) -> Vec<Setting> {
-        let said = &self.said.0;
-        let mut settings =
-            table("gateway", said, of_gateway(&self.gateway), &of_gateway(&GatewayConfig::default()));
+        let in_file = &self.file_settings.0;
+        let mut settings = table(
+            "gateway",
+            in_file,
+            gateway_settings(&self.gateway),
+            &gateway_settings(&GatewayConfig::default()),
+        );
         for server in &self.servers {
             let name = format!("servers.{}", server.name);
-            let (known, usual) = match &server.spec {
-                Ok(spec) => (of_server(spec), of_server(&ServerSpec::new(spec.target.clone()))),
+            let (known, defaults) = match &server.spec {
+                Ok(spec) => (server_settings(spec), server_settings(&ServerSpec::new(spec.target.clone()))),
                 Err(_) => (Vec::new(), Vec::new()),
             };
-            settings.extend(table(&name, said, known, &usual));
+            settings.extend(table(&name, in_file, known, &defaults));
         }
-        let others: Vec<Setting> = said
+        let others: Vec<Setting> = in_file
             .iter()
             .filter(|setting| settings.iter().all(|known| known.path != setting.path))
             .cloned()
@@ -76,44 +79,44 @@ impl Config {
     }
 }
 
-/// What is said of one table, and then what is not.
-fn table(name: &str, said: &[Setting], known: Vec<Known>, usual: &[Known]) -> Vec<Setting> {
+/// The settings of one table: those of the file first, then the others.
+fn table(name: &str, in_file: &[Setting], known: Vec<KeyValue>, defaults: &[KeyValue]) -> Vec<Setting> {
     let inside = format!("{name}.");
     let mut settings: Vec<Setting> =
-        said.iter().filter(|setting| setting.path.starts_with(&inside)).cloned().collect();
+        in_file.iter().filter(|setting| setting.path.starts_with(&inside)).cloned().collect();
     for (key, value) in known {
         let path = format!("{inside}{key}");
         if settings.iter().any(|setting| setting.path == path) {
             continue;
         }
-        // Other clients say some things in other words; then it is the file all the same.
+        // A value that is not the default comes from the file, even if the file uses another client's name for the key.
         let first = settings.first().map(|setting| setting.from);
-        let is_usual = usual.iter().any(|(known, usual)| *known == key && *usual == value);
-        let from = first.filter(|_| !is_usual).unwrap_or(SettingFrom::Default);
+        let is_default = defaults.iter().any(|(known, default)| *known == key && *default == value);
+        let from = first.filter(|_| !is_default).unwrap_or(SettingFrom::Default);
         settings.push(Setting { path, value, from });
     }
     settings
 }
 
-fn leaves(node: &Node, path: &mut Vec<String>, secrets: &KnownSecrets, found: &mut Vec<Setting>) {
+fn collect_settings(node: &Node, path: &mut Vec<String>, secrets: &KnownSecrets, found: &mut Vec<Setting>) {
     match &node.value {
         Value::Table(entries) => {
             for (key, value) in entries {
-                let is_root = path.is_empty() && ROOTS.contains(&key.name.as_str());
-                path.push(if is_root { ROOTS[0].to_owned() } else { key.name.clone() });
-                leaves(value, path, secrets, found);
+                let is_root = path.is_empty() && SERVER_ROOTS.contains(&key.name.as_str());
+                path.push(if is_root { SERVER_ROOTS[0].to_owned() } else { key.name.clone() });
+                collect_settings(value, path, secrets, found);
                 path.pop();
             }
         }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::Date | Value::Str(_) | Value::List(_) => {
-            let is_secret = path.iter().any(|key| redact::HOLDERS.contains(&key.as_str()));
-            let value = shown(node, is_secret, secrets);
+            let is_secret = path.iter().any(|key| redact::SECRET_KEYS.contains(&key.as_str()));
+            let value = display_value(node, is_secret, secrets);
             found.push(Setting { path: path.join("."), value, from: SettingFrom::File(node.at) });
         }
     }
 }
 
-fn shown(node: &Node, is_secret: bool, secrets: &KnownSecrets) -> String {
+fn display_value(node: &Node, is_secret: bool, secrets: &KnownSecrets) -> String {
     match &node.value {
         Value::Str(text) if is_secret => match Template::parse(text) {
             Ok(template) => template.into_secret().to_string(),
@@ -124,13 +127,14 @@ fn shown(node: &Node, is_secret: bool, secrets: &KnownSecrets) -> String {
         Value::Str(text) | Value::Number(text) => redact::mask_line(text, Some(secrets)),
         Value::Bool(yes) => yes.to_string(),
         Value::List(items) => {
-            let items: Vec<String> = items.iter().map(|item| shown(item, is_secret, secrets)).collect();
+            let items: Vec<String> =
+                items.iter().map(|item| display_value(item, is_secret, secrets)).collect();
             format!("[{}]", items.join(", "))
         }
         Value::Table(entries) => {
             let items = entries.iter().map(|(key, value)| {
-                let is_secret = is_secret || redact::HOLDERS.contains(&key.name.as_str());
-                format!("{} = {}", key.name, shown(value, is_secret, secrets))
+                let is_secret = is_secret || redact::SECRET_KEYS.contains(&key.name.as_str());
+                format!("{} = {}", key.name, display_value(value, is_secret, secrets))
             });
             format!("{{ {} }}", items.collect::<Vec<_>>().join(", "))
         }
@@ -138,35 +142,42 @@ fn shown(node: &Node, is_secret: bool, secrets: &KnownSecrets) -> String {
     }
 }
 
-type Known = (String, String);
+type KeyValue = (String, String);
 
-/// The settings of a table whose value is known, as they would be written.
-fn known(table: &Table, value: &dyn Fn(&Usual) -> Option<String>) -> Vec<Known> {
+/// The settings of a table whose value is known, as a config file would write them.
+fn known_settings(table: &Table, value: &dyn Fn(&DefaultValue) -> Option<String>) -> Vec<KeyValue> {
     let mut settings = Vec::new();
     for row in table.rows() {
         match &row.kind {
-            Kind::Table(inner) => {
-                let inner = known(inner, value).into_iter();
+            ValueKind::Table(inner) => {
+                let inner = known_settings(inner, value).into_iter();
                 settings.extend(inner.map(|(key, value)| (format!("{}.{key}", row.name), value)));
             }
-            _ => settings.extend(value(&row.usual).map(|value| (row.name.to_owned(), value))),
+            _ => settings.extend(value(&row.default).map(|value| (row.name.to_owned(), value))),
         }
     }
     settings
 }
 
-fn of_gateway(gateway: &GatewayConfig) -> Vec<Known> {
-    known(&keys::GATEWAY, &|usual| match usual {
-        Usual::Gateway(of) => Some(of(gateway)),
-        Usual::Words(words) => Some((*words).to_owned()),
-        Usual::Is(_) | Usual::Server(_) | Usual::Needed | Usual::Nothing => None,
+fn gateway_settings(gateway: &GatewayConfig) -> Vec<KeyValue> {
+    known_settings(&keys::GATEWAY, &|default| match default {
+        DefaultValue::Gateway(of) => Some(of(gateway)),
+        DefaultValue::Described(words) => Some((*words).to_owned()),
+        DefaultValue::Literal(_)
+        | DefaultValue::Server(_)
+        | DefaultValue::Required
+        | DefaultValue::Absent => None,
     })
 }
 
-fn of_server(spec: &ServerSpec) -> Vec<Known> {
-    known(&keys::SERVER, &|usual| match usual {
-        Usual::Server(of) => Some(of(spec)),
-        Usual::Is(_) | Usual::Words(_) | Usual::Gateway(_) | Usual::Needed | Usual::Nothing => None,
+fn server_settings(spec: &ServerSpec) -> Vec<KeyValue> {
+    known_settings(&keys::SERVER, &|default| match default {
+        DefaultValue::Server(of) => Some(of(spec)),
+        DefaultValue::Literal(_)
+        | DefaultValue::Described(_)
+        | DefaultValue::Gateway(_)
+        | DefaultValue::Required
+        | DefaultValue::Absent => None,
     })
 }
 
@@ -200,7 +211,7 @@ mod tests {
         assert_eq!(find(&settings, "servers.a.timeouts.connect"), ("5m", None), "`npx` may download");
         let mut paths: Vec<_> = settings.iter().map(|setting| &setting.path).collect();
         paths.sort_unstable();
-        assert!(paths.is_sorted_by(|one, next| one < next), "none comes twice: {paths:?}");
+        assert!(paths.is_sorted_by(|one, next| one < next), "none occurs twice: {paths:?}");
     }
 
     #[test]
@@ -212,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn no_secret_of_a_login_or_of_a_restored_call_is_shown() {
+    fn secrets_of_oauth_and_restore_are_not_shown() {
         let text = "[servers.a]\nurl = \"https://h.example/mcp\"\n\
                     oauth = { client_id = \"me\", client_secret = \"pw\" }\n\
                     restore = [{ tool = \"login\", arguments = { password = \"hunter22\", pin = 1234 } }]\n";
@@ -223,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_secret_is_shown() {
+    fn secrets_in_urls_headers_args_and_env_are_not_shown() {
         let text = "[servers.a]\nurl = \"https://me:hunter22@h.example/mcp?key=hunter22\"\n\
                     headers = { Authorization = \"Bearer hunter22 ${env:TOKEN}\" }\n\
                     [servers.b]\ncommand = \"x\"\nargs = [\"--key=ghp_0123456789abcdef\", \"hunter22\", \"--password\", \"hunter33\"]\n\

@@ -2,7 +2,7 @@
 
 use super::suggest::nearest;
 
-/// Launchers, and what installs each.
+/// Launchers, each with the product that installs it.
 const LAUNCHERS: &[(&str, &str)] = &[
     ("npx", "Node.js"),
     ("npm", "Node.js"),

@@ -1,4 +1,4 @@
-//! Which file is the config, and reading it without trusting its size, its encoding or who could have written it.
+//! Finds and reads the config file. Checks its size, encoding, owner and modes before it is decoded.
 
 use super::diagnostic::Diagnostic;
 use super::effective::SettingFrom;
@@ -10,13 +10,13 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-/// Why there is no config.
+/// Reason why a config could not be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    /// No file where one was looked for.
+    /// No config file found.
     #[error("no config file found; looked for {}", list(looked_for))]
     NotFound {
-        /// Where, in order.
+        /// Paths that were tried, in order.
         looked_for: Vec<PathBuf>,
     },
     /// A file that cannot be read.
@@ -36,10 +36,10 @@ pub enum ConfigError {
     /// A file that another user could have changed.
     #[error("config file {0}")]
     Unsafe(UnsafeFile),
-    /// A file that makes no sense as a whole. Shown as compilers show it, one finding after the other.
+    /// A file that cannot be used as a whole. Displayed like compiler output, one diagnostic after the other.
     #[error("{}", render(diagnostics))]
     Invalid {
-        /// Everything that is wrong with it.
+        /// All mistakes in the file.
         diagnostics: Vec<Diagnostic>,
     },
 }
@@ -52,58 +52,57 @@ fn render(diagnostics: &[Diagnostic]) -> String {
     diagnostics.iter().map(Diagnostic::render).collect::<Vec<_>>().join("\n\n")
 }
 
-/// The directories in which a config is looked for.
+/// The directories in which a config is searched for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Places {
-    /// Where gripfast was started.
+pub struct SearchPaths {
+    /// The working directory of gripfast.
     pub current_dir: PathBuf,
     /// The platform's directory for configs: `~/.config` or `%APPDATA%`. `None` without a home.
     pub config_dir: Option<PathBuf>,
 }
 
-impl Places {
-    /// Those of this process.
+impl SearchPaths {
+    /// The directories of this process.
     #[must_use]
-    pub fn of_this_process() -> Self {
+    pub fn from_process() -> Self {
         let config_dir = etcetera::choose_base_strategy().ok().map(|strategy| strategy.config_dir());
         Self { current_dir: PathBuf::from("."), config_dir }
     }
 }
 
-/// A config file, and how it was chosen.
+/// Path of a config file, and how it was chosen.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigFile {
     /// The file.
     pub path: PathBuf,
-    /// Why this one.
+    /// Origin of the choice.
     pub origin: ConfigOrigin,
 }
 
-/// How a config file was chosen, which decides how far it is believed before anybody has looked at it.
+/// Origin of a config file, which decides how far it is trusted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ConfigOrigin {
-    /// A person has named it, on the command line or in `$GRIPFAST_CONFIG`.
+    /// Named by a person, on the command line or in `$GRIPFAST_CONFIG`.
     Named,
-    /// It was found in the current directory, where anybody may have put it: a repository that was cloned, an archive that
-    /// was unpacked.
+    /// Found in the current directory, where it may be part of a cloned repository or an unpacked archive.
     CurrentDirectory,
-    /// It was found in the platform's config directory.
+    /// Found in the platform's config directory.
     PlatformDirectory,
 }
 
-/// A config file as it was read, once: what is judged is what is used.
+/// Content of a config file. It is read once, so that the checks of owner and modes apply to the bytes that are used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigText {
     path: PathBuf,
     bytes: Vec<u8>,
-    judged: Result<(), UnsafeFile>,
+    safety: Result<(), UnsafeFile>,
 }
 
 impl ConfigText {
     /// Reads a file.
     ///
     /// # Errors
-    /// There is none, it cannot be read, or it is too large.
+    /// The file does not exist, cannot be read, or is too large.
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
         let unreadable = |source: io::Error| match source.kind() {
             io::ErrorKind::NotFound => ConfigError::NotFound { looked_for: vec![path.to_owned()] },
@@ -111,57 +110,57 @@ impl ConfigText {
         };
         let mut bytes = Vec::new();
         let file = File::open(path).map_err(unreadable)?;
-        let judged = private_files::judge(path, &file.metadata().map_err(unreadable)?);
+        let judged = private_files::check(path, &file.metadata().map_err(unreadable)?);
         file.take(Config::LARGEST + 1).read_to_end(&mut bytes).map_err(unreadable)?;
         if bytes.len() as u64 > Config::LARGEST {
             return Err(ConfigError::TooLarge { path: path.to_owned() });
         }
-        Ok(Self { path: path.to_owned(), bytes, judged })
+        Ok(Self { path: path.to_owned(), bytes, safety: judged })
     }
 
-    /// The file.
+    /// Path of the file.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// What is in it.
+    /// Content of the file.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// Who could have changed it, if that is another user.
+    /// The reason why another user could have changed the file, if there is one.
     #[must_use]
-    pub fn problem(&self) -> Option<&UnsafeFile> {
-        self.judged.as_ref().err()
+    pub fn unsafe_file(&self) -> Option<&UnsafeFile> {
+        self.safety.as_ref().err()
     }
 
-    /// Understands it, whoever could have changed it: to be looked at, not to be used.
+    /// Decodes the file without regard to its owner and modes: for display, not for use.
     ///
     /// # Errors
     /// [`ConfigError::Invalid`] when the file as a whole cannot be used.
     pub fn parse(&self) -> Result<Config, ConfigError> {
         match str::from_utf8(&self.bytes) {
             Ok(text) => Config::parse(text, &self.path),
-            Err(error) => Err(not_text(&self.path, &self.bytes, error.valid_up_to())),
+            Err(error) => Err(not_utf8(&self.path, &self.bytes, error.valid_up_to())),
         }
     }
 
-    /// Understands it, unless another user could have changed it. `strict_modes = false` in the file itself makes that a
-    /// warning where a person vouches for the file; where nobody does, whoever could change it could add that line too.
+    /// Decodes the file, unless another user could have changed it. `strict_modes = false` in the file makes that a
+    /// warning if a person has named or trusted the file; otherwise a user who can change it could add that line too.
     ///
     /// # Errors
     /// [`ConfigError::Unsafe`], and those of [`ConfigText::parse`].
     pub fn config(&self, origin: ConfigOrigin) -> Result<Config, ConfigError> {
-        let Some(found) = self.problem() else { return self.parse() };
+        let Some(found) = self.unsafe_file() else { return self.parse() };
         let counts = match origin {
             ConfigOrigin::Named | ConfigOrigin::CurrentDirectory => true,
             ConfigOrigin::PlatformDirectory => false,
         };
         match self.parse() {
             Ok(mut config) if counts && config.gateway.access.strict_modes == StrictModes::Off => {
-                let warning = accepted(&config, found);
+                let warning = unsafe_file_warning(&config, found);
                 config.warnings.insert(0, warning);
                 Ok(config)
             }
@@ -174,32 +173,32 @@ impl Config {
     /// The name of the native config file.
     pub const FILE_NAME: &str = "gripfast.toml";
 
-    /// The variable that names a config file.
-    pub const VARIABLE: &str = "GRIPFAST_CONFIG";
+    /// The environment variable that names a config file.
+    pub const ENV_VAR: &str = "GRIPFAST_CONFIG";
 
-    /// Larger files are refused unread.
+    /// Largest size of a config file, in bytes.
     pub const LARGEST: u64 = 8 << 20;
 
-    /// Decides which file is the config: `explicit`, then `$GRIPFAST_CONFIG`, then `gripfast.toml` in the
-    /// current directory, then in `gripfast/` of the platform's. A file that somebody has named is the
-    /// answer whether it exists or not; falling back to another one would hide the mistake. Whether the one in the
-    /// current directory is to be trusted is for the caller to find out.
+    /// Chooses the config file: `explicit`, then `$GRIPFAST_CONFIG`, then `gripfast.toml` in the current directory,
+    /// then in `gripfast/` of the platform's config directory. A named file is returned whether it exists or not,
+    /// because a fallback to another file would hide the mistake. The caller decides whether it trusts a file in the
+    /// current directory.
     ///
     /// # Errors
-    /// [`ConfigError::NotFound`] when nobody has named one and none exists.
+    /// [`ConfigError::NotFound`] if no file is named and none exists.
     pub fn find(
         explicit: Option<&Path>,
         lookup: &dyn Lookup,
-        places: &Places,
+        places: &SearchPaths,
     ) -> Result<ConfigFile, ConfigError> {
-        let variable = || lookup.variable(Self::VARIABLE).filter(|path| !path.is_empty()).map(PathBuf::from);
+        let variable = || lookup.variable(Self::ENV_VAR).filter(|path| !path.is_empty()).map(PathBuf::from);
         if let Some(path) = explicit.map(Path::to_owned).or_else(variable) {
             return Ok(ConfigFile { path, origin: ConfigOrigin::Named });
         }
         let here = places.current_dir.join(Self::FILE_NAME);
         let at_home = places.config_dir.as_ref().map(|dir| dir.join("gripfast").join(Self::FILE_NAME));
         if here.is_file() {
-            let is_at_home = at_home.is_some_and(|at_home| is_same(&here, &at_home));
+            let is_at_home = at_home.is_some_and(|at_home| is_same_file(&here, &at_home));
             let origin =
                 if is_at_home { ConfigOrigin::PlatformDirectory } else { ConfigOrigin::CurrentDirectory };
             return Ok(ConfigFile { path: here, origin });
@@ -210,7 +209,7 @@ impl Config {
         }
     }
 
-    /// Reads and understands a file that a person, or a program, has named.
+    /// Reads and decodes a file that a person or a program has named.
     ///
     /// # Errors
     /// Any [`ConfigError`].
@@ -219,8 +218,8 @@ impl Config {
     }
 }
 
-/// The warning that an unsafe config is used because it says so itself.
-fn accepted(config: &Config, found: &UnsafeFile) -> Diagnostic {
+/// The warning for an unsafe config file that is used because it sets `strict_modes = false`.
+fn unsafe_file_warning(config: &Config, found: &UnsafeFile) -> Diagnostic {
     const KEY: &str = "gateway.strict_modes";
     let at = config.settings().into_iter().find_map(|setting| match setting.from {
         SettingFrom::File(at) if setting.path == KEY => Some(at),
@@ -232,13 +231,14 @@ fn accepted(config: &Config, found: &UnsafeFile) -> Diagnostic {
     warning.with_hint(found.remedy())
 }
 
-fn is_same(one: &Path, other: &Path) -> bool {
+fn is_same_file(one: &Path, other: &Path) -> bool {
     one.canonicalize().ok().is_some_and(|one| other.canonicalize().is_ok_and(|other| one == other))
 }
 
-fn not_text(path: &Path, bytes: &[u8], valid: usize) -> ConfigError {
+fn not_utf8(path: &Path, bytes: &[u8], valid: usize) -> ConfigError {
     let text = String::from_utf8_lossy(&bytes[..valid]);
-    let mut diagnostic = Diagnostic::error("", Lines::of(&text).at(valid), "the file is not UTF-8 text");
+    let mut diagnostic =
+        Diagnostic::error("", Lines::new(&text).position(valid), "the file is not UTF-8 text");
     if bytes.starts_with(&[0xff, 0xfe]) || bytes.starts_with(&[0xfe, 0xff]) {
         diagnostic = diagnostic.with_hint("it looks like UTF-16; save it as UTF-8");
     }

@@ -1,5 +1,5 @@
-//! Where references in a config get their values from. The config never reads the environment by itself:
-//! whoever expands a template brings a [`Lookup`], the real one or a test's own.
+//! Source of the values that references in a config expand to. The config never reads the environment by itself: the
+//! caller that expands a template provides a [`Lookup`], the real one or one of a test.
 
 use std::ffi::OsString;
 use std::io::{self, Read};
@@ -7,12 +7,12 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// The outside world as far as a config may refer to it.
+/// Environment variables, files and programs that a config may refer to.
 pub trait Lookup {
-    /// The value of an environment variable; `None` when it is not set.
+    /// The value of an environment variable; `None` if it is not set.
     fn variable(&self, name: &str) -> Option<OsString>;
 
-    /// The names of all environment variables that are set; none where that is not to be known.
+    /// The names of all environment variables that are set; empty if the lookup does not list them.
     fn variables(&self) -> Vec<String> {
         Vec::new()
     }
@@ -20,29 +20,30 @@ pub trait Lookup {
     /// The text of a small file, such as a mounted secret.
     ///
     /// # Errors
-    /// Whatever keeps the file from being read as text.
+    /// The file cannot be read as text.
     fn file(&self, path: &Path) -> io::Result<String>;
 
-    /// What a program writes to stdout.
+    /// The output of a program on stdout.
     ///
     /// # Errors
-    /// It cannot be run, fails, takes too long or says too much; or programs are not run here.
+    /// The program cannot be run, fails, takes too long or writes too much; or this lookup runs no programs.
     fn command(&self, line: &str) -> io::Result<String> {
         let _ = line;
         Err(io::Error::other("programs are not run here"))
     }
 }
 
-/// The environment and the files of this process, read at the moment of asking.
+/// The environment and the files of this process, read at the time of each call.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ProcessEnvironment;
 
 impl ProcessEnvironment {
-    /// A secret is a few lines. The limit keeps `${file:/dev/zero}` from filling the memory.
-    pub const LARGEST_FILE: u64 = 1 << 20;
+    /// Largest file or output, in bytes. A secret is a few lines; the limit keeps `${file:/dev/zero}` from filling the
+    /// memory.
+    pub const MAX_FILE_BYTES: u64 = 1 << 20;
 
-    /// A password manager that wants more time wants a person.
-    pub const COMMAND_WITHIN: Duration = Duration::from_secs(10);
+    /// Time limit for a program. A password manager that needs longer is waiting for a person.
+    pub const COMMAND_TIMEOUT: Duration = Duration::from_secs(10);
 }
 
 impl Lookup for ProcessEnvironment {
@@ -56,20 +57,20 @@ impl Lookup for ProcessEnvironment {
 
     fn file(&self, path: &Path) -> io::Result<String> {
         let mut text = String::new();
-        std::fs::File::open(path)?.take(Self::LARGEST_FILE + 1).read_to_string(&mut text)?;
-        if text.len() as u64 > Self::LARGEST_FILE {
-            return Err(io::Error::other(format!("larger than {} bytes", Self::LARGEST_FILE)));
+        std::fs::File::open(path)?.take(Self::MAX_FILE_BYTES + 1).read_to_string(&mut text)?;
+        if text.len() as u64 > Self::MAX_FILE_BYTES {
+            return Err(io::Error::other(format!("larger than {} bytes", Self::MAX_FILE_BYTES)));
         }
         Ok(text)
     }
 
-    /// Waits until it has ended, or its time is up: not for a task that shares its thread with others.
+    /// Blocks the thread until the program has ended or its time limit is over: do not call it on an async worker.
     fn command(&self, line: &str) -> io::Result<String> {
         let mut words = line.split_whitespace();
         let program = words.next().ok_or_else(|| io::Error::other("no program is named"))?;
         let mut command = Command::new(program);
         command.args(words).stdin(Stdio::null()).stderr(Stdio::null());
-        super::program::output(command, Self::COMMAND_WITHIN, Self::LARGEST_FILE)
+        super::program::output(command, Self::COMMAND_TIMEOUT, Self::MAX_FILE_BYTES)
     }
 }
 
@@ -78,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_program_brings_a_value_and_one_that_fails_says_nothing_of_it() {
+    fn a_program_provides_the_value_and_a_failing_one_gives_an_error() {
         let world = ProcessEnvironment;
         assert_eq!(world.command("printf %s secret").unwrap(), "secret");
         assert_eq!(world.command("false").unwrap_err().to_string(), "exit status: 1");

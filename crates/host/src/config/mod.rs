@@ -1,16 +1,16 @@
-//! The configuration: finding a file, reading it in any of three formats, and turning it into checked specs.
+//! Configuration: finds the file, reads it in one of three formats, and turns it into checked specs.
 //!
-//! The way of a config: [`Config::find`] decides which file, [`Config::load`] reads it, a parser per format
-//! makes one tree with positions out of it, and the decoder makes a [`Config`] out of the tree. Nothing is
-//! started or looked up on that way: references to variables and files are [`Template`]s until a server is
-//! connected. A mistake in the file as a whole is a [`ConfigError`]; a mistake inside one server's table is
-//! kept in its [`ServerEntry`] and stops nobody else.
+//! [`Config::find`] chooses the file, [`Config::load`] reads it, a parser per format turns it into one tree with
+//! positions, and the decoder turns the tree into a [`Config`]. Nothing is started or looked up in the process:
+//! references to variables and files stay [`Template`]s until a server is connected. A mistake in the file as a whole
+//! is a [`ConfigError`]; a mistake inside one server's table is kept in its [`ServerEntry`] and does not affect the
+//! other servers.
 
 mod access;
 mod decode;
 mod defaults;
 mod diagnostic;
-mod dropped;
+mod dropped_variables;
 mod effective;
 mod formats;
 mod keys;
@@ -28,14 +28,14 @@ mod tree;
 mod units;
 mod variables;
 
+pub use crate::config::dropped_variables::dropped_variables;
 pub(crate) use access::is_loopback;
 pub use access::{AccessConfig, Jwks, JwtConfig, ListenerTls, TokenTypes, is_confidential};
 pub use diagnostic::{Diagnostic, Severity};
-pub use dropped::dropped_variables;
 pub use effective::{Setting, SettingFrom};
 pub use keys::{manual, schema};
 pub use launcher::{command_hint, command_line};
-pub use load::{ConfigError, ConfigFile, ConfigOrigin, ConfigText, Places};
+pub use load::{ConfigError, ConfigFile, ConfigOrigin, ConfigText, SearchPaths};
 pub use lookup::{Lookup, ProcessEnvironment};
 pub use node::Position;
 pub use restore::{Argument, RestoreCall};
@@ -50,45 +50,45 @@ pub use tree::Tree;
 use crate::call::BudgetSpec;
 use crate::policy::ClientPolicy;
 use diagnostic::Source;
-use effective::Said;
+use effective::FileSettings;
 use formats::Format;
 use std::path::Path;
 
-/// A config file, understood.
+/// A decoded config file.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Config {
     /// The gateway's own settings.
     pub gateway: GatewayConfig,
-    /// The servers in the order of the file, which decides who keeps its name when two collide.
+    /// The servers in the order of the file, which decides who keeps a public name when two collide.
     pub servers: Vec<ServerEntry>,
-    /// What clients may see and use: the tables `clients.NAME`, where the name may be a pattern. Each has the keys
-    /// `tools`, `resources` and `prompts` as a server has, with entries of the form `SERVER/NAME`. Where several
-    /// tables fit a client, each must allow what it does. Without client authentication everybody on this machine
-    /// is the client `local`.
+    /// Access rules for clients: the tables `clients.NAME`, where the name may be a pattern. Each has the keys
+    /// `tools`, `resources` and `prompts` as a server has, with entries of the form `SERVER/NAME`. If several tables
+    /// match a client, each of them must allow the access. Without client authentication every program on this
+    /// machine is the client `local`.
     pub clients: Vec<ClientPolicy>,
-    /// How many calls there may be: the tables `budgets.NAME`, with `client`, `server` and `tool` (patterns, by default
-    /// `*`), `per` (which of `client`, `server`, `tool` have counters of their own; by default none), `calls` within
-    /// `within`, `window` (`sliding` by default, or `fixed`), and `in_flight`.
+    /// Call budgets: the tables `budgets.NAME`, with `client`, `server` and `tool` (patterns, by default `*`), `per`
+    /// (which of `client`, `server`, `tool` have separate counters; by default none), `calls` within `within`,
+    /// `window` (`sliding` by default, or `fixed`), and `in_flight`.
     pub budgets: Vec<BudgetSpec>,
-    /// What is worth knowing and stops nothing.
+    /// Findings that stop nothing.
     pub warnings: Vec<Diagnostic>,
-    said: Said,
+    file_settings: FileSettings,
 }
 
-/// One server of a config: what it says, or what is wrong with it.
+/// One server of a config: its spec, or the mistakes in its table.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ServerEntry {
-    /// Its name in the file. Checked only when `spec` is fine.
+    /// Its name in the file. Valid only if `spec` is `Ok`.
     pub name: String,
-    /// What the config says about it, or everything that is wrong with that.
+    /// The checked spec, or everything that is wrong with the table.
     pub spec: Result<ServerSpec, Vec<Diagnostic>>,
-    /// Where in the file.
-    pub at: Position,
+    /// Position of its key in the file.
+    pub position: Position,
 }
 
 impl Config {
-    /// Understands a text. `path` gives the format by its extension and the name for diagnostics; nothing
-    /// is read from it.
+    /// Decodes a text. `path` gives the format by its extension and the file name for diagnostics; nothing is read
+    /// from it.
     ///
     /// # Errors
     /// [`ConfigError::Invalid`] when the file as a whole cannot be used.
@@ -96,7 +96,7 @@ impl Config {
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         let format = Format::of(path, text);
         let root = match format.parse(text) {
-            Ok(root) => root.map(|root| defaults::applied(root, decode::roots(format))),
+            Ok(root) => root.map(|root| defaults::apply(root, decode::roots(format))),
             Err(error) => {
                 let mut diagnostic = Diagnostic::error("", error.at, error.message);
                 diagnostic.hint = error.hint;
@@ -107,7 +107,7 @@ impl Config {
         let source = Source::new(path, text, root.as_ref().map(redact::secrets));
         match decode::config(root.as_ref(), format) {
             Ok(mut config) => {
-                config.said = Said::in_file(root.as_ref());
+                config.file_settings = FileSettings::from_tree(root.as_ref());
                 config.diagnostics_mut().for_each(|diagnostic| source.complete(diagnostic));
                 Ok(config)
             }
@@ -118,7 +118,7 @@ impl Config {
         }
     }
 
-    /// Every finding about this config, those of single servers included.
+    /// All findings about this config, those of single servers included.
     pub fn diagnostics(&self) -> impl Iterator<Item = &Diagnostic> {
         let of_servers = self.servers.iter().filter_map(|server| server.spec.as_ref().err()).flatten();
         self.warnings.iter().chain(of_servers)

@@ -1,11 +1,11 @@
-//! The one tree that every format is read into. It keeps the order of the file and the place of every key
-//! and value, so that whoever decodes it can point at what is wrong. It knows nothing about servers.
+//! The tree that all formats are parsed into. It keeps the order of the file and the position of every key and value,
+//! so that the decoder can point at mistakes. It knows nothing about servers.
 
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::fmt;
 
-/// A place in a text, as editors count: both numbers start at one, columns count characters.
+/// A position in a text, as editors count: both numbers start at one, columns count characters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Position {
     /// The line.
@@ -15,7 +15,7 @@ pub struct Position {
 }
 
 impl Position {
-    /// Where every text begins.
+    /// The start of a text.
     pub const START: Self = Self { line: 1, column: 1 };
 }
 
@@ -25,24 +25,24 @@ impl fmt::Display for Position {
     }
 }
 
-/// A value and where it stands.
+/// A value and its position.
 #[derive(Debug, Clone)]
 pub(super) struct Node {
     pub(super) value: Value,
     pub(super) at: Position,
 }
 
-/// What all formats can say.
+/// A value that any of the formats can hold.
 #[derive(Debug, Clone)]
 pub(super) enum Value {
     Null,
     Bool(bool),
-    /// As written, because `1.10` is a fine value for a variable and must not become `1.1`.
+    /// As written, because `1.10` is a valid value for a variable and must not become `1.1`.
     Number(String),
     Date,
     Str(String),
     List(Vec<Node>),
-    Table(Vec<(Key, Node)>),
+    Table(Vec<(KeyNode, Node)>),
 }
 
 impl Value {
@@ -60,17 +60,17 @@ impl Value {
     }
 }
 
-/// A key of a table and where it stands.
+/// A key of a table and its position.
 #[derive(Debug, Clone)]
-pub(super) struct Key {
+pub(super) struct KeyNode {
     pub(super) name: String,
     pub(super) at: Position,
 }
 
-/// Nothing in a config file needs to be deeper; a limit keeps every recursion over the tree shallow.
-pub(super) const DEEPEST: usize = 64;
+/// Largest nesting depth of a config file. It bounds every recursion over the tree.
+pub(super) const MAX_DEPTH: usize = 64;
 
-/// What a parser refuses, and where.
+/// Syntax error of a parser, with its position.
 #[derive(Debug)]
 pub(super) struct SyntaxError {
     pub(super) at: Position,
@@ -89,23 +89,23 @@ impl SyntaxError {
     }
 
     pub(super) fn too_deep(at: Position) -> Self {
-        Self::new(at, format!("nested more than {DEEPEST} levels deep"))
+        Self::new(at, format!("nested more than {MAX_DEPTH} levels deep"))
     }
 }
 
-/// Collects the entries of one table and refuses a key that comes twice: parsers that keep the first and
-/// parsers that keep the last would read two different configs out of one file.
+/// Collects the entries of one table and refuses a duplicate key: parsers that keep the first and parsers that keep
+/// the last would read two different configs from one file.
 #[derive(Debug, Default)]
 pub(super) struct Entries {
-    list: Vec<(Key, Node)>,
+    list: Vec<(KeyNode, Node)>,
     seen: HashMap<String, Position>,
 }
 
 impl Entries {
-    pub(super) fn push(&mut self, key: Key, node: Node) -> Result<(), SyntaxError> {
+    pub(super) fn push(&mut self, key: KeyNode, node: Node) -> Result<(), SyntaxError> {
         if let Some(first) = self.seen.insert(key.name.clone(), key.at) {
             return Err(SyntaxError::new(key.at, format!("duplicate key `{}`", key.name))
-                .with_hint(format!("it is first given on line {}", first.line)));
+                .with_hint(format!("the first one is on line {}", first.line)));
         }
         self.list.push((key, node));
         Ok(())
@@ -120,8 +120,8 @@ impl Entries {
     }
 }
 
-/// Turns byte offsets into positions. Offsets mostly arrive in rising order, and a file may be one line of
-/// megabytes, so the last answer is kept to count on from.
+/// Turns byte offsets into positions. Offsets mostly arrive in rising order, and a file may be one line of megabytes,
+/// so it counts on from the last result.
 pub(super) struct Lines<'t> {
     text: &'t str,
     starts: Vec<usize>,
@@ -129,13 +129,13 @@ pub(super) struct Lines<'t> {
 }
 
 impl<'t> Lines<'t> {
-    pub(super) fn of(text: &'t str) -> Self {
+    pub(super) fn new(text: &'t str) -> Self {
         let starts = std::iter::once(0).chain(text.match_indices('\n').map(|(at, _)| at + 1)).collect();
         Self { text, starts, last: Cell::new((0, 0)) }
     }
 
     /// The position of the character at `offset`; beyond the text, of its end.
-    pub(super) fn at(&self, offset: usize) -> Position {
+    pub(super) fn position(&self, offset: usize) -> Position {
         let offset = self.text.floor_char_boundary(offset);
         let line = self.starts.partition_point(|start| *start <= offset);
         let start = self.starts[line - 1];
@@ -155,8 +155,8 @@ mod tests {
 
     #[test]
     fn positions_count_lines_and_characters_from_one_in_any_order() {
-        let lines = Lines::of("ab\nçd e\n");
-        let places = [0, 1, 3, 5, 7, 3, 1, 99].map(|offset| lines.at(offset).to_string());
+        let lines = Lines::new("ab\nçd e\n");
+        let places = [0, 1, 3, 5, 7, 3, 1, 99].map(|offset| lines.position(offset).to_string());
         assert_eq!(places, ["1:1", "1:2", "2:1", "2:2", "2:4", "2:1", "1:2", "3:1"]);
     }
 }

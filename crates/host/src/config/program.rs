@@ -1,28 +1,29 @@
-//! A program that is run for what it says on stdout. It has a limit for all it does: when that is over it has ended, and
-//! with it everything that it started in its process group.
+//! Runs a program for its output on stdout, within a time limit. When the limit is over, the program and everything it
+//! started in its process group are killed.
 
 use std::io::{self, Read};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
-/// What the program says until it ends, which it has to within this time. What it leaves running behind, such as the
-/// agent of a password manager, is not waited for, even if it still has our pipe.
+/// Runs the program and returns its output. Processes that it leaves running, such as the agent of a password manager,
+/// are not waited for, even if they still hold the pipe.
 ///
 /// # Errors
-/// It cannot be run, fails, takes too long, or says more than this or what is not text.
+/// The program cannot be run, fails, does not end in time, or writes more than `most` bytes or something that is not
+/// UTF-8.
 pub(super) fn output(mut command: Command, within: Duration, most: u64) -> io::Result<String> {
     command.stdout(Stdio::piped());
-    lead_own_group(&mut command);
-    let mut running = Running(command.spawn()?);
+    start_process_group(&mut command);
+    let mut running = KillOnDrop(command.spawn()?);
     crate::file_limit::restore_for(running.0.id());
     let mut stdout = running.0.stdout.take().ok_or_else(|| io::Error::other("it has no stdout"))?;
-    never_wait_for(&stdout)?;
-    let mut said = Vec::new();
+    set_nonblocking(&stdout)?;
+    let mut output_bytes = Vec::new();
     let mut waited = Duration::ZERO;
     let status = loop {
-        // Asked first: of one that has ended everything is there to be read.
+        // Checked before reading: once the program has ended, all of its output can be read.
         let ended = running.0.try_wait()?;
-        hear(&mut stdout, &mut said, most, ended.is_some())?;
+        read_available(&mut stdout, &mut output_bytes, most, ended.is_some())?;
         match ended {
             Some(status) => break status,
             None if waited >= within => {
@@ -30,42 +31,47 @@ pub(super) fn output(mut command: Command, within: Duration, most: u64) -> io::R
             }
             None => {}
         }
-        let pause = (waited / 4).clamp(SHORTEST_PAUSE, LONGEST_PAUSE);
+        let pause = (waited / 4).clamp(MIN_PAUSE, MAX_PAUSE);
         std::thread::sleep(pause);
         waited += pause;
     };
     if !status.success() {
         return Err(io::Error::other(status.to_string()));
     }
-    String::from_utf8(said).map_err(|_| io::Error::other("what it says is not text"))
+    String::from_utf8(output_bytes).map_err(|_| io::Error::other("its output is not UTF-8 text"))
 }
 
-/// Most programs take some milliseconds, and a dial waits for them.
-const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
-const LONGEST_PAUSE: Duration = Duration::from_millis(20);
+/// Most programs take some milliseconds, and a connection attempt waits for them.
+const MIN_PAUSE: Duration = Duration::from_millis(1);
+const MAX_PAUSE: Duration = Duration::from_millis(20);
 
-/// Takes in what there is to be read.
-fn hear(stdout: &mut ChildStdout, said: &mut Vec<u8>, most: u64, ended: bool) -> io::Result<()> {
+/// Reads the output that is available.
+fn read_available(
+    stdout: &mut ChildStdout,
+    output_bytes: &mut Vec<u8>,
+    most: u64,
+    ended: bool,
+) -> io::Result<()> {
     if !(cfg!(unix) || ended) {
         return Ok(());
     }
-    let room = (most + 1).saturating_sub(said.len() as u64);
-    match stdout.take(room).read_to_end(said) {
+    let room = (most + 1).saturating_sub(output_bytes.len() as u64);
+    match stdout.take(room).read_to_end(output_bytes) {
         Ok(_) => {}
-        // What was read before stays read.
+        // Bytes that were read before the error are kept.
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
         Err(error) => return Err(error),
     }
-    if said.len() as u64 > most {
-        return Err(io::Error::other(format!("it says more than {most} bytes")));
+    if output_bytes.len() as u64 > most {
+        return Err(io::Error::other(format!("it writes more than {most} bytes")));
     }
     Ok(())
 }
 
-/// A program that was started. Whoever drops it before it has ended ends it.
-struct Running(Child);
+/// A child process that is killed with its process group on drop, unless it has ended.
+struct KillOnDrop(Child);
 
-impl Drop for Running {
+impl Drop for KillOnDrop {
     fn drop(&mut self) {
         if matches!(self.0.try_wait(), Ok(Some(_))) {
             return;
@@ -77,12 +83,12 @@ impl Drop for Running {
 }
 
 #[cfg(unix)]
-fn lead_own_group(command: &mut Command) {
+fn start_process_group(command: &mut Command) {
     std::os::unix::process::CommandExt::process_group(command, 0);
 }
 
 #[cfg(unix)]
-fn never_wait_for(stdout: &ChildStdout) -> io::Result<()> {
+fn set_nonblocking(stdout: &ChildStdout) -> io::Result<()> {
     Ok(rustix::io::ioctl_fionbio(stdout, true)?)
 }
 
@@ -90,18 +96,18 @@ fn never_wait_for(stdout: &ChildStdout) -> io::Result<()> {
 fn kill_group(leader: u32) {
     use rustix::process::{Pid, Signal, kill_process_group};
     if let Some(group) = i32::try_from(leader).ok().and_then(Pid::from_raw) {
-        // No such group any more is what we want.
+        // An error means that the group is gone, which is the goal.
         let _ = kill_process_group(group, Signal::KILL);
     }
 }
 
-/// Systems without process groups: the program itself is ended with its handle.
+/// Without process groups only the program itself is killed, by its handle.
 #[cfg(not(unix))]
-fn lead_own_group(_command: &mut Command) {}
+fn start_process_group(_command: &mut Command) {}
 
-/// Systems whose pipes always wait: they are read when the program has ended, so it may say what fits into one.
+/// Without non-blocking pipes the output is read after the program has ended, so it must fit into one pipe buffer.
 #[cfg(not(unix))]
-fn never_wait_for(_stdout: &ChildStdout) -> io::Result<()> {
+fn set_nonblocking(_stdout: &ChildStdout) -> io::Result<()> {
     Ok(())
 }
 
@@ -117,53 +123,53 @@ mod tests {
     const AT_ONCE: Duration = Duration::from_millis(50);
     const STUCK: Duration = Duration::from_secs(60);
 
-    /// What comes of a script, a pipe that it reads, and one that ends when nothing of it is left.
+    /// The result of a script, a pipe that it reads, and a pipe that closes when none of its processes is alive.
     fn run(script: &str, within: Duration, most: u64) -> (io::Result<String>, PipeWriter, PipeReader) {
-        let [(stdin, told), (left, stderr)] = [(); 2].map(|()| io::pipe().expect("there are pipes"));
+        let [(stdin, input), (alive, stderr)] = [(); 2].map(|()| io::pipe().expect("there are pipes"));
         let mut command = Command::new("sh");
         command.args(["-c", script]).stdin(stdin).stderr(stderr);
-        (output(command, within, most), told, left)
+        (output(command, within, most), input, alive)
     }
 
     fn wording(outcome: io::Result<String>) -> String {
-        outcome.expect_err("it is of no use").to_string()
+        outcome.expect_err("the program fails").to_string()
     }
 
     /// B08, G06
     #[test]
-    fn b08_a_program_that_closes_its_stdout_and_stays_is_ended_with_all_it_started() {
+    fn b08_a_program_that_outlives_its_limit_is_killed_with_its_process_group() {
         for script in ["exec >&-; sleep 1000", "sleep 1000 & exec >&-; wait", "sleep 1000 & wait"] {
-            let (outcome, _told, mut left) = run(script, AT_ONCE, 100);
+            let (outcome, _input, mut alive) = run(script, AT_ONCE, 100);
             assert_eq!(wording(outcome), "it did not end within 0 s", "{script}");
-            assert_eq!(io::read_to_string(&mut left).unwrap(), "", "nothing of it is left");
+            assert_eq!(io::read_to_string(&mut alive).unwrap(), "", "nothing of it is alive");
         }
     }
 
     #[test]
-    fn g06_a_program_whose_words_are_of_no_use_is_not_left_behind() {
+    fn g06_a_program_with_unusable_output_is_not_left_behind() {
         for (script, why) in [
-            (r"echo $$ >&2; printf '\377'", "what it says is not text"),
-            ("echo $$ >&2; exec yes", "it says more than 100 bytes"),
+            (r"echo $$ >&2; printf '\377'", "its output is not UTF-8 text"),
+            ("echo $$ >&2; exec yes", "it writes more than 100 bytes"),
             ("echo $$ >&2; exit 3", "exit status: 3"),
         ] {
-            let (outcome, _told, mut left) = run(script, STUCK, 100);
+            let (outcome, _input, mut alive) = run(script, STUCK, 100);
             assert_eq!(wording(outcome), why);
-            let pid: i32 = io::read_to_string(&mut left).unwrap().trim().parse().unwrap();
+            let pid: i32 = io::read_to_string(&mut alive).unwrap().trim().parse().unwrap();
             assert!(test_kill_process(Pid::from_raw(pid).unwrap()).is_err(), "not even a zombie: {script}");
         }
     }
 
     #[test]
-    fn what_a_program_leaves_running_is_neither_waited_for_nor_ended() {
+    fn a_background_process_of_the_program_is_neither_awaited_nor_killed() {
         let script = "exec 3<&0; (read line <&3; echo $line >&2) & echo secret";
-        let (outcome, mut told, mut left) = run(script, STUCK, 100);
+        let (outcome, mut input, mut alive) = run(script, STUCK, 100);
         assert_eq!(outcome.unwrap(), "secret\n");
-        told.write_all(b"still here\n").unwrap();
-        assert_eq!(io::read_to_string(&mut left).unwrap(), "still here\n");
+        input.write_all(b"still here\n").unwrap();
+        assert_eq!(io::read_to_string(&mut alive).unwrap(), "still here\n");
     }
 
     #[test]
-    fn much_is_heard_to_the_last_byte() {
+    fn large_output_is_read_to_the_last_byte() {
         let (outcome, ..) = run("head -c 300000 /dev/zero | tr '\\0' x", STUCK, 300_000);
         assert_eq!(outcome.unwrap().len(), 300_000);
     }

@@ -1,14 +1,14 @@
-//! Secrets that stand in a config file, so that no message about the file shows them. Values of `env`, `headers` and
-//! `arguments` are known by their place, arguments of a command by the flag before them; [`gripfast_core::redact`] knows the
-//! rest by its looks.
+//! Finds the secrets in a config file, so that no message about the file shows them. Values of `env`, `headers` and
+//! `arguments` are recognised by their key, arguments of a command by the flag before them; [`gripfast_core::redact`]
+//! recognises the rest by shape.
 
 use super::node::{Node, Value};
 use super::template::Template;
 use gripfast_core::redact::{KnownSecrets, secret_arguments, shapes, text};
 use std::borrow::Cow;
 
-/// Keys under which every value may be secret, in our own form and in those of others.
-pub(super) const HOLDERS: &[&str] = &[
+/// Keys under which every value may be secret, in native files and in those of other clients.
+pub(super) const SECRET_KEYS: &[&str] = &[
     "env",
     "environment",
     "envs",
@@ -22,28 +22,28 @@ pub(super) const HOLDERS: &[&str] = &[
     "privateKey",
 ];
 
-/// One line of a text to show in an error: the known secrets and token-shaped words are starred out, and
-/// control characters cannot reach the terminal. Every character keeps its column.
+/// Masks a line for an error message: known secrets and token-shaped words are masked, and control characters cannot
+/// reach the terminal. Every character keeps its column.
 pub(super) fn mask_line(line: &str, secrets: Option<&KnownSecrets>) -> String {
     let shown = match secrets {
         Some(secrets) => Cow::Owned(shapes(&secrets.mask(line)).into_owned()),
-        // The file cannot be read, so that no place in it says what is secret.
+        // The file could not be parsed, so no key shows which values are secret.
         None => text(line),
     };
     shown.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect()
 }
 
-/// The literal values of `env`, `headers` and the arguments of calls, wherever they stand, and what flags announce: what
-/// no excerpt may show.
+/// Texts that no excerpt may show: the literal values of `env`, `headers` and arguments of calls at any depth, and the
+/// values of secret flags.
 pub(super) fn secrets(node: &Node) -> KnownSecrets {
-    /// Shorter ones are `1` and `true`, and starring those out would make excerpts unreadable.
+    /// Shorter values are `1` and `true`, and masking those would make excerpts unreadable.
     const SHORTEST: usize = 4;
     const HARMLESS: &[&str] = &["Bearer", "Basic", "token", "true", "false"];
     fn collect(node: &Node, held: bool, found: &mut Vec<String>) {
         match &node.value {
             Value::Table(entries) => {
                 for (key, value) in entries {
-                    collect(value, held || HOLDERS.contains(&key.name.as_str()), found);
+                    collect(value, held || SECRET_KEYS.contains(&key.name.as_str()), found);
                 }
             }
             Value::List(list) => {
@@ -52,15 +52,15 @@ pub(super) fn secrets(node: &Node) -> KnownSecrets {
                 secret_arguments(&words).into_iter().flatten().for_each(|part| literals(part, found));
             }
             Value::Str(text) if held => literals(text, found),
-            // Ports are worth seeing, longer numbers may be anything.
+            // Ports are shown; longer numbers may be secrets.
             Value::Number(text) if held && text.len() > "65535".len() => found.push(text.clone()),
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::Date | Value::Str(_) => {}
         }
     }
     fn literals(text: &str, found: &mut Vec<String>) {
         match Template::parse(text) {
-            Ok(template) => found.extend(template.fixed_texts().map(str::to_owned)),
-            Err(_) => found.extend(outside_references(text)),
+            Ok(template) => found.extend(template.literal_texts().map(str::to_owned)),
+            Err(_) => found.extend(literals_outside_references(text)),
         }
     }
     fn text_of(node: &Node) -> &str {
@@ -79,8 +79,8 @@ pub(super) fn secrets(node: &Node) -> KnownSecrets {
     secrets
 }
 
-/// The fixed texts of what is nearly a template: the mistake is in a reference, and showing that is the point.
-fn outside_references(text: &str) -> impl Iterator<Item = String> {
+/// The literal texts of a template with a mistake. The mistake is in a reference, which the excerpt must show.
+fn literals_outside_references(text: &str) -> impl Iterator<Item = String> {
     let (first, rest) = text.split_once("${").unwrap_or((text, ""));
     let behind = rest.split("${").flat_map(|piece| {
         let (inside, after) = piece.split_once('}').unwrap_or((piece, ""));

@@ -1,5 +1,5 @@
-//! Calls that are made in every new session of a server before anybody else's, such as a login or the choice of
-//! a workspace. Texts in their arguments may refer to the environment and are filled in when they are made.
+//! Calls that are made in every new session of a server before all others, such as a login or the choice of a
+//! workspace. Strings in their arguments may refer to the environment and are expanded when the call is made.
 
 use super::lookup::Lookup;
 use super::template::{ExpandError, Template};
@@ -11,27 +11,27 @@ use std::fmt;
 pub struct RestoreCall {
     /// The server's own name of the tool.
     pub tool: String,
-    /// What it is called with: a table.
+    /// Arguments of the call: a table.
     pub arguments: Argument,
 }
 
-/// A value whose texts may refer to the environment.
+/// A value whose strings may refer to the environment.
 ///
-/// `Debug` shows nothing of it: a password may be in it.
+/// `Debug` prints `[redacted]`, because the value may contain a password.
 #[derive(Clone, PartialEq)]
 pub enum Argument {
-    /// A text.
+    /// A string.
     Text(Template),
     /// A list.
     List(Vec<Self>),
     /// A table, in the order of the file.
     Table(Vec<(String, Self)>),
-    /// Anything else: a number, a flag, nothing.
+    /// A number, a boolean or null.
     Plain(Value),
 }
 
 impl Argument {
-    /// The value with all references filled in.
+    /// The value with all references expanded.
     ///
     /// # Errors
     /// The first reference that has no value.

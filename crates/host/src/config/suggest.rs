@@ -1,29 +1,29 @@
-//! "Did you mean …?": the known name that a mistyped one is nearest to, or none when nothing is near enough
-//! to be helpful. Used for config keys and values, and by the host for server and tool names.
+//! "Did you mean …?": finds the known name nearest to a mistyped one, if any is near enough to be helpful. Used for
+//! config keys and values, and by the host for server and tool names.
 
-/// Nobody mistypes a name this long by a letter or two; comparing costs the square of the length.
-const LONGEST: usize = 80;
+/// Longer names are not compared: the cost is the square of the length.
+const MAX_LENGTH: usize = 80;
 
-/// The nearest of the `known` names, when a slip of the finger explains the difference: about one letter in
-/// three added, lost, changed or swapped, where case and the choice of `-` or `_` count for nothing.
+/// The nearest of the `known` names, if a typing mistake explains the difference: about one letter in three added,
+/// lost, changed or swapped. Case and the choice of `-` or `_` are ignored.
 #[must_use]
 pub fn nearest<'k>(wanted: &str, known: impl IntoIterator<Item = &'k str>) -> Option<&'k str> {
-    let typed = plain(wanted);
+    let typed = normalized(wanted);
     let length = typed.chars().count();
-    if length == 0 || length > LONGEST {
+    if length == 0 || length > MAX_LENGTH {
         return None;
     }
     known
         .into_iter()
-        .filter(|name| name.len() <= 2 * LONGEST)
-        .map(|name| (strsim::damerau_levenshtein(&typed, &plain(name)), name))
+        .filter(|name| name.len() <= 2 * MAX_LENGTH)
+        .map(|name| (strsim::damerau_levenshtein(&typed, &normalized(name)), name))
         .filter(|(distance, _)| *distance <= ((length + 1) / 3).max(1) && *distance < length)
         // `min_by_key` keeps the first of equals, so the caller's order breaks ties.
         .min_by_key(|(distance, _)| *distance)
         .map(|(_, name)| name)
 }
 
-fn plain(name: &str) -> String {
+fn normalized(name: &str) -> String {
     name.chars().filter(|letter| !matches!(letter, '-' | '_')).flat_map(char::to_lowercase).collect()
 }
 
@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_slip_of_the_finger_finds_its_name() {
+    fn a_mistyped_name_finds_the_nearest_known_one() {
         let known = ["command", "url", "idle_timeout", "timeouts"];
         assert_eq!(nearest("comand", known), Some("command"));
         assert_eq!(nearest("ulr", known), Some("url"));

@@ -1,18 +1,18 @@
-//! Strings of a config that may refer to the environment. References are understood when the config is
-//! loaded and filled in when a server is connected, so that a changed variable or a rotated secret file
-//! counts at the next connect, and the stored config never holds the value.
+//! Strings of a config that may refer to the environment. References are parsed when the config is loaded and expanded
+//! when a server is connected, so that a changed variable or a rotated secret file takes effect at the next connect,
+//! and the stored config never holds the value.
 //!
 //! | written | means |
 //! |---|---|
 //! | `${env:NAME}`, `${NAME}` | the variable; unset blocks that server |
-//! | `${env:NAME:-text}`, `${NAME:-text}` | the variable, or `text` where it is unset or empty |
+//! | `${env:NAME:-text}`, `${NAME:-text}` | the variable, or `text` if it is unset or empty |
 //! | `${file:/path}` | the text of the file without its trailing line breaks |
-//! | `${cmd:PROGRAM ARGUMENTS}` | what the program writes to stdout, without its trailing line breaks; words are split at spaces, and no shell is involved |
+//! | `${cmd:PROGRAM ARGUMENTS}` | the program's stdout without trailing line breaks; split at spaces, no shell |
 //! | `$${` | a literal `${` |
-//! | `${v%x}`, `${#v}`, `${v:1:2}`, `${1}` … | left alone: in a `sh -c` argument they are the shell's |
+//! | `${v%x}`, `${#v}`, `${v:1:2}`, `${1}` … | left unchanged, for the shell in a `sh -c` argument |
 //!
-//! A `$` that no `{` follows is an ordinary character, and so are two of them: passwords have dollars.
-//! Whatever an editor would fill in, such as `${input:id}` or `${workspaceFolder}`, is an error.
+//! A `$` without a following `{` is an ordinary character, and so are two of them: passwords contain dollar signs.
+//! Variables of editors, such as `${input:id}` or `${workspaceFolder}`, are errors.
 
 use super::lookup::Lookup;
 use crate::file_limit;
@@ -20,7 +20,7 @@ use gripfast_core::redact::{self, REDACTED};
 use std::fmt;
 use std::path::PathBuf;
 
-/// A string with references, not filled in.
+/// A string with references that are not expanded yet.
 ///
 /// `Debug` and `Display` show the text as written, except that a template that [holds a
 /// secret](Self::into_secret) shows its references only.
@@ -28,7 +28,7 @@ use std::path::PathBuf;
 pub struct Template {
     text: String,
     parts: Vec<Part>,
-    shown: Shown,
+    display: DisplayMode,
 }
 
 #[derive(Clone, PartialEq, Eq)]
@@ -37,22 +37,22 @@ enum Part {
     Reference(Reference),
 }
 
-/// How much of the text may be shown.
+/// The part of the text that `Display` shows.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Shown {
+enum DisplayMode {
     AsWritten,
     AsUrl,
     ReferencesOnly,
 }
 
-/// What a template refers to.
+/// A reference in a template.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Reference {
     /// An environment variable.
     Variable {
         /// Its name.
         name: String,
-        /// What stands in where it is unset or empty.
+        /// Value if the variable is unset or empty.
         default: Option<String>,
     },
     /// A file whose text is the value.
@@ -67,17 +67,17 @@ pub enum Reference {
     },
 }
 
-/// Why a text is not a template.
+/// Reason why a text is not a template.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct TemplateError {
-    /// What is wrong.
+    /// Description of the mistake.
     pub message: String,
-    /// What to write.
+    /// Suggested correction.
     pub hint: Option<String>,
 }
 
-/// Why a template cannot be filled in at this moment. Blocks the server until the cause changes.
+/// Reason why a template cannot be expanded now. Blocks the server until the cause changes.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ExpandError {
     /// A variable without default is not set.
@@ -92,12 +92,12 @@ pub enum ExpandError {
         /// Its name.
         name: String,
     },
-    /// A program did not bring the value.
-    #[error("`{program}` did not bring the value: {why}")]
+    /// A program did not provide the value.
+    #[error("program `{program}` did not provide the value: {why}")]
     CommandFailed {
         /// The program.
         program: String,
-        /// What became of it.
+        /// The reason.
         why: String,
     },
     /// A file cannot be read.
@@ -108,23 +108,23 @@ pub enum ExpandError {
         /// The operating system's reason.
         why: String,
     },
-    /// This process or machine has run out of what it takes to read a file or run a program.
+    /// This process or machine has run out of a resource that is needed to read a file or run a program.
     #[error("{what}")]
     LacksResources {
-        /// What has run out.
+        /// The resource that has run out.
         what: &'static str,
     },
 }
 
-/// A filled-in template. Anything may be in it, so `Debug` shows nothing and there is no `Display`.
+/// An expanded template. It may contain secrets, so `Debug` prints `[redacted]` and there is no `Display`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Expanded {
     value: String,
-    filled_in: Vec<(Reference, String)>,
+    references: Vec<(Reference, String)>,
 }
 
 impl Expanded {
-    /// The value, for the one who hands it to a process or a connection.
+    /// The value, for the code that passes it to a process or a connection.
     #[must_use]
     pub fn reveal(&self) -> &str {
         &self.value
@@ -136,9 +136,9 @@ impl Expanded {
         self.value
     }
 
-    /// What of it came from elsewhere, and from where. Defaults are the config's own.
-    pub fn filled_in(&self) -> impl Iterator<Item = (&Reference, &str)> {
-        self.filled_in.iter().map(|(from, value)| (from, value.as_str()))
+    /// The references with the values they were expanded to. Defaults of the config are not included.
+    pub fn references(&self) -> impl Iterator<Item = (&Reference, &str)> {
+        self.references.iter().map(|(from, value)| (from, value.as_str()))
     }
 }
 
@@ -149,10 +149,10 @@ impl fmt::Debug for Expanded {
 }
 
 impl Template {
-    /// Reads a text.
+    /// Parses a text.
     ///
     /// # Errors
-    /// A `${…}` that is neither a reference nor a form of the shell, or that does not end.
+    /// A `${…}` that is neither a reference nor a shell expression, or that is not closed.
     pub fn parse(text: &str) -> Result<Self, TemplateError> {
         let mut parts = Parts::default();
         let mut rest = text;
@@ -166,38 +166,38 @@ impl Template {
             parts.literal(&rest[..start]);
             let Some((body, after)) = rest[start + 2..].split_once('}') else {
                 return Err(TemplateError {
-                    message: "`${` without the `}` that ends it".to_owned(),
+                    message: "`${` without a closing `}`".to_owned(),
                     hint: Some("write `$${` for a literal `${`".to_owned()),
                 });
             };
-            match read(body)? {
+            match parse_reference(body)? {
                 Some(reference) => parts.list.push(Part::Reference(reference)),
                 None => parts.literal(&rest[start..start + body.len() + 3]),
             }
             rest = after;
         }
         parts.literal(rest);
-        Ok(Self { text: text.to_owned(), parts: parts.list, shown: Shown::AsWritten })
+        Ok(Self { text: text.to_owned(), parts: parts.list, display: DisplayMode::AsWritten })
     }
 
-    /// Marks the literal text as secret: what is in `env` and `headers`.
+    /// Marks the literal text as secret, as in `env` and `headers`.
     #[must_use]
     pub fn into_secret(self) -> Self {
-        Self { shown: Shown::ReferencesOnly, ..self }
+        Self { display: DisplayMode::ReferencesOnly, ..self }
     }
 
-    /// Marks the text as a URL, whose user, password and query are not shown.
+    /// Marks the text as a URL, of which user, password and query are not shown.
     pub(super) fn into_url(self) -> Self {
-        Self { shown: Shown::AsUrl, ..self }
+        Self { display: DisplayMode::AsUrl, ..self }
     }
 
-    /// The text as written, whatever is in it. For storing, not for showing.
+    /// The text as written, secrets included. For storing, not for display.
     #[must_use]
     pub fn source(&self) -> &str {
         &self.text
     }
 
-    /// What it refers to, in order.
+    /// The references, in order.
     pub fn references(&self) -> impl Iterator<Item = &Reference> {
         self.parts.iter().filter_map(|part| match part {
             Part::Literal(_) => None,
@@ -205,13 +205,13 @@ impl Template {
         })
     }
 
-    /// The text as the config has it, secrets included.
+    /// The text as the config file has it, secrets included.
     pub fn as_written(&self) -> &str {
         &self.text
     }
 
-    /// What stands in the text itself: literals and defaults.
-    pub fn fixed_texts(&self) -> impl Iterator<Item = &str> {
+    /// The literal texts, including the defaults of variables.
+    pub fn literal_texts(&self) -> impl Iterator<Item = &str> {
         self.parts.iter().filter_map(|part| match part {
             Part::Literal(text) => Some(text.as_str()),
             Part::Reference(Reference::Variable { default, .. }) => default.as_deref(),
@@ -219,7 +219,7 @@ impl Template {
         })
     }
 
-    /// The value when it depends on nothing.
+    /// The value, if the template has no references.
     #[must_use]
     pub fn literal(&self) -> Option<&str> {
         match self.parts.as_slice() {
@@ -229,7 +229,7 @@ impl Template {
         }
     }
 
-    /// Fills the references in.
+    /// Expands the references.
     ///
     /// # Errors
     /// The first reference that has no value.
@@ -248,7 +248,7 @@ impl Template {
                 },
             }
         }
-        Ok(Expanded { value, filled_in })
+        Ok(Expanded { value, references: filled_in })
     }
 }
 
@@ -260,7 +260,7 @@ impl Reference {
         }
     }
 
-    /// What it refers to; `None` if its default stands in.
+    /// The value of the reference; `None` if its default applies.
     fn value(&self, lookup: &dyn Lookup) -> Result<Option<String>, ExpandError> {
         match self {
             Self::Variable { name, default } => {
@@ -286,7 +286,7 @@ impl Reference {
                 Err(error) => Err(match file_limit::exhausted_by_start(&error) {
                     Some(what) => ExpandError::LacksResources { what },
                     None => ExpandError::CommandFailed {
-                        program: program(line).to_owned(),
+                        program: program_name(line).to_owned(),
                         why: error.to_string(),
                     },
                 }),
@@ -295,18 +295,18 @@ impl Reference {
     }
 }
 
-fn program(line: &str) -> &str {
+fn program_name(line: &str) -> &str {
     line.split_whitespace().next().unwrap_or_default()
 }
 
-/// A default may be a secret ("for local use only"), so it is not shown; nor is what a program is told.
+/// Shows neither defaults nor arguments of programs, because both may be secrets.
 impl fmt::Display for Reference {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Variable { name, default: None } => write!(out, "${{env:{name}}}"),
             Self::Variable { name, default: Some(_) } => write!(out, "${{env:{name}:-…}}"),
             Self::File { path } => write!(out, "${{file:{}}}", path.display()),
-            Self::Command { line } => write!(out, "${{cmd:{} …}}", program(line)),
+            Self::Command { line } => write!(out, "${{cmd:{} …}}", program_name(line)),
         }
     }
 }
@@ -319,10 +319,10 @@ impl fmt::Debug for Reference {
 
 impl fmt::Display for Template {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.shown {
-            Shown::AsWritten => out.write_str(&redact::text(&self.text)),
-            Shown::AsUrl => out.write_str(&redact::url(&self.text)),
-            Shown::ReferencesOnly => self.parts.iter().try_for_each(|part| match part {
+        match self.display {
+            DisplayMode::AsWritten => out.write_str(&redact::text(&self.text)),
+            DisplayMode::AsUrl => out.write_str(&redact::url(&self.text)),
+            DisplayMode::ReferencesOnly => self.parts.iter().try_for_each(|part| match part {
                 Part::Literal(_) => out.write_str(REDACTED),
                 Part::Reference(reference) => write!(out, "{reference}"),
             }),
@@ -352,8 +352,8 @@ impl Parts {
     }
 }
 
-/// What an editor fills in, by the forms its documentation names.
-const OF_EDITORS: &[&str] = &[
+/// Variables that editors expand, as their documentation names them.
+const EDITOR_VARIABLES: &[&str] = &[
     "workspaceFolder",
     "workspaceFolderBasename",
     "workspaceRoot",
@@ -366,17 +366,17 @@ const OF_EDITORS: &[&str] = &[
     "cwd",
 ];
 
-/// What stands between the braces: a reference, or nothing of ours (`None`).
-fn read(body: &str) -> Result<Option<Reference>, TemplateError> {
+/// Parses the text between the braces; `None` for an expression that is left to the shell.
+fn parse_reference(body: &str) -> Result<Option<Reference>, TemplateError> {
     if body.is_empty() {
-        return Err(TemplateError { message: "`${}` names nothing".to_owned(), hint: None });
+        return Err(TemplateError { message: "`${}` is empty".to_owned(), hint: None });
     }
-    if OF_EDITORS.contains(&body) {
+    if EDITOR_VARIABLES.contains(&body) {
         let hint = match body {
             "userHome" => "write `${HOME}`",
             _ => "write the path itself",
         };
-        return Err(unsupported(body, "is filled in by an editor, not by gripfast", hint));
+        return Err(unsupported(body, "is a variable of editors, which gripfast does not support", hint));
     }
     if let Some(path) = body.strip_prefix("file:") {
         return file(path).map(Some);
@@ -403,7 +403,7 @@ fn read(body: &str) -> Result<Option<Reference>, TemplateError> {
         [b':', b'=' | b'?' | b'+' | b' ' | b'0'..=b'9' | b'$' | b'(', ..] => Ok(None),
         [b'%' | b'#' | b'/' | b'^' | b',' | b'@' | b'[' | b'-' | b'+' | b'=' | b'?', ..] => Ok(None),
         [b':', ..] => {
-            let what = format!("asks for `{name}:`, which gripfast does not have");
+            let what = format!("uses `{name}:`, which gripfast does not support");
             Err(unsupported(body, &what, "write `${env:NAME}` or `${file:/path}`"))
         }
         _ => shell_or_unknown(body, |_| false),
@@ -417,7 +417,7 @@ fn reference(name: &str, default: Option<&str>, body: &str) -> Result<Reference,
     Ok(Reference::Variable { name: name.to_owned(), default: default.map(str::to_owned) })
 }
 
-/// A relative path would mean another file for each directory that gripfast is started from.
+/// Refuses a relative path, which would name a different file for each working directory of gripfast.
 fn file(path: &str) -> Result<Reference, TemplateError> {
     let path = PathBuf::from(path);
     if path.has_root() {
@@ -443,7 +443,7 @@ fn name_length(text: &str) -> usize {
     text.find(|letter: char| !(letter.is_ascii_alphanumeric() || letter == '_')).unwrap_or(text.len())
 }
 
-/// `${1}`, `${#v}`, `${!v}`, `${@}` and their like.
+/// `${1}`, `${#v}`, `${!v}`, `${@}` and similar shell parameters.
 fn is_special_parameter(body: &str) -> bool {
     body.starts_with(|first: char| first.is_ascii_digit() || "#!@*?$-".contains(first))
 }
@@ -452,10 +452,10 @@ fn shell_or_unknown(body: &str, of_the_shell: fn(&str) -> bool) -> Result<Option
     if of_the_shell(body) {
         return Ok(None);
     }
-    Err(unsupported(body, "is not a form that gripfast knows", "write `$${` for a literal `${`"))
+    Err(unsupported(body, "is not a reference that gripfast knows", "write `$${` for a literal `${`"))
 }
 
-/// Only the beginning is named: after `:-` there may be a secret.
+/// The error for an unsupported reference. Shows only its beginning, because a secret may follow `:-`.
 fn unsupported(body: &str, what: &str, hint: &str) -> TemplateError {
     let (beginning, _) = split_default(body);
     let beginning: String = beginning.chars().take(40).collect();

@@ -1,5 +1,5 @@
-//! What any file in a format that we read says, without knowing what it is about. For those who read the files
-//! of other programs.
+//! Content of a file in any supported format, without positions and without interpretation. Used to read the config
+//! files of other programs.
 
 use super::diagnostic::{Diagnostic, Source};
 use super::formats::Format;
@@ -10,25 +10,25 @@ use std::path::Path;
 /// A value in a file, in the order of the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Tree {
-    /// Nothing.
+    /// Null.
     Null,
     /// True or false.
     Bool(bool),
     /// A number, as written.
     Number(String),
-    /// A text.
+    /// A string.
     Text(String),
-    /// Values in a row.
+    /// A list.
     List(Vec<Self>),
-    /// Values under names.
+    /// A table.
     Table(Vec<(String, Self)>),
 }
 
 impl Tree {
-    /// Reads a text. `path` gives the format by its extension, and the name for diagnostics.
+    /// Parses a text. `path` gives the format by its extension, and the file name for diagnostics.
     ///
     /// # Errors
-    /// [`ConfigError::Invalid`] where the text is none of that format.
+    /// [`ConfigError::Invalid`] if the text is not valid in that format.
     pub fn parse(text: &str, path: &Path) -> Result<Self, ConfigError> {
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         match Format::of(path, text).parse(text) {
@@ -41,13 +41,13 @@ impl Tree {
         }
     }
 
-    /// The value under a name, if this is a table that has it.
+    /// The value of a key, if this is a table that has it.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&Self> {
         self.entries().iter().find(|(key, _)| key == name).map(|(_, value)| value)
     }
 
-    /// What is in a table; nothing if this is none.
+    /// The entries of a table; empty for any other value.
     #[must_use]
     pub fn entries(&self) -> &[(String, Self)] {
         match self {
@@ -56,7 +56,7 @@ impl Tree {
         }
     }
 
-    /// The text, if this is one.
+    /// The string, if this is one.
     #[must_use]
     pub fn text(&self) -> Option<&str> {
         match self {
@@ -72,7 +72,7 @@ impl From<&Node> for Tree {
             Value::Null => Self::Null,
             Value::Bool(flag) => Self::Bool(*flag),
             Value::Number(text) => Self::Number(text.clone()),
-            // Nothing that we look for is a date.
+            // No caller looks for dates.
             Value::Date => Self::Null,
             Value::Str(text) => Self::Text(text.clone()),
             Value::List(nodes) => Self::List(nodes.iter().map(Self::from).collect()),

@@ -1,26 +1,26 @@
-//! Durations and sizes as people write them, and the ranges they may be in.
+//! Parsing and formatting of durations and sizes, and ranges of durations.
 
 use std::time::Duration;
 
-/// Longer than anything sensible, and short enough that adding it to a clock cannot overflow.
-pub(in crate::config) const LONGEST: Duration = Duration::from_secs(30 * 24 * 3600);
+/// Longest duration of a key without a smaller limit; short enough that adding it to a clock cannot overflow.
+pub(in crate::config) const MAX_DURATION: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// An inclusive range of durations.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::config) struct Span {
+pub(in crate::config) struct DurationRange {
     shortest: Duration,
     longest: Duration,
     /// Zero lies outside the range but means "off".
     zero_is_off: bool,
 }
 
-impl Span {
+impl DurationRange {
     pub(in crate::config) const fn between(shortest: Duration, longest: Duration) -> Self {
         Self { shortest, longest, zero_is_off: false }
     }
 
     pub(in crate::config) const fn at_least(shortest: Duration) -> Self {
-        Self::between(shortest, LONGEST)
+        Self::between(shortest, MAX_DURATION)
     }
 
     pub(in crate::config) const fn or_off(self) -> Self {
@@ -31,17 +31,17 @@ impl Span {
         (self.shortest..=self.longest).contains(&duration) || (self.zero_is_off && duration.is_zero())
     }
 
-    pub(in crate::config) fn allowed(&self) -> String {
+    pub(in crate::config) fn describe(&self) -> String {
         let off = if self.zero_is_off { ", or 0s for off" } else { "" };
-        format!("{} to {}{off}", show(self.shortest), show(self.longest))
+        format!("{} to {}{off}", format_duration(self.shortest), format_duration(self.longest))
     }
 }
 
 const UNITS: &[(&str, u64)] =
     &[("d", 24 * 3600 * 1000), ("h", 3600 * 1000), ("m", 60 * 1000), ("s", 1000), ("ms", 1)];
 
-/// Reads `30s`, `1h30m`, `100ms`. Nothing else is a duration: no bare number, no fraction, no space.
-pub(in crate::config) fn duration(text: &str) -> Option<Duration> {
+/// Parses `30s`, `1h30m`, `100ms`. A bare number, a fraction or a space is refused.
+pub(in crate::config) fn parse_duration(text: &str) -> Option<Duration> {
     if text.is_empty() {
         return None;
     }
@@ -59,7 +59,7 @@ pub(in crate::config) fn duration(text: &str) -> Option<Duration> {
 }
 
 /// The shortest way to write a duration of whole milliseconds.
-pub(in crate::config) fn show(duration: Duration) -> String {
+pub(in crate::config) fn format_duration(duration: Duration) -> String {
     let mut left = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
     let mut shown = String::new();
     for (unit, worth) in UNITS {
@@ -81,8 +81,8 @@ const SIZES: &[(&str, u64)] = &[
     ("gib", 1 << 30),
 ];
 
-/// Reads `16MiB`, `512 KiB`, `1000000` in bytes.
-pub(in crate::config) fn size(text: &str) -> Option<u64> {
+/// Parses `16MiB`, `512 KiB` or `1000000` into bytes.
+pub(in crate::config) fn parse_size(text: &str) -> Option<u64> {
     let text = text.trim();
     let (number, unit) =
         text.split_at(text.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(text.len()));
@@ -94,8 +94,8 @@ pub(in crate::config) fn size(text: &str) -> Option<u64> {
     number.parse::<u64>().ok()?.checked_mul(worth)
 }
 
-/// A whole number of the largest binary unit that fits.
-pub(in crate::config) fn show_size(bytes: u64) -> String {
+/// Formats a size as a whole number of the largest binary unit that fits.
+pub(in crate::config) fn format_size(bytes: u64) -> String {
     let units = [(1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
     match units.into_iter().find(|(worth, _)| bytes >= *worth && bytes.is_multiple_of(*worth)) {
         Some((worth, unit)) => format!("{}{unit}", bytes / worth),
@@ -109,42 +109,42 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn durations_read_as_people_write_them() {
-        assert_eq!(duration("30s"), Some(Duration::from_secs(30)));
-        assert_eq!(duration("1h30m"), Some(Duration::from_secs(5400)));
-        assert_eq!(duration("100ms"), Some(Duration::from_millis(100)));
+    fn durations_with_units_are_parsed() {
+        assert_eq!(parse_duration("30s"), Some(Duration::from_secs(30)));
+        assert_eq!(parse_duration("1h30m"), Some(Duration::from_secs(5400)));
+        assert_eq!(parse_duration("100ms"), Some(Duration::from_millis(100)));
         for wrong in
             ["", "30", "s", "1.5s", "30 s", "-1s", "1y", "99999999999999999999d", "300000000000d", "1s "]
         {
-            assert_eq!(duration(wrong), None, "{wrong:?}");
+            assert_eq!(parse_duration(wrong), None, "{wrong:?}");
         }
     }
 
     #[test]
-    fn sizes_read_as_people_write_them() {
-        assert_eq!(size("16MiB"), Some(16 << 20));
-        assert_eq!(size("2 kb"), Some(2000));
-        assert_eq!(size("77"), Some(77));
+    fn sizes_with_units_are_parsed() {
+        assert_eq!(parse_size("16MiB"), Some(16 << 20));
+        assert_eq!(parse_size("2 kb"), Some(2000));
+        assert_eq!(parse_size("77"), Some(77));
         for wrong in ["", "MiB", "1.5MiB", "1 XB", "99999999999GiB"] {
-            assert_eq!(size(wrong), None, "{wrong:?}");
+            assert_eq!(parse_size(wrong), None, "{wrong:?}");
         }
     }
 
     proptest! {
         #[test]
-        fn a_shown_duration_reads_back(millis in 0..u64::MAX / 2) {
+        fn a_formatted_duration_parses_back(millis in 0..u64::MAX / 2) {
             let whole = Duration::from_millis(millis);
-            prop_assert_eq!(duration(&show(whole)), Some(whole));
+            prop_assert_eq!(parse_duration(&format_duration(whole)), Some(whole));
         }
 
         #[test]
-        fn a_shown_size_reads_back(bytes: u64) {
-            prop_assert_eq!(size(&show_size(bytes)), Some(bytes));
+        fn a_formatted_size_parses_back(bytes: u64) {
+            prop_assert_eq!(parse_size(&format_size(bytes)), Some(bytes));
         }
 
         #[test]
         fn no_text_panics(text in ".{0,30}") {
-            let _ = (duration(&text), size(&text));
+            let _ = (parse_duration(&text), parse_size(&text));
         }
     }
 }

@@ -1,11 +1,11 @@
-//! The environment variables that a config needs, so that two processes can compare what they have of them.
+//! The environment variables that a config refers to, so that two processes can compare their values.
 
 use super::template::{Reference, Template};
 use super::{Argument, Config, OAuthSpec, ServerSpec, Target};
 use std::collections::BTreeSet;
 
 impl Config {
-    /// The names of all environment variables that its servers refer to or hand on.
+    /// The names of all environment variables that the servers refer to or inherit.
     #[must_use]
     pub fn variables(&self) -> BTreeSet<String> {
         let mut names = BTreeSet::new();
@@ -29,15 +29,15 @@ fn templates(spec: &ServerSpec) -> Vec<&Template> {
     if let Some(OAuthSpec { issuer, client_id, client_secret, private_key, .. }) = &spec.oauth {
         all.extend([issuer, client_id, client_secret, private_key].into_iter().flatten());
     }
-    spec.restore.iter().for_each(|call| of_argument(&call.arguments, &mut all));
+    spec.restore.iter().for_each(|call| argument_templates(&call.arguments, &mut all));
     all
 }
 
-fn of_argument<'a>(argument: &'a Argument, all: &mut Vec<&'a Template>) {
+fn argument_templates<'a>(argument: &'a Argument, all: &mut Vec<&'a Template>) {
     match argument {
         Argument::Text(template) => all.push(template),
-        Argument::List(list) => list.iter().for_each(|item| of_argument(item, all)),
-        Argument::Table(table) => table.iter().for_each(|(_, item)| of_argument(item, all)),
+        Argument::List(list) => list.iter().for_each(|item| argument_templates(item, all)),
+        Argument::Table(table) => table.iter().for_each(|(_, item)| argument_templates(item, all)),
         Argument::Plain(_) => {}
     }
 }

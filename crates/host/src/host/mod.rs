@@ -1,37 +1,38 @@
-//! The host: upstreams by name, and the verbs over them.
+//! The host: a registry of servers by name, and the public operations on them. Calls are in `call`, subscriptions in
+//! `subscribe`.
 
 mod builder;
-mod entry;
+mod host_entry;
 
 pub use builder::HostBuilder;
-pub(crate) use entry::{Entry, EntryKind};
+pub(crate) use host_entry::{EntryKind, HostEntry};
 
-use crate::audit::{Audit, AuditStatus};
 use crate::auth::{Credential, Logins};
 use crate::cache::{AnswerCache, CacheSpec};
-use crate::call::Purse;
+use crate::call::CallBudgets;
+use crate::catalog::{CatalogCache, ChangeSignal};
 use crate::client::Principal;
 use crate::clock::Clock;
 use crate::config::{ServerSpec, Target, suggest};
-use crate::instances::{Instances, Recipe};
-use crate::ledger::{Calls, Ledger, LedgerStatus, Query};
-use crate::menu::{Bell, Kitchen};
-use crate::observe::{Feed, Tally, UpstreamEvent};
-use crate::overheard::{Ears, Overhears};
-use crate::pins::PinRules;
-use crate::policy::{Audience, ClientLists, ClientPolicy, Guard, Rules};
+use crate::instances::{InstanceDeps, Instances};
+use crate::notification_sink::{NotificationSink, SinkSlot};
+use crate::observe::{EventCounts, Feed, UpstreamEvent};
+use crate::pins::PinSettings;
+use crate::policy::{Audience, ClientLists, ClientPolicy, Guard, ServerRules};
+use crate::records::audit::{Audit, AuditStatus};
+use crate::records::ledger::{Calls, Ledger, LedgerStatus, Query};
 use crate::security::Security;
 use crate::status::ServerStatus;
-use crate::store::{ApprovalWitness, Shelf, Store};
+use crate::store::{ApprovalCounts, ServerStore, Store};
 use crate::transport::{Dialer, StderrLines, TargetDialer};
-use crate::upstream::{Origin, Settings};
+use crate::upstream::{ListingOrigin, UpstreamSettings};
 use gripfast_core::catalog::Catalog;
-use gripfast_core::failure::{CallError, Code, Outcome as Fate};
+use gripfast_core::failure::{CallError, CallOutcome, Code};
 use gripfast_core::ids::ClientKey;
 use gripfast_core::policy::ReplayRules;
 use gripfast_core::supervise::spec::WhenDown;
 use gripfast_core::supervise::status::State;
-use gripfast_core::supervise::upstream::Ask;
+use gripfast_core::supervise::upstream::Command;
 use gripfast_core::time::Mono;
 use gripfast_wire::{Era, RawValue};
 use sha2::{Digest, Sha256};
@@ -41,93 +42,93 @@ use tokio::sync::broadcast;
 use tokio::task::JoinHandle;
 use tokio_util::task::TaskTracker;
 
-/// A host of MCP servers that it never loses.
+/// A set of supervised MCP servers.
 ///
-/// Cloning is cheap and gives another handle to the same host. [`Host::shutdown`] ends it in order; a host
-/// whose last handle is dropped ends its servers at once.
+/// Cloning is cheap and gives another handle to the same host. [`Host::shutdown`] ends it in order; when the last
+/// handle is dropped, the host ends its servers immediately.
 #[derive(Clone)]
 pub struct Host {
-    pub(crate) inner: Arc<Inner>,
+    pub(crate) inner: Arc<HostInner>,
 }
 
-pub(crate) struct Inner {
+pub(crate) struct HostInner {
     clock: Clock,
     id: Arc<str>,
     feed: Feed,
     store: Arc<dyn Store>,
-    witness: ApprovalWitness,
+    witness: ApprovalCounts,
     ledger: Arc<Ledger>,
     logins: Logins,
     client_info: Arc<RawValue>,
     capabilities: Arc<RawValue>,
-    pub(crate) entries: RwLock<Vec<Arc<Entry>>>,
-    /// Whose turn it is to replace one of them.
-    pub(crate) replacing: Mutex<()>,
-    pub(crate) bell: Bell,
-    kitchen: Kitchen,
+    pub(crate) entries: RwLock<Vec<Arc<HostEntry>>>,
+    /// Held while one entry is replaced.
+    pub(crate) replace_lock: Mutex<()>,
+    pub(crate) change_signal: ChangeSignal,
+    catalog_cache: CatalogCache,
     guard: Option<Guard>,
-    clients: RwLock<Arc<ClientLists>>,
-    purse: Purse,
+    client_lists: RwLock<Arc<ClientLists>>,
+    call_budgets: CallBudgets,
     cache: Arc<AnswerCache>,
     audit: Audit,
     pub(crate) security: Security,
-    ears: Ears,
-    /// The ends of servers that were let go.
-    pub(crate) leaving: TaskTracker,
-    /// Levels of nesting that what servers say may have.
-    pub(crate) nesting: usize,
+    notification_sink: SinkSlot,
+    /// The shutdown tasks of removed servers.
+    pub(crate) shutdown_tasks: TaskTracker,
+    /// Maximum JSON nesting of messages from servers.
+    pub(crate) max_nesting: usize,
 }
 
 /// Options of [`Host::spawn_with`] beyond the spec.
 #[derive(Default)]
 pub struct SpawnOptions {
-    /// A listing to show before the server was ever started, such as one shipped with a server card.
-    pub card: Option<Catalog>,
-    /// A transport of the program's own, instead of the spec's target.
+    /// Catalog that is shown until the server has been listed once, such as one shipped with a server card.
+    pub initial_catalog: Option<Catalog>,
+    /// Custom transport that replaces the target of the spec.
     pub dialer: Option<Arc<dyn Dialer>>,
 }
 
-/// Why a server cannot be added.
+/// Error of [`Host::spawn`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SpawnError {
-    /// There is one of this name already.
-    #[error("there is a server named `{0}` already")]
+    /// A server with this name exists.
+    #[error("a server named `{0}` already exists")]
     NameTaken(String),
 }
 
-/// What one server offers, or why that is not known.
+/// The catalog of one server, or the reason why it is not known.
 #[derive(Debug, Clone)]
-pub struct Discovered {
+pub struct DiscoveredServer {
     /// The server's name.
     pub server: String,
     /// Its catalog.
     pub catalog: Result<Arc<Catalog>, CallError>,
 }
 
-/// A server that has extensions of the protocol.
+/// The protocol extensions that one server declared.
 #[derive(Debug, Clone)]
-pub struct Extended {
-    /// Its name.
+pub struct ServerExtensions {
+    /// The server's name.
     pub server: String,
-    /// The era in which it declared them.
+    /// The era in which the server declared them.
     pub era: Era,
-    /// `capabilities.extensions`, as it declared them.
+    /// `capabilities.extensions`, as the server declared them.
     pub extensions: Box<RawValue>,
 }
 
 impl Host {
-    /// Begins to build a host.
+    /// Creates a builder with the default options.
     pub fn builder() -> HostBuilder {
         HostBuilder::default()
     }
 
-    /// A random name of this host, which it sends with the handshake over HTTP (header `gripfast-host-id`). A gateway in front of the
-    /// host that receives it has been made a server of itself.
+    /// Random id of this host, sent with the handshake over HTTP (header `gripfast-host-id`). A gateway that receives
+    /// its own id has been configured as a server of itself.
     pub fn id(&self) -> &str {
         &self.inner.id
     }
 
-    /// Adds a server and begins to keep it.
+    /// Adds a server, starts it in the background and supervises it from then on.
     ///
     /// # Errors
     /// The name is taken.
@@ -143,20 +144,20 @@ impl Host {
         let kind = if spec.disabled {
             EntryKind::Disabled
         } else {
-            EntryKind::Running(Arc::new(self.start(name, &spec, options)))
+            EntryKind::Running(Arc::new(self.start_server(name, &spec, options)))
         };
-        self.add(self.entry_of(name, spec, kind))
+        self.add(self.new_entry(name, spec, kind))
     }
 
-    /// Adds a server whose config is unusable, so that it is listed with its cause instead of missing.
+    /// Adds a server whose config is unusable, so that status shows it with its cause.
     ///
     /// # Errors
     /// The name is taken.
     pub fn spawn_broken(&self, name: &str, cause: &str) -> Result<(), SpawnError> {
-        self.add(Entry {
+        self.add(HostEntry {
             name: name.to_owned(),
             cache: CacheSpec::default(),
-            rules: Rules::default(),
+            rules: ServerRules::default(),
             replay: ReplayRules::default(),
             prefix: None,
             lazy: false,
@@ -166,42 +167,42 @@ impl Host {
         })
     }
 
-    pub(crate) fn start(&self, name: &str, spec: &ServerSpec, options: SpawnOptions) -> Instances {
-        let settings = self.settings(name, spec, options.dialer);
-        if let (Some(card), None) = (&options.card, settings.shelf.catalog()) {
-            settings.shelf.keep_catalog(card);
+    pub(crate) fn start_server(&self, name: &str, spec: &ServerSpec, options: SpawnOptions) -> Instances {
+        let settings = self.upstream_settings(name, spec, options.dialer);
+        if let (Some(card), None) = (&options.initial_catalog, settings.store.catalog()) {
+            settings.store.save_catalog(card);
         }
-        let recipe = Recipe {
+        let deps = InstanceDeps {
             name: name.into(),
             clock: self.inner.clock,
             feed: self.inner.feed.clone(),
-            tally: Tally::default(),
+            tally: EventCounts::default(),
             cache: Arc::clone(&self.inner.cache),
             ledger: Arc::clone(&self.inner.ledger),
-            bell: self.inner.bell.clone(),
-            ears: self.inner.ears.clone(),
+            change_signal: self.inner.change_signal.clone(),
+            sink: self.inner.notification_sink.clone(),
         };
-        Instances::start(recipe, settings, spec.isolation, spec.max_instances as usize)
+        Instances::start(deps, settings, spec.isolation, spec.max_instances as usize)
     }
 
-    pub(crate) fn settings(
+    pub(crate) fn upstream_settings(
         &self,
         name: &str,
         spec: &ServerSpec,
         dialer: Option<Arc<dyn Dialer>>,
-    ) -> Settings {
-        Settings {
+    ) -> UpstreamSettings {
+        UpstreamSettings {
             supervision: spec.supervision.clone(),
             protocol: spec.protocol,
             max_message: spec.max_message,
-            nesting: self.inner.nesting,
-            pins: PinRules { mode: spec.pins, most: spec.max_tools as usize },
+            max_nesting: self.inner.max_nesting,
+            pins: PinSettings { mode: spec.pins, max: spec.max_tools as usize },
             restore: spec.restore.clone(),
             host_id: Arc::clone(&self.inner.id),
             client_info: Arc::clone(&self.inner.client_info),
             capabilities: Arc::clone(&self.inner.capabilities),
             dialer: dialer.unwrap_or_else(|| self.dialer(name, spec)),
-            shelf: Shelf::new(
+            store: ServerStore::new(
                 Arc::clone(&self.inner.store),
                 self.inner.witness.clone(),
                 name,
@@ -210,11 +211,11 @@ impl Host {
         }
     }
 
-    pub(crate) fn entry_of(&self, name: &str, spec: ServerSpec, kind: EntryKind) -> Entry {
-        Entry {
+    pub(crate) fn new_entry(&self, name: &str, spec: ServerSpec, kind: EntryKind) -> HostEntry {
+        HostEntry {
             name: name.to_owned(),
             cache: spec.cache.clone(),
-            rules: Rules { policy: spec.policy.clone(), guard: self.inner.guard.clone() },
+            rules: ServerRules { policy: spec.policy.clone(), guard: self.inner.guard.clone() },
             replay: ReplayRules::new(&spec.replay.safe, &spec.replay.never),
             prefix: spec.prefix.clone(),
             lazy: spec.supervision.lazy,
@@ -226,239 +227,243 @@ impl Host {
 
     fn dialer(&self, name: &str, spec: &ServerSpec) -> Arc<dyn Dialer> {
         let logins = &self.inner.logins;
-        let credential = Credential::of(name, &spec.target, spec.oauth.as_ref(), logins, self.inner.clock);
+        let credential =
+            Credential::from_config(name, &spec.target, spec.oauth.as_ref(), logins, self.inner.clock);
         Arc::new(TargetDialer::new(spec.target.clone(), credential))
     }
 
-    fn add(&self, entry: Entry) -> Result<(), SpawnError> {
+    fn add(&self, entry: HostEntry) -> Result<(), SpawnError> {
         self.load_names(&entry.name);
         let mut entries = self.inner.entries.write().unwrap_or_else(PoisonError::into_inner);
         if entries.iter().any(|known| known.name == entry.name) {
             if let EntryKind::Running(instances) = &entry.kind {
-                instances.base().go_away();
+                instances.shared().shutdown();
             }
             return Err(SpawnError::NameTaken(entry.name));
         }
         entries.push(Arc::new(entry));
         drop(entries);
-        self.inner.bell.ring();
+        self.inner.change_signal.notify();
         Ok(())
     }
 
-    /// Ends a server for good and forgets it. Returns when nothing of it is left behind. It is forgotten when
-    /// this is first polled, and giving up on waiting does not keep it from ending.
+    /// Removes a server and waits until its processes and connections have ended. The name is free after the first
+    /// poll; dropping the future does not stop the removal.
     ///
     /// # Errors
-    /// There is none of this name.
-    pub async fn remove(&self, server: &str) -> Result<(), CallError> {
-        let _ = self.strike(server)?.await;
+    /// There is no server with this name.
+    pub async fn remove_server(&self, server: &str) -> Result<(), CallError> {
+        let _ = self.remove_entry(server)?.await;
         Ok(())
     }
 
-    /// Ends a server for good and forgets it, without waiting for its end: its name is free and its tools are
-    /// gone at once, what it leaves behind takes its time. [`Host::shutdown`] waits for it.
+    /// Removes a server without waiting for its end. Its name is free and its tools are gone immediately; its
+    /// processes and connections end in the background, and [`Host::shutdown`] waits for them.
     ///
     /// # Errors
-    /// There is none of this name.
-    pub fn let_go(&self, server: &str) -> Result<(), CallError> {
-        self.strike(server).map(drop)
+    /// There is no server with this name.
+    pub fn remove_server_in_background(&self, server: &str) -> Result<(), CallError> {
+        self.remove_entry(server).map(drop)
     }
 
-    fn strike(&self, server: &str) -> Result<JoinHandle<()>, CallError> {
+    fn remove_entry(&self, server: &str) -> Result<JoinHandle<()>, CallError> {
         let entry = self.entry(server)?;
         self.inner
             .entries
             .write()
             .unwrap_or_else(PoisonError::into_inner)
             .retain(|known| known.name != server);
-        self.inner.bell.ring();
+        self.inner.change_signal.notify();
         if let Ok(instances) = entry.instances() {
-            instances.note_removal();
+            instances.mark_removed();
         }
-        Ok(self.ends(entry))
+        Ok(self.spawn_shutdown(entry))
     }
 
-    /// Has what was a server end in a task of its own.
-    pub(crate) fn ends(&self, entry: Arc<Entry>) -> JoinHandle<()> {
-        self.inner.leaving.spawn(async move { entry.end().await })
+    /// Ends the instances of a removed server in a background task.
+    pub(crate) fn spawn_shutdown(&self, entry: Arc<HostEntry>) -> JoinHandle<()> {
+        self.inner.shutdown_tasks.spawn(async move { entry.shutdown().await })
     }
 
-    /// Stops a server until [`Host::start_again`]. Calls are then answered with `stopped`.
+    /// Stops a server until [`Host::start`]. Calls are then answered with [`Code::Stopped`].
     ///
     /// # Errors
-    /// There is none of this name, or its config is unusable.
+    /// There is no server with this name, or its config is unusable.
     pub fn stop(&self, server: &str) -> Result<(), CallError> {
-        self.ask(server, Ask::Stop)
+        self.send_command(server, Command::Stop)
     }
 
-    /// Starts a server that was stopped.
+    /// Starts a stopped server.
     ///
     /// # Errors
     /// As [`Host::stop`].
-    pub fn start_again(&self, server: &str) -> Result<(), CallError> {
-        self.ask(server, Ask::Start)
+    pub fn start(&self, server: &str) -> Result<(), CallError> {
+        self.send_command(server, Command::Start)
     }
 
-    /// Replaces a server's link now.
+    /// Replaces the connection of a server now.
     ///
     /// # Errors
     /// As [`Host::stop`].
     pub fn reconnect(&self, server: &str) -> Result<(), CallError> {
-        self.ask(server, Ask::Reconnect)
+        self.send_command(server, Command::Reconnect)
     }
 
-    /// Forgets all bad memories of a server (circuit, restart budget) and replaces its link now.
+    /// Resets the circuit and the restart budget of a server and replaces its connection now.
     ///
     /// # Errors
     /// As [`Host::stop`].
     pub fn reload(&self, server: &str) -> Result<(), CallError> {
-        self.ask(server, Ask::Reload)
+        self.send_command(server, Command::Reload)
     }
 
-    /// What the config says about a server that is in use.
+    /// The spec of a running server.
     ///
     /// # Errors
     /// As [`Host::stop`].
-    pub fn spec_of(&self, server: &str) -> Result<ServerSpec, CallError> {
+    pub fn server_spec(&self, server: &str) -> Result<ServerSpec, CallError> {
         let entry = self.entry(server)?;
         entry.instances()?;
         entry.spec.clone().ok_or_else(|| self.unknown_server(server))
     }
 
-    /// The logins that its servers are used with: one that is made with these is noticed by them.
+    /// The stored OAuth logins. Servers of this host notice a login that is made through them.
     pub fn logins(&self) -> &Logins {
         &self.inner.logins
     }
 
-    /// A client is gone: instances that servers have for it alone are ended. Calls of it that are under way
-    /// have a while, as on [`Host::stop`].
-    pub fn client_gone(&self, client: &ClientKey) {
+    /// Removes a client: its dedicated instances end. Its calls in flight get the same grace period as with
+    /// [`Host::stop`].
+    pub fn remove_client(&self, client: &ClientKey) {
         for entry in self.entries() {
             if let EntryKind::Running(instances) = &entry.kind {
-                instances.leave(client);
+                instances.remove_client(client);
             }
         }
-        self.inner.ears.client_gone(client);
+        self.inner.notification_sink.remove_client(client);
     }
 
-    /// The roots of a client have changed: legacy servers that have asked for roots, and so may remember others, are told.
-    pub fn roots_changed(&self, client: &ClientKey) {
+    /// Notifies the legacy servers that asked this client for its roots that the roots have changed.
+    pub fn notify_roots_changed(&self, client: &ClientKey) {
         for entry in self.entries() {
             if let EntryKind::Running(instances) = &entry.kind {
-                instances.roots_changed(client);
+                instances.notify_roots_changed(client);
             }
         }
     }
 
-    fn ask(&self, server: &str, ask: Ask) -> Result<(), CallError> {
-        self.entry(server)?.instances()?.ask(ask);
-        // Afterwards: an answer that came in between would be given again by a server that is stopped.
-        if matches!(ask, Ask::Stop | Ask::Reload) {
-            self.inner.cache.forget_server(server);
+    fn send_command(&self, server: &str, ask: Command) -> Result<(), CallError> {
+        self.entry(server)?.instances()?.send_command(ask);
+        // Only after the command: an answer that arrives in between would otherwise be served from the cache of a
+        // stopped server.
+        if matches!(ask, Command::Stop | Command::Reload) {
+            self.inner.cache.invalidate_server(server);
         }
         Ok(())
     }
 
-    /// Waits until the secrets are known that stored catalogs may repeat, for a moment at the most: files may be far away.
-    pub async fn secrets_known(&self) {
+    /// Waits up to 2 s until the secrets that stored catalogs may contain are known: secret files may be on a slow
+    /// volume.
+    pub async fn wait_for_secrets(&self) {
         const WITHIN: Duration = Duration::from_secs(2);
         let all = async {
             for entry in self.entries() {
                 if let Ok(upstream) = entry.upstream() {
-                    upstream.secrets_known.cancelled().await;
+                    upstream.secrets_ready.cancelled().await;
                 }
             }
         };
         let _ = tokio::time::timeout(WITHIN, all).await;
     }
 
-    /// A text that a server wrote, without the secrets that were filled in for the server. Shortly after the start they may
-    /// not be known yet: [`Host::secrets_known`].
+    /// Removes the secrets of a server from a text that it wrote. Shortly after the start they may not be known yet:
+    /// see [`Host::wait_for_secrets`].
     ///
     /// # Errors
-    /// There is no such server.
+    /// There is no server with this name.
     pub fn redact(&self, server: &str, text: &str) -> Result<String, CallError> {
         Ok(self.entry(server)?.upstream()?.secrets.mask(text))
     }
 
-    /// What a server offers, as far as it may be seen. A server that was never listed is waited for, up to
-    /// `patience`; a lazy one is started for it.
+    /// The catalog of a server, without items that its policy hides. Waits up to `timeout` for a server that was
+    /// never listed, and starts a lazy one.
     ///
     /// # Errors
-    /// It could not be listed in time; the error has the cause.
-    pub async fn catalog(&self, server: &str, patience: Duration) -> Result<Arc<Catalog>, CallError> {
+    /// The server could not be listed in time; the error has the cause.
+    pub async fn catalog(&self, server: &str, timeout: Duration) -> Result<Arc<Catalog>, CallError> {
         let entry = self.entry(server)?;
         let upstream = entry.upstream()?;
         let mut listing = upstream.listing.subscribe();
-        if listing.borrow().origin == Origin::Nothing {
-            let _hold = upstream.hold();
-            let until = self.now() + patience;
-            upstream.want();
-            let known = listing.wait_for(|listing| listing.origin != Origin::Nothing);
+        if listing.borrow().origin == ListingOrigin::Nothing {
+            let _hold = upstream.keep_up();
+            let until = self.now() + timeout;
+            upstream.start_if_idle();
+            let known = listing.wait_for(|listing| listing.origin != ListingOrigin::Nothing);
             tokio::select! {
                 _ = known => {}
-                error = upstream.hopeless() => return Err(error),
+                error = upstream.wait_until_unusable() => return Err(error),
                 () = tokio::time::sleep_until(self.inner.clock.instant(until)) => {
-                    return Err(upstream.not_listed_yet());
+                    return Err(upstream.not_listed_error());
                 }
             }
         }
         let catalog = Arc::clone(&upstream.listing.borrow().catalog);
-        Ok(entry.visible(catalog))
+        Ok(entry.visible_catalog(catalog))
     }
 
-    /// What a server is known to offer, as far as it may be seen. Asking does not start it, and nothing is
-    /// waited for: a server that was never listed has an empty catalog.
+    /// The known catalog of a server, without items that its policy hides. Does not start the server and does not
+    /// wait: a server that was never listed has an empty catalog.
     ///
     /// # Errors
-    /// There is none of this name, or its config is unusable.
-    pub fn known_catalog(&self, server: &str) -> Result<Arc<Catalog>, CallError> {
+    /// There is no server with this name, or its config is unusable.
+    pub fn cached_catalog(&self, server: &str) -> Result<Arc<Catalog>, CallError> {
         let entry = self.entry(server)?;
         let catalog = Arc::clone(&entry.upstream()?.listing.borrow().catalog);
-        Ok(entry.visible(catalog))
+        Ok(entry.visible_catalog(catalog))
     }
 
-    /// What all servers offer, asked in parallel; a failing one is a row with its error.
-    pub async fn discover(&self, patience: Duration) -> Vec<Discovered> {
-        let asking = self.names().into_iter().map(|server| async move {
-            let catalog = self.catalog(&server, patience).await;
-            Discovered { server, catalog }
+    /// The catalogs of all servers, fetched in parallel; a server that fails is an entry with its error.
+    pub async fn discover(&self, timeout: Duration) -> Vec<DiscoveredServer> {
+        let asking = self.server_names().into_iter().map(|server| async move {
+            let catalog = self.catalog(&server, timeout).await;
+            DiscoveredServer { server, catalog }
         });
         futures_util::future::join_all(asking).await
     }
 
     /// The names of all servers, in the order in which they were added.
-    pub fn names(&self) -> Vec<String> {
+    pub fn server_names(&self) -> Vec<String> {
         self.entries().iter().map(|entry| entry.name.clone()).collect()
     }
 
-    /// The facts about all servers, in the order in which they were added.
+    /// The status of all servers, in the order in which they were added.
     pub fn status(&self) -> Vec<ServerStatus> {
-        self.entries().iter().map(|entry| self.status_of_entry(entry)).collect()
+        self.entries().iter().map(|entry| self.entry_status(entry)).collect()
     }
 
-    /// The facts about one server. A remote server that was not heard of for 10 s is probed, for whoever reads next.
+    /// The status of one server. A remote server that has been silent for 10 s is also probed, so that the next
+    /// status is current.
     ///
     /// # Errors
-    /// There is none of this name.
-    pub fn status_of(&self, server: &str) -> Result<ServerStatus, CallError> {
-        Ok(self.status_of_entry(&*self.entry(server)?))
+    /// There is no server with this name.
+    pub fn server_status(&self, server: &str) -> Result<ServerStatus, CallError> {
+        Ok(self.entry_status(&*self.entry(server)?))
     }
 
-    /// What a server wrote to stderr, from line number `from` on, as far as it is kept. A server that is not a
-    /// child has written nothing.
+    /// The stderr lines of a server from line number `from` on, as far as they are kept. A server that is not a child
+    /// process has none.
     ///
     /// # Errors
-    /// There is none of this name, or its config is unusable.
-    pub fn stderr_of(&self, server: &str, from: u64) -> Result<StderrLines, CallError> {
-        Ok(self.entry(server)?.upstream()?.stderr.from(from))
+    /// There is no server with this name, or its config is unusable.
+    pub fn server_stderr(&self, server: &str, from: u64) -> Result<StderrLines, CallError> {
+        Ok(self.entry(server)?.upstream()?.stderr.lines_from(from))
     }
 
-    fn status_of_entry(&self, entry: &Entry) -> ServerStatus {
+    fn entry_status(&self, entry: &HostEntry) -> ServerStatus {
         match &entry.kind {
             EntryKind::Running(instances) => {
-                let status = ServerStatus::of(instances, entry, &self.menu().menu);
-                instances.base().status_was_read();
+                let status = ServerStatus::of(instances, entry, &self.catalog_snapshot().merged);
+                instances.shared().note_status_read();
                 status
             }
             EntryKind::Broken { cause } => ServerStatus::idle(entry, State::ConfigError, Some(cause.clone())),
@@ -466,112 +471,114 @@ impl Host {
         }
     }
 
-    /// Whether any of the servers that are up sends log messages.
-    pub fn logs(&self) -> bool {
-        let live = |entry: &Arc<Entry>| entry.upstream().ok()?.live();
-        self.entries().iter().filter_map(live).any(|live| live.server.capabilities.logging)
+    /// Returns true if a connected server sends log messages.
+    pub fn has_logging(&self) -> bool {
+        let connection = |entry: &Arc<HostEntry>| entry.upstream().ok()?.connection();
+        self.entries().iter().filter_map(connection).any(|connection| connection.server.capabilities.logging)
     }
 
-    /// The extensions of the protocol that the servers which are up have declared.
-    pub fn extensions(&self) -> Vec<Extended> {
+    /// The protocol extensions of all connected servers.
+    pub fn extensions(&self) -> Vec<ServerExtensions> {
         let declared = self.entries().into_iter().filter_map(|entry| {
-            let live = entry.upstream().ok()?.live()?;
-            let extensions = live.server.extensions.clone()?;
-            Some(Extended { server: entry.name.clone(), era: live.session.era, extensions })
+            let connection = entry.upstream().ok()?.connection()?;
+            let extensions = connection.server.extensions.clone()?;
+            Some(ServerExtensions { server: entry.name.clone(), era: connection.session.era, extensions })
         });
         declared.collect()
     }
 
-    /// Whether any of the servers that are up has tasks, in the manner of this era.
+    /// Returns true if a connected server of this era supports tasks.
     pub fn has_tasks(&self, era: Era) -> bool {
-        let live = |entry: &Arc<Entry>| entry.upstream().ok()?.live();
-        self.entries().iter().filter_map(live).filter(|live| live.session.era == era).any(|live| match era {
-            Era::Legacy => live.server.capabilities.tasks,
-            Era::Modern => live.server.has_tasks(),
-        })
+        let connection = |entry: &Arc<HostEntry>| entry.upstream().ok()?.connection();
+        self.entries().iter().filter_map(connection).filter(|connection| connection.session.era == era).any(
+            |connection| match era {
+                Era::Legacy => connection.server.capabilities.tasks,
+                Era::Modern => connection.server.has_tasks(),
+            },
+        )
     }
 
-    /// The era in which a server said what it offers: now, or when it was last up.
-    pub fn era_of(&self, server: &str) -> Option<Era> {
+    /// The era of a server: of its present connection, or of its last one.
+    pub fn server_era(&self, server: &str) -> Option<Era> {
         let entry = self.entry(server).ok()?;
         Some(entry.upstream().ok()?.listing.borrow().era)
     }
 
-    /// From now on `ears` hears what servers say about what they began earlier. There can be one such listener.
-    pub fn overhear(&self, ears: Arc<dyn Overhears>) {
-        self.inner.ears.give(ears);
+    /// Sets the receiver of notifications about tasks and URL elicitations. Only the first call has an effect.
+    pub fn set_notification_sink(&self, sink: Arc<dyn NotificationSink>) {
+        self.inner.notification_sink.set(sink);
     }
 
-    /// What the servers that are up tell their users, by server.
+    /// The instructions of all connected servers, by server.
     pub fn instructions(&self) -> Vec<(String, String)> {
-        let said = self.entries().into_iter().filter_map(|entry| {
+        let declared = self.entries().into_iter().filter_map(|entry| {
             let instructions = entry.upstream().ok()?.instructions()?;
             Some((entry.name.clone(), instructions))
         });
-        said.collect()
+        declared.collect()
     }
 
-    /// Where this host keeps what outlives it, for what a program has to keep beside.
+    /// The persistent store of this host. Programs may keep their own data in it.
     pub fn store(&self) -> Arc<dyn Store> {
         Arc::clone(&self.inner.store)
     }
 
-    /// What became of the tool calls of this host, and of all others that share its state directory, also of
-    /// those that are gone. Newest first.
+    /// Tool calls from the ledger, newest first: those of this host and of all other hosts that use the same state
+    /// directory, including past ones.
     ///
     /// # Errors
-    /// There is a ledger, and it cannot be read.
+    /// The ledger cannot be read.
     pub async fn calls(&self, query: Query) -> std::io::Result<Calls> {
         self.inner.ledger.calls(query).await
     }
 
-    /// How the ledger does.
+    /// The status of the ledger.
     pub fn ledger_status(&self) -> LedgerStatus {
         self.inner.ledger.status()
     }
 
-    /// How the audit log does.
+    /// The status of the audit log.
     pub fn audit_status(&self) -> AuditStatus {
         self.inner.audit.status()
     }
 
-    /// Follows what happens to the servers, and to the gateway as a whole, from now on.
-    pub fn events(&self) -> broadcast::Receiver<UpstreamEvent> {
-        self.inner.feed.follow()
+    /// Subscribes to the events of the servers and of the host itself, from now on.
+    pub fn subscribe_events(&self) -> broadcast::Receiver<UpstreamEvent> {
+        self.inner.feed.subscribe()
     }
 
-    /// Ends all servers in parallel, each in order (calls in flight may finish for a while, then its link
-    /// is closed), waits for logins that are being renewed, and flushes the store. Returns when nothing is left behind.
+    /// Ends all servers in parallel, waits for logins that are being renewed, and flushes the store. Calls in flight
+    /// get a grace period before their connection is closed. Returns when no process or connection is left.
     pub async fn shutdown(&self) {
-        self.shutdown_calls_within(None).await;
+        self.shutdown_inner(None).await;
     }
 
-    /// [`Host::shutdown`] for the end of the program: calls in flight may go on for `calls`, and then end with an error
-    /// that says so.
-    pub async fn shutdown_within(&self, calls: Duration) {
-        self.shutdown_calls_within(Some(calls)).await;
+    /// [`Host::shutdown`] with its own grace period: calls in flight may continue for `grace` and then end with an
+    /// error that says that the gateway is shutting down.
+    pub async fn shutdown_with_grace(&self, grace: Duration) {
+        self.shutdown_inner(Some(grace)).await;
     }
 
-    /// Calls in flight, by server, of those that have any.
-    pub fn in_flight(&self) -> Vec<(String, u32)> {
-        let of = |entry: &Arc<Entry>| {
+    /// The number of calls in flight of each server that has any.
+    pub fn in_flight_calls(&self) -> Vec<(String, u32)> {
+        let of = |entry: &Arc<HostEntry>| {
             let upstream = entry.upstream().ok()?;
-            let calls = upstream.with(|machine, now| machine.status(now).in_flight);
+            let calls = upstream.with_machine(|machine, now| machine.status(now).in_flight);
             (calls > 0).then(|| (entry.name.clone(), calls))
         };
         self.entries().iter().filter_map(of).collect()
     }
 
-    async fn shutdown_calls_within(&self, calls: Option<Duration>) {
+    async fn shutdown_inner(&self, grace: Option<Duration>) {
         let entries =
             std::mem::take(&mut *self.inner.entries.write().unwrap_or_else(PoisonError::into_inner));
-        if let Some(within) = calls {
-            entries.iter().for_each(|entry| entry.leave(within));
+        if let Some(within) = grace {
+            entries.iter().for_each(|entry| entry.drain(within));
         }
-        futures_util::future::join_all(entries.iter().map(|entry| entry.end())).await;
-        self.inner.leaving.close();
-        self.inner.leaving.wait().await;
-        self.inner.logins.settled().await;
+        futures_util::future::join_all(entries.iter().map(|entry| entry.shutdown())).await;
+        self.inner.shutdown_tasks.close();
+        self.inner.shutdown_tasks.wait().await;
+        self.inner.logins.wait_for_renewals().await;
         self.finish_reports();
         let store = Arc::clone(&self.inner.store);
         let inner = Arc::clone(&self.inner);
@@ -590,7 +597,7 @@ impl Host {
         self.inner.clock
     }
 
-    pub(crate) fn entry(&self, server: &str) -> Result<Arc<Entry>, CallError> {
+    pub(crate) fn entry(&self, server: &str) -> Result<Arc<HostEntry>, CallError> {
         let found = {
             let entries = self.inner.entries.read().unwrap_or_else(PoisonError::into_inner);
             entries.iter().find(|entry| entry.name == server).cloned()
@@ -602,13 +609,13 @@ impl Host {
         let error = CallError::new(
             Code::UnknownServer,
             server,
-            Fate::NotSent,
+            CallOutcome::NotSent,
             format!("there is no server named `{server}`"),
         );
-        let names = self.names();
+        let names = self.server_names();
         match suggest::nearest(server, names.iter().map(String::as_str)) {
-            Some(near) => error.hint(format!("did you mean `{near}`?")),
-            None => error.hint("`gripfast status` lists the servers"),
+            Some(near) => error.with_hint(format!("did you mean `{near}`?")),
+            None => error.with_hint("`gripfast status` lists the servers"),
         }
     }
 
@@ -616,50 +623,50 @@ impl Host {
         &self.inner.ledger
     }
 
-    /// Replaces the lists of the clients.
-    pub fn set_clients(&self, policies: Vec<ClientPolicy>) {
+    /// Replaces the client policies.
+    pub fn set_client_policies(&self, policies: Vec<ClientPolicy>) {
         let lists = Arc::new(ClientLists::new(policies));
-        *self.inner.clients.write().unwrap_or_else(PoisonError::into_inner) = lists;
-        self.inner.kitchen.forget_views();
-        self.inner.bell.ring();
+        *self.inner.client_lists.write().unwrap_or_else(PoisonError::into_inner) = lists;
+        self.inner.catalog_cache.clear_views();
+        self.inner.change_signal.notify();
     }
 
-    /// Whoever the same lists of clients are about as this principal.
+    /// The client policies that apply to this principal.
     pub(crate) fn audience(&self, principal: Option<&Principal>) -> Audience {
-        self.inner.clients.read().unwrap_or_else(PoisonError::into_inner).concerning(principal)
+        self.inner.client_lists.read().unwrap_or_else(PoisonError::into_inner).for_principal(principal)
     }
 
-    /// Whether there are lists of clients, so that not all clients see and may use the same.
-    pub fn tells_clients_apart(&self) -> bool {
-        !self.inner.clients.read().unwrap_or_else(PoisonError::into_inner).are_none()
+    /// Returns true if there are client policies, so that clients may see different catalogs.
+    pub fn has_client_policies(&self) -> bool {
+        !self.inner.client_lists.read().unwrap_or_else(PoisonError::into_inner).is_empty()
     }
 
     pub(crate) fn audit(&self) -> &Audit {
         &self.inner.audit
     }
 
-    pub(crate) fn purse(&self) -> &Purse {
-        &self.inner.purse
+    pub(crate) fn call_budgets(&self) -> &CallBudgets {
+        &self.inner.call_budgets
     }
 
     pub(crate) fn cache(&self) -> &AnswerCache {
         &self.inner.cache
     }
 
-    pub(crate) fn bell(&self) -> &Bell {
-        &self.inner.bell
+    pub(crate) fn change_signal(&self) -> &ChangeSignal {
+        &self.inner.change_signal
     }
 
-    pub(crate) fn kitchen(&self) -> &Kitchen {
-        &self.inner.kitchen
+    pub(crate) fn catalog_cache(&self) -> &CatalogCache {
+        &self.inner.catalog_cache
     }
 
-    pub(crate) fn entries(&self) -> Vec<Arc<Entry>> {
+    pub(crate) fn entries(&self) -> Vec<Arc<HostEntry>> {
         self.inner.entries.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
-impl Inner {
+impl HostInner {
     pub(crate) fn clock(&self) -> Clock {
         self.clock
     }
@@ -673,7 +680,7 @@ impl Inner {
     }
 }
 
-impl Drop for Inner {
+impl Drop for HostInner {
     fn drop(&mut self) {
         for entry in self.entries.get_mut().unwrap_or_else(PoisonError::into_inner) {
             if let EntryKind::Running(instances) = &entry.kind {
@@ -683,7 +690,7 @@ impl Drop for Inner {
     }
 }
 
-/// How a server is reached, without any value that the config only refers to.
+/// Hash of the target as written in the config, before references are resolved.
 fn fingerprint(target: &Target) -> String {
     let mut hash = Sha256::new();
     for template in target.templates() {

@@ -1,39 +1,38 @@
-//! How the calls of one upstream ended and how long they took, for whoever measures. Every call that reached
-//! its upstream's name ends here once, also one that a rule turned away or that its caller gave up.
+//! Outcomes and durations of the calls of one upstream, for metrics. Every call with a known server is counted once,
+//! including those that a policy refused or the caller cancelled.
 
 use crate::clock::Clock;
-use gripfast_core::failure::{CallError, Code, Outcome as Fate};
+use gripfast_core::failure::{CallError, CallOutcome, Code};
 use gripfast_core::time::Mono;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// How the calls of one upstream ended.
+/// Counters of call outcomes of one upstream.
 #[derive(Debug, Default)]
-pub(crate) struct Ends {
+pub(crate) struct EndCounters {
     counted: Mutex<CallEnds>,
 }
 
-/// How many calls ended in which way. There are as many ways as there are outcomes and codes, and no more.
+/// Call counts by outcome and code. The sets of both are closed.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct CallEnds {
-    /// How many ended with this outcome, and with this code if they failed.
-    pub counts: Vec<(Fate, Option<Code>, u64)>,
-    /// How long those of each outcome took.
-    pub took: Vec<(Fate, Spread)>,
+    /// Number of calls with this outcome, and with this code if they failed.
+    pub counts: Vec<(CallOutcome, Option<Code>, u64)>,
+    /// Durations by outcome.
+    pub durations: Vec<(CallOutcome, DurationHistogram)>,
 }
 
-/// How many calls took how long.
+/// Histogram of call durations.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Spread {
-    /// For each of [`Spread::BOUNDS`] how many took that long or less, but longer than the one before it; then
-    /// those that took longer than all of them.
+pub struct DurationHistogram {
+    /// Number of calls in each bucket: up to the bound and above the one before; the last bucket is above all bounds.
     pub counts: [u64; Self::BOUNDS.len() + 1],
-    /// How long all of them took together.
+    /// Sum of all durations.
     pub sum: Duration,
 }
 
-impl Spread {
-    /// In seconds: from a local server that answers at once to the longest that a call may take by default.
+impl DurationHistogram {
+    /// Bucket bounds in seconds: from a fast local server to the default call timeout.
     pub const BOUNDS: [f64; 16] =
         [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0];
 
@@ -44,56 +43,60 @@ impl Spread {
     }
 }
 
-/// A call whose end will be counted. Dropped before its end was told, it counts as given up by its caller.
-pub(crate) struct OpenEnd<'a> {
-    ends: &'a Ends,
+/// A call whose end will be counted. Dropped without an outcome, it counts as cancelled by its caller.
+pub(crate) struct PendingEnd<'a> {
+    ends: &'a EndCounters,
     clock: Clock,
-    begun: Mono,
-    told: Option<(Fate, Option<Code>)>,
+    started: Mono,
+    end: Option<(CallOutcome, Option<Code>)>,
 }
 
-impl Ends {
-    pub(crate) fn open(&self, clock: Clock) -> OpenEnd<'_> {
-        OpenEnd { ends: self, clock, begun: clock.mono(), told: None }
+impl EndCounters {
+    pub(crate) fn open(&self, clock: Clock) -> PendingEnd<'_> {
+        PendingEnd { ends: self, clock, started: clock.mono(), end: None }
     }
 
     pub(crate) fn read(&self) -> CallEnds {
         self.counted.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn add(&self, outcome: Fate, code: Option<Code>, took: Duration) {
+    fn add(&self, outcome: CallOutcome, code: Option<Code>, took: Duration) {
         let mut counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
-        match counted.counts.iter_mut().find(|(fate, known, _)| (*fate, *known) == (outcome, code)) {
+        match counted
+            .counts
+            .iter_mut()
+            .find(|(known_outcome, known, _)| (*known_outcome, *known) == (outcome, code))
+        {
             Some((_, _, count)) => *count += 1,
             None => counted.counts.push((outcome, code, 1)),
         }
-        match counted.took.iter_mut().find(|(fate, _)| *fate == outcome) {
+        match counted.durations.iter_mut().find(|(known_outcome, _)| *known_outcome == outcome) {
             Some((_, spread)) => spread.add(took),
             None => {
-                let mut spread = Spread::default();
+                let mut spread = DurationHistogram::default();
                 spread.add(took);
-                counted.took.push((outcome, spread));
+                counted.durations.push((outcome, spread));
             }
         }
     }
 }
 
-impl OpenEnd<'_> {
-    /// It was answered; `is_error` if the server says that it failed.
+impl PendingEnd<'_> {
+    /// Counts an answered call; `is_error` if the server reports a failure.
     pub(crate) fn answered(mut self, is_error: bool) {
-        self.told = Some((if is_error { Fate::Failed } else { Fate::Done }, None));
+        self.end = Some((if is_error { CallOutcome::Failed } else { CallOutcome::Done }, None));
     }
 
     pub(crate) fn failed(mut self, error: &CallError) {
-        self.told = Some((error.outcome, Some(error.code)));
+        self.end = Some((error.outcome, Some(error.code)));
     }
 }
 
-impl Drop for OpenEnd<'_> {
+impl Drop for PendingEnd<'_> {
     fn drop(&mut self) {
-        // Whether a call that was given up was carried out is not known here; the ledger may know better.
-        let (outcome, code) = self.told.unwrap_or((Fate::Unknown, Some(Code::Cancelled)));
-        self.ends.add(outcome, code, self.clock.mono() - self.begun);
+        // The outcome of a cancelled call is not known here; the ledger may know it.
+        let (outcome, code) = self.end.unwrap_or((CallOutcome::Unknown, Some(Code::Cancelled)));
+        self.ends.add(outcome, code, self.clock.mono() - self.started);
     }
 }
 
@@ -102,9 +105,9 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn every_call_ends_once_in_its_own_way() {
-        let (ends, clock) = (Ends::default(), Clock::new());
-        let denied = CallError::new(Code::Denied, "demo", Fate::NotSent, "no");
+    async fn every_call_is_counted_once_by_its_outcome() {
+        let (ends, clock) = (EndCounters::default(), Clock::new());
+        let denied = CallError::new(Code::Denied, "demo", CallOutcome::NotSent, "no");
         ends.open(clock).failed(&denied);
         ends.open(clock).failed(&denied);
         let open = ends.open(clock);
@@ -112,14 +115,14 @@ mod tests {
         open.answered(false);
         ends.open(clock).answered(true);
         drop(ends.open(clock));
-        let CallEnds { counts, took } = ends.read();
+        let CallEnds { counts, durations: took } = ends.read();
         assert_eq!(
             counts,
             [
-                (Fate::NotSent, Some(Code::Denied), 2),
-                (Fate::Done, None, 1),
-                (Fate::Failed, None, 1),
-                (Fate::Unknown, Some(Code::Cancelled), 1),
+                (CallOutcome::NotSent, Some(Code::Denied), 2),
+                (CallOutcome::Done, None, 1),
+                (CallOutcome::Failed, None, 1),
+                (CallOutcome::Unknown, Some(Code::Cancelled), 1),
             ]
         );
         let (_, done) = &took[1];
@@ -128,8 +131,8 @@ mod tests {
     }
 
     #[test]
-    fn a_bound_belongs_to_what_is_below_it() {
-        let mut spread = Spread::default();
+    fn a_duration_equal_to_a_bound_is_counted_below_it() {
+        let mut spread = DurationHistogram::default();
         for took in [0.0, 0.001, 0.0011, 300.0, 301.0] {
             spread.add(Duration::from_secs_f64(took));
         }

@@ -1,11 +1,11 @@
-//! Events as log lines: what an operator would tell a colleague, and once.
+//! Events as log lines, without repetitions.
 //!
-//! `gripfast_core::repeats` decides what is said and what is only counted. A count that is due is said by a
-//! task that lives as long as there is one.
+//! `gripfast_core::log_dedup` decides which events are logged and which are only counted. A task writes the counts
+//! that are due, and ends when there are none.
 
 use crate::clock::Clock;
 use gripfast_core::event::Event;
-use gripfast_core::repeats::{Line, Repeats};
+use gripfast_core::log_dedup::{LogDedup, LogLine};
 use gripfast_core::supervise::status::State;
 use gripfast_core::text::times;
 use gripfast_core::time::Mono;
@@ -13,82 +13,83 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::runtime::Handle;
 use tokio_util::task::AbortOnDropHandle;
 
-/// The log of one upstream.
+/// Log writer of one upstream.
 #[derive(Debug)]
 pub(super) struct Log {
-    pages: Arc<Pages>,
+    writer: Arc<LogWriter>,
     runtime: Handle,
-    /// Says the counts that are due.
-    counting: Mutex<Option<AbortOnDropHandle<()>>>,
+    /// Task that writes the counts of repeated events.
+    repeat_task: Mutex<Option<AbortOnDropHandle<()>>>,
 }
 
 #[derive(Debug)]
-struct Pages {
+struct LogWriter {
     server: Arc<str>,
     instance: Option<u64>,
     clock: Clock,
-    said: Mutex<Said>,
+    state: Mutex<LogState>,
 }
 
 #[derive(Debug, Default)]
-struct Said {
-    repeats: Repeats,
-    /// Whether somebody will say the counts that are due.
-    is_counted: bool,
+struct LogState {
+    dedup: LogDedup,
+    /// True while a task will write the counts that are due.
+    has_repeat_task: bool,
 }
 
 impl Log {
-    /// Counts on the runtime that this is called on.
+    /// Runs its task on the Tokio runtime of the caller.
     pub(super) fn new(server: Arc<str>, instance: Option<u64>, clock: Clock) -> Self {
-        let pages = Arc::new(Pages { server, instance, clock, said: Mutex::default() });
-        Self { pages, runtime: Handle::current(), counting: Mutex::default() }
+        let writer = Arc::new(LogWriter { server, instance, clock, state: Mutex::default() });
+        Self { writer, runtime: Handle::current(), repeat_task: Mutex::default() }
     }
 
     pub(super) fn write(&self, now: Mono, event: Event) {
         let (lines, uncounted) = {
-            let mut said = self.pages.lock();
-            let lines = said.repeats.hear(now, event);
-            let uncounted = said.repeats.poll_timeout().is_some() && !said.is_counted;
-            said.is_counted |= uncounted;
+            let mut state = self.writer.lock();
+            let lines = state.dedup.record(now, event);
+            let uncounted = state.dedup.poll_timeout().is_some() && !state.has_repeat_task;
+            state.has_repeat_task |= uncounted;
             (lines, uncounted)
         };
-        self.pages.write(&lines);
+        self.writer.write(&lines);
         if uncounted {
-            let counting = AbortOnDropHandle::new(self.runtime.spawn(count(Arc::clone(&self.pages))));
-            *self.counting.lock().unwrap_or_else(PoisonError::into_inner) = Some(counting);
+            let counting =
+                AbortOnDropHandle::new(self.runtime.spawn(write_repeat_counts(Arc::clone(&self.writer))));
+            *self.repeat_task.lock().unwrap_or_else(PoisonError::into_inner) = Some(counting);
         }
     }
 }
 
 impl Drop for Log {
     fn drop(&mut self) {
-        let lines = self.pages.lock().repeats.finish();
-        self.pages.write(&lines);
+        let lines = self.writer.lock().dedup.finish();
+        self.writer.write(&lines);
     }
 }
 
-/// Ends when there is nothing to count.
-async fn count(pages: Arc<Pages>) {
-    while let Some(due) = pages.next_count() {
-        tokio::time::sleep_until(pages.clock.instant(due)).await;
-        let lines = pages.lock().repeats.handle_timeout(pages.clock.mono());
-        pages.write(&lines);
+/// Writes counts when they are due; ends when there are none.
+async fn write_repeat_counts(writer: Arc<LogWriter>) {
+    while let Some(due) = writer.next_repeat_count() {
+        tokio::time::sleep_until(writer.clock.instant(due)).await;
+        let lines = writer.lock().dedup.handle_timeout(writer.clock.mono());
+        writer.write(&lines);
     }
 }
 
-impl Pages {
-    fn lock(&self) -> MutexGuard<'_, Said> {
-        self.said.lock().unwrap_or_else(PoisonError::into_inner)
+impl LogWriter {
+    fn lock(&self) -> MutexGuard<'_, LogState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn next_count(&self) -> Option<Mono> {
-        let mut said = self.lock();
-        let due = said.repeats.poll_timeout();
-        said.is_counted = due.is_some();
+    fn next_repeat_count(&self) -> Option<Mono> {
+        let mut state = self.lock();
+        let due = state.dedup.poll_timeout();
+        state.has_repeat_task = due.is_some();
         due
     }
 
-    fn write(&self, lines: &[Line]) {
+    fn write(&self, lines: &[LogLine]) {
         lines.iter().for_each(|line| match self.instance {
             None => write(&self.server, line),
             Some(instance) => write_of_instance(&self.server, instance, line),
@@ -96,30 +97,30 @@ impl Pages {
     }
 }
 
-/// Instances of single clients come and go with them: only their troubles are worth an operator's while.
-fn write_of_instance(server: &str, instance: u64, line: &Line) {
-    let (Line { event, repeated }, again) = (line, again(line));
+/// Dedicated instances come and go with their clients: only their failures are logged as warnings.
+fn write_of_instance(server: &str, instance: u64, line: &LogLine) {
+    let (LogLine { event, repeated }, again) = (line, repeat_text(line));
     match event {
         Event::StateChanged { to: State::Parked | State::NeedsLogin | State::ConfigError, .. }
         | Event::CircuitOpened { .. } => {
-            tracing::warn!(server, instance, repeated, "instance {instance} of `{server}` {event}{again}");
+            tracing::warn!(server, instance, repeated, "instance {instance} of `{server}`: {event}{again}");
         }
-        _ => tracing::debug!(server, instance, repeated, "instance {instance} of `{server}` {event}{again}"),
+        _ => tracing::debug!(server, instance, repeated, "instance {instance} of `{server}`: {event}{again}"),
     }
 }
 
-fn again(line: &Line) -> String {
+fn repeat_text(line: &LogLine) -> String {
     match line.repeated {
         0 => String::new(),
         count => format!(" ({} more)", times(count)),
     }
 }
 
-fn write(server: &str, line: &Line) {
-    let (Line { event, repeated }, again) = (line, again(line));
+fn write(server: &str, line: &LogLine) {
+    let (LogLine { event, repeated }, again) = (line, repeat_text(line));
     match event {
         Event::StateChanged { from, to, cause } => {
-            let (from, to_word, cause) = (from.word(), to.word(), cause.as_deref().unwrap_or_default());
+            let (from, to_word, cause) = (from.as_str(), to.as_str(), cause.as_deref().unwrap_or_default());
             match to {
                 State::Ready
                 | State::Idle
@@ -129,72 +130,72 @@ fn write(server: &str, line: &Line) {
                 | State::Degraded
                 | State::Reconnecting
                 | State::NeedsApproval => {
-                    tracing::info!(server, from, to = to_word, cause, repeated, "`{server}` {event}{again}");
+                    tracing::info!(server, from, to = to_word, cause, repeated, "`{server}`: {event}{again}");
                 }
                 State::Parked | State::NeedsLogin | State::ConfigError => {
-                    tracing::warn!(server, from, to = to_word, cause, repeated, "`{server}` {event}{again}");
+                    tracing::warn!(server, from, to = to_word, cause, repeated, "`{server}`: {event}{again}");
                 }
             }
         }
         Event::Restarting { in_window } => {
-            tracing::debug!(server, in_window, repeated, "`{server}` {event}{again}");
+            tracing::debug!(server, in_window, repeated, "`{server}`: {event}{again}");
         }
         Event::Revived { away } => {
             let away_ms = away.as_millis() as u64;
-            tracing::info!(server, away_ms, repeated, "`{server}` {event}{again}");
+            tracing::info!(server, away_ms, repeated, "`{server}`: {event}{again}");
         }
         Event::SessionRenewed
         | Event::CredentialRenewed
         | Event::CircuitClosed
-        | Event::ClientsSeparated
+        | Event::ClientsIsolated
         | Event::Replacing { .. }
         | Event::Replaced
         | Event::SpareReady
         | Event::SpareUsed => {
-            tracing::info!(server, repeated, "`{server}` {event}{again}");
+            tracing::info!(server, repeated, "`{server}`: {event}{again}");
         }
-        Event::NamesGaveWay { names } if names.is_empty() => {
-            tracing::info!(server, repeated, "`{server}` {event}{again}");
+        Event::NameConflicts { names } if names.is_empty() => {
+            tracing::info!(server, repeated, "`{server}`: {event}{again}");
         }
-        Event::NamesGaveWay { .. } => tracing::warn!(server, repeated, "`{server}` {event}{again}"),
+        Event::NameConflicts { .. } => tracing::warn!(server, repeated, "`{server}`: {event}{again}"),
         Event::SessionRestored { missing } if missing.is_empty() => {
-            tracing::info!(server, repeated, "`{server}` {event}{again}");
+            tracing::info!(server, repeated, "`{server}`: {event}{again}");
         }
-        Event::SessionRestored { .. } => tracing::warn!(server, repeated, "`{server}` {event}{again}"),
+        Event::SessionRestored { .. } => tracing::warn!(server, repeated, "`{server}`: {event}{again}"),
         Event::CircuitOpened { failures, .. } => {
-            tracing::warn!(server, failures, repeated, "`{server}` {event}{again}");
+            tracing::warn!(server, failures, repeated, "`{server}`: {event}{again}");
         }
         Event::PrincipalRefused { principal, deaths, .. } => {
-            tracing::warn!(server, principal, deaths, repeated, "`{server}` {event}: `{principal}`{again}");
+            tracing::warn!(server, principal, deaths, repeated, "`{server}`: {event}: `{principal}`{again}");
         }
-        Event::ProbeFailed { cause } => tracing::info!(server, cause, repeated, "`{server}` {event}{again}"),
-        Event::Slept => tracing::debug!(server, repeated, "`{server}` {event}{again}"),
+        Event::ProbeFailed { cause } => tracing::info!(server, cause, repeated, "`{server}`: {event}{again}"),
+        Event::MachineSlept => tracing::debug!(server, repeated, "`{server}`: {event}{again}"),
         Event::CatalogChanged { added, removed, changed } => {
-            tracing::info!(server, added, removed, changed, repeated, "`{server}` {event}{again}");
+            tracing::info!(server, added, removed, changed, repeated, "`{server}`: {event}{again}");
         }
         Event::CatalogFailed { cause } | Event::ReplacementFailed { cause } | Event::SpareLost { cause } => {
-            tracing::warn!(server, cause, repeated, "`{server}` {event}{again}");
+            tracing::warn!(server, cause, repeated, "`{server}`: {event}{again}");
         }
         Event::ToolsChanged { tools, .. }
         | Event::ToolsSuspicious { tools }
         | Event::NewTools { tools, held: true }
         | Event::TextsChanged { items: tools, .. } => {
-            tracing::warn!(server, ?tools, repeated, "`{server}` {event}{again}")
+            tracing::warn!(server, ?tools, repeated, "`{server}`: {event}{again}")
         }
         Event::TooManyTools { hidden, limit } => {
-            tracing::warn!(server, hidden, limit, repeated, "`{server}` {event}{again}")
+            tracing::warn!(server, hidden, limit, repeated, "`{server}`: {event}{again}")
         }
         Event::ToolsApproved { tools } | Event::NewTools { tools, held: false } => {
-            tracing::info!(server, ?tools, repeated, "`{server}` {event}{again}")
+            tracing::info!(server, ?tools, repeated, "`{server}`: {event}{again}")
         }
         Event::MessagesDropped { dropped } => {
-            tracing::warn!(server, dropped, repeated, "`{server}` {event}{again}");
+            tracing::warn!(server, dropped, repeated, "`{server}`: {event}{again}");
         }
         Event::JunkSkipped { lines, .. } => {
-            tracing::warn!(server, lines, repeated, "`{server}` {event}{again}");
+            tracing::warn!(server, lines, repeated, "`{server}`: {event}{again}");
         }
         // These belong to no server and are logged where they are recorded.
-        Event::Security(_) => tracing::debug!(server, repeated, "`{server}` {event}{again}"),
+        Event::Security(_) => tracing::debug!(server, repeated, "`{server}`: {event}{again}"),
     }
 }
 
@@ -205,7 +206,7 @@ mod tests {
     use tracing::field::{Field, Visit};
     use tracing::span;
 
-    /// Keeps the messages of all log lines.
+    /// Records the messages of all log lines.
     #[derive(Clone, Default)]
     struct Reader(Arc<Mutex<Vec<String>>>);
 
@@ -242,7 +243,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn f04_repeated_lines_are_counted_and_the_count_is_said_though_nothing_follows() {
+    async fn f04_repeated_lines_are_counted_and_the_count_is_logged_without_further_events() {
         let reader = Reader::default();
         let _reading = tracing::subscriber::set_default(reader.clone());
         let clock = Clock::new();
@@ -253,14 +254,14 @@ mod tests {
             say(&lost);
             say(&Event::SessionRenewed);
         }
-        let first = "`demo` did not answer a probe: no answer within 30 s";
-        let second = "`demo` forgot its session and has a new one";
+        let first = "`demo`: did not answer a probe: no answer within 30 s";
+        let second = "`demo`: lost its session and has a new one";
         assert_eq!(reader.read(), [first, second]);
         tokio::time::sleep(Duration::from_secs(61)).await;
         assert_eq!(reader.read(), [format!("{first} (4 times more)"), format!("{second} (4 times more)")]);
         say(&lost);
         assert_eq!(reader.read(), [""; 0]);
         drop(log);
-        assert_eq!(reader.read(), [format!("{first} (once more)")], "what was counted is said in the end");
+        assert_eq!(reader.read(), [format!("{first} (once more)")], "the last count is logged at the end");
     }
 }

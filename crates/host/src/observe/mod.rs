@@ -1,16 +1,16 @@
-//! One event, several views: a log line, a place among the last events of its upstream, a count, a feed for
-//! whoever follows. It watches and never decides.
+//! Observation of events: each is logged, counted, kept among the last events of its upstream, and published to
+//! subscribers. Makes no decisions.
 
 mod ends;
+mod event_counts;
 mod log;
 mod stats;
-mod tally;
 
-pub(crate) use ends::Ends;
-pub use ends::{CallEnds, Spread};
+pub(crate) use ends::EndCounters;
+pub use ends::{CallEnds, DurationHistogram};
+pub(crate) use event_counts::EventCounts;
 pub use stats::CallStats;
 pub(crate) use stats::Stats;
-pub(crate) use tally::Tally;
 
 use crate::clock::Clock;
 use gripfast_core::event::Event;
@@ -20,86 +20,86 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::broadcast;
 
-/// Something that happened to one upstream, or to the gateway as a whole.
+/// An event of one upstream, or of the gateway as a whole.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UpstreamEvent {
-    /// The upstream's name; `None` for what belongs to no upstream, such as a failed authentication.
+    /// The server's name; `None` for events of no server, such as a failed authentication.
     pub server: Option<Arc<str>>,
-    /// The number of the instance, if it is one that belongs to a single client.
+    /// Number of the dedicated instance; `None` for the shared one.
     pub instance: Option<u64>,
-    /// When.
+    /// Time of the event.
     pub at: Wall,
-    /// What.
+    /// The event.
     pub event: Event,
 }
 
-/// Where the host and all its upstreams tell what happens to them.
+/// Broadcast channel for the events of the host and its upstreams.
 #[derive(Debug, Clone)]
 pub(crate) struct Feed {
-    to: broadcast::Sender<UpstreamEvent>,
+    sender: broadcast::Sender<UpstreamEvent>,
 }
 
 impl Feed {
-    /// Whoever follows more slowly than this many events misses the oldest, and is told so.
+    /// A receiver that falls further behind misses the oldest events and gets a `Lagged` error.
     const CAPACITY: usize = 1024;
 
     pub(crate) fn new() -> Self {
-        Self { to: broadcast::channel(Self::CAPACITY).0 }
+        Self { sender: broadcast::channel(Self::CAPACITY).0 }
     }
 
-    pub(crate) fn follow(&self) -> broadcast::Receiver<UpstreamEvent> {
-        self.to.subscribe()
+    pub(crate) fn subscribe(&self) -> broadcast::Receiver<UpstreamEvent> {
+        self.sender.subscribe()
     }
 
-    pub(crate) fn tell(&self, event: UpstreamEvent) {
-        // Nobody following is fine.
-        let _ = self.to.send(event);
+    pub(crate) fn publish(&self, event: UpstreamEvent) {
+        // An error means that there is no subscriber.
+        let _ = self.sender.send(event);
     }
 }
 
-/// What watches one upstream.
+/// Observer of one upstream.
 #[derive(Debug)]
 pub(crate) struct Observer {
     server: Arc<str>,
     instance: Option<u64>,
     feed: Feed,
     log: Log,
-    tally: Tally,
+    tally: EventCounts,
     recent: Mutex<VecDeque<UpstreamEvent>>,
 }
 
 impl Observer {
-    /// Events that status shows.
+    /// Number of events in the status.
     const RECENT: usize = 20;
 
-    /// `instance` is the number of an instance that belongs to a single client; `tally` counts for all of them.
+    /// `instance` is the number of a dedicated instance; `tally` counts for all instances.
     pub(crate) fn new(
         server: Arc<str>,
         instance: Option<u64>,
         feed: Feed,
-        tally: Tally,
+        tally: EventCounts,
         clock: Clock,
     ) -> Self {
         let log = Log::new(Arc::clone(&server), instance, clock);
         Self { server, instance, feed, log, tally, recent: Mutex::default() }
     }
 
-    pub(crate) fn tell(&self, now: Now, event: Event) {
+    pub(crate) fn record(&self, now: Now, event: Event) {
         self.log.write(now.mono, event.clone());
         self.tally.count(&event);
         let server = Some(Arc::clone(&self.server));
-        let told = UpstreamEvent { server, instance: self.instance, at: now.wall, event };
+        let published = UpstreamEvent { server, instance: self.instance, at: now.wall, event };
         {
             let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
             if recent.len() == Self::RECENT {
                 recent.pop_front();
             }
-            recent.push_back(told.clone());
+            recent.push_back(published.clone());
         }
-        self.feed.tell(told);
+        self.feed.publish(published);
     }
 
-    /// How often each kind of event happened to the server.
+    /// Event counts by kind, over all instances.
     pub(crate) fn counts(&self) -> BTreeMap<&'static str, u64> {
         self.tally.read()
     }

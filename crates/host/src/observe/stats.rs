@@ -1,11 +1,11 @@
-//! Counts and times of the calls of one upstream, in bounded memory.
+//! Counts and durations of the calls of one upstream, in bounded memory.
 
 use gripfast_core::time::Mono;
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// Counts and times of the calls of one upstream.
+/// Counters of one upstream.
 #[derive(Debug, Default)]
 pub(crate) struct Stats {
     counts: Mutex<Counts>,
@@ -19,43 +19,43 @@ struct Counts {
     refused: u64,
     dropped: u64,
     last_ok: Option<Mono>,
-    took: VecDeque<Duration>,
+    durations: VecDeque<Duration>,
 }
 
-/// What is known about the calls of one upstream.
+/// Call statistics of one upstream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CallStats {
     /// Calls since the start.
     pub calls: u64,
     /// Calls that were not served.
     pub errors: u64,
-    /// Calls that were served with an error of the tool's own.
+    /// Calls that were answered with an error of the tool.
     pub tool_errors: u64,
     /// Calls that were refused because the server is stopped. They are in neither of the counts above.
     pub refused: u64,
-    /// Notifications that were given to no client, because they could have been for any of several principals.
+    /// Notifications that were dropped because they could belong to several principals.
     pub dropped: u64,
-    /// How long ago a call was last served.
+    /// Time since the last successful call.
     pub last_ok: Option<Duration>,
-    /// The median time of the last calls.
+    /// Median duration of the last calls.
     pub p50: Option<Duration>,
-    /// The time that one in twenty of the last calls exceeded.
+    /// 95th percentile of the durations of the last calls.
     pub p95: Option<Duration>,
 }
 
 impl Stats {
-    /// Calls whose times are kept.
-    const TIMES: usize = 256;
+    /// Number of durations that are kept.
+    const MAX_DURATIONS: usize = 256;
 
     pub(crate) fn answered(&self, now: Mono, took: Duration, tool_error: bool) {
         let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
         counts.calls += 1;
         counts.tool_errors += u64::from(tool_error);
         counts.last_ok = Some(now);
-        if counts.took.len() == Self::TIMES {
-            counts.took.pop_front();
+        if counts.durations.len() == Self::MAX_DURATIONS {
+            counts.durations.pop_front();
         }
-        counts.took.push_back(took);
+        counts.durations.push_back(took);
     }
 
     pub(crate) fn failed(&self) {
@@ -64,13 +64,13 @@ impl Stats {
         counts.errors += 1;
     }
 
-    /// A call was refused because the server is stopped, which says nothing about the server.
+    /// Counts a call that was refused because the server is stopped, which says nothing about the server.
     pub(crate) fn refused(&self) {
         self.counts.lock().unwrap_or_else(PoisonError::into_inner).refused += 1;
     }
 
-    /// A notification was given to no client. Answers how many there were so far.
-    pub(crate) fn dropped(&self) -> u64 {
+    /// Counts a dropped notification and returns the total.
+    pub(crate) fn notification_dropped(&self) -> u64 {
         let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
         counts.dropped += 1;
         counts.dropped
@@ -78,7 +78,7 @@ impl Stats {
 
     pub(crate) fn read(&self, now: Mono) -> CallStats {
         let counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut times: Vec<Duration> = counts.took.iter().copied().collect();
+        let mut times: Vec<Duration> = counts.durations.iter().copied().collect();
         times.sort_unstable();
         let quantile = |of: usize| times.get(times.len().saturating_sub(1) * of / 100).copied();
         CallStats {

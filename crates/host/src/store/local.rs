@@ -1,8 +1,8 @@
-//! A store in a directory: one SQLite file in WAL mode, which several processes may use at a time.
-//! Writing is the business of one thread, so nobody who puts something waits for a disk.
+//! Store in a directory: one SQLite file in WAL mode, which several processes may use at a time. One thread writes, so
+//! that callers do not wait for a disk.
 
 use super::queue::{Queue, Task};
-use super::{Keep, Store, Work};
+use super::{RetainFn, Store, StoreWork};
 use crate::private_files;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// A store in a directory.
+/// Store in a directory.
 pub struct LocalStore {
     reader: Mutex<Connection>,
     queue: Arc<Queue>,
@@ -22,33 +22,33 @@ impl std::fmt::Debug for LocalStore {
     }
 }
 
-/// Why a directory cannot be used as a store.
+/// Error of opening a store.
 #[derive(Debug, thiserror::Error)]
-pub enum CannotStore {
-    /// The directory cannot be made.
-    #[error("cannot make the state directory `{}`", path.display())]
+pub enum StoreError {
+    /// The directory cannot be created.
+    #[error("cannot create the state directory `{}`", path.display())]
     Directory {
-        /// Its path.
+        /// Path of the directory.
         path: PathBuf,
-        /// Why.
+        /// Cause.
         #[source]
         source: std::io::Error,
     },
-    /// The file in it is none that can be used.
-    #[error("cannot use `{}`", path.display())]
+    /// The file in it cannot be used.
+    #[error("cannot use the state file `{}`", path.display())]
     File {
-        /// Its path.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// Cause.
         #[source]
         source: std::io::Error,
     },
-    /// The file in it cannot be opened or written, not even after the old one was moved aside.
-    #[error("cannot use `{}`", path.display())]
+    /// The file in it cannot be opened or written, not even after a corrupt one was moved aside.
+    #[error("cannot use the state file `{}`", path.display())]
     Database {
-        /// Its path.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// Cause.
         #[source]
         source: rusqlite::Error,
     },
@@ -56,33 +56,33 @@ pub enum CannotStore {
 
 impl LocalStore {
     const FILE: &'static str = "state.db";
-    /// Another process may be writing; it is never long.
-    const BUSY_FOR: Duration = Duration::from_secs(5);
+    /// Time limit for the write of another process, which is never long.
+    const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
-    /// Opens or makes the store in `directory`. A corrupt file is moved aside, and its new name is told.
+    /// Opens or creates the store in `directory`. A corrupt file is moved aside, and its new path is returned.
     ///
     /// # Errors
-    /// The directory cannot be made or written.
-    pub fn open(directory: &Path) -> Result<(Self, Option<PathBuf>), CannotStore> {
-        let no_directory = |source| CannotStore::Directory { path: directory.to_owned(), source };
-        private_files::make_directory(directory).map_err(no_directory)?;
-        // SQLite follows no symlink on the whole way to its file; the directory may be reached by one.
+    /// The directory cannot be created or written.
+    pub fn open(directory: &Path) -> Result<(Self, Option<PathBuf>), StoreError> {
+        let no_directory = |source| StoreError::Directory { path: directory.to_owned(), source };
+        private_files::create_directory(directory).map_err(no_directory)?;
+        // SQLite follows no symlink anywhere in the path of its file; the directory may be reached by one.
         let directory = &directory.canonicalize().map_err(no_directory)?;
         let path = directory.join(Self::FILE);
-        prepare(&path).map_err(|source| CannotStore::File { path: path.clone(), source })?;
+        restrict_permissions(&path).map_err(|source| StoreError::File { path: path.clone(), source })?;
         let (reader, moved) = match connect_checked(&path) {
             Ok(connection) => (connection, None),
-            Err(error) if is_corrupt(&error) => begin_anew(directory, &path)
-                .map_err(|source| CannotStore::Database { path: path.clone(), source })?,
-            Err(source) => return Err(CannotStore::Database { path, source }),
+            Err(error) if is_corrupt(&error) => recreate(directory, &path)
+                .map_err(|source| StoreError::Database { path: path.clone(), source })?,
+            Err(source) => return Err(StoreError::Database { path, source }),
         };
-        let writing = connect(&path).map_err(|source| CannotStore::Database { path, source })?;
+        let writing = connect(&path).map_err(|source| StoreError::Database { path, source })?;
         let queue = Arc::new(Queue::default());
         let tasks = Arc::clone(&queue);
         std::thread::Builder::new()
             .name("gripfast-store".to_owned())
             .spawn(move || write(&writing, &tasks))
-            .map_err(|source| CannotStore::Directory { path: directory.to_owned(), source })?;
+            .map_err(|source| StoreError::Directory { path: directory.to_owned(), source })?;
         Ok((Self { reader: Mutex::new(reader), queue }, moved))
     }
 }
@@ -119,23 +119,23 @@ impl Store for LocalStore {
         })
     }
 
-    fn retain(&self, space: &str, keep: Keep) {
+    fn retain(&self, space: &str, keep: RetainFn) {
         self.queue.push(Task::Retain { space: space.to_owned(), keep });
     }
 
-    fn then(&self, work: Work) {
-        self.queue.push(Task::Then(work));
+    fn run_after_writes(&self, work: StoreWork) {
+        self.queue.push(Task::Run(work));
     }
 
     fn flush(&self) {
         let (done, wait) = sync_channel(1);
         if self.queue.push(Task::Flush(done)) {
-            let _ = wait.recv_timeout(Self::BUSY_FOR);
+            let _ = wait.recv_timeout(Self::BUSY_TIMEOUT);
         }
     }
 }
 
-/// The writer ends when nobody is left who could ask for anything.
+/// Ends the writer thread.
 impl Drop for LocalStore {
     fn drop(&mut self) {
         self.queue.close();
@@ -157,10 +157,10 @@ fn write(connection: &Connection, tasks: &Queue) {
             }
             Task::Retain { space, keep } => {
                 if let Err(error) = retain(connection, &space, &keep) {
-                    tracing::warn!(%error, space, "the state directory could not be tidied");
+                    tracing::warn!(%error, space, "old entries could not be removed from the state directory");
                 }
             }
-            Task::Then(work) => work(),
+            Task::Run(work) => work(),
             Task::Flush(done) => {
                 let _ = done.send(());
             }
@@ -168,8 +168,8 @@ fn write(connection: &Connection, tasks: &Queue) {
     }
 }
 
-/// Goes through a space in the order of its keys, a part at a time: it may be large, and others write too.
-fn retain(connection: &Connection, space: &str, keep: &Keep) -> Result<(), rusqlite::Error> {
+/// Walks through a space in the order of its keys, a part at a time: it may be large, and other processes write too.
+fn retain(connection: &Connection, space: &str, keep: &RetainFn) -> Result<(), rusqlite::Error> {
     const PART: u32 = 1000;
     let mut page = connection
         .prepare("SELECT key, value FROM entry WHERE space = ?1 AND key > ?2 ORDER BY key LIMIT ?3")?;
@@ -190,11 +190,11 @@ fn retain(connection: &Connection, space: &str, keep: &Keep) -> Result<(), rusql
 }
 
 fn connect(path: &Path) -> Result<Connection, rusqlite::Error> {
-    // Ours alone from the beginning. It is there already, or will not be made by SQLite either.
+    // Private from the beginning. If this fails, the file exists already, or SQLite cannot create it either.
     let _ = private_files::open(path, |how| how.create_new(true).append(true));
     let flags = OpenFlags::default() | OpenFlags::SQLITE_OPEN_NOFOLLOW;
     let connection = Connection::open_with_flags(path, flags)?;
-    connection.busy_timeout(LocalStore::BUSY_FOR)?;
+    connection.busy_timeout(LocalStore::BUSY_TIMEOUT)?;
     connection.pragma_update(None, "journal_mode", "WAL")?;
     connection.pragma_update(None, "synchronous", "NORMAL")?;
     connection.execute_batch(
@@ -205,7 +205,7 @@ fn connect(path: &Path) -> Result<Connection, rusqlite::Error> {
     Ok(connection)
 }
 
-/// Connects to a file whose every page is sound: a damaged one may have a head that is.
+/// Connects to a file and checks all its pages: a damaged one may have an intact header.
 fn connect_checked(path: &Path) -> Result<Connection, rusqlite::Error> {
     let connection = connect(path)?;
     let found: String = connection.query_row("PRAGMA quick_check(1)", (), |row| row.get(0))?;
@@ -216,17 +216,17 @@ fn connect_checked(path: &Path) -> Result<Connection, rusqlite::Error> {
     Err(rusqlite::Error::SqliteFailure(corrupt, Some(found)))
 }
 
-/// Moves a file aside that was found to be corrupt. Another process may have found the same, and be at work in a new file
-/// already: they take turns, and look again.
-fn begin_anew(directory: &Path, path: &Path) -> Result<(Connection, Option<PathBuf>), rusqlite::Error> {
+/// Moves a corrupt file aside. Another process may have found the same, and use a new file already: they take turns,
+/// and check again.
+fn recreate(directory: &Path, path: &Path) -> Result<(Connection, Option<PathBuf>), rusqlite::Error> {
     let turn = private_files::open_lock(&directory.join("state.db.turn"));
     let _turn = turn.and_then(|turn| turn.lock().map(|()| turn));
     match connect_checked(path) {
         Err(error) if is_corrupt(&error) => {}
         looked_at => return looked_at.map(|connection| (connection, None)),
     }
-    let aside = directory.join(format!("{}.corrupt-{:x}", LocalStore::FILE, crate::clock::unique_number()));
-    let moved = std::fs::rename(path, &aside).is_ok().then_some(aside);
+    let backup = directory.join(format!("{}.corrupt-{:x}", LocalStore::FILE, crate::clock::unique_number()));
+    let moved = std::fs::rename(path, &backup).is_ok().then_some(backup);
     for leftover in ["state.db-wal", "state.db-shm"] {
         let _ = std::fs::remove_file(directory.join(leftover));
     }
@@ -238,13 +238,13 @@ fn is_corrupt(error: &rusqlite::Error) -> bool {
     matches!(error.sqlite_error_code(), Some(DatabaseCorrupt | NotADatabase))
 }
 
-/// Takes a file that others could read from them, before anybody in this process has a lock on it: closing it would
-/// give up those too. The files beside it take after it.
-fn prepare(path: &Path) -> std::io::Result<()> {
+/// Restricts a file that other users could read, before this process has a lock on it: closing it would release those
+/// too. The files beside it get the same mode.
+fn restrict_permissions(path: &Path) -> std::io::Result<()> {
     match std::fs::symlink_metadata(path) {
         Ok(metadata) if private_files::is_shared(&metadata) => {
             let file = private_files::open(path, |how| how.read(true))?;
-            private_files::keep_to_owner(&file, path);
+            private_files::restrict_to_owner(&file, path);
             Ok(())
         }
         Ok(_) | Err(_) => Ok(()),
@@ -256,7 +256,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn b06_what_was_kept_is_there_after_a_restart_and_for_another_process() {
+    fn b06_stored_values_survive_a_restart_and_are_shared_by_processes() {
         let directory = tempfile::tempdir().unwrap();
         let (store, _) = LocalStore::open(directory.path()).unwrap();
         store.put("catalog", "a", b"one".to_vec());
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_kept_is_removed_from_its_space_and_from_no_other() {
+    fn retain_removes_entries_of_its_space_only() {
         let directory = tempfile::tempdir().unwrap();
         let (store, _) = LocalStore::open(directory.path()).unwrap();
         let stores: [&dyn Store; 2] = [&store, &crate::store::MemoryStore::default()];
@@ -287,7 +287,7 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn nobody_else_can_read_what_is_kept() {
+    fn other_users_cannot_read_the_store() {
         use std::os::unix::fs::PermissionsExt;
         let directory = tempfile::tempdir().unwrap();
         std::fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
@@ -302,18 +302,18 @@ mod tests {
     }
 
     #[test]
-    fn a_corrupt_store_is_moved_aside_and_said_aloud() {
+    fn a_corrupt_store_is_moved_aside_and_reported() {
         let directory = tempfile::tempdir().unwrap();
         std::fs::write(directory.path().join(LocalStore::FILE), vec![b'x'; 8192]).unwrap();
         let (store, moved) = LocalStore::open(directory.path()).unwrap();
-        assert!(moved.is_some_and(|aside| aside.exists()));
+        assert!(moved.is_some_and(|backup| backup.exists()));
         store.put("a", "b", b"c".to_vec());
         store.flush();
         assert_eq!(store.get("a", "b"), Some(b"c".to_vec()));
     }
 
     #[test]
-    fn a_store_that_is_damaged_behind_its_head_is_moved_aside() {
+    fn a_store_with_damaged_pages_is_moved_aside() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join(LocalStore::FILE);
         let connection = connect(&path).unwrap();
@@ -324,7 +324,7 @@ mod tests {
         bytes[4096..].fill(0xff);
         std::fs::write(&path, bytes).unwrap();
         let (store, moved) = LocalStore::open(directory.path()).unwrap();
-        assert!(moved.is_some_and(|aside| aside.exists()));
+        assert!(moved.is_some_and(|backup| backup.exists()));
         store.put("a", "b", b"c".to_vec());
         store.flush();
         assert_eq!(store.get("a", "b"), Some(b"c".to_vec()));
@@ -338,22 +338,22 @@ mod tests {
         let (store, _) = LocalStore::open(directory.path()).unwrap();
         store.put("a", "b", b"c".to_vec());
         store.flush();
-        let (late, moved) = begin_anew(directory.path(), &path).unwrap();
+        let (late, moved) = recreate(directory.path(), &path).unwrap();
         assert_eq!(moved, None);
         let kept: Vec<u8> = late.query_row("SELECT value FROM entry", [], |row| row.get(0)).unwrap();
         assert_eq!(kept, b"c");
     }
 
     #[test]
-    fn a_place_that_is_no_directory_is_an_error_with_its_cause() {
+    fn a_path_that_is_no_directory_is_an_error_with_its_cause() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let error = LocalStore::open(file.path()).unwrap_err();
-        assert!(error.to_string().contains("cannot make the state directory"), "{error}");
+        assert!(error.to_string().contains("cannot create the state directory"), "{error}");
     }
 
     #[cfg(unix)]
     #[test]
-    fn g05_no_file_of_the_store_is_made_changed_or_written_through_a_symlink() {
+    fn g05_no_file_of_the_store_is_created_or_changed_through_a_symlink() {
         use std::os::unix::fs::{PermissionsExt, symlink};
         let theirs = tempfile::tempdir().unwrap();
         for (name, text) in

@@ -1,23 +1,23 @@
-//! What waits to be written: bounded, so that a disk that hangs fills no memory. What does not fit is lost, which
-//! is said aloud once, with a count when there is room again.
+//! Bounded queue of writes, so that a disk that hangs fills no memory. Tasks that do not fit are lost, which is logged
+//! once, and again with a count when the queue is empty.
 
-use super::{Keep, Work};
+use super::{RetainFn, StoreWork};
 use std::collections::VecDeque;
 use std::sync::mpsc::SyncSender;
 use std::sync::{Condvar, Mutex, PoisonError};
 
-/// What the writer is asked to do, in order.
+/// Tasks of the writer thread, in order.
 #[derive(Default)]
 pub(super) struct Queue {
     state: Mutex<State>,
-    news: Condvar,
+    available: Condvar,
 }
 
-/// One thing to do.
+/// One task.
 pub(super) enum Task {
     Put { space: String, key: String, value: Vec<u8> },
-    Retain { space: String, keep: Keep },
-    Then(Work),
+    Retain { space: String, keep: RetainFn },
+    Run(StoreWork),
     Flush(SyncSender<()>),
 }
 
@@ -30,19 +30,19 @@ struct State {
 }
 
 impl Queue {
-    /// Things that may wait, and what they may take together.
-    const MOST: usize = 10_000;
-    const MOST_BYTES: usize = 64 << 20;
+    /// Maximum number of tasks, and of their bytes together.
+    const MAX_TASKS: usize = 10_000;
+    const MAX_BYTES: usize = 64 << 20;
 
-    /// Adds something to do. Whether there was room for it.
+    /// Adds a task. Returns whether there was room for it.
     pub(super) fn push(&self, task: Task) -> bool {
         let mut state = self.lock();
         let bytes = state.bytes + task.bytes();
-        if state.closed || state.tasks.len() >= Self::MOST || bytes > Self::MOST_BYTES {
+        if state.closed || state.tasks.len() >= Self::MAX_TASKS || bytes > Self::MAX_BYTES {
             state.lost += 1;
             if state.lost == 1 {
                 tracing::warn!(
-                    "the state directory is too slow; what is new is not kept until it has caught up"
+                    "the state directory is too slow: new entries are lost until it has caught up"
                 );
             }
             return false;
@@ -50,14 +50,14 @@ impl Queue {
         state.bytes = bytes;
         state.tasks.push_back(task);
         drop(state);
-        self.news.notify_one();
+        self.available.notify_one();
         true
     }
 
-    /// Waits for the next thing to do; `None` when all is done and nothing more will come.
+    /// Waits for the next task; `None` when the queue is empty and closed.
     pub(super) fn pop(&self) -> Option<Task> {
         let waits = |state: &mut State| state.tasks.is_empty() && !state.closed;
-        let mut state = self.news.wait_while(self.lock(), waits).unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.available.wait_while(self.lock(), waits).unwrap_or_else(PoisonError::into_inner);
         let task = state.tasks.pop_front()?;
         state.bytes -= task.bytes();
         if state.lost > 0 && state.tasks.is_empty() {
@@ -67,10 +67,10 @@ impl Queue {
         Some(task)
     }
 
-    /// Nothing more will come. What waits is still done.
+    /// Closes the queue. Waiting tasks are still done.
     pub(super) fn close(&self) {
         self.lock().closed = true;
-        self.news.notify_one();
+        self.available.notify_one();
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, State> {
@@ -83,7 +83,7 @@ impl Task {
         match self {
             Self::Put { space, key, value } => space.len() + key.len() + value.len(),
             Self::Retain { space, keep: _ } => space.len(),
-            Self::Then(_) | Self::Flush(_) => 0,
+            Self::Run(_) | Self::Flush(_) => 0,
         }
     }
 }
@@ -97,18 +97,18 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_for_a_disk_that_hangs_is_bounded_in_number_and_in_bytes() {
+    fn the_queue_is_bounded_in_number_and_bytes() {
         let small = Queue::default();
-        let fit = (0..2 * Queue::MOST).filter(|_| small.push(put(1))).count();
-        assert_eq!(fit, Queue::MOST);
-        assert!(small.pop().is_some() && small.push(put(1)), "whoever takes something makes room");
+        let fit = (0..2 * Queue::MAX_TASKS).filter(|_| small.push(put(1))).count();
+        assert_eq!(fit, Queue::MAX_TASKS);
+        assert!(small.pop().is_some() && small.push(put(1)), "a popped task makes room");
         let large = Queue::default();
-        let fit = (0..100).filter(|_| large.push(put(Queue::MOST_BYTES / 8))).count();
+        let fit = (0..100).filter(|_| large.push(put(Queue::MAX_BYTES / 8))).count();
         assert_eq!((fit, large.lock().lost), (8, 92));
     }
 
     #[test]
-    fn what_waits_at_the_end_is_still_done_and_nothing_comes_after_it() {
+    fn a_closed_queue_finishes_its_tasks_and_accepts_none() {
         let queue = Queue::default();
         queue.push(put(1));
         queue.close();

@@ -1,52 +1,51 @@
-//! The calls under way on one link, and who may be meant by what the server says without naming one of them.
-//! It is asked in the order in which the server speaks: what follows a question on the wire cannot change whose
-//! question it is.
+//! Calls in flight on one link, and the attribution of server messages that name none of them. Messages are attributed
+//! in the order of the wire: a later message cannot change the owner of an earlier request.
 
-use super::{Listener, SentMark};
+use super::{Listener, SentFlag};
 use crate::client::Principal;
 use crate::clock::Clock;
 use gripfast_core::failure::Sent;
 use gripfast_core::ids::ClientKey;
-use gripfast_core::isolation::{Caller, ServedPrincipals, Whose, whose};
+use gripfast_core::isolation::{Attribution, Caller, ServedPrincipals, attribute};
 use gripfast_core::time::Mono;
 use std::any::Any;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// One call, as whoever speaks to its caller sees it.
-pub(crate) trait CallEar: Listener {
-    /// The time of the call stands still until this is dropped: somebody thinks about a question.
+/// Listener of one call, which can also pause and end it.
+pub(crate) trait CallListener: Listener {
+    /// Stops the clock of the call until the guard is dropped, while a person answers a request of the server.
     fn pause(&self) -> Box<dyn Any + Send>;
 
-    /// The call ends now, whatever the server is about to say.
+    /// Ends the call now, even if the server is about to respond.
     fn end(&self);
 }
 
-/// The calls under way on one link.
+/// Calls in flight on one link.
 #[derive(Debug)]
-pub(crate) struct Underway {
+pub(crate) struct InFlightCalls {
     clock: Clock,
     table: Mutex<Table>,
 }
 
-/// How long a server may go on with a call that was withdrawn, and how many of those are remembered.
-const WORKS_ON_FOR: Duration = Duration::from_secs(600);
-const MOST_WITHDRAWN: usize = 64;
+/// Time for which a server may continue with a withdrawn call, and the number of withdrawn calls remembered.
+const WITHDRAWN_TTL: Duration = Duration::from_secs(600);
+const MAX_WITHDRAWN: usize = 64;
 
 #[derive(Default)]
 struct Table {
-    /// By the id under which the server knows them; ids only grow, so the newest is last. As many as the
-    /// upstream lets go at once.
-    calls: BTreeMap<u64, (Caller, Arc<dyn CallEar>)>,
-    /// Calls that the server has seen and nobody waits for any more.
+    /// Keyed by the id that the server knows; ids only grow, so the newest is last. Bounded by the upstream's limit of
+    /// calls in flight.
+    calls: BTreeMap<u64, (Caller, Arc<dyn CallListener>)>,
+    /// Calls that the server has seen and whose callers have stopped waiting.
     withdrawn: VecDeque<(u64, Caller, Mono)>,
-    /// The principals whose calls and subscriptions the link has carried.
+    /// Principals whose calls and subscriptions the link has carried.
     served: ServedPrincipals<Principal>,
-    /// The server was stopped: no call goes on, and none begins.
-    is_over: bool,
-    /// Calls that were in flight when the first of them ended with an error, until another begins.
-    at_loss: Option<usize>,
+    /// The server was stopped: calls end, and no new one begins.
+    stopped: bool,
+    /// Number of calls in flight when the first of them failed; reset when a call begins.
+    in_flight_at_loss: Option<usize>,
 }
 
 impl std::fmt::Debug for Table {
@@ -56,122 +55,123 @@ impl std::fmt::Debug for Table {
     }
 }
 
-impl Default for Underway {
+impl Default for InFlightCalls {
     fn default() -> Self {
         Self { clock: Clock::new(), table: Mutex::default() }
     }
 }
 
-impl Underway {
-    /// Notes a call before it is sent. It is under way until the guard is dropped.
-    pub(crate) fn enter(
+impl InFlightCalls {
+    /// Registers a call before it is sent. It is in flight until the guard is dropped.
+    pub(crate) fn register(
         self: &Arc<Self>,
         id: u64,
         caller: Caller,
         principal: &Principal,
-        ear: Arc<dyn CallEar>,
-        sent: Arc<SentMark>,
-    ) -> Entered {
+        listener: Arc<dyn CallListener>,
+        sent: Arc<SentFlag>,
+    ) -> InFlightCall {
         let mut table = self.lock();
-        if table.is_over {
-            ear.end();
+        if table.stopped {
+            listener.end();
         }
-        table.served.note(principal);
-        table.calls.insert(id, (caller, ear));
-        table.at_loss = None;
+        table.served.record(principal);
+        table.calls.insert(id, (caller, listener));
+        table.in_flight_at_loss = None;
         drop(table);
-        Entered { underway: Arc::clone(self), id, sent, answered: false }
+        InFlightCall { calls: Arc::clone(self), id, sent, answered: false }
     }
 
-    /// The link carries something else on behalf of `principal`, such as a subscription.
-    pub(crate) fn serves(&self, principal: &Principal) {
-        self.lock().served.note(principal);
+    /// Notes that the link carries something else for `principal`, such as a subscription.
+    pub(crate) fn note_principal(&self, principal: &Principal) {
+        self.lock().served.record(principal);
     }
 
-    /// Whether the link has served `principal` and no other.
+    /// Returns whether the link has served `principal` and no other.
     pub(crate) fn served_only(&self, principal: &Principal) -> bool {
         self.lock().served.is_only(principal)
     }
 
-    /// Whether the link has served several principals.
+    /// Returns whether the link has served several principals.
     pub(super) fn served_several(&self) -> bool {
         self.lock().served.is_several()
     }
 
-    /// Whom the server means; and the newest of their calls, if it is anybody.
-    pub(super) fn whose(&self) -> (Whose, Option<Arc<dyn CallEar>>) {
+    /// Attributes a server message that names no call. Also returns the newest call that it may belong to, if it is
+    /// attributed.
+    pub(super) fn attribute(&self) -> (Attribution, Option<Arc<dyn CallListener>>) {
         let mut table = self.lock();
-        table.forget_old(self.clock.mono());
-        let under_way: Vec<Caller> = table.calls.values().map(|(caller, _)| caller.clone()).collect();
+        table.remove_expired(self.clock.mono());
+        let callers: Vec<Caller> = table.calls.values().map(|(caller, _)| caller.clone()).collect();
         let withdrawn: Vec<Caller> = table.withdrawn.iter().map(|(_, caller, _)| caller.clone()).collect();
-        let meant = whose(&table.served, &under_way, &withdrawn);
-        let newest = match meant {
-            Whose::Call | Whose::Client(_) => table.calls.values().next_back(),
-            Whose::NoCall
-            | Whose::Withdrawn
-            | Whose::Mingled
-            | Whose::Indistinct
-            | Whose::Unclear
-            | Whose::SeveralPrincipals => None,
+        let attribution = attribute(&table.served, &callers, &withdrawn);
+        let newest = match attribution {
+            Attribution::Call | Attribution::Client(_) => table.calls.values().next_back(),
+            Attribution::NoCall
+            | Attribution::Withdrawn
+            | Attribution::AmbiguousCall
+            | Attribution::AmbiguousAnonymous
+            | Attribution::AmbiguousClient
+            | Attribution::AmbiguousPrincipal => None,
         };
-        (meant, newest.map(|(_, ear)| Arc::clone(ear)))
+        (attribution, newest.map(|(_, listener)| Arc::clone(listener)))
     }
 
-    /// The call that the server knows by this id.
-    pub(super) fn call(&self, id: u64) -> Option<Arc<dyn CallEar>> {
-        self.lock().calls.get(&id).map(|(_, ear)| Arc::clone(ear))
+    /// Returns the call with this id.
+    pub(super) fn get(&self, id: u64) -> Option<Arc<dyn CallListener>> {
+        self.lock().calls.get(&id).map(|(_, listener)| Arc::clone(listener))
     }
 
-    /// Whether any call is under way.
+    /// Returns whether any call is in flight.
     pub(super) fn has_calls(&self) -> bool {
         !self.lock().calls.is_empty()
     }
 
-    /// Whether the server is at work on nothing.
-    pub(crate) fn is_quiet(&self) -> bool {
+    /// Returns whether the server has no call to work on, withdrawn ones included.
+    pub(crate) fn is_idle(&self) -> bool {
         let mut table = self.lock();
-        table.forget_old(self.clock.mono());
+        table.remove_expired(self.clock.mono());
         table.calls.is_empty() && table.withdrawn.is_empty()
     }
 
-    /// The calls of one client, the newest last.
-    pub(crate) fn of(&self, client: &ClientKey) -> Vec<Arc<dyn CallEar>> {
+    /// Returns the calls of one client, the newest last.
+    pub(crate) fn calls_of(&self, client: &ClientKey) -> Vec<Arc<dyn CallListener>> {
         let table = self.lock();
         let theirs = table.calls.values().filter(|(caller, _)| caller.key() == Some(client));
-        theirs.map(|(_, ear)| Arc::clone(ear)).collect()
+        theirs.map(|(_, listener)| Arc::clone(listener)).collect()
     }
 
-    /// A call ended with an error, and is still counted here. If the link is lost, the others follow.
+    /// Notes that a call failed while it is still counted here. If the link is lost, the other calls fail after it.
     pub(crate) fn note_loss(&self) {
         let mut table = self.lock();
         let in_flight = table.calls.len() + table.withdrawn.len();
-        table.at_loss.get_or_insert(in_flight);
+        table.in_flight_at_loss.get_or_insert(in_flight);
     }
 
-    /// Whether only one call was in flight when the first one ended with an error.
+    /// Returns whether only one call was in flight when the first one failed.
     pub(crate) fn was_alone_at_loss(&self) -> bool {
-        self.lock().at_loss == Some(1)
+        self.lock().in_flight_at_loss == Some(1)
     }
 
-    /// Ends all calls.
+    /// Ends all calls, and every call that is registered later.
     pub(crate) fn end_all(&self) {
         let mut table = self.lock();
-        table.is_over = true;
-        for (_, ear) in table.calls.values() {
-            ear.end();
+        table.stopped = true;
+        for (_, listener) in table.calls.values() {
+            listener.end();
         }
     }
 
-    /// The server has answered a call that nobody waits for any more: it is not at work on it.
-    pub(super) fn settled(&self, id: u64) {
+    /// Forgets a withdrawn call that the server has answered.
+    pub(super) fn forget_withdrawn(&self, id: u64) {
         self.lock().withdrawn.retain(|(withdrawn, _, _)| *withdrawn != id);
     }
 
-    fn leave(&self, id: u64, withdrawn: bool) {
+    fn remove(&self, id: u64, withdrawn: bool) {
         let mut table = self.lock();
         let Some((caller, _)) = table.calls.remove(&id) else { return };
         if withdrawn {
-            if table.withdrawn.len() == MOST_WITHDRAWN {
+            if table.withdrawn.len() == MAX_WITHDRAWN {
                 table.withdrawn.pop_front();
             }
             table.withdrawn.push_back((id, caller, self.clock.mono()));
@@ -184,30 +184,30 @@ impl Underway {
 }
 
 impl Table {
-    /// Nobody works on a withdrawn call for ever.
-    fn forget_old(&mut self, now: Mono) {
-        self.withdrawn.retain(|(_, _, at)| now - *at < WORKS_ON_FOR);
+    /// Forgets withdrawn calls after `WITHDRAWN_TTL`: no server works on one for ever.
+    fn remove_expired(&mut self, now: Mono) {
+        self.withdrawn.retain(|(_, _, at)| now - *at < WITHDRAWN_TTL);
     }
 }
 
-/// A call that is under way until this is dropped.
-pub(crate) struct Entered {
-    underway: Arc<Underway>,
+/// A call that is in flight until this is dropped.
+pub(crate) struct InFlightCall {
+    calls: Arc<InFlightCalls>,
     id: u64,
-    sent: Arc<SentMark>,
+    sent: Arc<SentFlag>,
     answered: bool,
 }
 
-impl Entered {
-    /// The server is done with it, or gone.
+impl InFlightCall {
+    /// Notes that the server has answered the call, or is gone.
     pub(crate) fn answered(mut self) {
         self.answered = true;
     }
 }
 
-impl Drop for Entered {
+impl Drop for InFlightCall {
     fn drop(&mut self) {
-        self.underway.leave(self.id, !self.answered && self.sent.sent() == Sent::Yes);
+        self.calls.remove(self.id, !self.answered && self.sent.sent() == Sent::Yes);
     }
 }
 
@@ -215,13 +215,13 @@ impl Drop for Entered {
 mod tests {
     use super::*;
 
-    struct Anybody;
+    struct NoListener;
 
-    impl Listener for Anybody {
-        fn said(&self, _message: &[u8]) {}
+    impl Listener for NoListener {
+        fn on_message(&self, _message: &[u8]) {}
     }
 
-    impl CallEar for Anybody {
+    impl CallListener for NoListener {
         fn pause(&self) -> Box<dyn Any + Send> {
             Box::new(())
         }
@@ -229,45 +229,51 @@ mod tests {
         fn end(&self) {}
     }
 
-    fn enter(underway: &Arc<Underway>, id: u64, client: &str) -> Entered {
-        let sent = Arc::new(SentMark::default());
+    fn enter(calls: &Arc<InFlightCalls>, id: u64, client: &str) -> InFlightCall {
+        let sent = Arc::new(SentFlag::default());
         sent.set();
-        underway.enter(id, Caller::One(ClientKey::new(client)), &Principal::local(), Arc::new(Anybody), sent)
+        calls.register(
+            id,
+            Caller::Single(ClientKey::new(client)),
+            &Principal::local(),
+            Arc::new(NoListener),
+            sent,
+        )
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_question_is_not_put_to_somebody_else_while_a_withdrawn_call_may_still_be_at_work() {
-        let underway = Arc::new(Underway::default());
-        drop(enter(&underway, 1, "a"));
-        let two = enter(&underway, 2, "b");
-        assert_eq!(underway.whose().0, Whose::Unclear, "it may be the question of the first one");
-        underway.settled(1);
-        assert_eq!(underway.whose().0, Whose::Call, "the server is done with the first one");
-        drop(enter(&underway, 3, "a"));
-        tokio::time::advance(WORKS_ON_FOR).await;
-        assert_eq!(underway.whose().0, Whose::Call, "or would be");
+    async fn a_request_is_ambiguous_while_a_withdrawn_call_may_still_run() {
+        let calls = Arc::new(InFlightCalls::default());
+        drop(enter(&calls, 1, "a"));
+        let two = enter(&calls, 2, "b");
+        assert_eq!(calls.attribute().0, Attribution::AmbiguousClient, "it may belong to the first call");
+        calls.forget_withdrawn(1);
+        assert_eq!(calls.attribute().0, Attribution::Call, "the server has answered the first call");
+        drop(enter(&calls, 3, "a"));
+        tokio::time::advance(WITHDRAWN_TTL).await;
+        assert_eq!(calls.attribute().0, Attribution::Call, "the withdrawn call has expired");
         drop(two);
-        assert!(!underway.is_quiet());
-        underway.settled(2);
-        assert!(underway.is_quiet());
+        assert!(!calls.is_idle());
+        calls.forget_withdrawn(2);
+        assert!(calls.is_idle());
     }
 
     #[tokio::test]
-    async fn what_was_never_sent_or_was_answered_is_nobodys_question() {
-        let underway = Arc::new(Underway::default());
-        enter(&underway, 1, "a").answered();
-        let never = Arc::new(SentMark::default());
-        drop(underway.enter(2, Caller::Unnamed, &Principal::local(), Arc::new(Anybody), never));
-        assert_eq!(underway.whose().0, Whose::NoCall);
+    async fn unsent_and_answered_calls_own_no_server_request() {
+        let calls = Arc::new(InFlightCalls::default());
+        enter(&calls, 1, "a").answered();
+        let never = Arc::new(SentFlag::default());
+        drop(calls.register(2, Caller::Anonymous, &Principal::local(), Arc::new(NoListener), never));
+        assert_eq!(calls.attribute().0, Attribution::NoCall);
     }
 
     #[tokio::test]
-    async fn what_is_remembered_of_withdrawn_calls_is_bounded() {
-        let underway = Arc::new(Underway::default());
+    async fn the_memory_of_withdrawn_calls_is_bounded() {
+        let calls = Arc::new(InFlightCalls::default());
         for id in 0..10_000 {
-            drop(enter(&underway, id, "a"));
+            drop(enter(&calls, id, "a"));
         }
-        assert_eq!(underway.lock().withdrawn.len(), MOST_WITHDRAWN);
-        assert_eq!(underway.lock().calls.len(), 0);
+        assert_eq!(calls.lock().withdrawn.len(), MAX_WITHDRAWN);
+        assert_eq!(calls.lock().calls.len(), 0);
     }
 }

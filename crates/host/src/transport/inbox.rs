@@ -1,102 +1,104 @@
-//! Where a link puts what the server says unasked. Each link has an inbox of its own, which its owner
-//! begins to read when the link is in use: what a link says while it is still being made, or after it was
-//! given up, reaches nobody by mistake.
+//! Inbox of one link for unsolicited server messages. The supervisor starts to read it when the link is in use, so
+//! messages of a link that is still being opened, or was given up, reach no client by mistake.
 
-use super::underway::Underway;
+use super::in_flight::InFlightCalls;
 use super::{LOG_MESSAGE, Secrets, StderrRing};
 use bytes::Bytes;
 use gripfast_core::failure::Evidence;
-use gripfast_core::isolation::Whose;
+use gripfast_core::isolation::Attribution;
 use gripfast_wire::envelope::Message;
 use gripfast_wire::results::Progress;
 use std::sync::Arc;
 use tokio::sync::mpsc;
 use tokio_util::task::TaskTracker;
 
-/// What a link may say to its owner.
+/// Report of a link to its supervisor.
 #[derive(Debug)]
 pub enum Incoming {
-    /// A request or notification of the server.
+    /// Request or notification of the server.
     Message(Bytes),
-    /// A question of the server that is not certainly about one call. Links put in messages; the inbox tells
-    /// which of them are such questions.
-    Question {
-        /// The request.
+    /// Request of the server that is not certainly about one call. Links put in plain messages; the inbox turns them
+    /// into this.
+    ServerRequest {
+        /// JSON-RPC request.
         message: Bytes,
-        /// What could be told.
-        whose: Whose,
+        /// Attribution of the request.
+        attribution: Attribution,
     },
-    /// A notification that may be about the calls of any of several principals, and so is given to none. As with
-    /// questions, the inbox tells which of the messages are such.
+    /// Notification that may be about the calls of any of several principals, and is therefore given to none. As with
+    /// requests, the inbox turns plain messages into this.
     Unattributed {
-        /// Whether a call is under way whose client might otherwise have got it.
-        beside_calls: bool,
+        /// True if a call is in flight whose client might otherwise have got it.
+        has_calls: bool,
     },
-    /// The link is gone.
+    /// The link is lost.
     Lost(Evidence),
-    /// The stream of unasked messages was refused, or the server could not be reached for it. The link
-    /// itself may be gone too: this is worth a look.
+    /// The stream for unsolicited messages was refused, or the server could not be reached for it. The link itself may
+    /// be lost too, so the supervisor checks it.
     StreamRefused {
-        /// The session of the stream, which may be over: calls that began in it may still be under way.
+        /// Session of the stream, which may have ended; calls that began in it may still be in flight.
         session: Option<String>,
-        /// What was seen.
+        /// Evidence of the refusal.
         evidence: Evidence,
     },
-    /// The server keeps writing things that are not MCP.
+    /// The server writes lines that are not MCP.
     Junk {
-        /// How many lines so far.
+        /// Number of such lines so far.
         lines: u64,
-        /// The beginning of the last one.
+        /// Beginning of the last one.
         sample: String,
     },
 }
 
-/// The way from a link to its owner. Bounded: a link whose owner is busy waits.
+/// Channel from a link to its supervisor. Bounded: a link whose supervisor is busy waits.
 ///
-/// What the server asks or says without naming a call is given to the caller that is meant, if no other can
-/// be; the owner gets the rest.
+/// A message that names no call is given to the caller that it belongs to, if no other is possible; the supervisor gets
+/// the rest.
 #[derive(Debug, Clone)]
 pub struct Inbox {
-    to: mpsc::Sender<Incoming>,
-    underway: Arc<Underway>,
+    sender: mpsc::Sender<Incoming>,
+    in_flight: Arc<InFlightCalls>,
 }
 
 impl Inbox {
-    /// What the server may say before its owner listens.
+    /// Messages that are buffered before the supervisor reads.
     const CAPACITY: usize = 256;
 
-    /// An inbox, and the end that its owner reads.
+    /// Creates an inbox and the receiver for its supervisor.
     pub fn new() -> (Self, mpsc::Receiver<Incoming>) {
         let (to, from) = mpsc::channel(Self::CAPACITY);
-        (Self { to, underway: Arc::default() }, from)
+        (Self { sender: to, in_flight: Arc::default() }, from)
     }
 
-    /// Hands over; waits while the owner is busy. After the owner has gone, nothing matters any more.
+    /// Puts in a message; waits while the supervisor is busy. Without a supervisor the message is dropped.
     pub async fn put(&self, incoming: Incoming) {
-        let for_the_owner = match incoming {
-            Incoming::Message(message) => self.address(message),
+        let for_supervisor = match incoming {
+            Incoming::Message(message) => self.route(message),
             other => Some(other),
         };
-        if let Some(incoming) = for_the_owner {
-            let _ = self.to.send(incoming).await;
+        if let Some(incoming) = for_supervisor {
+            let _ = self.sender.send(incoming).await;
         }
     }
 
-    /// The calls under way on this link.
-    pub(crate) fn underway(&self) -> &Arc<Underway> {
-        &self.underway
+    /// Returns the calls in flight on this link.
+    pub(crate) fn in_flight(&self) -> &Arc<InFlightCalls> {
+        &self.in_flight
     }
 
-    /// Gives a message to the caller that it is for; what remains is for the owner.
-    fn address(&self, message: Bytes) -> Option<Incoming> {
-        let asks = match Message::parse(&message) {
+    /// Gives a message to its caller, or returns it for the supervisor.
+    fn route(&self, message: Bytes) -> Option<Incoming> {
+        let is_request = match Message::parse(&message) {
             Ok(Message::Request(request)) if request.method != "ping" => true,
-            Ok(Message::Notification(said)) if said.method == LOG_MESSAGE => false,
-            Ok(Message::Notification(said)) if said.method == Progress::METHOD => {
-                let token = said.params.and_then(Progress::read).and_then(|said| said.token.as_minted());
-                return match token.and_then(|id| self.underway.call(id)) {
+            Ok(Message::Notification(notification)) if notification.method == LOG_MESSAGE => false,
+            Ok(Message::Notification(notification)) if notification.method == Progress::METHOD => {
+                let token = notification
+                    .params
+                    .and_then(Progress::read)
+                    .and_then(|notification| notification.token.as_minted());
+                return match token.and_then(|id| self.in_flight.get(id)) {
                     Some(call) => {
-                        call.said(&message);
+                        call.on_message(&message);
                         None
                     }
                     None => Some(Incoming::Message(message)),
@@ -104,37 +106,39 @@ impl Inbox {
             }
             Ok(_) | Err(_) => return Some(Incoming::Message(message)),
         };
-        let (whose, newest) = self.underway.whose();
-        match (newest, whose) {
-            // A question ends with its call; one that may be about another call must not.
-            (Some(_), whose @ Whose::Client(_)) if asks => Some(Incoming::Question { message, whose }),
+        let (attribution, newest) = self.in_flight.attribute();
+        match (newest, attribution) {
+            // A request ends with its call; one that may be about another call must not.
+            (Some(_), attribution @ Attribution::Client(_)) if is_request => {
+                Some(Incoming::ServerRequest { message, attribution })
+            }
             (Some(call), _) => {
-                call.said(&message);
+                call.on_message(&message);
                 None
             }
-            (None, whose) if asks => Some(Incoming::Question { message, whose }),
-            (None, Whose::SeveralPrincipals) => {
-                Some(Incoming::Unattributed { beside_calls: self.underway.has_calls() })
+            (None, attribution) if is_request => Some(Incoming::ServerRequest { message, attribution }),
+            (None, Attribution::AmbiguousPrincipal) => {
+                Some(Incoming::Unattributed { has_calls: self.in_flight.has_calls() })
             }
             (None, _) => Some(Incoming::Message(message)),
         }
     }
 }
 
-/// What a link is given for its life.
+/// Resources that a link gets when it is opened.
 #[derive(Debug, Clone)]
-pub struct Surroundings {
-    /// Where to put what the server says unasked.
+pub struct LinkContext {
+    /// Receives unsolicited server messages.
     pub inbox: Inbox,
-    /// Where to put what a child writes to stderr.
+    /// Receives the stderr of a child.
     pub stderr: Arc<StderrRing>,
-    /// What nothing that the server says may be shown with.
+    /// Secrets to redact from everything that the server says.
     pub secrets: Arc<Secrets>,
-    /// The children that were started and not yet seen to be gone, also those that nobody took when they were there.
-    /// Whoever lets the server go waits for them.
+    /// Children that were started and not yet seen to be gone, including those whose start was abandoned. Stopping the
+    /// server waits for them.
     pub(crate) children: TaskTracker,
-    /// The name of the host that opens the link.
+    /// Id of the host that opens the link.
     pub(crate) host_id: Arc<str>,
-    /// The largest message that is taken, in bytes.
+    /// Maximum size of a message in bytes.
     pub max_message: usize,
 }

@@ -1,14 +1,14 @@
-//! What was filled in for one server: known to be secret, whatever it looks like, and taken out of everything that the
-//! server is shown to have said. It outlives the link that it was filled in for, as the server's words do.
+//! Secrets of one server: the values expanded for its links and its credentials. They are redacted from everything that
+//! the server says, and outlive the link, as the server's messages do.
 
-use gripfast_core::failure::classify::classify_knowing;
+use gripfast_core::failure::classify::classify_with_secrets;
 use gripfast_core::failure::{Evidence, Failure};
 use gripfast_core::redact::KnownSecrets;
 use std::borrow::Cow;
 use std::fmt;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
-/// The secrets of one upstream.
+/// Secrets of one upstream.
 #[derive(Debug, Default)]
 pub struct Secrets {
     known: RwLock<Known>,
@@ -16,79 +16,79 @@ pub struct Secrets {
 
 #[derive(Debug, Default)]
 struct Known {
-    /// What the present link was made with.
-    present: KnownSecrets,
-    /// What the one before was made with: a child that ends may still repeat it.
-    former: KnownSecrets,
-    /// The credential that the server is shown, and the one before it. They change while a link lasts.
-    shown: Shown,
-    shown_before: Shown,
-    /// All of them.
+    /// Secrets of the current link.
+    current: KnownSecrets,
+    /// Secrets of the link before it: a child that ends may still repeat them.
+    previous: KnownSecrets,
+    /// Credential that is sent to the server, and the one before it. They change while a link lasts.
+    current_credential: ShownCredential,
+    previous_credential: ShownCredential,
+    /// Union of all of them.
     all: KnownSecrets,
 }
 
 #[derive(Default)]
-struct Shown {
+struct ShownCredential {
     credential: String,
     known: KnownSecrets,
 }
 
-impl fmt::Debug for Shown {
+impl fmt::Debug for ShownCredential {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.known.fmt(f)
     }
 }
 
 impl Secrets {
-    /// Takes what was filled in for a link that is being made.
-    pub fn filled_in(&self, secrets: KnownSecrets) {
+    /// Sets the secrets of a link that is being opened.
+    pub fn set_for_link(&self, secrets: KnownSecrets) {
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
-        if known.present != secrets {
-            known.former = std::mem::replace(&mut known.present, secrets);
-            known.gather();
+        if known.current != secrets {
+            known.previous = std::mem::replace(&mut known.current, secrets);
+            known.rebuild();
         }
     }
 
-    /// Takes the credential that the server is about to be shown, which it may repeat from then on.
-    pub fn shown(&self, credential: &str) {
-        if self.known().shown.credential == credential {
+    /// Sets the credential that is about to be sent to the server, which may repeat it from then on.
+    pub fn set_credential(&self, credential: &str) {
+        if self.known().current_credential.credential == credential {
             return;
         }
-        let mut shown = Shown { credential: credential.to_owned(), known: KnownSecrets::default() };
-        shown.known.learn_words(credential);
+        let mut shown = ShownCredential { credential: credential.to_owned(), known: KnownSecrets::default() };
+        shown.known.add_words(credential);
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
-        known.shown_before = std::mem::replace(&mut known.shown, shown);
-        known.gather();
+        known.previous_credential = std::mem::replace(&mut known.current_credential, shown);
+        known.rebuild();
     }
 
-    /// A text of the server, without them and without whatever else looks like a secret.
-    pub fn text(&self, text: &str) -> String {
+    /// Redacts a text of the server: these secrets and everything else that looks like one.
+    pub fn redact_text(&self, text: &str) -> String {
         self.known().all.text(text).into_owned()
     }
 
-    /// A name that the server or a client gave, without them.
-    pub fn name(&self, name: &str) -> String {
+    /// Redacts a name that the server or a client gave.
+    pub fn redact_name(&self, name: &str) -> String {
         self.known().all.name(name).into_owned()
     }
 
-    /// A text without them; otherwise as it is.
+    /// Masks these secrets in a text and leaves the rest unchanged.
     pub fn mask(&self, text: &str) -> String {
         self.known().all.mask(text).into_owned()
     }
 
-    /// A JSON document without them.
+    /// Masks these secrets in a JSON document.
     pub fn mask_json(&self, value: &mut serde_json::Value) {
         self.known().all.mask_json(value);
     }
 
-    /// Whether a text holds one of them.
-    pub fn is_in(&self, text: &str) -> bool {
+    /// Returns whether a text contains one of these secrets.
+    pub fn occurs_in(&self, text: &str) -> bool {
         matches!(self.known().all.mask(text), Cow::Owned(_))
     }
 
-    /// What `evidence` means, in words without them.
+    /// Classifies evidence, with these secrets redacted from the text.
     pub fn classify(&self, evidence: &Evidence) -> Failure {
-        classify_knowing(evidence, &self.known().all)
+        classify_with_secrets(evidence, &self.known().all)
     }
 
     fn known(&self) -> RwLockReadGuard<'_, Known> {
@@ -97,10 +97,11 @@ impl Secrets {
 }
 
 impl Known {
-    fn gather(&mut self) {
-        let texts = [&self.present, &self.former, &self.shown.known, &self.shown_before.known]
-            .into_iter()
-            .flat_map(KnownSecrets::iter);
+    fn rebuild(&mut self) {
+        let texts =
+            [&self.current, &self.previous, &self.current_credential.known, &self.previous_credential.known]
+                .into_iter()
+                .flat_map(KnownSecrets::iter);
         self.all = texts.collect();
     }
 }
@@ -110,18 +111,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_filled_in_for_the_link_before_is_still_known() {
+    fn secrets_of_the_previous_link_are_still_masked() {
         let known = |text: &str| {
             let mut known = KnownSecrets::default();
-            known.learn(text);
+            known.add_lines(text);
             known
         };
         let secrets = Secrets::default();
-        secrets.filled_in(known("old-password"));
-        secrets.filled_in(known("new-password"));
-        secrets.filled_in(known("new-password"));
-        secrets.shown("Bearer of-the-vault");
-        secrets.shown("Bearer refreshed-token");
+        secrets.set_for_link(known("old-password"));
+        secrets.set_for_link(known("new-password"));
+        secrets.set_for_link(known("new-password"));
+        secrets.set_credential("Bearer of-the-vault");
+        secrets.set_credential("Bearer refreshed-token");
         let said = "old-password new-password of-the-vault refreshed-token";
         assert_eq!(secrets.mask(said), "************ ************ ************ ***************");
     }

@@ -1,14 +1,18 @@
-//! HTTP with a separate event stream, as of 2024-11-05: one GET stream carries everything the server says,
-//! its first event names the address for our POSTs.
+//! HTTP with a separate event stream, as of 2024-11-05: one GET stream carries all server messages, and its first event
+//! names the endpoint for our POSTs.
 
-use super::http::{Address, Ask, Asked, EVENTS, Events, HttpClient, JSON, Taken, kind_of, refusal};
-use super::inbox::{Inbox, Incoming as News, Surroundings};
-use super::pending::{FrameFate, Pending};
-use super::{BoxFuture, HOST_ID, Link, LinkFacts, Listening, Outgoing, Reply, Safety, Session, Trouble};
+use super::http::{
+    Address, EVENTS, Events, HttpClient, HttpRequest, JSON, RequestFacts, RequestReceipt, body_kind, refusal,
+};
+use super::inbox::{Inbox, Incoming, LinkContext};
+use super::pending_replies::{FrameState, PendingReplies};
+use super::{
+    BoxFuture, HOST_ID, Link, LinkInfo, Outgoing, Reply, Safety, SendError, Session, UnsolicitedStream,
+};
 use bytes::Bytes;
 use gripfast_core::failure::{During, Evidence, Observed};
 use gripfast_core::redact;
-use gripfast_core::supervise::upstream::Manner;
+use gripfast_core::supervise::upstream::CloseMode;
 use gripfast_wire::envelope::{self, Addressee};
 use gripfast_wire::results;
 use gripfast_wire::sse::TooLarge;
@@ -25,37 +29,32 @@ pub(super) struct LegacySseLink {
     client: HttpClient,
     url: Url,
     endpoint: Arc<Address>,
-    pending: Arc<Pending>,
+    pending: Arc<PendingReplies>,
     reader: AbortHandle,
 }
 
-/// The first event must name the endpoint; a server that keeps us waiting is not one of these.
-const ENDPOINT_WITHIN: Duration = Duration::from_secs(10);
-/// A dead session is answered by some servers with nothing at all, so a POST that nobody else times is not waited for
-/// longer.
-const POST_WITHIN: Duration = Duration::from_secs(10);
+/// Time limit for the first event, which must name the endpoint; a slower server is not taken for a legacy one.
+const ENDPOINT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time limit for a POST without a deadline of its caller: some servers never answer a POST to a dead session.
+const POST_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl LegacySseLink {
-    /// Opens the stream and waits for the address of our POSTs.
-    pub(super) async fn open(
-        client: HttpClient,
-        url: Url,
-        surroundings: Surroundings,
-    ) -> Result<Self, Observed> {
-        match tokio::time::timeout(ENDPOINT_WITHIN, Self::greet(client, url, surroundings)).await {
+    /// Opens the stream and waits for the endpoint event.
+    pub(super) async fn open(client: HttpClient, url: Url, context: LinkContext) -> Result<Self, Observed> {
+        match tokio::time::timeout(ENDPOINT_TIMEOUT, Self::connect(client, url, context)).await {
             Ok(opened) => opened,
-            Err(_) => Err(Observed::Silence(ENDPOINT_WITHIN)),
+            Err(_) => Err(Observed::NoAnswer(ENDPOINT_TIMEOUT)),
         }
     }
 
-    async fn greet(client: HttpClient, url: Url, surroundings: Surroundings) -> Result<Self, Observed> {
+    async fn connect(client: HttpClient, url: Url, context: LinkContext) -> Result<Self, Observed> {
         let mut headers = HeaderMap::new();
         headers.insert(ACCEPT, EVENTS);
-        if let Ok(id) = HeaderValue::from_str(&surroundings.host_id) {
+        if let Ok(id) = HeaderValue::from_str(&context.host_id) {
             headers.insert(HeaderName::from_static(HOST_ID), id);
         }
         let to = client.address(url.clone())?;
-        let ask = Ask {
+        let http_request = HttpRequest {
             method: Method::GET,
             to,
             headers: headers.into(),
@@ -63,16 +62,16 @@ impl LegacySseLink {
             sent: None,
             safety: Safety::Replayable,
         };
-        let response = client.send(ask, During::Handshake).await.map_err(|evidence| evidence.observed)?;
+        let response =
+            client.send(http_request, During::Handshake).await.map_err(|evidence| evidence.observed)?;
         if !response.status().is_success() {
-            return Err(refusal(response, Asked::WithoutSession, During::Handshake).await.0.observed);
+            return Err(refusal(response, RequestFacts::WithoutSession, During::Handshake).await.0.observed);
         }
-        if !matches!(kind_of(&response), super::http::Kind::Events) {
-            return Err(Observed::Garbled("its answer to GET is not an event stream".to_owned()));
+        if !matches!(body_kind(&response), super::http::BodyKind::Events) {
+            return Err(Observed::Malformed("its answer to GET is not an event stream".to_owned()));
         }
-        let Surroundings { inbox, max_message, stderr: _, secrets: _, children: _, host_id: _ } =
-            surroundings;
-        let mut events = Events::of(response.into_body(), max_message);
+        let LinkContext { inbox, max_message, stderr: _, secrets: _, children: _, host_id: _ } = context;
+        let mut events = Events::new(response.into_body(), max_message);
         let endpoint = loop {
             match events.next(During::Handshake).await.map_err(|evidence| evidence.observed)? {
                 Some(event) if event.event == "endpoint" => break resolve(&url, event.data.trim())?,
@@ -85,17 +84,17 @@ impl LegacySseLink {
             }
         };
         let endpoint = client.address(endpoint)?;
-        let pending = Arc::new(Pending::default());
-        let reader = tokio::spawn(follow(events, Arc::clone(&pending), inbox)).abort_handle();
+        let pending = Arc::new(PendingReplies::default());
+        let reader = tokio::spawn(read_events(events, Arc::clone(&pending), inbox)).abort_handle();
         Ok(Self { client, url, endpoint, pending, reader })
     }
 
-    fn post(&self, message: Vec<u8>) -> Ask {
+    fn post(&self, message: Vec<u8>) -> HttpRequest {
         let mut headers = HeaderMap::new();
         headers.insert(CONTENT_TYPE, JSON);
         headers.insert(ACCEPT, JSON);
         let to = Arc::clone(&self.endpoint);
-        Ask {
+        HttpRequest {
             method: Method::POST,
             to,
             headers: headers.into(),
@@ -105,47 +104,48 @@ impl LegacySseLink {
         }
     }
 
-    async fn deliver(&self, message: Vec<u8>, during: During, safety: Safety) -> Result<(), Box<Trouble>> {
-        let ask = Ask { safety, ..self.post(message) };
-        let response = self.client.send(ask, during).await?;
+    async fn deliver(&self, message: Vec<u8>, during: During, safety: Safety) -> Result<(), Box<SendError>> {
+        let http_request = HttpRequest { safety, ..self.post(message) };
+        let response = self.client.send(http_request, during).await?;
         if response.status().is_success() {
             return Ok(());
         }
-        // The session is in the address, so every POST carries one.
-        let (evidence, answer) = refusal(response, Asked::WithSession, during).await;
-        Err(Box::new(Trouble { evidence, answer }))
+        // The session is part of the endpoint URL, so every POST carries one.
+        let (evidence, answer) = refusal(response, RequestFacts::WithSession, during).await;
+        Err(Box::new(SendError { evidence, answer }))
     }
 }
 
-/// The endpoint as the server names it: relative, absolute, or just a query; on the same origin only, for
+/// Resolves the endpoint that the server names: relative, absolute, or just a query. Another origin is refused, because
 /// our headers hold credentials.
 fn resolve(url: &Url, endpoint: &str) -> Result<Url, Observed> {
     let resolved = url
         .join(endpoint)
-        .map_err(|error| Observed::Garbled(format!("it named an endpoint that is no address: {error}")))?;
+        .map_err(|error| Observed::Malformed(format!("it named an invalid endpoint: {error}")))?;
     if resolved.origin() != url.origin() {
         return Err(Observed::BadConfig(format!(
-            "it named an endpoint on another origin ({}), which is not followed",
+            "it named an endpoint on another origin ({}), which is refused",
             resolved.origin().ascii_serialization()
         )));
     }
     Ok(resolved)
 }
 
-async fn follow(mut events: Events, pending: Arc<Pending>, inbox: Inbox) {
+async fn read_events(mut events: Events, pending: Arc<PendingReplies>, inbox: Inbox) {
     let ended = loop {
         match events.next_of_any_size(During::Call).await {
-            // What is no message, such as an event that only sets an id, is for nobody.
+            // An event without a message, such as one that only sets an id, is ignored.
             Ok(Some(Ok(event))) => {
                 let _ = pending.dispatch(Bytes::from(event.data), &inbox).await;
             }
             Ok(Some(Err(TooLarge { limit, beginning }))) => match envelope::addressee(&beginning, &[]) {
                 Addressee::Answer(id) => pending.fail(id, Observed::TooLarge(limit), &inbox),
-                Addressee::Nobody => {}
-                // Most of those who wait have no part in it.
+                Addressee::NotAnAnswer => {}
+                // `Closed` and not `TooLarge`: most pending requests are unrelated to this message.
                 Addressee::Unknown => {
                     break Observed::Closed(format!(
-                        "it sent a message over the limit of {limit} bytes (`max_message`), and nobody can tell to whom"
+                        "the server sent a message over the limit of {limit} bytes that names no request; \
+                         raise `max_message` if it is wanted"
                     ));
                 }
             },
@@ -154,7 +154,7 @@ async fn follow(mut events: Events, pending: Arc<Pending>, inbox: Inbox) {
         }
     };
     pending.fail_all(&ended);
-    inbox.put(News::Lost(Evidence::sent(During::Call, ended))).await;
+    inbox.put(Incoming::Lost(Evidence::sent(During::Call, ended))).await;
 }
 
 impl Link for LegacySseLink {
@@ -162,41 +162,42 @@ impl Link for LegacySseLink {
         &'a self,
         _session: &'a Session,
         request: Outgoing,
-    ) -> BoxFuture<'a, Result<Reply, Box<Trouble>>> {
+    ) -> BoxFuture<'a, Result<Reply, Box<SendError>>> {
         Box::pin(async move {
-            let fate = Arc::new(FrameFate::marking(request.sent));
+            let frame = Arc::new(FrameState::with_flag(request.sent));
             let (listener, memory) = (request.listener, request.memory);
             let answer =
-                self.pending.join(request.id, request.during, listener, memory, Arc::clone(&fate))?;
+                self.pending.insert(request.id, request.during, listener, memory, Arc::clone(&frame))?;
             let (id, during) = (request.id, request.during);
-            let mut goodbye = Goodbye { link: self, id, during, due: true, taken: Taken::Perhaps };
+            let mut cancel_guard =
+                CancelOnDrop { link: self, id, during, armed: true, receipt: RequestReceipt::Unconfirmed };
             // From here on the server may have seen it.
-            fate.begin();
-            // Some servers answer the POST when they are done with the request. Its caller times both together.
+            frame.begin();
+            // Some servers answer the POST only when they are done with the request. The caller's deadline covers both.
             let delivering = self.deliver(request.message, request.during, request.safety);
             tokio::pin!(answer, delivering);
             let mut delivered = false;
             let outcome = loop {
                 tokio::select! {
-                    // The stream has the last word: some servers answer there before they answer the POST.
+                    // The stream has priority: some servers respond there before they answer the POST.
                     biased;
                     outcome = &mut answer => break outcome,
                     result = &mut delivering, if !delivered => match result {
                         Ok(()) => {
                             delivered = true;
-                            goodbye.taken = Taken::Surely;
+                            cancel_guard.receipt = RequestReceipt::Confirmed;
                         }
-                        Err(trouble) => {
-                            goodbye.due = false;
-                            self.pending.forget(goodbye.id);
-                            return Err(trouble);
+                        Err(error) => {
+                            cancel_guard.armed = false;
+                            self.pending.remove(cancel_guard.id);
+                            return Err(error);
                         }
                     },
                 }
             };
-            goodbye.due = false;
+            cancel_guard.armed = false;
             outcome.unwrap_or_else(|_| {
-                let gone = Observed::Closed("the link was dropped".to_owned());
+                let gone = Observed::Closed("the connection to the server was dropped".to_owned());
                 Err(Evidence::sent(request.during, gone).into())
             })
         })
@@ -206,29 +207,29 @@ impl Link for LegacySseLink {
         &'a self,
         _session: &'a Session,
         message: Vec<u8>,
-    ) -> BoxFuture<'a, Result<(), Box<Trouble>>> {
+    ) -> BoxFuture<'a, Result<(), Box<SendError>>> {
         Box::pin(async move {
             let delivering = self.deliver(message, During::Call, Safety::AtMostOnce);
-            match tokio::time::timeout(POST_WITHIN, delivering).await {
+            match tokio::time::timeout(POST_TIMEOUT, delivering).await {
                 Ok(delivered) => delivered,
-                Err(_) => Err(Evidence::sent(During::Call, Observed::Silence(POST_WITHIN)).into()),
+                Err(_) => Err(Evidence::sent(During::Call, Observed::NoAnswer(POST_TIMEOUT)).into()),
             }
         })
     }
 
-    fn listen(self: Arc<Self>, _session: Arc<Session>) -> Option<Listening> {
+    fn listen(self: Arc<Self>, _session: Arc<Session>) -> Option<UnsolicitedStream> {
         // The one stream carries everything already.
         None
     }
 
-    fn close<'a>(&'a self, _session: Option<&'a Session>, _manner: Manner) -> BoxFuture<'a, ()> {
+    fn close<'a>(&'a self, _session: Option<&'a Session>, _manner: CloseMode) -> BoxFuture<'a, ()> {
         self.reader.abort();
-        self.pending.fail_all(&Observed::Closed("the link was closed".to_owned()));
+        self.pending.fail_all(&Observed::Closed("the connection to the server was closed".to_owned()));
         Box::pin(std::future::ready(()))
     }
 
-    fn facts(&self) -> LinkFacts {
-        LinkFacts { pid: None, url: Some(redact::url(self.url.as_str())) }
+    fn info(&self) -> LinkInfo {
+        LinkInfo { pid: None, url: Some(redact::url(self.url.as_str())) }
     }
 }
 
@@ -238,26 +239,26 @@ impl Drop for LegacySseLink {
     }
 }
 
-/// A caller that loses interest owes the server `notifications/cancelled`.
-struct Goodbye<'a> {
+/// Sends `notifications/cancelled` for a request that its caller drops.
+struct CancelOnDrop<'a> {
     link: &'a LegacySseLink,
     id: u64,
     during: During,
-    due: bool,
-    taken: Taken,
+    armed: bool,
+    receipt: RequestReceipt,
 }
 
-impl Drop for Goodbye<'_> {
+impl Drop for CancelOnDrop<'_> {
     fn drop(&mut self) {
-        if !self.due {
+        if !self.armed {
             return;
         }
-        self.link.pending.forget(self.id);
+        self.link.pending.remove(self.id);
         let Ok(raw) = RawValue::from_string(self.id.to_string()) else { return };
         let Ok(id) = Id::from_raw(&raw) else { return };
         // The specification forbids cancelling a handshake.
         if self.during != During::Handshake {
-            self.link.client.withdraw(self.link.post(results::cancelled(id, None)), self.taken);
+            self.link.client.send_cancel(self.link.post(results::cancelled(id, None)), self.receipt);
         }
     }
 }

@@ -1,17 +1,19 @@
-//! A child process that speaks MCP on its pipes: one message a line, answers in any order.
+//! Stdio transport: a child process that speaks MCP on its pipes, one message per line, with responses in any order.
 //!
-//! Three tasks serve a link: one writes, one keeps stderr, and [`live`] reads, watches the other two and the
-//! child, and at the end tells everybody who waits. None of them owns the child: it goes with the link.
+//! Three tasks serve a link: one writes stdin, one reads stderr, and [`run`] reads stdout, watches the other two and
+//! the child, and at the end fails all pending requests. None of them owns the child: it is dropped with the link.
 
-use super::inbox::{Inbox, Incoming, Surroundings};
-use super::pending::{Dispatched, FrameFate, Pending};
+use super::inbox::{Inbox, Incoming, LinkContext};
+use super::pending_replies::{Dispatched, FrameState, PendingReplies};
 use super::process::{Exit, ExitWatch, Pipes, ProcessTree};
-use super::{BoxFuture, Link, LinkFacts, Listening, Outgoing, Reply, Secrets, Session, StderrRing, Trouble};
+use super::{
+    BoxFuture, Link, LinkInfo, Outgoing, Reply, Secrets, SendError, Session, StderrRing, UnsolicitedStream,
+};
 use bytes::Bytes;
 use gripfast_core::failure::{During, Evidence, Observed, Sent};
-use gripfast_core::supervise::upstream::Manner;
+use gripfast_core::supervise::upstream::CloseMode;
 use gripfast_wire::envelope::{self, Addressee};
-use gripfast_wire::held::extend_within;
+use gripfast_wire::partial::extend_within;
 use gripfast_wire::results;
 use gripfast_wire::{Id, RawValue, batch};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,54 +27,55 @@ use tokio::task::JoinHandle;
 /// An open link to a child process.
 pub(super) struct StdioLink {
     tree: ProcessTree,
-    pending: Arc<Pending>,
-    /// `None` once the link is being closed: the writer then closes the child's stdin.
+    pending: Arc<PendingReplies>,
+    /// `None` once the link is being closed; the writer then closes the child's stdin.
     frames: Mutex<Option<mpsc::Sender<Frame>>>,
 }
 
 struct Frame {
     bytes: QueuedBytes,
-    fate: Arc<FrameFate>,
+    state: Arc<FrameState>,
 }
 
-/// The bytes of a frame that waits. A caller that withdraws its request takes them out, so that nothing of it stays in
-/// memory behind a child that does not read.
+/// Bytes of a queued frame. A caller that withdraws its request takes them out, so that they use no memory behind a
+/// child that does not read.
 type QueuedBytes = Arc<Mutex<Vec<u8>>>;
 
 fn take_bytes(bytes: &QueuedBytes) -> Vec<u8> {
     std::mem::take(&mut *bytes.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// Frames that may wait for a child that does not read. More wait with their callers.
+/// Maximum number of frames queued for a child that does not read; further senders wait.
 const QUEUED_FRAMES: usize = 1024;
-/// After a child's end, what it wrote last may still be in the pipes; a grandchild may hold them open for ever.
-const LAST_WORDS_WITHIN: Duration = Duration::from_millis(200);
-/// A dead child writes no more: once nothing has been read for this long, nothing of it is left to be read.
-const SILENCE: Duration = Duration::from_millis(20);
-/// A message in a batch beyond this number is an attack or a mistake.
-const LARGEST_BATCH: usize = 1000;
+/// Time limit for reading the remaining output of an ended child; a grandchild may hold the pipes open for ever.
+const DRAIN_TIMEOUT: Duration = Duration::from_millis(200);
+/// Once nothing has been read from an ended child for this long, its output is complete.
+const DRAIN_IDLE: Duration = Duration::from_millis(20);
+/// Maximum number of messages in a batch; a larger one is an attack or a mistake.
+const MAX_BATCH: usize = 1000;
 
 impl StdioLink {
-    /// Takes over a freshly started child.
-    pub(super) fn over(tree: ProcessTree, pipes: Pipes, surroundings: Surroundings) -> Self {
-        let pending = Arc::new(Pending::default());
+    /// Starts the tasks for a freshly started child.
+    pub(super) fn new(tree: ProcessTree, pipes: Pipes, context: LinkContext) -> Self {
+        let pending = Arc::new(PendingReplies::default());
         let (frames, queue) = mpsc::channel(QUEUED_FRAMES);
-        let Surroundings { inbox, stderr, secrets, children: _, host_id: _, max_message } = surroundings;
+        let LinkContext { inbox, stderr, secrets, children: _, host_id: _, max_message } = context;
 
-        let heard = Arc::new(Heard::default());
-        let own = Arc::<StderrRing>::default();
-        let rings = [stderr, Arc::clone(&own)];
-        let last_words = keep_stderr(pipes.stderr, rings.clone(), Arc::clone(&secrets), Arc::clone(&heard));
-        let child = ChildsEnd {
-            exit: tree.exit(),
-            writing: tokio::spawn(write_frames(pipes.stdin, queue, tree.exit())),
-            last_words: tokio::spawn(last_words),
-            heard: Arc::clone(&heard),
-            stderr: own,
+        let reads = Arc::new(ReadCounter::default());
+        let own_ring = Arc::<StderrRing>::default();
+        let rings = [stderr, Arc::clone(&own_ring)];
+        let reading_stderr =
+            read_stderr(pipes.stderr, rings.clone(), Arc::clone(&secrets), Arc::clone(&reads));
+        let child = ChildGuard {
+            exit: tree.exit_watch(),
+            writing: tokio::spawn(write_frames(pipes.stdin, queue, tree.exit_watch())),
+            stderr_task: tokio::spawn(reading_stderr),
+            reads: Arc::clone(&reads),
+            stderr: own_ring,
         };
         let pending_replies = Arc::clone(&pending);
-        let reader = Reader { pending: pending_replies, inbox, max_message, secrets, rings, junk: 0, heard };
-        tokio::spawn(live(child, reader, pipes.stdout));
+        let reader = Reader { pending: pending_replies, inbox, max_message, secrets, rings, junk: 0, reads };
+        tokio::spawn(run(child, reader, pipes.stdout));
         Self { tree, pending, frames: Mutex::new(Some(frames)) }
     }
 
@@ -83,12 +86,13 @@ impl StdioLink {
     async fn enqueue(
         &self,
         bytes: QueuedBytes,
-        fate: Arc<FrameFate>,
+        state: Arc<FrameState>,
         during: During,
-    ) -> Result<(), Box<Trouble>> {
-        let closed = || Evidence::unsent(during, Observed::Closed("its stdin is closed".to_owned())).into();
+    ) -> Result<(), Box<SendError>> {
+        let closed =
+            || Evidence::unsent(during, Observed::Closed("the server's stdin is closed".to_owned())).into();
         let writer = self.writer().ok_or_else(closed)?;
-        writer.send(Frame { bytes, fate }).await.map_err(|_| closed())
+        writer.send(Frame { bytes, state }).await.map_err(|_| closed())
     }
 }
 
@@ -97,29 +101,30 @@ impl Link for StdioLink {
         &'a self,
         _session: &'a Session,
         request: Outgoing,
-    ) -> BoxFuture<'a, Result<Reply, Box<Trouble>>> {
+    ) -> BoxFuture<'a, Result<Reply, Box<SendError>>> {
         Box::pin(async move {
-            let fate = Arc::new(FrameFate::marking(request.sent));
+            let state = Arc::new(FrameState::with_flag(request.sent));
             let (listener, memory) = (request.listener, request.memory);
             let answer =
-                self.pending.join(request.id, request.during, listener, memory, Arc::clone(&fate))?;
-            let bytes: QueuedBytes = Arc::new(Mutex::new(one_line(request.message)));
+                self.pending.insert(request.id, request.during, listener, memory, Arc::clone(&state))?;
+            let bytes: QueuedBytes = Arc::new(Mutex::new(to_line(request.message)));
             let (id, during) = (request.id, request.during);
-            let mut goodbye = Goodbye { link: self, id, fate: &fate, bytes: &bytes, during, due: true };
-            match self.enqueue(Arc::clone(&bytes), Arc::clone(&fate), during).await {
+            let mut cancel_guard =
+                CancelOnDrop { link: self, id, state: &state, bytes: &bytes, during, armed: true };
+            match self.enqueue(Arc::clone(&bytes), Arc::clone(&state), during).await {
                 Ok(()) => {}
-                // It ended before anything was said to it. Whoever watches it knows in a moment how, which tells a
-                // person more about a start that failed.
+                // The child ended before anything was written. Its exit code follows in a moment and explains a failed
+                // start better.
                 Err(_) if request.during == During::Handshake && self.writer().is_some() => {}
                 Err(closed) => return Err(closed),
             }
             let outcome = answer.await;
-            goodbye.due = false;
+            cancel_guard.armed = false;
             outcome.unwrap_or_else(|_| {
                 let evidence = Evidence {
                     during: request.during,
-                    sent: fate.withdraw(),
-                    observed: Observed::Closed("the link was dropped".to_owned()),
+                    sent: state.withdraw(),
+                    observed: Observed::Closed("the connection to the server was dropped".to_owned()),
                 };
                 Err(evidence.into())
             })
@@ -130,49 +135,49 @@ impl Link for StdioLink {
         &'a self,
         _session: &'a Session,
         message: Vec<u8>,
-    ) -> BoxFuture<'a, Result<(), Box<Trouble>>> {
-        let bytes = Arc::new(Mutex::new(one_line(message)));
+    ) -> BoxFuture<'a, Result<(), Box<SendError>>> {
+        let bytes = Arc::new(Mutex::new(to_line(message)));
         Box::pin(self.enqueue(bytes, Arc::default(), During::Call))
     }
 
-    fn listen(self: Arc<Self>, _session: Arc<Session>) -> Option<Listening> {
+    fn listen(self: Arc<Self>, _session: Arc<Session>) -> Option<UnsolicitedStream> {
         // The pipe carries everything already.
         None
     }
 
-    fn close<'a>(&'a self, _session: Option<&'a Session>, manner: Manner) -> BoxFuture<'a, ()> {
-        // Closing the queue closes stdin, which is how a child is asked to end.
+    fn close<'a>(&'a self, _session: Option<&'a Session>, manner: CloseMode) -> BoxFuture<'a, ()> {
+        // Closing the queue closes stdin, which asks the child to exit.
         self.frames.lock().unwrap_or_else(PoisonError::into_inner).take();
-        Box::pin(async move { self.tree.end(manner).await })
+        Box::pin(async move { self.tree.stop(manner).await })
     }
 
-    fn facts(&self) -> LinkFacts {
-        LinkFacts { pid: Some(self.tree.pid()), url: None }
+    fn info(&self) -> LinkInfo {
+        LinkInfo { pid: Some(self.tree.pid()), url: None }
     }
 
-    fn resident(&self) -> Option<u64> {
-        self.tree.resident()
+    fn resident_memory(&self) -> Option<u64> {
+        self.tree.resident_memory()
     }
 }
 
-/// What is owed to the server when a caller loses interest: nothing if its request was never begun, and
+/// Cancels a request that its caller drops: nothing is sent if the request was never begun, and
 /// `notifications/cancelled` otherwise.
-struct Goodbye<'a> {
+struct CancelOnDrop<'a> {
     link: &'a StdioLink,
     id: u64,
-    fate: &'a Arc<FrameFate>,
+    state: &'a Arc<FrameState>,
     bytes: &'a QueuedBytes,
     during: During,
-    due: bool,
+    armed: bool,
 }
 
-impl Drop for Goodbye<'_> {
+impl Drop for CancelOnDrop<'_> {
     fn drop(&mut self) {
-        if !self.due {
+        if !self.armed {
             return;
         }
-        self.link.pending.forget(self.id);
-        let sent = self.fate.withdraw();
+        self.link.pending.remove(self.id);
+        let sent = self.state.withdraw();
         if sent == Sent::No {
             take_bytes(self.bytes);
         }
@@ -182,25 +187,25 @@ impl Drop for Goodbye<'_> {
         }
         let Ok(raw) = RawValue::from_string(self.id.to_string()) else { return };
         let (Ok(id), Some(writer)) = (Id::from_raw(&raw), self.link.writer()) else { return };
-        // A full queue means a child that does not read: it would not hear this either.
-        let bytes = Arc::new(Mutex::new(one_line(results::cancelled(id, None))));
-        let _ = writer.try_send(Frame { bytes, fate: Arc::default() });
+        // A full queue means that the child does not read and would not see this either.
+        let bytes = Arc::new(Mutex::new(to_line(results::cancelled(id, None))));
+        let _ = writer.try_send(Frame { bytes, state: Arc::default() });
     }
 }
 
-/// Writes until the link is closed, the child has ended, or it does not take it any more. A pipe whose other end a
-/// grandchild holds takes everything, for nobody.
-async fn write_frames(stdin: ChildStdin, queue: mpsc::Receiver<Frame>, exit: ExitWatch) -> Written {
+/// Writes frames until the link is closed, the child exits or it closes its stdin. The exit is watched because a pipe
+/// that a grandchild holds open accepts everything, although nothing reads it.
+async fn write_frames(stdin: ChildStdin, queue: mpsc::Receiver<Frame>, exit: ExitWatch) -> WriteEnd {
     tokio::select! {
         biased;
-        _ = exit.ended() => Written::Everything,
-        written = write_until_refused(stdin, queue) => written,
+        _ = exit.wait() => WriteEnd::Finished,
+        written = write_until_closed(stdin, queue) => written,
     }
 }
 
-async fn write_until_refused(mut stdin: ChildStdin, mut queue: mpsc::Receiver<Frame>) -> Written {
+async fn write_until_closed(mut stdin: ChildStdin, mut queue: mpsc::Receiver<Frame>) -> WriteEnd {
     while let Some(frame) = queue.recv().await {
-        if !frame.fate.begin() {
+        if !frame.state.begin() {
             continue;
         }
         let bytes = take_bytes(&frame.bytes);
@@ -210,28 +215,28 @@ async fn write_until_refused(mut stdin: ChildStdin, mut queue: mpsc::Receiver<Fr
                 Ok(taken) if taken > 0 => rest = &rest[taken..],
                 Ok(_) | Err(_) => {
                     if rest.len() == bytes.len() {
-                        frame.fate.take_back();
+                        frame.state.revert();
                     }
-                    return Written::Refused;
+                    return WriteEnd::PipeClosed;
                 }
             }
         }
     }
-    Written::Everything
+    WriteEnd::Finished
 }
 
-/// How writing came to its end.
+/// Reason why writing ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Written {
-    /// The link was closed, or there is no child to write to.
-    Everything,
-    /// Nobody reads the child's stdin any more.
-    Refused,
+enum WriteEnd {
+    /// The link was closed, or the child has exited.
+    Finished,
+    /// The child's stdin has no reader any more.
+    PipeClosed,
 }
 
-/// One message is one line. A line break can only stand between the tokens of valid JSON, where a space
-/// does as well.
-fn one_line(mut message: Vec<u8>) -> Vec<u8> {
+/// Formats a message as one line. In valid JSON a line break can only stand between tokens, where a space is
+/// equivalent.
+fn to_line(mut message: Vec<u8>) -> Vec<u8> {
     for byte in &mut message {
         if matches!(*byte, b'\n' | b'\r') {
             *byte = b' ';
@@ -241,22 +246,22 @@ fn one_line(mut message: Vec<u8>) -> Vec<u8> {
     message
 }
 
-async fn keep_stderr(
+async fn read_stderr(
     stderr: impl AsyncRead + Unpin,
     rings: [Arc<StderrRing>; 2],
     secrets: Arc<Secrets>,
-    heard: Arc<Heard>,
+    reads: Arc<ReadCounter>,
 ) {
     let keep = |line: &[u8]| {
         let masked = secrets.mask(&String::from_utf8_lossy(line));
         rings.iter().for_each(|ring| ring.push(masked.as_bytes()));
     };
-    let mut lines = Lines::new(stderr, StderrRing::LINE_BYTES, heard);
+    let mut lines = Lines::new(stderr, StderrRing::LINE_BYTES, reads);
     loop {
         match lines.next().await {
             Line::Whole(line) | Line::TooLong { beginning: line, .. } => keep(&line),
             Line::End { rest } => {
-                // Last words often have no line break.
+                // The last line often has no line break.
                 if !rest.is_empty() {
                     keep(&rest);
                 }
@@ -266,131 +271,132 @@ async fn keep_stderr(
     }
 }
 
-/// What ends when a child does.
-struct ChildsEnd {
+/// Exit watch, tasks and stderr of one child.
+struct ChildGuard {
     exit: ExitWatch,
-    writing: JoinHandle<Written>,
-    last_words: JoinHandle<()>,
-    heard: Arc<Heard>,
-    /// What this very child wrote: the server's ring also has lines of children before it and beside it.
+    writing: JoinHandle<WriteEnd>,
+    stderr_task: JoinHandle<()>,
+    reads: Arc<ReadCounter>,
+    /// Stderr of this child only; the server's ring also has lines of earlier and parallel children.
     stderr: Arc<StderrRing>,
 }
 
-/// How often something was read from either pipe.
+/// Counts reads from both pipes.
 #[derive(Default)]
-struct Heard(AtomicU64);
+struct ReadCounter(AtomicU64);
 
-impl Heard {
-    fn again(&self) {
+impl ReadCounter {
+    fn increment(&self) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Ends when nothing is read any more, or too much.
-    async fn silence(&self) {
+    /// Completes when nothing is read any more, or after `DRAIN_TIMEOUT`.
+    async fn wait_until_idle(&self) {
         let listening = async {
             loop {
                 let before = self.0.load(Ordering::Relaxed);
-                tokio::time::sleep(SILENCE).await;
+                tokio::time::sleep(DRAIN_IDLE).await;
                 if self.0.load(Ordering::Relaxed) == before {
                     return;
                 }
             }
         };
-        let _ = tokio::time::timeout(LAST_WORDS_WITHIN, listening).await;
+        let _ = tokio::time::timeout(DRAIN_TIMEOUT, listening).await;
     }
 }
 
-/// The link lives while its child lives and both its pipes are open.
-async fn live(mut child: ChildsEnd, mut reader: Reader, stdout: impl AsyncRead + Unpin) {
+/// Serves the link until the child exits or closes one of its pipes.
+async fn run(mut child: ChildGuard, mut reader: Reader, stdout: impl AsyncRead + Unpin) {
     let observed = tokio::select! {
         too_large = reader.read(stdout) => match too_large {
-            // Most of those who wait have no part in it.
+            // `Closed` and not `TooLarge`: most pending requests are unrelated to this message.
             Some(limit) => Observed::Closed(format!(
-                "it sent a message over the limit of {limit} bytes (`max_message`), and nobody can tell to whom"
+                "the server sent a message over the limit of {limit} bytes that names no request; \
+                 raise `max_message` if it is wanted"
             )),
-            None => child.closed("it closed its stdout").await,
+            None => child.pipe_closed("the server closed its stdout").await,
         },
-        () = refused(&mut child.writing) => child.closed("it closed its stdin").await,
-        exit = exited(child.exit.clone(), Arc::clone(&child.heard)) => child.said_last(exit),
+        () = wait_for_closed_stdin(&mut child.writing) => child.pipe_closed("the server closed its stdin").await,
+        exit = wait_for_exit(child.exit.clone(), Arc::clone(&child.reads)) => child.exit_evidence(exit),
     };
     reader.pending.fail_all(&observed);
     reader.inbox.put(Incoming::Lost(Evidence::sent(During::Call, observed))).await;
 }
 
-/// Ends when the child has ended and had its time to be heard.
-async fn exited(watch: ExitWatch, heard: Arc<Heard>) -> Exit {
-    let exit = watch.ended().await;
-    heard.silence().await;
+/// Completes when the child has exited and its remaining output was read.
+async fn wait_for_exit(watch: ExitWatch, reads: Arc<ReadCounter>) -> Exit {
+    let exit = watch.wait().await;
+    reads.wait_until_idle().await;
     exit
 }
 
-/// Ends when the child refuses to be written to, and never if the link is merely closed.
-async fn refused(writing: &mut JoinHandle<Written>) {
+/// Completes when the child has closed its stdin, and never if the link is merely closed.
+async fn wait_for_closed_stdin(writing: &mut JoinHandle<WriteEnd>) {
     match writing.await {
-        Ok(Written::Refused) => {}
-        Ok(Written::Everything) | Err(_) => std::future::pending().await,
+        Ok(WriteEnd::PipeClosed) => {}
+        Ok(WriteEnd::Finished) | Err(_) => std::future::pending().await,
     }
 }
 
-impl ChildsEnd {
-    /// A pipe is closed; the child's exit code, if it comes soon, tells more.
-    async fn closed(mut self, what: &str) -> Observed {
-        match tokio::time::timeout(LAST_WORDS_WITHIN, self.exit.ended()).await {
+impl ChildGuard {
+    /// A pipe is closed. The child's exit code, if it follows soon, is better evidence.
+    async fn pipe_closed(mut self, what: &str) -> Observed {
+        match tokio::time::timeout(DRAIN_TIMEOUT, self.exit.wait()).await {
             Ok(exit) => {
-                // What it said last may still be on its way.
-                let _ = tokio::time::timeout(LAST_WORDS_WITHIN, &mut self.last_words).await;
-                self.said_last(exit)
+                // Its last output may still be unread.
+                let _ = tokio::time::timeout(DRAIN_TIMEOUT, &mut self.stderr_task).await;
+                self.exit_evidence(exit)
             }
             Err(_) => Observed::Closed(what.to_owned()),
         }
     }
 
-    fn said_last(&self, exit: Exit) -> Observed {
-        Observed::Exited { code: exit.code, signal: exit.signal, last_words: self.stderr.last_words() }
+    fn exit_evidence(&self, exit: Exit) -> Observed {
+        Observed::Exited { code: exit.code, signal: exit.signal, stderr_line: self.stderr.likely_cause() }
     }
 }
 
 struct Reader {
-    pending: Arc<Pending>,
+    pending: Arc<PendingReplies>,
     inbox: Inbox,
     max_message: usize,
     secrets: Arc<Secrets>,
     rings: [Arc<StderrRing>; 2],
     junk: u64,
-    heard: Arc<Heard>,
+    reads: Arc<ReadCounter>,
 }
 
 impl Reader {
-    /// Reads until the end. Answers with the limit if a message was over it and does not say whom it answers; one
-    /// that does costs its own call only.
+    /// Reads messages until the end. Returns the limit if a message exceeds it and does not show which request it
+    /// answers; otherwise an oversized response fails only its own call.
     async fn read(&mut self, stdout: impl AsyncRead + Unpin) -> Option<usize> {
-        let mut lines = Lines::new(stdout, self.max_message, Arc::clone(&self.heard));
+        let mut lines = Lines::new(stdout, self.max_message, Arc::clone(&self.reads));
         loop {
             match lines.next().await {
-                Line::Whole(line) => self.take(Bytes::from(line)).await,
+                Line::Whole(line) => self.handle_line(Bytes::from(line)).await,
                 Line::TooLong { beginning, end } => match envelope::addressee(&beginning, &end) {
                     Addressee::Answer(id) => {
                         self.pending.fail(id, Observed::TooLarge(self.max_message), &self.inbox)
                     }
-                    Addressee::Nobody => self.skip(&beginning).await,
+                    Addressee::NotAnAnswer => self.report_junk(&beginning).await,
                     Addressee::Unknown => return Some(self.max_message),
                 },
-                // Half a message is worth nothing.
+                // A partial message is useless.
                 Line::End { .. } => return None,
             }
         }
     }
 
-    async fn take(&mut self, line: Bytes) {
+    async fn handle_line(&mut self, line: Bytes) {
         if line.iter().all(u8::is_ascii_whitespace) {
             return;
         }
         if envelope::is_batch(&line) {
-            let messages: Vec<Bytes> = match batch::split(&line, LARGEST_BATCH) {
+            let messages: Vec<Bytes> = match batch::split(&line, MAX_BATCH) {
                 Ok(messages) => messages.into_iter().map(|message| line.slice_ref(message)).collect(),
                 Err(_) => {
-                    self.pending.damaged(&line, &self.inbox);
-                    return self.skip(&line).await;
+                    self.pending.note_damaged(&line, &self.inbox);
+                    return self.report_junk(&line).await;
                 }
             };
             for message in messages {
@@ -403,14 +409,14 @@ impl Reader {
 
     async fn dispatch(&mut self, bytes: Bytes) {
         match self.pending.dispatch(bytes.clone(), &self.inbox).await {
-            Ok(Dispatched::Result) => self.rings.iter().for_each(|ring| ring.answered()),
+            Ok(Dispatched::Result) => self.rings.iter().for_each(|ring| ring.mark_answered()),
             Ok(Dispatched::Other) => {}
-            Err(_) => self.skip(&bytes).await,
+            Err(_) => self.report_junk(&bytes).await,
         }
     }
 
-    /// Told at 1, 10, 100, … lines, so that a chatty server does not flood its owner.
-    async fn skip(&mut self, junk: &[u8]) {
+    /// Reports junk at 1, 10, 100, … lines, so that a chatty server does not flood the supervisor.
+    async fn report_junk(&mut self, junk: &[u8]) {
         self.junk += 1;
         if self.junk == 10u64.pow(self.junk.ilog10()) {
             self.inbox.put(Incoming::Junk { lines: self.junk, sample: sample(junk, &self.secrets) }).await;
@@ -418,17 +424,17 @@ impl Reader {
     }
 }
 
-/// The beginning of a line, without what is a secret or looks like one. Secrets are looked for before it is cut.
+/// First 120 characters of a line, with secrets redacted before the cut.
 fn sample(junk: &[u8], secrets: &Secrets) -> String {
     let beginning = String::from_utf8_lossy(&junk[..junk.len().min(StderrRing::LINE_BYTES)]);
-    secrets.text(&beginning).chars().take(120).collect()
+    secrets.redact_text(&beginning).chars().take(120).collect()
 }
 
-/// Lines of bounded length. Of an overlong line only its two ends are kept.
+/// Reads lines of bounded length. Of an overlong line only both ends are kept.
 struct Lines<R> {
     reader: BufReader<R>,
     limit: usize,
-    heard: Arc<Heard>,
+    reads: Arc<ReadCounter>,
 }
 
 enum Line {
@@ -437,31 +443,31 @@ enum Line {
         beginning: Vec<u8>,
         end: Vec<u8>,
     },
-    /// The end, and what there is of a line before it: no more than the beginning of one that is too long.
+    /// End of the stream, with the unfinished line before it; of an overlong one only the beginning.
     End {
         rest: Vec<u8>,
     },
 }
 
-/// What is kept of both ends of an overlong line.
+/// Bytes kept of both ends of an overlong line.
 const KEPT_BEGINNING: usize = StderrRing::LINE_BYTES;
 const KEPT_END: usize = 128;
 
 impl<R: AsyncRead + Unpin> Lines<R> {
-    fn new(reader: R, limit: usize, heard: Arc<Heard>) -> Self {
-        Self { reader: BufReader::with_capacity(64 << 10, reader), limit, heard }
+    fn new(reader: R, limit: usize, reads: Arc<ReadCounter>) -> Self {
+        Self { reader: BufReader::with_capacity(64 << 10, reader), limit, reads }
     }
 
     async fn next(&mut self) -> Line {
         let mut line = Vec::new();
-        // The last bytes of a line that has become too long.
+        // Last bytes of a line that has become too long.
         let mut end: Option<Vec<u8>> = None;
         loop {
             let chunk = match self.reader.fill_buf().await {
                 Ok(chunk) if !chunk.is_empty() => chunk,
                 Ok(_) | Err(_) => return Line::End { rest: line },
             };
-            self.heard.again();
+            self.reads.increment();
             let (taken, complete) = match memchr::memchr(b'\n', chunk) {
                 Some(at) => (at + 1, true),
                 None => (chunk.len(), false),
@@ -476,11 +482,11 @@ impl<R: AsyncRead + Unpin> Lines<R> {
                     extend_within(&mut line, &text[..room.min(KEPT_BEGINNING)], self.limit);
                     line.truncate(KEPT_BEGINNING);
                     line.shrink_to_fit();
-                    end = Some(last(text).to_vec());
+                    end = Some(tail(text).to_vec());
                 }
                 Some(end) => {
-                    end.extend_from_slice(last(text));
-                    *end = last(end).to_vec();
+                    end.extend_from_slice(tail(text));
+                    *end = tail(end).to_vec();
                 }
             }
             self.reader.consume(taken);
@@ -494,7 +500,7 @@ impl<R: AsyncRead + Unpin> Lines<R> {
     }
 }
 
-fn last(bytes: &[u8]) -> &[u8] {
+fn tail(bytes: &[u8]) -> &[u8] {
     &bytes[bytes.len().saturating_sub(KEPT_END)..]
 }
 
@@ -505,9 +511,9 @@ mod tests {
 
     /// F03
     #[tokio::test]
-    async fn f03_last_words_without_a_line_break_are_kept() {
+    async fn f03_last_stderr_line_without_a_line_break_is_kept() {
         let ring = Arc::new(StderrRing::default());
-        keep_stderr(
+        read_stderr(
             b"starting\nno API key".as_slice(),
             [Arc::clone(&ring), Arc::default()],
             Arc::default(),
@@ -516,31 +522,31 @@ mod tests {
         .await;
         assert_eq!(ring.last(5), ["starting", "no API key"]);
         let endless = [b'x'; 3 * StderrRing::LINE_BYTES];
-        keep_stderr(endless.as_slice(), [Arc::clone(&ring), Arc::default()], Arc::default(), Arc::default())
+        read_stderr(endless.as_slice(), [Arc::clone(&ring), Arc::default()], Arc::default(), Arc::default())
             .await;
         assert_eq!(ring.last(1)[0].len(), StderrRing::LINE_BYTES);
     }
 
     #[cfg(unix)]
     #[tokio::test]
-    async fn b03_a_child_that_is_dead_before_it_is_spoken_to_is_told_by_its_exit_code() {
-        let program = crate::transport::process::Program::of("/bin/sh", None);
+    async fn b03_a_child_that_exits_before_the_first_write_is_reported_by_exit_code() {
+        let program = crate::transport::process::Program::resolve("/bin/sh", None);
         let children = TaskTracker::new();
         let (tree, pipes) = ProcessTree::start(&program, children.token(), |child| {
-            // Its pipes stay open for a while after its end.
+            // The pipes stay open for a while after the exit.
             child.args(["-c", "sleep 60 & exit 3"]);
         })
         .await
         .unwrap();
-        let (inbox, _owner) = Inbox::new();
+        let (inbox, _supervisor) = Inbox::new();
         let (stderr, secrets) = (Arc::new(StderrRing::default()), Arc::default());
         stderr.push(b"error: of another child of the server");
-        let surroundings =
-            Surroundings { inbox, stderr, secrets, children, host_id: "".into(), max_message: 1 << 20 };
-        let link = StdioLink::over(tree, pipes, surroundings);
-        // Nothing is written any more, and how it ended is told in a moment.
+        let context =
+            LinkContext { inbox, stderr, secrets, children, host_id: "".into(), max_message: 1 << 20 };
+        let link = StdioLink::new(tree, pipes, context);
+        // Nothing is written any more; the exit is reported in a moment.
         link.writer().unwrap().closed().await;
-        let hello = Outgoing {
+        let initialize = Outgoing {
             id: 1,
             method: "initialize".to_owned(),
             message: envelope::request(1, "initialize", None),
@@ -553,19 +559,19 @@ mod tests {
             memory: None,
         };
         let session = Session { era: gripfast_wire::Era::Legacy, id: None, version: None };
-        let Err(trouble) = link.request(&session, hello).await else { panic!("it is dead") };
+        let Err(error) = link.request(&session, initialize).await else { panic!("the child is dead") };
         assert_eq!(
-            trouble.evidence,
+            error.evidence,
             Evidence::unsent(
                 During::Handshake,
-                Observed::Exited { code: Some(3), signal: None, last_words: None }
+                Observed::Exited { code: Some(3), signal: None, stderr_line: None }
             )
         );
     }
 
     #[tokio::test]
-    async fn what_was_written_before_a_result_is_no_cause_and_before_an_error_it_may_be() {
-        let (inbox, _owner) = Inbox::new();
+    async fn stderr_before_a_result_is_no_cause_and_before_an_error_it_may_be() {
+        let (inbox, _supervisor) = Inbox::new();
         let rings = [Arc::<StderrRing>::default(), Arc::default()];
         let mut reader = Reader {
             pending: Arc::default(),
@@ -574,24 +580,24 @@ mod tests {
             secrets: Arc::default(),
             rings: rings.clone(),
             junk: 0,
-            heard: Arc::default(),
+            reads: Arc::default(),
         };
         rings.iter().for_each(|ring| ring.push(b"Error: no API key"));
         let refusal = br#"{"jsonrpc":"2.0","id":1,"error":{"code":-32603,"message":"no"}}"#;
-        reader.take(Bytes::from_static(refusal)).await;
-        assert!(rings.iter().all(|ring| ring.last_words().as_deref() == Some("Error: no API key")));
-        reader.take(Bytes::from_static(br#"{"jsonrpc":"2.0","id":2,"result":{}}"#)).await;
-        assert!(rings.iter().all(|ring| ring.last_words().is_none()));
+        reader.handle_line(Bytes::from_static(refusal)).await;
+        assert!(rings.iter().all(|ring| ring.likely_cause().as_deref() == Some("Error: no API key")));
+        reader.handle_line(Bytes::from_static(br#"{"jsonrpc":"2.0","id":2,"result":{}}"#)).await;
+        assert!(rings.iter().all(|ring| ring.likely_cause().is_none()));
     }
 
     #[test]
     fn a_pretty_printed_message_becomes_one_line_and_nothing_else_changes() {
         let message = b"{\n  \"a\": \"x\\ny\",\r\n \"b\": 1.0e+5 }".to_vec();
-        assert_eq!(one_line(message), b"{   \"a\": \"x\\ny\",   \"b\": 1.0e+5 }\n");
+        assert_eq!(to_line(message), b"{   \"a\": \"x\\ny\",   \"b\": 1.0e+5 }\n");
     }
 
     #[test]
-    fn g07_what_a_server_writes_between_its_messages_is_shown_without_its_secrets() {
+    fn g07_junk_between_messages_is_shown_without_secrets() {
         let token = "ghp_16C7e42F292c6912E7710c838347Ae178B4a";
         let noise = format!("listening; {}token {token}", " ".repeat(90));
         let sample = sample(noise.as_bytes(), &Secrets::default());
@@ -601,11 +607,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn g07_an_overlong_line_is_cut_and_half_a_line_at_the_end_is_told_from_a_line() {
+    async fn g07_an_overlong_line_is_cut_and_a_partial_last_line_is_recognised() {
         let text = [b"short\n".as_slice(), &vec![b'x'; 5000], b"\nnext\nhalf"].concat();
         let mut lines = Lines::new(text.as_slice(), StderrRing::LINE_BYTES, Arc::default());
         assert!(matches!(lines.next().await, Line::Whole(line) if line == b"short"));
-        let Line::TooLong { beginning, end } = lines.next().await else { panic!("it is too long") };
+        let Line::TooLong { beginning, end } = lines.next().await else { panic!("the line is too long") };
         assert_eq!((beginning.len(), end.len()), (StderrRing::LINE_BYTES, KEPT_END));
         assert!(matches!(lines.next().await, Line::Whole(line) if line == b"next"));
         assert!(matches!(lines.next().await, Line::End { rest } if rest == b"half"));

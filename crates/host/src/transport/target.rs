@@ -1,12 +1,12 @@
-//! From what the config says to an open link. References to the environment are filled in here, at the
-//! moment of connecting, so a token that changed meanwhile is found.
+//! Opens links to the targets of the config. References to the environment, files and commands are expanded at connect
+//! time, so a token that has changed is found.
 
 use super::http::{HttpClient, HttpLink};
-use super::inbox::Surroundings;
-use super::process::{Environment, NetworkVariables, ProcessTree, Program, why_not_started};
+use super::inbox::LinkContext;
+use super::process::{Environment, NetworkVariables, ProcessTree, Program, spawn_failure};
 use super::sse::LegacySseLink;
 use super::stdio::StdioLink;
-use super::{BoxFuture, Dialer, Link, Renewed, Route};
+use super::{BoxFuture, Dialer, Link, RenewOutcome, Route};
 use crate::auth::Credential;
 use crate::config::{
     ExpandError, Expanded, ProcessEnvironment, Reference, Target, Template, TlsSpec, UrlTransport, endpoint,
@@ -21,13 +21,13 @@ use std::path::Path;
 use std::sync::Arc;
 use url::{Url, form_urlencoded};
 
-/// Dials what a config names.
+/// Dialer for a configured target.
 pub(crate) struct TargetDialer {
     target: Target,
     credential: Option<Arc<Credential>>,
 }
 
-/// The files of a TLS setup, filled in.
+/// Expanded file paths of a TLS config.
 #[derive(Debug, Default)]
 pub(crate) struct TlsFiles {
     pub(crate) ca_file: Option<String>,
@@ -61,15 +61,11 @@ impl Dialer for TargetDialer {
         }
     }
 
-    fn open(
-        &self,
-        route: Route,
-        surroundings: Surroundings,
-    ) -> BoxFuture<'_, Result<Arc<dyn Link>, Evidence>> {
+    fn connect(&self, route: Route, context: LinkContext) -> BoxFuture<'_, Result<Arc<dyn Link>, Evidence>> {
         Box::pin(async move {
             let opened = match &self.target {
-                Target::Stdio { .. } => start_child(&self.target, surroundings).await,
-                Target::Url { .. } => self.open_url(route, surroundings).await,
+                Target::Stdio { .. } => start_child(&self.target, context).await,
+                Target::Url { .. } => self.open_url(route, context).await,
             };
             opened.map_err(|observed| Evidence::unsent(During::Handshake, observed))
         })
@@ -77,83 +73,84 @@ impl Dialer for TargetDialer {
 
     fn secrets(&self) -> BoxFuture<'_, KnownSecrets> {
         Box::pin(async move {
-            let mut filling = Filling::default();
-            filling.look_ahead(&self.target).await;
-            filling.secrets
+            let mut expanded = ExpandedTarget::default();
+            expanded.learn_target(&self.target).await;
+            expanded.secrets
         })
     }
 
-    fn renew_credential(&self) -> BoxFuture<'_, Result<Renewed, Evidence>> {
+    fn renew_credential(&self) -> BoxFuture<'_, Result<RenewOutcome, Evidence>> {
         Box::pin(async move {
-            let Some(credential) = &self.credential else { return Ok(Renewed::NeedsPerson(None)) };
+            let Some(credential) = &self.credential else { return Ok(RenewOutcome::NeedsPerson(None)) };
             let renewed = credential.renew().await;
             renewed.map_err(|observed| Evidence::unsent(During::Handshake, observed))
         })
     }
 
-    fn credential_mended(&self) -> BoxFuture<'_, ()> {
+    fn credential_changed(&self) -> BoxFuture<'_, ()> {
         Box::pin(async move {
             match &self.credential {
-                Some(credential) => credential.changed_elsewhere().await,
+                Some(credential) => credential.wait_for_change().await,
                 None => std::future::pending().await,
             }
         })
     }
 }
 
-/// What is filled in for a link, and what of it is nobody else's to read.
+/// Secrets found while a target is expanded.
 #[derive(Default)]
-struct Filling {
+struct ExpandedTarget {
     secrets: KnownSecrets,
 }
 
-impl Filling {
-    /// Fills in a value. What came from elsewhere is a secret, unless every child gets it anyway or it is the path of a
-    /// file, without which no message about that file could be read.
-    async fn value(&mut self, template: &Template) -> Result<String, Observed> {
-        let expanded = fill_in(template).await?;
-        for (from, value) in expanded.filled_in() {
+impl ExpandedTarget {
+    /// Expands a template. Every referenced value is a secret, except a variable that all children get and the path of
+    /// a file, because messages about a masked path would be unreadable.
+    async fn expand(&mut self, template: &Template) -> Result<String, Observed> {
+        let expanded = expand_tracked(template).await?;
+        for (from, value) in expanded.references() {
             let is_harmless = match from {
                 Reference::Variable { name, .. } => {
-                    Environment::is_usual(name) || (!announces_secret(name) && is_path(value))
+                    Environment::is_always_passed(name) || (!announces_secret(name) && is_path(value))
                 }
                 Reference::File { .. } | Reference::Command { .. } => false,
             };
             if !is_harmless {
-                self.secrets.learn(value);
+                self.secrets.add_lines(value);
             }
         }
         Ok(expanded.into_revealed())
     }
 
-    /// Learns the password and the secret query values of a URL, without their percent-encoding.
+    /// Learns the password and the secret query values of a URL, percent-decoded.
     fn learn_url(&mut self, url: &Url) {
         let password = url.password().unwrap_or_default();
-        self.secrets.learn(password);
-        // The decoder is that of forms, where these letters mean something else.
+        self.secrets.add_lines(password);
+        // The form decoder gives these characters another meaning.
         let as_form = password.replace('+', "%2B").replace('&', "%26").replace('=', "%3D");
-        form_urlencoded::parse(as_form.as_bytes()).for_each(|(password, _)| self.secrets.learn(&password));
+        form_urlencoded::parse(as_form.as_bytes())
+            .for_each(|(password, _)| self.secrets.add_lines(&password));
         for (name, value) in url.query_pairs() {
             if announces_secret(&name) {
-                self.secrets.learn(&value);
+                self.secrets.add_lines(&value);
             }
         }
     }
 
-    /// Learns what a target will be filled in with. References to programs are left for the link.
-    async fn look_ahead(&mut self, target: &Target) {
+    /// Learns the secrets of a target without a link. References to commands are left for the link.
+    async fn learn_target(&mut self, target: &Target) {
         for template in target.templates().into_iter().filter(|template| !runs_program(template)) {
-            let _ = self.value(template).await;
+            let _ = self.expand(template).await;
         }
         let pairs = match target {
             Target::Stdio { args, env, .. } => {
                 let args: Vec<Template> = args.iter().filter(|arg| !runs_program(arg)).cloned().collect();
-                let _ = self.arguments(&args).await;
+                let _ = self.expand_args(&args).await;
                 env
             }
             Target::Url { url, headers, .. } => {
                 if !runs_program(url)
-                    && let Ok(url) = self.value(url).await
+                    && let Ok(url) = self.expand(url).await
                     && let Ok(url) = endpoint(&url)
                 {
                     self.learn_url(&url);
@@ -163,25 +160,26 @@ impl Filling {
         };
         for (_, value) in pairs.iter().filter(|(name, value)| announces_secret(name) && !runs_program(value))
         {
-            if let Ok(value) = self.value(value).await {
-                self.secrets.learn_words(&value);
+            if let Ok(value) = self.expand(value).await {
+                self.secrets.add_words(&value);
             }
         }
     }
 
-    /// The arguments of a command, some of which are secret by the flag before them.
-    async fn arguments(&mut self, args: &[Template]) -> Result<Vec<String>, Observed> {
+    /// Expands the arguments of a command and learns those that are secret by the flag before them.
+    async fn expand_args(&mut self, args: &[Template]) -> Result<Vec<String>, Observed> {
         let mut filled_in = Vec::with_capacity(args.len());
         for arg in args {
-            filled_in.push(self.value(arg).await?);
+            filled_in.push(self.expand(arg).await?);
         }
         let words: Vec<&str> = filled_in.iter().map(String::as_str).collect();
-        secret_arguments(&words).into_iter().flatten().for_each(|part| self.secrets.learn_words(part));
+        secret_arguments(&words).into_iter().flatten().for_each(|part| self.secrets.add_words(part));
         Ok(filled_in)
     }
 }
 
-/// Whether a value is the path of something that exists on this machine, or could be made in a directory that does.
+/// Returns whether a value is the path of something that exists on this machine, or of a new file in an existing
+/// directory.
 fn is_path(value: &str) -> bool {
     let path = Path::new(value);
     let in_directory = || path.parent().is_some_and(|folder| folder.parent().is_some() && folder.is_dir());
@@ -192,73 +190,74 @@ fn runs_program(template: &Template) -> bool {
     template.references().any(|reference| matches!(reference, Reference::Command { .. }))
 }
 
-async fn start_child(target: &Target, surroundings: Surroundings) -> Result<Arc<dyn Link>, Observed> {
+async fn start_child(target: &Target, context: LinkContext) -> Result<Arc<dyn Link>, Observed> {
     let Target::Stdio { command, args, env, inherit_env, network_env, cwd } = target else {
         return Err(Observed::BadConfig("not a command".to_owned()));
     };
-    let mut filling = Filling::default();
-    let program = filling.value(command).await?;
-    let args = filling.arguments(args).await?;
+    let mut expanded = ExpandedTarget::default();
+    let program = expanded.expand(command).await?;
+    let args = expanded.expand_args(args).await?;
     let ours = std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
     let network = if *network_env { NetworkVariables::Pass } else { NetworkVariables::Drop };
     let mut environment = Environment::filtered(ours, inherit_env, network);
     for proxy in environment.proxies().filter_map(|proxy| Url::parse(proxy).ok()) {
-        filling.learn_url(&proxy);
+        expanded.learn_url(&proxy);
     }
     for (name, value) in env {
-        environment.set(name, &filling.value(value).await?);
+        environment.set(name, &expanded.expand(value).await?);
     }
     for (_, value) in environment.iter().filter(|(name, _)| announces_secret(name)) {
-        filling.secrets.learn_words(value);
+        expanded.secrets.add_words(value);
     }
-    surroundings.secrets.filled_in(filling.secrets);
-    let cwd = expand_any(cwd.as_ref()).await?;
+    context.secrets.set_for_link(expanded.secrets);
+    let cwd = expand_option(cwd.as_ref()).await?;
     if let Some(cwd) = cwd.as_ref().filter(|cwd| !Path::new(cwd).is_dir()) {
         return Err(Observed::BadConfig(format!("`cwd` is not a directory: {cwd}")));
     }
-    let found = Program::of(&program, environment.get("PATH"));
-    let started = ProcessTree::start(&found, surroundings.children.token(), |child| {
+    let found = Program::resolve(&program, environment.get("PATH"));
+    let started = ProcessTree::start(&found, context.children.token(), |child| {
         child.args(&args).env_clear().envs(environment.iter());
         if let Some(cwd) = &cwd {
             child.current_dir(cwd);
         }
     });
-    let (tree, pipes) = started.await.map_err(|error| why_not_started(&error, &program))?;
-    Ok(Arc::new(StdioLink::over(tree, pipes, surroundings)))
+    let (tree, pipes) = started.await.map_err(|error| spawn_failure(&error, &program))?;
+    Ok(Arc::new(StdioLink::new(tree, pipes, context)))
 }
 
 impl TargetDialer {
-    async fn open_url(&self, route: Route, surroundings: Surroundings) -> Result<Arc<dyn Link>, Observed> {
+    async fn open_url(&self, route: Route, context: LinkContext) -> Result<Arc<dyn Link>, Observed> {
         let Target::Url { url, headers, tls, redirects, .. } = &self.target else {
             return Err(Observed::BadConfig("not a URL".to_owned()));
         };
-        let mut filling = Filling::default();
-        let url: Url = endpoint(&filling.value(url).await?)
+        let mut expanded = ExpandedTarget::default();
+        let url: Url = endpoint(&expanded.expand(url).await?)
             .map_err(|error| Observed::BadConfig(format!("`url` cannot be used: {error}")))?;
-        filling.learn_url(&url);
-        let headers = header_map(headers, &mut filling).await?;
-        let Filling { secrets } = filling;
-        surroundings.secrets.filled_in(secrets);
+        expanded.learn_url(&url);
+        let headers = header_map(headers, &mut expanded).await?;
+        let ExpandedTarget { secrets } = expanded;
+        context.secrets.set_for_link(secrets);
         if let Some(credential) = &self.credential {
-            credential.look_again().await?;
+            credential.reload().await?;
         }
         let redirects = redirects.iter().map(|origin| endpoint(origin)).collect::<Result<Vec<Url>, _>>();
         let redirects = redirects.map_err(|error| Observed::BadConfig(format!("`redirects`: {error}")))?;
-        let tls = TlsFiles::of(tls).await?;
+        let tls = TlsFiles::from_spec(tls).await?;
         let client = HttpClient::new(&url, &redirects, headers, tls, self.credential.clone())?
-            .telling(Arc::clone(&surroundings.secrets));
+            .with_secrets(Arc::clone(&context.secrets));
         match route {
-            Route::LegacySse => Ok(Arc::new(LegacySseLink::open(client, url, surroundings).await?)),
-            Route::Http | Route::Stdio | Route::Custom => {
-                Ok(Arc::new(HttpLink::new(client, url, surroundings)?))
-            }
+            Route::LegacySse => Ok(Arc::new(LegacySseLink::open(client, url, context).await?)),
+            Route::Http | Route::Stdio | Route::Custom => Ok(Arc::new(HttpLink::new(client, url, context)?)),
         }
     }
 }
 
-/// All headers but `Authorization`, which is the credential's: it knows when to show another.
-async fn header_map(headers: &[(String, Template)], filling: &mut Filling) -> Result<HeaderMap, Observed> {
+/// Expands all headers but `Authorization`, which belongs to the credential and may be replaced.
+async fn header_map(
+    headers: &[(String, Template)],
+    expanded: &mut ExpandedTarget,
+) -> Result<HeaderMap, Observed> {
     let mut map = HeaderMap::new();
     for (name, value) in headers {
         let bad = |what: &str| Observed::BadConfig(format!("header `{name}` {what}"));
@@ -266,55 +265,55 @@ async fn header_map(headers: &[(String, Template)], filling: &mut Filling) -> Re
         if parsed == AUTHORIZATION {
             continue;
         }
-        let value = filling.value(value).await?;
+        let value = expanded.expand(value).await?;
         if announces_secret(name) {
-            filling.secrets.learn_words(&value);
+            expanded.secrets.add_words(&value);
         }
         let value = HeaderValue::from_str(value.trim())
-            .map_err(|_| bad("holds characters that a header cannot carry"))?;
+            .map_err(|_| bad("contains characters that are not allowed in a header"))?;
         map.insert(parsed, value);
     }
     Ok(map)
 }
 
 impl TlsFiles {
-    pub(crate) async fn of(tls: &TlsSpec) -> Result<Self, Observed> {
+    pub(crate) async fn from_spec(tls: &TlsSpec) -> Result<Self, Observed> {
         Ok(Self {
-            ca_file: expand_any(tls.ca_file.as_ref()).await?,
-            client_cert: expand_any(tls.client_cert.as_ref()).await?,
-            client_key: expand_any(tls.client_key.as_ref()).await?,
+            ca_file: expand_option(tls.ca_file.as_ref()).await?,
+            client_cert: expand_option(tls.client_cert.as_ref()).await?,
+            client_key: expand_option(tls.client_key.as_ref()).await?,
             strict_modes: tls.strict_modes,
         })
     }
 }
 
-/// Fills a template in. Files may be far away and programs slow, so those are asked where nobody else waits.
+/// Expands a template. Files and commands may be slow, so they are read on a blocking thread.
 pub(crate) async fn expand(template: &Template) -> Result<String, Observed> {
-    fill_in(template).await.map(Expanded::into_revealed)
+    expand_tracked(template).await.map(Expanded::into_revealed)
 }
 
-async fn fill_in(template: &Template) -> Result<Expanded, Observed> {
-    let waits = |reference: &Reference| match reference {
+async fn expand_tracked(template: &Template) -> Result<Expanded, Observed> {
+    let is_slow = |reference: &Reference| match reference {
         Reference::Variable { .. } => false,
         Reference::File { .. } | Reference::Command { .. } => true,
     };
-    let expanded = if template.references().any(waits) {
+    let expanded = if template.references().any(is_slow) {
         let template = template.clone();
-        let asked = tokio::task::spawn_blocking(move || template.expand(&ProcessEnvironment)).await;
-        asked.map_err(|error| Observed::BadConfig(format!("a reference cannot be filled in: {error}")))?
+        let result = tokio::task::spawn_blocking(move || template.expand(&ProcessEnvironment)).await;
+        result.map_err(|error| Observed::BadConfig(format!("a reference cannot be expanded: {error}")))?
     } else {
         template.expand(&ProcessEnvironment)
     };
     expanded.map_err(|error| match error {
         ExpandError::Unset { name } => Observed::UnsetVariable(name),
-        ExpandError::LacksResources { what } => Observed::LacksResources(what.to_owned()),
+        ExpandError::LacksResources { what } => Observed::OutOfResources(what.to_owned()),
         ExpandError::NotText { .. }
         | ExpandError::FileUnreadable { .. }
         | ExpandError::CommandFailed { .. } => Observed::BadConfig(error.to_string()),
     })
 }
 
-async fn expand_any(template: Option<&Template>) -> Result<Option<String>, Observed> {
+async fn expand_option(template: Option<&Template>) -> Result<Option<String>, Observed> {
     match template {
         Some(template) => expand(template).await.map(Some),
         None => Ok(None),
@@ -326,15 +325,15 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_path_that_a_variable_names_is_no_secret_and_other_values_are() {
-        let mut filling = Filling::default();
+    async fn a_path_in_a_variable_is_no_secret_and_other_values_are() {
+        let mut expanded = ExpandedTarget::default();
         let filled = |text: &str| Template::parse(text).unwrap();
-        // Cargo sets both for tests.
-        let script = filling.value(&filled("${env:CARGO_MANIFEST_DIR}/no-such.py")).await.unwrap();
+        // Cargo sets both variables for tests.
+        let script = expanded.expand(&filled("${env:CARGO_MANIFEST_DIR}/no-such.py")).await.unwrap();
         let said = format!("can't open file '{script}'");
-        assert_eq!(filling.secrets.mask(&said), said);
-        let name = filling.value(&filled("${env:CARGO_PKG_NAME}")).await.unwrap();
-        assert_eq!(filling.secrets.mask(&name), "*".repeat(name.len()));
+        assert_eq!(expanded.secrets.mask(&said), said);
+        let name = expanded.expand(&filled("${env:CARGO_PKG_NAME}")).await.unwrap();
+        assert_eq!(expanded.secrets.mask(&name), "*".repeat(name.len()));
         for secret in ["/x7Hk2mQ9", "/x7Hk/2mQ9", "x7Hk2mQ9", ""] {
             assert!(!is_path(secret), "{secret}");
         }

@@ -1,9 +1,9 @@
-//! What a server answered to a request. It is read once, when it comes; whoever handles it afterwards asks here.
+//! The answer of a server to a request. It is parsed once, when it arrives.
 
 use crate::memory::{AnswerMemory, OutOfMemory, Reservation};
 use crate::transport::Secrets;
 use bytes::Bytes;
-use gripfast_core::failure::Outcome as Fate;
+use gripfast_core::failure::CallOutcome;
 use gripfast_core::failure::recovery::final_outcome;
 use gripfast_wire::envelope::{ErrorObject, Message};
 use gripfast_wire::patch::{Object, Patch};
@@ -14,34 +14,34 @@ use serde_json::value::to_raw_value;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What a server answered: a result, or an error of its own. Cheap to clone.
+/// The answer of a server: a result or a JSON-RPC error. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Answer {
-    said: Arc<Said>,
+    body: Arc<AnswerBody>,
     era: Era,
     shared: bool,
-    /// It was kept, and is given again.
-    given_before: bool,
-    /// An earlier attempt at the same request was sent and not answered.
+    /// The answer comes from the cache.
+    from_cache: bool,
+    /// An earlier attempt of the same request was sent and not answered.
     may_have_run_before: bool,
-    /// The memory that is reserved for it.
+    /// The memory reservation of the answer.
     memory: Option<Arc<dyn Reservation>>,
 }
 
 #[derive(Debug)]
-enum Said {
+enum AnswerBody {
     Result(Box<RawValue>, Members),
     Error(Box<RawValue>),
 }
 
-/// Which members a result has, of those that something is decided on.
+/// The members of a result that the gateway acts on.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Members {
-    /// `isError`, and it is true: a tool says that it failed.
+    /// `isError` is true: the tool reports a failure.
     pub is_error: bool,
-    /// `resultType`, and it says that input is required first.
+    /// `resultType` says that input is required first.
     pub input_required: bool,
-    /// `resultType`, whatever it says.
+    /// `resultType` is present.
     pub result_type: bool,
     /// `ttlMs` or `cacheScope`.
     pub freshness: bool,
@@ -50,91 +50,91 @@ pub struct Members {
 }
 
 impl Answer {
-    /// The answer in a message, if it is one.
-    pub(crate) fn read(message: &Bytes, era: Era) -> Option<Self> {
+    /// Parses a message; `None` if it is not a response.
+    pub(crate) fn parse(message: &Bytes, era: Era) -> Option<Self> {
         let Ok(Message::Response(response)) = Message::parse(message) else { return None };
-        Some(Self::of(&response.outcome, era))
+        Some(Self::from_outcome(&response.outcome, era))
     }
 
-    /// An answer that was read already.
-    pub(crate) fn of(outcome: &Outcome<'_>, era: Era) -> Self {
-        let said = match outcome {
-            Outcome::Result(result) => Said::Result((*result).to_owned(), Members::of(result)),
-            Outcome::Error(error) => Said::Error(error.raw.to_owned()),
+    /// Builds an answer from a parsed outcome.
+    pub(crate) fn from_outcome(outcome: &Outcome<'_>, era: Era) -> Self {
+        let body = match outcome {
+            Outcome::Result(result) => AnswerBody::Result((*result).to_owned(), Members::of(result)),
+            Outcome::Error(error) => AnswerBody::Error(error.raw.to_owned()),
         };
         Self {
-            said: Arc::new(said),
+            body: Arc::new(body),
             era,
             shared: true,
-            given_before: false,
+            from_cache: false,
             may_have_run_before: false,
             memory: None,
         }
     }
 
-    /// The same with the memory that is reserved for it.
-    pub(crate) fn counted(self, memory: Option<Box<dyn Reservation>>) -> Self {
+    /// Attaches a memory reservation.
+    pub(crate) fn with_reservation(self, memory: Option<Box<dyn Reservation>>) -> Self {
         Self { memory: memory.map(Arc::from), ..self }
     }
 
-    /// The same without the memory that its caller has reserved: it is kept for others.
-    pub(crate) fn uncounted(&self) -> Self {
+    /// A copy without the caller's memory reservation, for the cache.
+    pub(crate) fn without_reservation(&self) -> Self {
         Self { memory: None, ..self.clone() }
     }
 
-    /// Reserves memory for it, unless that is done already.
-    pub(crate) fn reserved(self, memory: Option<&dyn AnswerMemory>) -> Result<Self, OutOfMemory> {
+    /// Reserves memory for the answer, unless it has a reservation.
+    pub(crate) fn reserve(self, memory: Option<&dyn AnswerMemory>) -> Result<Self, OutOfMemory> {
         match memory.filter(|_| self.memory.is_none()) {
             Some(memory) => {
                 let reservation = memory.reserve(self.size())?;
-                Ok(self.counted(Some(reservation)))
+                Ok(self.with_reservation(Some(reservation)))
             }
             None => Ok(self),
         }
     }
 
-    /// Whether memory is reserved for it. It is given back with the last clone of this.
-    pub fn is_counted(&self) -> bool {
+    /// Returns true if memory is reserved for the answer. It is released with the last clone.
+    pub fn has_reservation(&self) -> bool {
         self.memory.is_some()
     }
 
-    /// The same answer, given to a later attempt than the first; this is what is known of the earlier ones.
-    pub(crate) fn after(mut self, earlier: Option<Fate>) -> Self {
-        self.may_have_run_before = earlier == Some(Fate::Unknown);
+    /// Notes the outcome of earlier attempts of the same request.
+    pub(crate) fn after_attempt(mut self, earlier: Option<CallOutcome>) -> Self {
+        self.may_have_run_before = earlier == Some(CallOutcome::Unknown);
         self
     }
 
-    /// The fate of the request that it answers.
-    pub(crate) fn fate(&self) -> Fate {
-        let said = if self.is_error() { Fate::Failed } else { Fate::Done };
-        final_outcome(said, self.may_have_run_before.then_some(Fate::Unknown))
+    /// The outcome of the request for ledger and errors.
+    pub(crate) fn call_outcome(&self) -> CallOutcome {
+        let body = if self.is_error() { CallOutcome::Failed } else { CallOutcome::Done };
+        final_outcome(body, self.may_have_run_before.then_some(CallOutcome::Unknown))
     }
 
-    /// The same without the secrets of its server, if it is an error: servers repeat credentials while they refuse
-    /// them. A result is the client's.
+    /// Masks the server's secrets in an error: servers repeat credentials when they refuse them. A result is left
+    /// unchanged.
     pub(crate) fn redacted(self, secrets: &Secrets) -> Self {
-        let Said::Error(error) = &*self.said else { return self };
-        if !secrets.is_in(error.get()) {
+        let AnswerBody::Error(error) = &*self.body else { return self };
+        if !secrets.occurs_in(error.get()) {
             return self;
         }
         let masked = serde_json::from_str(error.get()).ok().and_then(|mut value| {
             secrets.mask_json(&mut value);
             to_raw_value(&value).ok()
         });
-        // It is nested too deeply to be read.
+        // The error is nested too deeply to be parsed.
         let hidden = || {
             let code = ErrorObject::read(error).code;
-            let message = "the error of the server repeats a secret and is not shown";
+            let message = "the server's error repeats a secret and is not shown";
             to_raw_value(&json!({ "code": code, "message": message })).expect("a value is JSON")
         };
-        Self { said: Arc::new(Said::Error(masked.unwrap_or_else(hidden))), ..self }
+        Self { body: Arc::new(AnswerBody::Error(masked.unwrap_or_else(hidden))), ..self }
     }
 
     /// The outcome in the server's own bytes.
     pub fn outcome(&self) -> Outcome<'_> {
-        match &*self.said {
-            Said::Result(result, _) => Outcome::Result(result),
-            Said::Error(error) => Outcome::Error(ErrorObject::read(error)),
+        match &*self.body {
+            AnswerBody::Result(result, _) => Outcome::Result(result),
+            AnswerBody::Error(error) => Outcome::Error(ErrorObject::read(error)),
         }
     }
 
@@ -149,59 +149,59 @@ impl Answer {
         }
     }
 
-    /// Which members the result has, of those that something is decided on; none if it is an error.
+    /// The members of the result that the gateway acts on; none for an error.
     pub fn members(&self) -> Members {
-        match &*self.said {
-            Said::Result(_, members) => *members,
-            Said::Error(_) => Members::default(),
+        match &*self.body {
+            AnswerBody::Result(_, members) => *members,
+            AnswerBody::Error(_) => Members::default(),
         }
     }
 
-    /// The era of the server that gave it.
+    /// The era of the server.
     pub fn era(&self) -> Era {
         self.era
     }
 
-    /// How many bytes it has.
-    pub(crate) fn size(&self) -> usize {
-        match &*self.said {
-            Said::Result(said, _) | Said::Error(said) => said.get().len(),
+    /// Size in bytes.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        match &*self.body {
+            AnswerBody::Result(body, _) | AnswerBody::Error(body) => body.get().len(),
         }
     }
 
-    /// The same answer, given again when it is good for this much longer. It says so itself, if it said how
-    /// long at first.
+    /// A copy for a cache hit with the remaining TTL, which replaces `ttlMs` if the server sent one.
     pub(crate) fn with_ttl(&self, ttl: Duration) -> Self {
-        let again = Self { given_before: true, ..self.clone() };
-        let Said::Result(result, members) = &*self.said else { return again };
+        let again = Self { from_cache: true, ..self.clone() };
+        let AnswerBody::Result(result, members) = &*self.body else { return again };
         let result = Object::parse(result).ok().filter(|result| result.has("ttlMs"));
         let Some(result) = result else { return again };
         let left = RawValue::from_string(ttl.as_millis().to_string()).expect("a number is JSON");
-        let said = Said::Result(Patch::new().set("ttlMs", &left).apply(&result), *members);
-        Self { said: Arc::new(said), ..again }
+        let body = AnswerBody::Result(Patch::new().set("ttlMs", &left).apply(&result), *members);
+        Self { body: Arc::new(body), ..again }
     }
 
-    /// Whether it was made for an earlier request, and no server had a part in this one.
-    pub fn was_given_before(&self) -> bool {
-        self.given_before
+    /// Returns true if the answer comes from the cache.
+    pub fn is_cached(&self) -> bool {
+        self.from_cache
     }
 
-    /// Whether the instance gave it that all clients share.
+    /// Returns true if the shared instance answered.
     pub fn is_shared(&self) -> bool {
         self.shared
     }
 
-    /// The same, given by the instance of one client.
-    pub(crate) fn by_own_instance(self) -> Self {
+    /// Marks the answer as given by a dedicated instance.
+    pub(crate) fn with_dedicated_origin(self) -> Self {
         Self { shared: false, ..self }
     }
 
-    /// Whether the server says that it failed: with an error, or with the result of a tool that says so.
+    /// Returns true for a JSON-RPC error and for a tool result with `isError`.
     pub fn is_error(&self) -> bool {
-        matches!(&*self.said, Said::Error(_)) || self.is_tool_error()
+        matches!(&*self.body, AnswerBody::Error(_)) || self.is_tool_error()
     }
 
-    /// Whether it is the result of a tool that says it failed.
+    /// Returns true for a tool result with `isError`.
     pub fn is_tool_error(&self) -> bool {
         self.members().is_error
     }
@@ -226,9 +226,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_error_that_repeats_a_secret_is_never_passed_on_with_it() {
+    fn secrets_in_a_server_error_are_masked() {
         let secrets = Secrets::default();
-        secrets.filled_in(["correct-horse", "123456789012", "ends in \\"].into_iter().collect());
+        secrets.set_for_link(["correct-horse", "123456789012", "ends in \\"].into_iter().collect());
         let deep = format!("{}\"correct-horse\"{}", "[".repeat(500), "]".repeat(500));
         let texts = [
             r#"{"code":-32000,"message":"refused correct-horse","data":{"account":123456789012}}"#.to_owned(),
@@ -237,7 +237,7 @@ mod tests {
         ];
         for text in texts {
             let message = Bytes::from(format!(r#"{{"jsonrpc":"2.0","id":1,"error":{text}}}"#));
-            let answer = Answer::read(&message, Era::Legacy).unwrap().redacted(&secrets);
+            let answer = Answer::parse(&message, Era::Legacy).unwrap().redacted(&secrets);
             let Outcome::Error(error) = answer.outcome() else { panic!("{text}") };
             assert_eq!(error.code, -32000);
             let shown = error.raw.get();
@@ -249,11 +249,11 @@ mod tests {
     }
 
     fn read(message: &'static str) -> Answer {
-        Answer::read(&Bytes::from_static(message.as_bytes()), Era::Legacy).expect("it is a response")
+        Answer::parse(&Bytes::from_static(message.as_bytes()), Era::Legacy).expect("it is a response")
     }
 
     #[test]
-    fn an_answer_says_what_the_server_said_and_what_is_in_it() {
+    fn an_answer_exposes_its_outcome_and_members() {
         let answer =
             read(r#"{"jsonrpc":"2.0","id":1,"result":{"isError":true,"n":1.0,"structured\u0043ontent":1}}"#);
         assert_eq!(answer.result().unwrap().get(), r#"{"isError":true,"n":1.0,"structured\u0043ontent":1}"#);
@@ -272,6 +272,6 @@ mod tests {
         assert!(answer.is_error() && !answer.is_tool_error());
         let Outcome::Error(error) = answer.outcome() else { panic!("{answer:?}") };
         assert_eq!(error.raw.get(), r#"{"code":-3,"message":"no","x":[1e2]}"#);
-        assert!(Answer::read(&Bytes::from_static(b"{}"), Era::Legacy).is_none());
+        assert!(Answer::parse(&Bytes::from_static(b"{}"), Era::Legacy).is_none());
     }
 }

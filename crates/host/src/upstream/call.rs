@@ -1,27 +1,30 @@
-//! The way of one request to one upstream: admitted, written, answered, or judged and perhaps sent once
-//! more. The only place where a call waits.
+//! One request to one upstream: wait for admission, send, wait for the answer, classify a failure and perhaps replay.
+//! The only place where a call waits.
 
 use super::answer::Answer;
 use super::call_watch::CallWatch;
-use super::catalog::wants_headers;
 use super::input_waits::InputWait;
+use super::listing::may_need_headers;
 use super::waiters::Waiter;
-use super::{Live, Origin, Upstream};
+use super::{Connection, ListingOrigin, Upstream};
 use crate::client::Principal;
-use crate::ledger::OpenRow;
+use crate::large_message;
 use crate::memory::AnswerMemory;
-use crate::transport::{CallEar, Entered, Listener, Outgoing, Reply, SentMark, Trouble, not_a_response};
-use gripfast_core::failure::classify::{doubts_session, without_last_words};
-use gripfast_core::failure::crashes::{Allowed, Crashes};
-use gripfast_core::failure::recovery::{self, Next, Replays, Safety};
+use crate::records::ledger::OpenRow;
+use crate::transport::{
+    CallListener, InFlightCall, Listener, Outgoing, Reply, SendError, SentFlag, not_a_response,
+};
+use gripfast_core::failure::classify::{doubts_session, without_stderr};
+use gripfast_core::failure::crashes::{Crashes, ReplayVerdict};
+use gripfast_core::failure::recovery::{self, NextStep, Replays, Safety};
 use gripfast_core::failure::{
-    CallError, Code, During, Evidence, Failure, Observed, Outcome as Fate, RpcError, Sent,
+    CallError, CallOutcome, Code, During, Evidence, Failure, Observed, RpcError, Sent,
 };
 use gripfast_core::ids::Epoch;
 use gripfast_core::isolation::{Caller, ServedPrincipals};
 use gripfast_core::json::Digest;
 use gripfast_core::supervise::upstream::{
-    Admission, CallEnd, Input, LinkKind, Place, Reason, Refusal, Ticket, WaitFor,
+    Admission, CallEnd, Input, LinkKind, QueuePlace, Refusal, RefusalReason, Ticket, WaitFor,
 };
 use gripfast_core::text;
 use gripfast_core::time::Mono;
@@ -36,151 +39,172 @@ use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// A request to one upstream.
-pub(crate) struct Order {
+pub(crate) struct UpstreamRequest {
     pub(crate) method: String,
     pub(crate) params: Option<Box<RawValue>>,
-    /// Whether executing it twice does harm.
+    /// Decides whether the request may be replayed.
     pub(crate) safety: Safety,
-    /// When the caller stops waiting, if before the upstream's own limits.
+    /// The caller's deadline, if it is before the upstream's own.
     pub(crate) deadline: Option<Mono>,
-    /// Who hears of its progress.
+    /// Receives progress and answers server requests.
     pub(crate) listener: Option<Arc<dyn Listener>>,
-    /// For whom it is made.
+    /// The client of the request.
     pub(crate) caller: Caller,
-    /// On whose behalf it is made.
+    /// The principal of the request.
     pub(crate) principal: Principal,
-    /// What the caller can be asked, if it is not what the host can be asked.
+    /// Client capabilities of the caller; default: those of the host.
     pub(crate) capabilities: Option<Box<RawValue>>,
-    /// The least severe log message that the caller wants, if it said so.
+    /// Lowest severity of log messages that the caller wants.
     pub(crate) log_level: Option<LogLevel>,
-    /// The tool that it calls, by the server's own name.
+    /// The called tool, by the server's own name.
     pub(crate) tool: Option<String>,
-    /// The memory that its answer is counted against.
+    /// Memory budget of the answer.
     pub(crate) memory: Option<Arc<dyn AnswerMemory>>,
 }
 
-impl Order {
-    /// The digest of who asks for what. `_meta` has no part in it: it differs from one attempt to the next.
+impl UpstreamRequest {
+    /// Digest of principal, method and parameters without `_meta`, which differs between attempts.
     fn identity(&self) -> Digest {
         let params = self.params.as_deref().and_then(|params| Object::parse(params).ok());
         let bare = params.map(|params| Patch::new().remove("_meta").apply(&params));
-        let said = bare.as_deref().or(self.params.as_deref()).map_or("", RawValue::get);
+        let params_text = bare.as_deref().or(self.params.as_deref()).map_or("", RawValue::get);
         let principal = self.principal.name();
-        Digest::of(format!("{principal}\n{}\n{said}", self.method).as_bytes())
+        Digest::of(format!("{principal}\n{}\n{params_text}", self.method).as_bytes())
     }
 }
 
 impl Upstream {
-    /// Carries out `order`. Dropping the future withdraws it: the server is told if it has seen it, and
-    /// the slot is free at once.
-    pub(crate) async fn exchange(&self, order: &Order, row: &OpenRow<'_>) -> Result<Answer, CallError> {
+    /// Sends the request and waits for its answer. Dropping the future cancels it: the server is notified if it may
+    /// have seen the request, and the slot is free immediately.
+    pub(crate) async fn call(
+        &self,
+        request: &UpstreamRequest,
+        row: &OpenRow<'_>,
+    ) -> Result<Answer, CallError> {
         let mut replays = Replays::default();
-        let mut patience = Patience::new(self, &order.principal, order.deadline);
-        // What is known of earlier attempts, if they left us at all.
-        let mut attempted: Option<Fate> = None;
-        self.refuse_after_crashes(order)?;
-        self.refuse_while_asking(&order.principal, &order.caller)?;
+        let mut deadlines = CallDeadlines::new(self, &request.principal, request.deadline);
+        // Outcome of earlier attempts, if any was sent.
+        let mut attempted: Option<CallOutcome> = None;
+        self.refuse_after_crashes(request)?;
+        self.refuse_while_waiting(&request.principal, &request.caller)?;
         loop {
-            let admitted = self.admitted(&mut patience, || row.waits(attempted)).await;
-            let mut ticket = admitted.map_err(|error| after_an_attempt(error, attempted))?;
-            patience.has_link();
-            let Some(live) = self.live().filter(|live| live.epoch == ticket.epoch()) else {
-                // The link went between admission and now; nothing was sent.
+            let admitted = self.wait_for_admission(&mut deadlines, || row.record_waiting(attempted)).await;
+            let mut ticket = admitted.map_err(|error| with_earlier_attempt(error, attempted))?;
+            deadlines.link_acquired();
+            let Some(connection) = self.connection().filter(|connection| connection.epoch == ticket.epoch())
+            else {
+                // The connection was lost between admission and now; nothing was sent.
                 drop(ticket);
-                self.in_passing(&patience).await.map_err(|error| after_an_attempt(error, attempted))?;
+                self.yield_to_supervisor(&deadlines)
+                    .await
+                    .map_err(|error| with_earlier_attempt(error, attempted))?;
                 continue;
             };
-            self.tell_level(&live, order.log_level, patience.deadline).await;
-            if order.tool.is_some() && self.lacks_headers(&live) {
-                self.listed(live.epoch, patience.deadline).await;
+            self.request_log_level(&connection, request.log_level, deadlines.deadline).await;
+            if request.tool.is_some() && self.needs_first_listing(&connection) {
+                self.wait_for_listing(connection.epoch, deadlines.deadline).await;
             }
-            if let Some(tool) = &order.tool {
-                let approved = self.still_approved(tool, live.epoch, patience.deadline).await;
-                approved.map_err(|error| after_an_attempt(error, attempted))?;
+            if let Some(tool) = &request.tool {
+                let approved = self.check_still_approved(tool, connection.epoch, deadlines.deadline).await;
+                approved.map_err(|error| with_earlier_attempt(error, attempted))?;
             }
-            let mark = Arc::new(SentMark::default());
-            row.goes();
-            ticket.used = true;
-            let gone_at = self.clock.mono();
-            let nesting = self.settings().nesting;
-            let trouble = match self.send(&live, order, &mark, &ticket, gone_at, &mut patience).await {
+            let sent_flag = Arc::new(SentFlag::default());
+            row.record_sent();
+            ticket.may_be_sent = true;
+            let sent_at = self.clock.mono();
+            let nesting = self.settings().max_nesting;
+            let send_error = match self
+                .send(&connection, request, &sent_flag, &ticket, sent_at, &mut deadlines)
+                .await
+            {
                 Ok(reply) => {
-                    let is_too_deep = is_response_too_deep(&reply.message, nesting);
-                    match judge(reply, &live) {
+                    let (is_too_deep, judged) = large_message::process(reply.message.len(), || {
+                        (is_response_too_deep(&reply.message, nesting), classify_reply(reply, &connection))
+                    });
+                    match judged {
                         Ok(answer) => {
                             ticket.end(CallEnd::Answered);
-                            self.crash_record_answered(order);
-                            let answer = answer.after(attempted);
+                            self.clear_crash_record(request);
+                            let answer = answer.after_attempt(attempted);
                             return if is_too_deep {
-                                Err(too_deep(&self.name, nesting, answer.fate()))
+                                Err(too_deep_error(&self.name, nesting, answer.call_outcome()))
                             } else {
                                 Ok(answer)
                             };
                         }
-                        Err(trouble) => trouble,
+                        Err(send_error) => send_error,
                     }
                 }
-                Err(trouble) => trouble,
+                Err(send_error) => send_error,
             };
-            if let Observed::NoMemory { why, is_answer } = &trouble.evidence.observed {
+            if let Observed::NoMemory { why, is_answer } = &send_error.evidence.observed {
                 ticket.end(CallEnd::Answered);
-                self.crash_record_answered(order);
-                let outcome = if *is_answer { Fate::Done } else { Fate::Unknown };
-                return Err(no_memory(&self.name, why, recovery::final_outcome(outcome, attempted)));
+                self.clear_crash_record(request);
+                let outcome = if *is_answer { CallOutcome::Done } else { CallOutcome::Unknown };
+                return Err(out_of_memory_error(
+                    &self.name,
+                    why,
+                    recovery::final_outcome(outcome, attempted),
+                ));
             }
-            let failure = self.secrets.classify(&trouble.evidence);
-            if doubts_session(&trouble.evidence) {
-                self.tell(Input::SessionDoubted { epoch: live.epoch });
+            let failure = self.secrets.classify(&send_error.evidence);
+            if doubts_session(&send_error.evidence) {
+                self.handle_input(Input::SessionDoubted { epoch: connection.epoch });
             }
-            ticket.end(match (&failure, trouble.evidence.sent) {
-                // It could not even be written down: the server had no part in it.
+            ticket.end(match (&failure, send_error.evidence.sent) {
+                // The request could not be serialised: the server was not involved.
                 (Failure::Declined(_), Sent::No) => CallEnd::Unused,
-                // Most of its time was gone before the server saw it, which teaches nothing about the server.
-                (Failure::TimedOut(_), _) if patience.since(gone_at) < patience.spent() / 2 => {
+                // Most of the time was spent before the server got the request, so the timeout says nothing about the
+                // server.
+                (Failure::TimedOut(_), _) if deadlines.since(sent_at) < deadlines.elapsed() / 2 => {
                     CallEnd::Abandoned
                 }
                 _ => CallEnd::Failed(failure.clone()),
             });
-            let answer = trouble.answer.and_then(|message| Answer::read(&message, live.session.era));
+            let answer =
+                send_error.answer.and_then(|message| Answer::parse(&message, connection.session.era));
             if let (Failure::Declined(_), Some(answer)) = (&failure, &answer) {
-                return Ok(answer.clone().after(attempted));
+                return Ok(answer.clone().after_attempt(attempted));
             }
-            let failure = match live.underway.served_only(&order.principal) {
+            let failure = match connection.in_flight.served_only(&request.principal) {
                 true => failure,
-                // What the server wrote to stderr may be about the calls of others.
-                false => failure.without_last_words(),
+                // The server's stderr may be about calls of other principals.
+                false => failure.without_stderr(),
             };
-            let fate = recovery::fate_of(&failure, trouble.evidence.sent);
+            let fate = recovery::attempt_outcome(&failure, send_error.evidence.sent);
             let earlier = attempted;
-            attempted = attempted.filter(|known| *known == Fate::Unknown).or(fate);
-            let safety = match self.allowed_after(order, &live, &failure, trouble.evidence.sent) {
-                Allowed::Replay => order.safety,
-                Allowed::Once | Allowed::Nothing(_) => Safety::AtMostOnce,
-            };
-            let next = recovery::after(&failure, trouble.evidence.sent, safety, &mut replays);
-            row.replayed(replays.count());
+            attempted = attempted.filter(|known| *known == CallOutcome::Unknown).or(fate);
+            let safety =
+                match self.may_replay_after_crash(request, &connection, &failure, send_error.evidence.sent) {
+                    ReplayVerdict::Replay => request.safety,
+                    ReplayVerdict::NoReplay | ReplayVerdict::Refused(_) => Safety::AtMostOnce,
+                };
+            let next = recovery::next_step(&failure, send_error.evidence.sent, safety, &mut replays);
+            row.record_replays(replays.count());
             match next {
-                Next::Again => {}
-                Next::AgainAfter(pause) => {
-                    row.waits(attempted);
-                    if !patience.rest(pause).await {
+                NextStep::Retry => {}
+                NextStep::RetryAfter(pause) => {
+                    row.record_waiting(attempted);
+                    if !deadlines.wait_retry_after(pause).await {
                         let fate = match &failure {
-                            Failure::LacksResources(_) => Fate::NotSent,
-                            _ => Fate::Refused,
+                            Failure::OutOfResources(_) => CallOutcome::NotSent,
+                            _ => CallOutcome::Refused,
                         };
                         let refused = CallError::from_failure(&self.name, &failure, fate);
-                        return Err(after_an_attempt(refused, earlier));
+                        return Err(with_earlier_attempt(refused, earlier));
                     }
                 }
-                Next::AgainOnceListed => self.listed(live.epoch, patience.deadline).await,
-                Next::GiveUp(fate) => {
+                NextStep::RetryAfterListing => {
+                    self.wait_for_listing(connection.epoch, deadlines.deadline).await
+                }
+                NextStep::GiveUp(fate) => {
                     return match (failure, answer) {
-                        // It says itself what is wrong with the request.
-                        (Failure::Outdated(_), Some(answer)) => Ok(answer.after(earlier)),
+                        // The server's answer explains what is wrong with the request.
+                        (Failure::HeaderMismatch(_), Some(answer)) => Ok(answer.after_attempt(earlier)),
                         (failure, _) => {
-                            let failure = patience.as_told(failure);
+                            let failure = deadlines.with_caller_time(failure);
                             let error = CallError::from_failure(&self.name, &failure, fate);
-                            Err(after_an_attempt(error, earlier))
+                            Err(with_earlier_attempt(error, earlier))
                         }
                     };
                 }
@@ -188,14 +212,14 @@ impl Upstream {
         }
     }
 
-    /// Refuses a request that was the only one in flight at several deaths of the server process.
-    fn refuse_after_crashes(&self, order: &Order) -> Result<(), CallError> {
+    /// Refuses a request that was alone in flight each time the server process died recently.
+    fn refuse_after_crashes(&self, request: &UpstreamRequest) -> Result<(), CallError> {
         if !self.has_crashes.load(Ordering::Relaxed) {
             return Ok(());
         }
-        let wait = match self.crashes().allowed(self.clock.mono(), order.identity()) {
-            Allowed::Replay | Allowed::Once => return Ok(()),
-            Allowed::Nothing(wait) => wait,
+        let wait = match self.crashes().verdict(self.clock.mono(), request.identity()) {
+            ReplayVerdict::Replay | ReplayVerdict::NoReplay => return Ok(()),
+            ReplayVerdict::Refused(wait) => wait,
         };
         let (name, deaths) = (&*self.name, Crashes::REFUSED_AT);
         let text = format!(
@@ -203,31 +227,38 @@ impl Upstream {
              so the request is not sent",
             text::duration(Crashes::WINDOW),
         );
-        Err(CallError::new(Code::Unreachable, name, Fate::NotSent, text)
-            .retry_after(Some(wait))
-            .hint(format!("`gripfast logs {name}` shows what the server wrote before it died")))
+        Err(CallError::new(Code::Unreachable, name, CallOutcome::NotSent, text)
+            .with_retry_after(Some(wait))
+            .with_hint(format!("`gripfast logs {name}` shows what the server wrote before it died")))
     }
 
-    /// Notes the death of a server process with one request in flight, and tells whether that request may be replayed.
-    fn allowed_after(&self, order: &Order, live: &Live, failure: &Failure, sent: Sent) -> Allowed {
+    /// Records the death of a server process with one request in flight, and decides whether that request may be
+    /// replayed.
+    fn may_replay_after_crash(
+        &self,
+        request: &UpstreamRequest,
+        connection: &Connection,
+        failure: &Failure,
+        sent: Sent,
+    ) -> ReplayVerdict {
         let died = matches!((failure, sent), (Failure::Lost(_), Sent::Yes));
         if !died || self.settings().dialer.kind() != LinkKind::Process {
-            return Allowed::Replay;
+            return ReplayVerdict::Replay;
         }
-        let (now, request) = (self.clock.mono(), order.identity());
+        let (now, identity) = (self.clock.mono(), request.identity());
         let mut crashes = self.crashes();
-        if live.underway.was_alone_at_loss() {
-            crashes.died(now, request);
+        if connection.in_flight.was_alone_at_loss() {
+            crashes.record_crash(now, identity);
             self.has_crashes.store(true, Ordering::Relaxed);
         }
-        crashes.allowed(now, request)
+        crashes.verdict(now, identity)
     }
 
-    /// The request was answered, so it is not what the server process died of.
-    fn crash_record_answered(&self, order: &Order) {
+    /// Clears the crash record of a request that was answered.
+    fn clear_crash_record(&self, request: &UpstreamRequest) {
         if self.has_crashes.load(Ordering::Relaxed) {
             let mut crashes = self.crashes();
-            crashes.answered(self.clock.mono(), order.identity());
+            crashes.answered(self.clock.mono(), request.identity());
             self.has_crashes.store(!crashes.is_empty(), Ordering::Relaxed);
         }
     }
@@ -236,42 +267,44 @@ impl Upstream {
         self.crashes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether it takes a first listing to know which arguments this server wants repeated in headers.
-    fn lacks_headers(&self, live: &Live) -> bool {
-        wants_headers(live) && self.listing.borrow().origin == Origin::Nothing
+    /// Returns true if a first listing is needed to know which arguments this server wants in headers.
+    fn needs_first_listing(&self, connection: &Connection) -> bool {
+        may_need_headers(connection) && self.listing.borrow().origin == ListingOrigin::Nothing
     }
 
-    /// Waits while the catalog is being listed. Its failure ends that too.
-    async fn listed(&self, epoch: Epoch, deadline: Mono) {
-        self.while_listing(deadline, || self.with(|machine, _| machine.is_listing(epoch))).await;
+    /// Waits until the running listing has ended or failed.
+    async fn wait_for_listing(&self, epoch: Epoch, deadline: Mono) {
+        self.wait_while_listing(deadline, || self.with_machine(|machine, _| machine.is_listing(epoch))).await;
     }
 
-    /// A server may have come back as another one, so a tool is called only after what the tools say on this link
-    /// was held up against what was approved, however long ago the caller asked. A session that is renewed on its link
-    /// goes on with what was compared in the one before, until it is listed. A server that cannot list them at
-    /// present is called all the same: callers see its tools as they were approved.
-    async fn still_approved(&self, tool: &str, epoch: Epoch, deadline: Mono) -> Result<(), CallError> {
-        if self.pins.are_behind(epoch) {
-            let is_awaited =
-                || self.pins.are_behind(epoch) && self.with(|machine, _| machine.has_catalog(epoch));
-            self.while_listing(deadline, is_awaited).await;
+    /// Checks that the tool is still approved. A server may have come back with other tools, so the tools of this
+    /// connection are compared with the approved ones before a call. A renewed session keeps the comparison of the
+    /// one before until it is listed. A server that cannot list its tools at present is called nevertheless: callers
+    /// see its tools as they were approved.
+    async fn check_still_approved(&self, tool: &str, epoch: Epoch, deadline: Mono) -> Result<(), CallError> {
+        if self.pins.needs_comparison(epoch) {
+            let is_awaited = || {
+                self.pins.needs_comparison(epoch)
+                    && self.with_machine(|machine, _| machine.has_catalog(epoch))
+            };
+            self.wait_while_listing(deadline, is_awaited).await;
         }
-        if self.pins.holds(tool) {
-            // Somebody may have approved it meanwhile, here or elsewhere.
+        if self.pins.is_held(tool) {
+            // The tool may have been approved meanwhile, here or by another process.
             self.screen_again();
         }
-        if self.pins.holds(tool) { Err(self.pins.refusal(&self.name, tool)) } else { Ok(()) }
+        if self.pins.is_held(tool) { Err(self.pins.refusal(&self.name, tool)) } else { Ok(()) }
     }
 
-    /// Waits while something is so that a listing ends, or the failure of one.
-    async fn while_listing(&self, deadline: Mono, is_so: impl Fn() -> bool) {
+    /// Waits while `condition` holds, up to `deadline` and the connect timeout; a listing or its failure changes it.
+    async fn wait_while_listing(&self, deadline: Mono, condition: impl Fn() -> bool) {
         let limit = self.clock.mono() + self.settings().supervision.timeouts.connect;
         let until = self.clock.instant(deadline.min(limit));
         loop {
             let turn = self.changed.notified();
             tokio::pin!(turn);
             turn.as_mut().enable();
-            if !is_so() {
+            if !condition() {
                 return;
             }
             tokio::select! {
@@ -281,56 +314,56 @@ impl Upstream {
         }
     }
 
-    fn served(&self) -> MutexGuard<'_, ServedPrincipals<Principal>> {
-        self.served.lock().unwrap_or_else(PoisonError::into_inner)
+    fn served_principals(&self) -> MutexGuard<'_, ServedPrincipals<Principal>> {
+        self.served_principals.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn mint_id(&self) -> u64 {
+    pub(super) fn next_request_id(&self) -> u64 {
         self.next_id.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Waits until the machine lets this call go, for as long as it may be held.
-    pub(super) async fn admitted(
+    /// Waits until the supervision machine admits the call, up to its deadlines.
+    pub(super) async fn wait_for_admission(
         &self,
-        patience: &mut Patience<'_>,
+        deadlines: &mut CallDeadlines<'_>,
         has_to_wait: impl Fn(),
     ) -> Result<OpenTicket<'_>, CallError> {
-        let mut place: Option<Held<'_>> = None;
+        let mut place: Option<WaitGuard<'_>> = None;
         loop {
             let (admission, waiter) = match place.take() {
-                None => self.with(|machine, now| {
-                    let admission = machine.admit_for(now, patience.principal.key());
+                None => self.with_machine(|machine, now| {
+                    let admission = machine.admit_for(now, deadlines.principal.key());
                     let waiter = match &admission {
                         Admission::Wait(place) => Some(self.waiters.add(place.number)),
                         Admission::Go(_) | Admission::Refuse(_) => None,
                     };
                     (admission, waiter)
                 }),
-                Some(held) => held.ask_again(),
+                Some(held) => held.retry_admission(),
             };
             let place_taken = match admission {
                 Admission::Go(ticket) => return Ok(OpenTicket::new(self, ticket)),
-                Admission::Refuse(refusal) => return Err(self.refused(&refusal, patience)),
+                Admission::Refuse(refusal) => return Err(self.refusal_error(&refusal, deadlines)),
                 Admission::Wait(place) => place,
             };
-            let held = place.insert(Held { upstream: self, place: Some(place_taken), waiter });
+            let held = place.insert(WaitGuard { upstream: self, queue_place: Some(place_taken), waiter });
             let wait_for = held.wait_for();
-            let until = patience.until(wait_for);
+            let until = deadlines.wait_until(wait_for);
             has_to_wait();
             tokio::select! {
                 () = held.woken() => {}
                 () = tokio::time::sleep_until(self.clock.instant(until)) => {
-                    return Err(self.waited_in_vain(wait_for, patience));
+                    return Err(self.wait_timeout_error(wait_for, deadlines));
                 }
             }
         }
     }
 
-    /// The link went the moment somebody was admitted to it. Whoever has it replaced gets a turn, and the caller's time
-    /// goes on.
-    pub(super) async fn in_passing(&self, patience: &Patience<'_>) -> Result<(), CallError> {
-        if self.clock.mono() >= patience.deadline {
-            return Err(self.waited_in_vain(WaitFor::Link, patience));
+    /// Yields after the connection was lost right after admission, so that the supervisor can replace it. The
+    /// deadline of the call goes on.
+    pub(super) async fn yield_to_supervisor(&self, deadlines: &CallDeadlines<'_>) -> Result<(), CallError> {
+        if self.clock.mono() >= deadlines.deadline {
+            return Err(self.wait_timeout_error(WaitFor::Link, deadlines));
         }
         tokio::task::yield_now().await;
         Ok(())
@@ -338,96 +371,110 @@ impl Upstream {
 
     async fn send(
         &self,
-        live: &Arc<Live>,
-        order: &Order,
-        mark: &Arc<SentMark>,
+        connection: &Arc<Connection>,
+        request: &UpstreamRequest,
+        sent_flag: &Arc<SentFlag>,
         ticket: &OpenTicket<'_>,
         now: Mono,
-        patience: &mut Patience<'_>,
-    ) -> Result<Reply, Box<Trouble>> {
-        let watch = Arc::new(CallWatch::new(self.clock, live, order.listener.clone()));
-        let request = self.outgoing(live, order, mark, &watch)?;
-        let ear: Arc<dyn CallEar> = Arc::clone(&watch) as Arc<dyn CallEar>;
-        let under_way =
-            live.underway.enter(request.id, order.caller.clone(), &order.principal, ear, Arc::clone(mark));
-        let waits = || self.waits_for_input(ticket, &order.principal, &order.caller);
-        let answering =
-            self.answered(live, request, under_way, mark, &watch, (now, patience.deadline), waits);
+        deadlines: &mut CallDeadlines<'_>,
+    ) -> Result<Reply, Box<SendError>> {
+        let watch = Arc::new(CallWatch::new(self.clock, connection, request.listener.clone()));
+        let outgoing = self.outgoing(connection, request, sent_flag, &watch)?;
+        let call_listener: Arc<dyn CallListener> = Arc::clone(&watch) as Arc<dyn CallListener>;
+        let in_flight = connection.in_flight.register(
+            outgoing.id,
+            request.caller.clone(),
+            &request.principal,
+            call_listener,
+            Arc::clone(sent_flag),
+        );
+        let waits = || self.wait_for_input(ticket, &request.principal, &request.caller);
+        let answering = self.await_reply(
+            connection,
+            outgoing,
+            in_flight,
+            sent_flag,
+            &watch,
+            (now, deadlines.deadline),
+            waits,
+        );
         let answered = answering.await;
-        // Time that somebody else spent over a question is not the next attempt's either.
-        patience.deadline = patience.deadline + watch.spent_on_questions();
+        // The time of answered server requests does not shorten the next attempt either.
+        deadlines.deadline = deadlines.deadline + watch.question_time();
         answered
     }
 
-    #[expect(clippy::too_many_arguments, reason = "all that one attempt is made of")]
-    async fn answered<'a>(
+    #[expect(clippy::too_many_arguments, reason = "the state of one attempt")]
+    async fn await_reply<'a>(
         &'a self,
-        live: &Live,
+        connection: &Connection,
         request: Outgoing,
-        under_way: Entered,
-        mark: &SentMark,
+        in_flight: InFlightCall,
+        sent_flag: &SentFlag,
         watch: &CallWatch,
-        (begun, deadline): (Mono, Mono),
+        (started, deadline): (Mono, Mono),
         waits_for_input: impl Fn() -> InputWait<'a>,
-    ) -> Result<Reply, Box<Trouble>> {
-        let mut now = begun;
-        // While a person thinks, others may use the slot.
+    ) -> Result<Reply, Box<SendError>> {
+        let mut now = started;
+        // While a server request waits for an answer, another call may use the slot.
         let mut input_wait: Option<InputWait<'_>> = None;
         let limits = self.settings().supervision.timeouts;
-        let mut answer = live.link.request(&live.session, request);
+        let mut answer = connection.link.request(&connection.session, request);
         let observed = loop {
-            match (watch.is_asking(), &input_wait) {
+            match (watch.has_open_question(), &input_wait) {
                 (true, None) => input_wait = Some(waits_for_input()),
                 (false, Some(_)) => input_wait = None,
                 (true, Some(_)) | (false, None) => {}
             }
-            if watch.is_over() {
-                let leaving = self.is_leaving.load(Ordering::Acquire);
-                let why = if leaving { "the gateway is shutting down" } else { "the server was stopped" };
+            if watch.is_stopped() {
+                let is_shutting_down = self.is_shutting_down.load(Ordering::Acquire);
+                let why =
+                    if is_shutting_down { "the gateway is shutting down" } else { "the server was stopped" };
                 break Observed::Closed(why.to_owned());
             }
-            // Time that somebody else spends over a question is not the server's.
-            let end = deadline + watch.spent_on_questions();
-            // Silence is only timed once the server has shown that it reports progress.
-            let silent_at = watch.last_heard(now).map(|heard| heard + limits.progress);
+            // The time of open server requests does not count against the server.
+            let end = deadline + watch.question_time();
+            // The progress timeout applies only after the server has reported progress once.
+            let silent_at = watch.last_activity(now).map(|last| last + limits.progress);
             let silent = silent_at.is_some_and(|at| at <= now);
             if silent || end <= now {
-                let waited = if silent { limits.progress } else { now - begun };
-                break Observed::Silence(waited);
+                let waited = if silent { limits.progress } else { now - started };
+                break Observed::NoAnswer(waited);
             }
             let due = silent_at.map_or(end, |at| at.min(end));
             tokio::select! {
                 biased;
                 answer = &mut answer => {
-                    let is_lost = |trouble: &Trouble| {
-                        !matches!(trouble.evidence.observed, Observed::NoMemory { .. })
+                    let is_lost = |send_error: &SendError| {
+                        !matches!(send_error.evidence.observed, Observed::NoMemory { .. })
                     };
-                    if answer.as_ref().is_err_and(|trouble| is_lost(trouble)) {
-                        live.underway.note_loss();
+                    if answer.as_ref().is_err_and(|send_error| is_lost(send_error)) {
+                        connection.in_flight.note_loss();
                     }
-                    under_way.answered();
+                    in_flight.answered();
                     return answer;
                 }
-                () = watch.news() => self.tell(Input::Heard { epoch: live.epoch }),
-                () = tokio::time::sleep_until(self.clock.instant(due)), if !watch.is_asking() => {}
+                () = watch.changed() => self.handle_input(Input::Received { epoch: connection.epoch }),
+                () = tokio::time::sleep_until(self.clock.instant(due)), if !watch.has_open_question() => {}
             }
             now = self.clock.mono();
         };
-        // Withdrawn first: until then it may still be begun.
+        // Cancelled before the flag is read: until then the request may still be sent.
         drop(answer);
-        Err(Evidence { during: During::Call, sent: mark.sent(), observed }.into())
+        Err(Evidence { during: During::Call, sent: sent_flag.sent(), observed }.into())
     }
 
     fn outgoing(
         &self,
-        live: &Live,
-        order: &Order,
-        mark: &Arc<SentMark>,
+        connection: &Connection,
+        request: &UpstreamRequest,
+        sent_flag: &Arc<SentFlag>,
         watch: &Arc<CallWatch>,
-    ) -> Result<Outgoing, Box<Trouble>> {
-        let unusable = |error: &dyn std::fmt::Display| -> Box<Trouble> {
-            let said = RpcError { code: gripfast_wire::codes::INVALID_PARAMS, message: error.to_string() };
-            let observed = Observed::Rpc { error: said, had_session: false };
+    ) -> Result<Outgoing, Box<SendError>> {
+        let unusable = |error: &dyn std::fmt::Display| -> Box<SendError> {
+            let rpc_error =
+                RpcError { code: gripfast_wire::codes::INVALID_PARAMS, message: error.to_string() };
+            let observed = Observed::Rpc { error: rpc_error, had_session: false };
             let id = RequestId::from(0);
             let answer = envelope::error_response(
                 Some(id.as_id()),
@@ -435,28 +482,31 @@ impl Upstream {
                 &error.to_string(),
                 None,
             );
-            Box::new(Trouble {
+            Box::new(SendError {
                 evidence: Evidence::unsent(During::Call, observed),
                 answer: Some(answer.into()),
             })
         };
-        let id = self.mint_id();
-        let params = order.params.as_deref();
-        let members = params.filter(|params| may_have_meta(params)).and_then(|said| Object::parse(said).ok());
-        let said = members.as_ref().and_then(|members| members.object("_meta"));
-        let mut patch = match live.session.era {
-            Era::Modern => modern_context(live, order, said.as_ref()),
+        let id = self.next_request_id();
+        let params = request.params.as_deref();
+        let members =
+            params.filter(|params| may_have_meta(params)).and_then(|params| Object::parse(params).ok());
+        let caller_meta = members.as_ref().and_then(|members| members.object("_meta"));
+        let mut patch = match connection.session.era {
+            Era::Modern => modern_context(connection, request, caller_meta.as_ref()),
             Era::Legacy => {
-                if brings_state(members.as_ref(), said.as_ref()) {
-                    return Err(unusable(&"the `requestState` was not given out by this server"));
+                if resumes_input_request(members.as_ref(), caller_meta.as_ref()) {
+                    return Err(unusable(&"`requestState` was not issued by this server"));
                 }
-                without_modern_context(said.as_ref())
+                without_modern_context(caller_meta.as_ref())
             }
         };
-        // Tokens are the callers' own and may collide; ours is the id, which does not.
-        if let Some(token) = said.as_ref().and_then(|said| said.get(meta::PROGRESS_TOKEN)) {
-            watch.restore(token.to_owned());
-            patch = patch.set_owned(meta::PROGRESS_TOKEN, number(id));
+        // Progress tokens of different callers may collide, so the request id is sent instead.
+        if let Some(token) =
+            caller_meta.as_ref().and_then(|caller_meta| caller_meta.get(meta::PROGRESS_TOKEN))
+        {
+            watch.set_caller_token(token.to_owned());
+            patch = patch.set_owned(meta::PROGRESS_TOKEN, id_value(id));
         }
         let patched = if patch.is_empty() {
             None
@@ -464,302 +514,314 @@ impl Upstream {
             Some(patch_payload(params, &Patch::new(), &patch).map_err(|error| unusable(&error))?)
         };
         let params = patched.as_deref().or(params);
-        let (name, mut headers) = match live.session.era {
+        let (name, mut headers) = match connection.session.era {
             Era::Modern => {
                 let standard =
-                    headers::standard_headers(&order.method, params).map_err(|error| unusable(&error))?;
-                (standard.name.map(Into::into), self.param_headers(order))
+                    headers::standard_headers(&request.method, params).map_err(|error| unusable(&error))?;
+                (standard.name.map(Into::into), self.param_headers(request))
             }
             Era::Legacy => (None, Vec::new()),
         };
-        // Whatever traces requests on the way, or at the server, need not know MCP.
-        if let Some(TraceContext { parent, state }) = said.as_ref().and_then(TraceContext::in_meta) {
+        // Proxies and servers that trace requests need not know MCP.
+        if let Some(TraceContext { parent, state }) = caller_meta.as_ref().and_then(TraceContext::from_meta) {
             headers.push((meta::TRACEPARENT.to_owned(), parent.into_owned()));
             headers.extend(state.map(|state| (meta::TRACESTATE.to_owned(), state.into_owned())));
         }
         Ok(Outgoing {
             id,
-            method: order.method.clone(),
-            message: envelope::request(id, &order.method, params),
+            method: request.method.clone(),
+            message: envelope::request(id, &request.method, params),
             name,
             headers,
             during: During::Call,
-            safety: order.safety,
-            sent: Arc::clone(mark),
+            safety: request.safety,
+            sent: Arc::clone(sent_flag),
             listener: Some(Arc::clone(watch) as Arc<dyn Listener>),
-            memory: order.memory.clone(),
+            memory: request.memory.clone(),
         })
     }
 
-    /// The `Mcp-Param-*` headers of the modern era, as the last listing wants them.
-    fn param_headers(&self, order: &Order) -> Vec<(String, String)> {
+    /// The `Mcp-Param-*` headers of the modern era, according to the last listing.
+    fn param_headers(&self, request: &UpstreamRequest) -> Vec<(String, String)> {
         let wanted = Arc::clone(&self.listing.borrow().param_headers);
-        let Some(headers) = order.tool.as_ref().and_then(|tool| wanted.get(tool)) else { return Vec::new() };
-        let params = order.params.as_deref().and_then(|params| Object::parse(params).ok());
+        let Some(headers) = request.tool.as_ref().and_then(|tool| wanted.get(tool)) else {
+            return Vec::new();
+        };
+        let params = request.params.as_deref().and_then(|params| Object::parse(params).ok());
         let arguments = params.and_then(|params| params.get("arguments"));
         headers.for_arguments(arguments).unwrap_or_default()
     }
 
-    fn refused(&self, refusal: &Refusal, patience: &Patience<'_>) -> CallError {
+    fn refusal_error(&self, refusal: &Refusal, deadlines: &CallDeadlines<'_>) -> CallError {
         let name = &*self.name;
         let known = |cause: &Option<String>| {
-            let cause = cause.as_deref().map(|cause| patience.shown(cause));
+            let cause = cause.as_deref().map(|cause| deadlines.visible_cause(cause));
             cause.map(|cause| format!(" ({cause})")).unwrap_or_default()
         };
         let hint =
-            format!("`gripfast status {name}` shows the last error; `gripfast reconnect {name}` tries now");
+            format!("`gripfast status {name}` shows the last error; `gripfast reconnect {name}` retries now");
         let error = match &refusal.reason {
-            Reason::CircuitOpen { failures } => CallError::new(
+            RefusalReason::CircuitOpen { failures } => CallError::new(
                 Code::Unreachable,
                 name,
-                Fate::NotSent,
-                format!("upstream `{name}` is unreachable ({failures} failed calls)"),
+                CallOutcome::NotSent,
+                format!("server `{name}` is unreachable: calls are refused after {failures} failed calls"),
             )
-            .hint(hint),
-            Reason::Reconnecting { cause } => CallError::new(
+            .with_hint(hint),
+            RefusalReason::Reconnecting { cause } => CallError::new(
                 Code::Reconnecting,
                 name,
-                Fate::NotSent,
-                format!("upstream `{name}` is being reconnected{}", known(cause)),
+                CallOutcome::NotSent,
+                format!("server `{name}` is being reconnected{}", known(cause)),
             )
-            .hint(hint),
-            Reason::Parked { cause } => CallError::new(
+            .with_hint(hint),
+            RefusalReason::Parked { cause } => CallError::new(
                 Code::Unreachable,
                 name,
-                Fate::NotSent,
-                format!("upstream `{name}` is unreachable{} and is tried only now and then", known(cause)),
+                CallOutcome::NotSent,
+                format!("server `{name}` is unreachable{} and is retried at long intervals", known(cause)),
             )
-            .hint(hint),
-            Reason::Blocked(cause) => CallError::blocked(name, cause, Fate::NotSent),
-            Reason::Stopped if self.is_leaving.load(Ordering::Acquire) => {
+            .with_hint(hint),
+            RefusalReason::Blocked(cause) => CallError::blocked(name, cause, CallOutcome::NotSent),
+            RefusalReason::Stopped if self.is_shutting_down.load(Ordering::Acquire) => {
                 let text = "the gateway is shutting down and takes no further calls";
-                CallError::new(Code::Stopped, name, Fate::NotSent, text)
+                CallError::new(Code::Stopped, name, CallOutcome::NotSent, text)
             }
-            Reason::Stopped => self.stopped(),
-            Reason::Crashed { deaths, within } => {
+            RefusalReason::Stopped => self.stopped_error(),
+            RefusalReason::Crashed { deaths, within } => {
                 let within = text::duration(*within);
                 CallError::new(
                     Code::Unreachable,
                     name,
-                    Fate::NotSent,
+                    CallOutcome::NotSent,
                     format!(
                         "server `{name}` died {deaths} times within {within} while only calls of this client were \
-                         in flight, so its calls are not sent for a while"
+                         in flight; calls of this client are refused for a while"
                     ),
                 )
-                .hint(format!("find the call that ends the server; the operator sees why in `gripfast logs {name}`"))
+                .with_hint(format!(
+                    "find the call that crashes the server; the operator sees the reason in `gripfast logs {name}`"
+                ))
             }
-            Reason::MadeRoom => CallError::new(
+            RefusalReason::Displaced => CallError::new(
                 Code::Overloaded,
                 name,
-                Fate::NotSent,
+                CallOutcome::NotSent,
                 format!(
-                    "server `{name}` has too many calls waiting, most of them of this client; its newest one made \
-                     room for another client"
+                    "server `{name}` has too many waiting calls, most of them from this client; the newest one \
+                     was refused in favour of another client"
                 ),
             )
-            .hint("send fewer calls at a time, or raise `max_in_flight` if the server can do more at once"),
-            Reason::Overloaded => CallError::new(
+            .with_hint("send fewer calls at a time, or raise `max_in_flight` if the server can do more at once"),
+            RefusalReason::Overloaded => CallError::new(
                 Code::Overloaded,
                 name,
-                Fate::NotSent,
-                format!("upstream `{name}` has too many calls waiting already"),
+                CallOutcome::NotSent,
+                format!("server `{name}` already has too many waiting calls"),
             )
-            .hint("raise `max_in_flight` if the server can do more at once"),
+            .with_hint("raise `max_in_flight` if the server can do more at once"),
         };
-        error.retry_after(refusal.retry_after)
+        error.with_retry_after(refusal.retry_after)
     }
 
-    fn waited_in_vain(&self, wait_for: WaitFor, patience: &Patience<'_>) -> CallError {
+    fn wait_timeout_error(&self, wait_for: WaitFor, deadlines: &CallDeadlines<'_>) -> CallError {
         let name = &*self.name;
-        let status = self.with(|machine, now| machine.status(now));
+        let status = self.with_machine(|machine, now| machine.status(now));
         match wait_for {
             WaitFor::Link => {
-                let cause = status.cause.as_deref().map(|cause| patience.shown(cause));
+                let cause = status.cause.as_deref().map(|cause| deadlines.visible_cause(cause));
                 let cause = cause.map(|cause| format!(" ({cause})")).unwrap_or_default();
                 CallError::new(
                     Code::Reconnecting,
                     name,
-                    Fate::NotSent,
+                    CallOutcome::NotSent,
                     format!(
-                        "upstream `{name}` is still being reconnected{cause}; the call was held and not sent"
+                        "server `{name}` is still being reconnected{cause}; the call was held and not sent"
                     ),
                 )
-                .retry_after(status.next_attempt)
-                .hint(format!("`gripfast status {name}` shows the last error"))
+                .with_retry_after(status.next_attempt)
+                .with_hint(format!("`gripfast status {name}` shows the last error"))
             }
             WaitFor::Slot => {
-                let waited = text::duration(patience.spent());
+                let waited = text::duration(deadlines.elapsed());
                 CallError::new(
                     Code::Overloaded,
                     name,
-                    Fate::NotSent,
+                    CallOutcome::NotSent,
                     format!(
-                        "upstream `{name}` is busy with {} calls; none ended within {waited}, so the call was not sent",
+                        "server `{name}` is busy with {} calls; none ended within {waited}, so the call was not sent",
                         status.in_flight
                     ),
                 )
-                .retry_after(Some(Duration::from_secs(1)))
-                .hint("raise `max_in_flight` if the server can do more at once")
+                .with_retry_after(Some(Duration::from_secs(1)))
+                .with_hint("raise `max_in_flight` if the server can do more at once")
             }
         }
     }
 }
 
-/// A call that is turned away at its second attempt may have been carried out at the first.
-fn after_an_attempt(mut error: CallError, attempted: Option<Fate>) -> CallError {
+/// Adjusts the error of a refused later attempt: an earlier one may have been carried out.
+fn with_earlier_attempt(mut error: CallError, attempted: Option<CallOutcome>) -> CallError {
     let outcome = recovery::final_outcome(error.outcome, attempted);
-    if outcome == Fate::Unknown && error.outcome != Fate::Unknown {
-        error.text.push_str("; an earlier attempt was sent, and whether it was carried out is unknown");
+    if outcome == CallOutcome::Unknown && error.outcome != CallOutcome::Unknown {
+        error.text.push_str("; an earlier attempt was sent, and its outcome is unknown");
     }
     error.outcome = outcome;
     error
 }
 
-/// Whether the result or the error in a response is nested more than `limit` levels deep. The envelope is a level too.
+/// Returns true if the result or error is nested more than `limit` levels deep. The envelope adds one level.
 pub(super) fn is_response_too_deep(message: &[u8], limit: usize) -> bool {
     nesting::exceeds(message, limit.saturating_add(1))
 }
 
-/// Whether a member of the parameters of a server's request or notification is nested more than `limit` levels deep.
+/// Returns true if a member of the parameters is nested more than `limit` levels deep.
 pub(super) fn is_request_too_deep(message: &[u8], limit: usize) -> bool {
     nesting::exceeds(message, limit.saturating_add(2))
 }
 
-/// The error for an answer that arrived and is nested too deeply. The link is well.
-fn too_deep(server: &str, limit: usize, outcome: Fate) -> CallError {
+/// The error for an answer that is nested too deeply. The connection is fine.
+fn too_deep_error(server: &str, limit: usize, outcome: CallOutcome) -> CallError {
     let text = format!(
-        "server `{server}` answered with a result that is nested more than {limit} levels deep, so it is not passed on"
+        "server `{server}` answered with a result that is nested more than {limit} levels deep, so it is not forwarded"
     );
-    CallError::new(Code::UpstreamProtocol, server, outcome, text).hint(
-        "raise `gateway.limits.nesting` if the result is meant to be so deep; check the effect before you repeat the call",
+    CallError::new(Code::UpstreamProtocol, server, outcome, text).with_hint(
+        "raise `gateway.limits.nesting` if the server needs deeper results; check the effect before repeating the call",
     )
 }
 
-/// The error for an answer that there is no memory for. The link is well.
-pub(crate) fn no_memory(server: &str, why: &str, outcome: Fate) -> CallError {
-    let text = format!("server `{server}` answered, and there is no memory for the answer: {why}");
-    CallError::new(Code::Overloaded, server, outcome, text).hint(
-        "read the answers that wait, and ask for less at a time; check the effect before you repeat the call",
+/// The error for an answer that exceeds its memory budget. The connection is fine.
+pub(crate) fn out_of_memory_error(server: &str, why: &str, outcome: CallOutcome) -> CallError {
+    let text = format!("server `{server}` answered, but there is no memory left for the answer: {why}");
+    CallError::new(Code::Overloaded, server, outcome, text).with_hint(
+        "read the pending answers and request less at a time; check the effect before you repeat the call",
     )
 }
 
-/// A reply that is an error may still mean that the session is gone; only the classifier can tell.
-pub(super) fn judge(reply: Reply, live: &Live) -> Result<Answer, Box<Trouble>> {
-    let (era, memory) = (live.session.era, reply.memory);
+/// Separates answers from failures: an error response may mean that the session is lost, which only the classifier
+/// can tell.
+pub(super) fn classify_reply(reply: Reply, connection: &Connection) -> Result<Answer, Box<SendError>> {
+    let (era, memory) = (connection.session.era, reply.memory);
     let Ok(Message::Response(response)) = Message::parse(&reply.message) else {
-        let observed = Observed::Garbled(not_a_response(&reply.message));
+        let observed = Observed::Malformed(not_a_response(&reply.message));
         return Err(Evidence::sent(During::Call, observed).into());
     };
-    let said = match response.outcome {
-        outcome @ Outcome::Result(_) => return Ok(Answer::of(&outcome, era).counted(memory)),
-        // Where there is no session none can be gone: whatever it says of sessions, it says of its own.
-        outcome @ Outcome::Error(_) if !live.has_session() => {
-            return Ok(Answer::of(&outcome, era).counted(memory));
+    let rpc_error = match response.outcome {
+        outcome @ Outcome::Result(_) => {
+            return Ok(Answer::from_outcome(&outcome, era).with_reservation(memory));
+        }
+        // Without a session none can be lost: the error is about something else.
+        outcome @ Outcome::Error(_) if !connection.has_session() => {
+            return Ok(Answer::from_outcome(&outcome, era).with_reservation(memory));
         }
         Outcome::Error(error) => RpcError { code: error.code, message: error.message.into_owned() },
     };
-    let evidence = Evidence::sent(During::Call, Observed::Rpc { error: said, had_session: true });
-    Err(Box::new(Trouble { evidence, answer: Some(reply.message) }))
+    let evidence = Evidence::sent(During::Call, Observed::Rpc { error: rpc_error, had_session: true });
+    Err(Box::new(SendError { evidence, answer: Some(reply.message) }))
 }
 
-/// The context that a modern server wants in each request. What the caller says about itself stands; what
-/// it does not say is said for us.
-fn modern_context<'a>(live: &'a Live, order: &'a Order, said: Option<&Object<'_>>) -> Patch<'a> {
-    let unsaid = |key| said.is_none_or(|said| !said.has(key));
-    let context = &live.context;
+/// The `_meta` context that a modern server expects in each request. Values of the caller are kept; missing ones are
+/// filled in with those of the host.
+fn modern_context<'a>(
+    connection: &'a Connection,
+    request: &'a UpstreamRequest,
+    caller_meta: Option<&Object<'_>>,
+) -> Patch<'a> {
+    let is_missing = |key| caller_meta.is_none_or(|caller_meta| !caller_meta.has(key));
+    let context = &connection.context;
     let mut patch = Patch::new().set_text(meta::PROTOCOL_VERSION, context.version.as_str());
-    if unsaid(meta::CLIENT_CAPABILITIES) {
-        let capabilities = order.capabilities.as_deref().unwrap_or(&context.capabilities);
+    if is_missing(meta::CLIENT_CAPABILITIES) {
+        let capabilities = request.capabilities.as_deref().unwrap_or(&context.capabilities);
         patch = patch.set(meta::CLIENT_CAPABILITIES, capabilities);
     }
-    if let Some(level) = order.log_level.filter(|_| unsaid(meta::LOG_LEVEL)) {
+    if let Some(level) = request.log_level.filter(|_| is_missing(meta::LOG_LEVEL)) {
         patch = patch.set_text(meta::LOG_LEVEL, level.name());
     }
     match &context.client_info {
-        Some(info) if unsaid(meta::CLIENT_INFO) => patch.set(meta::CLIENT_INFO, info),
+        Some(info) if is_missing(meta::CLIENT_INFO) => patch.set(meta::CLIENT_INFO, info),
         Some(_) | None => patch,
     }
 }
 
-/// A caller of the modern era says in each request what a legacy server was told in the handshake, and
-/// some servers take it for a contradiction.
-fn without_modern_context(said: Option<&Object<'_>>) -> Patch<'static> {
-    let Some(said) = said else { return Patch::new() };
+/// Removes modern `_meta` members for a legacy server, which got them in the handshake; some servers reject the
+/// repetition.
+fn without_modern_context(caller_meta: Option<&Object<'_>>) -> Patch<'static> {
+    let Some(caller_meta) = caller_meta else { return Patch::new() };
     let modern = [meta::PROTOCOL_VERSION, meta::CLIENT_CAPABILITIES, meta::CLIENT_INFO, meta::LOG_LEVEL];
-    let present = modern.into_iter().filter(|key| said.has(key));
+    let present = modern.into_iter().filter(|key| caller_meta.has(key));
     present.fold(Patch::new(), |patch, key| patch.remove(key))
 }
 
-/// Whether a modern request goes on with something that its server is to have begun. A legacy server begins
-/// nothing of the kind, so it is somebody else's, or was tampered with.
-fn brings_state(params: Option<&Object<'_>>, said: Option<&Object<'_>>) -> bool {
-    let is_modern = said.is_some_and(|said| said.has(meta::PROTOCOL_VERSION));
+/// Returns true if a modern request continues with a `requestState`. A legacy server never issues one, so it belongs
+/// to another server or was tampered with.
+fn resumes_input_request(params: Option<&Object<'_>>, caller_meta: Option<&Object<'_>>) -> bool {
+    let is_modern = caller_meta.is_some_and(|caller_meta| caller_meta.has(meta::PROTOCOL_VERSION));
     is_modern && params.is_some_and(|params| params.has("requestState"))
 }
 
-fn number(id: u64) -> Box<RawValue> {
+fn id_value(id: u64) -> Box<RawValue> {
     RawValue::from_string(id.to_string()).expect("a number is JSON")
 }
 
-/// How long one call may be held and may take.
-pub(super) struct Patience<'a> {
+/// Deadlines of one call.
+pub(super) struct CallDeadlines<'a> {
     upstream: &'a Upstream,
     principal: Principal,
-    begun: Mono,
-    /// When it ends in any case, with all its waits and attempts: the caller's own deadline, or ours.
+    started: Mono,
+    /// Final deadline with all waits and attempts: the caller's or the configured one.
     deadline: Mono,
-    /// How much of the time for holding was spent on earlier attempts.
+    /// Time that earlier attempts waited for a connection.
     held: Duration,
-    /// Since when it waits for a link.
+    /// Start of the present wait for a connection.
     held_since: Option<Mono>,
 }
 
-impl<'a> Patience<'a> {
+impl<'a> CallDeadlines<'a> {
     pub(super) fn new(upstream: &'a Upstream, principal: &Principal, deadline: Option<Mono>) -> Self {
-        upstream.served().note(principal);
-        let begun = upstream.clock.mono();
-        let ours = begun + upstream.settings().supervision.timeouts.call;
+        upstream.served_principals().record(principal);
+        let started = upstream.clock.mono();
+        let ours = started + upstream.settings().supervision.timeouts.call;
         let deadline = deadline.map_or(ours, |theirs| theirs.min(ours));
         Self {
             upstream,
             principal: principal.clone(),
-            begun,
+            started,
             deadline,
             held: Duration::ZERO,
             held_since: None,
         }
     }
 
-    /// The cause of an outage, as the caller may see it: what the server wrote to stderr may be about the calls of
-    /// others, if it ever had any.
-    fn shown<'c>(&self, cause: &'c str) -> &'c str {
-        match self.upstream.served().is_only(&self.principal) {
+    /// The cause of an outage without stderr lines if the server has served other principals, because these may be
+    /// about their calls.
+    fn visible_cause<'c>(&self, cause: &'c str) -> &'c str {
+        match self.upstream.served_principals().is_only(&self.principal) {
             true => cause,
-            false => without_last_words(cause),
+            false => without_stderr(cause),
         }
     }
 
-    /// The time since the call began.
-    fn spent(&self) -> Duration {
-        self.since(self.begun)
+    /// Time since the call began.
+    fn elapsed(&self) -> Duration {
+        self.since(self.started)
     }
 
     fn since(&self, then: Mono) -> Duration {
         self.upstream.clock.mono() - then
     }
 
-    /// A caller whose whole time is up is told that time: it does not know when its turn began.
-    fn as_told(&self, failure: Failure) -> Failure {
+    /// Reports the whole time of the call in a timeout at the final deadline: the caller does not know when its
+    /// attempt began.
+    fn with_caller_time(&self, failure: Failure) -> Failure {
         match failure {
             Failure::TimedOut(_) if self.upstream.clock.mono() >= self.deadline => {
-                Failure::TimedOut(self.deadline - self.begun)
+                Failure::TimedOut(self.deadline - self.started)
             }
             failure => failure,
         }
     }
 
-    fn until(&mut self, wait_for: WaitFor) -> Mono {
+    fn wait_until(&mut self, wait_for: WaitFor) -> Mono {
         match wait_for {
             WaitFor::Link => {
                 let limits = self.upstream.settings().supervision.timeouts;
@@ -767,21 +829,21 @@ impl<'a> Patience<'a> {
                 self.deadline.min(since + limits.reconnect_wait.saturating_sub(self.held))
             }
             WaitFor::Slot => {
-                self.has_link();
+                self.link_acquired();
                 self.deadline
             }
         }
     }
 
-    /// There is a link: from now on its time is not spent on waiting for one.
-    pub(super) fn has_link(&mut self) {
+    /// Stops the clock that limits waits for a connection.
+    pub(super) fn link_acquired(&mut self) {
         if let Some(since) = self.held_since.take() {
             self.held += self.since(since);
         }
     }
 
-    /// Waits as a busy server asked for, if the caller has that much time.
-    async fn rest(&self, pause: Duration) -> bool {
+    /// Waits as long as a busy server asked for, if the deadlines allow it; returns false otherwise.
+    async fn wait_retry_after(&self, pause: Duration) -> bool {
         let limits = self.upstream.settings().supervision.timeouts;
         let wake = self.upstream.clock.mono() + pause;
         let affordable = pause <= limits.reconnect_wait && wake < self.deadline;
@@ -792,17 +854,17 @@ impl<'a> Patience<'a> {
     }
 }
 
-/// A ticket that is given back however the call ends.
+/// A ticket that is returned however the call ends.
 pub(super) struct OpenTicket<'a> {
     upstream: &'a Upstream,
     ticket: Option<Ticket>,
-    /// Something may have been sent with it.
-    used: bool,
+    /// The request may have been sent.
+    may_be_sent: bool,
 }
 
 impl<'a> OpenTicket<'a> {
     fn new(upstream: &'a Upstream, ticket: Ticket) -> Self {
-        Self { upstream, ticket: Some(ticket), used: false }
+        Self { upstream, ticket: Some(ticket), may_be_sent: false }
     }
 }
 
@@ -817,7 +879,7 @@ impl OpenTicket<'_> {
 
     fn end(mut self, end: CallEnd) {
         if let Some(ticket) = self.ticket.take() {
-            self.upstream.with(|machine, now| machine.end(now, ticket, end));
+            self.upstream.with_machine(|machine, now| machine.end_call(now, ticket, end));
         }
     }
 }
@@ -825,25 +887,25 @@ impl OpenTicket<'_> {
 impl Drop for OpenTicket<'_> {
     fn drop(&mut self) {
         if let Some(ticket) = self.ticket.take() {
-            let end = if self.used { CallEnd::Abandoned } else { CallEnd::Unused };
-            self.upstream.with(|machine, now| machine.end(now, ticket, end));
+            let end = if self.may_be_sent { CallEnd::Abandoned } else { CallEnd::Unused };
+            self.upstream.with_machine(|machine, now| machine.end_call(now, ticket, end));
         }
     }
 }
 
-/// A place in the queue that is left however the wait ends.
-struct Held<'a> {
+/// A queue place that is released however the wait ends.
+struct WaitGuard<'a> {
     upstream: &'a Upstream,
-    place: Option<Place>,
+    queue_place: Option<QueuePlace>,
     waiter: Option<Waiter<'a>>,
 }
 
-impl<'a> Held<'a> {
+impl<'a> WaitGuard<'a> {
     fn wait_for(&self) -> WaitFor {
-        self.place.as_ref().map_or(WaitFor::Link, |place| place.wait_for)
+        self.queue_place.as_ref().map_or(WaitFor::Link, |place| place.wait_for)
     }
 
-    /// Ends when it is to ask again.
+    /// Waits until admission should be tried again.
     async fn woken(&self) {
         match &self.waiter {
             Some(waiter) => waiter.woken().await,
@@ -851,17 +913,17 @@ impl<'a> Held<'a> {
         }
     }
 
-    fn ask_again(mut self) -> (Admission, Option<Waiter<'a>>) {
-        let place = self.place.take().expect("a place is taken only to ask again");
-        let admission = self.upstream.with(|machine, now| machine.readmit(now, place));
+    fn retry_admission(mut self) -> (Admission, Option<Waiter<'a>>) {
+        let place = self.queue_place.take().expect("a place is taken only to ask again");
+        let admission = self.upstream.with_machine(|machine, now| machine.readmit(now, place));
         (admission, self.waiter.take())
     }
 }
 
-impl Drop for Held<'_> {
+impl Drop for WaitGuard<'_> {
     fn drop(&mut self) {
-        if let Some(place) = self.place.take() {
-            self.upstream.with(|machine, now| machine.leave(now, place));
+        if let Some(place) = self.queue_place.take() {
+            self.upstream.with_machine(|machine, now| machine.leave_queue(now, place));
         }
     }
 }

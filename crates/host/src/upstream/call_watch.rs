@@ -1,16 +1,16 @@
-//! What happens on the way to the answer of one call: progress and questions.
+//! Progress notifications and server requests during one call.
 //!
-//! Progress is passed on under the caller's own token, and its times are kept: a server that reports and
-//! then falls silent is not waited for to the end. Questions are answered by the caller, or declined if
-//! there is nobody to ask; the time they take is not the server's.
+//! Progress is forwarded with the caller's token and restarts the progress timeout: a server that reports and then
+//! goes silent is not waited for until the deadline. Server requests are answered by the caller, or declined without
+//! a listener; their time does not count against the server.
 
-use super::Live;
-use super::answers::Thinking;
-use super::exchange::is_request_too_deep;
-use super::listen::{own_answer, too_deep_answer};
+use super::Connection;
+use super::call::is_request_too_deep;
 use super::micros;
+use super::notifications::{default_reply, too_deep_reply};
+use super::replies::OpenQuestions;
 use crate::clock::Clock;
-use crate::transport::{BoxFuture, CallEar, Listener};
+use crate::transport::{BoxFuture, CallListener, Listener};
 use bytes::Bytes;
 use gripfast_core::time::Mono;
 use gripfast_wire::RawValue;
@@ -24,128 +24,136 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
 
-/// Hears one call.
+/// Listener of one call.
 pub(super) struct CallWatch {
     clock: Clock,
-    live: Arc<Live>,
+    connection: Arc<Connection>,
     listener: Option<Arc<dyn Listener>>,
-    /// When progress was last heard, in microseconds of the monotonic clock; zero while it never was.
-    heard: AtomicU64,
+    /// Time of the last progress in microseconds of the monotonic clock; zero before the first.
+    last_progress: AtomicU64,
     token: Mutex<Option<Box<RawValue>>>,
-    /// The server was stopped.
-    is_over: AtomicBool,
-    questions: Arc<Questions>,
-    /// Questions that somebody thinks about; they end with the call.
-    thinking: Thinking,
+    /// The call must end because the server was stopped.
+    is_stopped: AtomicBool,
+    questions: Arc<CallQuestions>,
+    /// Server requests that wait for an answer; they end with the call.
+    open_questions: OpenQuestions,
 }
 
-/// The questions of one call.
+/// Accounting of the open server requests of one call.
 #[derive(Default)]
-struct Questions {
+struct CallQuestions {
     times: Mutex<Times>,
-    news: Notify,
+    changed: Notify,
 }
 
 #[derive(Default)]
 struct Times {
     open: u32,
-    /// Since when at least one has been open.
+    /// Start of the present period with open requests.
     since: Option<Mono>,
-    /// Time spent on those that are closed.
+    /// Time spent in past periods with open requests.
     spent: Duration,
-    /// When the last of them was closed.
+    /// Time at which the last request was closed.
     closed: Option<Mono>,
 }
 
 impl CallWatch {
-    pub(super) fn new(clock: Clock, live: &Arc<Live>, listener: Option<Arc<dyn Listener>>) -> Self {
+    pub(super) fn new(
+        clock: Clock,
+        connection: &Arc<Connection>,
+        listener: Option<Arc<dyn Listener>>,
+    ) -> Self {
         Self {
             clock,
-            live: Arc::clone(live),
+            connection: Arc::clone(connection),
             listener,
-            heard: AtomicU64::new(0),
+            last_progress: AtomicU64::new(0),
             token: Mutex::default(),
-            is_over: AtomicBool::new(false),
+            is_stopped: AtomicBool::new(false),
             questions: Arc::default(),
-            thinking: Thinking::default(),
+            open_questions: OpenQuestions::default(),
         }
     }
 
-    /// The caller's own token, which its progress is to carry.
-    pub(super) fn restore(&self, token: Box<RawValue>) {
+    /// Sets the caller's progress token, which replaces ours in forwarded progress.
+    pub(super) fn set_caller_token(&self, token: Box<RawValue>) {
         *self.token.lock().unwrap_or_else(PoisonError::into_inner) = Some(token);
     }
 
-    /// Whether it has to end, whatever the server is about to say.
-    pub(super) fn is_over(&self) -> bool {
-        self.is_over.load(Ordering::Acquire)
+    /// Returns true if the call must end, whatever the server still answers.
+    pub(super) fn is_stopped(&self) -> bool {
+        self.is_stopped.load(Ordering::Acquire)
     }
 
-    /// Ends when there was progress, a question was opened or closed, or the call has to end.
-    pub(super) async fn news(&self) {
-        self.questions.news.notified().await;
+    /// Waits for progress, for a request that was opened or closed, or for the end of the call.
+    pub(super) async fn changed(&self) {
+        self.questions.changed.notified().await;
     }
 
-    /// Since when a server that reports progress is silent. While a question is open it is not, and after that it has
-    /// its whole time again.
-    pub(super) fn last_heard(&self, now: Mono) -> Option<Mono> {
-        let heard = self.heard.load(Ordering::Acquire);
-        let heard = (heard > 0).then(|| Mono::at(Duration::from_micros(heard)))?;
+    /// Start of the present silence of a server that reports progress. There is no silence while a request is open,
+    /// and the timeout starts again after it.
+    pub(super) fn last_activity(&self, now: Mono) -> Option<Mono> {
+        let progress_at = self.last_progress.load(Ordering::Acquire);
+        let progress_at = (progress_at > 0).then(|| Mono::from_origin(Duration::from_micros(progress_at)))?;
         let times = self.questions.lock();
-        Some(if times.open > 0 { now } else { times.closed.map_or(heard, |closed| closed.max(heard)) })
+        Some(if times.open > 0 {
+            now
+        } else {
+            times.closed.map_or(progress_at, |closed| closed.max(progress_at))
+        })
     }
 
-    /// Whether somebody thinks about a question.
-    pub(super) fn is_asking(&self) -> bool {
+    /// Returns true while a server request waits for an answer.
+    pub(super) fn has_open_question(&self) -> bool {
         self.questions.lock().open > 0
     }
 
-    /// How much of the call's time went into questions.
-    pub(super) fn spent_on_questions(&self) -> Duration {
+    /// Total time that server requests were open.
+    pub(super) fn question_time(&self) -> Duration {
         let times = self.questions.lock();
         times.spent + times.since.map_or(Duration::ZERO, |since| self.clock.mono() - since)
     }
 
-    fn heard_now(&self) {
-        self.heard.store(micros(self.clock.mono()).max(1), Ordering::Release);
-        self.questions.news.notify_one();
+    fn record_progress(&self) {
+        self.last_progress.store(micros(self.clock.mono()).max(1), Ordering::Release);
+        self.questions.changed.notify_one();
     }
 
     fn answer(&self, message: &[u8], request: &Request<'_>) {
-        self.live.note(request);
-        let ask = || self.asked(Bytes::copy_from_slice(message));
-        let open = || Open::now(self.clock, &self.questions);
-        if !self.thinking.about(&self.live.answers, ask, open) {
-            self.live.answers.put(own_answer(request));
+        self.connection.note_request(request);
+        let request_client = || self.on_request(Bytes::copy_from_slice(message));
+        let open = || OpenQuestion::open(self.clock, &self.questions);
+        if !self.open_questions.spawn(&self.connection.replies, request_client, open) {
+            self.connection.replies.send(default_reply(request));
         }
     }
 }
 
-impl Questions {
+impl CallQuestions {
     fn lock(&self) -> std::sync::MutexGuard<'_, Times> {
         self.times.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A question that is open until this is dropped.
-struct Open {
+/// A server request that counts as open until this is dropped.
+struct OpenQuestion {
     clock: Clock,
-    questions: Arc<Questions>,
+    questions: Arc<CallQuestions>,
 }
 
-impl Open {
-    fn now(clock: Clock, questions: &Arc<Questions>) -> Self {
+impl OpenQuestion {
+    fn open(clock: Clock, questions: &Arc<CallQuestions>) -> Self {
         let now = clock.mono();
         let mut times = questions.lock();
         times.open += 1;
         times.since.get_or_insert(now);
         drop(times);
-        questions.news.notify_one();
+        questions.changed.notify_one();
         Self { clock, questions: Arc::clone(questions) }
     }
 }
 
-impl Drop for Open {
+impl Drop for OpenQuestion {
     fn drop(&mut self) {
         let now = self.clock.mono();
         let mut times = self.questions.lock();
@@ -157,51 +165,51 @@ impl Drop for Open {
             times.closed = Some(now);
         }
         drop(times);
-        self.questions.news.notify_one();
+        self.questions.changed.notify_one();
     }
 }
 
-impl CallEar for CallWatch {
+impl CallListener for CallWatch {
     fn pause(&self) -> Box<dyn Any + Send> {
-        Box::new(Open::now(self.clock, &self.questions))
+        Box::new(OpenQuestion::open(self.clock, &self.questions))
     }
 
     fn end(&self) {
-        self.is_over.store(true, Ordering::Release);
-        self.questions.news.notify_one();
+        self.is_stopped.store(true, Ordering::Release);
+        self.questions.changed.notify_one();
     }
 }
 
 impl Listener for CallWatch {
-    fn asked(&self, request: Bytes) -> Option<BoxFuture<'static, Vec<u8>>> {
-        self.listener.as_ref()?.asked(request)
+    fn on_request(&self, request: Bytes) -> Option<BoxFuture<'static, Vec<u8>>> {
+        self.listener.as_ref()?.on_request(request)
     }
 
-    fn said(&self, message: &[u8]) {
-        let is_too_deep = is_request_too_deep(message, self.live.nesting);
+    fn on_message(&self, message: &[u8]) {
+        let is_too_deep = is_request_too_deep(message, self.connection.max_nesting);
         let is_progress = match Message::parse(message) {
             Ok(Message::Request(request)) if is_too_deep => {
-                return self.live.answers.put(too_deep_answer(&request, self.live.nesting));
+                return self.connection.replies.send(too_deep_reply(&request, self.connection.max_nesting));
             }
             Ok(Message::Request(request)) => return self.answer(message, &request),
             Ok(Message::Notification(_)) if is_too_deep => {
-                return tracing::debug!("a message of a server is nested too deeply and is left out");
+                return tracing::debug!("notification dropped: it is nested too deeply");
             }
-            Ok(Message::Notification(said)) => said.method == Progress::METHOD,
+            Ok(Message::Notification(notification)) => notification.method == Progress::METHOD,
             Ok(Message::Response(_)) | Err(_) => return,
         };
         if is_progress {
-            self.heard_now();
+            self.record_progress();
         }
         let Some(listener) = &self.listener else { return };
         let token = self.token.lock().unwrap_or_else(PoisonError::into_inner).clone().filter(|_| is_progress);
         match token {
-            None => listener.said(message),
+            None => listener.on_message(message),
             Some(token) => {
                 let payload = Patch::new().set(meta::PROGRESS_TOKEN, &token);
                 let patch = MessagePatch { payload, ..MessagePatch::default() };
                 if let Ok(message) = patch.apply(message) {
-                    listener.said(&message);
+                    listener.on_message(&message);
                 }
             }
         }

@@ -1,18 +1,18 @@
-//! Making a link: which ways and eras are tried in which order. The handshake of each is in `greet`.
+//! Connecting: which transports and eras are tried in which order. The handshakes are in `handshake`.
 //!
-//! What worked last time is tried first. A server that does not fit is asked otherwise; a server that is
-//! away is not, for silence proves nothing about the way it speaks.
+//! The combination that worked last time is tried first. A server that answers but does not fit is tried in another
+//! way; an unreachable server is not, because silence says nothing about its transport or era.
 
-use super::answers::{Answers, Thinking};
-use super::greet::{Miss, says_modern};
-use super::level::SessionLevel;
-use super::{Live, ServerFacts, Settings, Upstream};
+use super::handshake::{HandshakeError, says_modern};
+use super::replies::{OpenQuestions, ReplySender};
+use super::session_state::log_level::SessionLevel;
+use super::{Connection, ServerFacts, Upstream, UpstreamSettings};
 use crate::config::ProtocolChoice;
-use crate::transport::{Inbox, Incoming, Link, Renewed, Route, Session, Surroundings, Underway};
+use crate::transport::{InFlightCalls, Inbox, Incoming, Link, LinkContext, RenewOutcome, Route, Session};
 use gripfast_core::event::Event;
 use gripfast_core::failure::{BlockCause, During, Evidence, Failure, Observed};
 use gripfast_core::ids::Epoch;
-use gripfast_core::supervise::upstream::Manner;
+use gripfast_core::supervise::upstream::CloseMode;
 use gripfast_wire::envelope::Message;
 use gripfast_wire::{Era, ProtocolVersion, RawValue};
 use serde::{Deserialize, Serialize};
@@ -22,40 +22,40 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 use tokio::sync::mpsc;
 
-/// The way and the era in which a server was last spoken to.
+/// Transport and era of the last successful connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Verdict {
-    pub(crate) route: WireRoute,
+pub(crate) struct RememberedRoute {
+    pub(crate) route: StoredRoute,
     pub(crate) modern: bool,
-    /// Whether it tells of changed resources: asked about also while it is away, or not started yet.
+    /// The server supports resource subscriptions; also needed while it is disconnected or was not started yet.
     #[serde(default)]
     pub(crate) follows: bool,
-    /// The duration of its last start in whole steps of [`Verdict::START_STEP`]: of a quick one nothing.
+    /// Duration of the last start in steps of [`RememberedRoute::START_STEP`]; zero for a quick one.
     #[serde(default)]
     pub(crate) start_steps: u32,
 }
 
-impl Verdict {
-    /// Coarse, so that a start that took a second more than the last one is no news for the disk.
+impl RememberedRoute {
+    /// Coarse, so that a start that takes a second longer than the last one does not cause a write.
     const START_STEP: Duration = Duration::from_secs(10);
 
-    /// The duration of its last start, rounded up; zero if it was quick.
+    /// Duration of the last start, rounded up; zero if it was quick.
     pub(crate) fn last_start(&self) -> Duration {
         Self::START_STEP * self.start_steps
     }
 }
 
-/// [`Route`] as it is stored.
+/// Stored form of [`Route`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum WireRoute {
+pub(crate) enum StoredRoute {
     Stdio,
     Http,
     LegacySse,
     Custom,
 }
 
-impl From<Route> for WireRoute {
+impl From<Route> for StoredRoute {
     fn from(route: Route) -> Self {
         match route {
             Route::Stdio => Self::Stdio,
@@ -66,21 +66,21 @@ impl From<Route> for WireRoute {
     }
 }
 
-/// A link that was just made.
-pub(super) struct Dialed {
-    pub(super) live: Live,
+/// A new connection.
+pub(super) struct NewConnection {
+    pub(super) connection: Connection,
     pub(super) inbox: mpsc::Receiver<Incoming>,
-    /// What it said meanwhile.
-    pub(super) heard: Vec<Incoming>,
+    /// Messages that arrived during the handshake.
+    pub(super) received: Vec<Incoming>,
 }
 
-impl Dialed {
-    /// What was seen of its end, if it went meanwhile.
+impl NewConnection {
+    /// Evidence of its loss, if it was lost meanwhile.
     pub(super) fn lost(&self) -> Option<&Evidence> {
-        self.heard.iter().find_map(|heard| match heard {
+        self.received.iter().find_map(|received| match received {
             Incoming::Lost(evidence) => Some(evidence),
             Incoming::Message(_)
-            | Incoming::Question { .. }
+            | Incoming::ServerRequest { .. }
             | Incoming::Unattributed { .. }
             | Incoming::StreamRefused { .. }
             | Incoming::Junk { .. } => None,
@@ -88,11 +88,11 @@ impl Dialed {
     }
 }
 
-/// The link of a handshake under way, so that whoever gives the handshake up can wait for the link's end.
+/// The link of a running handshake, so that a cancelled handshake can wait until the link is closed.
 #[derive(Clone, Default)]
-pub(super) struct Opening(Arc<Mutex<Option<Arc<dyn Link>>>>);
+pub(super) struct PendingLink(Arc<Mutex<Option<Arc<dyn Link>>>>);
 
-impl Opening {
+impl PendingLink {
     fn set(&self, link: Option<Arc<dyn Link>>) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = link;
     }
@@ -102,118 +102,133 @@ impl Opening {
     }
 }
 
-/// Carries on with `work`, and takes what the server says meanwhile out of the way of its answers. What must
-/// not be missed is kept.
-pub(super) async fn while_hearing<T>(
+/// Runs `work` and meanwhile receives messages, so that they do not block its answers. Those that must not be lost
+/// are kept.
+pub(super) async fn while_receiving<T>(
     inbox: &mut mpsc::Receiver<Incoming>,
-    heard: &mut Vec<Incoming>,
+    received: &mut Vec<Incoming>,
     work: impl Future<Output = T>,
 ) -> T {
     tokio::pin!(work);
     loop {
         tokio::select! {
             done = &mut work => return done,
-            Some(incoming) = inbox.recv() => keep(heard, incoming),
+            Some(incoming) = inbox.recv() => keep_received(received, incoming),
         }
     }
 }
 
-/// Notifications can be missed: everything is listed afresh when a link is put to use. Its end cannot, and comes once.
-pub(super) fn keep(heard: &mut Vec<Incoming>, incoming: Incoming) {
-    if matches!(incoming, Incoming::Lost(_)) || heard.len() < KEPT && !is_notification(&incoming) {
-        heard.push(incoming);
+/// Keeps a message for later. Notifications are dropped: the catalog is listed after the connection is in use. The
+/// loss of the link is always kept.
+pub(super) fn keep_received(received: &mut Vec<Incoming>, incoming: Incoming) {
+    if matches!(incoming, Incoming::Lost(_)) || received.len() < MAX_RECEIVED && !is_notification(&incoming) {
+        received.push(incoming);
     }
 }
 
-/// One attempt: this way, this era.
+/// One connection attempt: a transport and an era.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Step {
+pub(super) struct ConnectStep {
     pub(super) route: Route,
     pub(super) era: Era,
 }
 
-/// An open link on its way through the handshake.
-struct Opened {
+/// An open link before or during the handshake.
+struct OpenedLink {
     route: Route,
     link: Arc<dyn Link>,
     inbox: mpsc::Receiver<Incoming>,
-    underway: Arc<Underway>,
-    heard: Vec<Incoming>,
+    in_flight: Arc<InFlightCalls>,
+    received: Vec<Incoming>,
 }
 
-/// What a server may say in the handshake that is kept for later.
-const KEPT: usize = 256;
+/// Maximum number of messages that are kept during the handshake.
+const MAX_RECEIVED: usize = 256;
 
 impl Upstream {
-    /// Makes a link of this epoch. Its time is bounded by the machine, which has it aborted.
-    pub(super) async fn dial(&self, epoch: Epoch, opening: &Opening) -> Result<Dialed, Failure> {
-        let mut dialed = self.try_each(epoch, opening).await;
-        // A credential that was good when it was last shown may have ended since.
-        if let Err(Failure::CredentialRefused(said)) = &dialed {
-            dialed = match self.mend_credential(said).await {
-                Ok(()) => self.try_each(epoch, opening).await,
+    /// Connects for this epoch. The supervision machine limits its time and aborts it.
+    pub(super) async fn connect(
+        &self,
+        epoch: Epoch,
+        opening: &PendingLink,
+    ) -> Result<NewConnection, Failure> {
+        let mut connected = self.try_steps(epoch, opening).await;
+        // The credential may have expired since its last use.
+        if let Err(Failure::CredentialRefused(message)) = &connected {
+            connected = match self.replace_credential(message).await {
+                Ok(()) => self.try_steps(epoch, opening).await,
                 Err(failure) => Err(failure),
             };
         }
         opening.set(None);
-        dialed
+        connected
     }
 
-    /// Has another credential put in the place of the one that the server refused.
-    async fn mend_credential(&self, said: &str) -> Result<(), Failure> {
+    /// Replaces the credential that the server refused.
+    async fn replace_credential(&self, message: &str) -> Result<(), Failure> {
         match self.settings().dialer.renew_credential().await {
-            Ok(Renewed::Replaced) => Ok(()),
-            Ok(Renewed::NeedsPerson(None)) => Err(Failure::CredentialRefused(said.to_owned())),
-            Ok(Renewed::NeedsPerson(Some(why))) => Err(Failure::CredentialRefused(format!("{why}: {said}"))),
-            Ok(Renewed::Rejected(why)) => {
-                Err(Failure::Blocked(BlockCause::NeedsLogin(format!("{why}: {said}"))))
+            Ok(RenewOutcome::Replaced) => Ok(()),
+            Ok(RenewOutcome::NeedsPerson(None)) => Err(Failure::CredentialRefused(message.to_owned())),
+            Ok(RenewOutcome::NeedsPerson(Some(why))) => {
+                Err(Failure::CredentialRefused(format!("{why}: {message}")))
+            }
+            Ok(RenewOutcome::Rejected(why)) => {
+                Err(Failure::Blocked(BlockCause::NeedsLogin(format!("{why}: {message}"))))
             }
             Err(evidence) => Err(self.secrets.classify(&evidence)),
         }
     }
 
-    /// The present link and session, with another credential.
-    pub(super) async fn renew_credential(&self, epoch: Epoch, live: &Live) -> Result<Live, Failure> {
-        self.mend_credential("the server refused its credential").await?;
-        let (link, underway) = (Arc::clone(&live.link), Arc::clone(&live.underway));
-        let (session, server) = (Arc::clone(&live.session), Arc::clone(&live.server));
-        let mut renewed = self.live_with(epoch, live.route, link, session, server, underway);
-        renewed.calls = live.calls.clone();
+    /// The present link and session with a new credential.
+    pub(super) async fn renew_credential(
+        &self,
+        epoch: Epoch,
+        connection: &Connection,
+    ) -> Result<Connection, Failure> {
+        self.replace_credential("the server refused its credential").await?;
+        let (link, in_flight) = (Arc::clone(&connection.link), Arc::clone(&connection.in_flight));
+        let (session, server) = (Arc::clone(&connection.session), Arc::clone(&connection.server));
+        let mut renewed = self.new_connection(epoch, connection.route, link, session, server, in_flight);
+        renewed.restore_calls = connection.restore_calls.clone();
         Ok(renewed)
     }
 
-    async fn try_each(&self, epoch: Epoch, opening: &Opening) -> Result<Dialed, Failure> {
-        let remembered = *self.verdict.lock().unwrap_or_else(PoisonError::into_inner);
-        let shy = self.ended_over_probe.load(Ordering::Relaxed);
-        let gently =
-            shy.then_some(Verdict { route: WireRoute::Stdio, modern: false, follows: false, start_steps: 0 });
-        let first = remembered.or(gently);
+    async fn try_steps(&self, epoch: Epoch, opening: &PendingLink) -> Result<NewConnection, Failure> {
+        let remembered = *self.remembered_route.lock().unwrap_or_else(PoisonError::into_inner);
+        let probe_ended_start = self.probe_ended_start.load(Ordering::Relaxed);
+        let legacy_first = probe_ended_start.then_some(RememberedRoute {
+            route: StoredRoute::Stdio,
+            modern: false,
+            follows: false,
+            start_steps: 0,
+        });
+        let first = remembered.or(legacy_first);
         let settings = self.settings();
         let mut plan = VecDeque::from(plan(&settings.dialer.routes(), settings.protocol, first));
-        let marked = settings.marked().await?;
+        let restore_calls = settings.resolve_restore_calls().await?;
         let mut asked_again = false;
-        let mut open: Option<Opened> = None;
+        let mut open: Option<OpenedLink> = None;
         let mut refusal: Option<Evidence> = None;
         while let Some(step) = plan.pop_front() {
             let mut opened = match open.take().filter(|open| open.route == step.route) {
                 Some(opened) => opened,
                 None => match self.open(&settings, step.route, opening).await {
                     Ok(opened) => opened,
-                    // It answers, but not this way.
-                    Err(evidence) if is_no(&self.secrets.classify(&evidence)) => {
+                    // The server answers, but not on this transport.
+                    Err(evidence) if is_refusal(&self.secrets.classify(&evidence)) => {
                         refusal.get_or_insert(evidence);
                         continue;
                     }
                     Err(evidence) => {
-                        return Err(self.secrets.classify(more_telling(refusal.as_ref(), &evidence)));
+                        return Err(self.secrets.classify(more_specific(refusal.as_ref(), &evidence)));
                     }
                 },
             };
-            match self.greet_and_hear(&mut opened, step).await {
+            match self.handshake_while_receiving(&mut opened, step).await {
                 Ok((session, server)) => {
                     self.remember(
                         &settings,
-                        Verdict {
+                        RememberedRoute {
                             route: step.route.into(),
                             modern: step.era == Era::Modern,
                             follows: server.capabilities.resources_subscribe,
@@ -221,23 +236,26 @@ impl Upstream {
                         },
                     );
                     let (session, server) = (Arc::new(session), Arc::new(server));
-                    let Opened { link, mut inbox, underway, mut heard, .. } = opened;
-                    let mut live = self.live_with(epoch, step.route, link, session, server, underway);
-                    live.calls = while_hearing(&mut inbox, &mut heard, self.restore(&live, &marked)).await;
-                    return Ok(Dialed { live, inbox, heard });
+                    let OpenedLink { link, mut inbox, in_flight, mut received, .. } = opened;
+                    let mut connection =
+                        self.new_connection(epoch, step.route, link, session, server, in_flight);
+                    connection.restore_calls =
+                        while_receiving(&mut inbox, &mut received, self.restore(&connection, &restore_calls))
+                            .await;
+                    return Ok(NewConnection { connection, inbox, received });
                 }
-                Err(Miss::AnotherEra(evidence)) => {
-                    // A child that ended over the question cannot be asked the other one. Its next start
-                    // begins with that one; it is a start like any other, and counts as one.
+                Err(HandshakeError::WrongEra(evidence)) => {
+                    // A child that exits on the modern probe cannot be asked again. Its next start begins with the
+                    // legacy handshake and counts as a normal restart.
                     if matches!(evidence.observed, Observed::Exited { .. } | Observed::Closed(_)) {
-                        opened.link.close(None, Manner::AtOnce).await;
-                        self.ended_over_probe.store(true, Ordering::Relaxed);
+                        opened.link.close(None, CloseMode::Immediate).await;
+                        self.probe_ended_start.store(true, Ordering::Relaxed);
                         return Err(self.secrets.classify(&evidence));
                     }
                     open = Some(opened);
-                    // A server that was slow to start heard both questions at once: its no to the second one
-                    // says that it has understood the first.
-                    let again = Step { era: Era::Modern, ..step };
+                    // A slow server receives both handshakes at once: if it refuses the second with a modern error,
+                    // it has understood the first.
+                    let again = ConnectStep { era: Era::Modern, ..step };
                     let choice = settings.protocol;
                     let worth_it = choice == ProtocolChoice::Auto && says_modern(&evidence);
                     if worth_it && !plan.contains(&again) && !std::mem::replace(&mut asked_again, true) {
@@ -247,84 +265,94 @@ impl Upstream {
                         refusal = Some(evidence);
                     }
                 }
-                Err(Miss::Away(evidence)) => {
-                    opened.link.close(None, Manner::AtOnce).await;
-                    // It ends over the other question too: the probe was not to blame.
-                    self.ended_over_probe.store(false, Ordering::Relaxed);
+                Err(HandshakeError::Unavailable(evidence)) => {
+                    opened.link.close(None, CloseMode::Immediate).await;
+                    // The child exits on the legacy handshake too: the probe was not the reason.
+                    self.probe_ended_start.store(false, Ordering::Relaxed);
                     return Err(self.secrets.classify(&evidence));
                 }
             }
         }
         if let Some(opened) = open {
-            opened.link.close(None, Manner::AtOnce).await;
+            opened.link.close(None, CloseMode::Immediate).await;
         }
-        let nothing =
-            || Evidence::unsent(During::Handshake, Observed::BadConfig("no way to reach it".to_owned()));
-        Err(self.misfit(self.secrets.classify(&refusal.unwrap_or_else(nothing))))
+        let nothing = || {
+            Evidence::unsent(During::Handshake, Observed::BadConfig("no transport is configured".to_owned()))
+        };
+        Err(self.era_mismatch(self.secrets.classify(&refusal.unwrap_or_else(nothing))))
     }
 
-    /// A server that answers, but not in the era that the config insists on: asking again cannot mend that.
-    fn misfit(&self, failure: Failure) -> Failure {
+    /// Turns a refusal into a config error if the config demands an era: retries cannot help.
+    fn era_mismatch(&self, failure: Failure) -> Failure {
         let wanted = match self.settings().protocol {
             ProtocolChoice::Auto => return failure,
             ProtocolChoice::Legacy => "legacy",
             ProtocolChoice::Modern => "modern",
         };
         match failure {
-            Failure::Declined(said) => Failure::Blocked(BlockCause::BadConfig(format!(
-                "it does not speak the protocol that the config asks for (`protocol = \"{wanted}\"`): {said}"
+            Failure::Declined(message) => Failure::Blocked(BlockCause::BadConfig(format!(
+                "it does not speak the configured protocol (`protocol = \"{wanted}\"`): {message}"
             ))),
             failure => failure,
         }
     }
 
-    /// A new session on the present link, without anything of the old one.
-    pub(super) async fn renew_session(&self, epoch: Epoch, live: &Live) -> Result<Live, Failure> {
-        let step = Step { route: live.route, era: live.session.era };
-        match live.route {
+    /// Makes a new session on the present link.
+    pub(super) async fn renew_session(
+        &self,
+        epoch: Epoch,
+        connection: &Connection,
+    ) -> Result<Connection, Failure> {
+        let step = ConnectStep { route: connection.route, era: connection.session.era };
+        match connection.route {
             Route::Http | Route::Custom => {}
-            // There the session is the stream or the process itself: a new one is a new link.
+            // The session is the stream or the process itself, so a new session needs a new link.
             Route::Stdio | Route::LegacySse => {
-                return Err(Failure::Lost("it forgot the session that its link stands for".to_owned()));
+                return Err(Failure::Lost("the server no longer knows its session".to_owned()));
             }
         }
-        let marked = self.settings().marked().await?;
-        let mut greeted =
-            self.greet(&*live.link, step).await.map_err(|miss| self.secrets.classify(miss.evidence()));
-        // Its server may have been started anew with the session and the credential forgotten.
-        if let Err(Failure::CredentialRefused(said)) = &greeted {
-            self.mend_credential(said).await?;
-            greeted =
-                self.greet(&*live.link, step).await.map_err(|miss| self.secrets.classify(miss.evidence()));
+        let restore_calls = self.settings().resolve_restore_calls().await?;
+        let mut completed = self
+            .handshake(&*connection.link, step)
+            .await
+            .map_err(|handshake_error| self.secrets.classify(handshake_error.evidence()));
+        // The server may have restarted and forgotten the credential together with the session.
+        if let Err(Failure::CredentialRefused(message)) = &completed {
+            self.replace_credential(message).await?;
+            completed = self
+                .handshake(&*connection.link, step)
+                .await
+                .map_err(|handshake_error| self.secrets.classify(handshake_error.evidence()));
         }
-        match greeted {
+        match completed {
             Ok((session, server)) => {
-                let (link, underway) = (Arc::clone(&live.link), Arc::clone(&live.underway));
+                let (link, in_flight) = (Arc::clone(&connection.link), Arc::clone(&connection.in_flight));
                 let (session, server) = (Arc::new(session), Arc::new(server));
-                let mut renewed = self.live_with(epoch, live.route, link, session, server, underway);
-                renewed.calls = self.restore(&renewed, &marked).await;
-                self.pins.go_on_from(live.epoch, epoch);
+                let mut renewed =
+                    self.new_connection(epoch, connection.route, link, session, server, in_flight);
+                renewed.restore_calls = self.restore(&renewed, &restore_calls).await;
+                self.pins.carry_over(connection.epoch, epoch);
                 Ok(renewed)
             }
             Err(failure) => Err(failure),
         }
     }
 
-    fn live_with(
+    fn new_connection(
         &self,
         epoch: Epoch,
         route: Route,
         link: Arc<dyn Link>,
         session: Arc<Session>,
         server: Arc<ServerFacts>,
-        underway: Arc<Underway>,
-    ) -> Live {
-        self.wishes.serve_by(&underway);
+        in_flight: Arc<InFlightCalls>,
+    ) -> Connection {
+        self.session_state.register_followers(&in_flight);
         let listening = Arc::clone(&link).listen(Arc::clone(&session));
-        let answers = Answers::over(&link, Arc::clone(&session));
+        let answers = ReplySender::new(&link, Arc::clone(&session));
         let context = self.context(session.version.clone().unwrap_or(ProtocolVersion::MODERN));
         let since = self.clock.mono();
-        Live {
+        Connection {
             epoch,
             link,
             session,
@@ -332,24 +360,29 @@ impl Upstream {
             route,
             since,
             context,
-            calls: Vec::new(),
-            told_as: OnceLock::new(),
-            level: SessionLevel::default(),
-            answers,
-            underway,
-            nesting: self.settings().nesting,
-            thinking: Thinking::default(),
+            restore_calls: Vec::new(),
+            session_number: OnceLock::new(),
+            log_level: SessionLevel::default(),
+            replies: answers,
+            in_flight,
+            max_nesting: self.settings().max_nesting,
+            open_questions: OpenQuestions::default(),
             has_asked: AtomicBool::new(false),
-            knows_roots: AtomicBool::new(false),
+            has_asked_for_roots: AtomicBool::new(false),
             _listening: listening,
         }
     }
 
-    async fn open(&self, settings: &Settings, route: Route, opening: &Opening) -> Result<Opened, Evidence> {
-        self.attempt_line.store(self.stderr.from(u64::MAX).first, Ordering::Relaxed);
+    async fn open(
+        &self,
+        settings: &UpstreamSettings,
+        route: Route,
+        opening: &PendingLink,
+    ) -> Result<OpenedLink, Evidence> {
+        self.attempt_line.store(self.stderr.lines_from(u64::MAX).first, Ordering::Relaxed);
         let (to, inbox) = Inbox::new();
-        let underway = Arc::clone(to.underway());
-        let surroundings = Surroundings {
+        let in_flight = Arc::clone(to.in_flight());
+        let context = LinkContext {
             inbox: to,
             stderr: Arc::clone(&self.stderr),
             secrets: Arc::clone(&self.secrets),
@@ -357,73 +390,77 @@ impl Upstream {
             host_id: Arc::clone(&settings.host_id),
             max_message: settings.max_message,
         };
-        let link = settings.dialer.open(route, surroundings).await?;
+        let link = settings.dialer.connect(route, context).await?;
         opening.set(Some(Arc::clone(&link)));
-        Ok(Opened { route, link, inbox, underway, heard: Vec::new() })
+        Ok(OpenedLink { route, link, inbox, in_flight, received: Vec::new() })
     }
 
     pub(super) fn is_known_modern(&self) -> bool {
-        let remembered = self.verdict.lock().unwrap_or_else(PoisonError::into_inner);
+        let remembered = self.remembered_route.lock().unwrap_or_else(PoisonError::into_inner);
         remembered.is_some_and(|verdict| verdict.modern)
     }
 
-    fn remember(&self, settings: &Settings, verdict: Verdict) {
-        let mut remembered = self.verdict.lock().unwrap_or_else(PoisonError::into_inner);
+    fn remember(&self, settings: &UpstreamSettings, verdict: RememberedRoute) {
+        let mut remembered = self.remembered_route.lock().unwrap_or_else(PoisonError::into_inner);
         if *remembered != Some(verdict) {
             *remembered = Some(verdict);
-            settings.shelf.keep_verdict(verdict);
+            settings.store.save_remembered_route(verdict);
         }
     }
 
-    /// Remembers how long the start took that has just succeeded, also for the next run of the gateway.
+    /// Remembers the duration of a successful start, also for the next run of the gateway.
     pub(super) fn remember_start(&self) {
-        let took = self.with(|machine, _| machine.last_start());
-        let remembered = *self.verdict.lock().unwrap_or_else(PoisonError::into_inner);
+        let took = self.with_machine(|machine, _| machine.last_start());
+        let remembered = *self.remembered_route.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(verdict) = remembered {
-            let steps = took.div_duration_f64(Verdict::START_STEP).floor() as u32;
+            let steps = took.div_duration_f64(RememberedRoute::START_STEP).floor() as u32;
             let start_steps = if steps == 0 { 0 } else { steps.saturating_add(1) };
-            self.remember(&self.settings(), Verdict { start_steps, ..verdict });
+            self.remember(&self.settings(), RememberedRoute { start_steps, ..verdict });
         }
     }
 
-    async fn greet_and_hear(&self, opened: &mut Opened, step: Step) -> Result<(Session, ServerFacts), Miss> {
-        let Opened { link, inbox, heard, .. } = opened;
-        let greeting = self.greet(&**link, step);
-        tokio::pin!(greeting);
+    async fn handshake_while_receiving(
+        &self,
+        opened: &mut OpenedLink,
+        step: ConnectStep,
+    ) -> Result<(Session, ServerFacts), HandshakeError> {
+        let OpenedLink { link, inbox, received, .. } = opened;
+        let handshake = self.handshake(&**link, step);
+        tokio::pin!(handshake);
         loop {
             tokio::select! {
-                greeted = &mut greeting => return greeted,
+                completed = &mut handshake => return completed,
                 Some(incoming) = inbox.recv() => match incoming {
-                    // Told at once: a server that logs to stdout may never get through the handshake.
+                    // Reported immediately: a server that logs to stdout may never complete the handshake.
                     Incoming::Junk { lines, sample } => {
                         self.announce(self.clock.now(), Event::JunkSkipped { lines, sample });
                     }
                     incoming @ (Incoming::Message(_)
-                    | Incoming::Question { .. }
+                    | Incoming::ServerRequest { .. }
                     | Incoming::Unattributed { .. }
                     | Incoming::Lost(_)
-                    | Incoming::StreamRefused { .. }) => keep(heard, incoming),
+                    | Incoming::StreamRefused { .. }) => keep_received(received, incoming),
                 },
             }
         }
     }
 }
 
-/// The attempts, in order: what worked last time, then the modern era on each way, then the legacy one.
-fn plan(routes: &[Route], choice: ProtocolChoice, remembered: Option<Verdict>) -> Vec<Step> {
+/// The attempts in order: the remembered one, then the modern era on each transport, then the legacy one.
+fn plan(routes: &[Route], choice: ProtocolChoice, remembered: Option<RememberedRoute>) -> Vec<ConnectStep> {
     let mut steps = Vec::new();
     for route in routes {
-        // The old transport is older than the modern era.
+        // HTTP+SSE exists only in the legacy era.
         if *route != Route::LegacySse && choice != ProtocolChoice::Legacy {
-            steps.push(Step { route: *route, era: Era::Modern });
+            steps.push(ConnectStep { route: *route, era: Era::Modern });
         }
         if choice != ProtocolChoice::Modern {
-            steps.push(Step { route: *route, era: Era::Legacy });
+            steps.push(ConnectStep { route: *route, era: Era::Legacy });
         }
     }
     let known = remembered.and_then(|verdict| {
         let era = if verdict.modern { Era::Modern } else { Era::Legacy };
-        steps.iter().position(|step| WireRoute::from(step.route) == verdict.route && step.era == era)
+        steps.iter().position(|step| StoredRoute::from(step.route) == verdict.route && step.era == era)
     });
     if let Some(at) = known {
         let first = steps.remove(at);
@@ -432,27 +469,27 @@ fn plan(routes: &[Route], choice: ProtocolChoice, remembered: Option<Verdict>) -
     steps
 }
 
-/// Whether a server answered, with a no.
-fn is_no(failure: &Failure) -> bool {
+/// Returns true if the server answered with a refusal.
+fn is_refusal(failure: &Failure) -> bool {
     matches!(failure, Failure::Declined(_) | Failure::Blocked(BlockCause::NotMcp(_)))
 }
 
-/// A way that answered, if only with a no, tells more than another's silence; but not more than a server
-/// that is gone by now, or that named an address which is not followed.
-fn more_telling<'a>(refusal: Option<&'a Evidence>, evidence: &'a Evidence) -> &'a Evidence {
+/// Chooses the evidence to report: a refusal says more than the silence of another transport, but less than a
+/// connection failure or an address that the config does not allow.
+fn more_specific<'a>(refusal: Option<&'a Evidence>, evidence: &'a Evidence) -> &'a Evidence {
     match &evidence.observed {
-        Observed::Dial { .. } | Observed::LacksResources(_) | Observed::BadConfig(_) => evidence,
+        Observed::Connect { .. } | Observed::OutOfResources(_) | Observed::BadConfig(_) => evidence,
         Observed::NoExecutable(_)
         | Observed::SpawnFailed(_)
         | Observed::UnsetVariable(_)
         | Observed::NoToken(_)
         | Observed::Closed(_)
-        | Observed::TurnedAway(_)
+        | Observed::RefusedByPeer(_)
         | Observed::Exited { .. }
-        | Observed::Silence(_)
+        | Observed::NoAnswer(_)
         | Observed::Http(_)
         | Observed::Rpc { .. }
-        | Observed::Garbled(_)
+        | Observed::Malformed(_)
         | Observed::TooLarge(_)
         | Observed::NoMemory { .. } => refusal.unwrap_or(evidence),
     }
@@ -462,7 +499,7 @@ fn is_notification(incoming: &Incoming) -> bool {
     match incoming {
         Incoming::Message(message) => matches!(Message::parse(message), Ok(Message::Notification(_))),
         Incoming::Unattributed { .. } => true,
-        Incoming::Question { .. }
+        Incoming::ServerRequest { .. }
         | Incoming::Lost(_)
         | Incoming::StreamRefused { .. }
         | Incoming::Junk { .. } => false,
@@ -479,28 +516,28 @@ mod tests {
 
     const HTTP_THEN_SSE: [Route; 2] = [Route::Http, Route::LegacySse];
 
-    fn steps(plan: Vec<Step>) -> Vec<(Route, bool)> {
+    fn steps(plan: Vec<ConnectStep>) -> Vec<(Route, bool)> {
         plan.into_iter().map(|step| (step.route, step.era == Era::Modern)).collect()
     }
 
     #[test]
-    fn d08_an_unknown_server_is_asked_in_the_modern_way_first() {
+    fn d08_an_unknown_server_is_tried_in_the_modern_era_first() {
         let plan = plan(&HTTP_THEN_SSE, ProtocolChoice::Auto, None);
         assert_eq!(steps(plan), [(Route::Http, true), (Route::Http, false), (Route::LegacySse, false)]);
     }
 
     #[test]
-    fn d08_what_worked_last_time_is_tried_first_and_the_rest_stays() {
+    fn d08_the_remembered_attempt_comes_first_and_the_others_stay() {
         let remembered =
-            Verdict { route: WireRoute::LegacySse, modern: false, follows: false, start_steps: 0 };
+            RememberedRoute { route: StoredRoute::LegacySse, modern: false, follows: false, start_steps: 0 };
         let plan = plan(&HTTP_THEN_SSE, ProtocolChoice::Auto, Some(remembered));
         assert_eq!(steps(plan), [(Route::LegacySse, false), (Route::Http, true), (Route::Http, false)]);
     }
 
     #[test]
-    fn d08_the_operators_choice_leaves_the_other_era_out_whatever_is_remembered() {
+    fn d08_a_configured_era_excludes_the_other_one_even_if_it_is_remembered() {
         let remembered =
-            Some(Verdict { route: WireRoute::Stdio, modern: true, follows: false, start_steps: 0 });
+            Some(RememberedRoute { route: StoredRoute::Stdio, modern: true, follows: false, start_steps: 0 });
         assert_eq!(steps(plan(&[Route::Stdio], ProtocolChoice::Legacy, remembered)), [(Route::Stdio, false)]);
         assert_eq!(steps(plan(&[Route::Stdio], ProtocolChoice::Modern, None)), [(Route::Stdio, true)]);
     }

@@ -1,117 +1,138 @@
-//! The handshake of each era: what a server is asked first, and what its answer, or the want of one, says about it.
-//! Which way and era are tried when is decided by `dial`.
+//! The handshake of each era: `server/discover` or `initialize`, and what the answer says about the server. `connect`
+//! decides which transport and era are tried.
 
-use super::dial::Step;
+use super::connect::ConnectStep;
 use super::{ServerCapabilities, ServerFacts, Upstream};
 use crate::config::ProtocolChoice;
-use crate::transport::{HOST_ID, Link, Outgoing, Reply, Route, Session, Trouble};
+use crate::transport::{HOST_ID, Link, Outgoing, Reply, Route, SendError, Session};
 use gripfast_core::failure::{During, Evidence, HttpAnswer, Observed, RpcError};
 use gripfast_wire::envelope::{self, Message};
-use gripfast_wire::era::probe::{self, Over, ProbeAnswer};
+use gripfast_wire::era::probe::{self, ProbeAnswer, ProbeTransport};
 use gripfast_wire::era::{Capabilities, DiscoverResult, InitializeResult, RequestContext, initialize_params};
 use gripfast_wire::patch::Object;
 use gripfast_wire::{Era, Outcome, ProtocolVersion, RawValue, codes};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Why an attempt came to nothing.
-pub(super) enum Miss {
-    /// The server speaks, but not like this.
-    AnotherEra(Evidence),
-    /// The server cannot be spoken to now.
-    Away(Evidence),
+/// Error of one handshake attempt.
+pub(super) enum HandshakeError {
+    /// The server answers, but not in this era or on this transport.
+    WrongEra(Evidence),
+    /// The server cannot be reached now.
+    Unavailable(Evidence),
 }
 
-impl Miss {
+impl HandshakeError {
     pub(super) fn evidence(&self) -> &Evidence {
         match self {
-            Self::AnotherEra(evidence) | Self::Away(evidence) => evidence,
+            Self::WrongEra(evidence) | Self::Unavailable(evidence) => evidence,
         }
     }
 }
 
-/// A legacy server may simply not answer what it does not know; it is not waited for longer.
-const PROBE_WITHIN: Duration = Duration::from_secs(5);
+/// A legacy server may not answer an unknown method at all; after this time `initialize` is tried.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl Upstream {
-    pub(super) async fn greet(&self, link: &dyn Link, step: Step) -> Result<(Session, ServerFacts), Miss> {
+    pub(super) async fn handshake(
+        &self,
+        link: &dyn Link,
+        step: ConnectStep,
+    ) -> Result<(Session, ServerFacts), HandshakeError> {
         match step.era {
             Era::Modern => self.discover(link, step.route).await,
             Era::Legacy => self.initialize(link, step.route).await,
         }
     }
 
-    async fn discover(&self, link: &dyn Link, route: Route) -> Result<(Session, ServerFacts), Miss> {
+    async fn discover(
+        &self,
+        link: &dyn Link,
+        route: Route,
+    ) -> Result<(Session, ServerFacts), HandshakeError> {
         let session = Session { era: Era::Modern, version: Some(ProtocolVersion::MODERN), id: None };
         let params = self.context(ProtocolVersion::MODERN).apply_to(None).ok();
         let asking = link.request(&session, self.handshake_request("server/discover", params.as_deref()));
         let answer = match self.settings().protocol {
-            // Where there is no other era to try, a server that is slow to start has all the time there is.
+            // Without another era to try, a slow server gets the whole time.
             ProtocolChoice::Legacy | ProtocolChoice::Modern => asking.await,
             ProtocolChoice::Auto => {
-                // The legacy handshake must have its time too. A server that is known to be modern is only slow.
-                let half = self.with(|machine, _| machine.connect_limit()) / 2;
-                let within = if self.is_known_modern() { half } else { PROBE_WITHIN.min(half) };
+                // The legacy handshake needs time too. A server that is known to be modern is only slow.
+                let half = self.with_machine(|machine, _| machine.connect_limit()) / 2;
+                let within = if self.is_known_modern() { half } else { PROBE_TIMEOUT.min(half) };
                 match tokio::time::timeout(within, asking).await {
                     Ok(answer) => answer,
-                    // Nothing is proven by it: whether it is legacy, `initialize` tells, and a success is remembered.
+                    // Silence proves nothing: `initialize` tells whether the server is legacy, and a success is
+                    // remembered.
                     Err(_) => {
-                        let evidence = Evidence::sent(During::Handshake, Observed::Silence(within));
-                        return Err(Miss::AnotherEra(evidence));
+                        let evidence = Evidence::sent(During::Handshake, Observed::NoAnswer(within));
+                        return Err(HandshakeError::WrongEra(evidence));
                     }
                 }
             }
         };
         let (probed, evidence) = match &answer {
             Ok(Reply { message, .. }) => read_probe(message, None),
-            Err(trouble) => (probe_of(trouble, route), trouble.evidence.clone()),
+            Err(send_error) => (probe_answer_of(send_error, route), send_error.evidence.clone()),
         };
         match probe::verdict(probed) {
-            probe::Verdict::Modern { .. } => {}
-            probe::Verdict::Legacy => return Err(Miss::AnotherEra(evidence)),
-            probe::Verdict::NoVerdict => return Err(Miss::Away(evidence)),
+            probe::ProbeVerdict::Modern { .. } => {}
+            probe::ProbeVerdict::Legacy => return Err(HandshakeError::WrongEra(evidence)),
+            probe::ProbeVerdict::NoVerdict => return Err(HandshakeError::Unavailable(evidence)),
         }
-        // A modern server that declines to be discovered is modern all the same, but of no use.
-        let Ok(Reply { message, .. }) = &answer else { return Err(Miss::Away(evidence)) };
+        // A modern server that refuses `server/discover` is modern but unusable.
+        let Ok(Reply { message, .. }) = &answer else { return Err(HandshakeError::Unavailable(evidence)) };
         let Ok(Message::Response(response)) = Message::parse(message) else {
-            return Err(Miss::Away(evidence));
+            return Err(HandshakeError::Unavailable(evidence));
         };
-        let Outcome::Result(result) = response.outcome else { return Err(Miss::Away(evidence)) };
-        let Some(discovered) = DiscoverResult::read(result) else { return Err(Miss::Away(evidence)) };
+        let Outcome::Result(result) = response.outcome else {
+            return Err(HandshakeError::Unavailable(evidence));
+        };
+        let Some(discovered) = DiscoverResult::read(result) else {
+            return Err(HandshakeError::Unavailable(evidence));
+        };
         let facts = ServerFacts {
             name: discovered.server_name.map(Into::into),
             version: discovered.server_version.map(Into::into),
             instructions: discovered.instructions.map(Into::into),
             capabilities: capabilities(&discovered.capabilities),
             extensions: extensions(&discovered.capabilities),
-            freshness: Some(crate::cache::said(discovered.freshness)),
+            freshness: Some(crate::cache::freshness_from_wire(discovered.freshness)),
         };
         Ok((session, facts))
     }
 
-    async fn initialize(&self, link: &dyn Link, route: Route) -> Result<(Session, ServerFacts), Miss> {
+    async fn initialize(
+        &self,
+        link: &dyn Link,
+        route: Route,
+    ) -> Result<(Session, ServerFacts), HandshakeError> {
         let mut session = Session { era: Era::Legacy, version: None, id: None };
         let settings = self.settings();
         let params =
             initialize_params(&ProtocolVersion::LATEST_LEGACY, &settings.capabilities, &settings.client_info);
         let answer = link.request(&session, self.handshake_request("initialize", Some(&params))).await;
         let Reply { message, session_id, .. } =
-            answer.map_err(|trouble| miss_of_initialize(*trouble, route))?;
-        let garbled =
-            |text: &str| Miss::Away(Evidence::sent(During::Handshake, Observed::Garbled(text.to_owned())));
+            answer.map_err(|send_error| initialize_error(*send_error, route))?;
+        let garbled = |text: &str| {
+            HandshakeError::Unavailable(Evidence::sent(
+                During::Handshake,
+                Observed::Malformed(text.to_owned()),
+            ))
+        };
         let Ok(Message::Response(response)) = Message::parse(&message) else {
             return Err(garbled("its answer to `initialize` is not a JSON-RPC response"));
         };
         let result = match response.outcome {
             Outcome::Result(result) => result,
             Outcome::Error(error) => {
-                let said = RpcError { code: error.code, message: error.message.into_owned() };
-                let observed = Observed::Rpc { error: said, had_session: false };
+                let rpc_error = RpcError { code: error.code, message: error.message.into_owned() };
+                let observed = Observed::Rpc { error: rpc_error, had_session: false };
                 let evidence = Evidence::sent(During::Handshake, observed);
                 return Err(if codes::is_modern(error.code) {
-                    Miss::AnotherEra(evidence)
+                    HandshakeError::WrongEra(evidence)
                 } else {
-                    Miss::Away(evidence)
+                    HandshakeError::Unavailable(evidence)
                 });
             }
         };
@@ -129,14 +150,14 @@ impl Upstream {
             freshness: None,
         };
         let ready = envelope::notification("notifications/initialized", None);
-        link.send(&session, ready)
-            .await
-            .map_err(|trouble| Miss::Away(Evidence { during: During::Handshake, ..trouble.evidence }))?;
+        link.send(&session, ready).await.map_err(|send_error| {
+            HandshakeError::Unavailable(Evidence { during: During::Handshake, ..send_error.evidence })
+        })?;
         Ok((session, facts))
     }
 
     fn handshake_request(&self, method: &str, params: Option<&RawValue>) -> Outgoing {
-        let id = self.mint_id();
+        let id = self.next_request_id();
         Outgoing {
             id,
             method: method.to_owned(),
@@ -163,34 +184,34 @@ impl Upstream {
     }
 }
 
-/// What a trouble with the probe says about the era.
-fn probe_of(trouble: &Trouble, route: Route) -> ProbeAnswer {
-    let over = if route == Route::Stdio { Over::Stdio } else { Over::Http };
-    match &trouble.evidence.observed {
-        Observed::Http(answer) => match &trouble.answer {
+/// Interprets a failed probe.
+fn probe_answer_of(send_error: &SendError, route: Route) -> ProbeAnswer {
+    let over = if route == Route::Stdio { ProbeTransport::Stdio } else { ProbeTransport::Http };
+    match &send_error.evidence.observed {
+        Observed::Http(answer) => match &send_error.answer {
             Some(message) => read_probe(message, Some(answer)).0,
             None => ProbeAnswer::Status(answer.status),
         },
-        Observed::Silence(_) | Observed::Exited { .. } | Observed::Closed(_) => ProbeAnswer::Silence(over),
-        // An answer that is not MCP at all: `initialize`, or the other transport, will tell.
-        Observed::Garbled(_) => ProbeAnswer::OtherResult,
+        Observed::NoAnswer(_) | Observed::Exited { .. } | Observed::Closed(_) => ProbeAnswer::Silence(over),
+        // The answer is not MCP: `initialize` or the other transport will tell.
+        Observed::Malformed(_) => ProbeAnswer::OtherResult,
         Observed::NoExecutable(_)
         | Observed::SpawnFailed(_)
-        | Observed::LacksResources(_)
+        | Observed::OutOfResources(_)
         | Observed::UnsetVariable(_)
         | Observed::BadConfig(_)
         | Observed::NoToken(_)
-        | Observed::Dial { .. }
-        | Observed::TurnedAway(_)
+        | Observed::Connect { .. }
+        | Observed::RefusedByPeer(_)
         | Observed::Rpc { .. }
         | Observed::TooLarge(_)
-        | Observed::NoMemory { .. } => ProbeAnswer::Silence(Over::Http),
+        | Observed::NoMemory { .. } => ProbeAnswer::Silence(ProbeTransport::Http),
     }
 }
 
 fn read_probe(message: &[u8], http: Option<&HttpAnswer>) -> (ProbeAnswer, Evidence) {
     let garbled =
-        || Observed::Garbled("its answer to `server/discover` is not a JSON-RPC response".to_owned());
+        || Observed::Malformed("its answer to `server/discover` is not a JSON-RPC response".to_owned());
     let (answer, observed) = match Message::parse(message) {
         Ok(Message::Response(response)) => {
             let observed = match &response.outcome {
@@ -207,58 +228,58 @@ fn read_probe(message: &[u8], http: Option<&HttpAnswer>) -> (ProbeAnswer, Eviden
     (answer, Evidence::sent(During::Handshake, observed))
 }
 
-/// Whether it declined with a word that only the modern era has.
+/// Returns true for an error code that only the modern era has.
 pub(super) fn says_modern(evidence: &Evidence) -> bool {
     matches!(&evidence.observed, Observed::Rpc { error, .. } if codes::is_modern(error.code))
 }
 
-/// A refused `initialize` over HTTP may mean that this is the old transport's address, or that the server
-/// has left `initialize` behind.
-fn miss_of_initialize(trouble: Trouble, route: Route) -> Miss {
-    let Trouble { evidence, .. } = trouble;
+/// Classifies a failed `initialize`. Over HTTP it may mean that this is the URL of the old transport, or that the
+/// server no longer supports `initialize`.
+fn initialize_error(send_error: SendError, route: Route) -> HandshakeError {
+    let SendError { evidence, .. } = send_error;
     let another = match &evidence.observed {
         Observed::Http(HttpAnswer { rpc: Some(rpc), .. }) => codes::is_modern(rpc.code),
         Observed::Http(HttpAnswer { status, .. }) => matches!(status, 400 | 404 | 405 | 406 | 415),
-        Observed::Garbled(_) => route == Route::Http,
+        Observed::Malformed(_) => route == Route::Http,
         Observed::NoExecutable(_)
         | Observed::SpawnFailed(_)
-        | Observed::LacksResources(_)
+        | Observed::OutOfResources(_)
         | Observed::UnsetVariable(_)
         | Observed::BadConfig(_)
         | Observed::NoToken(_)
-        | Observed::Dial { .. }
+        | Observed::Connect { .. }
         | Observed::Closed(_)
-        | Observed::TurnedAway(_)
+        | Observed::RefusedByPeer(_)
         | Observed::Exited { .. }
-        | Observed::Silence(_)
+        | Observed::NoAnswer(_)
         | Observed::Rpc { .. }
         | Observed::TooLarge(_)
         | Observed::NoMemory { .. } => false,
     };
-    if another { Miss::AnotherEra(evidence) } else { Miss::Away(evidence) }
+    if another { HandshakeError::WrongEra(evidence) } else { HandshakeError::Unavailable(evidence) }
 }
 
-fn extensions(said: &Capabilities<'_>) -> Option<Box<RawValue>> {
-    Object::parse(said.raw?).ok()?.get("extensions").map(RawValue::to_owned)
+fn extensions(declared: &Capabilities<'_>) -> Option<Box<RawValue>> {
+    Object::parse(declared.raw?).ok()?.get("extensions").map(RawValue::to_owned)
 }
 
-fn capabilities(said: &Capabilities<'_>) -> ServerCapabilities {
+fn capabilities(declared: &Capabilities<'_>) -> ServerCapabilities {
     ServerCapabilities {
-        unsaid: said.raw.is_none(),
-        tools: said.tools,
-        resources: said.resources,
-        prompts: said.prompts,
-        logging: said.logging,
-        tools_changes: said.tools_list_changed,
-        resources_changes: said.resources_list_changed,
-        resources_subscribe: said.resources_subscribe,
-        prompts_changes: said.prompts_list_changed,
-        tasks: calls_as_tasks(said).unwrap_or(false),
+        undeclared: declared.raw.is_none(),
+        tools: declared.tools,
+        resources: declared.resources,
+        prompts: declared.prompts,
+        logging: declared.logging,
+        tools_changes: declared.tools_list_changed,
+        resources_changes: declared.resources_list_changed,
+        resources_subscribe: declared.resources_subscribe,
+        prompts_changes: declared.prompts_list_changed,
+        tasks: calls_as_tasks(declared).unwrap_or(false),
     }
 }
 
-/// `tasks.requests.tools.call`, which is how the legacy era says it.
-fn calls_as_tasks(said: &Capabilities<'_>) -> Option<bool> {
-    let requests = Object::parse(said.raw?).ok()?.object("tasks")?.object("requests")?;
+/// `tasks.requests.tools.call`, the legacy capability for calling tools as tasks.
+fn calls_as_tasks(declared: &Capabilities<'_>) -> Option<bool> {
+    let requests = Object::parse(declared.raw?).ok()?.object("tasks")?.object("requests")?;
     Some(requests.object("tools")?.has("call"))
 }

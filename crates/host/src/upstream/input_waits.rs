@@ -1,11 +1,11 @@
-//! Calls that wait for a person: they have given their slots back, so that unanswered questions block nobody else. How
-//! many of them one client may have is bounded, for they are still in flight at the server. A principal that has
-//! authenticated counts as one client, however many sessions it has.
+//! Calls that wait for input from a client. They have released their slots, so that unanswered server requests do not
+//! block other calls. Their number per client is limited, because they are still in flight at the server. An
+//! authenticated principal counts as one client, whatever the number of its sessions.
 
 use super::Upstream;
-use super::exchange::OpenTicket;
+use super::call::OpenTicket;
 use crate::client::Principal;
-use gripfast_core::failure::{CallError, Code, Outcome as Fate};
+use gripfast_core::failure::{CallError, CallOutcome, Code};
 use gripfast_core::ids::ClientKey;
 use gripfast_core::isolation::Caller;
 use gripfast_core::supervise::upstream::PausedSlot;
@@ -13,23 +13,23 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// How many calls of each client wait for a person.
+/// Number of calls that wait for input, by client.
 #[derive(Default)]
 pub(super) struct InputWaits {
-    /// All of them: new calls look here first.
+    /// Sum over all clients; new calls check it first.
     total: AtomicU32,
-    by_client: Mutex<HashMap<Asked, u32>>,
+    by_client: Mutex<HashMap<WaitKey, u32>>,
 }
 
-/// Whoever is asked.
+/// The client that has to answer.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-enum Asked {
+enum WaitKey {
     Principal(Principal),
-    /// Without authentication. Callers without a client count as one.
+    /// Without authentication. All callers without a client count as one.
     Client(Option<ClientKey>),
 }
 
-impl Asked {
+impl WaitKey {
     fn of(principal: &Principal, caller: &Caller) -> Self {
         match principal.name() {
             Principal::LOCAL => Self::Client(caller.key().cloned()),
@@ -39,7 +39,7 @@ impl Asked {
 }
 
 impl InputWaits {
-    fn lock(&self) -> MutexGuard<'_, HashMap<Asked, u32>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<WaitKey, u32>> {
         self.by_client.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -47,20 +47,20 @@ impl InputWaits {
         if self.total.load(Ordering::Acquire) == 0 {
             return 0;
         }
-        self.lock().get(&Asked::of(principal, caller)).copied().unwrap_or(0)
+        self.lock().get(&WaitKey::of(principal, caller)).copied().unwrap_or(0)
     }
 }
 
-/// A call that waits for a person until this is dropped; it takes its slot again then, free or not.
+/// A call that waits for input until this is dropped; it then takes its slot again, free or not.
 pub(super) struct InputWait<'a> {
     upstream: &'a Upstream,
-    asked: Asked,
+    key: WaitKey,
     slot: Option<PausedSlot>,
 }
 
 impl Upstream {
-    /// Refuses a further call of a client that has as many calls waiting for a person as the server takes at once.
-    pub(super) fn refuse_while_asking(
+    /// Refuses a call of a client that already has `max_in_flight` calls waiting for input.
+    pub(super) fn refuse_while_waiting(
         &self,
         principal: &Principal,
         caller: &Caller,
@@ -71,25 +71,25 @@ impl Upstream {
         }
         let name = &*self.name;
         let text = format!(
-            "server `{name}` has asked this client {waiting} questions that nobody has answered; \
-             no further call is sent before that"
+            "server `{name}` waits for input from this client in {waiting} calls; \
+             no further call is sent before one of them is answered"
         );
-        Err(CallError::new(Code::Overloaded, name, Fate::NotSent, text)
-            .hint("answer or cancel the calls that wait for input"))
+        Err(CallError::new(Code::Overloaded, name, CallOutcome::NotSent, text)
+            .with_hint("answer or cancel the calls that wait for input"))
     }
 
-    /// The call of this ticket waits for a person from now on.
-    pub(super) fn waits_for_input<'a>(
+    /// Marks the call of this ticket as waiting for input.
+    pub(super) fn wait_for_input<'a>(
         &'a self,
         ticket: &OpenTicket<'_>,
         principal: &Principal,
         caller: &Caller,
     ) -> InputWait<'a> {
-        let asked = Asked::of(principal, caller);
+        let key = WaitKey::of(principal, caller);
         self.input_waits.total.fetch_add(1, Ordering::AcqRel);
-        *self.input_waits.lock().entry(asked.clone()).or_default() += 1;
-        let slot = self.with(|machine, _| machine.pause(ticket.ticket()));
-        InputWait { upstream: self, asked, slot: Some(slot) }
+        *self.input_waits.lock().entry(key.clone()).or_default() += 1;
+        let slot = self.with_machine(|machine, _| machine.pause(ticket.ticket()));
+        InputWait { upstream: self, key, slot: Some(slot) }
     }
 }
 
@@ -98,15 +98,15 @@ impl Drop for InputWait<'_> {
         let waits = &self.upstream.input_waits;
         waits.total.fetch_sub(1, Ordering::AcqRel);
         let mut by_client = waits.lock();
-        if let Some(count) = by_client.get_mut(&self.asked) {
+        if let Some(count) = by_client.get_mut(&self.key) {
             *count -= 1;
             if *count == 0 {
-                by_client.remove(&self.asked);
+                by_client.remove(&self.key);
             }
         }
         drop(by_client);
         if let Some(slot) = self.slot.take() {
-            self.upstream.with(|machine, _| machine.resume(slot));
+            self.upstream.with_machine(|machine, _| machine.resume(slot));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! For how long the lists of a server are good, as it said when it was asked; and asking again.
+//! TTLs of the lists of a server, and the refresh of expired ones.
 
 use super::Upstream;
 use gripfast_core::cache::Freshness;
@@ -6,17 +6,17 @@ use gripfast_core::supervise::upstream::Input;
 use gripfast_core::time::Mono;
 use gripfast_wire::results::List;
 
-/// What a server said about how long its lists are good, and when; nothing of a list that it does not have.
+/// TTLs that a server declared with its lists, and when; `None` for a list that it does not have.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct SaidOfLists {
-    pub(super) at: Mono,
+pub(crate) struct ListTtls {
+    pub(super) listed_at: Mono,
     pub(super) tools: Option<Freshness>,
     pub(super) resources: Option<Freshness>,
     pub(super) templates: Option<Freshness>,
     pub(super) prompts: Option<Freshness>,
 }
 
-impl SaidOfLists {
+impl ListTtls {
     pub(crate) fn of(&self, list: List) -> Option<Freshness> {
         match list {
             List::Tools => self.tools,
@@ -26,30 +26,30 @@ impl SaidOfLists {
         }
     }
 
-    /// What is left of that.
-    pub(crate) fn left_of(&self, list: List, now: Mono) -> Option<Freshness> {
-        Some(self.of(list)?.after(now.since(self.at)))
+    /// The remaining TTL of a list.
+    pub(crate) fn remaining(&self, list: List, now: Mono) -> Option<Freshness> {
+        Some(self.of(list)?.aged(now.since(self.listed_at)))
     }
 }
 
 impl Upstream {
-    /// Whether the present session tells when a list has changed.
-    pub(crate) fn tells_of_changes(&self, list: List) -> bool {
-        let Some(live) = self.live() else { return false };
-        let said = live.server.capabilities;
+    /// Returns true if the server notifies of changes of this list.
+    pub(crate) fn has_list_changes(&self, list: List) -> bool {
+        let Some(connection) = self.connection() else { return false };
+        let declared = connection.server.capabilities;
         match list {
-            List::Tools => said.tools_changes,
-            List::Resources | List::ResourceTemplates => said.resources_changes,
-            List::Prompts => said.prompts_changes,
+            List::Tools => declared.tools_changes,
+            List::Resources | List::ResourceTemplates => declared.resources_changes,
+            List::Prompts => declared.prompts_changes,
         }
     }
 
-    /// Lists everything anew, unless that is under way or is to be tried again anyway.
-    pub(crate) fn list_again(&self) {
-        let Some(live) = self.live() else { return };
-        let epoch = live.epoch;
-        if self.with(|machine, _| machine.has_catalog(epoch) && !machine.is_listing(epoch)) {
-            self.tell(Input::CatalogChanged { epoch });
+    /// Lists the catalog again, unless a listing is running or scheduled.
+    pub(crate) fn refresh_catalog(&self) {
+        let Some(connection) = self.connection() else { return };
+        let epoch = connection.epoch;
+        if self.with_machine(|machine, _| machine.has_catalog(epoch) && !machine.is_listing(epoch)) {
+            self.handle_input(Input::CatalogChanged { epoch });
         }
     }
 }

@@ -1,60 +1,59 @@
-//! One upstream: the machine of `core` with hands and eyes.
+//! One upstream: the supervision machine of `core` with its connections, tasks and timers.
 //!
-//! [`Upstream`] is what callers and the owner share: the machine behind a short lock, the present link,
-//! the catalog. `owner` is the one task that performs what the machine decides. `exchange` is the way of
-//! one request. Callers ask; they never repair.
+//! [`Upstream`] is shared by callers and the supervisor: the machine behind a short lock, the present connection, the
+//! catalog. `supervisor` is the one task that performs the machine's actions. `call` sends one request. Callers never
+//! repair a connection themselves.
 
 mod answer;
-mod answers;
+mod attribution;
+mod call;
 mod call_watch;
-mod catalog;
-mod dial;
-mod errands;
-mod exchange;
-mod good_for;
-mod greet;
-mod home;
+mod connect;
+mod handshake;
 mod input_waits;
-mod level;
-mod listen;
-mod owner;
-mod restore;
-mod second;
+mod list_ttl;
+mod listing;
+mod notifications;
+mod replies;
+mod session_state;
+mod standby;
+mod supervisor;
 mod waiters;
-mod wishes;
 
+pub(crate) use crate::upstream::attribution::{InstanceClient, InstanceRole};
+pub(crate) use crate::upstream::call::{UpstreamRequest, out_of_memory_error};
+pub(crate) use crate::upstream::connect::RememberedRoute;
+pub(crate) use crate::upstream::listing::{Listing, ListingOrigin, tool_item};
+pub(crate) use crate::upstream::session_state::{FollowOutcome, SessionState, SubscriptionHandle};
 pub use answer::{Answer, Members};
-pub(crate) use catalog::{Listing, Origin, tool_item};
-pub(crate) use dial::Verdict;
-pub(crate) use exchange::{Order, no_memory};
-pub(crate) use home::{Home, Role};
-pub(crate) use wishes::{Followed, Following, Wishes};
 
-use self::answers::{Answers, Thinking};
 use self::input_waits::InputWaits;
 use self::waiters::Waiters;
 use crate::cache::{AnswerCache, CacheUse};
+use crate::catalog::ChangeSignal;
 use crate::client::Principal;
 use crate::clock::Clock;
 use crate::config::{ProtocolChoice, RestoreCall};
-use crate::ledger::Ledger;
-use crate::menu::Bell;
-use crate::observe::{Ends, Observer, Stats};
-use crate::overheard::Earshot;
-use crate::pins::{Approved, PinRules, Pinboard};
-use crate::store::Shelf;
-use crate::transport::{Dialer, Link, Listening, Route, Secrets, Session, StderrRing, Underway};
+use crate::notification_sink::InstanceSink;
+use crate::observe::{EndCounters, Observer, Stats};
+use crate::pins::{InstancePins, PinSettings, ServerPins};
+use crate::records::ledger::Ledger;
+use crate::store::ServerStore;
+use crate::transport::{Dialer, InFlightCalls, Link, Route, Secrets, Session, StderrRing, UnsolicitedStream};
+use crate::upstream::replies::{OpenQuestions, ReplySender};
 use gripfast_core::cache::Freshness;
 use gripfast_core::event::Event;
 use gripfast_core::failure::crashes::Crashes;
-use gripfast_core::failure::{CallError, Code, Outcome as Fate};
+use gripfast_core::failure::{CallError, CallOutcome, Code};
 use gripfast_core::ids::Epoch;
 use gripfast_core::isolation::ServedPrincipals;
-use gripfast_core::standing::{self, Restored};
+use gripfast_core::session_state::Restored;
 use gripfast_core::supervise::keepalive::Probe;
 use gripfast_core::supervise::spec::{SupervisionSpec, WhenDown};
 use gripfast_core::supervise::status::State;
-use gripfast_core::supervise::upstream::{Admission, Ask, CallEnd, Input, Revision, Upstream as Machine};
+use gripfast_core::supervise::upstream::{
+    Admission, CallEnd, Command, Input, Revision, UpstreamMachine as Machine,
+};
 use gripfast_core::time::{Mono, Now};
 use gripfast_wire::era::RequestContext;
 use gripfast_wire::{Era, Object, RawValue, tasks};
@@ -64,134 +63,134 @@ use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// What callers and the owner of one upstream share.
+/// State of one upstream, shared by callers and the supervisor.
 pub(crate) struct Upstream {
     pub(crate) name: Arc<str>,
     pub(crate) clock: Clock,
     pub(crate) stats: Stats,
-    pub(crate) ends: Ends,
+    pub(crate) ends: EndCounters,
     pub(crate) observer: Observer,
     pub(crate) stderr: Arc<StderrRing>,
-    /// The principals that it has served on any of its links.
-    served: Mutex<ServedPrincipals<Principal>>,
-    /// What nothing that it says is shown with.
+    /// Principals served so far, on any connection.
+    served_principals: Mutex<ServedPrincipals<Principal>>,
+    /// Secrets that are masked in everything the server writes.
     pub(crate) secrets: Arc<Secrets>,
-    /// Its children that are not gone yet.
+    /// Child processes that have not ended yet.
     children: TaskTracker,
     pub(crate) listing: watch::Sender<Listing>,
-    pub(crate) pins: Pinboard,
-    role: Role,
-    /// What it is to know whatever session it is in.
-    wishes: Arc<Wishes>,
-    bell: Bell,
-    /// Answers that are given again until it says that something changed.
+    pub(crate) pins: InstancePins,
+    role: InstanceRole,
+    /// Desired state of every session: log level, subscriptions, restore calls.
+    session_state: Arc<SessionState>,
+    change_signal: ChangeSignal,
+    /// Cached answers, invalidated when the server reports a change.
     cache: Arc<AnswerCache>,
-    /// Where calls that nobody asked for are written down.
+    /// Ledger for the calls that the host makes itself (`restore`).
     ledger: Arc<Ledger>,
-    /// Who hears what it says about what it began earlier.
-    earshot: Arc<Earshot>,
-    /// What the config says; it may change.
-    settings: RwLock<Arc<Settings>>,
-    /// The shelf has changed with the config: what is listed next is kept, even if it is what was known.
-    shelf_is_new: AtomicBool,
+    /// Sink for notifications about tasks and URL elicitations.
+    notification_sink: Arc<InstanceSink>,
+    /// Present settings; replaced when the config changes.
+    settings: RwLock<Arc<UpstreamSettings>>,
+    /// The store key has changed with the config: the next listing is stored even if it is unchanged.
+    store_is_new: AtomicBool,
     machine: Mutex<Machine>,
-    live: RwLock<Option<Arc<Live>>>,
-    verdict: Mutex<Option<Verdict>>,
-    /// Its last start ended over the question about its era.
-    ended_over_probe: AtomicBool,
+    connection: RwLock<Option<Arc<Connection>>>,
+    remembered_route: Mutex<Option<RememberedRoute>>,
+    /// The last start ended when the server got the modern probe.
+    probe_ended_start: AtomicBool,
     next_id: AtomicU64,
     /// Requests that were alone in flight when the server process died.
     crashes: Mutex<Crashes>,
-    /// Whether there is anything in `crashes`: calls look here first.
+    /// True if `crashes` is not empty; calls check it first.
     has_crashes: AtomicBool,
-    /// Calls that wait for a person.
+    /// Calls that wait for input from a client.
     input_waits: InputWaits,
-    /// The number of the first stderr line of the present attempt to connect.
+    /// Number of the first stderr line of the present connection attempt.
     attempt_line: AtomicU64,
-    /// Wakes the owner: there is something to do, or its timer is set too late.
-    nudge: Notify,
-    /// When the owner's timer will fire, in microseconds of the monotonic clock.
-    armed: AtomicU64,
-    /// Wakes whoever watches the visible state.
+    /// Wakes the supervisor: there is an action, or its timer is set too late.
+    supervisor_notify: Notify,
+    /// Time at which the supervisor's timer fires, in microseconds of the monotonic clock.
+    timer_due: AtomicU64,
+    /// Notified when the visible state changes.
     changed: Notify,
-    /// Calls that wait for a slot or a link.
+    /// Calls that wait for a slot or a connection.
     waiters: Waiters,
-    /// Removal or shutdown: the owner ends for good.
-    gone: CancellationToken,
-    /// Cancelled when what a stored catalog may repeat of secrets is known.
-    pub(crate) secrets_known: CancellationToken,
-    /// Whether it goes because the config has it no more, and not because somebody stopped it.
+    /// Cancelled on removal or shutdown: the supervisor ends.
+    shutdown_token: CancellationToken,
+    /// Cancelled when the secrets that a stored catalog may contain are known.
+    pub(crate) secrets_ready: CancellationToken,
+    /// The server was removed from the config, and not stopped.
     removed: AtomicBool,
-    /// The whole program ends, and those whose calls are cut are told so.
-    is_leaving: AtomicBool,
+    /// The program is shutting down; interrupted calls get an error that says so.
+    is_shutting_down: AtomicBool,
 }
 
-/// What the config says about an upstream, made ready for use.
+/// Settings of an upstream, derived from its spec and the host.
 #[derive(Clone)]
-pub(crate) struct Settings {
+pub(crate) struct UpstreamSettings {
     pub(crate) supervision: SupervisionSpec,
     pub(crate) protocol: ProtocolChoice,
     pub(crate) max_message: usize,
-    /// Levels of nesting that a result may have.
-    pub(crate) nesting: usize,
-    /// What is done about tools that change.
-    pub(crate) pins: PinRules,
-    /// Calls that every new session begins with.
+    /// Maximum JSON nesting of a result.
+    pub(crate) max_nesting: usize,
+    /// Pin mode and limits.
+    pub(crate) pins: PinSettings,
+    /// Calls made at the start of every session.
     pub(crate) restore: Vec<RestoreCall>,
-    /// The host's own name, by which it recognises itself.
+    /// Id of the host, which detects a gateway that is a server of itself.
     pub(crate) host_id: Arc<str>,
-    /// How we introduce ourselves.
+    /// `clientInfo` of the host.
     pub(crate) client_info: Arc<RawValue>,
-    /// What we can do for servers that ask.
+    /// Client capabilities of the host.
     pub(crate) capabilities: Arc<RawValue>,
     pub(crate) dialer: Arc<dyn Dialer>,
-    pub(crate) shelf: Shelf,
+    pub(crate) store: ServerStore,
 }
 
-/// The present link and its session.
-pub(crate) struct Live {
+/// A link with its session.
+pub(crate) struct Connection {
     pub(crate) epoch: Epoch,
     pub(crate) link: Arc<dyn Link>,
     pub(crate) session: Arc<Session>,
     pub(crate) server: Arc<ServerFacts>,
     pub(crate) route: Route,
     pub(crate) since: Mono,
-    /// What goes into every modern request.
+    /// Context of every modern request.
     context: RequestContext,
-    /// What came of the calls that every session begins with, by their tools.
-    calls: Vec<(String, standing::Verdict)>,
-    /// Its number among those that are told of wishes, once it is.
-    told_as: OnceLock<wishes::SessionNumber>,
-    /// Which log messages a legacy server was asked for.
-    level: level::SessionLevel,
-    /// The way of our answers to its questions.
-    answers: Answers,
-    /// The calls under way on the link.
-    underway: Arc<Underway>,
-    /// Levels of nesting that what the server says may have.
-    nesting: usize,
-    /// Questions outside any call that somebody thinks about; they end with the session.
-    thinking: Thinking,
-    /// The server has asked something that a client has to answer.
+    /// Results of the restore calls, by tool.
+    restore_calls: Vec<(String, gripfast_core::session_state::SyncVerdict)>,
+    /// Number of the session in the desired session state, once it is registered.
+    session_number: OnceLock<session_state::SessionNumber>,
+    /// Log level that a legacy server was asked for.
+    log_level: session_state::log_level::SessionLevel,
+    /// Queue of replies to server requests.
+    replies: ReplySender,
+    /// Calls in flight on the link.
+    in_flight: Arc<InFlightCalls>,
+    /// Maximum JSON nesting of server messages.
+    max_nesting: usize,
+    /// Server requests outside any call that wait for an answer; they end with the session.
+    open_questions: OpenQuestions,
+    /// The server has sent a request that a client has to answer.
     has_asked: AtomicBool,
-    /// The server has asked for roots, and may remember what it was told.
-    knows_roots: AtomicBool,
-    /// Ends with the session it listens to.
-    _listening: Option<Listening>,
+    /// The server has asked for roots and may remember them.
+    has_asked_for_roots: AtomicBool,
+    /// Stream of unsolicited messages; ends with the session.
+    _listening: Option<UnsolicitedStream>,
 }
 
-impl Live {
-    /// Whether the server keeps a session for us that it can forget while the link is there.
+impl Connection {
+    /// Returns true if the server keeps a session that it can lose while the link is up.
     fn has_session(&self) -> bool {
         match (self.session.era, self.route) {
             (Era::Modern, _) | (Era::Legacy, Route::Stdio) => false,
             (Era::Legacy, Route::Http) => self.session.id.is_some(),
-            // The one has it in the address of its POSTs; of the other nobody knows.
+            // HTTP+SSE has it in the URL of its POSTs; of custom transports it is unknown.
             (Era::Legacy, Route::LegacySse | Route::Custom) => true,
         }
     }
 
-    /// The question that fits the server's era.
+    /// The liveness probe for the server's era.
     fn first_probe(&self) -> Probe {
         match self.session.era {
             Era::Modern => Probe::Discover,
@@ -200,32 +199,32 @@ impl Live {
     }
 }
 
-/// What a server said about itself in the handshake.
+/// Server information from the handshake.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ServerFacts {
     pub(crate) name: Option<String>,
     pub(crate) version: Option<String>,
     pub(crate) instructions: Option<String>,
     pub(crate) capabilities: ServerCapabilities,
-    /// Its extensions of the protocol, as it declared them.
+    /// Protocol extensions, as the server declared them.
     pub(crate) extensions: Option<Box<RawValue>>,
-    /// For how long all of this is good, if it said so.
+    /// TTL of this information, if the server declared one.
     pub(crate) freshness: Option<Freshness>,
 }
 
 impl ServerFacts {
-    /// Whether it has tasks as an extension of the protocol, in the manner of the modern era.
+    /// Returns true if the server declares the modern tasks extension.
     pub(crate) fn has_tasks(&self) -> bool {
-        let extensions = self.extensions.as_deref().and_then(|said| Object::parse(said).ok());
+        let extensions = self.extensions.as_deref().and_then(|declared| Object::parse(declared).ok());
         extensions.is_some_and(|extensions| extensions.has(tasks::EXTENSION))
     }
 }
 
-/// What a server offers, as far as we decide on it.
+/// Server capabilities that the host acts on.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct ServerCapabilities {
-    /// The server said nothing at all about its capabilities: ask.
-    pub(crate) unsaid: bool,
+    /// The server declared no capabilities at all: try every list.
+    pub(crate) undeclared: bool,
     pub(crate) tools: bool,
     pub(crate) resources: bool,
     pub(crate) prompts: bool,
@@ -234,169 +233,170 @@ pub(crate) struct ServerCapabilities {
     pub(crate) resources_changes: bool,
     pub(crate) resources_subscribe: bool,
     pub(crate) prompts_changes: bool,
-    /// Tools can be called as tasks, in the manner of the legacy era.
+    /// Tools can be called as tasks (legacy era).
     pub(crate) tasks: bool,
 }
 
-/// What an upstream is made of.
-pub(crate) struct Parts {
+/// Dependencies of an upstream.
+pub(crate) struct UpstreamDeps {
     pub(crate) name: Arc<str>,
-    pub(crate) settings: Settings,
-    pub(crate) approved: Arc<Approved>,
+    pub(crate) settings: UpstreamSettings,
+    pub(crate) approved: Arc<ServerPins>,
     pub(crate) secrets: Arc<Secrets>,
     pub(crate) clock: Clock,
     pub(crate) observer: Observer,
-    pub(crate) bell: Bell,
+    pub(crate) change_signal: ChangeSignal,
     pub(crate) cache: Arc<AnswerCache>,
     pub(crate) ledger: Arc<Ledger>,
-    pub(crate) role: Role,
-    pub(crate) wishes: Arc<Wishes>,
-    pub(crate) earshot: Arc<Earshot>,
+    pub(crate) role: InstanceRole,
+    pub(crate) session_state: Arc<SessionState>,
+    pub(crate) notification_sink: Arc<InstanceSink>,
 }
 
 impl Upstream {
-    /// A new upstream with its owner, which ends when the upstream is told to go.
-    pub(crate) fn start(parts: Parts) -> (Arc<Self>, tokio::task::JoinHandle<()>) {
-        let Parts {
+    /// Starts an upstream and its supervisor, which ends when the upstream is shut down.
+    pub(crate) fn start(parts: UpstreamDeps) -> (Arc<Self>, tokio::task::JoinHandle<()>) {
+        let UpstreamDeps {
             name,
             settings,
             approved,
             secrets,
             clock,
             observer,
-            bell,
+            change_signal: bell,
             cache,
             ledger,
             role,
-            wishes,
-            earshot,
+            session_state,
+            notification_sink: earshot,
         } = parts;
         let seed = crate::clock::unique_number();
         let mut machine =
             Machine::new(settings.supervision.clone(), settings.dialer.kind(), seed, clock.now());
-        let verdict = settings.shelf.verdict();
+        let verdict = settings.store.remembered_route();
         if let Some(verdict) = &verdict {
             machine.remember_start(verdict.last_start());
         }
         let stored = match role {
-            Role::Base { .. } => settings.shelf.catalog(),
-            // What is offered is the business of the base instance.
-            Role::Own { .. } => None,
+            InstanceRole::Shared { .. } => settings.store.catalog(),
+            // The shared instance lists the catalog.
+            InstanceRole::Dedicated { .. } => None,
         };
-        let pins = Pinboard::new(settings.pins, settings.shelf.clone(), approved, clock);
+        let pins = InstancePins::new(settings.pins, settings.store.clone(), approved, clock);
         let screened = stored.map(|stored| pins.screen(Arc::new(stored)));
         let stored = screened.as_ref().map(|screened| Arc::clone(&screened.catalog));
         let spoke = if verdict.is_some_and(|last| last.modern) { Era::Modern } else { Era::Legacy };
         let upstream = Arc::new(Self {
             listing: watch::Sender::new(Listing::stored(stored, spoke)),
             pins,
-            verdict: Mutex::new(verdict),
+            remembered_route: Mutex::new(verdict),
             name,
             clock,
             stats: Stats::default(),
-            ends: Ends::default(),
+            ends: EndCounters::default(),
             observer,
             stderr: Arc::default(),
-            served: Mutex::default(),
+            served_principals: Mutex::default(),
             secrets,
             children: TaskTracker::new(),
             role,
-            wishes,
-            bell,
+            session_state,
+            change_signal: bell,
             cache,
             ledger,
-            earshot,
+            notification_sink: earshot,
             settings: RwLock::new(Arc::new(settings)),
-            shelf_is_new: AtomicBool::new(false),
+            store_is_new: AtomicBool::new(false),
             machine: Mutex::new(machine),
-            live: RwLock::default(),
-            ended_over_probe: AtomicBool::new(false),
+            connection: RwLock::default(),
+            probe_ended_start: AtomicBool::new(false),
             next_id: AtomicU64::new(1),
             crashes: Mutex::default(),
             has_crashes: AtomicBool::new(false),
             input_waits: InputWaits::default(),
             attempt_line: AtomicU64::new(0),
-            nudge: Notify::new(),
-            armed: AtomicU64::new(0),
+            supervisor_notify: Notify::new(),
+            timer_due: AtomicU64::new(0),
             changed: Notify::new(),
             waiters: Waiters::default(),
-            gone: CancellationToken::new(),
-            secrets_known: CancellationToken::new(),
+            shutdown_token: CancellationToken::new(),
+            secrets_ready: CancellationToken::new(),
             removed: AtomicBool::new(false),
-            is_leaving: AtomicBool::new(false),
+            is_shutting_down: AtomicBool::new(false),
         });
         if let Some(screened) = screened {
-            upstream.tell_about_pins(screened.events, screened.cause);
+            upstream.announce_pins(screened.events, screened.cause);
         }
-        upstream.ask(Ask::Start);
-        let owner = tokio::spawn(owner::own(Arc::clone(&upstream)));
-        (upstream, owner)
+        upstream.send_command(Command::Start);
+        let supervisor = tokio::spawn(supervisor::supervise(Arc::clone(&upstream)));
+        (upstream, supervisor)
     }
 
-    /// The last line that the server has written to stderr during the present attempt to connect.
+    /// The last stderr line of the present connection attempt.
     pub(crate) fn last_line_of_attempt(&self) -> Option<String> {
-        let lines = self.stderr.from(self.attempt_line.load(Ordering::Relaxed)).lines;
+        let lines = self.stderr.lines_from(self.attempt_line.load(Ordering::Relaxed)).lines;
         lines.into_iter().rfind(|line| !line.trim().is_empty()).map(|line| self.secrets.mask(&line))
     }
 
-    /// Whether the server was ever up, in this run of the gateway or in one before.
-    pub(crate) fn was_up_before(&self) -> bool {
-        self.verdict.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    /// Returns true if the server was ever connected, in this run of the gateway or an earlier one.
+    pub(crate) fn was_ever_up(&self) -> bool {
+        self.remembered_route.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 
-    /// Asks for something, as a person would.
-    pub(crate) fn ask(&self, ask: Ask) {
-        if matches!(ask, Ask::Leave { .. }) {
-            self.is_leaving.store(true, Ordering::Release);
+    /// Sends an operator command to the supervision machine.
+    pub(crate) fn send_command(&self, ask: Command) {
+        if matches!(ask, Command::Shutdown { .. }) {
+            self.is_shutting_down.store(true, Ordering::Release);
         }
-        self.tell(Input::Asked(ask));
+        self.handle_input(Input::Command(ask));
     }
 
-    /// Tells observers of an event, without the secrets that the server may have written into it.
+    /// Publishes an event with the server's secrets masked.
     pub(crate) fn announce(&self, now: Now, event: Event) {
         let event = event.redacted(|text| self.secrets.mask(text));
-        self.observer.tell(now, event);
+        self.observer.record(now, event);
     }
 
-    /// What the config says about it.
-    pub(crate) fn settings(&self) -> Arc<Settings> {
+    /// The present settings.
+    pub(crate) fn settings(&self) -> Arc<UpstreamSettings> {
         Arc::clone(&self.settings.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The config has changed. A link that works stays in use until there is one of the new config.
-    pub(crate) fn revise(&self, settings: Settings, revision: Revision) {
-        self.pins.revise(settings.pins, settings.shelf.clone());
-        if !settings.shelf.is_the_same(&self.settings().shelf) {
-            *self.verdict.lock().unwrap_or_else(PoisonError::into_inner) = settings.shelf.verdict();
-            self.ended_over_probe.store(false, Ordering::Relaxed);
-            self.shelf_is_new.store(true, Ordering::Release);
+    /// Applies changed settings. A working connection stays in use until there is one with the new settings.
+    pub(crate) fn apply_settings(&self, settings: UpstreamSettings, revision: Revision) {
+        self.pins.apply_settings(settings.pins, settings.store.clone());
+        if !settings.store.has_same_key(&self.settings().store) {
+            *self.remembered_route.lock().unwrap_or_else(PoisonError::into_inner) =
+                settings.store.remembered_route();
+            self.probe_ended_start.store(false, Ordering::Relaxed);
+            self.store_is_new.store(true, Ordering::Release);
         }
-        self.with(|machine, now| {
-            machine.revise(now, settings.supervision.clone(), settings.dialer.kind(), revision);
-            // In place before anybody can act on what the machine has decided.
+        self.with_machine(|machine, now| {
+            machine.reconfigure(now, settings.supervision.clone(), settings.dialer.kind(), revision);
+            // Replaced before the supervisor can act on the machine's decisions.
             *self.settings.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(settings);
         });
         self.screen_again();
     }
 
-    /// How often its answers were given again.
+    /// Cache hits and misses of this server.
     pub(crate) fn cache_use(&self) -> CacheUse {
-        self.cache.used_of(&self.name)
+        self.cache.cache_use(&self.name)
     }
 
-    /// Ends it for good: removal, or shutdown.
-    pub(crate) fn go_away(&self) {
-        self.gone.cancel();
+    /// Ends the supervisor and its connections, on removal or shutdown.
+    pub(crate) fn shutdown(&self) {
+        self.shutdown_token.cancel();
     }
 
-    /// The present link, if there is one.
-    pub(crate) fn live(&self) -> Option<Arc<Live>> {
-        self.live.read().unwrap_or_else(PoisonError::into_inner).clone()
+    /// The present connection.
+    pub(crate) fn connection(&self) -> Option<Arc<Connection>> {
+        self.connection.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The way it is reached, if there is only one or one was found before.
+    /// The transport, if there is only one or it was found before.
     pub(crate) fn only_route(&self) -> Option<Route> {
-        let remembered = *self.verdict.lock().unwrap_or_else(PoisonError::into_inner);
+        let remembered = *self.remembered_route.lock().unwrap_or_else(PoisonError::into_inner);
         let routes = self.settings().dialer.routes();
         match (routes.as_slice(), remembered) {
             ([only], _) => Some(*only),
@@ -407,46 +407,50 @@ impl Upstream {
         }
     }
 
-    /// Whether it tells of changed resources, as far as is known: now, or when it was last up.
-    pub(crate) fn tells_of_resources(&self) -> bool {
-        self.verdict.lock().unwrap_or_else(PoisonError::into_inner).is_some_and(|verdict| verdict.follows)
+    /// Returns true if the server supports resource subscriptions, now or when it was last connected.
+    pub(crate) fn has_resource_updates(&self) -> bool {
+        self.remembered_route
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .is_some_and(|verdict| verdict.follows)
     }
 
-    /// How much of what it is to know its present session knows.
+    /// The restore status of the present session.
     pub(crate) fn restored(&self) -> Option<Restored> {
-        self.wishes.restored()
+        self.session_state.restored()
     }
 
-    /// Somebody wants it to stay up.
-    pub(crate) fn hold(self: &Arc<Self>) -> Hold {
-        self.with(|machine, _| machine.hold());
-        Hold(Arc::clone(self))
+    /// Keeps a lazy upstream up until the result is dropped.
+    pub(crate) fn keep_up(self: &Arc<Self>) -> KeepUp {
+        self.with_machine(|machine, _| machine.hold());
+        KeepUp(Arc::clone(self))
     }
 
-    fn tell(&self, input: Input) {
-        self.with(|machine, now| machine.handle(now, input));
+    fn handle_input(&self, input: Input) {
+        self.with_machine(|machine, now| machine.handle(now, input));
     }
 
-    fn set_live(&self, live: Option<Arc<Live>>) -> Option<Arc<Live>> {
-        std::mem::replace(&mut *self.live.write().unwrap_or_else(PoisonError::into_inner), live)
+    fn set_connection(&self, connection: Option<Arc<Connection>>) -> Option<Arc<Connection>> {
+        std::mem::replace(&mut *self.connection.write().unwrap_or_else(PoisonError::into_inner), connection)
     }
 
-    /// The one way to the machine. Afterwards its events are told, and whoever has to act is woken.
-    pub(crate) fn with<T>(&self, act: impl FnOnce(&mut Machine, Now) -> T) -> T {
+    /// The only access to the machine. Afterwards its events are published, and the supervisor and waiting calls are
+    /// woken.
+    pub(crate) fn with_machine<T>(&self, act: impl FnOnce(&mut Machine, Now) -> T) -> T {
         let now = self.clock.now();
         let mut events: Vec<Event> = Vec::new();
-        let (result, owner_is_due, wakeups, displaced) = {
+        let (result, supervisor_is_due, wakeups, displaced) = {
             let mut machine = self.machine.lock().unwrap_or_else(PoisonError::into_inner);
             let result = act(&mut machine, now);
             while let Some(event) = machine.poll_event() {
                 events.push(event);
             }
             let due = machine.poll_timeout().map_or(u64::MAX, micros);
-            // A timer that fires too early costs nothing: the owner looks and sets it anew. So calls, which
-            // only ever move it later, need not wake the owner.
-            let too_late = due < self.armed.load(Ordering::Acquire);
-            let owner_is_due = machine.has_actions() || too_late;
-            (result, owner_is_due, machine.take_wakeups(!events.is_empty()), machine.take_displaced())
+            // A timer that fires too early is harmless: the supervisor sets it again. So calls, which only move it
+            // later, need not wake the supervisor.
+            let too_late = due < self.timer_due.load(Ordering::Acquire);
+            let supervisor_is_due = machine.has_actions() || too_late;
+            (result, supervisor_is_due, machine.take_wakeups(!events.is_empty()), machine.take_displaced())
         };
         let events_told = !events.is_empty();
         if events_told {
@@ -454,29 +458,29 @@ impl Upstream {
         }
         if events.iter().any(parks_or_revives) && self.settings().supervision.when_down == WhenDown::Withdraw
         {
-            self.bell.ring();
+            self.change_signal.notify();
         }
         for event in events {
             self.announce(now, event);
         }
-        if owner_is_due {
-            self.nudge.notify_one();
+        if supervisor_is_due {
+            self.supervisor_notify.notify_one();
         }
         self.waiters.wake(wakeups, &displaced);
         result
     }
 }
 
-/// Keeps a lazy upstream up while it lives.
-pub(crate) struct Hold(Arc<Upstream>);
+/// Keeps a lazy upstream up while it exists.
+pub(crate) struct KeepUp(Arc<Upstream>);
 
-impl Drop for Hold {
+impl Drop for KeepUp {
     fn drop(&mut self) {
-        self.0.with(|machine, now| machine.release(now));
+        self.0.with_machine(|machine, now| machine.release(now));
     }
 }
 
-/// Whether what is on offer changes with it, for a server that withdraws.
+/// Returns true for events that change the catalog of a server with `when_down = "withdraw"`.
 fn parks_or_revives(event: &Event) -> bool {
     matches!(event, Event::StateChanged { from, to, .. } if [from, to].contains(&&State::Parked))
 }
@@ -486,42 +490,42 @@ fn micros(at: Mono) -> u64 {
 }
 
 impl Upstream {
-    /// The state that everybody sees.
+    /// The visible state.
     pub(crate) fn state(&self) -> State {
-        self.with(|machine, now| machine.status(now).state)
+        self.with_machine(|machine, now| machine.status(now).state)
     }
 
-    /// Somebody has read the status, and may rely on it.
-    pub(crate) fn status_was_read(&self) {
-        self.tell(Input::StatusRead);
+    /// Notes that the status was read: a silent server is probed.
+    pub(crate) fn note_status_read(&self) {
+        self.handle_input(Input::StatusRead);
     }
 
-    /// Somebody wants to know what it offers: a sleeping upstream is started for it.
-    pub(crate) fn want(&self) {
+    /// Starts an idle upstream, so that it is listed.
+    pub(crate) fn start_if_idle(&self) {
         if self.state() == State::Idle {
-            self.ask(Ask::Reconnect);
+            self.send_command(Command::Reconnect);
         }
     }
 
-    /// Somebody has a request for it that cannot be sent before it was listed. It counts as a call that asks
-    /// and leaves: a sleeping upstream is started for it, and a parked one is woken.
-    pub(crate) fn knock(&self) {
-        self.with(|machine, now| match machine.admit(now) {
-            Admission::Go(ticket) => machine.end(now, ticket, CallEnd::Unused),
-            Admission::Wait(place) => machine.leave(now, place),
+    /// Wakes an idle or parked upstream for a request that must wait for the first listing. Counts as a call that
+    /// leaves the queue immediately.
+    pub(crate) fn wake(&self) {
+        self.with_machine(|machine, now| match machine.admit(now) {
+            Admission::Go(ticket) => machine.end_call(now, ticket, CallEnd::Unused),
+            Admission::Wait(place) => machine.leave_queue(now, place),
             Admission::Refuse(_) => {}
         });
     }
 
-    /// Ends when there is no hope for a listing without somebody's doing, with the reason.
-    pub(crate) async fn hopeless(&self) -> CallError {
+    /// Waits until the upstream cannot be listed without an operator's action, and returns the reason.
+    pub(crate) async fn wait_until_unusable(&self) -> CallError {
         loop {
             let turn = self.changed.notified();
             tokio::pin!(turn);
             turn.as_mut().enable();
             match self.state() {
                 State::Parked | State::NeedsLogin | State::ConfigError | State::Stopped => {
-                    return self.not_listed_yet();
+                    return self.not_listed_error();
                 }
                 State::Idle
                 | State::Starting
@@ -535,40 +539,37 @@ impl Upstream {
         }
     }
 
-    /// It was removed: callers that still wait are told so.
-    pub(crate) fn note_removal(&self) {
+    /// Marks the upstream as removed, for the error that waiting callers get.
+    pub(crate) fn mark_removed(&self) {
         self.removed.store(true, Ordering::Release);
     }
 
-    /// The answer to a call after somebody has stopped or removed it.
-    fn stopped(&self) -> CallError {
+    /// The error for a stopped or removed server.
+    fn stopped_error(&self) -> CallError {
         let name = &*self.name;
         let (what, hint) = match self.removed.load(Ordering::Acquire) {
-            true => (
-                "was removed from the config",
-                "`gripfast status` lists the servers that there are".to_owned(),
-            ),
-            false => ("was stopped", format!("`gripfast start {name}` brings it back")),
+            true => ("was removed from the config", "`gripfast status` lists the servers".to_owned()),
+            false => ("was stopped", format!("`gripfast start {name}` starts it again")),
         };
-        CallError::new(Code::Stopped, name, Fate::NotSent, format!("server `{name}` {what}")).hint(hint)
+        CallError::new(Code::Stopped, name, CallOutcome::NotSent, format!("server `{name}` {what}"))
+            .with_hint(hint)
     }
 
-    /// Why nothing is known of its catalog.
-    pub(crate) fn not_listed_yet(&self) -> CallError {
+    /// The error for a server whose catalog is not known.
+    pub(crate) fn not_listed_error(&self) -> CallError {
         let name = &*self.name;
         let (status, blocked) =
-            self.with(|machine, now| (machine.status(now), machine.block_cause().cloned()));
+            self.with_machine(|machine, now| (machine.status(now), machine.block_cause().cloned()));
         if let Some(cause) = blocked {
-            return CallError::blocked(name, &cause, Fate::NotSent).retry_after(status.next_attempt);
+            return CallError::blocked(name, &cause, CallOutcome::NotSent)
+                .with_retry_after(status.next_attempt);
         }
         let cause = status.cause.map(|cause| format!(": {cause}")).unwrap_or_default();
         let (code, what, hint) = match status.state {
-            State::Stopped => return self.stopped(),
-            State::Starting | State::Reconnecting | State::Degraded => (
-                Code::Reconnecting,
-                "has not said yet what it offers",
-                "it is tried again by itself".to_owned(),
-            ),
+            State::Stopped => return self.stopped_error(),
+            State::Starting | State::Reconnecting | State::Degraded => {
+                (Code::Reconnecting, "has not been listed yet", "gripfast retries automatically".to_owned())
+            }
             State::Parked
             | State::Idle
             | State::Ready
@@ -578,11 +579,11 @@ impl Upstream {
             | State::Disabled => (
                 Code::Unreachable,
                 "cannot be reached",
-                "it is tried again by itself now and then".to_owned(),
+                "gripfast retries automatically at long intervals".to_owned(),
             ),
         };
-        CallError::new(code, name, Fate::NotSent, format!("upstream `{name}` {what}{cause}"))
-            .retry_after(status.next_attempt.filter(|wait| !wait.is_zero()))
-            .hint(hint)
+        CallError::new(code, name, CallOutcome::NotSent, format!("server `{name}` {what}{cause}"))
+            .with_retry_after(status.next_attempt.filter(|wait| !wait.is_zero()))
+            .with_hint(hint)
     }
 }

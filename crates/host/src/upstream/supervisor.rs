@@ -1,18 +1,21 @@
-//! The one task that owns an upstream. It performs what the machine decides, each thing in a task of its
-//! own so that it never waits, reports what came of it, and keeps one timer.
+//! The supervisor task of an upstream. It performs the actions of the supervision machine, each in a task of its own
+//! so that it never waits, reports their results, and keeps one timer.
 
-use super::catalog::Origin;
-use super::dial::{Dialed, Opening};
-use super::second::{self, Retired, Second};
-use super::{Live, Upstream, catalog, micros};
-use crate::transport::{BoxFuture, Incoming, Link, Session, Underway};
+use super::connect::{NewConnection, PendingLink};
+use super::listing::ListingOrigin;
+use super::standby;
+use super::standby::{RetiredConnection, Standby};
+use super::{Connection, Upstream, listing, micros};
+use crate::transport::{BoxFuture, InFlightCalls, Incoming, Link, Session};
 use futures_util::FutureExt;
 use futures_util::future::Shared;
 use gripfast_core::failure::{During, Evidence, Failure, Observed, RpcError};
-use gripfast_core::ids::{Epoch, SecondId};
+use gripfast_core::ids::{Epoch, StandbyId};
 use gripfast_core::supervise::keepalive::Probe;
 use gripfast_core::supervise::status::State;
-use gripfast_core::supervise::upstream::{Action, Ask, Input, Manner, ProbeAnswer, Renewal, Role};
+use gripfast_core::supervise::upstream::{
+    Action, CloseMode, Command, Input, ProbeAnswer, Renewal, StandbyRole,
+};
 use gripfast_wire::Outcome;
 use gripfast_wire::envelope::Message;
 use std::sync::atomic::Ordering;
@@ -21,64 +24,64 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::{AbortHandle, JoinSet};
 
-/// What came of an action.
-pub(super) enum Report {
-    Dialed { epoch: Epoch, outcome: Result<Box<Dialed>, Failure> },
-    Renewed { epoch: Epoch, outcome: Result<Box<Live>, Failure> },
+/// Result of an action.
+pub(super) enum ActionReport {
+    Connected { epoch: Epoch, outcome: Result<Box<NewConnection>, Failure> },
+    Renewed { epoch: Epoch, outcome: Result<Box<Connection>, Failure> },
     Probed { epoch: Epoch, answer: ProbeAnswer },
-    Listed { epoch: Epoch, outcome: Result<catalog::Listing, Failure> },
-    SecondMade { id: SecondId, role: Role, outcome: Result<Box<second::Made>, Failure> },
+    Listed { epoch: Epoch, outcome: Result<listing::Listing, Failure> },
+    StandbyConnected { id: StandbyId, role: StandbyRole, outcome: Result<Box<standby::NewStandby>, Failure> },
     Measured { epoch: Epoch, resident: Option<u64> },
 }
 
-pub(super) struct Owner {
+pub(super) struct Supervisor {
     pub(super) upstream: Arc<Upstream>,
-    pub(super) tasks: JoinSet<Report>,
-    /// The dial or renewal under way.
-    making: Option<Making>,
-    /// The link that was lost or given up and is being closed: the next one is made after it, and the owner
-    /// leaves after it.
-    closing: Closing,
+    pub(super) tasks: JoinSet<ActionReport>,
+    /// The running connection attempt or renewal.
+    connecting: Option<PendingAction>,
+    /// Closing of lost and abandoned links: the next connection is made after it, and the supervisor ends after it.
+    closing: ClosingLinks,
     pub(super) inbox: Option<mpsc::Receiver<Incoming>>,
-    errands: Option<AbortHandle>,
-    /// The calls of every link that was in use, for as long as somebody calls on it.
-    calls: Vec<Weak<Underway>>,
-    /// The link beside the present one.
-    pub(super) second: Option<Second>,
-    /// Links that were replaced, in use by the calls that began on them.
-    pub(super) retired: Vec<Retired>,
-    /// Second and retired links that are being closed. Nobody but the owner's own end waits for them.
-    pub(super) leaving: Closing,
+    session_sync: Option<AbortHandle>,
+    /// Calls of every connection that still has some.
+    calls: Vec<Weak<InFlightCalls>>,
+    /// The connection beside the present one.
+    pub(super) standby: Option<Standby>,
+    /// Replaced connections, kept for the calls that began on them.
+    pub(super) retired: Vec<RetiredConnection>,
+    /// Closing of standby and retired connections. Only the end of the supervisor waits for it.
+    pub(super) closing_standbys: ClosingLinks,
 }
 
-/// A dial or a renewal under way.
-pub(super) struct Making {
+/// A running connection attempt or renewal.
+pub(super) struct PendingAction {
     task: AbortHandle,
-    /// Closed when the task is over: it may be in the middle of starting a child when it is aborted.
-    over: oneshot::Receiver<()>,
-    opening: Opening,
+    /// Closed when the task has ended: it may be starting a child when it is aborted.
+    done: oneshot::Receiver<()>,
+    opening: PendingLink,
 }
 
-impl Making {
-    /// Gives it up. Ends when its task is over and the link that it was opening is closed. A child that is being started
-    /// at that moment, and a link that was opened and is being listed, are waited for at the owner's end only.
-    pub(super) fn give_up(self) -> impl Future<Output = ()> + Send + 'static {
+impl PendingAction {
+    /// Aborts the action and waits until its task has ended and the link that it was opening is closed. A child that
+    /// is being started at that moment, and a link that is being listed, are waited for only when the supervisor
+    /// ends.
+    pub(super) fn abort(self) -> impl Future<Output = ()> + Send + 'static {
         self.task.abort();
         async move {
-            // Only then is it certain which link it has opened, if any.
-            let _ = self.over.await;
+            // Only now is it certain which link it has opened, if any.
+            let _ = self.done.await;
             if let Some(opening) = self.opening.take() {
-                opening.close(None, Manner::AtOnce).await;
+                opening.close(None, CloseMode::Immediate).await;
             }
         }
     }
 }
 
-/// Links being closed, one after another.
+/// Links that are closed one after another.
 #[derive(Default)]
-pub(super) struct Closing(Option<Shared<BoxFuture<'static, ()>>>);
+pub(super) struct ClosingLinks(Option<Shared<BoxFuture<'static, ()>>>);
 
-impl Closing {
+impl ClosingLinks {
     pub(super) fn add(&mut self, work: impl Future<Output = ()> + Send + 'static) {
         let earlier = self.0.take();
         let closing = tokio::spawn(async move {
@@ -93,55 +96,55 @@ impl Closing {
         self.0 = Some(closed.shared());
     }
 
-    pub(super) fn close(&mut self, link: Arc<dyn Link>, session: Option<Arc<Session>>, manner: Manner) {
+    pub(super) fn close(&mut self, link: Arc<dyn Link>, session: Option<Arc<Session>>, manner: CloseMode) {
         self.add(async move { link.close(session.as_deref(), manner).await });
     }
 
-    /// Ends when all of them are closed.
-    async fn done(self) {
+    /// Waits until all of them are closed.
+    async fn wait(self) {
         if let Some(closing) = self.0 {
             closing.await;
         }
     }
 }
 
-/// Owns `upstream` until it is told to go, and returns when nothing of it is left behind.
-pub(super) async fn own(upstream: Arc<Upstream>) {
-    if upstream.listing.borrow().origin == Origin::Stored {
+/// Runs the supervisor of `upstream` until shutdown, and returns when no process or connection is left.
+pub(super) async fn supervise(upstream: Arc<Upstream>) {
+    if upstream.listing.borrow().origin == ListingOrigin::Stored {
         let settings = upstream.settings();
-        upstream.secrets.filled_in(settings.dialer.secrets().await);
+        upstream.secrets.set_for_link(settings.dialer.secrets().await);
     }
-    upstream.secrets_known.cancel();
-    let owner = Owner {
+    upstream.secrets_ready.cancel();
+    let supervisor = Supervisor {
         upstream,
         tasks: JoinSet::new(),
-        making: None,
-        closing: Closing::default(),
+        connecting: None,
+        closing: ClosingLinks::default(),
         inbox: None,
-        errands: None,
+        session_sync: None,
         calls: Vec::new(),
-        second: None,
+        standby: None,
         retired: Vec::new(),
-        leaving: Closing::default(),
+        closing_standbys: ClosingLinks::default(),
     };
-    owner.run().await;
+    supervisor.run().await;
 }
 
-impl Owner {
-    /// The kernel may hold a child that nobody can kill; nobody waits longer for it than this.
-    const GONE_WITHIN: Duration = Duration::from_secs(5);
+impl Supervisor {
+    /// A child that the kernel cannot end is not waited for longer than this.
+    const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
 
     async fn run(mut self) {
-        let gone = self.upstream.gone.clone();
+        let shutdown = self.upstream.shutdown_token.clone();
         let mut ending = false;
-        // Looks for a login for as long as one is missing, whatever else happens meanwhile.
+        // Waits for a login as long as one is missing.
         let mut login: Option<BoxFuture<'static, ()>> = None;
         loop {
-            // In one look: a call that ends in between may give us something to do, and leave nothing to wait for.
+            // Under one lock: a call that ends in between may add an action and clear the timeout.
             let is_over = loop {
                 match self
                     .upstream
-                    .with(|machine, _| (machine.poll_action(), machine.poll_timeout().is_none()))
+                    .with_machine(|machine, _| (machine.poll_action(), machine.poll_timeout().is_none()))
                 {
                     (Some(action), _) => self.perform(action),
                     (None, nothing_is_due) => break ending && nothing_is_due,
@@ -150,7 +153,7 @@ impl Owner {
             if is_over {
                 break;
             }
-            let due = self.arm();
+            let due = self.arm_timer();
             let timer = async {
                 match due {
                     Some(due) => tokio::time::sleep_until(self.upstream.clock.instant(due)).await,
@@ -161,74 +164,79 @@ impl Owner {
                 login = None;
             } else if login.is_none() {
                 let dialer = Arc::clone(&self.upstream.settings().dialer);
-                login = Some(Box::pin(async move { dialer.credential_mended().await }));
+                login = Some(Box::pin(async move { dialer.credential_changed().await }));
             }
             tokio::select! {
-                () = timer => self.upstream.with(|machine, now| machine.handle_timeout(now)),
-                () = self.upstream.nudge.notified() => {}
-                () = made(&mut login) => {
+                () = timer => self.upstream.with_machine(|machine, now| machine.handle_timeout(now)),
+                () = self.upstream.supervisor_notify.notified() => {}
+                () = login_completed(&mut login) => {
                     login = None;
-                    self.upstream.ask(Ask::CauseChanged);
+                    self.upstream.send_command(Command::CauseChanged);
                 }
                 Some(report) = self.tasks.join_next() => {
                     // A task that was aborted or panicked has no report. A listing always has one; for the others the
-                    // machine has a limit of its own.
+                    // machine has its own timeouts.
                     if let Ok(report) = report {
-                        self.take(report);
+                        self.handle_report(report);
                     }
                 }
-                incoming = heard(&mut self.inbox) => self.hear(incoming),
-                incoming = second::heard(&mut self.second) => self.hear_second(incoming),
-                () = gone.cancelled(), if !ending => {
+                incoming = next_message(&mut self.inbox) => self.handle_incoming(incoming),
+                incoming = standby::next_message(&mut self.standby) => self.handle_standby_message(incoming),
+                () = shutdown.cancelled(), if !ending => {
                     ending = true;
-                    self.upstream.ask(Ask::Stop);
+                    self.upstream.send_command(Command::Stop);
                 }
             }
         }
         self.tasks.abort_all();
         while let Some(done) = self.tasks.join_next().await {
-            // Made the very moment it was not wanted any more, and nobody has taken it.
+            // Completed when it was no longer wanted, so it was not taken over.
             match done {
-                Ok(Report::Dialed { outcome: Ok(dialed), .. }) => {
-                    self.closing.close(dialed.live.link, None, Manner::AtOnce);
+                Ok(ActionReport::Connected { outcome: Ok(new_connection), .. }) => {
+                    self.closing.close(new_connection.connection.link, None, CloseMode::Immediate);
                 }
-                Ok(Report::SecondMade { outcome: Ok(made), .. }) => {
-                    self.leaving.close(made.dialed.live.link, None, Manner::AtOnce);
+                Ok(ActionReport::StandbyConnected { outcome: Ok(new_standby), .. }) => {
+                    self.closing_standbys.close(
+                        new_standby.new_connection.connection.link,
+                        None,
+                        CloseMode::Immediate,
+                    );
                 }
                 Ok(_) | Err(_) => {}
             }
         }
-        std::mem::take(&mut self.closing).done().await;
-        std::mem::take(&mut self.leaving).done().await;
-        // Children that were given up while they were started are known to nobody else.
+        std::mem::take(&mut self.closing).wait().await;
+        std::mem::take(&mut self.closing_standbys).wait().await;
+        // Children that were abandoned during their start are tracked only here.
         self.upstream.children.close();
-        let _ = tokio::time::timeout(Self::GONE_WITHIN, self.upstream.children.wait()).await;
+        let _ = tokio::time::timeout(Self::SHUTDOWN_TIMEOUT, self.upstream.children.wait()).await;
     }
 
-    /// Notes when the timer will fire, so that whoever moves it earlier knows to say so.
-    fn arm(&self) -> Option<gripfast_core::time::Mono> {
-        let due = self.upstream.with(|machine, _| machine.poll_timeout());
-        self.upstream.armed.store(due.map_or(u64::MAX, micros), Ordering::Release);
-        // Between the look and the note somebody may have moved it: look again.
-        let again = self.upstream.with(|machine, _| machine.poll_timeout());
+    /// Records when the timer fires, so that a call that needs an earlier time knows that it has to wake the
+    /// supervisor.
+    fn arm_timer(&self) -> Option<gripfast_core::time::Mono> {
+        let due = self.upstream.with_machine(|machine, _| machine.poll_timeout());
+        self.upstream.timer_due.store(due.map_or(u64::MAX, micros), Ordering::Release);
+        // The timeout may have changed between reading and recording it: check again.
+        let again = self.upstream.with_machine(|machine, _| machine.poll_timeout());
         if again != due {
-            self.upstream.nudge.notify_one();
+            self.upstream.supervisor_notify.notify_one();
         }
         again
     }
 
     fn perform(&mut self, action: Action) {
         match action {
-            Action::Dial { epoch } => self.dial(epoch),
-            Action::UseSpare { id, epoch } => match self.spare(id) {
-                Some(dialed) => self.take_link(epoch, dialed),
-                None => self.dial(epoch),
+            Action::Connect { epoch } => self.connect(epoch),
+            Action::UseSpare { id, epoch } => match self.take_spare(id) {
+                Some(new_connection) => self.apply_connection(epoch, new_connection),
+                None => self.connect(epoch),
             },
-            Action::HangUp(manner) => self.hang_up(manner),
-            Action::DialSecond { id, role } => self.dial_second(id, role),
-            Action::DropSecond => self.drop_second(),
-            Action::HangUpRetired { epoch } => self.hang_up_retired(epoch),
-            Action::Measure { epoch } => self.measure(epoch),
+            Action::Close(manner) => self.close_link(manner),
+            Action::ConnectStandby { id, role } => self.connect_standby(id, role),
+            Action::DropStandby => self.drop_standby(),
+            Action::CloseRetired { epoch } => self.close_retired(epoch),
+            Action::MeasureMemory { epoch } => self.measure_memory(epoch),
             Action::EndCalls => {
                 for calls in self.calls.drain(..).filter_map(|calls| calls.upgrade()) {
                     calls.end_all();
@@ -236,195 +244,203 @@ impl Owner {
             }
             Action::Probe { epoch, probe } => {
                 let upstream = Arc::clone(&self.upstream);
-                if let Some(live) = self.upstream.live() {
+                if let Some(connection) = self.upstream.connection() {
                     self.tasks.spawn(async move {
-                        Report::Probed { epoch, answer: upstream.probe(&live, probe).await }
+                        ActionReport::Probed { epoch, answer: upstream.probe(&connection, probe).await }
                     });
                 }
             }
             Action::Renew { epoch, renewal } => self.renew(epoch, renewal),
             Action::ListCatalog { epoch } => {
                 let upstream = Arc::clone(&self.upstream);
-                match self.upstream.live() {
-                    Some(live) if upstream.has_to_list(&live) => {
+                match self.upstream.connection() {
+                    Some(connection) if upstream.needs_listing(&connection) => {
                         self.tasks.spawn(async move {
-                            // Those who waited for the link have been woken, and go first.
+                            // Calls that waited for the connection have been woken and go first.
                             tokio::task::yield_now().await;
-                            Report::Listed { epoch, outcome: upstream.list_present(&live).await }
+                            ActionReport::Listed { epoch, outcome: upstream.list_current(&connection).await }
                         });
                     }
-                    Some(_) => self.upstream.tell(Input::CatalogKnown { epoch }),
+                    Some(_) => self.upstream.handle_input(Input::CatalogKnown { epoch }),
                     None => {}
                 }
             }
         }
     }
 
-    fn take(&mut self, report: Report) {
+    fn handle_report(&mut self, report: ActionReport) {
         match report {
-            Report::Dialed { epoch, outcome: Ok(dialed) } => self.take_link(epoch, *dialed),
-            Report::Dialed { epoch, outcome: Err(failure) } => {
-                self.upstream.tell(Input::LinkDown { epoch, failure });
+            ActionReport::Connected { epoch, outcome: Ok(new_connection) } => {
+                self.apply_connection(epoch, *new_connection)
             }
-            Report::Renewed { epoch, outcome: Ok(live) } => {
-                if !self.upstream.with(|machine, _| machine.awaits(epoch)) {
+            ActionReport::Connected { epoch, outcome: Err(failure) } => {
+                self.upstream.handle_input(Input::LinkDown { epoch, failure });
+            }
+            ActionReport::Renewed { epoch, outcome: Ok(connection) } => {
+                if !self.upstream.with_machine(|machine, _| machine.awaits(epoch)) {
                     return;
                 }
-                self.install(*live);
-                self.upstream.tell(Input::RenewalEnded { epoch, failure: None });
+                self.install(*connection);
+                self.upstream.handle_input(Input::RenewalEnded { epoch, failure: None });
             }
-            Report::Renewed { epoch, outcome: Err(failure) } => {
-                self.upstream.tell(Input::RenewalEnded { epoch, failure: Some(failure) });
+            ActionReport::Renewed { epoch, outcome: Err(failure) } => {
+                self.upstream.handle_input(Input::RenewalEnded { epoch, failure: Some(failure) });
             }
-            Report::Probed { epoch, answer } => self.upstream.tell(Input::ProbeEnded { epoch, answer }),
-            Report::Listed { epoch, outcome: Ok(listing) } => {
+            ActionReport::Probed { epoch, answer } => {
+                self.upstream.handle_input(Input::ProbeEnded { epoch, answer })
+            }
+            ActionReport::Listed { epoch, outcome: Ok(listing) } => {
                 let missing = listing.missing.clone();
-                // Published first: whoever sees it ready sees its tools too.
-                if self.upstream.live().is_some_and(|live| live.epoch == epoch) {
-                    self.upstream.take_listing(epoch, listing);
+                // Published first, so that the tools are visible when the state is ready.
+                if self.upstream.connection().is_some_and(|connection| connection.epoch == epoch) {
+                    self.upstream.apply_listing(epoch, listing);
                 }
-                self.upstream.tell(match missing {
+                self.upstream.handle_input(match missing {
                     None => Input::CatalogListed { epoch },
                     Some(cause) => Input::CatalogPartlyListed { epoch, cause },
                 });
                 self.upstream.changed.notify_waiters();
             }
-            Report::Listed { epoch, outcome: Err(failure) } => {
-                self.upstream.tell(Input::CatalogFailed { epoch, failure });
+            ActionReport::Listed { epoch, outcome: Err(failure) } => {
+                self.upstream.handle_input(Input::CatalogFailed { epoch, failure });
             }
-            Report::SecondMade { id, role, outcome } => self.take_second(id, role, outcome),
-            Report::Measured { epoch, resident } => {
+            ActionReport::StandbyConnected { id, role, outcome } => self.apply_standby(id, role, outcome),
+            ActionReport::Measured { epoch, resident } => {
                 if let Some(resident) = resident {
-                    self.upstream.tell(Input::Measured { epoch, resident });
+                    self.upstream.handle_input(Input::MemoryMeasured { epoch, resident });
                 }
             }
         }
     }
 
-    fn dial(&mut self, epoch: Epoch) {
+    fn connect(&mut self, epoch: Epoch) {
         let closing = self.closing.0.clone();
-        let making = self.make(move |upstream, opening| async move {
+        let pending = self.spawn_action(move |upstream, opening| async move {
             if let Some(closing) = closing {
                 closing.await;
             }
-            Report::Dialed { epoch, outcome: upstream.dial(epoch, &opening).await.map(Box::new) }
+            ActionReport::Connected { epoch, outcome: upstream.connect(epoch, &opening).await.map(Box::new) }
         });
-        self.making = Some(making);
+        self.connecting = Some(pending);
     }
 
-    /// Begins to make something in a task of its own.
-    pub(super) fn make<F>(&mut self, work: impl FnOnce(Arc<Upstream>, Opening) -> F) -> Making
+    /// Starts a connection attempt or renewal in its own task.
+    pub(super) fn spawn_action<F>(
+        &mut self,
+        work: impl FnOnce(Arc<Upstream>, PendingLink) -> F,
+    ) -> PendingAction
     where
-        F: Future<Output = Report> + Send + 'static,
+        F: Future<Output = ActionReport> + Send + 'static,
     {
-        let opening = Opening::default();
+        let opening = PendingLink::default();
         let work = work(Arc::clone(&self.upstream), opening.clone());
-        let (until_over, over) = oneshot::channel::<()>();
+        let (done_sender, done) = oneshot::channel::<()>();
         let task = self.tasks.spawn(async move {
-            let _until_over = until_over;
+            let _done_sender = done_sender;
             work.await
         });
-        Making { task, over, opening }
+        PendingAction { task, done, opening }
     }
 
-    /// A link is made: put to use, if it is still wanted.
-    fn take_link(&mut self, epoch: Epoch, dialed: Dialed) {
-        let Dialed { mut live, inbox, heard } = dialed;
-        if !self.upstream.with(|machine, _| machine.awaits(epoch)) {
-            // Given up the very moment it succeeded.
-            return self.closing.close(live.link, None, Manner::AtOnce);
+    /// Puts a new connection to use, if it is still wanted.
+    fn apply_connection(&mut self, epoch: Epoch, new_connection: NewConnection) {
+        let NewConnection { mut connection, inbox, received } = new_connection;
+        if !self.upstream.with_machine(|machine, _| machine.awaits(epoch)) {
+            // No longer wanted when it succeeded.
+            return self.closing.close(connection.link, None, CloseMode::Immediate);
         }
-        live.epoch = epoch;
+        connection.epoch = epoch;
         self.inbox = Some(inbox);
-        let probe = live.first_probe();
-        self.install(live);
-        self.upstream.tell(Input::LinkUp { epoch, probe });
+        let probe = connection.first_probe();
+        self.install(connection);
+        self.upstream.handle_input(Input::LinkUp { epoch, probe });
         self.upstream.remember_start();
-        for incoming in heard {
-            self.upstream.heard(epoch, incoming);
+        for incoming in received {
+            self.upstream.handle_incoming(epoch, incoming);
         }
     }
 
-    /// In use before the machine hears of it: whoever is admitted finds it.
-    fn install(&mut self, live: Live) {
-        let live = Arc::new(live);
-        self.upstream.set_live(Some(Arc::clone(&live)));
-        self.run_errands(live);
+    /// Installed before the machine is informed, so that an admitted call finds the connection.
+    fn install(&mut self, connection: Connection) {
+        let connection = Arc::new(connection);
+        self.upstream.set_connection(Some(Arc::clone(&connection)));
+        self.start_session_sync(connection);
     }
 
-    /// Tells the session in use what it is to know, and hears from it; no longer the one before.
-    pub(super) fn run_errands(&mut self, live: Arc<Live>) {
-        // A renewed session goes on with those of its link.
-        let present = Arc::downgrade(&live.underway);
+    /// Starts the session sync of the present session and stops that of the one before.
+    pub(super) fn start_session_sync(&mut self, connection: Arc<Connection>) {
+        // A renewed session keeps the calls of its link.
+        let present = Arc::downgrade(&connection.in_flight);
         self.calls.retain(|calls| calls.strong_count() > 0 && !calls.ptr_eq(&present));
         self.calls.push(present);
-        let wishes = &self.upstream.wishes;
-        let session = wishes.begin_session(self.upstream.offers(&live), live.calls.clone());
-        let _ = live.told_as.set(session);
-        let errands = tokio::spawn(Arc::clone(&self.upstream).run_errands(live, session));
-        if let Some(old) = self.errands.replace(errands.abort_handle()) {
+        let state = &self.upstream.session_state;
+        let session =
+            state.begin_session(self.upstream.sync_support(&connection), connection.restore_calls.clone());
+        let _ = connection.session_number.set(session);
+        let session_sync = tokio::spawn(Arc::clone(&self.upstream).run_session_sync(connection, session));
+        if let Some(old) = self.session_sync.replace(session_sync.abort_handle()) {
             old.abort();
         }
     }
 
     fn renew(&mut self, epoch: Epoch, renewal: Renewal) {
-        let Some(live) = self.upstream.live() else { return };
-        let making = self.make(move |upstream, _| async move {
+        let Some(connection) = self.upstream.connection() else { return };
+        let pending = self.spawn_action(move |upstream, _| async move {
             let outcome = match renewal {
-                Renewal::Session => upstream.renew_session(epoch, &live).await,
-                Renewal::Credential => upstream.renew_credential(epoch, &live).await,
+                Renewal::Session => upstream.renew_session(epoch, &connection).await,
+                Renewal::Credential => upstream.renew_credential(epoch, &connection).await,
             };
-            Report::Renewed { epoch, outcome: outcome.map(Box::new) }
+            ActionReport::Renewed { epoch, outcome: outcome.map(Box::new) }
         });
-        self.making = Some(making);
+        self.connecting = Some(pending);
     }
 
-    fn hang_up(&mut self, manner: Manner) {
-        if let Some(making) = self.making.take() {
-            self.closing.add(making.give_up());
+    fn close_link(&mut self, manner: CloseMode) {
+        if let Some(pending) = self.connecting.take() {
+            self.closing.add(pending.abort());
         }
-        if let Some(errands) = self.errands.take() {
-            errands.abort();
+        if let Some(session_sync) = self.session_sync.take() {
+            session_sync.abort();
         }
         self.inbox = None;
-        if let Some(live) = self.upstream.set_live(None) {
-            if let Some(session) = live.told_as.get() {
-                self.upstream.wishes.end_session(*session);
+        if let Some(connection) = self.upstream.set_connection(None) {
+            if let Some(session) = connection.session_number.get() {
+                self.upstream.session_state.end_session(*session);
             }
-            self.closing.close(Arc::clone(&live.link), Some(Arc::clone(&live.session)), manner);
+            self.closing.close(Arc::clone(&connection.link), Some(Arc::clone(&connection.session)), manner);
         }
     }
 
-    fn hear(&mut self, incoming: Option<Incoming>) {
-        let Some(live) = self.upstream.live() else { return };
+    fn handle_incoming(&mut self, incoming: Option<Incoming>) {
+        let Some(connection) = self.upstream.connection() else { return };
         match incoming {
-            Some(incoming) => self.upstream.heard(live.epoch, incoming),
-            // A link without a voice of its own, such as one whose streams were all refused.
+            Some(incoming) => self.upstream.handle_incoming(connection.epoch, incoming),
+            // The link has no unsolicited messages, for example because its streams were refused.
             None => self.inbox = None,
         }
     }
 }
 
-/// An owner that is aborted lets go of the link all the same.
-impl Drop for Owner {
+/// An aborted supervisor releases the connection as well.
+impl Drop for Supervisor {
     fn drop(&mut self) {
-        if let Some(errands) = self.errands.take() {
-            errands.abort();
+        if let Some(session_sync) = self.session_sync.take() {
+            session_sync.abort();
         }
-        self.upstream.set_live(None);
-        // Whoever would be admitted to it now finds nothing, and nobody would ever make another.
-        self.upstream.ask(Ask::Stop);
+        self.upstream.set_connection(None);
+        // A call admitted now would find no connection, and no supervisor would make another.
+        self.upstream.send_command(Command::Stop);
     }
 }
 
-async fn heard(inbox: &mut Option<mpsc::Receiver<Incoming>>) -> Option<Incoming> {
+async fn next_message(inbox: &mut Option<mpsc::Receiver<Incoming>>) -> Option<Incoming> {
     match inbox {
         Some(inbox) => inbox.recv().await,
         None => std::future::pending().await,
     }
 }
 
-async fn made(login: &mut Option<BoxFuture<'static, ()>>) {
+async fn login_completed(login: &mut Option<BoxFuture<'static, ()>>) {
     match login {
         Some(login) => login.await,
         None => std::future::pending().await,
@@ -432,31 +448,31 @@ async fn made(login: &mut Option<BoxFuture<'static, ()>>) {
 }
 
 impl Upstream {
-    /// Asks the server whether it listens.
-    pub(super) async fn probe(&self, live: &Live, probe: Probe) -> ProbeAnswer {
+    /// Sends a liveness probe.
+    pub(super) async fn probe(&self, connection: &Connection, probe: Probe) -> ProbeAnswer {
         let method = match probe {
             Probe::Ping => "ping",
             Probe::Discover => "server/discover",
             Probe::ListTools => "tools/list",
         };
-        let evidence = match self.own_request(live, method, None, During::Probe).await {
+        let evidence = match self.internal_request(connection, method, None, During::Probe).await {
             Ok(message) => match Message::parse(&message) {
                 Ok(Message::Response(response)) => match response.outcome {
                     Outcome::Result(_) => return ProbeAnswer::Alive,
                     Outcome::Error(error) => {
                         let error = RpcError { code: error.code, message: error.message.into_owned() };
-                        let observed = Observed::Rpc { error, had_session: live.has_session() };
+                        let observed = Observed::Rpc { error, had_session: connection.has_session() };
                         Evidence::sent(During::Probe, observed)
                     }
                 },
                 Ok(_) | Err(_) => {
-                    let observed = Observed::Garbled("its answer is not a response".to_owned());
+                    let observed = Observed::Malformed("its answer is not a response".to_owned());
                     Evidence::sent(During::Probe, observed)
                 }
             },
-            Err(trouble) => trouble.evidence,
+            Err(send_error) => send_error.evidence,
         };
         let failure = self.secrets.classify(&evidence);
-        ProbeAnswer::of(probe, &evidence, failure)
+        ProbeAnswer::from_failure(probe, &evidence, failure)
     }
 }

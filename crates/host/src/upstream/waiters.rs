@@ -1,24 +1,25 @@
-//! Calls that wait for a slot or a link, each with a wake-up of its own: the machine says whose turn it is.
+//! Calls that wait for a slot or a connection. Each has its own wake-up, because the supervision machine decides
+//! which call is next.
 
 use gripfast_core::supervise::upstream::Wakeups;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 
-/// The waiting calls by the numbers of their places. As many as the machine has places.
+/// The waiting calls by queue number; as many as the machine has queue places.
 #[derive(Default)]
 pub(super) struct Waiters(Mutex<HashMap<u64, Arc<Notify>>>);
 
 impl Waiters {
-    /// A call waits in the place of this number until the answer is dropped. It must be made before the machine is
-    /// unlocked: then no wake-up is missed.
+    /// Registers a waiting call until the result is dropped. Call it before the machine is unlocked, so that no
+    /// wake-up is missed.
     pub(super) fn add(&self, number: u64) -> Waiter<'_> {
         let wakeup = Arc::new(Notify::new());
         self.lock().insert(number, Arc::clone(&wakeup));
-        Waiter { among: self, number, wakeup }
+        Waiter { waiters: self, number, wakeup }
     }
 
-    /// Wakes those whose turn it is, and those who have lost their places.
+    /// Wakes the calls that may go on, and those that lost their queue places.
     pub(super) fn wake(&self, wakeups: Wakeups, displaced: &[u64]) {
         if wakeups == Wakeups::None && displaced.is_empty() {
             return;
@@ -29,7 +30,7 @@ impl Waiters {
             Wakeups::One(number) => Some(number),
             Wakeups::All => return waiters.values().for_each(|wakeup| wakeup.notify_one()),
         };
-        // One that is not here any more has left its place, and whose turn it is was asked again since.
+        // A missing call has left the queue, and the machine has chosen another one since.
         let woken = displaced.iter().copied().chain(one).filter_map(|number| waiters.get(&number));
         woken.for_each(|wakeup| wakeup.notify_one());
     }
@@ -39,15 +40,15 @@ impl Waiters {
     }
 }
 
-/// A call that waits.
+/// A registered waiting call.
 pub(super) struct Waiter<'a> {
-    among: &'a Waiters,
+    waiters: &'a Waiters,
     number: u64,
     wakeup: Arc<Notify>,
 }
 
 impl Waiter<'_> {
-    /// Ends when it is to ask again, also if it was woken before.
+    /// Waits until admission should be tried again; returns immediately if the call was woken before.
     pub(super) async fn woken(&self) {
         self.wakeup.notified().await;
     }
@@ -55,6 +56,6 @@ impl Waiter<'_> {
 
 impl Drop for Waiter<'_> {
     fn drop(&mut self) {
-        self.among.lock().remove(&self.number);
+        self.waiters.lock().remove(&self.number);
     }
 }

@@ -1,13 +1,13 @@
-//! Servers that want a token, with a real authorization server beside them: what callers notice of tokens that end, are
-//! refused, are replaced by others, or are to be had from a person only.
+//! Servers that require a token, with a real authorization server: the effect on callers when tokens expire, are
+//! refused, are replaced by another process, or need a user.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
-mod by_itself;
+mod client_credentials;
 mod devices;
+mod harness;
 mod leases;
 mod logins;
 mod renewals;
 mod secrets;
-mod stage;
-mod token_answers;
+mod token_responses;

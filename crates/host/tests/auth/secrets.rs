@@ -1,226 +1,231 @@
-//! Where refresh tokens and client secrets go: to the authorization server that they belong to, whatever a server says.
+//! Destinations of refresh tokens and client secrets: only the authorization server that they belong to, whatever the
+//! server announces.
 
-use crate::stage::{NAME, REDIRECT, Stage, call, until};
+use crate::harness::{AuthTest, NAME, REDIRECT, call, wait_until};
 use gripfast::auth::{Login, LoginError};
 use gripfast::config::{Grant, OAuthSpec, ServerSpec, Template};
 use gripfast::{Code, State};
-use gripfast_testkit::authority::{Authority, Manners, ROBOT_SECRET, visit};
+use gripfast_testkit::authority::{Authority, AuthorityOptions, CLIENT_SECRET, authorize_in_browser};
 use serde_json::json;
 use std::time::Duration;
 use tokio::net::TcpListener;
 
 /// A server and its authorization server at different addresses.
-struct Apart {
-    stage: Stage,
+struct SeparateIssuer {
+    setup: AuthTest,
     issuer: Authority,
 }
 
-impl Apart {
-    async fn new(manners: Manners) -> Self {
-        let stage = Stage::with(manners.clone()).await;
-        let issuer = Authority::start(manners).await;
-        stage.authority.hand_over_to(&issuer);
-        Self { stage, issuer }
+impl SeparateIssuer {
+    async fn new(options: AuthorityOptions) -> Self {
+        let setup = AuthTest::new(options.clone()).await;
+        let issuer = Authority::start(options).await;
+        setup.authority.use_issuer(&issuer);
+        Self { setup, issuer }
     }
 }
 
-/// The attack: after the login the server hides its metadata, and hopes to be asked for tokens itself.
+/// Attack: after the login the server hides its metadata, so that tokens are requested from the server itself.
 #[tokio::test]
-async fn e04_a_refresh_token_goes_to_the_token_endpoint_of_its_login_and_nowhere_else() {
-    let Apart { stage, issuer } = Apart::new(Manners::default()).await;
-    stage.log_in().await;
-    let host = stage.ready_host().await;
-    stage.authority.hide_metadata();
-    issuer.end_tokens();
+async fn e04_a_refresh_token_goes_only_to_the_token_endpoint_of_its_login() {
+    let SeparateIssuer { setup, issuer } = SeparateIssuer::new(AuthorityOptions::default()).await;
+    setup.log_in().await;
+    let host = setup.ready_host().await;
+    setup.authority.hide_metadata();
+    issuer.expire_access_tokens();
     call(&host).await.unwrap();
     assert_eq!(issuer.counts().refreshes, 1, "the issuer of the login renews it");
-    assert_eq!(stage.authority.counts().token_requests, 0, "the server gets no secret");
+    assert_eq!(setup.authority.counts().token_requests, 0, "the server gets no secret");
 }
 
-/// The attack: the server names an authorization server of its own after the login.
+/// Attack: the server announces its own authorization server after the login.
 #[tokio::test]
-async fn e04_a_refresh_token_is_not_sent_to_another_issuer_that_the_server_names_later() {
-    let Apart { stage, issuer } = Apart::new(Manners::default()).await;
-    stage.log_in().await;
-    let host = stage.ready_host().await;
-    let other = Authority::start(Manners::default()).await;
-    stage.authority.hand_over_to(&other);
-    issuer.end_tokens();
+async fn e04_a_refresh_token_is_not_sent_to_an_issuer_announced_later() {
+    let SeparateIssuer { setup, issuer } = SeparateIssuer::new(AuthorityOptions::default()).await;
+    setup.log_in().await;
+    let host = setup.ready_host().await;
+    let other = Authority::start(AuthorityOptions::default()).await;
+    setup.authority.use_issuer(&other);
+    issuer.expire_access_tokens();
     let error = call(&host).await.unwrap_err();
     assert_eq!(error.code, Code::NeedsLogin, "the server takes only tokens of the other one: {error}");
     assert_eq!((issuer.counts().refreshes, other.counts().token_requests), (1, 0));
 }
 
-/// The attack: a document at an odd address of the server names another issuer and its login page, and a token endpoint
-/// of the server's own.
+/// Attack: a document at an unusual URL of the server names another issuer with its login page, and a token endpoint
+/// of the server itself.
 #[tokio::test]
-async fn e04_an_issuer_says_itself_where_its_token_endpoint_is() {
-    let Apart { stage, issuer: real } = Apart::new(Manners::default()).await;
-    stage.authority.name_odd_issuer();
-    stage.authority.say_in_metadata("issuer", json!(real.issuer()));
-    stage.authority.say_in_metadata("authorization_endpoint", json!(format!("{}/authorize", real.issuer())));
-    let login = Login::begin(NAME, &stage.spec(), &stage.logins(), REDIRECT).await.unwrap();
-    let came_back_to = visit(login.url()).await;
+async fn e04_only_the_issuer_itself_defines_its_token_endpoint() {
+    let SeparateIssuer { setup, issuer: real } = SeparateIssuer::new(AuthorityOptions::default()).await;
+    setup.authority.set_wrong_issuer();
+    setup.authority.set_metadata("issuer", json!(real.issuer()));
+    setup.authority.set_metadata("authorization_endpoint", json!(format!("{}/authorize", real.issuer())));
+    let login = Login::begin(NAME, &setup.spec(), &setup.logins(), REDIRECT).await.unwrap();
+    let came_back_to = authorize_in_browser(login.url()).await;
     login.finish(&came_back_to).await.unwrap();
-    assert_eq!(stage.authority.counts().token_requests, 0, "the server gets neither code nor verifier");
+    assert_eq!(setup.authority.counts().token_requests, 0, "the server gets neither code nor verifier");
     assert_eq!(real.counts().token_requests, 1);
 }
 
-/// Servers of 2025-03-26 without metadata give tokens themselves, at fixed addresses.
+/// Servers of 2025-03-26 without metadata issue tokens themselves, at fixed addresses.
 #[tokio::test]
 async fn e04_a_login_without_metadata_is_bound_to_the_servers_own_origin() {
-    let stage = Stage::with(Manners::default()).await;
-    stage.authority.hide_metadata();
-    stage.log_in().await;
-    let host = stage.ready_host().await;
-    stage.authority.end_tokens();
+    let setup = AuthTest::new(AuthorityOptions::default()).await;
+    setup.authority.hide_metadata();
+    setup.log_in().await;
+    let host = setup.ready_host().await;
+    setup.authority.expire_access_tokens();
     call(&host).await.unwrap();
-    assert_eq!(stage.authority.counts().refreshes, 1);
+    assert_eq!(setup.authority.counts().refreshes, 1);
 }
 
 #[tokio::test]
-async fn e04_a_login_of_version_0_1_is_used_while_it_lasts_and_then_asks_for_a_login_once() {
-    let stage = Stage::logged_in(Manners::default()).await;
-    let mut login: serde_json::Value = serde_json::from_str(&stage.authority.unsealed_login(0)).unwrap();
+async fn e04_a_login_of_version_0_1_is_used_until_it_expires() {
+    let setup = AuthTest::logged_in(AuthorityOptions::default()).await;
+    let mut login: serde_json::Value = serde_json::from_str(&setup.authority.unsealed_login(0)).unwrap();
     login.as_object_mut().unwrap().remove("token_endpoint");
-    std::fs::write(stage.kept(), login.to_string()).unwrap();
-    let host = stage.host();
+    std::fs::write(setup.login_file(), login.to_string()).unwrap();
+    let host = setup.host();
     call(&host).await.unwrap();
-    let asked = stage.authority.counts().token_requests;
-    stage.authority.end_tokens();
+    let asked = setup.authority.counts().token_requests;
+    setup.authority.expire_access_tokens();
     assert_eq!(call(&host).await.unwrap_err().code, Code::NeedsLogin);
-    let cause = until(&host, State::NeedsLogin).await.supervision.cause.unwrap();
+    let cause = wait_until(&host, State::NeedsLogin).await.supervision.cause.unwrap();
     assert!(cause.contains("did not record its token endpoint"), "{cause}");
-    assert_eq!(stage.authority.counts().token_requests, asked, "the refresh token is not sent");
-    stage.log_in().await;
-    until(&host, State::Ready).await;
-    stage.authority.end_tokens();
+    assert_eq!(setup.authority.counts().token_requests, asked, "the refresh token is not sent");
+    setup.log_in().await;
+    wait_until(&host, State::Ready).await;
+    setup.authority.expire_access_tokens();
     call(&host).await.unwrap();
 }
 
-/// The attack: the server chooses who receives the client secret.
+/// Attack: the server chooses the recipient of the client secret.
 #[tokio::test]
-async fn e04_a_client_secret_goes_to_the_configured_issuer_whatever_the_server_names() {
-    let Apart { stage, issuer } = Apart::new(Manners::default()).await;
-    let thief = Authority::start(Manners::default()).await;
-    let host = stage.host_of(robot(&stage, Some(issuer.issuer())));
+async fn e04_a_client_secret_goes_only_to_the_configured_issuer() {
+    let SeparateIssuer { setup, issuer } = SeparateIssuer::new(AuthorityOptions::default()).await;
+    let thief = Authority::start(AuthorityOptions::default()).await;
+    let host = setup.host_of(client_credentials_spec(&setup, Some(issuer.issuer())));
     call(&host).await.unwrap();
-    stage.authority.hand_over_to(&thief);
-    issuer.end_tokens();
+    setup.authority.use_issuer(&thief);
+    issuer.expire_access_tokens();
     call(&host).await.unwrap_err();
-    stage.authority.hide_metadata();
+    setup.authority.hide_metadata();
     host.reconnect(NAME).unwrap();
     call(&host).await.unwrap_err();
-    assert!(issuer.counts().by_secret >= 2);
-    assert_eq!((thief.counts().token_requests, stage.authority.counts().token_requests), (0, 0));
+    assert!(issuer.counts().client_credentials >= 2);
+    assert_eq!((thief.counts().token_requests, setup.authority.counts().token_requests), (0, 0));
 }
 
 #[tokio::test]
-async fn e04_a_secret_without_an_issuer_is_a_mistake_of_the_config_and_goes_nowhere() {
-    let stage = Stage::with(Manners::default()).await;
-    let host = stage.host_of(robot(&stage, None));
-    let cause = until(&host, State::ConfigError).await.supervision.cause.unwrap();
+async fn e04_a_secret_without_an_issuer_is_a_config_error_and_is_not_sent() {
+    let setup = AuthTest::new(AuthorityOptions::default()).await;
+    let host = setup.host_of(client_credentials_spec(&setup, None));
+    let cause = wait_until(&host, State::ConfigError).await.supervision.cause.unwrap();
     assert!(cause.contains("`oauth.issuer`"), "{cause}");
-    let mut by_person = robot(&stage, None);
+    let mut by_person = client_credentials_spec(&setup, None);
     by_person.oauth.as_mut().unwrap().grant = Grant::AuthorizationCode;
-    let begun = Login::begin(NAME, &by_person, &stage.logins(), "http://127.0.0.1:1/callback").await;
-    assert!(matches!(begun.err(), Some(LoginError::BadConfig(why)) if why.contains("`oauth.issuer`")));
-    assert_eq!(stage.authority.counts().token_requests, 0);
+    let login = Login::begin(NAME, &by_person, &setup.logins(), "http://127.0.0.1:1/callback").await;
+    assert!(matches!(login.err(), Some(LoginError::BadConfig(why)) if why.contains("`oauth.issuer`")));
+    assert_eq!(setup.authority.counts().token_requests, 0);
 }
 
-/// The metadata of an issuer counts only if it is of that issuer, and only if its endpoint is confidential.
+/// Metadata counts only if it belongs to the configured issuer, and only if its endpoint uses HTTPS.
 #[tokio::test]
-async fn e04_a_secret_is_not_sent_by_metadata_of_another_issuer_or_to_a_plain_http_endpoint() {
+async fn e04_a_secret_is_not_sent_to_another_issuer_or_a_plain_http_endpoint() {
     for (key, value, told) in [
-        ("issuer", json!("https://id.example"), "is of https://id.example"),
-        ("issuer", json!(null), "is of no issuer"),
+        ("issuer", json!("https://id.example"), "names https://id.example instead"),
+        ("issuer", json!(null), "names no issuer instead"),
         ("token_endpoint", json!("http://id.example/token"), "is not an `https` address"),
     ] {
-        let stage = Stage::with(Manners::default()).await;
-        stage.authority.say_in_metadata(key, value.clone());
-        let mut spec = robot(&stage, Some(stage.authority.issuer()));
+        let setup = AuthTest::new(AuthorityOptions::default()).await;
+        setup.authority.set_metadata(key, value.clone());
+        let mut spec = client_credentials_spec(&setup, Some(setup.authority.issuer()));
         spec.supervision.timeouts.reconnect_wait = Duration::from_millis(500);
-        let host = stage.host_of(spec);
+        let host = setup.host_of(spec);
         let error = call(&host).await.unwrap_err();
-        let cause = host.status_of(NAME).unwrap().supervision.cause.unwrap_or_default();
+        let cause = host.server_status(NAME).unwrap().supervision.cause.unwrap_or_default();
         assert!(cause.contains(told), "{key} = {value}: {cause}: {error}");
-        assert_eq!(stage.authority.counts().token_requests, 0);
+        assert_eq!(setup.authority.counts().token_requests, 0);
     }
 }
 
-/// The attack: metadata leads to an address of the inner network. `0.0.0.0` leads to this machine, and is no address that
-/// the config names.
+/// Attack: metadata points to an address of the internal network. `0.0.0.0` reaches this machine and is not named in
+/// the config.
 #[tokio::test]
-async fn e04_metadata_leads_to_no_private_address_that_the_config_does_not_name() {
+async fn e04_metadata_cannot_lead_to_an_unconfigured_private_address() {
     let victim = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = victim.local_addr().unwrap().port();
-    let registering = Stage::with(Manners::default()).await;
+    let registering = AuthTest::new(AuthorityOptions::default()).await;
     registering
         .authority
-        .say_in_metadata("registration_endpoint", json!(format!("https://0.0.0.0:{port}/register")));
-    let redirected = Stage::with(Manners::default()).await;
+        .set_metadata("registration_endpoint", json!(format!("https://0.0.0.0:{port}/register")));
+    let redirected = AuthTest::new(AuthorityOptions::default()).await;
     redirected.authority.redirect_metadata(&format!("http://0.0.0.0:{port}/metadata"));
     let mut named = redirected.spec();
     let issuer = Some(Template::parse(redirected.authority.issuer()).unwrap());
     named.oauth = Some(OAuthSpec { issuer, ..OAuthSpec::default() });
-    for (stage, spec) in [(&registering, registering.spec()), (&redirected, named)] {
-        let begun = Login::begin(NAME, &spec, &stage.logins(), "http://127.0.0.1:1/callback").await;
-        let why = begun.err().unwrap().to_string();
+    for (setup, spec) in [(&registering, registering.spec()), (&redirected, named)] {
+        let login = Login::begin(NAME, &spec, &setup.logins(), "http://127.0.0.1:1/callback").await;
+        let why = login.err().unwrap().to_string();
         assert!(why.contains("0.0.0.0") && why.contains("the config does not name"), "{why}");
     }
-    nobody_came_to(victim).await;
+    assert_no_connection(victim).await;
 }
 
-/// The same for requests to the server itself, which may redirect.
+/// Same attack with a redirect of the server itself.
 #[tokio::test]
-async fn e04_a_server_redirects_to_no_private_address_that_the_config_does_not_name() {
+async fn e04_redirects_cannot_lead_to_an_unconfigured_private_address() {
     let victim = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = victim.local_addr().unwrap().port();
-    let stage = Stage::with(Manners::default()).await;
-    stage.authority.redirect(&format!("http://0.0.0.0:{port}/mcp"));
-    let cause = until(&stage.host(), State::ConfigError).await.supervision.cause.unwrap();
+    let setup = AuthTest::new(AuthorityOptions::default()).await;
+    setup.authority.redirect_mcp(&format!("http://0.0.0.0:{port}/mcp"));
+    let cause = wait_until(&setup.host(), State::ConfigError).await.supervision.cause.unwrap();
     assert!(cause.contains("which the config does not name"), "{cause}");
-    nobody_came_to(victim).await;
+    assert_no_connection(victim).await;
 }
 
-/// The attack: each refusal asks for other scopes, and the stored login grows with each.
+/// Attack: each refusal asks for other scopes, and the stored login grows with each.
 #[tokio::test]
-async fn e04_scopes_that_a_server_asks_for_do_not_make_the_login_grow_without_bound() {
-    let stage = Stage::logged_in(Manners { call_scope: Some("notes:write"), ..Manners::default() }).await;
-    let host = stage.ready_host().await;
-    let size = || std::fs::metadata(stage.kept()).unwrap().len();
+async fn e04_requested_scopes_do_not_make_the_login_grow_without_bound() {
+    let setup = AuthTest::logged_in(AuthorityOptions {
+        call_scope: Some("notes:write"),
+        ..AuthorityOptions::default()
+    })
+    .await;
+    let host = setup.ready_host().await;
+    let size = || std::fs::metadata(setup.login_file()).unwrap().len();
     let before = size();
     for round in 0..10 {
         let scopes: Vec<String> =
             (0..500).map(|number| format!("scope:{round}:{number}:{}", "x".repeat(80))).collect();
-        stage.authority.want_scopes(scopes.join(" "));
+        setup.authority.require_scopes(scopes.join(" "));
         assert_eq!(call(&host).await.unwrap_err().code, Code::NeedsLogin);
     }
     assert!(size() < before + 8192, "{} bytes more", size() - before);
     let login =
-        Login::begin(NAME, &stage.spec(), &stage.logins(), "http://127.0.0.1:1/callback").await.unwrap();
+        Login::begin(NAME, &setup.spec(), &setup.logins(), "http://127.0.0.1:1/callback").await.unwrap();
     let added = login.added_scopes();
     assert!((1..=64).contains(&added.len()), "the person sees what is asked for: {added:?}");
     assert!(added.join(" ").len() <= 4096);
     let asked = login.url().to_owned();
     assert!(asked.len() < 8192, "{}", asked.len());
-    visit(&asked).await;
+    authorize_in_browser(&asked).await;
 }
 
-fn robot(stage: &Stage, issuer: Option<&str>) -> ServerSpec {
-    let mut spec = stage.spec();
+fn client_credentials_spec(setup: &AuthTest, issuer: Option<&str>) -> ServerSpec {
+    let mut spec = setup.spec();
     spec.oauth = Some(OAuthSpec {
         issuer: issuer.map(|issuer| Template::parse(issuer).unwrap()),
         client_id: Some(Template::parse("robot").unwrap()),
-        client_secret: Some(Template::parse(ROBOT_SECRET).unwrap()),
+        client_secret: Some(Template::parse(CLIENT_SECRET).unwrap()),
         grant: Grant::ClientCredentials,
         ..OAuthSpec::default()
     });
     spec
 }
 
-/// Nobody has connected: a connection of our own is the first one that the listener takes.
-async fn nobody_came_to(listener: TcpListener) {
+/// Asserts that there was no connection: our own is the first one that the listener accepts.
+async fn assert_no_connection(listener: TcpListener) {
     let own = tokio::net::TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
     let (_, first) = listener.accept().await.unwrap();
     assert_eq!(first, own.local_addr().unwrap());

@@ -1,8 +1,8 @@
-//! One config in three formats means one thing.
+//! The same config in three formats gives the same result.
 
 use super::{JSON, TOML, YAML, only_server, parse, report};
 use gripfast::config::*;
-use gripfast::ledger::{Keeps, LedgerOptions};
+use gripfast::ledger::{LedgerDetail, LedgerOptions};
 use gripfast_core::supervise::spec::{SupervisionSpec, WhenDown};
 use std::path::Path;
 use std::time::Duration;
@@ -61,7 +61,7 @@ disabled = true
 "#;
 
 const IN_JSON: &str = r#"{
-  // Comments and trailing commas are fine.
+  // Comments and trailing commas are allowed.
   "gateway": { "listen": "127.0.0.1:9000", "state_dir": "/var/lib/gripfast", "startup_wait": "3s",
     "session_idle_timeout": "30m", "limits": { "sessions": 500 },
     "ledger": "arguments", "ledger_size": "1MiB",
@@ -161,7 +161,7 @@ mcp_servers:
 "#;
 
 #[test]
-fn the_three_formats_say_the_same() {
+fn the_three_formats_give_the_same_config() {
     let specs = [(TOML, IN_TOML), (JSON, IN_JSON), (YAML, IN_YAML)].map(|(file, text)| {
         assert_eq!(report(file, text), "");
         let config = parse(file, text);
@@ -173,7 +173,7 @@ fn the_three_formats_say_the_same() {
 }
 
 #[test]
-fn every_key_arrives_where_it_belongs() {
+fn every_key_sets_its_field() {
     let config = parse(TOML, IN_TOML);
     assert_eq!(config.gateway.listen.to_string(), "127.0.0.1:9000");
     assert_eq!(config.gateway.state_dir.as_deref(), Some(Path::new("/var/lib/gripfast")));
@@ -192,7 +192,7 @@ fn every_key_arrives_where_it_belongs() {
     let github = config.servers[0].spec.as_ref().unwrap();
     assert!(github.supervision.spare);
     assert_eq!(github.supervision.recycle.max_rss, Some(512 << 20));
-    assert_eq!(config.gateway.ledger, LedgerOptions { keeps: Keeps::Arguments, size: 1 << 20 });
+    assert_eq!(config.gateway.ledger, LedgerOptions { detail: LedgerDetail::Arguments, size: 1 << 20 });
     insta::assert_snapshot!(format!("{:#?}", config.servers[1].spec), @r#"
     Ok(
         ServerSpec {
@@ -342,20 +342,20 @@ fn every_key_arrives_where_it_belongs() {
 }
 
 #[test]
-fn the_arguments_of_a_marked_call_are_filled_in_when_it_is_made() {
+fn the_arguments_of_a_marked_call_are_expanded_at_the_call() {
     let config = parse(TOML, IN_TOML);
     let Ok(spec) = &config.servers[1].spec else { panic!("{config:?}") };
-    let world = super::World::default().with_variable("WORD", "hunter2");
+    let world = super::TestLookup::default().with_variable("WORD", "hunter2");
     let made = spec.restore[0].arguments.expand(&world).unwrap();
     let wanted =
         serde_json::json!({ "user": "me", "ids": [1, 2.5], "deep": { "on": true, "word": "hunter2" } });
     assert_eq!(made, wanted);
-    let unset = spec.restore[0].arguments.expand(&super::World::default()).unwrap_err();
+    let unset = spec.restore[0].arguments.expand(&super::TestLookup::default()).unwrap_err();
     assert_eq!(unset.to_string(), "environment variable `WORD` is not set");
     assert_eq!(spec.restore[1].arguments.expand(&world).unwrap(), serde_json::json!({}));
 }
 
-/// The example of the manual, where every key has its default.
+/// The example of the manual, in which every key has its default.
 #[test]
 fn the_documented_defaults_are_the_defaults() {
     let written = only_server(
@@ -443,7 +443,7 @@ url = 'http://h/'
     let servers = parse(TOML, text).servers;
     let fine: Vec<_> = servers.iter().map(|server| (server.name.as_str(), server.spec.is_ok())).collect();
     assert_eq!(fine, [("a", true), ("bad", false), ("also bad", false), ("z", true)]);
-    assert_eq!(servers[1].at, Position { line: 4, column: 10 });
+    assert_eq!(servers[1].position, Position { line: 4, column: 10 });
 }
 
 #[test]
@@ -532,7 +532,7 @@ disabled = true
 }
 
 #[test]
-fn a_setting_that_comes_from_defaults_is_shown_with_its_place() {
+fn a_setting_from_defaults_is_shown_with_its_origin() {
     let config = parse(TOML, "[defaults]\nlazy = true\n[servers.a]\ncommand = \"x\"\n");
     let lazy = config.settings().into_iter().find(|setting| setting.path == "servers.a.lazy").unwrap();
     assert_eq!(lazy.value, "true");

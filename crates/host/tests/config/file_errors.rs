@@ -1,4 +1,4 @@
-//! Mistakes about the file as a whole, and about the gateway: nothing starts.
+//! Errors in the file as a whole and in the gateway section: nothing starts.
 
 use super::{JSON, TOML, parse, report};
 use gripfast::config::TokenTypes;
@@ -20,7 +20,7 @@ command = "npx"
 }
 
 #[test]
-fn an_unknown_key_that_resembles_nothing() {
+fn an_unknown_key_without_a_similar_one() {
     let text = r#"colour = "red"
 "#;
     assert_snapshot!(report(TOML, text), @r#"
@@ -29,7 +29,7 @@ fn an_unknown_key_that_resembles_nothing() {
           |
         1 | colour = "red"
           | ^^^^^^
-          hint: known here: gateway, defaults, servers, clients, budgets
+          hint: known keys: gateway, defaults, servers, clients, budgets
     "#);
 }
 
@@ -39,7 +39,7 @@ fn a_clients_entry_that_does_not_say_of_which_server() {
 tools = { allow = ["read_*"] }
 "#;
     assert_snapshot!(report(TOML, text), @r#"
-        error: `read_*` does not say of which server; write `SERVER/read_*`, or `*/read_*` for all
+        error: `read_*` names no server; write `SERVER/read_*`, or `*/read_*` for all servers
          --> gripfast.toml:2:9 (clients.ci.tools)
           |
         2 | tools = { allow = ["read_*"] }
@@ -210,7 +210,7 @@ fn servers_as_a_string() {
 fn keys_of_other_programs_are_one_warning() {
     let text = r#"{ "inputs": [], "theme": "dark", "servers": { "a": { "command": "x" } } }"#;
     assert_snapshot!(report(JSON, text), @r#"
-        warning: ignored what is not about servers: `inputs`, `theme`
+        warning: ignored keys that are not about servers: `inputs`, `theme`
          --> mcp.json:1:3 (inputs)
           |
         1 | { "inputs": [], "theme": "dark", "servers": { "a": { "command": "x" } } }
@@ -373,7 +373,7 @@ session = 5
 }
 
 #[test]
-fn a_key_of_logins_that_is_nowhere() {
+fn an_unknown_login_key_location() {
     let text = "[gateway]\nlogin_key = \"keychain\"\n";
     assert_snapshot!(report(TOML, text), @r#"
     error: `keychain` is not one of `file`, `keyring`
@@ -398,7 +398,7 @@ fn strict_modes_are_on_or_off() {
 }
 
 #[test]
-fn a_ledger_that_keeps_who_knows_what() {
+fn an_unknown_ledger_value() {
     let text = r#"[gateway]
 ledger = "args"
 ledger_size = "1KiB"
@@ -431,12 +431,12 @@ fn a_gateway_that_is_no_table() {
 }
 
 #[test]
-fn an_origin_that_is_none() {
+fn an_invalid_origin() {
     let text = r#"[gateway]
 allowed_origins = ["http://localhost:6274", "localhost:3000"]
 "#;
     assert_snapshot!(report(TOML, text), @r#"
-        error: expected an origin as browsers send it: scheme, host and a port that is not the usual one
+        error: expected an origin as browsers send it: scheme, host and a port that is not the default one
          --> gripfast.toml:2:45 (gateway.allowed_origins[1])
           |
         2 | allowed_origins = ["http://localhost:6274", "localhost:3000"]
@@ -446,7 +446,7 @@ allowed_origins = ["http://localhost:6274", "localhost:3000"]
 }
 
 #[test]
-fn an_address_for_clients_that_is_none() {
+fn an_invalid_public_url() {
     let text = r#"[gateway]
 public_url = "mcp.example.com"
 auth = { keys = "often", key = true }
@@ -475,7 +475,7 @@ auth = { keys = "often", key = true }
 }
 
 #[test]
-fn an_issuer_of_tokens_that_says_too_little() {
+fn an_incomplete_token_issuer() {
     let text = r#"[gateway.auth.jwt]
 issuer = "https://login.example"
 jwks = "/etc/jwks.json"
@@ -486,7 +486,7 @@ jwks = "/etc/jwks.json"
           |
         1 | [gateway.auth.jwt]
           |               ^^^
-          hint: who issues the tokens (`iss`), whom they are for (`aud`), and the URL or file of the issuer's keys
+          hint: the values of the claims `iss` and `aud`, and the URL or file of the issuer's keys
     "#);
 }
 
@@ -504,14 +504,14 @@ typ = "at-jwt"
           |
         2 | issuer = "http://login.example"
           |          ^^^^^^^^^^^^^^^^^^^^^^
-          hint: begin it with `https://`: what goes in clear can be read and replaced on the way
+          hint: use `https://`: plain http can be read and changed on the network
 
         error: plain http is accepted for loopback addresses only
          --> gripfast.toml:4:8 (gateway.auth.jwt.jwks)
           |
         4 | jwks = "HTTP://192.168.1.7/jwks.json"
           |        ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
-          hint: begin it with `https://`: what goes in clear can be read and replaced on the way
+          hint: use `https://`: plain http can be read and changed on the network
 
         error: `at-jwt` is not one of `any`, `at+jwt`
          --> gripfast.toml:5:7 (gateway.auth.jwt.typ)
@@ -547,12 +547,12 @@ listen = "0.0.0.0:7331"
 auth.jwt = { issuer = "https://login.example", audience = "a", jwks = "/etc/jwks.json" }
 "#;
     assert_snapshot!(report(TOML, text), @r#"
-        error: clients that have to log in cannot be told for what: `listen` names no address of its own
+        error: `auth.jwt` requires `public_url`, because `listen` is every address
          --> gripfast.toml:3:12 (gateway.auth.jwt)
           |
         3 | auth.jwt = { issuer = "https://login.example", audience = "a", jwks = "/etc/jwks.json" }
           |            ^
-          hint: `public_url` in the table `gateway` says what they call it, for example "https://mcp.example.com"
+          hint: set `public_url` in the table `gateway` to the URL that clients use, for example "https://mcp.example.com"
     "#);
     let named = text.replace("[gateway]", "[gateway]\npublic_url = \"https://mcp.example.com\"");
     assert!(!report(TOML, &named).contains("log in"), "{}", report(TOML, &named));
@@ -576,7 +576,7 @@ tls = { cert = "/etc/cert.pem", keys = "/etc/key.pem" }
           |
         2 | tls = { cert = "/etc/cert.pem", keys = "/etc/key.pem" }
           |       ^
-          hint: the files of the certificate, with those that vouch for it, and of its private key
+          hint: the PEM files of the certificate chain and of its private key
     "#);
 }
 

@@ -1,12 +1,12 @@
-//! Which file is the config, and what is said when there is none.
+//! Search for the config file, and the message if there is none.
 
-use super::{TOML, World};
-use gripfast::config::{Config, ConfigError, ConfigOrigin, ConfigText, Places};
+use super::{TOML, TestLookup};
+use gripfast::config::{Config, ConfigError, ConfigOrigin, ConfigText, SearchPaths};
 use std::path::{Path, PathBuf};
 
-/// A current directory and a platform directory in a place of their own.
-fn places(dir: &Path) -> Places {
-    let places = Places { current_dir: dir.join("here"), config_dir: Some(dir.join("home")) };
+/// A current directory and a platform directory below `dir`.
+fn search_paths(dir: &Path) -> SearchPaths {
+    let places = SearchPaths { current_dir: dir.join("here"), config_dir: Some(dir.join("home")) };
     std::fs::create_dir_all(&places.current_dir).expect("a fresh directory is writable");
     std::fs::create_dir_all(dir.join("home/gripfast")).expect("a fresh directory is writable");
     places
@@ -15,22 +15,22 @@ fn places(dir: &Path) -> Places {
 #[test]
 fn the_nearest_named_file_wins() {
     let dir = tempfile::tempdir().unwrap();
-    let places = places(dir.path());
+    let places = search_paths(dir.path());
     let here = places.current_dir.join(TOML);
     let at_home = dir.path().join("home/gripfast").join(TOML);
-    let find = |explicit: Option<&str>, world: &World| {
+    let find = |explicit: Option<&str>, world: &TestLookup| {
         Config::find(explicit.map(Path::new), world, &places).map(|found| (found.path, found.origin))
     };
     let from = |path: PathBuf, origin| (path, origin);
-    let named = World::default().with_variable("GRIPFAST_CONFIG", "/named.toml");
-    let nobody = World::default().with_variable("GRIPFAST_CONFIG", "");
+    let named = TestLookup::default().with_variable("GRIPFAST_CONFIG", "/named.toml");
+    let unnamed = TestLookup::default().with_variable("GRIPFAST_CONFIG", "");
 
-    assert!(matches!(find(None, &nobody), Err(ConfigError::NotFound { .. })));
+    assert!(matches!(find(None, &unnamed), Err(ConfigError::NotFound { .. })));
     std::fs::write(&at_home, "").unwrap();
-    assert_eq!(find(None, &nobody).unwrap(), from(at_home, ConfigOrigin::PlatformDirectory));
+    assert_eq!(find(None, &unnamed).unwrap(), from(at_home, ConfigOrigin::PlatformDirectory));
     std::fs::write(&here, "").unwrap();
-    assert_eq!(find(None, &nobody).unwrap(), from(here, ConfigOrigin::CurrentDirectory));
-    // Named files are the answer even though they do not exist.
+    assert_eq!(find(None, &unnamed).unwrap(), from(here, ConfigOrigin::CurrentDirectory));
+    // Explicitly named files are used even if they do not exist.
     assert_eq!(find(None, &named).unwrap(), from("/named.toml".into(), ConfigOrigin::Named));
     assert_eq!(
         find(Some("/explicit.toml"), &named).unwrap(),
@@ -39,9 +39,9 @@ fn the_nearest_named_file_wins() {
 }
 
 #[test]
-fn what_was_looked_for_is_said() {
-    let places = Places { current_dir: "/a".into(), config_dir: Some("/b".into()) };
-    let error = Config::find(None, &World::default(), &places).unwrap_err();
+fn the_searched_paths_are_listed() {
+    let places = SearchPaths { current_dir: "/a".into(), config_dir: Some("/b".into()) };
+    let error = Config::find(None, &TestLookup::default(), &places).unwrap_err();
     let shown = error.to_string().replace('\\', "/");
     insta::assert_snapshot!(shown, @"no config file found; looked for `/a/gripfast.toml`, `/b/gripfast/gripfast.toml`");
     let error = Config::load(Path::new("/does/not/exist.toml")).unwrap_err();
@@ -81,19 +81,19 @@ fn a_file_that_cannot_be_a_config_is_refused() {
 }
 
 #[test]
-fn the_platforms_own_file_is_no_stranger_in_its_own_directory() {
+fn the_platform_config_is_recognized_in_its_own_directory() {
     let dir = tempfile::tempdir().unwrap();
     let home = dir.path().join("home");
     std::fs::create_dir_all(home.join("gripfast")).unwrap();
     std::fs::write(home.join("gripfast").join(TOML), "").unwrap();
-    let places = Places { current_dir: home.join("gripfast"), config_dir: Some(home) };
-    let found = Config::find(None, &World::default(), &places).unwrap();
+    let places = SearchPaths { current_dir: home.join("gripfast"), config_dir: Some(home) };
+    let found = Config::find(None, &TestLookup::default(), &places).unwrap();
     assert_eq!(found.origin, ConfigOrigin::PlatformDirectory);
 }
 
 #[cfg(unix)]
 #[test]
-fn g05_a_config_that_another_user_could_have_changed_is_refused_unless_a_person_vouches_for_it() {
+fn g05_a_config_writable_by_others_is_refused_unless_strict_modes_is_off() {
     use std::os::unix::fs::PermissionsExt;
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join(TOML);
@@ -137,6 +137,6 @@ fn g05_a_config_that_another_user_could_have_changed_is_refused_unless_a_person_
 }
 
 #[test]
-fn the_places_of_this_process_exist() {
-    assert_eq!(Places::of_this_process().current_dir, Path::new("."));
+fn the_search_paths_of_this_process_exist() {
+    assert_eq!(SearchPaths::from_process().current_dir, Path::new("."));
 }

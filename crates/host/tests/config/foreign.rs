@@ -1,4 +1,4 @@
-//! Files that were written for other clients, as they are.
+//! Config files of other clients, unmodified.
 
 use super::{JSON, YAML, only_server, parse, report};
 use gripfast::config::*;
@@ -89,7 +89,7 @@ enabled = false
     assert!(spec.policy.tools.deny().eq(["fetch"]));
     assert!(spec.disabled);
     insta::assert_snapshot!(report("config.toml", text), @r#"
-    warning: ignored what is not about servers: `model`
+    warning: ignored keys that are not about servers: `model`
      --> config.toml:2:1 (model)
       |
     2 | model = "some-model"
@@ -122,14 +122,14 @@ fn a_tool_filter_of_another_client_is_never_dropped() {
 }
 
 #[test]
-fn a_null_is_a_key_that_is_not_there() {
+fn a_null_counts_as_a_missing_key() {
     let spec = only_server(JSON, r#"{"mcpServers": {"a": {"command": "x", "url": null, "cwd": null}}}"#);
     assert_eq!(stdio(&spec).0, "x");
     assert!(parse(YAML, "mcp_servers:\n").servers.is_empty());
 }
 
 #[test]
-fn a_byte_order_mark_is_no_part_of_the_file() {
+fn a_byte_order_mark_is_ignored() {
     let text = "\u{feff}{\"mcpServers\": {\"a\": {\"command\": \"x\"}}}";
     assert_eq!(report(JSON, text), "");
     assert_eq!(parse(JSON, text).servers.len(), 1);

@@ -1,4 +1,4 @@
-//! What is said about files that were written for other clients.
+//! Messages about config files of other clients.
 
 use super::{JSON, YAML, report};
 use insta::assert_snapshot;
@@ -32,14 +32,14 @@ fn a_timeout_without_a_unit_is_explained() {
           |
         3 |   "timeout": 60,
           |   ^^^^^^^^^
-          hint: clients disagree about its unit; `timeouts.call` takes "300s"
+          hint: clients use different units for it; set `timeouts.call`, for example "300s"
 
         warning: ignored unknown key `autoApprove`
          --> mcp.json:4:3 (mcpServers.a.autoApprove)
           |
         4 |   "autoApprove": ["read"]
           |   ^^^^^^^^^^^^^
-          hint: approving calls is up to the client
+          hint: the client approves calls
     "#);
 }
 
@@ -47,7 +47,7 @@ fn a_timeout_without_a_unit_is_explained() {
 fn two_names_for_one_thing() {
     let text = r#"{ "mcpServers": { "a": { "url": "http://h/", "serverUrl": "http://h/" } } }"#;
     assert_snapshot!(report(JSON, text), @r#"
-        error: `serverUrl` means the same as `mcpServers.a.url`, which is given too
+        error: `serverUrl` means the same as `mcpServers.a.url`, which is also set
          --> mcp.json:1:46 (mcpServers.a.serverUrl)
           |
         1 | { "mcpServers": { "a": { "url": "http://h/", "serverUrl": "http://h/" } } }
@@ -72,7 +72,7 @@ fn an_empty_command_list() {
 fn environment_of_a_url_is_a_warning() {
     let text = r#"{ "mcpServers": { "a": { "url": "http://h/", "env": {} } } }"#;
     assert_snapshot!(report(JSON, text), @r#"
-        warning: `env` goes with `command`, which this server does not have
+        warning: `env` requires `command`, which this server does not have
          --> mcp.json:1:46 (mcpServers.a.env)
           |
         1 | { "mcpServers": { "a": { "url": "http://h/", "env": {} } } }
@@ -85,12 +85,12 @@ fn environment_of_a_url_is_a_warning() {
 fn a_websocket_of_another_client() {
     let text = r#"{ "mcpServers": { "a": { "type": "ws", "url": "wss://h/" } } }"#;
     assert_snapshot!(report(JSON, text), @r#"
-        error: WebSocket is not a transport of MCP, and gripfast does not speak it
+        error: WebSocket is not an MCP transport, and gripfast does not support it
          --> mcp.json:1:34 (mcpServers.a.type)
           |
         1 | { "mcpServers": { "a": { "type": "ws", "url": "wss://h/" } } }
           |                                  ^^^^
-          hint: ask the server's documentation for its Streamable HTTP address
+          hint: look up the server's Streamable HTTP URL in its documentation
 
         error: the scheme is `wss`, expected `http` or `https`
          --> mcp.json:1:47 (mcpServers.a.url)
@@ -131,7 +131,7 @@ fn a_keepalive_in_seconds_by_hermes() {
           |
         4 |     keepalive_interval: 180
           |                         ^^^
-          hint: write "3m" to be read alike everywhere
+          hint: write "3m" to have the same meaning in every file
     "#);
 }
 
@@ -152,19 +152,19 @@ fn a_keepalive_out_of_range_by_hermes() {
 }
 
 #[test]
-fn an_exclude_that_does_not_count_by_hermes() {
+fn an_ignored_exclude_by_hermes() {
     let text = "mcp_servers:
   a:
     command: x
     tools: { include: [a], exclude: [b] }
 ";
     assert_snapshot!(report(YAML, text), @r"
-        warning: ignored, because `include` is given and wins over `exclude` in this kind of file
+        warning: ignored, because `include` is set and takes precedence over `exclude` in this kind of file
          --> config.yaml:4:37 (mcp_servers.a.tools.exclude)
           |
         4 |     tools: { include: [a], exclude: [b] }
           |                                     ^
-          hint: `deny` always counts
+          hint: `deny` always applies
     ");
 }
 
@@ -182,7 +182,7 @@ fn a_bare_number_by_others() {
 }
 
 #[test]
-fn a_variable_by_codex_that_is_none() {
+fn an_invalid_codex_variable() {
     let text = r#"[mcp_servers.a]
 url = "http://h/"
 bearer_token_env_var = "not a name"

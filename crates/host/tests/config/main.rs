@@ -1,4 +1,4 @@
-//! What a person who writes a config meets: every mistake and its message, every format and its meaning.
+//! Config files as users write them: every error with its message, every format with its meaning.
 
 mod equivalence;
 mod file_errors;
@@ -24,7 +24,7 @@ const TOML: &str = "gripfast.toml";
 const JSON: &str = "mcp.json";
 const YAML: &str = "config.yaml";
 
-/// Everything that is said about a config, as `gripfast check` shows it.
+/// All messages about a config, as `gripfast check` shows them.
 fn report(file: &str, text: &str) -> String {
     match Config::parse(text, Path::new(file)) {
         Ok(config) => config.diagnostics().map(Diagnostic::render).collect::<Vec<_>>().join("\n\n"),
@@ -32,26 +32,26 @@ fn report(file: &str, text: &str) -> String {
     }
 }
 
-/// A config that is fine as a whole.
+/// Parses a config without errors.
 fn parse(file: &str, text: &str) -> Config {
     Config::parse(text, Path::new(file)).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// The spec of the only server of a config without mistakes. Warnings are fine.
+/// Spec of the only server in a config without errors. Warnings are allowed.
 fn only_server(file: &str, text: &str) -> ServerSpec {
     let config = parse(file, text);
     let [server] = config.servers.as_slice() else { panic!("{:?}", config.servers) };
     server.spec.clone().unwrap_or_else(|_| panic!("{}", report(file, text)))
 }
 
-/// An environment of a test's own making.
+/// Environment variables and files of a test.
 #[derive(Default)]
-struct World {
+struct TestLookup {
     variables: HashMap<&'static str, OsString>,
     files: HashMap<PathBuf, String>,
 }
 
-impl World {
+impl TestLookup {
     fn with_variable(mut self, name: &'static str, value: impl Into<OsString>) -> Self {
         self.variables.insert(name, value.into());
         self
@@ -63,7 +63,7 @@ impl World {
     }
 }
 
-impl Lookup for World {
+impl Lookup for TestLookup {
     fn variable(&self, name: &str) -> Option<OsString> {
         self.variables.get(name).cloned()
     }

@@ -1,6 +1,6 @@
-//! Nothing that may be secret appears where it is not needed.
+//! Secrets never appear in debug output or error messages.
 
-use super::{JSON, TOML, World, parse, report};
+use super::{JSON, TOML, TestLookup, parse, report};
 use gripfast::config::{Config, Target, Template};
 use proptest::prelude::*;
 
@@ -20,7 +20,7 @@ restore = [{ tool = "login", arguments = { password = "hunter2" } }]
     let shown = format!("{config:?} {config:#?}");
     assert!(!shown.contains("hunter2") && !shown.contains("ghp_"), "{shown}");
     assert!(shown.contains("[redacted]${env:HOST:-…}"), "{shown}");
-    // A part of the spec that is shown alone keeps its secrets too.
+    // Parts of the spec hide their secrets too.
     let Ok(spec) = &config.servers[1].spec else { panic!() };
     let Target::Url { headers, url, .. } = &spec.target else { panic!() };
     assert_eq!(format!("{headers:?}"), r#"[("Authorization", "[redacted]")]"#);
@@ -29,13 +29,13 @@ restore = [{ tool = "login", arguments = { password = "hunter2" } }]
 
 #[test]
 fn an_expanded_value_is_not_in_debug_output() {
-    let world = World::default().with_variable("TOKEN", "hunter2");
+    let world = TestLookup::default().with_variable("TOKEN", "hunter2");
     let value = Template::parse("Bearer ${TOKEN}").unwrap().expand(&world).unwrap();
     assert_eq!(format!("{value:?}"), "[redacted]");
     assert_eq!(value.reveal(), "Bearer hunter2");
 }
 
-/// The mistake stands on the same line as the secret, as it does in every inline table and minified file.
+/// The error is on the same line as the secret, as in inline tables and minified files.
 #[test]
 fn an_error_beside_a_secret_does_not_show_it() {
     let text = r#"{"mcpServers": {"a": {"command": "x", "env": {"A": "hunter2", "B": ["x"]}}}}"#;
@@ -58,7 +58,7 @@ fn an_error_beside_a_secret_does_not_show_it() {
 proptest! {
     #[test]
     fn no_literal_of_env_or_headers_is_ever_shown(secret in "[a-zA-Z0-9+/=%!]{6,40}") {
-        // Long enough and strange enough not to be in any message by chance.
+        // Long and unusual enough not to be in any message by chance.
         let secret = format!("{secret}Q7!");
         let text = format!(
             r#"{{"mcpServers": {{"a": {{"command": "x", "env": {{"A": "{secret}", "B": {{}}}}, "oops": 1}},

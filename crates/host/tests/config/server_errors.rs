@@ -1,4 +1,4 @@
-//! Mistakes about one server: its name and its simple keys.
+//! Errors in the name and the simple keys of a server.
 
 use super::{TOML, report};
 use insta::assert_snapshot;
@@ -20,7 +20,7 @@ comand = "npx"
 }
 
 #[test]
-fn a_key_that_resembles_nothing() {
+fn a_key_without_a_similar_one() {
     let text = r#"[servers.github]
 command = "npx"
 colour = "red"
@@ -86,12 +86,12 @@ fn a_name_with_a_strange_letter() {
 command = "x"
 "#;
     assert_snapshot!(report(TOML, text), @r#"
-        error: a space cannot be in a name; letters, digits, `_` and `-` can
+        error: a space is not allowed in a name; allowed: letters, digits, `_` and `-`
          --> gripfast.toml:1:10 (servers.My Server!)
           |
         1 | [servers."My Server!"]
           |          ^^^^^^^^^^^^
-          hint: `My-Server` would do
+          hint: use `My-Server`
     "#);
 }
 
@@ -101,12 +101,12 @@ fn a_name_with_two_underscores() {
 command = "x"
 "#;
     assert_snapshot!(report(TOML, text), @r"
-        error: `__` cannot be in a name, because it separates server and tool
+        error: `__` is not allowed in a name, because it separates server and tool
          --> gripfast.toml:1:10 (servers.git__hub)
           |
         1 | [servers.git__hub]
           |          ^^^^^^^^
-          hint: `git_hub` would do
+          hint: use `git_hub`
     ");
 }
 
@@ -121,7 +121,7 @@ command = "x"
           |
         1 | [servers.github_]
           |          ^^^^^^^
-          hint: `github` would do
+          hint: use `github`
     ");
 }
 
@@ -131,7 +131,7 @@ fn an_empty_name() {
 command = "x"
 "#;
     assert_snapshot!(report(TOML, text), @r#"
-        error: expected a name, found an empty one
+        error: expected a name, found an empty string
          --> gripfast.toml:1:10 (servers.)
           |
         1 | [servers.""]
@@ -150,7 +150,7 @@ command = "x"
           |
         1 | [servers.nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn]
           |          ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
-          hint: `nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn` would do
+          hint: use `nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn`
     ");
 }
 
@@ -162,7 +162,7 @@ enabled = true
 disabled = false
 "#;
     assert_snapshot!(report(TOML, text), @r"
-        error: `enabled` and `disabled` are both given
+        error: `enabled` and `disabled` are both set
          --> gripfast.toml:3:1 (servers.github.enabled)
           |
         3 | enabled = true
@@ -290,18 +290,18 @@ methods = "skills/*"
 }
 
 #[test]
-fn a_prefix_that_cannot_be() {
+fn an_invalid_prefix() {
     let text = r#"[servers.github]
 command = "npx"
 prefix = "git.hub"
 "#;
     assert_snapshot!(report(TOML, text), @r#"
-        error: `.` cannot be in a name; letters, digits, `_` and `-` can
+        error: `.` is not allowed in a name; allowed: letters, digits, `_` and `-`
          --> gripfast.toml:3:10 (servers.github.prefix)
           |
         3 | prefix = "git.hub"
           |          ^^^^^^^^^
-          hint: `prefix = ""` leaves the names as the server has them
+          hint: `prefix = ""` leaves the names unchanged
     "#);
 }
 
@@ -342,7 +342,7 @@ command = "npx"
 tools = { deny = ["@destroys"] }
 "#;
     assert_snapshot!(report(TOML, text), @r#"
-        error: `@destroys` is not a hint; there are `@read_only`, `@destructive` and `@idempotent`
+        error: unknown tool hint `@destroys`; the hints are `@read_only`, `@destructive` and `@idempotent`
          --> gripfast.toml:3:9 (servers.github.tools)
           |
         3 | tools = { deny = ["@destroys"] }
@@ -383,7 +383,7 @@ tools = { alow = [] }
 }
 
 #[test]
-fn a_message_size_that_is_none() {
+fn an_invalid_message_size() {
     let text = r#"[servers.github]
 command = "npx"
 max_message = "huge"
@@ -429,7 +429,7 @@ max_message = true
 }
 
 #[test]
-fn a_login_that_nobody_can_make() {
+fn a_login_that_cannot_work() {
     let text = r#"
 [servers.child]
 command = "server"
@@ -480,7 +480,7 @@ oauth = { issuer = "http://id.example.com", client_id = "us", client_secret = "$
        |         ^
        hint: add `issuer = "https://…"` to `oauth`: the issuer in the authorization server's own metadata
 
-    error: a `client_secret` goes with a `client_id`, which is missing
+    error: `client_secret` requires `client_id`, which is missing
       --> gripfast.toml:12:9 (servers.secretive.oauth)
        |
     12 | oauth = { client_secret = "${env:SECRET}", client_metadata_url = "http://example.com/me.json", grant
@@ -496,7 +496,7 @@ oauth = { issuer = "http://id.example.com", client_id = "us", client_secret = "$
 }
 
 #[test]
-fn a_marked_call_without_a_tool_or_with_arguments_that_are_none() {
+fn a_marked_call_without_a_tool_or_with_invalid_arguments() {
     let text = r#"[servers.github]
 command = "npx"
 restore = [{ arguments = {} }, { tool = "", args = 1 }, { tool = "login", arguments = [] }, "login"]
@@ -514,9 +514,9 @@ restore = [{ arguments = {} }, { tool = "", args = 1 }, { tool = "login", argume
           |
         3 | restore = [{ arguments = {} }, { tool = "", args = 1 }, { tool = "login", arguments = [] }, "login"]
           |                                             ^^^^
-          hint: known here: tool, arguments
+          hint: known keys: tool, arguments
 
-        error: expected the server's name of a tool, found an empty string
+        error: expected the name of a tool, found an empty string
          --> gripfast.toml:3:41 (servers.github.restore[1].tool)
           |
         3 | restore = [{ arguments = {} }, { tool = "", args = 1 }, { tool = "login", arguments = [] }, "login"]
@@ -537,20 +537,20 @@ restore = [{ arguments = {} }, { tool = "", args = 1 }, { tool = "login", argume
 }
 
 #[test]
-fn arguments_that_no_call_can_have_beside_a_secret_that_stays_hidden() {
+fn invalid_arguments_are_shown_without_their_secret() {
     let text = r#"[servers.github]
 command = "npx"
 restore = [{ tool = "login", arguments = { at = 2026-01-01, n = 0x10, secret = "hunter2 ${" } }]
 "#;
     assert_snapshot!(report(TOML, text), @r#"
-        error: expected a value that JSON has, found a date
+        error: expected a JSON value, found a date
          --> gripfast.toml:3:49 (servers.github.restore[0].arguments.at)
           |
         3 | restore = [{ tool = "login", arguments = { at = 2026-01-01, n = 0x10, secret = "******* ${" } }]
           |                                                 ^^^^^^^^^^
           hint: put it in quotes
 
-        error: `${` without the `}` that ends it
+        error: `${` without a closing `}`
          --> gripfast.toml:3:80 (servers.github.restore[0].arguments.secret)
           |
         3 | restore = [{ tool = "login", arguments = { at = 2026-01-01, n = 0x10, secret = "******* ${" } }]

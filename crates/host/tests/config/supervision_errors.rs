@@ -1,4 +1,4 @@
-//! Mistakes about how a server is kept alive.
+//! Errors in the supervision settings of a server.
 
 use super::{TOML, report};
 use insta::assert_snapshot;
@@ -300,7 +300,7 @@ recycle = { max_rss = "1GiB", max_lifetime = "1d" }
 }
 
 #[test]
-fn a_small_child() {
+fn a_memory_limit_that_is_too_small() {
     let text = r#"[servers.github]
 command = "npx"
 recycle = { max_rss = "10KiB" }
@@ -315,7 +315,7 @@ recycle = { max_rss = "10KiB" }
 }
 
 #[test]
-fn mistakes_in_defaults_are_reported_once_however_many_servers_there_are() {
+fn errors_in_defaults_are_reported_once_for_all_servers() {
     let text = r#"[defaults]
 url = "https://h.example"
 lazzy = true

@@ -1,4 +1,4 @@
-//! Texts that no parser accepts.
+//! Syntax errors.
 
 use super::{JSON, TOML, YAML, report};
 use insta::assert_snapshot;
@@ -129,7 +129,7 @@ fn json_with_a_duplicate_server() {
           |
         3 |   "a": { "command": "y" }
           |   ^^^
-          hint: it is first given on line 2
+          hint: the first one is on line 2
     "#);
 }
 
@@ -188,7 +188,7 @@ fn yaml_with_a_duplicate_key() {
           |
         4 |     command: y
           |     ^^^^^^^
-          hint: it is first given on line 3
+          hint: the first one is on line 3
     ");
 }
 
@@ -204,7 +204,7 @@ fn yaml_with_a_tag() {
           |
         3 |     command: !!python/object:os.system x
           |              ^
-          hint: remove the word that begins with `!`
+          hint: remove the YAML tag (`!…`)
     ");
 }
 
@@ -244,7 +244,7 @@ fn yaml_with_an_alias_of_itself() {
   a: *all
 ";
     assert_snapshot!(report(YAML, text), @r"
-        error: an alias stands inside what it refers to
+        error: an alias is inside the value that it refers to
          --> config.yaml:2:6
           |
         2 |   a: *all
@@ -267,7 +267,7 @@ fn yaml_with_a_list_as_key() {
 }
 
 #[test]
-fn yaml_that_merges_what_is_no_table() {
+fn yaml_that_merges_a_value_that_is_not_a_table() {
     let text = "mcp_servers:
   a:
     <<: 3
@@ -282,7 +282,7 @@ fn yaml_that_merges_what_is_no_table() {
 }
 
 #[test]
-fn yaml_that_laughs_a_billion_times() {
+fn yaml_with_a_billion_laughs_bomb() {
     let text = "a: &a [lol, lol, lol, lol, lol, lol, lol, lol, lol]
 b: &b [*a, *a, *a, *a, *a, *a, *a, *a, *a]
 c: &c [*b, *b, *b, *b, *b, *b, *b, *b, *b]
@@ -292,7 +292,7 @@ f: &f [*e, *e, *e, *e, *e, *e, *e, *e, *e]
 g: &g [*f, *f, *f, *f, *f, *f, *f, *f, *f]
 ";
     assert_snapshot!(report(YAML, text), @r"
-        error: the aliases of this file expand to too much
+        error: the aliases of this file expand to too much data
          --> config.yaml:6:16
           |
         6 | f: &f [*e, *e, *e, *e, *e, *e, *e, *e, *e]

@@ -1,4 +1,4 @@
-//! Mistakes about how a server is reached.
+//! Errors in the command or URL of a server.
 
 use super::{TOML, report};
 use insta::assert_snapshot;
@@ -26,12 +26,12 @@ url = "https://example.com/mcp"
 transport = "ws"
 "#;
     assert_snapshot!(report(TOML, text), @r#"
-        error: WebSocket is not a transport of MCP, and gripfast does not speak it
+        error: WebSocket is not an MCP transport, and gripfast does not support it
          --> gripfast.toml:3:13 (servers.docs.transport)
           |
         3 | transport = "ws"
           |             ^^^^
-          hint: ask the server's documentation for its Streamable HTTP address
+          hint: look up the server's Streamable HTTP URL in its documentation
     "#);
 }
 
@@ -98,7 +98,7 @@ transport = "stdio"
 }
 
 #[test]
-fn a_url_that_is_none() {
+fn an_invalid_url() {
     let text = r#"[servers.docs]
 url = "example.com/mcp"
 "#;
@@ -148,7 +148,7 @@ fn an_empty_command() {
 command = " "
 "#;
     assert_snapshot!(report(TOML, text), @r#"
-        error: expected some text, found an empty string
+        error: expected a string that is not empty
          --> gripfast.toml:2:11 (servers.a.command)
           |
         2 | command = " "
@@ -265,7 +265,7 @@ env = ["A=B"]
 }
 
 #[test]
-fn an_inherited_name_that_is_none() {
+fn an_invalid_inherited_name() {
     let text = r#"[servers.github]
 command = "npx"
 inherit_env = ["A=B", 3]
@@ -292,7 +292,7 @@ command = "npx"
 headers = { A = "b" }
 "#;
     assert_snapshot!(report(TOML, text), @r#"
-        error: `headers` goes with `url`, which this server does not have
+        error: `headers` requires `url`, which this server does not have
          --> gripfast.toml:3:1 (servers.github.headers)
           |
         3 | headers = { A = "b" }
@@ -307,7 +307,7 @@ url = "https://example.com/mcp"
 args = []
 "#;
     assert_snapshot!(report(TOML, text), @r"
-        error: `args` goes with `command`, which this server does not have
+        error: `args` requires `command`, which this server does not have
          --> gripfast.toml:3:1 (servers.docs.args)
           |
         3 | args = []
@@ -337,7 +337,7 @@ url = "https://example.com/mcp"
 headers = { A = "x\ny" }
 "#;
     assert_snapshot!(report(TOML, text), @r#"
-        error: a header cannot hold line breaks or other control characters
+        error: a header cannot contain line breaks or other control characters
          --> gripfast.toml:3:17 (servers.docs.headers.A)
           |
         3 | headers = { A = "x\ny" }
@@ -352,7 +352,7 @@ url = "https://example.com/mcp"
 client_cert = "/a.pem"
 "#;
     assert_snapshot!(report(TOML, text), @r#"
-        error: `client_cert` and `client_key` go together, but only one is given
+        error: `client_cert` and `client_key` go together, but only one is set
          --> gripfast.toml:3:1 (servers.docs.client_cert)
           |
         3 | client_cert = "/a.pem"

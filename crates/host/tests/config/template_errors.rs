@@ -1,4 +1,4 @@
-//! References that cannot be.
+//! Errors in references (`${…}`).
 
 use super::{TOML, report};
 use insta::assert_snapshot;
@@ -10,7 +10,7 @@ command = "npx"
 env = { TOKEN = "${input:token}" }
 "#;
     assert_snapshot!(report(TOML, text), @r#"
-        error: `${input:token}` asks for `input:`, which gripfast does not have
+        error: `${input:token}` uses `input:`, which gripfast does not support
          --> gripfast.toml:3:17 (servers.github.env.TOKEN)
           |
         3 | env = { TOKEN = "${input:token}" }
@@ -26,7 +26,7 @@ command = "npx"
 args = ["${workspaceFolder}/x"]
 "#;
     assert_snapshot!(report(TOML, text), @r#"
-        error: `${workspaceFolder}` is filled in by an editor, not by gripfast
+        error: `${workspaceFolder}` is a variable of editors, which gripfast does not support
          --> gripfast.toml:3:9 (servers.github.args[0])
           |
         3 | args = ["${workspaceFolder}/x"]
@@ -42,7 +42,7 @@ command = "npx"
 cwd = "${userHome}"
 "#;
     assert_snapshot!(report(TOML, text), @r#"
-        error: `${userHome}` is filled in by an editor, not by gripfast
+        error: `${userHome}` is a variable of editors, which gripfast does not support
          --> gripfast.toml:3:7 (servers.github.cwd)
           |
         3 | cwd = "${userHome}"
@@ -58,7 +58,7 @@ command = "npx"
 args = ["${HOME"]
 "#;
     assert_snapshot!(report(TOML, text), @r#"
-        error: `${` without the `}` that ends it
+        error: `${` without a closing `}`
          --> gripfast.toml:3:9 (servers.github.args[0])
           |
         3 | args = ["${HOME"]
@@ -74,7 +74,7 @@ command = "npx"
 args = ["${}"]
 "#;
     assert_snapshot!(report(TOML, text), @r#"
-        error: `${}` names nothing
+        error: `${}` is empty
          --> gripfast.toml:3:9 (servers.github.args[0])
           |
         3 | args = ["${}"]
@@ -137,7 +137,7 @@ command = "npx"
 args = ["${user_config.key}"]
 "#;
     assert_snapshot!(report(TOML, text), @r#"
-        error: `${user_config.key}` is not a form that gripfast knows
+        error: `${user_config.key}` is not a reference that gripfast knows
          --> gripfast.toml:3:9 (servers.github.args[0])
           |
         3 | args = ["${user_config.key}"]

@@ -1,12 +1,12 @@
-//! References: how they are written, and what they become.
+//! Syntax and expansion of references (`${…}`).
 
-use super::World;
+use super::TestLookup;
 use gripfast::config::{ExpandError, Lookup, ProcessEnvironment, Reference, Template};
 use proptest::prelude::*;
 use std::path::{Path, PathBuf};
 
-fn world() -> World {
-    World::default()
+fn lookup() -> TestLookup {
+    TestLookup::default()
         .with_variable("TOKEN", "secret")
         .with_variable("EMPTY", "")
         .with_file("/run/secrets/key", "line\r\n\n")
@@ -14,15 +14,15 @@ fn world() -> World {
 
 fn expand(text: &str) -> Result<String, ExpandError> {
     let template = Template::parse(text).unwrap_or_else(|error| panic!("{text}: {error}"));
-    template.expand(&world()).map(|value| value.into_revealed())
+    template.expand(&lookup()).map(|value| value.into_revealed())
 }
 
 #[test]
-fn a_program_is_run_only_when_a_value_is_wanted_and_its_arguments_are_not_shown() {
+fn a_program_runs_only_on_demand_and_its_arguments_are_hidden() {
     let template = Template::parse("Bearer ${cmd:pass show s3cr3t-path}").unwrap().into_secret();
     assert_eq!(format!("{template}"), "[redacted]${cmd:pass …}");
-    let error = template.expand(&World::default()).unwrap_err();
-    assert_eq!(error.to_string(), "`pass` did not bring the value: programs are not run here");
+    let error = template.expand(&TestLookup::default()).unwrap_err();
+    assert_eq!(error.to_string(), "program `pass` did not provide the value: programs are not run here");
     assert!(Template::parse("${cmd: }").is_err());
 }
 
@@ -70,13 +70,13 @@ fn a_missing_value_is_named() {
 #[test]
 fn a_value_that_is_no_text_is_refused() {
     use std::os::unix::ffi::OsStringExt;
-    let world = World::default().with_variable("BYTES", std::ffi::OsString::from_vec(vec![0xff]));
+    let world = TestLookup::default().with_variable("BYTES", std::ffi::OsString::from_vec(vec![0xff]));
     let error = Template::parse("${BYTES}").unwrap().expand(&world).unwrap_err();
     insta::assert_snapshot!(error, @"environment variable `BYTES` is not valid text");
 }
 
 #[test]
-fn references_can_be_asked_for_before_connecting() {
+fn references_can_be_listed_before_connecting() {
     let template = Template::parse("${A:-x} ${env:B} ${file:/c}").unwrap();
     let names: Vec<_> = template.references().map(ToString::to_string).collect();
     assert_eq!(names, ["${env:A:-…}", "${env:B}", "${file:/c}"]);
@@ -103,7 +103,7 @@ proptest! {
     fn no_text_panics(text in any::<String>(), dollars in "[$]{0,3}[{]{0,2}[a-z:%}$ {-]{0,20}") {
         for text in [text.as_str(), &dollars] {
             if let Ok(template) = Template::parse(text) {
-                let _ = (template.expand(&world()), template.to_string());
+                let _ = (template.expand(&lookup()), template.to_string());
                 prop_assert_eq!(template.source(), text);
             }
         }

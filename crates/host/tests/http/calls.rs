@@ -1,9 +1,9 @@
-//! Progress, side by side, and changing one's mind.
+//! Progress, concurrent calls, and cancellation.
 
-use crate::script::{Act, Script, response};
-use crate::stage::{
-    NAME, call, echo, eventually, legacy, modern, promptly, raw, ready_host, serve, spec_over, status,
+use crate::harness::{
+    NAME, call, echo, eventually, legacy, modern, raw, ready_host, serve, spec_over, status, within_timeout,
 };
+use crate::scripted_server::{ScriptedAction, ScriptedServer, response};
 use gripfast::config::UrlTransport;
 use gripfast::transport::Listener;
 use gripfast::{Answer, CallError, CallOptions, Host};
@@ -16,23 +16,23 @@ use tokio::sync::Notify;
 struct Recorder(Arc<Mutex<Vec<Value>>>);
 
 impl Listener for Recorder {
-    fn said(&self, message: &[u8]) {
+    fn on_message(&self, message: &[u8]) {
         self.0.lock().unwrap().push(serde_json::from_slice(message).unwrap());
     }
 }
 
-/// What was heard, and who hears it.
+/// A message recorder, and the listener that fills it.
 pub(crate) fn recorder() -> (Arc<Mutex<Vec<Value>>>, Arc<dyn Listener>) {
-    let heard = Arc::<Mutex<Vec<Value>>>::default();
-    (Arc::clone(&heard), Arc::new(Recorder(heard)))
+    let messages = Arc::<Mutex<Vec<Value>>>::default();
+    (Arc::clone(&messages), Arc::new(Recorder(messages)))
 }
 
-/// Every way to speak to the sample server.
-fn ways() -> [(Options, UrlTransport); 3] {
+/// All transports and eras of the sample server.
+fn transports() -> [(Options, UrlTransport); 3] {
     [(legacy(), UrlTransport::Http), (modern(), UrlTransport::Http), (legacy(), UrlTransport::Sse)]
 }
 
-async fn reach((options, transport): (Options, UrlTransport)) -> (RunningServer, Host) {
+async fn connect((options, transport): (Options, UrlTransport)) -> (RunningServer, Host) {
     let server = serve(options).await;
     let url = if transport == UrlTransport::Sse { server.sse_url() } else { server.url() };
     let host = ready_host(spec_over(&url, transport)).await;
@@ -42,47 +42,47 @@ async fn reach((options, transport): (Options, UrlTransport)) -> (RunningServer,
     (server, host)
 }
 
-/// Requests that are always there: the subscription of the modern era.
-fn standing(host: &Host) -> usize {
+/// Requests that are always open: the subscription stream of the modern era.
+fn open_subscriptions(host: &Host) -> usize {
     usize::from(status(host).era == Some("modern"))
 }
 
 async fn sleep_with_token(host: &Host, ms: u64, token: Value) -> (Result<Answer, CallError>, Vec<Value>) {
-    let (heard, listener) = recorder();
+    let (messages, listener) = recorder();
     let params = json!({ "name": "sleep", "arguments": { "ms": ms }, "_meta": { "progressToken": token } });
     let options = CallOptions { listener: Some(listener), ..CallOptions::default() };
-    let answer = promptly(host.request_with(NAME, "tools/call", Some(raw(&params)), options)).await;
-    let heard = heard.lock().unwrap().clone();
-    (answer, heard)
+    let answer = within_timeout(host.request_with(NAME, "tools/call", Some(raw(&params)), options)).await;
+    let messages = messages.lock().unwrap().clone();
+    (answer, messages)
 }
 
 #[tokio::test]
-async fn progress_is_heard_under_the_callers_own_token() {
-    for way in ways() {
-        let (_server, host) = reach(way).await;
+async fn progress_has_the_callers_own_token() {
+    for way in transports() {
+        let (_server, host) = connect(way).await;
         for token in [json!("mine"), json!(7), json!(0.5)] {
-            let (answer, heard) = sleep_with_token(&host, 250, token.clone()).await;
+            let (answer, messages) = sleep_with_token(&host, 250, token.clone()).await;
             answer.unwrap();
-            let told: Vec<_> = heard
+            let told: Vec<_> = messages
                 .iter()
                 .map(|said| (&said["params"]["progressToken"], &said["params"]["progress"]))
                 .collect();
-            assert_eq!(told, [(&token, &json!(100)), (&token, &json!(200))], "{heard:?}");
-            assert!(heard.iter().all(|said| said["method"] == "notifications/progress"));
+            assert_eq!(told, [(&token, &json!(100)), (&token, &json!(200))], "{messages:?}");
+            assert!(messages.iter().all(|said| said["method"] == "notifications/progress"));
         }
     }
 }
 
 #[tokio::test]
-async fn two_calls_with_the_same_token_hear_their_own_progress_only() {
-    for way in ways() {
-        let (_server, host) = reach(way).await;
+async fn two_calls_with_the_same_token_get_only_their_own_progress() {
+    for way in transports() {
+        let (_server, host) = connect(way).await;
         let (one, two) =
             tokio::join!(sleep_with_token(&host, 250, json!("t")), sleep_with_token(&host, 350, json!("t")));
-        for ((answer, heard), (total, times)) in [(one, (250, 2)), (two, (350, 3))] {
+        for ((answer, messages), (total, times)) in [(one, (250, 2)), (two, (350, 3))] {
             answer.unwrap();
-            assert_eq!(heard.len(), times, "{heard:?}");
-            assert!(heard.iter().all(|said| said["params"]["total"] == total), "{heard:?}");
+            assert_eq!(messages.len(), times, "{messages:?}");
+            assert!(messages.iter().all(|said| said["params"]["total"] == total), "{messages:?}");
         }
     }
 }
@@ -90,17 +90,17 @@ async fn two_calls_with_the_same_token_hear_their_own_progress_only() {
 #[tokio::test]
 async fn a_call_without_a_token_is_not_given_one() {
     let server = serve(modern()).await;
-    let tap = Script::in_front_of(server.addr()).await;
-    let host = ready_host(crate::stage::spec(&tap.url())).await;
+    let tap = ScriptedServer::in_front_of(server.addr()).await;
+    let host = ready_host(crate::harness::spec(&tap.url())).await;
     echo(&host, "hi").await.unwrap();
-    assert!(tap.calls_of("tools/call")[0].json()["params"]["_meta"].get("progressToken").is_none());
+    assert!(tap.requests_for("tools/call")[0].json()["params"]["_meta"].get("progressToken").is_none());
 }
 
 #[tokio::test]
 async fn c06_slow_calls_run_side_by_side() {
-    for way in ways() {
-        let (server, host) = reach(way).await;
-        let standing = standing(&host);
+    for way in transports() {
+        let (server, host) = connect(way).await;
+        let standing = open_subscriptions(&host);
         let slow = || call(&host, "sleep", json!({ "ms": 400 }));
         let both = async { tokio::join!(slow(), slow()) };
         let seen = eventually("two at once", || server.in_flight() == standing + 2);
@@ -113,7 +113,7 @@ async fn c06_slow_calls_run_side_by_side() {
 #[tokio::test]
 async fn c06_more_calls_than_slots_wait_their_turn() {
     let server = serve(legacy()).await;
-    let mut narrow = crate::stage::spec(&server.url());
+    let mut narrow = crate::harness::spec(&server.url());
     narrow.supervision.max_in_flight = 2;
     narrow.supervision.max_waiting = 3;
     let host = ready_host(narrow).await;
@@ -125,10 +125,10 @@ async fn c06_more_calls_than_slots_wait_their_turn() {
 }
 
 #[tokio::test]
-async fn c07_a_dropped_call_reaches_the_server_and_no_other_call() {
-    for way in ways() {
-        let (server, host) = reach(way).await;
-        let standing = standing(&host);
+async fn c07_a_dropped_call_is_cancelled_at_the_server_and_no_other_call() {
+    for way in transports() {
+        let (server, host) = connect(way).await;
+        let standing = open_subscriptions(&host);
         let before = status(&host).supervision;
         let begin = |ms: u64| {
             let host = host.clone();
@@ -139,7 +139,7 @@ async fn c07_a_dropped_call_reaches_the_server_and_no_other_call() {
         dropped.abort();
         eventually("the server has let go of it", || server.in_flight() == standing + 1).await;
         assert_eq!(status(&host).supervision.in_flight, 1, "its slot is free");
-        assert_eq!(crate::stage::said(&promptly(other).await.unwrap().unwrap()), "slept 500 ms");
+        assert_eq!(crate::harness::text_of(&within_timeout(other).await.unwrap().unwrap()), "slept 500 ms");
         let after = status(&host).supervision;
         assert_eq!((after.epoch, after.restarts), (before.epoch, before.restarts), "C08: no reconnect");
         assert_eq!(after.consecutive_failures, 0, "B12: not counted");
@@ -148,19 +148,21 @@ async fn c07_a_dropped_call_reaches_the_server_and_no_other_call() {
 }
 
 #[tokio::test]
-async fn c07_a_cancel_that_gets_lost_on_the_way_is_said_again() {
+async fn c07_a_lost_cancellation_is_sent_again() {
     for transport in [UrlTransport::Http, UrlTransport::Sse] {
         let server = serve(legacy()).await;
         let (addr, lost) = (server.addr(), Arc::new(AtomicUsize::new(0)));
-        let tap = Script::new({
+        let tap = ScriptedServer::new({
             let lost = Arc::clone(&lost);
-            move |heard| match heard.rpc().as_str() {
-                "notifications/cancelled" if lost.fetch_add(1, Ordering::Relaxed) < 2 => Act::Say(Vec::new()),
-                _ => Act::PassOn(addr),
+            move |request| match request.rpc().as_str() {
+                "notifications/cancelled" if lost.fetch_add(1, Ordering::Relaxed) < 2 => {
+                    ScriptedAction::Respond(Vec::new())
+                }
+                _ => ScriptedAction::Forward(addr),
             }
         })
         .await;
-        let url = if transport == UrlTransport::Sse { tap.at("/sse") } else { tap.url() };
+        let url = if transport == UrlTransport::Sse { tap.url_for("/sse") } else { tap.url() };
         let host = ready_host(spec_over(&url, transport)).await;
         let calling = {
             let host = host.clone();
@@ -174,27 +176,27 @@ async fn c07_a_cancel_that_gets_lost_on_the_way_is_said_again() {
 }
 
 #[tokio::test]
-async fn c07_a_cancel_that_overtakes_its_call_is_said_again() {
+async fn c07_a_cancellation_that_overtakes_its_call_is_sent_again() {
     for transport in [UrlTransport::Http, UrlTransport::Sse] {
         let server = serve(legacy()).await;
         let (addr, cancelled, cancels) = (server.addr(), Arc::new(Notify::new()), AtomicUsize::new(0));
-        let tap = Script::new(move |heard| match heard.rpc().as_str() {
-            "tools/call" => Act::PassOnOnce(Arc::clone(&cancelled), addr),
-            // What a server says to the cancelling of a call that it does not know yet.
+        let tap = ScriptedServer::new(move |request| match request.rpc().as_str() {
+            "tools/call" => ScriptedAction::ForwardWhenNotified(Arc::clone(&cancelled), addr),
+            // Response of a server to the cancellation of a call that it does not know yet.
             "notifications/cancelled" if cancels.fetch_add(1, Ordering::Relaxed) == 0 => {
                 cancelled.notify_one();
-                Act::Say(response(202, &[], ""))
+                ScriptedAction::Respond(response(202, &[], ""))
             }
-            _ => Act::PassOn(addr),
+            _ => ScriptedAction::Forward(addr),
         })
         .await;
-        let url = if transport == UrlTransport::Sse { tap.at("/sse") } else { tap.url() };
+        let url = if transport == UrlTransport::Sse { tap.url_for("/sse") } else { tap.url() };
         let host = ready_host(spec_over(&url, transport)).await;
         let calling = {
             let host = host.clone();
             tokio::spawn(async move { call(&host, "sleep", json!({ "ms": 60_000 })).await })
         };
-        eventually("it is on its way", || tap.calls_of("tools/call").len() == 1).await;
+        eventually("it is on its way", || tap.requests_for("tools/call").len() == 1).await;
         calling.abort();
         eventually("it has been there", || server.calls() == 1).await;
         eventually("the server has let go of it", || server.in_flight() == 0).await;
@@ -202,10 +204,10 @@ async fn c07_a_cancel_that_overtakes_its_call_is_said_again() {
 }
 
 #[tokio::test]
-async fn c08_many_dropped_calls_do_not_trouble_the_link() {
-    for way in ways() {
-        let (server, host) = reach(way).await;
-        let (standing, epoch) = (standing(&host), status(&host).supervision.epoch);
+async fn c08_many_dropped_calls_do_not_affect_the_link() {
+    for way in transports() {
+        let (server, host) = connect(way).await;
+        let (standing, epoch) = (open_subscriptions(&host), status(&host).supervision.epoch);
         for _ in 0..10 {
             let host = host.clone();
             let calling =

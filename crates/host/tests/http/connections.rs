@@ -1,8 +1,8 @@
-//! Connections to a server: how many there are, and what becomes of one that its server has closed.
+//! Number of connections to a server, and reuse of a connection that the server has closed.
 
-use crate::script::join;
-use crate::stage::{anywhere, count, echo, legacy, modern, ready_host, serve, spec, with_tls};
-use crate::tls::{Clients, Papers};
+use crate::harness::{any_local_port, count, echo, legacy, modern, ready_host, serve, spec, with_tls};
+use crate::scripted_server::join;
+use crate::tls::{Clients, TestCertificates};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
@@ -15,17 +15,17 @@ use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-/// Something that passes bytes on, counts connections, and can cut them.
-struct Wire {
+/// A TCP relay that counts connections and can cut them.
+struct CountingRelay {
     addr: SocketAddr,
     made: Arc<AtomicUsize>,
     open: Arc<watch::Sender<usize>>,
     cuts: watch::Sender<()>,
 }
 
-impl Wire {
-    async fn to(addr: SocketAddr) -> Self {
-        let listener = TcpListener::bind(anywhere()).await.unwrap();
+impl CountingRelay {
+    async fn start(addr: SocketAddr) -> Self {
+        let listener = TcpListener::bind(any_local_port()).await.unwrap();
         let wire = Self {
             addr: listener.local_addr().unwrap(),
             made: Arc::default(),
@@ -56,11 +56,11 @@ impl Wire {
         self.made.load(Ordering::SeqCst)
     }
 
-    /// Cuts all connections that are open, and waits until everybody can know.
+    /// Cuts all open connections and waits until both sides can notice.
     async fn cut(&self) {
         self.cuts.send_replace(());
         self.open.subscribe().wait_for(|open| *open == 0).await.unwrap();
-        // The system knows; a runtime that waits for a timer asks it.
+        // Gives the runtime a chance to poll the sockets.
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
 
@@ -70,10 +70,10 @@ impl Wire {
 }
 
 #[tokio::test]
-async fn calls_one_after_another_share_one_connection_in_both_eras() {
+async fn sequential_calls_share_one_connection_in_both_eras() {
     for options in [legacy(), modern()] {
         let server = serve(options).await;
-        let wire = Wire::to(server.addr()).await;
+        let wire = CountingRelay::start(server.addr()).await;
         let host = ready_host(spec(&wire.url())).await;
         assert_eq!(echo(&host, "first").await.as_deref(), Ok("first"));
         let before = wire.made();
@@ -85,9 +85,9 @@ async fn calls_one_after_another_share_one_connection_in_both_eras() {
 }
 
 #[tokio::test]
-async fn b02_connections_that_were_cut_while_idle_cost_no_call() {
+async fn b02_connections_cut_while_idle_cost_no_call() {
     let server = serve(modern()).await;
-    let wire = Wire::to(server.addr()).await;
+    let wire = CountingRelay::start(server.addr()).await;
     let host = ready_host(spec(&wire.url())).await;
     for round in 0..5 {
         let calls = (0..4).map(|_| echo(&host, "hello"));
@@ -98,43 +98,43 @@ async fn b02_connections_that_were_cut_while_idle_cost_no_call() {
     }
 }
 
-/// Turns the clock on by this much, of which the sockets notice nothing.
-async fn pass(time: Duration) {
+/// Advances the virtual clock by this much; sockets are not affected.
+async fn advance(time: Duration) {
     tokio::time::pause();
     tokio::time::advance(time).await;
     tokio::time::resume();
 }
 
 #[tokio::test]
-async fn c05_what_may_not_be_sent_twice_goes_on_a_connection_that_was_just_used_or_a_new_one() {
+async fn c05_a_non_replayable_call_uses_a_recently_used_or_new_connection() {
     let server = serve(modern()).await;
-    let wire = Wire::to(server.addr()).await;
+    let wire = CountingRelay::start(server.addr()).await;
     let host = ready_host(spec(&wire.url())).await;
     count(&host, "a").await.unwrap();
     let before = wire.made();
-    pass(Duration::from_secs(3)).await;
+    advance(Duration::from_secs(3)).await;
     count(&host, "a").await.unwrap();
     assert_eq!(wire.made(), before);
-    // Node and uvicorn close at 5 s.
-    pass(Duration::from_secs(5)).await;
+    // Node and uvicorn close idle connections after 5 s.
+    advance(Duration::from_secs(5)).await;
     echo(&host, "only reads").await.unwrap();
     assert_eq!(wire.made(), before);
-    pass(Duration::from_secs(5)).await;
+    advance(Duration::from_secs(5)).await;
     count(&host, "a").await.unwrap();
     assert_eq!(wire.made(), before + 1);
 }
 
 #[tokio::test]
-async fn c05_a_connection_is_not_used_for_longer_than_the_server_said_that_it_keeps_it() {
+async fn c05_a_connection_is_not_used_beyond_the_servers_keep_alive_timeout() {
     let (server, made) = (serve(modern()).await, Arc::new(AtomicUsize::new(0)));
-    let listener = TcpListener::bind(anywhere()).await.unwrap();
+    let listener = TcpListener::bind(any_local_port()).await.unwrap();
     let url = format!("http://{}/mcp", listener.local_addr().unwrap());
     let (behind, counted) = (server.addr(), Arc::clone(&made));
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
             counted.fetch_add(1, Ordering::SeqCst);
             let service = service_fn(move |request| async move {
-                let mut answer = pass_on(request, behind).await?;
+                let mut answer = relay(request, behind).await?;
                 answer.headers_mut().insert("keep-alive", "timeout=20".parse().unwrap());
                 Ok::<_, hyper::Error>(answer)
             });
@@ -145,19 +145,19 @@ async fn c05_a_connection_is_not_used_for_longer_than_the_server_said_that_it_ke
     let made = || made.load(Ordering::SeqCst);
     count(&host, "a").await.unwrap();
     let before = made();
-    pass(Duration::from_secs(15)).await;
+    advance(Duration::from_secs(15)).await;
     count(&host, "a").await.unwrap();
     assert_eq!(made(), before, "the server keeps it, and said so");
-    pass(Duration::from_secs(17)).await;
+    advance(Duration::from_secs(17)).await;
     echo(&host, "only reads").await.unwrap();
-    assert_eq!(made(), before + 1, "too near the end of its time for anybody");
+    assert_eq!(made(), before + 1, "too close to the keep-alive timeout");
 }
 
 #[tokio::test]
-async fn many_calls_share_one_connection_of_a_server_that_speaks_http2() {
-    let (server, papers) = (serve(legacy()).await, Papers::new());
-    let acceptor = papers.acceptor(Clients::Anybody, &["h2", "http/1.1"]);
-    let listener = TcpListener::bind(anywhere()).await.unwrap();
+async fn many_calls_share_one_http2_connection() {
+    let (server, certificates) = (serve(legacy()).await, TestCertificates::new());
+    let acceptor = certificates.acceptor(Clients::Any, &["h2", "http/1.1"]);
+    let listener = TcpListener::bind(any_local_port()).await.unwrap();
     let url = format!("https://{}/mcp", listener.local_addr().unwrap());
     let (made, behind) = (Arc::new(AtomicUsize::new(0)), server.addr());
     let counted = Arc::clone(&made);
@@ -166,12 +166,12 @@ async fn many_calls_share_one_connection_of_a_server_that_speaks_http2() {
             let stream = acceptor.accept(stream).await.unwrap();
             assert_eq!(stream.get_ref().1.alpn_protocol(), Some(b"h2".as_slice()));
             counted.fetch_add(1, Ordering::SeqCst);
-            let service = service_fn(move |request| pass_on(request, behind));
+            let service = service_fn(move |request| relay(request, behind));
             let serving = server::conn::http2::Builder::new(TokioExecutor::new());
             tokio::spawn(serving.serve_connection(TokioIo::new(stream), service));
         }
     });
-    let host = ready_host(with_tls(spec(&url), papers.trust())).await;
+    let host = ready_host(with_tls(spec(&url), certificates.trust())).await;
     let before = made.load(Ordering::SeqCst);
     for answer in futures_util::future::join_all((0..20).map(|_| echo(&host, "hello"))).await {
         assert_eq!(answer.as_deref(), Ok("hello"));
@@ -179,7 +179,7 @@ async fn many_calls_share_one_connection_of_a_server_that_speaks_http2() {
     assert_eq!(made.load(Ordering::SeqCst), before);
 }
 
-async fn pass_on(
+async fn relay(
     request: Request<Incoming>,
     to: SocketAddr,
 ) -> Result<hyper::Response<Incoming>, hyper::Error> {

@@ -1,9 +1,10 @@
-//! Which era a server speaks: found out, remembered, and asked again when it no longer fits.
+//! Era of a server: detected, remembered, and detected again when it no longer fits.
 
-use crate::script::Script;
-use crate::stage::{
-    NAME, count, echo, host, legacy, modern, ready_host, serve, serve_at, spec, status, until, until_ready,
+use crate::harness::{
+    NAME, count, echo, host, legacy, modern, ready_host, serve, serve_at, spec, status, wait_until,
+    wait_until_ready,
 };
+use crate::scripted_server::ScriptedServer;
 use gripfast::config::{Argument, ProtocolChoice, RestoreCall, Template};
 use gripfast::store::MemoryStore;
 use gripfast::{Host, Restored, State};
@@ -24,7 +25,7 @@ async fn d08_auto_finds_the_era_of_every_server() {
 }
 
 #[tokio::test]
-async fn d08_the_operators_choice_is_asked_for_first_and_last() {
+async fn d08_the_configured_era_is_the_only_one_tried() {
     let server = serve(Options::default()).await;
     let mut chosen = spec(&server.url());
     chosen.protocol = ProtocolChoice::Legacy;
@@ -35,47 +36,47 @@ async fn d08_the_operators_choice_is_asked_for_first_and_last() {
     let mut chosen = spec(&server.url());
     chosen.protocol = ProtocolChoice::Modern;
     let host = host(chosen);
-    let refused = until(&host, |status| status.supervision.cause.is_some()).await;
+    let refused = wait_until(&host, |status| status.supervision.cause.is_some()).await;
     assert_ne!(refused.supervision.state, State::Ready);
     assert_eq!(server.initializes(), 0);
 }
 
 #[tokio::test]
-async fn d08_the_verdict_is_remembered_over_a_reconnect_and_over_a_restart_of_the_host() {
+async fn d08_the_era_is_remembered_over_a_reconnect_and_a_restart() {
     let server = serve(legacy()).await;
-    let tap = Script::in_front_of(server.addr()).await;
+    let tap = ScriptedServer::in_front_of(server.addr()).await;
     let store = Arc::new(MemoryStore::default());
     let first = Host::builder().store(store.clone()).build();
     first.spawn(NAME, spec(&tap.url())).unwrap();
-    let epoch = until_ready(&first).await.supervision.epoch;
-    let asked = || (tap.calls_of("server/discover").len(), tap.calls_of("initialize").len());
+    let epoch = wait_until_ready(&first).await.supervision.epoch;
+    let asked = || (tap.requests_for("server/discover").len(), tap.requests_for("initialize").len());
     assert_eq!(asked(), (1, 1));
     first.reconnect(NAME).unwrap();
-    until(&first, |status| status.supervision.epoch > epoch && status.supervision.state == State::Ready)
+    wait_until(&first, |status| status.supervision.epoch > epoch && status.supervision.state == State::Ready)
         .await;
     assert_eq!(asked(), (1, 2), "no second probe");
     first.shutdown().await;
 
     let second = Host::builder().store(store).build();
     second.spawn(NAME, spec(&tap.url())).unwrap();
-    until_ready(&second).await;
+    wait_until_ready(&second).await;
     assert_eq!(asked(), (1, 3), "no second probe");
 }
 
 #[tokio::test]
-async fn d08_a_server_that_changed_its_era_is_spoken_to_in_the_new_one() {
+async fn d08_a_server_with_a_changed_era_is_used_in_the_new_one() {
     for (before, after, era) in [(legacy(), modern(), "modern"), (modern(), legacy(), "legacy")] {
         let server = serve(before).await;
         let (addr, host) = (server.addr(), ready_host(spec(&server.url())).await);
         server.stop().await;
         let _server = serve_at(addr, after).await;
-        until(&host, |status| status.era == Some(era) && status.supervision.state == State::Ready).await;
+        wait_until(&host, |status| status.era == Some(era) && status.supervision.state == State::Ready).await;
         assert_eq!(echo(&host, "hi").await.as_deref(), Ok("hi"), "{era}");
     }
 }
 
 #[tokio::test]
-async fn d08_a_call_to_a_server_that_changed_its_era_a_moment_ago_is_served() {
+async fn d08_a_call_right_after_an_era_change_is_served() {
     for (before, after) in [(legacy(), modern()), (modern(), legacy())] {
         let server = serve(before).await;
         let (addr, host) = (server.addr(), ready_host(spec(&server.url())).await);
@@ -87,29 +88,29 @@ async fn d08_a_call_to_a_server_that_changed_its_era_a_moment_ago_is_served() {
 }
 
 #[tokio::test]
-async fn the_modern_era_repeats_what_the_body_says_in_headers() {
+async fn modern_requests_repeat_their_body_in_headers() {
     let server = serve(Options { param_headers: true, ..modern() }).await;
-    let tap = Script::in_front_of(server.addr()).await;
+    let tap = ScriptedServer::in_front_of(server.addr()).await;
     let host = ready_host(spec(&tap.url())).await;
-    let answer = crate::stage::call(&host, "route", serde_json::json!({ "region": "süd" })).await.unwrap();
-    assert_eq!(crate::stage::said(&answer), "routed to süd");
-    let calls = tap.calls_of("tools/call");
+    let answer = crate::harness::call(&host, "route", serde_json::json!({ "region": "süd" })).await.unwrap();
+    assert_eq!(crate::harness::text_of(&answer), "routed to süd");
+    let calls = tap.requests_for("tools/call");
     assert_eq!(calls[0].header("mcp-method"), Some("tools/call"));
     assert_eq!(calls[0].header("mcp-name"), Some("route"));
     assert_eq!(calls[0].header("mcp-protocol-version"), Some("2026-07-28"));
     assert!(calls[0].header("mcp-param-region").is_some_and(|value| value.starts_with("=?base64?")));
-    assert!(tap.heard().iter().all(|heard| heard.header("mcp-session-id").is_none()));
+    assert!(tap.requests().iter().all(|request| request.header("mcp-session-id").is_none()));
 }
 
 #[tokio::test]
-async fn d04_a_call_that_a_session_begins_with_repeats_its_arguments_in_headers() {
+async fn d04_a_marked_call_repeats_its_arguments_in_headers() {
     let server = serve(Options { param_headers: true, ..modern() }).await;
     let mut spec = spec(&server.url());
     let region = Argument::Text(Template::parse("eu").unwrap());
     let arguments = Argument::Table(vec![("region".to_owned(), region)]);
     spec.restore = vec![RestoreCall { tool: "route".to_owned(), arguments }];
     let host = ready_host(spec).await;
-    let status = until(&host, |status| status.restored.is_some()).await;
+    let status = wait_until(&host, |status| status.restored.is_some()).await;
     assert_eq!(status.restored, Some(Restored::Everything));
     assert_eq!(server.calls(), 1);
 }

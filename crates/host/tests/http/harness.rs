@@ -1,4 +1,4 @@
-//! What every story needs: a sample server, a host that keeps it, and waiting for things that will happen.
+//! Shared test setup: a sample server, a host for it, and helpers that wait for conditions.
 
 use gripfast::config::{ServerSpec, Target, Template, TlsSpec, UrlTransport};
 use gripfast::{Answer, CallError, Host, RawValue, ServerStatus, State};
@@ -8,13 +8,13 @@ use std::net::SocketAddr;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// What the server is called in every story.
+/// Name of the server in every test.
 pub(crate) const NAME: &str = "demo";
 
-/// Nothing here takes this long; whatever does is stuck.
-const STUCK: Duration = Duration::from_secs(15);
+/// Timeout for every wait; nothing here takes this long.
+const TIMEOUT: Duration = Duration::from_secs(15);
 
-pub(crate) fn anywhere() -> SocketAddr {
+pub(crate) fn any_local_port() -> SocketAddr {
     ([127, 0, 0, 1], 0).into()
 }
 
@@ -31,19 +31,19 @@ pub(crate) fn with(faults: Faults) -> Options {
 }
 
 pub(crate) async fn serve(options: Options) -> RunningServer {
-    serve_at(anywhere(), options).await
+    serve_at(any_local_port(), options).await
 }
 
 pub(crate) async fn serve_at(addr: SocketAddr, options: Options) -> RunningServer {
     gripfast_demo::start_http(addr, options).await.unwrap()
 }
 
-/// An address where nobody listens.
+/// An address without a listener.
 pub(crate) async fn free_address() -> SocketAddr {
-    tokio::net::TcpListener::bind(anywhere()).await.unwrap().local_addr().unwrap()
+    tokio::net::TcpListener::bind(any_local_port()).await.unwrap().local_addr().unwrap()
 }
 
-/// A spec whose limits are those of a test.
+/// A spec with short timeouts for tests.
 pub(crate) fn spec(url: &str) -> ServerSpec {
     spec_over(url, UrlTransport::Auto)
 }
@@ -72,59 +72,59 @@ pub(crate) fn with_tls(mut spec: ServerSpec, files: TlsSpec) -> ServerSpec {
     spec
 }
 
-/// A host that has begun to keep a server.
+/// A host that has started to connect to the server.
 pub(crate) fn host(spec: ServerSpec) -> Host {
     let host = Host::builder().build();
     host.spawn(NAME, spec).unwrap();
     host
 }
 
-/// A host that has its server.
+/// A host with a connected server.
 pub(crate) async fn ready_host(spec: ServerSpec) -> Host {
     let host = host(spec);
-    until_ready(&host).await;
+    wait_until_ready(&host).await;
     host
 }
 
-pub(crate) async fn until_ready(host: &Host) -> ServerStatus {
-    until_state(host, State::Ready).await
+pub(crate) async fn wait_until_ready(host: &Host) -> ServerStatus {
+    wait_for_state(host, State::Ready).await
 }
 
-pub(crate) async fn until_state(host: &Host, state: State) -> ServerStatus {
-    until(host, |status| status.supervision.state == state).await
+pub(crate) async fn wait_for_state(host: &Host, state: State) -> ServerStatus {
+    wait_until(host, |status| status.supervision.state == state).await
 }
 
 pub(crate) fn status(host: &Host) -> ServerStatus {
-    host.status_of(NAME).unwrap()
+    host.server_status(NAME).unwrap()
 }
 
-/// Waits until the status is as told.
-pub(crate) async fn until(host: &Host, wanted: impl Fn(&ServerStatus) -> bool) -> ServerStatus {
-    let mut events = host.events();
-    let deadline = Instant::now() + STUCK;
+/// Waits until the status satisfies the condition.
+pub(crate) async fn wait_until(host: &Host, wanted: impl Fn(&ServerStatus) -> bool) -> ServerStatus {
+    let mut events = host.subscribe_events();
+    let deadline = Instant::now() + TIMEOUT;
     loop {
         let status = status(host);
         if wanted(&status) {
             return status;
         }
         assert!(Instant::now() < deadline, "it never came about: {status:#?}");
-        // Not every fact that status shows comes with an event.
+        // Not every change of the status has an event.
         let _ = tokio::time::timeout(Duration::from_millis(20), events.recv()).await;
     }
 }
 
-/// Waits until something that no event tells of is so.
+/// Polls a condition that has no event.
 pub(crate) async fn eventually(what: &str, mut so: impl FnMut() -> bool) {
-    let deadline = Instant::now() + STUCK;
+    let deadline = Instant::now() + TIMEOUT;
     while !so() {
         assert!(Instant::now() < deadline, "it never came about: {what}");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
 
-/// Bounds a wait that must end by itself.
-pub(crate) async fn promptly<T>(work: impl Future<Output = T>) -> T {
-    tokio::time::timeout(STUCK, work).await.expect("it hangs")
+/// Limits a wait that must end by itself.
+pub(crate) async fn within_timeout<T>(work: impl Future<Output = T>) -> T {
+    tokio::time::timeout(TIMEOUT, work).await.expect("it hangs")
 }
 
 pub(crate) fn raw(value: &Value) -> Box<RawValue> {
@@ -132,32 +132,32 @@ pub(crate) fn raw(value: &Value) -> Box<RawValue> {
 }
 
 pub(crate) async fn call(host: &Host, tool: &str, arguments: Value) -> Result<Answer, CallError> {
-    promptly(host.call(NAME, tool, Some(raw(&arguments)))).await
+    within_timeout(host.call(NAME, tool, Some(raw(&arguments)))).await
 }
 
 pub(crate) async fn echo(host: &Host, text: &str) -> Result<String, CallError> {
-    call(host, "echo", serde_json::json!({ "text": text })).await.map(|answer| said(&answer))
+    call(host, "echo", serde_json::json!({ "text": text })).await.map(|answer| text_of(&answer))
 }
 
-/// Counts under a key, so that the server's side can be asked how often it did.
+/// Calls `counter` with a key, so that the server can report the number of executions.
 pub(crate) async fn count(host: &Host, key: &str) -> Result<String, CallError> {
-    call(host, "counter", serde_json::json!({ "key": key })).await.map(|answer| said(&answer))
+    call(host, "counter", serde_json::json!({ "key": key })).await.map(|answer| text_of(&answer))
 }
 
-/// The text of a tool's result.
-pub(crate) fn said(answer: &Answer) -> String {
+/// Text of a tool result.
+pub(crate) fn text_of(answer: &Answer) -> String {
     let result = answer.result().unwrap();
     let result: Value = serde_json::from_str(result.get()).unwrap();
     result["content"][0]["text"].as_str().unwrap().to_owned()
 }
 
 pub(crate) async fn tools(host: &Host) -> Vec<String> {
-    let catalog = host.catalog(NAME, STUCK).await.unwrap();
+    let catalog = host.catalog(NAME, TIMEOUT).await.unwrap();
     catalog.tools.iter().map(|tool| tool.key.clone()).collect()
 }
 
-pub(crate) async fn until_tool(host: &Host, name: &str) {
-    let deadline = Instant::now() + STUCK;
+pub(crate) async fn wait_for_tool(host: &Host, name: &str) {
+    let deadline = Instant::now() + TIMEOUT;
     while !tools(host).await.iter().any(|tool| tool == name) {
         assert!(Instant::now() < deadline, "the tool `{name}` never came: {:?}", status(host).events);
         tokio::time::sleep(Duration::from_millis(5)).await;

@@ -1,23 +1,22 @@
-//! The HTTP transports against real sockets: the sample server, and a scripted one for what the sample server
-//! is too polite to do.
+//! HTTP transports over real sockets: against the sample server, and against a scripted one for misbehaviour.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
-mod answers;
 mod bounds;
 mod calls;
 mod connections;
+mod elicitation;
 mod eras;
-mod frames;
-mod old_sse;
+mod harness;
+mod http_sse;
 mod outages;
 mod proxies;
-mod questions;
 mod redirects;
 mod replays;
-mod script;
+mod responses;
+mod scripted_h2_server;
+mod scripted_server;
 mod sessions;
 mod sharing;
-mod stage;
 mod streams;
 mod tls;

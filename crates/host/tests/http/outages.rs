@@ -1,30 +1,30 @@
-//! Servers that go away and come back, with and without anybody calling.
+//! Servers that go down and come back, with and without calls.
 
-use crate::stage::{
-    NAME, call, count, echo, free_address, host, legacy, modern, promptly, raw, ready_host, serve, serve_at,
-    spec, spec_over, status, tools, until, until_ready, until_state, until_tool,
+use crate::harness::{
+    NAME, call, count, echo, free_address, host, legacy, modern, raw, ready_host, serve, serve_at, spec,
+    spec_over, status, tools, wait_for_state, wait_for_tool, wait_until, wait_until_ready, within_timeout,
 };
 use gripfast::config::{PinMode, ServerSpec, UrlTransport};
-use gripfast::{Code, Event, Fate, State};
+use gripfast::{CallOutcome, Code, Event, State};
 use gripfast_demo::Options;
 use serde_json::json;
 use std::time::Duration;
 
 #[tokio::test]
-async fn b02_an_idle_server_that_dies_is_missed_and_brought_back_without_any_call() {
+async fn b02_an_idle_server_that_dies_is_reconnected_without_a_call() {
     for options in [legacy(), modern()] {
         let server = serve(options.clone()).await;
         let (addr, host) = (server.addr(), ready_host(spec(&server.url())).await);
         if options.era == gripfast_demo::EraChoice::Modern {
-            crate::stage::eventually("it listens", || server.in_flight() == 1).await;
+            crate::harness::eventually("it listens", || server.in_flight() == 1).await;
         }
         server.stop().await;
-        let away = until_state(&host, State::Reconnecting).await;
+        let away = wait_for_state(&host, State::Reconnecting).await;
         assert_eq!(away.supervision.cause.as_deref(), Some("connection refused"));
         assert!(away.supervision.next_wake.is_some(), "B01: it has a next wake-up");
         assert!(away.tools > 0, "B06: its tools stay listed");
         let _server = serve_at(addr, options).await;
-        until_ready(&host).await;
+        wait_until_ready(&host).await;
         let revived = status(&host).events.iter().any(|told| matches!(told.event, Event::Revived { .. }));
         assert!(revived);
     }
@@ -42,9 +42,9 @@ async fn c04_calls_during_an_outage_are_held_and_then_served_once_each() {
                 futures_util::future::join_all(["a", "b", "c"].map(|key| count(&host, key))).await
             })
         };
-        until(&host, |status| status.supervision.waiting == 3).await;
+        wait_until(&host, |status| status.supervision.waiting == 3).await;
         let server = serve_at(addr, options).await;
-        let answers = promptly(calling).await.unwrap();
+        let answers = within_timeout(calling).await.unwrap();
         assert!(answers.iter().all(Result::is_ok), "{answers:?}");
         let mut keys = server.counter_keys();
         keys.sort();
@@ -53,14 +53,14 @@ async fn c04_calls_during_an_outage_are_held_and_then_served_once_each() {
 }
 
 #[tokio::test]
-async fn c04_a_held_call_ends_with_its_wait_and_was_not_sent() {
+async fn c04_a_held_call_that_times_out_was_not_sent() {
     let server = serve(legacy()).await;
     let mut impatient = spec(&server.url());
     impatient.supervision.timeouts.reconnect_wait = Duration::from_millis(300);
     let host = ready_host(impatient).await;
     server.stop().await;
     let error = count(&host, "never").await.unwrap_err();
-    assert_eq!((error.code, error.outcome), (Code::Reconnecting, Fate::NotSent), "{error}");
+    assert_eq!((error.code, error.outcome), (Code::Reconnecting, CallOutcome::NotSent), "{error}");
     assert!(error.text.contains("connection refused"), "{error}");
 }
 
@@ -78,33 +78,33 @@ async fn b02_a_restart_between_two_calls_costs_nothing() {
 }
 
 #[tokio::test]
-async fn b07_a_server_that_is_down_at_the_start_appears_when_it_comes() {
+async fn b07_a_server_that_is_down_at_start_appears_when_it_is_up() {
     let addr = free_address().await;
     let host = host(spec(&format!("http://{addr}/mcp")));
-    let down = until(&host, |status| status.supervision.cause.is_some()).await;
+    let down = wait_until(&host, |status| status.supervision.cause.is_some()).await;
     assert_eq!(down.supervision.cause.as_deref(), Some("connection refused"));
     assert!(matches!(down.supervision.state, State::Starting | State::Reconnecting));
     let held = {
         let host = host.clone();
         tokio::spawn(async move { echo(&host, "early").await })
     };
-    until(&host, |status| status.supervision.waiting == 1).await;
+    wait_until(&host, |status| status.supervision.waiting == 1).await;
     let _server = serve_at(addr, legacy()).await;
-    assert_eq!(promptly(held).await.unwrap().as_deref(), Ok("early"));
+    assert_eq!(within_timeout(held).await.unwrap().as_deref(), Ok("early"));
     assert!(tools(&host).await.contains(&"echo".to_owned()));
-    assert_eq!(until_ready(&host).await.supervision.restarts, 0, "a refused dial is no restart");
+    assert_eq!(wait_until_ready(&host).await.supervision.restarts, 0, "a refused dial is no restart");
 }
 
 #[tokio::test]
-async fn b05_a_server_that_comes_back_with_other_tools_is_listed_anew_and_everybody_is_told() {
+async fn b05_a_server_that_returns_with_other_tools_is_relisted_with_an_event() {
     let server = serve(legacy()).await;
     let trusted = ServerSpec { pins: PinMode::Warn, ..spec(&server.url()) };
     let (addr, host) = (server.addr(), ready_host(trusted).await);
-    let mut events = host.events();
+    let mut events = host.subscribe_events();
     server.stop().await;
     let _server = serve_at(addr, Options { extra_tools: 2, changed_schema: true, ..legacy() }).await;
-    until_tool(&host, "extra_2").await;
-    let told = promptly(async {
+    wait_for_tool(&host, "extra_2").await;
+    let told = within_timeout(async {
         loop {
             if let Event::CatalogChanged { added, removed, changed } = events.recv().await.unwrap().event {
                 return (added, removed, changed);
@@ -113,11 +113,11 @@ async fn b05_a_server_that_comes_back_with_other_tools_is_listed_anew_and_everyb
     })
     .await;
     assert_eq!(told, (2, 0, 1));
-    until_ready(&host).await;
+    wait_until_ready(&host).await;
 }
 
 #[tokio::test]
-async fn b02_a_call_in_flight_when_the_server_dies_has_an_unknown_outcome_if_it_may_have_an_effect() {
+async fn b02_a_side_effect_call_in_flight_at_a_crash_has_an_unknown_outcome() {
     let server = serve(legacy()).await;
     let (addr, host) = (server.addr(), ready_host(spec(&server.url())).await);
     let acting = {
@@ -128,17 +128,17 @@ async fn b02_a_call_in_flight_when_the_server_dies_has_an_unknown_outcome_if_it_
         let host = host.clone();
         tokio::spawn(async move { call(&host, "sleep", json!({ "ms": 50 })).await })
     };
-    crate::stage::eventually("both are there", || server.calls() == 2).await;
+    crate::harness::eventually("both are there", || server.calls() == 2).await;
     drop(server);
-    let error = promptly(acting).await.unwrap().unwrap_err();
-    assert_eq!((error.code, error.outcome), (Code::OutcomeUnknown, Fate::Unknown), "{error}");
-    let _server = until_bound(addr).await;
-    promptly(reading).await.unwrap().unwrap();
+    let error = within_timeout(acting).await.unwrap().unwrap_err();
+    assert_eq!((error.code, error.outcome), (Code::OutcomeUnknown, CallOutcome::Unknown), "{error}");
+    let _server = bind_again(addr).await;
+    within_timeout(reading).await.unwrap().unwrap();
 }
 
-/// The port is free as soon as the server that was dropped has noticed.
-async fn until_bound(addr: std::net::SocketAddr) -> gripfast_demo::RunningServer {
-    promptly(async {
+/// Binds the port again once the dropped server has released it.
+async fn bind_again(addr: std::net::SocketAddr) -> gripfast_demo::RunningServer {
+    within_timeout(async {
         loop {
             match gripfast_demo::start_http(addr, legacy()).await {
                 Ok(server) => return server,
@@ -155,9 +155,9 @@ async fn b08_a_server_that_is_away_neither_delays_nor_unlists_another() {
     let host = ready_host(spec(&server.url())).await;
     let nowhere = free_address().await;
     host.spawn("away", spec_over(&format!("http://{nowhere}/mcp"), UrlTransport::Http)).unwrap();
-    let found = promptly(host.discover(Duration::from_millis(200))).await;
+    let found = within_timeout(host.discover(Duration::from_millis(200))).await;
     let found: Vec<_> = found.iter().map(|row| (row.server.as_str(), row.catalog.is_ok())).collect();
     assert_eq!(found, [(NAME, true), ("away", false)]);
     let arguments = raw(&json!({ "text": "hi" }));
-    promptly(host.call(NAME, "echo", Some(arguments))).await.unwrap();
+    within_timeout(host.call(NAME, "echo", Some(arguments))).await.unwrap();
 }

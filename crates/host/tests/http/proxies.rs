@@ -1,9 +1,11 @@
-//! Proxies that the environment names. The environment belongs to the whole process, so each story runs one
-//! test of this binary once more, in an environment of its own.
+//! Proxies from environment variables. The environment belongs to the whole process, so each test runs another test
+//! of this binary as a process with its own environment.
 
-use crate::script::{Heard, join, read_request};
-use crate::stage::{NAME, anywhere, echo, host, legacy, ready_host, serve, spec, until_state, with_tls};
-use crate::tls::{Clients, Papers};
+use crate::harness::{
+    NAME, any_local_port, echo, host, legacy, ready_host, serve, spec, wait_for_state, with_tls,
+};
+use crate::scripted_server::{HttpRequest, join, read_request};
+use crate::tls::{Clients, TestCertificates};
 use gripfast::State;
 use gripfast::config::{Template, TlsSpec};
 use std::net::SocketAddr;
@@ -13,30 +15,30 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::process::Command;
 use tokio::task::JoinHandle;
 
-/// A proxy through which every name leads to the same server.
+/// A proxy that connects every name to the same server.
 struct Proxy {
     addr: SocketAddr,
-    heard: Arc<Mutex<Vec<Heard>>>,
+    requests: Arc<Mutex<Vec<HttpRequest>>>,
     accepting: JoinHandle<()>,
 }
 
 impl Proxy {
-    async fn to(server: SocketAddr) -> Self {
-        let listener = TcpListener::bind(anywhere()).await.unwrap();
+    async fn start(server: SocketAddr) -> Self {
+        let listener = TcpListener::bind(any_local_port()).await.unwrap();
         let addr = listener.local_addr().unwrap();
-        let heard = Arc::<Mutex<Vec<Heard>>>::default();
-        let notes = Arc::clone(&heard);
+        let requests = Arc::<Mutex<Vec<HttpRequest>>>::default();
+        let notes = Arc::clone(&requests);
         let accepting = tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 let notes = Arc::clone(&notes);
-                tokio::spawn(async move { pass(stream, server, &notes).await });
+                tokio::spawn(async move { handle_connection(stream, server, &notes).await });
             }
         });
-        Self { addr, heard, accepting }
+        Self { addr, requests, accepting }
     }
 
-    fn heard(&self) -> Vec<Heard> {
-        self.heard.lock().unwrap().clone()
+    fn requests(&self) -> Vec<HttpRequest> {
+        self.requests.lock().unwrap().clone()
     }
 }
 
@@ -46,44 +48,44 @@ impl Drop for Proxy {
     }
 }
 
-async fn pass(mut stream: TcpStream, server: SocketAddr, notes: &Mutex<Vec<Heard>>) {
-    let Some(heard) = read_request(&mut stream).await else { return };
-    notes.lock().unwrap().push(heard.clone());
-    if heard.method == "CONNECT" {
+async fn handle_connection(mut stream: TcpStream, server: SocketAddr, notes: &Mutex<Vec<HttpRequest>>) {
+    let Some(request) = read_request(&mut stream).await else { return };
+    notes.lock().unwrap().push(request.clone());
+    if request.method == "CONNECT" {
         let _ = stream.write_all(b"HTTP/1.1 200 Connection established\r\n\r\n").await;
         return join(stream, server).await;
     }
-    let path = heard.target.splitn(4, '/').nth(3).unwrap_or_default();
-    crate::script::pass_on(&mut stream, &heard, &format!("/{path}"), server).await;
+    let path = request.target.splitn(4, '/').nth(3).unwrap_or_default();
+    crate::scripted_server::forward(&mut stream, &request, &format!("/{path}"), server).await;
 }
 
-/// Runs the test below in a process whose environment has these variables.
-async fn in_environment(url: &str, variables: &[(&str, String)]) {
+/// Runs the test below in a process with these environment variables.
+async fn run_with_environment(url: &str, variables: &[(&str, String)]) {
     let mut child = Command::new(std::env::current_exe().unwrap());
-    child.args(["--exact", "proxies::a_call_goes_the_way_that_the_environment_names", "--nocapture"]);
+    child.args(["--exact", "proxies::a_call_uses_the_proxy_of_the_environment", "--nocapture"]);
     for name in ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"] {
         child.env_remove(name).env_remove(name.to_lowercase());
     }
     child.env("TEST_URL", url).envs(variables.iter().map(|(name, value)| (*name, value.as_str())));
-    let output = crate::stage::promptly(child.kill_on_drop(true).output()).await.unwrap();
+    let output = crate::harness::within_timeout(child.kill_on_drop(true).output()).await.unwrap();
     let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && said.contains("1 passed"), "{said}");
 }
 
-/// By itself, the story of a server that is reached without any proxy.
+/// Run directly, it covers a server that is reached without a proxy.
 #[tokio::test]
-async fn a_call_goes_the_way_that_the_environment_names() {
+async fn a_call_uses_the_proxy_of_the_environment() {
     let server = serve(legacy()).await;
     let mut spec = spec(&std::env::var("TEST_URL").unwrap_or_else(|_| server.url()));
     if std::env::var("TEST_EXPECTS").as_deref() == Ok("config_error") {
-        let cause = until_state(&host(spec), State::ConfigError).await.supervision.cause.unwrap();
+        let cause = wait_for_state(&host(spec), State::ConfigError).await.supervision.cause.unwrap();
         return assert!(cause.contains("proxy"), "{cause}");
     }
     if let Ok(expected) = std::env::var("TEST_CAUSE") {
         let host = host(spec);
-        let mut events = host.events();
+        let mut events = host.subscribe_events();
         loop {
-            let status = host.status_of(NAME).unwrap().supervision;
+            let status = host.server_status(NAME).unwrap().supervision;
             match status.cause {
                 Some(cause) if cause.contains(&expected) => return,
                 Some(cause) if status.state == State::ConfigError => panic!("{cause}"),
@@ -101,87 +103,92 @@ async fn a_call_goes_the_way_that_the_environment_names() {
 }
 
 #[tokio::test]
-async fn b09_a_proxy_of_a_kind_that_is_not_spoken_is_a_config_error() {
+async fn b09_an_unsupported_proxy_scheme_is_a_config_error() {
     let variables =
         [("ALL_PROXY", "socks5://127.0.0.1:9".to_owned()), ("TEST_EXPECTS", "config_error".to_owned())];
-    in_environment("http://mcp.example.invalid/mcp", &variables).await;
+    run_with_environment("http://mcp.example.invalid/mcp", &variables).await;
 }
 
 #[tokio::test]
-async fn plain_http_goes_through_the_proxy_with_the_whole_address() {
+async fn plain_http_uses_the_proxy_with_an_absolute_url() {
     let server = serve(legacy()).await;
-    let proxy = Proxy::to(server.addr()).await;
+    let proxy = Proxy::start(server.addr()).await;
     let address = format!("http://me:pw@{}", proxy.addr);
-    in_environment("http://mcp.example.invalid/mcp", &[("HTTP_PROXY", address)]).await;
-    let heard = proxy.heard();
-    assert!(heard.iter().any(|heard| heard.rpc() == "tools/call"));
-    for heard in heard {
-        assert_eq!(heard.target, "http://mcp.example.invalid/mcp");
-        assert_eq!(heard.header("host"), Some("mcp.example.invalid"));
-        assert_eq!(heard.header("proxy-authorization"), Some("Basic bWU6cHc="), "me:pw");
+    run_with_environment("http://mcp.example.invalid/mcp", &[("HTTP_PROXY", address)]).await;
+    let requests = proxy.requests();
+    assert!(requests.iter().any(|request| request.rpc() == "tools/call"));
+    for request in requests {
+        assert_eq!(request.target, "http://mcp.example.invalid/mcp");
+        assert_eq!(request.header("host"), Some("mcp.example.invalid"));
+        assert_eq!(request.header("proxy-authorization"), Some("Basic bWU6cHc="), "me:pw");
     }
 }
 
 #[tokio::test]
-async fn https_goes_through_a_tunnel_in_which_the_proxy_reads_nothing() {
-    let (server, papers) = (serve(legacy()).await, Papers::new());
-    let front = papers.front(server.addr(), Clients::Anybody).await;
-    let proxy = Proxy::to(front.addr()).await;
+async fn https_uses_a_tunnel_that_the_proxy_cannot_read() {
+    let (server, certificates) = (serve(legacy()).await, TestCertificates::new());
+    let tls_server = certificates.serve(server.addr(), Clients::Any).await;
+    let proxy = Proxy::start(tls_server.addr()).await;
     let variables = [
         ("HTTPS_PROXY", format!("http://me:pw@{}", proxy.addr)),
-        ("TEST_CA_FILE", papers.file("ca.pem").source().to_owned()),
+        ("TEST_CA_FILE", certificates.file("ca.pem").source().to_owned()),
     ];
-    in_environment("https://mcp.example.invalid/mcp", &variables).await;
-    let heard = proxy.heard();
-    assert!(!heard.is_empty());
-    for heard in heard {
-        assert_eq!((heard.method.as_str(), heard.target.as_str()), ("CONNECT", "mcp.example.invalid:443"));
-        assert_eq!(heard.header("proxy-authorization"), Some("Basic bWU6cHc="), "me:pw");
+    run_with_environment("https://mcp.example.invalid/mcp", &variables).await;
+    let requests = proxy.requests();
+    assert!(!requests.is_empty());
+    for request in requests {
+        assert_eq!(
+            (request.method.as_str(), request.target.as_str()),
+            ("CONNECT", "mcp.example.invalid:443")
+        );
+        assert_eq!(request.header("proxy-authorization"), Some("Basic bWU6cHc="), "me:pw");
     }
     assert_eq!(server.calls(), 1);
 }
 
-/// What is said in clear on this machine, tokens included, does not leave it.
+/// Plaintext traffic on this machine, tokens included, does not leave it.
 #[tokio::test]
 async fn e04_nothing_on_this_machine_is_reached_through_a_proxy() {
     let server = serve(legacy()).await;
-    let proxy = Proxy::to(server.addr()).await;
-    in_environment(&server.url(), &[("HTTP_PROXY", format!("http://{}", proxy.addr))]).await;
-    assert!(proxy.heard().is_empty());
+    let proxy = Proxy::start(server.addr()).await;
+    run_with_environment(&server.url(), &[("HTTP_PROXY", format!("http://{}", proxy.addr))]).await;
+    assert!(proxy.requests().is_empty());
     assert_eq!(server.calls(), 1);
 }
 
 #[tokio::test]
-async fn what_no_proxy_names_is_reached_directly() {
+async fn no_proxy_hosts_are_reached_directly() {
     let server = serve(legacy()).await;
-    let proxy = Proxy::to(server.addr()).await;
+    let proxy = Proxy::start(server.addr()).await;
     let variables =
         [("HTTP_PROXY", format!("http://{}", proxy.addr)), ("NO_PROXY", "example.org,127.0.0.1".to_owned())];
-    in_environment(&server.url(), &variables).await;
-    assert!(proxy.heard().is_empty());
+    run_with_environment(&server.url(), &variables).await;
+    assert!(proxy.requests().is_empty());
     assert_eq!(server.calls(), 1);
 }
 
 #[tokio::test]
-async fn a_redirect_through_the_proxy_to_https_is_not_readable_for_the_proxy() {
-    let (server, papers) = (serve(legacy()).await, Papers::new());
-    let front = papers.front(server.addr(), Clients::Anybody).await;
-    let plain =
-        crate::script::Script::new(|_| crate::script::redirect(308, "https://mcp.example.invalid/mcp")).await;
-    let (forward, tunnel) = (Proxy::to(plain.addr()).await, Proxy::to(front.addr()).await);
+async fn a_redirect_to_https_is_not_readable_for_the_proxy() {
+    let (server, certificates) = (serve(legacy()).await, TestCertificates::new());
+    let tls_server = certificates.serve(server.addr(), Clients::Any).await;
+    let plain = crate::scripted_server::ScriptedServer::new(|_| {
+        crate::scripted_server::redirect(308, "https://mcp.example.invalid/mcp")
+    })
+    .await;
+    let (forward, tunnel) = (Proxy::start(plain.addr()).await, Proxy::start(tls_server.addr()).await);
     let variables = [
         ("HTTP_PROXY", format!("http://{}", forward.addr)),
         ("HTTPS_PROXY", format!("http://{}", tunnel.addr)),
-        ("TEST_CA_FILE", papers.file("ca.pem").source().to_owned()),
+        ("TEST_CA_FILE", certificates.file("ca.pem").source().to_owned()),
     ];
-    in_environment("http://mcp.example.invalid/mcp", &variables).await;
-    assert!(tunnel.heard().iter().all(|heard| heard.method == "CONNECT"));
+    run_with_environment("http://mcp.example.invalid/mcp", &variables).await;
+    assert!(tunnel.requests().iter().all(|request| request.method == "CONNECT"));
     assert_eq!(server.calls(), 1);
 }
 
-/// A proxy that answers everybody like this.
+/// A proxy that answers every request with these bytes.
 async fn answering(answer: &'static [u8]) -> SocketAddr {
-    let listener = TcpListener::bind(anywhere()).await.unwrap();
+    let listener = TcpListener::bind(any_local_port()).await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
         while let Ok((mut stream, _)) = listener.accept().await {
@@ -194,22 +201,22 @@ async fn answering(answer: &'static [u8]) -> SocketAddr {
     address
 }
 
-/// B09: a proxy's trouble is not taken for the server's.
+/// B09: errors of a proxy are not attributed to the server.
 #[tokio::test]
-async fn b09_a_proxy_that_fails_is_named_with_what_it_said() {
+async fn b09_a_failing_proxy_is_named_with_its_error() {
     let tunnelled: [(&[u8], &str); 6] = [
         (
             b"HTTP/1.1 502 Bad Gateway\r\ncontent-length: 0\r\n\r\n",
-            "does not pass on to mcp.example.invalid:443: it answers `502 Bad Gateway`",
+            "refuses a tunnel to mcp.example.invalid:443: it answers `502 Bad Gateway`",
         ),
         (
             b"HTTP/1.1 403 Forbidden\r\n\r\nno",
-            "does not pass on to mcp.example.invalid:443: it answers `403 Forbidden`",
+            "refuses a tunnel to mcp.example.invalid:443: it answers `403 Forbidden`",
         ),
         (b"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n", "wants a user and a password (407)"),
         (b"SSH-2.0-OpenSSH_9.6\r\n\r\n", "does not answer in HTTP"),
         (b"HTTP/1.1 200 OK\r\n\r\njunk", "does not answer in HTTP"),
-        (b"", "closed the connection instead of passing it on to mcp.example.invalid:443"),
+        (b"", "closed the connection instead of opening a tunnel to mcp.example.invalid:443"),
     ];
     for (answer, cause) in tunnelled {
         let proxy = answering(answer).await;
@@ -217,7 +224,7 @@ async fn b09_a_proxy_that_fails_is_named_with_what_it_said() {
             ("HTTPS_PROXY", format!("http://me:pw@{proxy}")),
             ("TEST_CAUSE", format!("the proxy `http://{proxy}` {cause}")),
         ];
-        in_environment("https://mcp.example.invalid/mcp", &variables).await;
+        run_with_environment("https://mcp.example.invalid/mcp", &variables).await;
     }
     let forwarded: [(&[u8], &str); 3] = [
         (
@@ -233,14 +240,14 @@ async fn b09_a_proxy_that_fails_is_named_with_what_it_said() {
     for (answer, cause) in forwarded {
         let proxy = answering(answer).await;
         let variables = [("HTTP_PROXY", format!("http://me:pw@{proxy}")), ("TEST_CAUSE", cause.to_owned())];
-        in_environment("http://mcp.example.invalid/mcp", &variables).await;
+        run_with_environment("http://mcp.example.invalid/mcp", &variables).await;
     }
-    // Nobody listens there.
-    let gone = TcpListener::bind(anywhere()).await.unwrap().local_addr().unwrap();
+    // An address without a listener.
+    let gone = TcpListener::bind(any_local_port()).await.unwrap().local_addr().unwrap();
     for (variable, url) in
         [("HTTP_PROXY", "http://mcp.example.invalid/mcp"), ("HTTPS_PROXY", "https://mcp.example.invalid/mcp")]
     {
         let cause = format!("the proxy `http://{gone}` cannot be reached: Connection refused");
-        in_environment(url, &[(variable, format!("http://{gone}")), ("TEST_CAUSE", cause)]).await;
+        run_with_environment(url, &[(variable, format!("http://{gone}")), ("TEST_CAUSE", cause)]).await;
     }
 }

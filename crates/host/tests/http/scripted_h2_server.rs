@@ -1,10 +1,9 @@
-//! A server that speaks HTTP/2 over TLS frame by frame, so that it can do what well-behaved ones never do. It looks at
-//! nothing but frames: what is asked stands in their data, and what it says needs no more of header compression than
-//! literals.
+//! A scripted server for HTTP/2 over TLS that works on frames, so that it can misbehave in ways that libraries do not
+//! allow. It reads requests from DATA frames only and writes headers as literals without compression.
 
-use crate::script::{Act, Heard, good_manners};
-use crate::stage::anywhere;
-use crate::tls::{Clients, Papers};
+use crate::harness::any_local_port;
+use crate::scripted_server::{HttpRequest, ScriptedAction, respond_normally};
+use crate::tls::{Clients, TestCertificates};
 use gripfast::config::ServerSpec;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -15,31 +14,31 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
-/// A request that came, and where.
+/// A received request and its stream.
 #[derive(Debug, Clone)]
-pub(crate) struct Asked {
-    /// Connections are counted from 1.
+pub(crate) struct H2Request {
+    /// Number of the connection, counted from 1.
     pub(crate) connection: usize,
     pub(crate) stream: u32,
-    pub(crate) heard: Heard,
+    pub(crate) request: HttpRequest,
 }
 
-/// What to do on a connection.
+/// An action on a connection.
 #[derive(Debug, Clone)]
-pub(crate) enum Do {
-    /// Answer the request with good manners.
+pub(crate) enum H2Action {
+    /// Answer the request normally.
     Answer,
-    /// Answer it with an event stream that says nothing and does not end.
+    /// Answer with an event stream that stays open without events.
     AnswerWithoutEnd,
-    /// Answer it, but leave out so many bytes and the end of the stream.
+    /// Answer, but omit the last bytes and the end of the stream.
     AnswerInPart { lacks: usize },
-    /// End its stream with this error.
+    /// Reset the stream with this error code.
     Reset(u32),
-    /// Say farewell, and that this stream was the last that was looked at.
-    Farewell { last: u32 },
-    /// Say how many streams may be open at a time.
+    /// Send GOAWAY with this last processed stream id.
+    GoAway { last: u32 },
+    /// Set the maximum number of concurrent streams.
     Limit(u32),
-    /// Close the connection without a word.
+    /// Close the connection without GOAWAY.
     Close,
 }
 
@@ -59,37 +58,37 @@ const ACK: u8 = 1;
 const END_HEADERS: u8 = 4;
 const MAX_CONCURRENT_STREAMS: u8 = 3;
 
-type Play = Arc<dyn Fn(&Asked) -> Vec<Do> + Send + Sync>;
-/// What is to be done about a request that has come before, and who waits until it is done.
-type Order = (Asked, Do, oneshot::Sender<()>);
+type Play = Arc<dyn Fn(&H2Request) -> Vec<H2Action> + Send + Sync>;
+/// An action for an earlier request, and the signal that it is done.
+type Order = (H2Request, H2Action, oneshot::Sender<()>);
 
-pub(crate) struct Peer {
-    papers: Papers,
+pub(crate) struct H2Server {
+    certificates: TestCertificates,
     url: String,
     shared: Arc<Shared>,
     accepting: JoinHandle<()>,
 }
 
 struct Shared {
-    asked: Mutex<Vec<Asked>>,
-    /// One for each connection that was made; those that are closed take no more orders.
+    requests: Mutex<Vec<H2Request>>,
+    /// One sender per connection; those of closed connections fail.
     orders: Mutex<Vec<mpsc::Sender<Order>>>,
-    /// Pings that were not answered, of each connection.
+    /// Unanswered pings per connection.
     pings: Mutex<BTreeMap<usize, usize>>,
-    /// Whether those who come are kept waiting before anything is agreed on.
+    /// True if new connections hang before the TLS handshake.
     is_hanging: AtomicBool,
     play: Play,
 }
 
-impl Peer {
-    /// A server that does about each request what `play` says, and nothing if it says nothing.
-    pub(crate) async fn new(play: impl Fn(&Asked) -> Vec<Do> + Send + Sync + 'static) -> Self {
-        let papers = Papers::new();
-        let acceptor = papers.acceptor(Clients::Anybody, &["h2"]);
-        let listener = TcpListener::bind(anywhere()).await.unwrap();
+impl H2Server {
+    /// Creates a server that performs the actions that `play` returns for each request.
+    pub(crate) async fn new(play: impl Fn(&H2Request) -> Vec<H2Action> + Send + Sync + 'static) -> Self {
+        let certificates = TestCertificates::new();
+        let acceptor = certificates.acceptor(Clients::Any, &["h2"]);
+        let listener = TcpListener::bind(any_local_port()).await.unwrap();
         let url = format!("https://{}/mcp", listener.local_addr().unwrap());
         let shared = Shared {
-            asked: Mutex::default(),
+            requests: Mutex::default(),
             orders: Mutex::default(),
             pings: Mutex::default(),
             is_hanging: AtomicBool::new(false),
@@ -118,48 +117,48 @@ impl Peer {
                 });
             }
         });
-        Self { papers, url, shared, accepting }
+        Self { certificates, url, shared, accepting }
     }
 
     pub(crate) fn spec(&self) -> ServerSpec {
-        crate::stage::with_tls(crate::stage::spec(&self.url), self.papers.trust())
+        crate::harness::with_tls(crate::harness::spec(&self.url), self.certificates.trust())
     }
 
-    /// Connections that were made so far.
+    /// Number of connections so far.
     pub(crate) fn connections(&self) -> usize {
         self.shared.orders.lock().unwrap().len()
     }
 
-    /// Whether a connection is still open.
+    /// True if the connection is open.
     pub(crate) fn is_open(&self, connection: usize) -> bool {
         !self.shared.orders.lock().unwrap()[connection - 1].is_closed()
     }
 
-    /// Whether all that was said on a connection has been heard there.
+    /// True if the client has processed everything that was sent on the connection.
     pub(crate) fn is_settled(&self, connection: usize) -> bool {
         let pings = self.shared.pings.lock().unwrap();
         pings.get(&connection).is_some_and(|open| *open == 0) || !self.is_open(connection)
     }
 
-    /// Whether whoever connects from here on is kept waiting.
-    pub(crate) fn hang(&self, so: bool) {
+    /// Makes new connections hang before the TLS handshake.
+    pub(crate) fn hang_tls(&self, so: bool) {
         self.shared.is_hanging.store(so, Ordering::SeqCst);
     }
 
-    /// Requests to listen.
-    pub(crate) fn listeners(&self) -> Vec<Asked> {
-        let asked = self.shared.asked.lock().unwrap();
-        asked.iter().filter(|asked| asked.heard.method == "GET").cloned().collect()
+    /// Requests for an event stream.
+    pub(crate) fn listeners(&self) -> Vec<H2Request> {
+        let received = self.shared.requests.lock().unwrap();
+        received.iter().filter(|received| received.request.method == "GET").cloned().collect()
     }
 
-    /// Requests with this JSON-RPC method, once they were dealt with.
-    pub(crate) fn calls_of(&self, rpc: &str) -> Vec<Asked> {
-        let asked = self.shared.asked.lock().unwrap();
-        asked.iter().filter(|asked| asked.heard.rpc() == rpc).cloned().collect()
+    /// Requests with this JSON-RPC method, after they were handled.
+    pub(crate) fn requests_for(&self, rpc: &str) -> Vec<H2Request> {
+        let received = self.shared.requests.lock().unwrap();
+        received.iter().filter(|received| received.request.rpc() == rpc).cloned().collect()
     }
 
-    /// Does something later, about a request that has come. Returns when it is done.
-    pub(crate) async fn now(&self, about: &Asked, act: Do) {
+    /// Performs an action for an earlier request. Returns when it is done.
+    pub(crate) async fn perform_now(&self, about: &H2Request, act: H2Action) {
         let orders = self.shared.orders.lock().unwrap()[about.connection - 1].clone();
         let (done, is_done) = oneshot::channel();
         orders.send((about.clone(), act, done)).await.unwrap();
@@ -167,7 +166,7 @@ impl Peer {
     }
 }
 
-impl Drop for Peer {
+impl Drop for H2Server {
     fn drop(&mut self) {
         self.accepting.abort();
     }
@@ -177,7 +176,7 @@ struct Connection<S> {
     stream: S,
     number: usize,
     shared: Arc<Shared>,
-    /// What has come of each request.
+    /// Received data per stream.
     bodies: BTreeMap<u32, Vec<u8>>,
 }
 
@@ -192,14 +191,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     async fn serve(mut self, mut orders: mpsc::Receiver<Order>) -> std::io::Result<()> {
         let mut preface = [0; 24];
         self.stream.read_exact(&mut preface).await?;
-        self.say(SETTINGS, 0, 0, &[]).await?;
+        self.write_frame(SETTINGS, 0, 0, &[]).await?;
         let mut read = Vec::new();
         loop {
             tokio::select! {
-                // Whatever is read stays read if an order comes first.
+                // `read_buf` is cancel-safe if an order comes first.
                 more = self.stream.read_buf(&mut read) => if more? == 0 { return Ok(()) },
-                Some((asked, act, done)) = orders.recv() => {
-                    let closes = self.perform(&asked, act).await?;
+                Some((received, act, done)) = orders.recv() => {
+                    let closes = self.perform(&received, act).await?;
                     done.send(()).unwrap();
                     if closes {
                         return Ok(());
@@ -207,18 +206,18 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 }
             }
             while let Some(frame) = next_frame(&mut read) {
-                if self.take(frame).await? {
+                if self.handle_frame(frame).await? {
                     return Ok(());
                 }
             }
         }
     }
 
-    /// Takes a frame; answers whether the connection is to be closed.
-    async fn take(&mut self, frame: Frame) -> std::io::Result<bool> {
+    /// Handles a frame; returns true if the connection must be closed.
+    async fn handle_frame(&mut self, frame: Frame) -> std::io::Result<bool> {
         match frame.kind {
-            SETTINGS if frame.flags & ACK == 0 => self.say(SETTINGS, ACK, 0, &[]).await?,
-            PING if frame.flags & ACK == 0 => self.say(PING, ACK, 0, &frame.payload).await?,
+            SETTINGS if frame.flags & ACK == 0 => self.write_frame(SETTINGS, ACK, 0, &[]).await?,
+            PING if frame.flags & ACK == 0 => self.write_frame(PING, ACK, 0, &frame.payload).await?,
             PING => *self.shared.pings.lock().unwrap().entry(self.number).or_default() -= 1,
             HEADERS => drop(self.bodies.insert(frame.stream, Vec::new())),
             DATA => self.bodies.entry(frame.stream).or_default().extend(frame.payload),
@@ -228,64 +227,66 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             return Ok(false);
         }
         let body = self.bodies.remove(&frame.stream).unwrap_or_default();
-        // Only what is posted has a body.
+        // Only POST requests have a body.
         let method = if body.is_empty() { "GET" } else { "POST" }.to_owned();
-        let heard = Heard { method, target: "/mcp".to_owned(), headers: Vec::new(), body };
-        let asked = Asked { connection: self.number, stream: frame.stream, heard };
+        let request = HttpRequest { method, target: "/mcp".to_owned(), headers: Vec::new(), body };
+        let received = H2Request { connection: self.number, stream: frame.stream, request };
         let mut closes = false;
-        for act in (self.shared.play)(&asked) {
-            closes |= self.perform(&asked, act).await?;
+        for act in (self.shared.play)(&received) {
+            closes |= self.perform(&received, act).await?;
         }
-        self.shared.asked.lock().unwrap().push(asked);
+        self.shared.requests.lock().unwrap().push(received);
         Ok(closes)
     }
 
-    async fn perform(&mut self, asked: &Asked, act: Do) -> std::io::Result<bool> {
+    async fn perform(&mut self, received: &H2Request, act: H2Action) -> std::io::Result<bool> {
         match act {
-            Do::Answer => {
-                let Act::Say(answer) = good_manners(&asked.heard) else {
+            H2Action::Answer => {
+                let ScriptedAction::Respond(answer) = respond_normally(&received.request) else {
                     unreachable!("it says what it says")
                 };
                 let (head, body) = head_and_body(&answer);
-                self.say(HEADERS, END_HEADERS, asked.stream, &head).await?;
-                self.say(DATA, END_STREAM, asked.stream, &body).await?;
+                self.write_frame(HEADERS, END_HEADERS, received.stream, &head).await?;
+                self.write_frame(DATA, END_STREAM, received.stream, &body).await?;
             }
-            Do::AnswerInPart { lacks } => {
-                let Act::Say(answer) = good_manners(&asked.heard) else {
+            H2Action::AnswerInPart { lacks } => {
+                let ScriptedAction::Respond(answer) = respond_normally(&received.request) else {
                     unreachable!("it says what it says")
                 };
                 let (_, body) = head_and_body(&answer);
                 let mut head = literal(":status", "200");
                 head.extend(literal("content-type", "application/json"));
-                self.say(HEADERS, END_HEADERS, asked.stream, &head).await?;
-                self.say(DATA, 0, asked.stream, &body[..body.len() - lacks]).await?;
+                self.write_frame(HEADERS, END_HEADERS, received.stream, &head).await?;
+                self.write_frame(DATA, 0, received.stream, &body[..body.len() - lacks]).await?;
             }
-            Do::AnswerWithoutEnd => {
+            H2Action::AnswerWithoutEnd => {
                 let mut head = literal(":status", "200");
                 head.extend(literal("content-type", "text/event-stream"));
-                self.say(HEADERS, END_HEADERS, asked.stream, &head).await?;
+                self.write_frame(HEADERS, END_HEADERS, received.stream, &head).await?;
             }
-            Do::Reset(code) => self.say(RST_STREAM, 0, asked.stream, &code.to_be_bytes()).await?,
-            Do::Farewell { last } => {
+            H2Action::Reset(code) => {
+                self.write_frame(RST_STREAM, 0, received.stream, &code.to_be_bytes()).await?
+            }
+            H2Action::GoAway { last } => {
                 let payload = [last.to_be_bytes(), 0_u32.to_be_bytes()].concat();
-                self.say(GOAWAY, 0, 0, &payload).await?;
+                self.write_frame(GOAWAY, 0, 0, &payload).await?;
             }
-            Do::Limit(streams) => {
+            H2Action::Limit(streams) => {
                 let payload = [&[0, MAX_CONCURRENT_STREAMS], streams.to_be_bytes().as_slice()].concat();
-                self.say(SETTINGS, 0, 0, &payload).await?;
+                self.write_frame(SETTINGS, 0, 0, &payload).await?;
             }
-            Do::Close => {
+            H2Action::Close => {
                 self.stream.shutdown().await?;
                 return Ok(true);
             }
         }
-        // Its answer shows that the other side has heard all this.
+        // Its ACK shows that the client has processed all frames before it.
         *self.shared.pings.lock().unwrap().entry(self.number).or_default() += 1;
-        self.say(PING, 0, 0, &[0; 8]).await?;
+        self.write_frame(PING, 0, 0, &[0; 8]).await?;
         Ok(false)
     }
 
-    async fn say(&mut self, kind: u8, flags: u8, stream: u32, payload: &[u8]) -> std::io::Result<()> {
+    async fn write_frame(&mut self, kind: u8, flags: u8, stream: u32, payload: &[u8]) -> std::io::Result<()> {
         let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
         let mut frame = length[1..].to_vec();
         frame.extend([kind, flags]);
@@ -310,7 +311,7 @@ fn next_frame(read: &mut Vec<u8>) -> Option<Frame> {
     Some(Frame { kind, flags, stream: u32::from_be_bytes(stream), payload })
 }
 
-/// A response in the words of HTTP/1.1, as header fields and body.
+/// Converts an HTTP/1.1 response to header fields and body.
 fn head_and_body(response: &[u8]) -> (Vec<u8>, Vec<u8>) {
     let end = response.windows(4).position(|window| window == b"\r\n\r\n").unwrap();
     let head = std::str::from_utf8(&response[..end]).unwrap();
@@ -325,7 +326,7 @@ fn head_and_body(response: &[u8]) -> (Vec<u8>, Vec<u8>) {
     (fields, response[end + 4..].to_vec())
 }
 
-/// A header field as it is, in the one form that needs no table.
+/// Encodes a header field as a literal without indexing.
 fn literal(name: &str, value: &str) -> Vec<u8> {
     let mut field = vec![0];
     for text in [name, value] {
@@ -336,8 +337,8 @@ fn literal(name: &str, value: &str) -> Vec<u8> {
     field
 }
 
-/// The tool that a call is for; nothing for any other request.
-pub(crate) fn tool(asked: &Asked) -> Option<String> {
-    let message: Value = asked.heard.json();
+/// Tool name of a `tools/call`; `None` for other requests.
+pub(crate) fn tool(received: &H2Request) -> Option<String> {
+    let message: Value = received.request.json();
     (message["method"] == "tools/call").then(|| message["params"]["name"].as_str().unwrap().to_owned())
 }

@@ -1,11 +1,14 @@
-//! Sessions that the server forgot: recognised in every form, renewed once for everybody, for every method.
+//! Expired sessions: recognized in every form, renewed once for all callers, for every method.
 
-use crate::script::{Act, Script, good_manners, open_ended, response, say_json, say_text};
-use crate::stage::{
-    NAME, call, count, echo, eventually, legacy, promptly, raw, ready_host, said, serve, spec, status, with,
+use crate::harness::{
+    NAME, call, count, echo, eventually, legacy, raw, ready_host, serve, spec, status, text_of, with,
+    within_timeout,
+};
+use crate::scripted_server::{
+    ScriptedAction, ScriptedServer, open_ended, respond_json, respond_normally, respond_text, response,
 };
 use futures_util::future::join_all;
-use gripfast::{Code, Event, Fate};
+use gripfast::{CallOutcome, Code, Event};
 use gripfast_demo::{Faults, SessionExpiry};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -27,11 +30,11 @@ fn forgetting_like(form: SessionExpiry) -> gripfast_demo::Options {
 }
 
 #[tokio::test]
-async fn d01_a_call_survives_a_forgotten_session_in_every_form_that_servers_have_for_it() {
+async fn d01_a_call_survives_every_form_of_an_expired_session() {
     for form in FORMS {
         let server = serve(forgetting_like(form)).await;
         let host = ready_host(spec(&server.url())).await;
-        let mut events = host.events();
+        let mut events = host.subscribe_events();
         server.forget_sessions();
         let answer = count(&host, "once").await;
         assert_eq!(answer.as_deref(), Ok("1"), "{form:?}");
@@ -45,7 +48,7 @@ async fn d01_a_call_survives_a_forgotten_session_in_every_form_that_servers_have
 }
 
 #[tokio::test]
-async fn d02_fifty_calls_that_hit_a_forgotten_session_share_one_new_one_and_each_is_executed_once() {
+async fn d02_fifty_calls_on_an_expired_session_share_one_and_run_once_each() {
     for form in FORMS {
         let server = serve(forgetting_like(form)).await;
         let host = ready_host(spec(&server.url())).await;
@@ -62,23 +65,23 @@ async fn d02_fifty_calls_that_hit_a_forgotten_session_share_one_new_one_and_each
 }
 
 #[tokio::test]
-async fn d02_the_new_session_is_asked_for_without_the_old_one() {
+async fn d02_the_new_session_is_initialized_without_the_old_id() {
     let server = serve(legacy()).await;
-    let tap = Script::in_front_of(server.addr()).await;
+    let tap = ScriptedServer::in_front_of(server.addr()).await;
     let host = ready_host(spec(&tap.url())).await;
     server.forget_sessions();
     echo(&host, "hi").await.unwrap();
-    let handshakes = tap.calls_of("initialize");
+    let handshakes = tap.requests_for("initialize");
     assert_eq!(handshakes.len(), 2);
-    assert!(handshakes.iter().all(|heard| heard.header("mcp-session-id").is_none()), "{handshakes:#?}");
-    let calls = tap.calls_of("tools/call");
-    let sessions: Vec<_> = calls.iter().map(|heard| heard.header("mcp-session-id").unwrap()).collect();
+    assert!(handshakes.iter().all(|request| request.header("mcp-session-id").is_none()), "{handshakes:#?}");
+    let calls = tap.requests_for("tools/call");
+    let sessions: Vec<_> = calls.iter().map(|request| request.header("mcp-session-id").unwrap()).collect();
     assert_eq!(sessions.len(), 2, "refused once, sent once more");
     assert_ne!(sessions[0], sessions[1]);
 }
 
 #[tokio::test]
-async fn d03_every_method_survives_a_forgotten_session() {
+async fn d03_every_method_survives_an_expired_session() {
     let greeting = "demo://greeting";
     let requests: [(&str, Value); 9] = [
         ("tools/call", json!({ "name": "echo", "arguments": { "text": "hi" } })),
@@ -99,7 +102,7 @@ async fn d03_every_method_survives_a_forgotten_session() {
         let host = ready_host(spec(&server.url())).await;
         for (done, (method, params)) in requests.iter().enumerate() {
             server.forget_sessions();
-            let answer = promptly(host.request(NAME, method, Some(raw(params)))).await;
+            let answer = within_timeout(host.request(NAME, method, Some(raw(params)))).await;
             let answer = answer.unwrap_or_else(|error| panic!("{form:?}, {method}: {error}"));
             match (*method, answer.result()) {
                 ("vendor/unheard-of", Err((code, _))) => assert_eq!(code, -32601),
@@ -111,26 +114,26 @@ async fn d03_every_method_survives_a_forgotten_session() {
 }
 
 #[tokio::test]
-async fn d01_a_tool_that_talks_about_sessions_has_not_lost_one() {
+async fn d01_a_tool_error_about_sessions_is_not_an_expired_session() {
     let server = serve(legacy()).await;
     let host = ready_host(spec(&server.url())).await;
     let answer = call(&host, "fail", json!({ "message": "Session not found" })).await.unwrap();
     assert!(answer.is_tool_error());
-    assert_eq!(said(&answer), "Session not found");
+    assert_eq!(text_of(&answer), "Session not found");
     assert_eq!((server.initializes(), server.calls()), (1, 1));
 }
 
 #[tokio::test]
-async fn d02_a_server_that_refuses_every_session_is_told_so_once_and_no_loop_begins() {
+async fn d02_a_server_that_refuses_every_session_causes_no_loop() {
     let server = serve(legacy()).await;
     let host = ready_host(spec(&server.url())).await;
     server.set_faults(Faults { session_requests: Some(0), ..Faults::default() });
     let error = count(&host, "never").await.unwrap_err();
-    assert_eq!((error.code, error.outcome), (Code::Unreachable, Fate::Refused), "{error}");
+    assert_eq!((error.code, error.outcome), (Code::Unreachable, CallOutcome::Refused), "{error}");
     assert!(error.text.contains("Session not found"), "the server's own words: {error}");
     assert!(server.counter_keys().is_empty());
-    // A handshake that is never followed by an answer is a restart, and those have a budget.
-    crate::stage::until_state(&host, gripfast::State::Parked).await;
+    // A handshake that is never followed by an answer counts as a restart, and restarts have a budget.
+    crate::harness::wait_for_state(&host, gripfast::State::Parked).await;
     assert!(server.initializes() <= 10, "{} handshakes", server.initializes());
     assert!(server.counter_keys().is_empty());
 }
@@ -138,26 +141,26 @@ async fn d02_a_server_that_refuses_every_session_is_told_so_once_and_no_loop_beg
 #[tokio::test]
 async fn d02_the_second_attempt_ends_with_its_own_error() {
     let expired = Arc::new(AtomicBool::new(true));
-    let script = Script::new(move |heard| match heard.rpc().as_str() {
-        "tools/call" if expired.swap(false, Ordering::Relaxed) => say_text(404, "Session not found"),
+    let script = ScriptedServer::new(move |request| match request.rpc().as_str() {
+        "tools/call" if expired.swap(false, Ordering::Relaxed) => respond_text(404, "Session not found"),
         "tools/call" => {
             let error = json!({ "code": -32602, "message": "no such thing" });
-            say_json(200, &json!({ "jsonrpc": "2.0", "id": heard.json()["id"], "error": error }))
+            respond_json(200, &json!({ "jsonrpc": "2.0", "id": request.json()["id"], "error": error }))
         }
-        _ => good_manners(heard),
+        _ => respond_normally(request),
     })
     .await;
     let host = ready_host(spec(&script.url())).await;
     let answer = call(&host, "act", json!({})).await.unwrap();
     assert_eq!(answer.result().unwrap_err(), (-32602, "no such thing".to_owned()));
-    assert_eq!(script.calls_of("tools/call").len(), 2);
+    assert_eq!(script.requests_for("tools/call").len(), 2);
 }
 
 #[tokio::test]
-async fn d01_a_server_without_a_stream_that_answers_get_with_404_has_not_lost_the_session() {
-    let script = Script::new(|heard| match heard.method.as_str() {
-        "GET" => say_text(404, "Cannot GET /mcp"),
-        _ => good_manners(heard),
+async fn d01_a_404_for_get_without_a_stream_is_not_an_expired_session() {
+    let script = ScriptedServer::new(|request| match request.method.as_str() {
+        "GET" => respond_text(404, "Cannot GET /mcp"),
+        _ => respond_normally(request),
     })
     .await;
     let host = ready_host(spec(&script.url())).await;
@@ -165,17 +168,17 @@ async fn d01_a_server_without_a_stream_that_answers_get_with_404_has_not_lost_th
     for _ in 0..20 {
         call(&host, "look", json!({})).await.unwrap();
     }
-    assert_eq!(script.calls_of("initialize").len(), 1);
+    assert_eq!(script.requests_for("initialize").len(), 1);
 }
 
 #[tokio::test]
-async fn d01_a_forgotten_session_is_noticed_on_the_stream_before_anybody_calls() {
+async fn d01_an_expired_session_is_noticed_on_the_stream_before_a_call() {
     let server = serve(legacy()).await;
-    let tap = Script::in_front_of(server.addr()).await;
+    let tap = ScriptedServer::in_front_of(server.addr()).await;
     let host = ready_host(spec(&tap.url())).await;
     eventually("the stream is open", || !tap.with_method("GET").is_empty()).await;
     server.add_tool("heard_on_the_stream").await;
-    crate::stage::until_tool(&host, "heard_on_the_stream").await;
+    crate::harness::wait_for_tool(&host, "heard_on_the_stream").await;
     server.forget_sessions();
     tap.cut();
     eventually("a new session", || server.initializes() == 2).await;
@@ -184,9 +187,9 @@ async fn d01_a_forgotten_session_is_noticed_on_the_stream_before_anybody_calls()
 }
 
 #[tokio::test]
-async fn a_politely_closed_link_gives_its_session_back() {
+async fn a_closed_link_deletes_its_session() {
     let server = serve(legacy()).await;
-    let tap = Script::in_front_of(server.addr()).await;
+    let tap = ScriptedServer::in_front_of(server.addr()).await;
     let host = ready_host(spec(&tap.url())).await;
     host.shutdown().await;
     assert_eq!(tap.with_method("DELETE").len(), 1);
@@ -194,30 +197,30 @@ async fn a_politely_closed_link_gives_its_session_back() {
 }
 
 #[tokio::test]
-async fn d02_what_the_stream_of_an_old_session_meets_is_not_charged_to_the_new_one() {
-    let (greeted, is_over) = (AtomicUsize::new(0), Arc::new(AtomicBool::new(false)));
+async fn d02_errors_on_an_old_sessions_stream_do_not_affect_the_new_one() {
+    let (initialized, is_over) = (AtomicUsize::new(0), Arc::new(AtomicBool::new(false)));
     let over = Arc::clone(&is_over);
-    let script = Script::new(move |heard| {
-        let is_old = heard.header("mcp-session-id") == Some("s-1");
-        match (heard.method.as_str(), heard.rpc().as_str()) {
+    let script = ScriptedServer::new(move |request| {
+        let is_old = request.header("mcp-session-id") == Some("s-1");
+        match (request.method.as_str(), request.rpc().as_str()) {
             ("POST", "initialize") => {
                 let result = json!({ "protocolVersion": "2025-06-18", "capabilities": { "tools": {} },
                     "serverInfo": { "name": "script", "version": "1" } });
-                let body = json!({ "jsonrpc": "2.0", "id": heard.json()["id"], "result": result });
-                let session = format!("s-{}", greeted.fetch_add(1, Ordering::Relaxed) + 1);
+                let body = json!({ "jsonrpc": "2.0", "id": request.json()["id"], "result": result });
+                let session = format!("s-{}", initialized.fetch_add(1, Ordering::Relaxed) + 1);
                 let headers = [("content-type", "application/json"), ("mcp-session-id", session.as_str())];
-                Act::Say(response(200, &headers, &body.to_string()))
+                ScriptedAction::Respond(response(200, &headers, &body.to_string()))
             }
-            // Its calls are worked on for as long as they take.
-            ("POST", "tools/call") if heard.json()["params"]["arguments"]["hangs"] == true => {
-                Act::SayAndHold(Vec::new())
+            // Calls with `hangs` take as long as they take.
+            ("POST", "tools/call") if request.json()["params"]["arguments"]["hangs"] == true => {
+                ScriptedAction::RespondAndHold(Vec::new())
             }
-            (_, _) if is_old && over.load(Ordering::Relaxed) => say_text(404, "session not found"),
+            (_, _) if is_old && over.load(Ordering::Relaxed) => respond_text(404, "session not found"),
             ("GET", _) if is_old => {
-                Act::Say([open_ended("text/event-stream"), b"data: bye\n\n".to_vec()].concat())
+                ScriptedAction::Respond([open_ended("text/event-stream"), b"data: bye\n\n".to_vec()].concat())
             }
-            ("GET", _) => Act::SayAndHold(open_ended("text/event-stream")),
-            (_, _) => good_manners(heard),
+            ("GET", _) => ScriptedAction::RespondAndHold(open_ended("text/event-stream")),
+            (_, _) => respond_normally(request),
         }
     })
     .await;
@@ -226,14 +229,14 @@ async fn d02_what_the_stream_of_an_old_session_meets_is_not_charged_to_the_new_o
     let host = ready_host(patient).await;
     let streams = |session| {
         let streams = script.with_method("GET").into_iter();
-        streams.filter(|heard| heard.header("mcp-session-id") == Some(session)).count()
+        streams.filter(|request| request.header("mcp-session-id") == Some(session)).count()
     };
     eventually("it listens", || streams("s-1") == 1).await;
     let _hanging = tokio::spawn({
         let host = host.clone();
         async move { host.call(NAME, "act", Some(raw(&json!({ "hangs": true })))).await }
     });
-    eventually("a call hangs", || script.calls_of("tools/call").len() == 1).await;
+    eventually("a call hangs", || script.requests_for("tools/call").len() == 1).await;
     let before = streams("s-1");
     is_over.store(true, Ordering::Relaxed);
     call(&host, "act", json!({})).await.unwrap();
@@ -241,12 +244,12 @@ async fn d02_what_the_stream_of_an_old_session_meets_is_not_charged_to_the_new_o
     for _ in 0..20 {
         call(&host, "act", json!({})).await.unwrap();
     }
-    assert_eq!(script.calls_of("initialize").len(), 2);
+    assert_eq!(script.requests_for("initialize").len(), 2);
 }
 
-/// C05: ordinary refusals that look a little like an expired session. The server has acted; the write must not run twice.
+/// C05: ordinary errors that resemble an expired session. The server has executed the call; it must not run twice.
 #[tokio::test]
-async fn d01_a_refusal_that_only_mentions_a_session_is_not_sent_again_and_the_session_is_left_alone() {
+async fn d01_an_error_that_only_mentions_a_session_is_not_resent() {
     let error = |code: i64, message: &str| json!({ "jsonrpc": "2.0", "id": 1, "error": { "code": code, "message": message } });
     let refusals: [(u16, Value, bool); 6] = [
         (503, json!("session terminated"), true),
@@ -258,17 +261,17 @@ async fn d01_a_refusal_that_only_mentions_a_session_is_not_sent_again_and_the_se
     ];
     for (status_code, body, has_session) in refusals {
         let refused = body.clone();
-        let script = Script::new(move |heard| match (heard.rpc().as_str(), has_session) {
+        let script = ScriptedServer::new(move |request| match (request.rpc().as_str(), has_session) {
             ("tools/call", _) => match &refused {
-                Value::String(text) => say_text(status_code, text),
-                json => say_json(status_code, json),
+                Value::String(text) => respond_text(status_code, text),
+                json => respond_json(status_code, json),
             },
             ("initialize", false) => {
-                let Act::Say(answer) = good_manners(heard) else { panic!("it answers") };
+                let ScriptedAction::Respond(answer) = respond_normally(request) else { panic!("it answers") };
                 let answer = String::from_utf8(answer).unwrap();
-                Act::Say(answer.replace("mcp-session-id", "x-nothing").into_bytes())
+                ScriptedAction::Respond(answer.replace("mcp-session-id", "x-nothing").into_bytes())
             }
-            _ => good_manners(heard),
+            _ => respond_normally(request),
         })
         .await;
         let host = ready_host(spec(&script.url())).await;
@@ -279,30 +282,36 @@ async fn d01_a_refusal_that_only_mentions_a_session_is_not_sent_again_and_the_se
         };
         let own = body["error"]["message"].as_str().or(body.as_str()).unwrap();
         assert!(told.contains(own), "the server's own error reaches the caller: {told}");
-        assert_eq!(script.calls_of("tools/call").len(), 1, "{status_code} {body}: it ran twice");
-        // Whatever the doubt leads to has been asked by now: the next call goes after it.
+        assert_eq!(script.requests_for("tools/call").len(), 1, "{status_code} {body}: it ran twice");
+        // Any request that a wrong classification causes was sent before this call.
         call(&host, "act", json!({})).await.ok();
-        assert_eq!(script.calls_of("initialize").len(), 1, "{status_code} {body}: the session is left alone");
+        assert_eq!(
+            script.requests_for("initialize").len(),
+            1,
+            "{status_code} {body}: the session is left alone"
+        );
     }
 }
 
 /// D05
 #[tokio::test]
-async fn d05_a_server_that_refuses_ping_in_whatever_form_keeps_its_session() {
+async fn d05_a_server_that_refuses_ping_keeps_its_session() {
     for status_code in [400, 404, 405, 500, 501] {
-        let script = Script::new(move |heard| match heard.rpc().as_str() {
-            "ping" => say_text(status_code, "no"),
-            _ => good_manners(heard),
+        let script = ScriptedServer::new(move |request| match request.rpc().as_str() {
+            "ping" => respond_text(status_code, "no"),
+            _ => respond_normally(request),
         })
         .await;
         let mut spec = spec(&script.url());
         spec.supervision.keepalive.interval = Some(Duration::from_millis(50));
         let host = ready_host(spec).await;
-        let lists = script.calls_of("tools/list").len();
-        eventually("it is asked for its tools instead", || script.calls_of("tools/list").len() > lists + 2)
-            .await;
-        assert_eq!(script.calls_of("ping").len(), 1, "{status_code}: remembered");
-        assert_eq!(script.calls_of("initialize").len(), 1, "{status_code}");
+        let lists = script.requests_for("tools/list").len();
+        eventually("it is asked for its tools instead", || {
+            script.requests_for("tools/list").len() > lists + 2
+        })
+        .await;
+        assert_eq!(script.requests_for("ping").len(), 1, "{status_code}: remembered");
+        assert_eq!(script.requests_for("initialize").len(), 1, "{status_code}");
         assert_eq!(status(&host).supervision.restarts, 0);
     }
 }

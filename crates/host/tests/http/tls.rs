@@ -1,8 +1,10 @@
-//! TLS: whom to trust, what to show, and what is said when it does not work. The certificates are made on the
-//! spot; the server is the sample server behind something that ends TLS.
+//! TLS: trust anchors, client certificates, and error messages. The certificates are generated; the server is the
+//! sample server behind a TLS terminator.
 
-use crate::script::join;
-use crate::stage::{NAME, echo, host, legacy, ready_host, serve, spec, until, until_state, with_tls};
+use crate::harness::{
+    NAME, echo, host, legacy, ready_host, serve, spec, wait_for_state, wait_until, with_tls,
+};
+use crate::scripted_server::join;
 use gripfast::config::{Template, TlsSpec};
 #[cfg(unix)]
 use gripfast::private_files::StrictModes;
@@ -19,13 +21,13 @@ use tokio_rustls::rustls::pki_types::PrivateKeyDer;
 use tokio_rustls::rustls::server::WebPkiClientVerifier;
 use tokio_rustls::rustls::{RootCertStore, ServerConfig, crypto};
 
-/// An authority, a certificate for the server and one for a client, as files.
-pub(crate) struct Papers {
+/// A certificate authority, a server certificate and a client certificate, as files.
+pub(crate) struct TestCertificates {
     files: TempDir,
     issuer: CertifiedIssuer<'static, KeyPair>,
 }
 
-impl Papers {
+impl TestCertificates {
     pub(crate) fn new() -> Self {
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -44,13 +46,13 @@ impl Papers {
         path(&self.files.path().join(name))
     }
 
-    /// What a client needs to trust the server.
+    /// Settings to trust the server.
     pub(crate) fn trust(&self) -> TlsSpec {
         TlsSpec { ca_file: Some(self.file("ca.pem")), ..TlsSpec::default() }
     }
 
-    /// What a client needs to be trusted as well.
-    fn trust_and_show(&self) -> TlsSpec {
+    /// Settings to trust the server and to present the client certificate.
+    fn trust_with_client_certificate(&self) -> TlsSpec {
         TlsSpec {
             client_cert: Some(self.file("client.pem")),
             client_key: Some(self.file("client.key")),
@@ -58,11 +60,11 @@ impl Papers {
         }
     }
 
-    /// Ends TLS in front of `addr`.
-    pub(crate) async fn front(&self, addr: SocketAddr, clients: Clients) -> Front {
+    /// Starts a TLS terminator in front of `addr`.
+    pub(crate) async fn serve(&self, addr: SocketAddr, clients: Clients) -> TlsServer {
         let acceptor = self.acceptor(clients, &[]);
-        let listener = TcpListener::bind(crate::stage::anywhere()).await.unwrap();
-        let front = listener.local_addr().unwrap();
+        let listener = TcpListener::bind(crate::harness::any_local_port()).await.unwrap();
+        let tls_server = listener.local_addr().unwrap();
         let accepting = tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 let acceptor = acceptor.clone();
@@ -73,10 +75,10 @@ impl Papers {
                 });
             }
         });
-        Front { addr: front, accepting }
+        TlsServer { addr: tls_server, accepting }
     }
 
-    /// What ends TLS, for clients that may choose among these protocols.
+    /// TLS acceptor that offers these ALPN protocols.
     pub(crate) fn acceptor(&self, clients: Clients, protocols: &[&str]) -> TlsAcceptor {
         let key = KeyPair::generate().unwrap();
         let names = ["localhost", "127.0.0.1", "mcp.example.invalid"].map(str::to_owned);
@@ -87,7 +89,7 @@ impl Papers {
             .with_safe_default_protocol_versions()
             .unwrap();
         let builder = match clients {
-            Clients::Anybody => builder.with_no_client_auth(),
+            Clients::Any => builder.with_no_client_auth(),
             Clients::WithCertificate => {
                 let mut roots = RootCertStore::empty();
                 roots.add(self.issuer.der().clone()).unwrap();
@@ -103,19 +105,19 @@ impl Papers {
     }
 }
 
-/// Whom a TLS server lets in.
+/// Clients that a TLS server accepts.
 pub(crate) enum Clients {
-    Anybody,
+    Any,
     WithCertificate,
 }
 
-/// Something that ends TLS.
-pub(crate) struct Front {
+/// A TLS terminator.
+pub(crate) struct TlsServer {
     addr: SocketAddr,
     accepting: JoinHandle<()>,
 }
 
-impl Front {
+impl TlsServer {
     pub(crate) fn addr(&self) -> SocketAddr {
         self.addr
     }
@@ -125,7 +127,7 @@ impl Front {
     }
 }
 
-impl Drop for Front {
+impl Drop for TlsServer {
     fn drop(&mut self) {
         self.accepting.abort();
     }
@@ -136,22 +138,22 @@ fn path(path: &Path) -> Template {
 }
 
 #[tokio::test]
-async fn a_server_of_the_operators_own_authority_is_trusted_by_address_and_by_name() {
-    let (server, papers) = (serve(legacy()).await, Papers::new());
-    let front = papers.front(server.addr(), Clients::Anybody).await;
-    let by_name = format!("https://localhost:{}/mcp", front.addr().port());
-    for url in [front.url(), by_name] {
-        let host = ready_host(with_tls(spec(&url), papers.trust())).await;
+async fn a_server_of_a_private_ca_is_trusted_by_address_and_by_name() {
+    let (server, certificates) = (serve(legacy()).await, TestCertificates::new());
+    let tls_server = certificates.serve(server.addr(), Clients::Any).await;
+    let by_name = format!("https://localhost:{}/mcp", tls_server.addr().port());
+    for url in [tls_server.url(), by_name] {
+        let host = ready_host(with_tls(spec(&url), certificates.trust())).await;
         assert_eq!(echo(&host, "secret").await.as_deref(), Ok("secret"), "{url}");
     }
 }
 
 #[tokio::test]
-async fn a_server_that_nobody_vouches_for_is_refused_and_the_status_says_why() {
-    let (server, papers) = (serve(legacy()).await, Papers::new());
-    let front = papers.front(server.addr(), Clients::Anybody).await;
-    let host = host(spec(&front.url()));
-    let refused = until(&host, |status| status.supervision.cause.is_some()).await;
+async fn a_server_with_an_untrusted_certificate_is_refused_with_a_cause() {
+    let (server, certificates) = (serve(legacy()).await, TestCertificates::new());
+    let tls_server = certificates.serve(server.addr(), Clients::Any).await;
+    let host = host(spec(&tls_server.url()));
+    let refused = wait_until(&host, |status| status.supervision.cause.is_some()).await;
     let cause = refused.supervision.cause.unwrap();
     assert!(cause.starts_with("TLS failed: "), "{cause}");
     assert!(cause.contains("certificate"), "{cause}");
@@ -159,101 +161,112 @@ async fn a_server_that_nobody_vouches_for_is_refused_and_the_status_says_why() {
 }
 
 #[tokio::test]
-async fn a_server_that_wants_a_certificate_gets_the_configured_one() {
-    let (server, papers) = (serve(legacy()).await, Papers::new());
-    let front = papers.front(server.addr(), Clients::WithCertificate).await;
-    let host = ready_host(with_tls(spec(&front.url()), papers.trust_and_show())).await;
+async fn a_server_that_requires_a_client_certificate_gets_it() {
+    let (server, certificates) = (serve(legacy()).await, TestCertificates::new());
+    let tls_server = certificates.serve(server.addr(), Clients::WithCertificate).await;
+    let host =
+        ready_host(with_tls(spec(&tls_server.url()), certificates.trust_with_client_certificate())).await;
     assert_eq!(echo(&host, "me").await.as_deref(), Ok("me"));
 }
 
 #[tokio::test]
-async fn a_server_that_wants_a_certificate_and_gets_none_is_a_clear_cause() {
-    let (server, papers) = (serve(legacy()).await, Papers::new());
-    let front = papers.front(server.addr(), Clients::WithCertificate).await;
-    let host = host(with_tls(spec(&front.url()), papers.trust()));
-    let refused = until(&host, |status| status.supervision.cause.is_some()).await;
+async fn a_missing_client_certificate_is_a_clear_cause() {
+    let (server, certificates) = (serve(legacy()).await, TestCertificates::new());
+    let tls_server = certificates.serve(server.addr(), Clients::WithCertificate).await;
+    let host = host(with_tls(spec(&tls_server.url()), certificates.trust()));
+    let refused = wait_until(&host, |status| status.supervision.cause.is_some()).await;
     let cause = refused.supervision.cause.unwrap();
     assert!(cause.starts_with("TLS failed: ") && cause.contains("CertificateRequired"), "{cause}");
 }
 
 #[tokio::test]
-async fn b09_a_file_that_is_not_there_or_holds_nothing_is_a_config_error_with_its_path() {
-    let papers = Papers::new();
-    let empty = papers.files.path().join("empty.pem");
+async fn b09_a_missing_or_empty_tls_file_is_a_config_error_with_its_path() {
+    let certificates = TestCertificates::new();
+    let empty = certificates.files.path().join("empty.pem");
     std::fs::write(&empty, "").unwrap();
-    let no_key = TlsSpec { client_key: Some(papers.file("no.key")), ..papers.trust_and_show() };
-    let no_cert = TlsSpec { client_cert: Some(papers.file("no.pem")), ..papers.trust_and_show() };
+    let no_key = TlsSpec {
+        client_key: Some(certificates.file("no.key")),
+        ..certificates.trust_with_client_certificate()
+    };
+    let no_cert = TlsSpec {
+        client_cert: Some(certificates.file("no.pem")),
+        ..certificates.trust_with_client_certificate()
+    };
     let cases = [
-        (TlsSpec { ca_file: Some(papers.file("missing.pem")), ..TlsSpec::default() }, "missing.pem"),
+        (TlsSpec { ca_file: Some(certificates.file("missing.pem")), ..TlsSpec::default() }, "missing.pem"),
         (TlsSpec { ca_file: Some(path(&empty)), ..TlsSpec::default() }, "empty.pem"),
         (no_key, "no.key"),
         (no_cert, "no.pem"),
     ];
     for (files, name) in cases {
         let host = host(with_tls(spec("https://127.0.0.1:9/mcp"), files));
-        let status = until_state(&host, State::ConfigError).await.supervision;
+        let status = wait_for_state(&host, State::ConfigError).await.supervision;
         let cause = status.cause.unwrap();
-        assert!(cause.contains(papers.files.path().join(name).to_str().unwrap()), "{cause}");
+        assert!(cause.contains(certificates.files.path().join(name).to_str().unwrap()), "{cause}");
         assert_eq!(status.next_action, Some(NextAction::Configure));
     }
 }
 
 #[cfg(unix)]
 #[tokio::test]
-async fn g05_a_client_key_that_others_can_write_is_a_config_error_unless_modes_do_not_count() {
+async fn g05_tls_files_writable_by_others_are_a_config_error_with_strict_modes() {
     use std::os::unix::fs::PermissionsExt;
-    let (server, papers) = (serve(legacy()).await, Papers::new());
-    let front = papers.front(server.addr(), Clients::WithCertificate).await;
+    let (server, certificates) = (serve(legacy()).await, TestCertificates::new());
+    let tls_server = certificates.serve(server.addr(), Clients::WithCertificate).await;
     for file in ["client.key", "ca.pem"] {
-        let path = papers.files.path().join(file);
+        let path = certificates.files.path().join(file);
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o660)).unwrap();
-        let refusing = host(with_tls(spec(&front.url()), papers.trust_and_show()));
-        let cause = until_state(&refusing, State::ConfigError).await.supervision.cause.unwrap();
+        let refusing = host(with_tls(spec(&tls_server.url()), certificates.trust_with_client_certificate()));
+        let cause = wait_for_state(&refusing, State::ConfigError).await.supervision.cause.unwrap();
         let why = format!("{file}` is not safe to use: its group can write it (mode 0660)");
         assert!(cause.contains(&why) && cause.contains("chmod go-w"), "{cause}");
         let mode = if file == "ca.pem" { 0o660 } else { 0o600 };
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
     }
     assert_eq!(server.initializes(), 0);
-    let lax = TlsSpec { strict_modes: StrictModes::Off, ..papers.trust_and_show() };
-    let host = ready_host(with_tls(spec(&front.url()), lax)).await;
+    let lax = TlsSpec { strict_modes: StrictModes::Off, ..certificates.trust_with_client_certificate() };
+    let host = ready_host(with_tls(spec(&tls_server.url()), lax)).await;
     assert_eq!(echo(&host, "me").await.as_deref(), Ok("me"));
 }
 
 #[tokio::test]
-async fn a_redirect_from_http_to_https_is_followed_with_the_operators_authority() {
-    let (server, papers) = (serve(legacy()).await, Papers::new());
-    let front = papers.front(server.addr(), Clients::Anybody).await;
-    let target = front.url();
-    let plain = crate::script::Script::new(move |_| crate::script::redirect(308, &target)).await;
-    let host = ready_host(with_tls(spec(&plain.url()), papers.trust())).await;
+async fn a_redirect_from_http_to_https_uses_the_private_ca() {
+    let (server, certificates) = (serve(legacy()).await, TestCertificates::new());
+    let tls_server = certificates.serve(server.addr(), Clients::Any).await;
+    let target = tls_server.url();
+    let plain =
+        crate::scripted_server::ScriptedServer::new(move |_| crate::scripted_server::redirect(308, &target))
+            .await;
+    let host = ready_host(with_tls(spec(&plain.url()), certificates.trust())).await;
     assert_eq!(echo(&host, "hi").await.as_deref(), Ok("hi"));
 }
 
 #[tokio::test]
 async fn a_redirect_from_https_to_http_is_not_followed_and_the_status_says_so() {
-    let (server, papers) = (serve(legacy()).await, Papers::new());
-    let tap = crate::script::Script::in_front_of(server.addr()).await;
+    let (server, certificates) = (serve(legacy()).await, TestCertificates::new());
+    let tap = crate::scripted_server::ScriptedServer::in_front_of(server.addr()).await;
     let target = tap.url();
-    let redirecting = crate::script::Script::new(move |_| crate::script::redirect(307, &target)).await;
-    let front = papers.front(redirecting.addr(), Clients::Anybody).await;
-    let host = host(with_tls(spec(&front.url()), papers.trust()));
-    let cause = until_state(&host, State::ConfigError).await.supervision.cause.unwrap();
+    let redirecting =
+        crate::scripted_server::ScriptedServer::new(move |_| crate::scripted_server::redirect(307, &target))
+            .await;
+    let tls_server = certificates.serve(redirecting.addr(), Clients::Any).await;
+    let host = host(with_tls(spec(&tls_server.url()), certificates.trust()));
+    let cause = wait_for_state(&host, State::ConfigError).await.supervision.cause.unwrap();
     assert!(cause.contains("redirects from https to http"), "{cause}");
-    assert_eq!((server.initializes(), tap.heard().len()), (0, 0));
+    assert_eq!((server.initializes(), tap.requests().len()), (0, 0));
 }
 
-/// B09: plain http that is spoken to a port for https.
+/// B09: plain HTTP at a port that expects HTTPS.
 #[tokio::test]
-async fn b09_a_port_that_speaks_tls_gets_a_hint_to_write_https() {
-    let (server, papers) = (serve(legacy()).await, Papers::new());
-    let front = papers.front(server.addr(), Clients::Anybody).await;
-    let host = host(spec(&format!("http://{}/mcp", front.addr())));
-    let mut events = host.events();
+async fn b09_plain_http_to_a_tls_port_gets_a_hint_to_use_https() {
+    let (server, certificates) = (serve(legacy()).await, TestCertificates::new());
+    let tls_server = certificates.serve(server.addr(), Clients::Any).await;
+    let host = host(spec(&format!("http://{}/mcp", tls_server.addr())));
+    let mut events = host.subscribe_events();
     loop {
-        let cause = host.status_of(NAME).unwrap().supervision.cause;
+        let cause = host.server_status(NAME).unwrap().supervision.cause;
         if let Some(cause) = cause {
-            assert!(cause.contains("`url` begins with `https://`"), "{cause}");
+            assert!(cause.contains("`url` must begin with `https://`"), "{cause}");
             return;
         }
         let _ = tokio::time::timeout(std::time::Duration::from_millis(20), events.recv()).await;

@@ -1,30 +1,31 @@
-//! What is written down of requests and decisions.
+//! Audit log of requests and decisions.
 
-use crate::world::*;
+use crate::harness::*;
 use gripfast::{
-    AuditFinding, AuditKeeps, AuditOptions, BudgetSpec, CallOptions, Client, ClientKey, Code, Host, Pattern,
-    Per, Principal, State, ToolRule, Verdict, Window,
+    AuditDetail, AuditFinding, AuditOptions, BudgetScope, BudgetSpec, BudgetWindow, CallOptions, Client,
+    ClientKey, Code, GuardVerdict, Host, Pattern, Principal, State, ToolRule,
 };
 use gripfast_core::supervise::upstream::LinkKind;
 use serde_json::{Value, json};
 use std::path::Path;
 use std::time::Duration;
 
-async fn host(directory: &Path, keeps: AuditKeeps, fail_closed: bool) -> (Host, Server) {
-    let options = AuditOptions { keeps, fail_closed, ..AuditOptions::default() };
+async fn host(directory: &Path, keeps: AuditDetail, fail_closed: bool) -> (Host, MemoryServer) {
+    let options = AuditOptions { detail: keeps, fail_closed, ..AuditOptions::default() };
     let guard = |_: &str, tool: &str| match tool {
-        "act" => Verdict::Deny("never".to_owned()),
-        _ => Verdict::Allow,
+        "act" => GuardVerdict::Deny("never".to_owned()),
+        _ => GuardVerdict::Allow,
     };
     let host = Host::builder().state_dir(Some(directory.to_owned())).audit(options).guard(guard).build();
-    let server = Server::new(LinkKind::Process);
+    let server = MemoryServer::new(LinkKind::Process);
     add(&host, "it", spec(), &server);
-    until(&host, State::Ready).await;
+    wait_for_state(&host, State::Ready).await;
     (host, server)
 }
 
-async fn calls(host: &Host, tool: &str, arguments: Value) -> Result<(), gripfast::CallError> {
-    let client = Client::one(ClientKey::new("a")).on_behalf_of(Principal::named("ann")).named("editor 1.0");
+async fn call_tool(host: &Host, tool: &str, arguments: Value) -> Result<(), gripfast::CallError> {
+    let client =
+        Client::with_key(ClientKey::new("a")).with_principal(Principal::new("ann")).with_name("editor 1.0");
     let options = CallOptions { client: Some(client), ..CallOptions::default() };
     let params = raw(json!({ "name": tool, "arguments": arguments }));
     host.request_with("it", "tools/call", Some(params), options).await.map(drop)
@@ -38,16 +39,16 @@ fn lines(directory: &Path) -> Vec<Value> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn g05_every_request_is_written_down_with_what_was_decided_and_no_argument() {
+async fn g05_every_request_has_an_audit_line_with_its_decision_and_no_arguments() {
     let directory = tempfile::tempdir().unwrap();
-    let (host, server) = host(directory.path(), AuditKeeps::Digest, false).await;
-    calls(&host, "read", json!({ "key": "k", "note": "private words" })).await.unwrap();
-    assert_eq!(calls(&host, "act", json!({})).await.unwrap_err().code, Code::Denied);
-    server.next_acts([Act::Hang]);
-    let given_up = calls(&host, "read", json!({}));
+    let (host, server) = host(directory.path(), AuditDetail::Digest, false).await;
+    call_tool(&host, "read", json!({ "key": "k", "note": "private words" })).await.unwrap();
+    assert_eq!(call_tool(&host, "act", json!({})).await.unwrap_err().code, Code::Denied);
+    server.queue_actions([CallAction::Hang]);
+    let given_up = call_tool(&host, "read", json!({}));
     tokio::select! {
         _ = given_up => panic!("it hangs"),
-        () = settle() => {}
+        () = run_ready_tasks() => {}
     }
     host.shutdown().await;
     assert_eq!((host.audit_status().lines, host.audit_status().lost), (3, 0));
@@ -67,20 +68,21 @@ async fn g05_every_request_is_written_down_with_what_was_decided_and_no_argument
             "ann editor 1.0 it read allowed - cancelled",
         ]
     );
-    assert_eq!(lines[1]["reason"], "tool `act` of upstream `it` is denied by the program: never");
+    assert_eq!(lines[1]["reason"], "tool `act` of server `it` is denied by the program: never");
     assert_eq!(lines[0]["sha256"].as_str().unwrap().len(), 64);
     assert!(!format!("{lines:?}").contains("private words"));
 }
 
 #[tokio::test(start_paused = true)]
-async fn g05_ledger_and_audit_name_the_principal_and_apart_from_it_what_the_client_calls_itself() {
+async fn g05_ledger_and_audit_have_the_principal_and_the_client_name() {
     let directory = tempfile::tempdir().unwrap();
-    let (host, _server) = host(directory.path(), AuditKeeps::Digest, false).await;
-    let ann = || Client::many(ClientKey::new("a")).on_behalf_of(Principal::named("ann"));
+    let (host, _server) = host(directory.path(), AuditDetail::Digest, false).await;
+    let ann = || Client::anonymous(ClientKey::new("a")).with_principal(Principal::new("ann"));
     let meta = json!({ "io.modelcontextprotocol/clientInfo": { "name": "bob", "version": "1" } });
-    for (client, params) in
-        [(ann().named("admin"), json!({ "name": "read" })), (ann(), json!({ "name": "read", "_meta": meta }))]
-    {
+    for (client, params) in [
+        (ann().with_name("admin"), json!({ "name": "read" })),
+        (ann(), json!({ "name": "read", "_meta": meta })),
+    ] {
         let options = CallOptions { client: Some(client), ..CallOptions::default() };
         host.request_with("it", "tools/call", Some(raw(params)), options).await.unwrap();
     }
@@ -103,12 +105,12 @@ async fn g05_ledger_and_audit_name_the_principal_and_apart_from_it_what_the_clie
 }
 
 #[tokio::test(start_paused = true)]
-async fn g05_a_line_that_is_changed_or_taken_out_of_the_audit_log_is_found() {
+async fn g05_a_changed_or_removed_audit_line_is_detected() {
     let directory = tempfile::tempdir().unwrap();
     assert_eq!(gripfast::verify_audit(directory.path()).unwrap(), []);
-    let (host, _server) = host(directory.path(), AuditKeeps::Digest, false).await;
+    let (host, _server) = host(directory.path(), AuditDetail::Digest, false).await;
     for _ in 0..3 {
-        calls(&host, "read", json!({})).await.unwrap();
+        call_tool(&host, "read", json!({})).await.unwrap();
     }
     host.shutdown().await;
     let finding = || gripfast::verify_audit(directory.path()).unwrap().remove(0).finding;
@@ -123,17 +125,17 @@ async fn g05_a_line_that_is_changed_or_taken_out_of_the_audit_log_is_found() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn g05_what_the_cache_a_budget_or_a_pin_decided_has_a_line_too() {
+async fn g05_decisions_of_cache_budgets_and_pins_have_an_audit_line() {
     let directory = tempfile::tempdir().unwrap();
-    let options = AuditOptions { keeps: AuditKeeps::Digest, ..AuditOptions::default() };
+    let options = AuditOptions { detail: AuditDetail::Digest, ..AuditOptions::default() };
     let any = || Pattern::new("*");
     let budget = BudgetSpec {
         name: "few".to_owned(),
         client: any(),
         server: any(),
         tool: any(),
-        per: Per::default(),
-        calls: Some((1, Window::Fixed(Duration::from_secs(60)))),
+        per: BudgetScope::default(),
+        calls: Some((1, BudgetWindow::Fixed(Duration::from_secs(60)))),
         in_flight: None,
     };
     let host = Host::builder()
@@ -141,18 +143,21 @@ async fn g05_what_the_cache_a_budget_or_a_pin_decided_has_a_line_too() {
         .audit(options)
         .budgets(vec![budget])
         .build();
-    let server = Server::new(LinkKind::Process);
+    let server = MemoryServer::new(LinkKind::Process);
     let mut spec = spec();
-    spec.cache.tools = vec![("read".to_owned(), ToolRule::For(Duration::from_secs(60)))];
+    spec.cache.tools = vec![("read".to_owned(), ToolRule::Fixed(Duration::from_secs(60)))];
     add(&host, "it", spec, &server);
-    until(&host, State::Ready).await;
-    calls(&host, "read", json!({ "key": "k" })).await.unwrap();
-    calls(&host, "read", json!({ "key": "k" })).await.unwrap();
-    assert_eq!(calls(&host, "read", json!({ "key": "other" })).await.unwrap_err().code, Code::BudgetExceeded);
-    server.offer_tools(vec![json!({ "name": "read", "description": "other words", "inputSchema": {} })]);
-    server.say(json!({ "jsonrpc": "2.0", "method": "notifications/tools/list_changed" })).await;
-    until(&host, State::NeedsApproval).await;
-    assert_eq!(calls(&host, "read", json!({ "key": "k" })).await.unwrap_err().code, Code::SchemaChanged);
+    wait_for_state(&host, State::Ready).await;
+    call_tool(&host, "read", json!({ "key": "k" })).await.unwrap();
+    call_tool(&host, "read", json!({ "key": "k" })).await.unwrap();
+    assert_eq!(
+        call_tool(&host, "read", json!({ "key": "other" })).await.unwrap_err().code,
+        Code::BudgetExceeded
+    );
+    server.set_tools(vec![json!({ "name": "read", "description": "other words", "inputSchema": {} })]);
+    server.send_message(json!({ "jsonrpc": "2.0", "method": "notifications/tools/list_changed" })).await;
+    wait_for_state(&host, State::NeedsApproval).await;
+    assert_eq!(call_tool(&host, "read", json!({ "key": "k" })).await.unwrap_err().code, Code::SchemaChanged);
     host.approve("it", None).unwrap();
     host.shutdown().await;
     let shape: Vec<_> = lines(directory.path())
@@ -176,29 +181,29 @@ async fn g05_what_the_cache_a_budget_or_a_pin_decided_has_a_line_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn g05_arguments_are_written_only_if_asked_for_and_without_secrets() {
+async fn g05_arguments_are_logged_only_if_configured_and_without_secrets() {
     let directory = tempfile::tempdir().unwrap();
-    let (host, _server) = host(directory.path(), AuditKeeps::Arguments, false).await;
-    calls(&host, "read", json!({ "to": "bob", "token": "hunter2" })).await.unwrap();
+    let (host, _server) = host(directory.path(), AuditDetail::Arguments, false).await;
+    call_tool(&host, "read", json!({ "to": "bob", "token": "hunter2" })).await.unwrap();
     host.shutdown().await;
     assert_eq!(lines(directory.path())[0]["arguments"], json!({ "to": "bob", "token": "[redacted]" }));
 }
 
 #[tokio::test(start_paused = true)]
-async fn g05_a_log_that_cannot_be_written_stops_calls_only_if_the_operator_says_so() {
+async fn g05_an_unwritable_audit_log_stops_calls_only_if_configured() {
     for fail_closed in [false, true] {
         let directory = tempfile::tempdir().unwrap();
         std::fs::write(directory.path().join("audit"), "in the way").unwrap();
-        let (host, server) = host(directory.path(), AuditKeeps::Digest, fail_closed).await;
-        // The thread that writes finds out by itself; only its word counts.
+        let (host, server) = host(directory.path(), AuditDetail::Digest, fail_closed).await;
+        // The writer thread detects the error itself; only its status counts.
         while host.audit_status().cause.is_none() {
             std::thread::yield_now();
         }
-        let called = calls(&host, "read", json!({ "key": "k" })).await;
+        let called = call_tool(&host, "read", json!({ "key": "k" })).await;
         assert_eq!(called.is_err(), fail_closed);
         assert_eq!(server.executed("k"), u32::from(!fail_closed));
         std::fs::remove_file(directory.path().join("audit")).unwrap();
-        while calls(&host, "read", json!({})).await.is_err() || host.audit_status().cause.is_some() {
+        while call_tool(&host, "read", json!({})).await.is_err() || host.audit_status().cause.is_some() {
             std::thread::yield_now();
         }
         host.shutdown().await;

@@ -1,6 +1,6 @@
-//! Answers that are given again.
+//! Cached answers.
 
-use crate::world::*;
+use crate::harness::*;
 use gripfast::config::{Isolation, ServerSpec};
 use gripfast::{
     Answer, CallError, CallOptions, Client, ClientKey, Code, Host, Outcome, Principal, State, ToolRule,
@@ -11,84 +11,84 @@ use std::time::Duration;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-async fn host(server: &Server) -> Host {
+async fn host(server: &MemoryServer) -> Host {
     let host = Host::builder().build();
     let mut spec = spec();
-    let rule = ToolRule::For(MINUTE);
+    let rule = ToolRule::Fixed(MINUTE);
     spec.cache.tools = vec![("read".to_owned(), rule), ("act".to_owned(), rule)];
     add(&host, "it", spec, server);
-    until(&host, State::Ready).await;
+    wait_for_state(&host, State::Ready).await;
     host
 }
 
-async fn asks(host: &Host, name: &str, method: &str, params: Value) -> Result<Answer, CallError> {
-    let client = Client::one(ClientKey::new(name)).on_behalf_of(Principal::named(name));
+async fn send_request(host: &Host, name: &str, method: &str, params: Value) -> Result<Answer, CallError> {
+    let client = Client::with_key(ClientKey::new(name)).with_principal(Principal::new(name));
     let options = CallOptions { client: Some(client), ..CallOptions::default() };
     host.request_with("it", method, Some(raw(params)), options).await
 }
 
-async fn calls(host: &Host, name: &str, tool: &str, key: &str) -> Result<Answer, CallError> {
-    asks(host, name, "tools/call", json!({ "name": tool, "arguments": { "key": key } })).await
+async fn call_tool(host: &Host, name: &str, tool: &str, key: &str) -> Result<Answer, CallError> {
+    send_request(host, name, "tools/call", json!({ "name": tool, "arguments": { "key": key } })).await
 }
 
-async fn reads(host: &Host, name: &str) -> Value {
-    let answer = asks(host, name, "resources/read", json!({ "uri": "x://a" })).await.unwrap();
+async fn read_resource(host: &Host, name: &str) -> Value {
+    let answer = send_request(host, name, "resources/read", json!({ "uri": "x://a" })).await.unwrap();
     let Outcome::Result(result) = answer.outcome() else { panic!("{answer:?}") };
     serde_json::from_str(result.get()).unwrap()
 }
 
 /// C03
 #[tokio::test(start_paused = true)]
-async fn g04_waiting_for_an_answer_that_is_being_made_for_somebody_else_is_part_of_the_call() {
-    let server = Server::new(LinkKind::Process);
+async fn g04_waiting_for_a_shared_answer_counts_as_call_time() {
+    let server = MemoryServer::new(LinkKind::Process);
     let host = host(&server).await;
-    server.always(Act::Hang);
+    server.set_default_action(CallAction::Hang);
     let leader = tokio::spawn({
         let host = host.clone();
-        async move { calls(&host, "ann", "read", "x").await }
+        async move { call_tool(&host, "ann", "read", "x").await }
     });
-    settle().await;
-    let begun = tokio::time::Instant::now();
-    let error = calls(&host, "ann", "read", "x").await.unwrap_err();
-    assert_eq!((error.code, error.outcome.word()), (Code::Timeout, "not_sent"), "{error}");
-    assert_eq!(begun.elapsed(), Duration::from_secs(300));
+    run_ready_tasks().await;
+    let started = tokio::time::Instant::now();
+    let error = call_tool(&host, "ann", "read", "x").await.unwrap_err();
+    assert_eq!((error.code, error.outcome.as_str()), (Code::Timeout, "not_sent"), "{error}");
+    assert_eq!(started.elapsed(), Duration::from_secs(300));
     assert_eq!(leader.await.unwrap().unwrap_err().code, Code::Timeout);
     assert_eq!(server.executed("x"), 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn g04_what_the_operator_vouches_for_is_given_again_if_the_tool_changes_nothing() {
-    let server = Server::new(LinkKind::Process);
+async fn g04_read_only_tools_are_cached_if_configured() {
+    let server = MemoryServer::new(LinkKind::Process);
     let host = host(&server).await;
     for (tool, executed) in [("read", 1), ("act", 3)] {
         for _ in 0..3 {
-            calls(&host, "ann", tool, tool).await.unwrap();
+            call_tool(&host, "ann", tool, tool).await.unwrap();
         }
         assert_eq!(server.executed(tool), executed, "{tool}");
     }
     let respelled =
         json!({ "arguments": { "key": "read" }, "_meta": { "progressToken": 7 }, "name": "read" });
-    asks(&host, "ann", "tools/call", respelled).await.unwrap();
+    send_request(&host, "ann", "tools/call", respelled).await.unwrap();
     assert_eq!(server.executed("read"), 1, "the order of keys does not matter");
-    calls(&host, "ben", "read", "read").await.unwrap();
-    assert_eq!(server.executed("read"), 2, "nobody called it public");
+    call_tool(&host, "ben", "read", "read").await.unwrap();
+    assert_eq!(server.executed("read"), 2, "it is not marked public");
     tokio::time::sleep(MINUTE).await;
-    calls(&host, "ann", "read", "read").await.unwrap();
+    call_tool(&host, "ann", "read", "read").await.unwrap();
     assert_eq!(server.executed("read"), 3);
-    let used = host.status_of("it").unwrap().cache;
+    let used = host.server_status("it").unwrap().cache;
     assert_eq!((used.hits, used.misses), (3, 3));
 }
 
 #[tokio::test(start_paused = true)]
-async fn g04_what_a_clients_own_instance_said_is_given_to_that_client_only() {
-    let server = Server::new(LinkKind::Process);
+async fn g04_answers_of_a_dedicated_instance_are_cached_for_its_client_only() {
+    let server = MemoryServer::new(LinkKind::Process);
     let host = Host::builder().build();
     let mut spec = ServerSpec { isolation: Isolation::PerClient, ..spec() };
-    spec.cache.tools = vec![("read".to_owned(), ToolRule::For(MINUTE))];
+    spec.cache.tools = vec![("read".to_owned(), ToolRule::Fixed(MINUTE))];
     add(&host, "it", spec, &server);
-    until(&host, State::Ready).await;
+    wait_for_state(&host, State::Ready).await;
     let calls = async |name: &str| {
-        let client = Client::one(ClientKey::new(name));
+        let client = Client::with_key(ClientKey::new(name));
         let options = CallOptions { client: Some(client), ..CallOptions::default() };
         let params = json!({ "name": "read", "arguments": { "key": "read" } });
         host.request_with("it", "tools/call", Some(raw(params)), options).await.unwrap();
@@ -100,80 +100,80 @@ async fn g04_what_a_clients_own_instance_said_is_given_to_that_client_only() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn g04_reads_live_as_long_as_the_server_says_and_say_what_is_left_of_it() {
-    let server = Server::new(LinkKind::Process).modern();
-    server.has_to_read(
+async fn g04_reads_live_for_the_servers_ttl_and_report_the_remaining_ttl() {
+    let server = MemoryServer::new(LinkKind::Process).modern();
+    server.set_read_result(
         json!({ "contents": [], "resultType": "complete", "ttlMs": 60_000, "cacheScope": "public" }),
     );
     let host = host(&server).await;
-    assert_eq!(reads(&host, "ann").await["ttlMs"], 60_000);
+    assert_eq!(read_resource(&host, "ann").await["ttlMs"], 60_000);
     tokio::time::sleep(Duration::from_secs(20)).await;
-    assert_eq!(reads(&host, "ben").await["ttlMs"], 40_000);
-    assert_eq!(server.received("resources/read"), 1, "public is for everybody");
+    assert_eq!(read_resource(&host, "ben").await["ttlMs"], 40_000);
+    assert_eq!(server.received("resources/read"), 1, "public answers are shared by all clients");
     tokio::time::sleep(Duration::from_secs(40)).await;
-    reads(&host, "ben").await;
+    read_resource(&host, "ben").await;
     assert_eq!(server.received("resources/read"), 2);
-    server.has_to_read(
+    server.set_read_result(
         json!({ "contents": [], "resultType": "complete", "ttlMs": 60_000, "cacheScope": "private" }),
     );
     tokio::time::sleep(MINUTE).await;
     for name in ["ann", "ann", "ben"] {
-        reads(&host, name).await;
+        read_resource(&host, name).await;
     }
     assert_eq!(server.received("resources/read"), 4, "private is for whom it was made");
 }
 
 #[tokio::test(start_paused = true)]
-async fn g04_what_changed_is_dropped() {
-    let server = Server::new(LinkKind::Process).modern();
-    server.has_to_read(
+async fn g04_changed_resources_are_dropped_from_the_cache() {
+    let server = MemoryServer::new(LinkKind::Process).modern();
+    server.set_read_result(
         json!({ "contents": [], "resultType": "complete", "ttlMs": 600_000, "cacheScope": "public" }),
     );
     let host = host(&server).await;
-    reads(&host, "ann").await;
+    read_resource(&host, "ann").await;
     let again = async |what: &str, times: usize| {
-        reads(&host, "ann").await;
-        reads(&host, "ann").await;
+        read_resource(&host, "ann").await;
+        read_resource(&host, "ann").await;
         assert_eq!(server.received("resources/read"), times, "{what}");
     };
     again("nothing happened", 1).await;
-    server.update("x://other").await;
-    settle().await;
+    server.send_resource_updated("x://other").await;
+    run_ready_tasks().await;
     again("another resource changed", 1).await;
-    server.update("x://a").await;
-    settle().await;
+    server.send_resource_updated("x://a").await;
+    run_ready_tasks().await;
     again("it changed", 2).await;
-    server.say(json!({ "jsonrpc": "2.0", "method": "notifications/tools/list_changed" })).await;
-    settle().await;
+    server.send_message(json!({ "jsonrpc": "2.0", "method": "notifications/tools/list_changed" })).await;
+    run_ready_tasks().await;
     again("a list changed", 3).await;
     host.stop("it").unwrap();
-    host.start_again("it").unwrap();
-    until(&host, State::Ready).await;
+    host.start("it").unwrap();
+    wait_for_state(&host, State::Ready).await;
     again("it was stopped", 4).await;
     host.reload("it").unwrap();
     let listed = server.received("tools/list");
     while server.received("tools/list") == listed {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
-    until(&host, State::Ready).await;
-    settle().await;
+    wait_for_state(&host, State::Ready).await;
+    run_ready_tasks().await;
     again("it was reloaded", 5).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn g04_a_list_whose_time_is_over_is_given_in_place_of_a_failure_only_if_the_operator_says_so() {
+async fn g04_a_stale_list_replaces_a_failure_only_if_configured() {
     for (stale_for, after, given) in [(0, 30, false), (60, 30, true), (60, 90, false)] {
-        let server = Server::new(LinkKind::Process).modern();
-        server.lists_are_good_for(Duration::from_secs(10));
+        let server = MemoryServer::new(LinkKind::Process).modern();
+        server.set_list_ttl(Duration::from_secs(10));
         let host = Host::builder().build();
         let mut spec = spec();
         spec.cache.stale_lists = Duration::from_secs(stale_for);
         spec.supervision.timeouts.reconnect_wait = Duration::from_millis(1);
         add(&host, "it", spec, &server);
-        until(&host, State::Ready).await;
-        let lists = async || asks(&host, "ann", "tools/list", json!({})).await;
+        wait_for_state(&host, State::Ready).await;
+        let lists = async || send_request(&host, "ann", "tools/list", json!({})).await;
         lists().await.unwrap();
-        server.go_away().await;
+        server.go_down().await;
         assert!(lists().await.is_ok(), "its time is not over");
         tokio::time::sleep(Duration::from_secs(10 + after)).await;
         let told = lists().await;
@@ -181,45 +181,45 @@ async fn g04_a_list_whose_time_is_over_is_given_in_place_of_a_failure_only_if_th
         if let Ok(told) = told {
             assert!(told.result().unwrap().get().contains("\"ttlMs\":0"), "{told:?}");
         }
-        server.come_back();
-        until(&host, State::Ready).await;
+        server.come_up();
+        wait_for_state(&host, State::Ready).await;
         lists().await.unwrap();
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn g04_those_who_ask_the_same_meanwhile_wait_for_one_answer() {
-    let server = Server::new(LinkKind::Process);
+async fn g04_concurrent_equal_requests_share_one_answer() {
+    let server = MemoryServer::new(LinkKind::Process);
     let host = host(&server).await;
-    server.next_acts([Act::Slowly(Duration::from_secs(5))]);
-    let all = (0..20).map(|_| calls(&host, "ann", "read", "k"));
+    server.queue_actions([CallAction::AnswerAfter(Duration::from_secs(5))]);
+    let all = (0..20).map(|_| call_tool(&host, "ann", "read", "k"));
     for answer in futures_util::future::join_all(all).await {
         answer.unwrap();
     }
     assert_eq!(server.executed("k"), 1);
-    server.next_acts([Act::Reject(-32000, "not now")]);
-    let all = (0..3).map(|_| calls(&host, "ann", "read", "other"));
+    server.queue_actions([CallAction::Reject(-32000, "not now")]);
+    let all = (0..3).map(|_| call_tool(&host, "ann", "read", "other"));
     let failed = futures_util::future::join_all(all).await;
     let failed = failed.iter().filter(|answer| answer.as_ref().unwrap().is_error()).count();
-    assert_eq!(failed, 1, "an error is nobody else's");
+    assert_eq!(failed, 1, "errors are not shared");
 }
 
 #[tokio::test(start_paused = true)]
-async fn g04_whoever_waits_for_anothers_answer_waits_no_longer_than_it_would() {
-    let server = Server::new(LinkKind::Process);
+async fn g04_a_caller_of_a_shared_answer_keeps_its_own_deadline() {
+    let server = MemoryServer::new(LinkKind::Process);
     let host = host(&server).await;
-    server.always(Act::Hang);
-    let leader = calls(&host, "ann", "read", "k");
+    server.set_default_action(CallAction::Hang);
+    let leader = call_tool(&host, "ann", "read", "k");
     let hurried = async {
-        settle().await;
-        let client = Client::one(ClientKey::new("ann")).on_behalf_of(Principal::named("ann"));
+        run_ready_tasks().await;
+        let client = Client::with_key(ClientKey::new("ann")).with_principal(Principal::new("ann"));
         let patience = Some(Duration::from_secs(3));
-        let options = CallOptions { client: Some(client), patience, ..CallOptions::default() };
+        let options = CallOptions { client: Some(client), timeout: patience, ..CallOptions::default() };
         let params = raw(json!({ "name": "read", "arguments": { "key": "k" } }));
-        let begun = tokio::time::Instant::now();
+        let started = tokio::time::Instant::now();
         let error = host.request_with("it", "tools/call", Some(params), options).await.unwrap_err();
         assert!(matches!(error.code, Code::Timeout | Code::Reconnecting | Code::Overloaded), "{error:?}");
-        begun.elapsed()
+        started.elapsed()
     };
     tokio::select! {
         _ = leader => panic!("it hangs"),

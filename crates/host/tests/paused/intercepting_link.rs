@@ -1,34 +1,34 @@
-//! The server in memory behind a link that does something else with some of the requests.
+//! The in-memory server behind a link that intercepts some requests.
 
-use crate::world::Server;
+use crate::harness::MemoryServer;
 use gripfast::transport::{
-    BoxFuture, Dialer, Link, LinkFacts, Listening, Outgoing, Renewed, Reply, Route, Session, Surroundings,
-    Trouble,
+    BoxFuture, Dialer, Link, LinkContext, LinkInfo, Outgoing, RenewOutcome, Reply, Route, SendError, Session,
+    UnsolicitedStream,
 };
 use gripfast_core::failure::Evidence;
-use gripfast_core::supervise::upstream::{LinkKind, Manner};
+use gripfast_core::supervise::upstream::{CloseMode, LinkKind};
 use std::sync::Arc;
 
-/// What becomes of one request.
-pub(crate) type Fate = BoxFuture<'static, Result<Reply, Box<Trouble>>>;
+/// Result of one request.
+pub(crate) type CallOutcome = BoxFuture<'static, Result<Reply, Box<SendError>>>;
 
-/// What is done to a server.
-pub(crate) trait Meddler: Send + Sync + 'static {
-    /// What becomes of a request, if the server is not to see it.
-    fn meddle(&self, request: &Outgoing) -> Option<Fate>;
+/// Interceptor of requests to a server.
+pub(crate) trait RequestInterceptor: Send + Sync + 'static {
+    /// Result of a request that the server must not see; `None` to forward it.
+    fn intercept(&self, request: &Outgoing) -> Option<CallOutcome>;
 
-    /// Its credential was refused.
-    fn renew(&self) -> Renewed {
-        Renewed::NeedsPerson(None)
+    /// Result of a credential renewal.
+    fn renew(&self) -> RenewOutcome {
+        RenewOutcome::NeedsPerson(None)
     }
 }
 
-/// A dialer whose links are meddled with.
-pub(crate) struct Meddled<M>(pub(crate) Server, pub(crate) Arc<M>);
+/// A dialer whose links intercept requests.
+pub(crate) struct InterceptedDialer<M>(pub(crate) MemoryServer, pub(crate) Arc<M>);
 
-struct MeddledLink<M>(Arc<dyn Link>, Arc<M>);
+struct InterceptedLink<M>(Arc<dyn Link>, Arc<M>);
 
-impl<M: Meddler> Dialer for Meddled<M> {
+impl<M: RequestInterceptor> Dialer for InterceptedDialer<M> {
     fn kind(&self) -> LinkKind {
         self.0.kind()
     }
@@ -37,48 +37,52 @@ impl<M: Meddler> Dialer for Meddled<M> {
         self.0.routes()
     }
 
-    fn open(
+    fn connect(
         &self,
         route: Route,
-        surroundings: Surroundings,
+        surroundings: LinkContext,
     ) -> BoxFuture<'_, Result<Arc<dyn Link>, Evidence>> {
         Box::pin(async move {
-            let link = self.0.open(route, surroundings).await?;
-            let link: Arc<dyn Link> = Arc::new(MeddledLink(link, Arc::clone(&self.1)));
+            let link = self.0.connect(route, surroundings).await?;
+            let link: Arc<dyn Link> = Arc::new(InterceptedLink(link, Arc::clone(&self.1)));
             Ok(link)
         })
     }
 
-    fn renew_credential(&self) -> BoxFuture<'_, Result<Renewed, Evidence>> {
+    fn renew_credential(&self) -> BoxFuture<'_, Result<RenewOutcome, Evidence>> {
         Box::pin(std::future::ready(Ok(self.1.renew())))
     }
 }
 
-impl<M: Meddler> Link for MeddledLink<M> {
+impl<M: RequestInterceptor> Link for InterceptedLink<M> {
     fn request<'a>(
         &'a self,
         session: &'a Session,
         request: Outgoing,
-    ) -> BoxFuture<'a, Result<Reply, Box<Trouble>>> {
-        match self.1.meddle(&request) {
+    ) -> BoxFuture<'a, Result<Reply, Box<SendError>>> {
+        match self.1.intercept(&request) {
             Some(fate) => fate,
             None => self.0.request(session, request),
         }
     }
 
-    fn send<'a>(&'a self, session: &'a Session, message: Vec<u8>) -> BoxFuture<'a, Result<(), Box<Trouble>>> {
+    fn send<'a>(
+        &'a self,
+        session: &'a Session,
+        message: Vec<u8>,
+    ) -> BoxFuture<'a, Result<(), Box<SendError>>> {
         self.0.send(session, message)
     }
 
-    fn listen(self: Arc<Self>, _session: Arc<Session>) -> Option<Listening> {
+    fn listen(self: Arc<Self>, _session: Arc<Session>) -> Option<UnsolicitedStream> {
         None
     }
 
-    fn close<'a>(&'a self, session: Option<&'a Session>, manner: Manner) -> BoxFuture<'a, ()> {
+    fn close<'a>(&'a self, session: Option<&'a Session>, manner: CloseMode) -> BoxFuture<'a, ()> {
         self.0.close(session, manner)
     }
 
-    fn facts(&self) -> LinkFacts {
-        self.0.facts()
+    fn info(&self) -> LinkInfo {
+        self.0.info()
     }
 }

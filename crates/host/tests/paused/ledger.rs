@@ -1,9 +1,9 @@
-//! What became of every call, also of those that were under way when the process died. A process that dies is
-//! a copy of its state directory: that is what is left, and nobody holds its locks.
+//! Ledger rows of all calls, including those in flight when the process was killed. A killed process is simulated by
+//! a copy of its state directory, whose locks have no owner.
 
-use crate::world::*;
+use crate::harness::*;
 use gripfast::config::{Argument, RestoreCall, ServerSpec, Template};
-use gripfast::ledger::{Calls, End, Keeps, LedgerOptions, Query, Row};
+use gripfast::ledger::{Calls, LedgerDetail, LedgerOptions, Query, Row, RowEnd};
 use gripfast::{CallOptions, Client, ClientKey, Host, State};
 use gripfast_core::failure::HttpAnswer;
 use gripfast_core::supervise::upstream::LinkKind;
@@ -12,28 +12,28 @@ use std::path::Path;
 use std::time::Duration;
 use tempfile::TempDir;
 
-/// A host with a server named `it` and a ledger in `directory`.
-async fn keeping(directory: &Path, options: LedgerOptions) -> (Host, Server) {
+/// A host with a server `it` and a ledger in `directory`.
+async fn host_with_ledger(directory: &Path, options: LedgerOptions) -> (Host, MemoryServer) {
     let host = Host::builder().state_dir(Some(directory.to_owned())).ledger(options).build();
-    let server = Server::new(LinkKind::Remote);
+    let server = MemoryServer::new(LinkKind::Remote);
     add(&host, "it", spec(), &server);
-    until(&host, State::Ready).await;
+    wait_for_state(&host, State::Ready).await;
     (host, server)
 }
 
 fn rows(directory: &Path) -> Vec<Row> {
-    Calls::in_directory(directory, Query { limit: Query::MOST, ..Query::default() }).unwrap().rows
+    Calls::in_directory(directory, Query { limit: Query::MAX_LIMIT, ..Query::default() }).unwrap().rows
 }
 
-/// The last row: outcome, code, attempts and replays.
+/// Last row: outcome, code, attempts and replays.
 fn last(directory: &Path) -> (&'static str, Option<&'static str>, u32, u32) {
     let row = rows(directory).remove(0);
-    let End::Settled(settled) = &row.end else { panic!("{row:?}") };
-    (settled.outcome.word(), settled.code.map(gripfast::Code::word), settled.attempts, settled.replays)
+    let RowEnd::Settled(settled) = &row.end else { panic!("{row:?}") };
+    (settled.outcome.as_str(), settled.code.map(gripfast::Code::as_str), settled.attempts, settled.replays)
 }
 
-/// What is left of a process that is killed now.
-fn killed(directory: &Path) -> TempDir {
+/// Copy of the state directory, as a process that is killed now would leave it.
+fn copy_as_after_kill(directory: &Path) -> TempDir {
     let left = tempfile::tempdir().unwrap();
     let ledger = left.path().join("ledger");
     std::fs::create_dir(&ledger).unwrap();
@@ -45,43 +45,45 @@ fn killed(directory: &Path) -> TempDir {
 }
 
 fn outcomes(rows: &[Row]) -> Vec<(String, Option<&'static str>)> {
-    rows.iter().map(|row| (row.subject.tool.clone(), row.outcome().map(gripfast::Fate::word))).collect()
+    rows.iter()
+        .map(|row| (row.subject.tool.clone(), row.outcome().map(gripfast::CallOutcome::as_str)))
+        .collect()
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_way_a_call_can_end_has_its_row() {
+async fn every_call_outcome_has_a_row() {
     let directory = tempfile::tempdir().unwrap();
-    let (host, server) = keeping(directory.path(), LedgerOptions::default()).await;
+    let (host, server) = host_with_ledger(directory.path(), LedgerOptions::default()).await;
     let last = || last(directory.path());
 
     call(&host, "act", "").await.unwrap();
     assert_eq!(last(), ("done", None, 1, 0));
-    server.next_acts([Act::ToolError]);
+    server.queue_actions([CallAction::ToolError]);
     call(&host, "act", "").await.unwrap();
     assert_eq!(last(), ("failed", None, 1, 0));
-    server.next_acts([Act::Reject(-32602, "no such key")]);
+    server.queue_actions([CallAction::Reject(-32602, "no such key")]);
     call(&host, "act", "").await.unwrap();
     assert_eq!(last(), ("failed", None, 1, 0));
-    server.next_acts([Act::DoThenBreak]);
+    server.queue_actions([CallAction::ExecuteThenBreak]);
     call(&host, "act", "").await.unwrap_err();
     assert_eq!(last(), ("unknown", Some("outcome_unknown"), 1, 0));
-    server.next_acts([Act::DoThenBreak]);
+    server.queue_actions([CallAction::ExecuteThenBreak]);
     call(&host, "read", "").await.unwrap();
     assert_eq!(last(), ("done", None, 2, 1), "a harmless call is sent again");
     let busy = HttpAnswer { status: 429, retry_after: Some(Duration::from_secs(4)), ..HttpAnswer::default() };
-    server.next_acts([Act::Refuse(busy.clone()), Act::Refuse(busy)]);
+    server.queue_actions([CallAction::Refuse(busy.clone()), CallAction::Refuse(busy)]);
     call(&host, "act", "").await.unwrap_err();
     assert_eq!(last(), ("refused", Some("overloaded"), 2, 1));
-    server.next_acts([Act::Hang]);
+    server.queue_actions([CallAction::Hang]);
     call(&host, "act", "").await.unwrap_err();
     assert_eq!(last(), ("unknown", Some("timeout"), 1, 0));
     call(&host, "act", "").await.unwrap();
     let later =
         HttpAnswer { status: 429, retry_after: Some(Duration::from_secs(99)), ..HttpAnswer::default() };
-    server.next_acts([Act::DoThenBreak, Act::Refuse(later)]);
+    server.queue_actions([CallAction::ExecuteThenBreak, CallAction::Refuse(later)]);
     call(&host, "read", "").await.unwrap_err();
     assert_eq!(last(), ("unknown", Some("overloaded"), 2, 2), "C05: the first attempt may have run");
-    server.next_acts([Act::DoThenBreak, Act::Reject(-32602, "no such key")]);
+    server.queue_actions([CallAction::ExecuteThenBreak, CallAction::Reject(-32602, "no such key")]);
     call(&host, "read", "").await.unwrap();
     assert_eq!(last(), ("unknown", None, 2, 1), "C05: the first attempt may have run");
     call(&host, "atc", "").await.unwrap_err();
@@ -91,7 +93,7 @@ async fn every_way_a_call_can_end_has_its_row() {
     host.request("it", "tools/call", None).await.unwrap_err();
     assert_eq!(last(), ("not_sent", Some("invalid_request"), 0, 0));
     host.stop("it").unwrap();
-    until(&host, State::Stopped).await;
+    wait_for_state(&host, State::Stopped).await;
     call(&host, "act", "").await.unwrap_err();
     assert_eq!(last(), ("not_sent", Some("stopped"), 0, 0));
 
@@ -104,44 +106,48 @@ async fn every_way_a_call_can_end_has_its_row() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_was_given_up_is_unknown_if_it_had_been_sent() {
+async fn a_cancelled_call_is_unknown_if_it_was_sent() {
     let directory = tempfile::tempdir().unwrap();
-    let (host, server) = keeping(directory.path(), LedgerOptions::default()).await;
-    server.always(Act::Hang);
+    let (host, server) = host_with_ledger(directory.path(), LedgerOptions::default()).await;
+    server.set_default_action(CallAction::Hang);
     let given_up = tokio::time::timeout(Duration::from_secs(1), call(&host, "act", "")).await;
     assert!(given_up.is_err());
     assert_eq!(last(directory.path()), ("unknown", Some("cancelled"), 1, 0));
-    server.go_away().await;
-    until(&host, State::Reconnecting).await;
+    server.go_down().await;
+    wait_for_state(&host, State::Reconnecting).await;
     let given_up = tokio::time::timeout(Duration::from_secs(1), call(&host, "act", "")).await;
     assert!(given_up.is_err());
     assert_eq!(last(directory.path()), ("not_sent", Some("cancelled"), 0, 0));
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_under_way_when_the_process_died_is_found_once_by_whoever_comes_next() {
+async fn calls_in_flight_at_a_crash_are_recovered_once() {
     let directory = tempfile::tempdir().unwrap();
-    let (host, server) = keeping(directory.path(), LedgerOptions::default()).await;
+    let (host, server) = host_with_ledger(directory.path(), LedgerOptions::default()).await;
     call(&host, "act", "done").await.unwrap();
-    server.next_acts([Act::Hang]);
+    server.queue_actions([CallAction::Hang]);
     let background = |tool: &'static str| {
         let host = host.clone();
         tokio::spawn(async move { call(&host, tool, "").await })
     };
     let sent = background("act");
-    settle().await;
-    server.go_away().await;
-    until(&host, State::Reconnecting).await;
+    run_ready_tasks().await;
+    server.go_down().await;
+    wait_for_state(&host, State::Reconnecting).await;
     let held = background("read");
-    settle().await;
+    run_ready_tasks().await;
     let expected = |open| {
-        // The link of the first one was lost before the answer; the second one waits for a link.
+        // The first call lost its link before the answer; the second one waits for a link.
         vec![("read".to_owned(), open), ("act".to_owned(), Some("unknown")), ("act".to_owned(), Some("done"))]
     };
     assert_eq!(outcomes(&rows(directory.path())), expected(None));
 
-    let left = killed(directory.path());
-    assert_eq!(outcomes(&rows(left.path())), expected(Some("not_sent")), "also before anybody comes");
+    let left = copy_as_after_kill(directory.path());
+    assert_eq!(
+        outcomes(&rows(left.path())),
+        expected(Some("not_sent")),
+        "also before recovery by another process"
+    );
     for _ in 0..3 {
         let next = Host::builder().state_dir(Some(left.path().to_owned())).build();
         assert_eq!(outcomes(&next.calls(Query::default()).await.unwrap().rows), expected(Some("not_sent")));
@@ -153,19 +159,19 @@ async fn what_was_under_way_when_the_process_died_is_found_once_by_whoever_comes
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_on_the_wire_when_the_process_died_is_unknown() {
+async fn a_call_on_the_wire_at_a_crash_is_unknown() {
     let directory = tempfile::tempdir().unwrap();
-    let (host, server) = keeping(directory.path(), LedgerOptions::default()).await;
-    server.always(Act::Hang);
-    let agent = Client::many(ClientKey::new("agents")).named("an agent 1.0");
+    let (host, server) = host_with_ledger(directory.path(), LedgerOptions::default()).await;
+    server.set_default_action(CallAction::Hang);
+    let agent = Client::anonymous(ClientKey::new("agents")).with_name("an agent 1.0");
     let caller = CallOptions { client: Some(agent), ..CallOptions::default() };
     let params = raw(json!({ "name": "act", "arguments": { "to": "bob" } }));
     let sent = tokio::spawn({
         let host = host.clone();
         async move { host.request_with("it", "tools/call", Some(params), caller).await }
     });
-    settle().await;
-    let left = killed(directory.path());
+    run_ready_tasks().await;
+    let left = copy_as_after_kill(directory.path());
     let unknown = Query { unknown: true, ..Query::default() };
     assert_eq!(Calls::in_directory(directory.path(), unknown.clone()).unwrap().rows, [], "it may end yet");
     let found = Calls::in_directory(left.path(), unknown).unwrap().rows;
@@ -174,7 +180,7 @@ async fn a_call_on_the_wire_when_the_process_died_is_unknown() {
         (&*row.subject.client, &*row.subject.server, &*row.subject.tool),
         ("an agent 1.0", "it", "act")
     );
-    assert_eq!((row.code(), row.what_to_do().is_some()), (Some(gripfast::Code::OutcomeUnknown), true));
+    assert_eq!((row.code(), row.hint().is_some()), (Some(gripfast::Code::OutcomeUnknown), true));
     // printf '{"to":"bob"}' | sha256sum
     let digest = "7b66264d9a5b3e864eabcfcda8c9cfe0faf3a49f1a58be5aefcb41db13e01d96";
     assert_eq!(row.subject.digest.as_deref(), Some(digest));
@@ -182,11 +188,13 @@ async fn a_call_on_the_wire_when_the_process_died_is_unknown() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn arguments_are_kept_only_if_somebody_asks_for_them() {
-    for (keeps, kept) in [(Keeps::Nothing, false), (Keeps::Digest, false), (Keeps::Arguments, true)] {
+async fn arguments_are_stored_only_if_configured() {
+    for (keeps, kept) in
+        [(LedgerDetail::Nothing, false), (LedgerDetail::Digest, false), (LedgerDetail::Arguments, true)]
+    {
         let directory = tempfile::tempdir().unwrap();
-        let options = LedgerOptions { keeps, ..LedgerOptions::default() };
-        let (host, _server) = keeping(directory.path(), options).await;
+        let options = LedgerOptions { detail: keeps, ..LedgerOptions::default() };
+        let (host, _server) = host_with_ledger(directory.path(), options).await;
         call(&host, "act", "hunter2").await.unwrap();
         host.shutdown().await;
         let mut found = false;
@@ -201,23 +209,23 @@ async fn arguments_are_kept_only_if_somebody_asks_for_them() {
         }
         assert_eq!(found, kept, "{keeps:?}");
         let rows = rows(directory.path());
-        assert_eq!(rows.len(), usize::from(keeps != Keeps::Nothing));
+        assert_eq!(rows.len(), usize::from(keeps != LedgerDetail::Nothing));
         assert!(rows.iter().all(|row| row.subject.digest.is_some()));
         assert!(rows.iter().all(|row| row.subject.arguments.is_some() == kept), "{rows:?}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_full_ledger_lets_go_of_the_oldest_and_never_of_what_is_under_way() {
+async fn a_full_ledger_drops_the_oldest_rows_but_never_open_ones() {
     let directory = tempfile::tempdir().unwrap();
     let options = LedgerOptions { size: 64 << 10, ..LedgerOptions::default() };
-    let (host, server) = keeping(directory.path(), options).await;
-    server.next_acts([Act::Hang]);
+    let (host, server) = host_with_ledger(directory.path(), options).await;
+    server.queue_actions([CallAction::Hang]);
     let long = tokio::spawn({
         let host = host.clone();
         async move { call(&host, "read", "").await }
     });
-    settle().await;
+    run_ready_tasks().await;
     for _ in 0..2000 {
         call(&host, "act", "").await.unwrap();
         let files = std::fs::read_dir(directory.path().join("ledger")).unwrap();
@@ -227,36 +235,36 @@ async fn a_full_ledger_lets_go_of_the_oldest_and_never_of_what_is_under_way() {
     assert_eq!(host.ledger_status().failed_writes, 0);
     let rows = rows(directory.path());
     assert!(rows.len() > 100 && rows.len() < 1000, "{}", rows.len());
-    let under_way = |rows: &[Row]| rows.iter().filter(|row| row.end == End::InFlight).count();
+    let under_way = |rows: &[Row]| rows.iter().filter(|row| row.end == RowEnd::InFlight).count();
     assert_eq!(under_way(&rows), 1);
-    let left = killed(directory.path());
+    let left = copy_as_after_kill(directory.path());
     let orphans = Calls::in_directory(left.path(), Query { unknown: true, ..Query::default() }).unwrap().rows;
     assert_eq!(outcomes(&orphans), [("read".to_owned(), Some("unknown"))]);
     long.abort();
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_place_that_cannot_be_written_fails_no_call_and_is_tried_again() {
+async fn an_unwritable_ledger_fails_no_call_and_is_retried() {
     let directory = tempfile::tempdir().unwrap();
     let in_the_way = directory.path().join("ledger");
     std::fs::write(&in_the_way, "a file where a directory should be").unwrap();
-    let (host, server) = keeping(directory.path(), LedgerOptions::default()).await;
+    let (host, server) = host_with_ledger(directory.path(), LedgerOptions::default()).await;
     call(&host, "act", "").await.unwrap();
     let status = host.ledger_status();
     assert!(status.cause.is_some() && status.failed_writes >= 2, "{status:?}");
     assert!(host.calls(Query::default()).await.is_err(), "there is something, and it is no ledger");
 
-    server.next_acts([Act::Slowly(Duration::from_secs(60))]);
+    server.queue_actions([CallAction::AnswerAfter(Duration::from_secs(60))]);
     let long = tokio::spawn({
         let host = host.clone();
         async move { call(&host, "read", "").await }
     });
-    settle().await;
+    run_ready_tasks().await;
     std::fs::remove_file(&in_the_way).unwrap();
     tokio::time::sleep(Duration::from_secs(31)).await;
     call(&host, "act", "").await.unwrap();
     assert_eq!(host.ledger_status().cause, None);
-    // What ended while there was no book is written as soon as there is one, and what had begun is under way.
+    // Rows that ended without a segment are written as soon as there is one, and open rows are in flight.
     let expected = |read| {
         vec![("act".to_owned(), Some("done")), ("read".to_owned(), read), ("act".to_owned(), Some("done"))]
     };
@@ -266,7 +274,7 @@ async fn a_place_that_cannot_be_written_fails_no_call_and_is_tried_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn more_processes_than_there_are_books_do_without() {
+async fn the_17th_process_runs_without_a_ledger() {
     let directory = tempfile::tempdir().unwrap();
     let host = || Host::builder().state_dir(Some(directory.path().to_owned())).build();
     let mut hosts: Vec<Host> = (0..16).map(|_| host()).collect();
@@ -281,16 +289,16 @@ async fn more_processes_than_there_are_books_do_without() {
 async fn a_host_without_a_state_directory_keeps_no_ledger() {
     let (host, _server) = host_with(LinkKind::Process).await;
     call(&host, "act", "").await.unwrap();
-    assert_eq!(host.ledger_status().keeps, Keeps::Nothing);
+    assert_eq!(host.ledger_status().detail, LedgerDetail::Nothing);
     assert_eq!(host.calls(Query::default()).await.unwrap(), Calls::default());
 }
 
 #[tokio::test(start_paused = true)]
-async fn d04_calls_that_a_session_begins_with_have_rows_and_nothing_of_their_arguments() {
+async fn d04_marked_calls_have_rows_without_arguments() {
     let directory = tempfile::tempdir().unwrap();
-    let options = LedgerOptions { keeps: Keeps::Arguments, ..LedgerOptions::default() };
+    let options = LedgerOptions { detail: LedgerDetail::Arguments, ..LedgerOptions::default() };
     let host = Host::builder().state_dir(Some(directory.path().to_owned())).ledger(options).build();
-    let server = Server::new(LinkKind::Remote);
+    let server = MemoryServer::new(LinkKind::Remote);
     let login = RestoreCall {
         tool: "act".to_owned(),
         arguments: Argument::Table(vec![(
@@ -298,9 +306,9 @@ async fn d04_calls_that_a_session_begins_with_have_rows_and_nothing_of_their_arg
             Argument::Text(Template::parse("hunter2").unwrap().into_secret()),
         )]),
     };
-    server.next_acts([Act::Slowly(Duration::ZERO), Act::ToolError, Act::Hang]);
+    server.queue_actions([CallAction::AnswerAfter(Duration::ZERO), CallAction::ToolError, CallAction::Hang]);
     add(&host, "it", ServerSpec { restore: vec![login.clone(), login.clone(), login], ..spec() }, &server);
-    until(&host, State::Ready).await;
+    wait_for_state(&host, State::Ready).await;
     let rows = rows(directory.path());
     let told = ["unknown", "failed", "done"].map(|outcome| ("act".to_owned(), Some(outcome)));
     assert_eq!(outcomes(&rows), told, "the newest first");

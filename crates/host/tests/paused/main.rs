@@ -1,5 +1,4 @@
-//! The host with its time turned by hand: the promises as a program that embeds it would see them. The
-//! server is in memory, so that nothing but the clock decides when things happen.
+//! Behaviour of the host as an embedding program sees it, in virtual time and with an in-memory server.
 
 #![expect(clippy::unwrap_used, reason = "tests may")]
 
@@ -9,23 +8,23 @@ mod budgets;
 mod cache;
 mod calls;
 mod circuit;
+mod dedicated_pins;
+mod elicitation;
+mod harness;
 mod instances;
+mod intercepting_link;
 mod ledger;
 mod lifecycle;
-mod meddled;
 mod names;
-mod own_pins;
+mod operations;
 mod pins;
 mod policy;
 mod principals;
-mod questions;
 mod replacing;
 mod restoring;
-mod seconds;
 mod security;
 mod sessions;
+mod standby;
 mod subscriptions;
 mod unlisted;
-mod verbs;
-mod withdrawn;
-mod world;
+mod withdrawal;

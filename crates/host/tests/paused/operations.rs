@@ -1,35 +1,35 @@
-//! The verbs of the host.
+//! Operations of the host: start, stop, reconnect, reload, discover, status.
 
-use crate::world::*;
+use crate::harness::*;
 use gripfast::{Code, Event, Host, SpawnError, State};
 use gripfast_core::supervise::upstream::LinkKind;
 use std::time::Duration;
 use tokio::time::Instant;
 
 #[tokio::test(start_paused = true)]
-async fn f01_stop_start_reconnect_reload_do_what_they_say() {
+async fn f01_stop_start_reconnect_and_reload_work() {
     let (host, server) = host_with(LinkKind::Process).await;
     host.stop("it").unwrap();
-    assert_eq!(call(&host, "act", "").await.unwrap_err().code.word(), "stopped");
-    host.start_again("it").unwrap();
+    assert_eq!(call(&host, "act", "").await.unwrap_err().code.as_str(), "stopped");
+    host.start("it").unwrap();
     call(&host, "act", "").await.unwrap();
-    assert_eq!(server.dials(), 2);
+    assert_eq!(server.connects(), 2);
     host.reconnect("it").unwrap();
-    settle().await;
-    assert_eq!(server.dials(), 3);
-    server.shut(refused());
+    run_ready_tasks().await;
+    assert_eq!(server.connects(), 3);
+    server.fail_connects_with(refused());
     server.break_link().await;
-    until(&host, State::Parked).await;
-    server.come_back();
+    wait_for_state(&host, State::Parked).await;
+    server.come_up();
     host.reload("it").unwrap();
-    until(&host, State::Ready).await;
-    assert_eq!(host.status_of("it").unwrap().supervision.restarts_in_window, 0, "bad memories are gone");
+    wait_for_state(&host, State::Ready).await;
+    assert_eq!(host.server_status("it").unwrap().supervision.restarts_in_window, 0, "bad memories are gone");
 }
 
 #[tokio::test(start_paused = true)]
 async fn f01_discover_asks_all_in_parallel_and_a_failing_one_is_a_row() {
     let (host, _server) = host_with(LinkKind::Process).await;
-    let (slow, slower) = (Server::new(LinkKind::Remote), Server::new(LinkKind::Remote));
+    let (slow, slower) = (MemoryServer::new(LinkKind::Remote), MemoryServer::new(LinkKind::Remote));
     slow.hang_in_handshake();
     slower.hang_in_handshake();
     add(&host, "slow", spec(), &slow);
@@ -43,14 +43,14 @@ async fn f01_discover_asks_all_in_parallel_and_a_failing_one_is_a_row() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn f01_a_name_is_given_once_and_unknown_names_are_errors() {
+async fn f01_names_are_unique_and_unknown_names_are_errors() {
     let (host, server) = host_with(LinkKind::Process).await;
     assert_eq!(host.spawn("it", spec()), Err(SpawnError::NameTaken("it".to_owned())));
-    assert_eq!(host.stop("nobody").unwrap_err().code.word(), "unknown_server");
-    host.remove("it").await.unwrap();
-    assert_eq!(host.names(), Vec::<String>::new());
+    assert_eq!(host.stop("missing").unwrap_err().code.as_str(), "unknown_server");
+    host.remove_server("it").await.unwrap();
+    assert_eq!(host.server_names(), Vec::<String>::new());
     add(&host, "it", spec(), &server);
-    until(&host, State::Ready).await;
+    wait_for_state(&host, State::Ready).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -59,17 +59,17 @@ async fn f02_a_lazy_server_starts_on_first_use_and_stops_when_unused() {
     lazy.supervision.lazy = true;
     let (host, server) = host_with_spec(LinkKind::Process, lazy).await;
     tokio::time::sleep(Duration::from_secs(3600)).await;
-    assert_eq!((server.dials(), host.status_of("it").unwrap().supervision.state), (0, State::Idle));
+    assert_eq!((server.connects(), host.server_status("it").unwrap().supervision.state), (0, State::Idle));
     call(&host, "act", "").await.unwrap();
-    assert_eq!(server.dials(), 1);
+    assert_eq!(server.connects(), 1);
     tokio::time::sleep(Duration::from_secs(599)).await;
-    assert_eq!(host.status_of("it").unwrap().supervision.state, State::Ready);
+    assert_eq!(host.server_status("it").unwrap().supervision.state, State::Ready);
     tokio::time::sleep(Duration::from_secs(2)).await;
-    assert_eq!(host.status_of("it").unwrap().supervision.state, State::Idle);
+    assert_eq!(host.server_status("it").unwrap().supervision.state, State::Idle);
     assert_eq!(tool_names(&host).await.len(), 2, "listed without being started");
-    assert_eq!(server.dials(), 1);
+    assert_eq!(server.connects(), 1);
     call(&host, "act", "").await.unwrap();
-    assert_eq!(server.dials(), 2);
+    assert_eq!(server.connects(), 2);
 }
 
 #[tokio::test(start_paused = true)]
@@ -78,19 +78,19 @@ async fn f02_a_lazy_server_does_not_stop_under_a_long_call() {
     lazy.supervision.lazy = true;
     lazy.supervision.idle_timeout = Duration::from_secs(5);
     let (host, server) = host_with_spec(LinkKind::Process, lazy).await;
-    server.next_acts([Act::Slowly(Duration::from_secs(60))]);
+    server.queue_actions([CallAction::AnswerAfter(Duration::from_secs(60))]);
     call(&host, "act", "long").await.unwrap();
-    assert_eq!((server.dials(), server.executed("long")), (1, 1));
+    assert_eq!((server.connects(), server.executed("long")), (1, 1));
 }
 
 #[tokio::test(start_paused = true)]
 async fn f03_status_counts_calls_errors_and_tool_errors_apart() {
     let (host, server) = host_with(LinkKind::Remote).await;
     call(&host, "act", "").await.unwrap();
-    server.next_acts([Act::ToolError, Act::DoThenBreak]);
+    server.queue_actions([CallAction::ToolError, CallAction::ExecuteThenBreak]);
     call(&host, "act", "").await.unwrap();
     call(&host, "act", "").await.unwrap_err();
-    let status = host.status_of("it").unwrap();
+    let status = host.server_status("it").unwrap();
     assert_eq!((status.calls.calls, status.calls.errors, status.calls.tool_errors), (3, 1, 1));
     assert_eq!((status.era, status.protocol_version.as_deref()), (Some("legacy"), Some("2025-11-25")));
     assert_eq!((status.tools, status.server_info.as_deref()), (2, Some("memory 1")));
@@ -105,61 +105,61 @@ async fn f03_calls_to_a_stopped_server_are_refused_and_not_errors_of_the_server(
     for _ in 0..3 {
         assert_eq!(call(&host, "act", "").await.unwrap_err().code, Code::Stopped);
     }
-    let calls = host.status_of("it").unwrap().calls;
+    let calls = host.server_status("it").unwrap().calls;
     assert_eq!((calls.calls, calls.errors, calls.refused), (1, 0, 3));
 }
 
 #[tokio::test(start_paused = true)]
-async fn f03_it_is_not_ready_before_its_tools_are_listed() {
+async fn f03_a_server_is_not_ready_before_its_tools_are_listed() {
     let host = Host::builder().build();
-    let server = Server::new(LinkKind::Remote);
-    let mut events = host.events();
+    let server = MemoryServer::new(LinkKind::Remote);
+    let mut events = host.subscribe_events();
     add(&host, "it", spec(), &server);
     let mut told = Vec::new();
     loop {
         match events.recv().await.unwrap().event {
             Event::StateChanged { to: State::Ready, .. } => break,
-            event => told.push(event.word()),
+            event => told.push(event.kind()),
         }
     }
     assert_eq!(told, ["state_changed", "catalog_changed"], "starting, listed, then ready");
 }
 
 #[tokio::test(start_paused = true)]
-async fn f04_an_outage_is_told_once_however_often_it_is_dialed() {
+async fn f04_an_outage_has_one_event_for_all_connect_attempts() {
     let (host, server) = host_with(LinkKind::Remote).await;
-    let mut events = host.events();
-    server.go_away().await;
+    let mut events = host.subscribe_events();
+    server.go_down().await;
     tokio::time::sleep(Duration::from_secs(60)).await;
     let mut changes = 0;
     while let Ok(told) = events.try_recv() {
         changes += usize::from(matches!(told.event, Event::StateChanged { .. }));
     }
-    assert!(server.dials() > 10);
+    assert!(server.connects() > 10);
     assert_eq!(changes, 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn f01_calls_go_on_for_ten_seconds_after_stop_and_no_longer_on_whatever_link_they_are() {
+async fn f01_calls_continue_for_ten_seconds_after_stop_on_every_link() {
     let (host, server) = host_with(LinkKind::Remote).await;
-    server.always(Act::Hang);
+    server.set_default_action(CallAction::Hang);
     let begin = |key: &'static str| {
         let host = host.clone();
         tokio::spawn(async move { call(&host, "act", key).await })
     };
     let on_the_old_link = begin("old");
-    settle().await;
+    run_ready_tasks().await;
     host.reconnect("it").unwrap();
-    until(&host, State::Ready).await;
+    wait_for_state(&host, State::Ready).await;
     let on_the_present_one = begin("new");
-    settle().await;
-    assert_eq!((server.dials(), server.in_flight()), (2, 2));
-    let begun = Instant::now();
+    run_ready_tasks().await;
+    assert_eq!((server.connects(), server.in_flight()), (2, 2));
+    let started = Instant::now();
     host.stop("it").unwrap();
     for calling in [on_the_old_link, on_the_present_one] {
         let error = calling.await.unwrap().unwrap_err();
-        assert_eq!((error.code.word(), error.outcome.word()), ("outcome_unknown", "unknown"), "{error}");
-        assert_eq!(begun.elapsed().as_secs(), 10);
+        assert_eq!((error.code.as_str(), error.outcome.as_str()), ("outcome_unknown", "unknown"), "{error}");
+        assert_eq!(started.elapsed().as_secs(), 10);
     }
     assert_eq!((server.in_flight(), server.cancelled()), (0, 2));
 }
@@ -167,12 +167,12 @@ async fn f01_calls_go_on_for_ten_seconds_after_stop_and_no_longer_on_whatever_li
 #[tokio::test(start_paused = true)]
 async fn shutdown_lets_calls_in_flight_finish() {
     let (host, server) = host_with(LinkKind::Process).await;
-    server.next_acts([Act::Slowly(Duration::from_secs(5))]);
+    server.queue_actions([CallAction::AnswerAfter(Duration::from_secs(5))]);
     let running = tokio::spawn({
         let host = host.clone();
         async move { call(&host, "act", "running").await }
     });
-    settle().await;
+    run_ready_tasks().await;
     host.shutdown().await;
     running.await.unwrap().unwrap();
 }

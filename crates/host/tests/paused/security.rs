@@ -1,17 +1,17 @@
-//! Security events: what an operator finds of them, and how little a flood leaves.
+//! Security events: audit lines, events and counters, and their limits under a flood.
 
-use crate::world::settle;
+use crate::harness::run_ready_tasks;
 use gripfast::{
-    AdminAction, AuditKeeps, AuditOptions, AuthFailure, AuthFailures, AuthTarget, Event, Host, KeyChange,
-    SecurityEvent, Source, TrustDecision, UpstreamEvent,
+    AdminAction, AuditDetail, AuditOptions, AuthFailure, AuthFailures, AuthTarget, Event, Host, KeyChange,
+    RequestSource, SecurityEvent, TrustDecision, UpstreamEvent,
 };
 use serde_json::{Value, json};
 use std::path::Path;
 use std::time::Duration;
 use tokio::sync::broadcast::Receiver;
 
-fn host(directory: &Path, keeps: AuditKeeps) -> Host {
-    let options = AuditOptions { keeps, ..AuditOptions::default() };
+fn host(directory: &Path, keeps: AuditDetail) -> Host {
+    let options = AuditOptions { detail: keeps, ..AuditOptions::default() };
     Host::builder().state_dir(Some(directory.to_owned())).audit(options).build()
 }
 
@@ -20,12 +20,12 @@ fn wrong_key() -> AuthFailures {
         target: AuthTarget::Mcp,
         reason: AuthFailure::UnknownKey,
         principal: None,
-        source: Source::Address([192, 0, 2, 1].into()),
+        source: RequestSource::Address([192, 0, 2, 1].into()),
         count: 1,
     }
 }
 
-fn heard(events: &mut Receiver<UpstreamEvent>) -> Vec<SecurityEvent> {
+fn drain_security_events(events: &mut Receiver<UpstreamEvent>) -> Vec<SecurityEvent> {
     let told = std::iter::from_fn(|| events.try_recv().ok());
     told.filter_map(|told| match told.event {
         Event::Security(event) if told.server.is_none() => Some(event),
@@ -34,7 +34,7 @@ fn heard(events: &mut Receiver<UpstreamEvent>) -> Vec<SecurityEvent> {
     .collect()
 }
 
-/// The audit log, without times and chain.
+/// The audit log without times and hash chain.
 fn lines(directory: &Path) -> Vec<Value> {
     let Ok(files) = std::fs::read_dir(directory.join("audit")) else { return Vec::new() };
     let texts: Vec<String> =
@@ -52,17 +52,17 @@ fn lines(directory: &Path) -> Vec<Value> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn g05_a_flood_of_failed_authentications_leaves_few_lines_and_events() {
+async fn g05_a_flood_of_failed_authentications_has_few_audit_lines_and_events() {
     let directory = tempfile::tempdir().unwrap();
-    let host = host(directory.path(), AuditKeeps::Digest);
-    let mut events = host.events();
-    let delays: Vec<Duration> = (0..1000).map(|_| host.auth_failed(wrong_key())).collect();
+    let host = host(directory.path(), AuditDetail::Digest);
+    let mut events = host.subscribe_events();
+    let delays: Vec<Duration> = (0..1000).map(|_| host.record_auth_failure(wrong_key())).collect();
     assert_eq!((delays[0], delays[999]), (Duration::ZERO, Duration::from_secs(5)));
-    assert_eq!(heard(&mut events), vec![SecurityEvent::AuthFailed(wrong_key()); 3]);
+    assert_eq!(drain_security_events(&mut events), vec![SecurityEvent::AuthFailed(wrong_key()); 3]);
     tokio::time::sleep(Duration::from_secs(61)).await;
     let summary = SecurityEvent::AuthFailed(AuthFailures { count: 997, ..wrong_key() });
-    assert_eq!(heard(&mut events), [summary], "though no request followed");
-    host.auth_failed(wrong_key());
+    assert_eq!(drain_security_events(&mut events), [summary], "though no request followed");
+    host.record_auth_failure(wrong_key());
     host.shutdown().await;
     let counts = host.security_counts().auth_failures;
     assert_eq!(counts[&(AuthTarget::Mcp, AuthFailure::UnknownKey)], 1001, "each is counted");
@@ -77,7 +77,7 @@ fn everything() -> [SecurityEvent; 3] {
             action: AdminAction::Stop,
             server: Some("demo".to_owned()),
             tool: None,
-            source: Source::ControlSocket,
+            source: RequestSource::ControlSocket,
             status: Some(202),
         },
         SecurityEvent::KeysChanged {
@@ -95,25 +95,25 @@ fn everything() -> [SecurityEvent; 3] {
 
 #[tokio::test(start_paused = true)]
 async fn g05_security_events_have_an_audit_line_an_event_and_a_count() {
-    for keeps in [AuditKeeps::Digest, AuditKeeps::Nothing] {
+    for keeps in [AuditDetail::Digest, AuditDetail::Nothing] {
         let directory = tempfile::tempdir().unwrap();
         let host = host(directory.path(), keeps);
-        let mut events = host.events();
-        host.auth_failed(wrong_key());
-        everything().into_iter().for_each(|event| host.record(event));
+        let mut events = host.subscribe_events();
+        host.record_auth_failure(wrong_key());
+        everything().into_iter().for_each(|event| host.record_security_event(event));
         let mut expected = vec![SecurityEvent::AuthFailed(wrong_key())];
         expected.extend(everything());
-        assert_eq!(heard(&mut events), expected, "{keeps:?}");
+        assert_eq!(drain_security_events(&mut events), expected, "{keeps:?}");
         assert_eq!(host.security_events().len(), 4);
         let counts = host.security_counts();
         assert_eq!(counts.admin_actions[&AdminAction::Stop], 1);
         assert_eq!(counts.key_changes[&KeyChange::Added], 2);
         assert_eq!(counts.trust_decisions[&TrustDecision::Untrusted], 1);
-        settle().await;
+        run_ready_tasks().await;
         host.shutdown().await;
         let expected = match keeps {
-            AuditKeeps::Nothing => Vec::new(),
-            AuditKeeps::Digest | AuditKeeps::Arguments => vec![
+            AuditDetail::Nothing => Vec::new(),
+            AuditDetail::Digest | AuditDetail::Arguments => vec![
                 json!({ "event": "auth_failed", "target": "mcp", "reason": "unknown_key", "client": null,
                         "source": "192.0.2.1", "count": 1 }),
                 json!({ "event": "admin_action", "actor": "admin", "action": "stop", "server": "demo",
@@ -130,13 +130,13 @@ async fn g05_security_events_have_an_audit_line_an_event_and_a_count() {
 #[tokio::test(start_paused = true)]
 async fn g05_names_in_security_events_hold_no_secret() {
     let directory = tempfile::tempdir().unwrap();
-    let host = host(directory.path(), AuditKeeps::Digest);
+    let host = host(directory.path(), AuditDetail::Digest);
     let secret = format!("ghp_{}", "a1B2".repeat(9));
-    host.record(SecurityEvent::AdminAction {
+    host.record_security_event(SecurityEvent::AdminAction {
         action: AdminAction::Unknown,
         server: Some(secret.clone()),
         tool: Some(secret.clone()),
-        source: Source::ControlSocket,
+        source: RequestSource::ControlSocket,
         status: None,
     });
     assert!(!format!("{:?}", host.security_events()).contains(&secret));

@@ -1,8 +1,8 @@
-//! Sessions and liveness.
+//! Sessions and keepalive.
 
-use crate::meddled::{Fate, Meddled, Meddler};
-use crate::world::*;
-use gripfast::transport::{Dialer, Outgoing, Renewed, Route};
+use crate::harness::*;
+use crate::intercepting_link::{CallOutcome, InterceptedDialer, RequestInterceptor};
+use gripfast::transport::{Dialer, Outgoing, RenewOutcome, Route};
 use gripfast::{Host, SpawnOptions, State};
 use gripfast_core::failure::{Evidence, HttpAnswer, Observed};
 use gripfast_core::supervise::upstream::LinkKind;
@@ -12,15 +12,15 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// A server that was started anew, with other keys.
+/// A restarted server that refuses the old credential.
 #[derive(Default)]
-struct OtherKeys {
+struct RefusesCredential {
     refuses: AtomicBool,
     renewals: AtomicU32,
 }
 
-impl Meddler for OtherKeys {
-    fn meddle(&self, request: &Outgoing) -> Option<Fate> {
+impl RequestInterceptor for RefusesCredential {
+    fn intercept(&self, request: &Outgoing) -> Option<CallOutcome> {
         if request.method != "initialize" || !self.refuses.load(Ordering::Relaxed) {
             return None;
         }
@@ -29,63 +29,67 @@ impl Meddler for OtherKeys {
         Some(Box::pin(std::future::ready(Err(evidence.into()))))
     }
 
-    fn renew(&self) -> Renewed {
+    fn renew(&self) -> RenewOutcome {
         self.refuses.store(false, Ordering::Relaxed);
         self.renewals.fetch_add(1, Ordering::Relaxed);
-        Renewed::Replaced
+        RenewOutcome::Replaced
     }
 }
 
 /// E03
 #[tokio::test(start_paused = true)]
-async fn e01_a_session_and_a_credential_that_are_forgotten_together_are_both_renewed() {
-    let (host, server, keys) =
-        (Host::builder().build(), Server::new(LinkKind::Remote), Arc::new(OtherKeys::default()));
-    let dialer: Arc<dyn Dialer> = Arc::new(Meddled(server.clone(), Arc::clone(&keys)));
+async fn e01_a_session_and_a_credential_that_expire_together_are_both_renewed() {
+    let (host, server, keys) = (
+        Host::builder().build(),
+        MemoryServer::new(LinkKind::Remote),
+        Arc::new(RefusesCredential::default()),
+    );
+    let dialer: Arc<dyn Dialer> = Arc::new(InterceptedDialer(server.clone(), Arc::clone(&keys)));
     host.spawn_with("it", spec(), SpawnOptions { dialer: Some(dialer), ..SpawnOptions::default() }).unwrap();
-    until(&host, State::Ready).await;
+    wait_for_state(&host, State::Ready).await;
     server.forget_session();
     keys.refuses.store(true, Ordering::Relaxed);
     call(&host, "act", "x").await.unwrap();
-    assert_eq!((keys.renewals.load(Ordering::Relaxed), server.dials(), server.executed("x")), (1, 1, 1));
+    assert_eq!((keys.renewals.load(Ordering::Relaxed), server.connects(), server.executed("x")), (1, 1, 1));
 }
 
 #[tokio::test(start_paused = true)]
-async fn d01_a_tool_error_that_speaks_of_sessions_is_not_an_expired_one() {
+async fn d01_a_tool_error_that_mentions_sessions_is_not_an_expired_one() {
     let (host, server) = host_with(LinkKind::Remote).await;
-    server.next_acts([Act::ToolError]);
+    server.queue_actions([CallAction::ToolError]);
     assert!(call(&host, "act", "").await.unwrap().is_tool_error());
     assert_eq!(server.received("initialize"), 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn d01_a_child_that_speaks_of_sessions_of_its_own_is_not_restarted_for_it() {
-    let (host, server) = (Host::builder().build(), Server::new(LinkKind::Process).on(Route::Stdio));
+async fn d01_a_child_error_about_its_own_sessions_causes_no_restart() {
+    let (host, server) =
+        (Host::builder().build(), MemoryServer::new(LinkKind::Process).with_route(Route::Stdio));
     add(&host, "it", spec(), &server);
-    until(&host, State::Ready).await;
-    server.next_acts([Act::Reject(-32001, "Session not found: browser-7")]);
+    wait_for_state(&host, State::Ready).await;
+    server.queue_actions([CallAction::Reject(-32001, "Session not found: browser-7")]);
     let answer = call(&host, "act", "").await.unwrap();
     assert_eq!(answer.result().unwrap_err(), (-32001, "Session not found: browser-7".to_owned()));
-    settle().await;
-    assert_eq!((server.dials(), server.received("tools/call")), (1, 1));
+    run_ready_tasks().await;
+    assert_eq!((server.connects(), server.received("tools/call")), (1, 1));
 }
 
 /// C05
 #[tokio::test(start_paused = true)]
-async fn d01_a_server_without_sessions_that_speaks_of_its_own_is_not_asked_twice() {
-    let server = Server::new(LinkKind::Remote).on(Route::Http).without_sessions();
+async fn d01_a_session_error_of_a_server_without_sessions_is_not_resent() {
+    let server = MemoryServer::new(LinkKind::Remote).with_route(Route::Http).without_sessions();
     let host = Host::builder().build();
     add(&host, "it", spec(), &server);
-    until(&host, State::Ready).await;
-    server.next_acts([Act::Reject(-32001, "Session not found: 42")]);
+    wait_for_state(&host, State::Ready).await;
+    server.queue_actions([CallAction::Reject(-32001, "Session not found: 42")]);
     let answer = call(&host, "act", "").await.unwrap();
     assert_eq!(answer.result().unwrap_err(), (-32001, "Session not found: 42".to_owned()));
-    settle().await;
+    run_ready_tasks().await;
     assert_eq!((server.received("initialize"), server.received("tools/call")), (1, 1));
 }
 
 #[tokio::test(start_paused = true)]
-async fn d02_fifty_calls_meet_a_forgotten_session_and_one_new_one_serves_them_all() {
+async fn d02_fifty_calls_on_an_expired_session_share_one_new_session() {
     let (host, server) = host_with(LinkKind::Remote).await;
     server.forget_session();
     let calls: Vec<_> = (0..50)
@@ -99,20 +103,20 @@ async fn d02_fifty_calls_meet_a_forgotten_session_and_one_new_one_serves_them_al
     }
     assert_eq!(server.received("initialize"), 2, "the first one, and one for all fifty");
     assert!((0..50).all(|n| server.executed(&n.to_string()) == 1));
-    assert_eq!(server.dials(), 1, "the link stayed");
+    assert_eq!(server.connects(), 1, "the link stayed");
 }
 
 #[tokio::test(start_paused = true)]
-async fn d02_a_session_that_is_refused_again_ends_with_its_own_error_and_no_loop() {
+async fn d02_a_session_refused_again_ends_with_its_error_and_no_loop() {
     let (host, server) = host_with(LinkKind::Remote).await;
-    server.always(Act::Reject(-32001, "Session not found"));
+    server.set_default_action(CallAction::Reject(-32001, "Session not found"));
     let error = call(&host, "act", "").await.unwrap_err();
-    assert_eq!((error.code.word(), error.outcome.word()), ("unreachable", "refused"));
+    assert_eq!((error.code.as_str(), error.outcome.as_str()), ("unreachable", "refused"));
     assert_eq!(server.received("tools/call"), 2);
 }
 
 #[tokio::test(start_paused = true)]
-async fn d03_this_holds_for_every_method_alike() {
+async fn d03_every_method_renews_an_expired_session() {
     let (host, server) = host_with(LinkKind::Remote).await;
     for method in [
         "tools/list",
@@ -132,13 +136,13 @@ async fn d03_this_holds_for_every_method_alike() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn d05_a_silent_link_is_asked_after_the_interval_with_the_session_also_during_a_call() {
+async fn d05_a_silent_link_is_probed_after_the_interval_also_during_a_call() {
     let (host, server) = host_with(LinkKind::Remote).await;
     tokio::time::sleep(Duration::from_secs(179)).await;
     assert_eq!(server.received("ping"), 0);
     tokio::time::sleep(Duration::from_secs(2)).await;
     assert_eq!(server.received("ping"), 1);
-    server.next_acts([Act::Slowly(Duration::from_secs(290))]);
+    server.queue_actions([CallAction::AnswerAfter(Duration::from_secs(290))]);
     call(&host, "act", "").await.unwrap();
     assert_eq!(server.received("ping"), 2, "once in 290 s of silence");
 }
@@ -151,13 +155,13 @@ async fn d05_a_tool_that_blocks_its_server_for_250_s_succeeds_with_a_keepalive_o
     spec.supervision.keepalive.timeout = Duration::from_secs(5);
     let (host, server) = host_with_spec(LinkKind::Process, spec).await;
     server.stop_answering_probes();
-    server.next_acts([Act::Slowly(Duration::from_secs(250))]);
+    server.queue_actions([CallAction::AnswerAfter(Duration::from_secs(250))]);
     call(&host, "act", "").await.unwrap();
-    assert_eq!(server.dials(), 1, "{:?} {:?}", server.dial_times(), Instant::now());
+    assert_eq!(server.connects(), 1, "{:?} {:?}", server.connect_times(), Instant::now());
 }
 
 #[tokio::test(start_paused = true)]
-async fn d05_a_server_without_ping_is_asked_for_its_tools_and_that_is_remembered() {
+async fn d05_a_server_without_ping_is_probed_with_tools_list() {
     let (_host, server) = host_with(LinkKind::Remote).await;
     server.without_ping();
     let lists = server.received("tools/list");
@@ -166,7 +170,7 @@ async fn d05_a_server_without_ping_is_asked_for_its_tools_and_that_is_remembered
 }
 
 #[tokio::test(start_paused = true)]
-async fn d06_twelve_silent_hours_and_a_forgotten_session_later_the_first_call_works() {
+async fn d06_the_first_call_after_twelve_idle_hours_and_an_expiry_works() {
     let (host, server) = host_with(LinkKind::Remote).await;
     for hour in 0..12 {
         tokio::time::sleep(Duration::from_secs(3600)).await;
@@ -177,16 +181,16 @@ async fn d06_twelve_silent_hours_and_a_forgotten_session_later_the_first_call_wo
         }
     }
     call(&host, "act", "").await.unwrap();
-    assert_eq!(host.status_of("it").unwrap().calls.errors, 0);
+    assert_eq!(host.server_status("it").unwrap().calls.errors, 0);
 }
 
 #[tokio::test(start_paused = true)]
-async fn d06_a_probe_that_is_not_answered_replaces_the_link_and_fails_nobodys_call() {
+async fn d06_an_unanswered_probe_replaces_the_link_and_fails_no_call() {
     let (host, server) = host_with(LinkKind::Remote).await;
     server.stop_answering_probes();
     tokio::time::sleep(Duration::from_secs(215)).await;
-    assert_eq!(server.dials(), 2);
+    assert_eq!(server.connects(), 2);
     server.answer_probes();
     call(&host, "act", "").await.unwrap();
-    until(&host, State::Ready).await;
+    wait_for_state(&host, State::Ready).await;
 }

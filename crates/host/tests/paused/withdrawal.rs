@@ -1,31 +1,31 @@
-//! A request that is given up while its transport is about to begin with it: whether it was sent is known only when it
-//! has been withdrawn.
+//! A request that is cancelled while its transport is about to write it: only after the withdrawal is it known if it
+//! was sent.
 
-use crate::meddled::{Fate, Meddled, Meddler};
-use crate::world::*;
-use gripfast::transport::{Dialer, Outgoing, SentMark};
+use crate::harness::*;
+use crate::intercepting_link::{CallOutcome, InterceptedDialer, RequestInterceptor};
+use gripfast::transport::{Dialer, Outgoing, SentFlag};
 use gripfast::{Host, SpawnOptions, State};
 use gripfast_core::supervise::upstream::LinkKind;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Begins to write a call in the very moment in which it is withdrawn.
+/// Starts to write a call at the moment of its withdrawal.
 struct LateWriter;
 
-struct WrittenAfterAll(Arc<SentMark>);
+struct MarkSentOnDrop(Arc<SentFlag>);
 
-impl Drop for WrittenAfterAll {
+impl Drop for MarkSentOnDrop {
     fn drop(&mut self) {
         self.0.set();
     }
 }
 
-impl Meddler for LateWriter {
-    fn meddle(&self, request: &Outgoing) -> Option<Fate> {
+impl RequestInterceptor for LateWriter {
+    fn intercept(&self, request: &Outgoing) -> Option<CallOutcome> {
         if request.method != "tools/call" {
             return None;
         }
-        let written = WrittenAfterAll(Arc::clone(&request.sent));
+        let written = MarkSentOnDrop(Arc::clone(&request.sent));
         Some(Box::pin(async move {
             let _written = written;
             std::future::pending().await
@@ -34,22 +34,22 @@ impl Meddler for LateWriter {
 }
 
 #[tokio::test(start_paused = true)]
-async fn c05_a_request_that_was_begun_while_it_was_withdrawn_is_not_said_to_be_unsent() {
+async fn c05_a_request_written_during_its_withdrawal_is_not_reported_as_unsent() {
     let (host, mut spec) = (Host::builder().build(), spec());
     spec.supervision.timeouts.call = Duration::from_secs(20);
-    let server = Server::new(LinkKind::Process);
-    let dialer: Arc<dyn Dialer> = Arc::new(Meddled(server, Arc::new(LateWriter)));
+    let server = MemoryServer::new(LinkKind::Process);
+    let dialer: Arc<dyn Dialer> = Arc::new(InterceptedDialer(server, Arc::new(LateWriter)));
     host.spawn_with("it", spec, SpawnOptions { dialer: Some(dialer), ..SpawnOptions::default() }).unwrap();
-    until(&host, State::Ready).await;
+    wait_for_state(&host, State::Ready).await;
     let error = call(&host, "act", "late").await.unwrap_err();
-    assert_eq!((error.code.word(), error.outcome.word()), ("timeout", "unknown"), "{error}");
+    assert_eq!((error.code.as_str(), error.outcome.as_str()), ("timeout", "unknown"), "{error}");
 
     let stopped = tokio::spawn({
         let host = host.clone();
         async move { call(&host, "act", "stopped").await }
     });
-    settle().await;
+    run_ready_tasks().await;
     host.stop("it").unwrap();
     let error = stopped.await.unwrap().unwrap_err();
-    assert_eq!((error.code.word(), error.outcome.word()), ("outcome_unknown", "unknown"), "{error}");
+    assert_eq!((error.code.as_str(), error.outcome.as_str()), ("outcome_unknown", "unknown"), "{error}");
 }

@@ -1,4 +1,4 @@
-//! Who asks, what it can be asked in turn, and where messages about its request go.
+//! The client of a request: its capabilities, requests to it, and the stream for messages about its request.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,48 +8,48 @@ use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::rpc::{INTERNAL_ERROR, META_CAPABILITIES, META_LOG_LEVEL, Request, RpcError, notification};
-use crate::world::Era;
+use crate::state::Era;
 
-/// A client, for the time of one request.
+/// A client for the duration of one request.
 pub(crate) struct Caller {
-    who: Who,
-    stream: mpsc::Sender<Said>,
+    era_state: CallerEra,
+    stream: mpsc::Sender<Outbound>,
 }
 
-enum Who {
+enum CallerEra {
     Legacy(Arc<LegacyClient>),
-    /// It says everything in each request.
+    /// Client state from the request itself.
     Modern {
         capabilities: Value,
         level: Option<Level>,
     },
 }
 
-/// What the stream of a request carries.
+/// Messages on the stream of a request.
 #[derive(Debug, Clone)]
-pub(crate) enum Said {
+pub(crate) enum Outbound {
     Message(Value),
-    /// The client is to come back for the rest.
-    HangUp,
+    /// Close the stream; the client reconnects for the rest.
+    Close,
 }
 
-/// What is known of a legacy client from its handshake on.
+/// State of a legacy client since its handshake.
 #[derive(Default)]
 pub(crate) struct LegacyClient {
     capabilities: Value,
     level: Mutex<Option<Level>>,
     subscriptions: Mutex<BTreeSet<String>>,
-    questions: Questions,
+    pending: PendingRequests,
 }
 
-/// The requests to a client that it has not answered.
+/// Requests to a client that it has not answered yet.
 #[derive(Default)]
-struct Questions {
-    asked: AtomicU64,
+struct PendingRequests {
+    last_id: AtomicU64,
     open: Mutex<HashMap<u64, oneshot::Sender<Result<Value, RpcError>>>>,
 }
 
-/// How severe a log message is: its place among the names.
+/// Log severity: index in `LEVELS`.
 pub(crate) type Level = usize;
 
 const LEVELS: [&str; 8] = ["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"];
@@ -59,66 +59,68 @@ pub(crate) fn level_named(name: &str) -> Option<Level> {
 }
 
 impl Caller {
-    pub(crate) fn legacy(client: &Arc<LegacyClient>, stream: mpsc::Sender<Said>) -> Self {
-        Self { who: Who::Legacy(Arc::clone(client)), stream }
+    pub(crate) fn legacy(client: &Arc<LegacyClient>, stream: mpsc::Sender<Outbound>) -> Self {
+        Self { era_state: CallerEra::Legacy(Arc::clone(client)), stream }
     }
 
-    pub(crate) fn modern(request: &Request, stream: mpsc::Sender<Said>) -> Self {
+    pub(crate) fn modern(request: &Request, stream: mpsc::Sender<Outbound>) -> Self {
         let capabilities = request.meta(META_CAPABILITIES).clone();
         let level = request.meta(META_LOG_LEVEL).as_str().and_then(level_named);
-        Self { who: Who::Modern { capabilities, level }, stream }
+        Self { era_state: CallerEra::Modern { capabilities, level }, stream }
     }
 
     pub(crate) fn era(&self) -> Era {
-        match self.who {
-            Who::Legacy(_) => Era::Legacy,
-            Who::Modern { .. } => Era::Modern,
+        match self.era_state {
+            CallerEra::Legacy(_) => Era::Legacy,
+            CallerEra::Modern { .. } => Era::Modern,
         }
     }
 
     pub(crate) fn as_legacy(&self) -> Option<&LegacyClient> {
-        match &self.who {
-            Who::Legacy(client) => Some(client),
-            Who::Modern { .. } => None,
+        match &self.era_state {
+            CallerEra::Legacy(client) => Some(client),
+            CallerEra::Modern { .. } => None,
         }
     }
 
     pub(crate) fn capabilities(&self) -> &Value {
-        match &self.who {
-            Who::Legacy(client) => &client.capabilities,
-            Who::Modern { capabilities, .. } => capabilities,
+        match &self.era_state {
+            CallerEra::Legacy(client) => &client.capabilities,
+            CallerEra::Modern { capabilities, .. } => capabilities,
         }
     }
 
-    /// A log message, if the client wants it. A modern one that says nothing wants none.
+    /// Sends a log message if the client's level allows it. A modern client without a level gets none.
     pub(crate) async fn log(&self, text: &str) {
-        let wanted = match &self.who {
-            Who::Legacy(client) => lock(&client.level).is_none_or(|least| least <= 1),
-            Who::Modern { level, .. } => level.is_some_and(|least| least <= 1),
+        let wanted = match &self.era_state {
+            CallerEra::Legacy(client) => lock(&client.level).is_none_or(|least| least <= 1),
+            CallerEra::Modern { level, .. } => level.is_some_and(|least| least <= 1),
         };
         if wanted {
             let params = json!({ "level": "info", "logger": "conformance", "data": text });
-            self.say(notification("notifications/message", &params)).await;
+            self.send(notification("notifications/message", &params)).await;
         }
     }
 
-    /// A message on the stream of the request.
-    pub(crate) async fn say(&self, message: Value) {
-        // Nobody reads any more: the client went away, and so will the request.
-        let _ = self.stream.send(Said::Message(message)).await;
+    /// Sends a message on the stream of the request.
+    pub(crate) async fn send(&self, message: Value) {
+        // An error means that the client has disconnected; its request ends too.
+        let _ = self.stream.send(Outbound::Message(message)).await;
     }
 
-    /// Closes the stream before the answer, where there is one to close.
-    pub(crate) async fn hang_up(&self) {
-        let _ = self.stream.send(Said::HangUp).await;
+    /// Closes the stream before the answer, if the transport can do that.
+    pub(crate) async fn close(&self) {
+        let _ = self.stream.send(Outbound::Close).await;
     }
 
-    /// Asks a legacy client and waits for its answer.
-    pub(crate) async fn ask(&self, method: &str, params: &Value) -> Result<Value, RpcError> {
+    /// Sends a request to a legacy client and waits for its response.
+    pub(crate) async fn request(&self, method: &str, params: &Value) -> Result<Value, RpcError> {
         let cannot = |why: &str| Err(RpcError::new(INTERNAL_ERROR, why));
-        let Who::Legacy(client) = &self.who else { return cannot("a modern client is not asked like this") };
-        let (id, answered) = client.questions.put();
-        self.say(json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params })).await;
+        let CallerEra::Legacy(client) = &self.era_state else {
+            return cannot("a modern client is not asked like this");
+        };
+        let (id, answered) = client.pending.insert();
+        self.send(json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params })).await;
         match answered.await {
             Ok(outcome) => outcome,
             Err(_) => cannot("the client went away"),
@@ -127,7 +129,7 @@ impl Caller {
 }
 
 impl LegacyClient {
-    pub(crate) fn shakes_hands(initialize: &Request) -> Arc<Self> {
+    pub(crate) fn from_initialize(initialize: &Request) -> Arc<Self> {
         let capabilities = initialize.params["capabilities"].clone();
         Arc::new(Self { capabilities, ..Self::default() })
     }
@@ -148,19 +150,19 @@ impl LegacyClient {
         lock(&self.subscriptions).contains(uri)
     }
 
-    /// The client answered a question.
-    pub(crate) fn answered(&self, id: &Value, outcome: Result<Value, RpcError>) {
-        let asked = id.as_u64().and_then(|id| lock(&self.questions.open).remove(&id));
+    /// Passes a response of the client to the waiting request.
+    pub(crate) fn complete(&self, id: &Value, outcome: Result<Value, RpcError>) {
+        let asked = id.as_u64().and_then(|id| lock(&self.pending.open).remove(&id));
         if let Some(tell) = asked {
-            // Whoever asked may have lost interest.
+            // The request may have been dropped.
             let _ = tell.send(outcome);
         }
     }
 }
 
-impl Questions {
-    fn put(&self) -> (u64, oneshot::Receiver<Result<Value, RpcError>>) {
-        let id = self.asked.fetch_add(1, Ordering::Relaxed) + 1;
+impl PendingRequests {
+    fn insert(&self) -> (u64, oneshot::Receiver<Result<Value, RpcError>>) {
+        let id = self.last_id.fetch_add(1, Ordering::Relaxed) + 1;
         let (tell, answered) = oneshot::channel();
         lock(&self.open).insert(id, tell);
         (id, answered)

@@ -1,19 +1,19 @@
-//! What this server has: tools, prompts, resources, under the names that the suite looks for.
+//! Tools, prompts and resources of this server, under the names that the suite expects.
 
 use std::sync::atomic::Ordering;
 
 use serde_json::{Value, json};
 
 use crate::skills;
-use crate::world::{Era, World};
+use crate::state::{Era, ServerState};
 
 /// A red pixel.
 pub(crate) const PNG: &str =
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8DwHwAFBQIAX8jx0gAAAABJRU5ErkJggg==";
-/// No sound at all, as a WAV file.
+/// An empty WAV file.
 pub(crate) const WAV: &str = "UklGRiQAAABXQVZFZm10IBAAAAABAAEAQB8AAEAfAAABAAgAZGF0YQAAAAA=";
 
-pub(crate) fn tools(world: &World) -> Vec<Value> {
+pub(crate) fn tools(shared: &ServerState) -> Vec<Value> {
     let none = || json!({ "type": "object", "properties": {} });
     let text = |name: &str| json!({ "type": "object", "properties": { name: { "type": "string" } }, "required": [name] });
     // The suite calls the first one without arguments.
@@ -27,7 +27,7 @@ pub(crate) fn tools(world: &World) -> Vec<Value> {
         tool("test_tool_with_logging", "Says in log messages what it does", none()),
         tool("test_logging_tool", "Says in log messages what it does", none()),
         tool("test_tool_with_progress", "Tells of its progress", none()),
-        tool("test_reconnection", "Hangs up, and answers whoever comes back", none()),
+        tool("test_reconnection", "Closes the stream and answers after the reconnection", none()),
         tool("test_sampling", "Asks the client's model", text("prompt")),
         tool("test_elicitation", "Asks for a name and an address", text("message")),
         tool("test_elicitation_sep1034_defaults", "Asks with defaults of every kind", none()),
@@ -59,7 +59,7 @@ pub(crate) fn tools(world: &World) -> Vec<Value> {
         tool("multi_input", "A task that asks two things at once", none()),
         tool("test_tool_with_task", "Asks, and then becomes a task", none()),
     ];
-    if world.passing_tool.load(Ordering::Relaxed) {
+    if shared.extra_tool.load(Ordering::Relaxed) {
         tools.push(tool("test_passing_tool", "Comes and goes", none()));
     }
     tools
@@ -85,7 +85,7 @@ fn slow_schema() -> Value {
     })
 }
 
-/// The suite looks for each of these words.
+/// The suite checks each of these keywords.
 fn rich_schema() -> Value {
     json!({
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -112,7 +112,7 @@ fn rich_schema() -> Value {
     })
 }
 
-pub(crate) fn prompts(world: &World) -> Vec<Value> {
+pub(crate) fn prompts(shared: &ServerState) -> Vec<Value> {
     let argument =
         |name: &str| json!({ "name": name, "description": "Goes into the text", "required": true });
     let prompt = |name: &str, description: &str, arguments: Value| json!({ "name": name, "description": description, "arguments": arguments });
@@ -127,20 +127,20 @@ pub(crate) fn prompts(world: &World) -> Vec<Value> {
         prompt("test_prompt_with_image", "An image", json!([])),
         prompt("test_input_required_result_prompt", "Asks before it answers", json!([])),
     ];
-    if world.passing_prompt.load(Ordering::Relaxed) {
+    if shared.extra_prompt.load(Ordering::Relaxed) {
         prompts.push(prompt("test_passing_prompt", "Comes and goes", json!([])));
     }
     prompts
 }
 
-pub(crate) fn resources(world: &World) -> Vec<Value> {
+pub(crate) fn resources(shared: &ServerState) -> Vec<Value> {
     let resource = |uri: &str, name: &str, kind: &str| json!({ "uri": uri, "name": name, "description": "For tests", "mimeType": kind });
     let mut resources = vec![
         resource("test://static-text", "static-text", "text/plain"),
         resource("test://static-binary", "static-binary", "image/png"),
         resource("test://watched-resource", "watched-resource", "text/plain"),
     ];
-    if world.era == Era::Modern {
+    if shared.era == Era::Modern {
         resources.extend(skills::resources());
     }
     resources
@@ -155,7 +155,7 @@ pub(crate) fn templates() -> Value {
     }])
 }
 
-/// The content of a resource that is no skill's.
+/// Content of a resource that does not belong to a skill.
 pub(crate) fn content(uri: &str) -> Option<Value> {
     let by_template = uri.strip_prefix("test://template/").and_then(|rest| rest.strip_suffix("/data"));
     match (uri, by_template) {

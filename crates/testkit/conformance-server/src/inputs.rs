@@ -1,8 +1,8 @@
 //! Input that a tool needs from the client.
 //!
-//! A legacy client is asked there and then. A modern one is told what is wanted, and sends the same request again with
-//! the answers; what it answered before travels in a state that it cannot change unnoticed. A tool does not see the
-//! difference: it runs from its beginning each time, and stops where an answer is missing.
+//! A legacy client gets a request and answers it during the call. A modern client gets an input-required result and
+//! sends the same request again with the answers; earlier answers travel in a signed state. A tool does not see the
+//! difference: it runs from the start each time and stops where an answer is missing.
 
 use base64::Engine;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD as BASE64;
@@ -12,13 +12,13 @@ use sha2::{Digest, Sha256};
 
 use crate::caller::Caller;
 use crate::rpc::{INVALID_PARAMS, Request, RpcError};
-use crate::world::{Era, World};
+use crate::state::{Era, ServerState};
 
-/// Why a tool did not get to its end.
+/// Reason why a tool did not finish.
 pub(crate) enum Stop {
     Error(RpcError),
-    /// A legacy client cannot be asked, or answered with an error.
-    Unanswered(String),
+    /// A legacy client lacks the capability, or answered with an error.
+    RequestFailed(String),
     InputRequired {
         requests: Map<String, Value>,
         state: Option<String>,
@@ -31,48 +31,48 @@ impl From<RpcError> for Stop {
     }
 }
 
-/// A question under its key.
+/// A request for input, with its key.
 pub(crate) struct Question {
     pub(crate) key: &'static str,
     pub(crate) method: &'static str,
     pub(crate) params: Value,
 }
 
-/// Whether a request for input comes with a state even if there is nothing to remember yet.
+/// Presence of a state in a request for input that has no earlier answers.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum State {
+pub(crate) enum RequestState {
     Always,
     Never,
 }
 
-/// The answers that came with a request, and the way to more.
+/// Answers that came with a request, and access to more.
 pub(crate) struct Inputs<'a> {
-    world: &'a World,
+    shared: &'a ServerState,
     caller: &'a Caller,
-    /// What the state is bound to.
+    /// Name of the tool or prompt that the state is bound to.
     name: &'a str,
     given: Map<String, Value>,
-    state: State,
+    state: RequestState,
 }
 
 impl<'a> Inputs<'a> {
-    pub(crate) fn of(
-        world: &'a World,
+    pub(crate) fn new(
+        shared: &'a ServerState,
         caller: &'a Caller,
         request: &'a Request,
-        state: State,
+        state: RequestState,
     ) -> Result<Self, RpcError> {
         let name = request.text("name")?;
-        let mut inputs = Self { world, caller, name, given: Map::new(), state };
+        let mut inputs = Self { shared, caller, name, given: Map::new(), state };
         if caller.era() == Era::Modern {
             match &request.params["requestState"] {
                 Value::Null => {}
-                said => inputs.given = inputs.remembered(said.as_str().unwrap_or_default())?,
+                said => inputs.given = inputs.verify_state(said.as_str().unwrap_or_default())?,
             }
             match request.params.get("inputResponses") {
                 None => {}
                 Some(Value::Object(responses)) => {
-                    // Whatever is no answer counts as not given.
+                    // Responses that are not objects count as missing.
                     let answers = responses.iter().filter(|(_, response)| response.is_object());
                     inputs.given.extend(answers.map(|(key, response)| (key.clone(), response.clone())));
                 }
@@ -84,7 +84,7 @@ impl<'a> Inputs<'a> {
         Ok(inputs)
     }
 
-    /// The answer to one question.
+    /// Answer to one request for input.
     pub(crate) async fn ask(
         &self,
         key: &'static str,
@@ -95,16 +95,16 @@ impl<'a> Inputs<'a> {
         Ok(answers.remove(0))
     }
 
-    /// The answers to several questions, which are put together.
+    /// Answers to several requests for input, sent together.
     pub(crate) async fn ask_all(&self, questions: Vec<Question>) -> Result<Vec<Value>, Stop> {
         let lacking = questions.iter().find(|question| !self.can_ask(question.method));
         match (self.caller.era(), lacking) {
             (Era::Legacy, None) => {
-                let asked = questions.iter().map(|each| self.caller.ask(each.method, &each.params));
-                return try_join_all(asked).await.map_err(|error| Stop::Unanswered(error.message));
+                let asked = questions.iter().map(|each| self.caller.request(each.method, &each.params));
+                return try_join_all(asked).await.map_err(|error| Stop::RequestFailed(error.message));
             }
             (Era::Legacy, Some(question)) => {
-                return Err(Stop::Unanswered(format!("the client does not know {}", question.method)));
+                return Err(Stop::RequestFailed(format!("the client does not know {}", question.method)));
             }
             (Era::Modern, Some(question)) => {
                 let lacking = json!({ capability_for(question.method): {} });
@@ -124,8 +124,8 @@ impl<'a> Inputs<'a> {
             return Ok(questions.iter().map(|question| self.given[question.key].clone()).collect());
         }
         let state = match self.state {
-            State::Always => Some(self.remember()),
-            State::Never => None,
+            RequestState::Always => Some(self.sign_state()),
+            RequestState::Never => None,
         };
         Err(Stop::InputRequired { requests: wanted, state })
     }
@@ -134,12 +134,12 @@ impl<'a> Inputs<'a> {
         self.caller.capabilities()[capability_for(method)].is_object()
     }
 
-    fn remember(&self) -> String {
+    fn sign_state(&self) -> String {
         let payload = json!({ "for": self.name, "given": self.given }).to_string();
         format!("{}.{}", BASE64.encode(&payload), self.signature(&payload))
     }
 
-    fn remembered(&self, state: &str) -> Result<Map<String, Value>, RpcError> {
+    fn verify_state(&self, state: &str) -> Result<Map<String, Value>, RpcError> {
         let opened = || {
             let (payload, signature) = state.split_once('.')?;
             let payload = String::from_utf8(BASE64.decode(payload).ok()?).ok()?;
@@ -156,7 +156,7 @@ impl<'a> Inputs<'a> {
     }
 
     fn signature(&self, payload: &str) -> String {
-        hex(&Sha256::digest(format!("{}:{payload}:{}", self.world.secret, self.world.secret)))
+        hex(&Sha256::digest(format!("{}:{payload}:{}", self.shared.secret, self.shared.secret)))
     }
 }
 

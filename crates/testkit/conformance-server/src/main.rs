@@ -1,10 +1,10 @@
-//! A server that passes every scenario of the official conformance suite: the one that must not get worse when gripfast
-//! stands in front of it. It shares no code with gripfast, and offers what the suite asks for and nothing else.
+//! A server that passes every scenario of the official conformance suite, as the reference for runs with gripfast in
+//! front of it. It shares no code with gripfast and offers only what the suite needs.
 //!
-//! It has two forms, because a server of both eras would hide which one was spoken: legacy by default, modern with
-//! `--modern`. Either form listens on HTTP with `--http ADDRESS`, and says on stdout at which URL; otherwise it speaks on
-//! stdin and stdout. `methods` and all below it do not know which: the suite, which speaks HTTP only, tries them there,
-//! and `tests/transports.rs` shows that the same questions get the same answers on a pipe.
+//! It has two modes, because a server of both eras would hide which one was used: legacy by default, modern with
+//! `--modern`. Both listen on HTTP with `--http ADDRESS` and print the URL to stdout; otherwise they use stdin and
+//! stdout. `methods` and the modules below it do not depend on the transport: the suite, which supports only HTTP,
+//! tests them there, and `tests/transports.rs` shows that stdio gives the same answers.
 
 mod caller;
 mod catalog;
@@ -13,16 +13,16 @@ mod inputs;
 mod methods;
 mod rpc;
 mod skills;
+mod state;
 mod stdio;
 mod subscription;
 mod tasks;
 mod tools;
-mod world;
 
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use world::{Era, World};
+use state::{Era, ServerState};
 
 #[tokio::main]
 async fn main() -> ExitCode {
@@ -33,22 +33,22 @@ async fn main() -> ExitCode {
         match (arg.as_str(), args.len()) {
             ("--modern", _) => era = Era::Modern,
             ("--http", 1..) => address = args.next(),
-            _ => return complain("usage: conformance-server [--modern] [--http ADDRESS]"),
+            _ => return fail("usage: conformance-server [--modern] [--http ADDRESS]"),
         }
     }
-    let world = Arc::new(World::new(era));
+    let shared = Arc::new(ServerState::new(era));
     let served = match address {
-        Some(address) => http::serve(world, &address).await,
-        None => stdio::serve(world).await,
+        Some(address) => http::serve(shared, &address).await,
+        None => stdio::serve(shared).await,
     };
     match served {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => complain(&error.to_string()),
+        Err(error) => fail(&error.to_string()),
     }
 }
 
-#[expect(clippy::print_stderr, reason = "whoever started it reads this")]
-fn complain(why: &str) -> ExitCode {
+#[expect(clippy::print_stderr, reason = "errors go to the parent process")]
+fn fail(why: &str) -> ExitCode {
     eprintln!("conformance-server: {why}");
     ExitCode::FAILURE
 }

@@ -1,4 +1,4 @@
-//! Which method does what: the part that HTTP and stdio share.
+//! Method dispatch, shared by HTTP and stdio.
 
 use serde_json::{Value, json};
 
@@ -8,38 +8,44 @@ use crate::rpc::{
     INTERNAL_ERROR, INVALID_PARAMS, LEGACY_VERSIONS, META_SERVER_INFO, MODERN_VERSION, RESOURCE_NOT_FOUND,
     Request, RpcError,
 };
-use crate::world::{Era, World};
+use crate::state::{Era, ServerState};
 use crate::{catalog, skills, tasks, tools};
 
-/// The result of `initialize`.
+/// Result of `initialize`.
 pub(crate) fn initialize(request: &Request) -> Value {
     let wanted = request.params["protocolVersion"].as_str();
     let version = wanted.filter(|wanted| LEGACY_VERSIONS.contains(wanted)).unwrap_or(LEGACY_VERSIONS[0]);
     json!({ "protocolVersion": version, "capabilities": capabilities(), "serverInfo": server_info() })
 }
 
-/// The answer to any other request. In the modern era it was checked before that it says what it must about itself.
-pub(crate) async fn answer(world: &World, caller: &Caller, request: &Request) -> Result<Value, RpcError> {
+/// Answer to any other request. The required members of modern requests were checked before.
+pub(crate) async fn answer(
+    shared: &ServerState,
+    caller: &Caller,
+    request: &Request,
+) -> Result<Value, RpcError> {
     let result = match (caller.era(), request.method.as_str()) {
         (Era::Legacy, "ping") => Ok(json!({})),
         (Era::Legacy, "logging/setLevel") => set_level(caller, request),
         (Era::Legacy, "resources/subscribe" | "resources/unsubscribe") => subscribe(caller, request),
         (Era::Modern, "server/discover") => Ok(discover()),
-        (Era::Modern, "tasks/get" | "tasks/update" | "tasks/cancel") => tasks::answer(world, caller, request),
+        (Era::Modern, "tasks/get" | "tasks/update" | "tasks/cancel") => {
+            tasks::answer(shared, caller, request)
+        }
         (Era::Modern, "skills/list" | "skills/get" | "resources/directory/read") => skills::answer(request),
-        (_, "tools/list") => Ok(json!({ "tools": catalog::tools(world) })),
-        (_, "prompts/list") => Ok(json!({ "prompts": catalog::prompts(world) })),
-        (_, "resources/list") => Ok(json!({ "resources": catalog::resources(world) })),
+        (_, "tools/list") => Ok(json!({ "tools": catalog::tools(shared) })),
+        (_, "prompts/list") => Ok(json!({ "prompts": catalog::prompts(shared) })),
+        (_, "resources/list") => Ok(json!({ "resources": catalog::resources(shared) })),
         (_, "resources/templates/list") => Ok(json!({ "resourceTemplates": catalog::templates() })),
         (era, "resources/read") => read(era, request.text("uri")?),
         (_, "completion/complete") => complete(request),
-        (_, "tools/call") => or_input_required(tools::call(world, caller, request).await),
-        (_, "prompts/get") => or_input_required(tools::prompt(world, caller, request).await),
+        (_, "tools/call") => or_input_required(tools::call(shared, caller, request).await),
+        (_, "prompts/get") => or_input_required(tools::prompt(shared, caller, request).await),
         (_, unknown) => Err(RpcError::method_not_found(unknown)),
     };
     match caller.era() {
         Era::Legacy => result,
-        Era::Modern => result.map(|result| in_modern_words(&request.method, result)),
+        Era::Modern => result.map(|result| to_modern(&request.method, result)),
     }
 }
 
@@ -64,8 +70,8 @@ fn discover() -> Value {
     json!({ "supportedVersions": [MODERN_VERSION], "capabilities": capabilities })
 }
 
-/// Every result of the modern era says what it is and who gives it; some say how long they hold.
-fn in_modern_words(method: &str, mut result: Value) -> Value {
+/// Adds the members that every modern result has: its type, the server, and for some results a TTL.
+fn to_modern(method: &str, mut result: Value) -> Value {
     let cacheable = method.ends_with("/list")
         || matches!(method, "server/discover" | "resources/read" | "skills/get" | "resources/directory/read");
     if result.get("resultType").is_none() {
@@ -79,12 +85,12 @@ fn in_modern_words(method: &str, mut result: Value) -> Value {
     result
 }
 
-/// Asking for input is a result in the modern era.
+/// Turns a request for input into a result, which it is in the modern era.
 fn or_input_required(outcome: Result<Value, Stop>) -> Result<Value, RpcError> {
     match outcome {
         Ok(result) => Ok(result),
         Err(Stop::Error(error)) => Err(error),
-        Err(Stop::Unanswered(why)) => Err(RpcError::new(INTERNAL_ERROR, why)),
+        Err(Stop::RequestFailed(why)) => Err(RpcError::new(INTERNAL_ERROR, why)),
         Err(Stop::InputRequired { requests, state }) => {
             let mut result = json!({ "resultType": "input_required", "inputRequests": requests });
             if let Some(state) = state {

@@ -1,4 +1,4 @@
-//! JSON-RPC, as far as this server needs it.
+//! The parts of JSON-RPC that this server needs.
 
 use serde_json::{Map, Value, json};
 
@@ -21,11 +21,11 @@ pub(crate) const META_LOG_LEVEL: &str = "io.modelcontextprotocol/logLevel";
 pub(crate) const META_SERVER_INFO: &str = "io.modelcontextprotocol/serverInfo";
 pub(crate) const META_SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
 
-/// A message of a client.
+/// A message from a client.
 #[derive(Debug)]
 pub(crate) enum Message {
     Request(Request),
-    /// None of them changes anything here.
+    /// Notifications have no effect in this server.
     Notification,
     Response {
         id: Value,
@@ -79,13 +79,13 @@ impl Request {
         &self.params["_meta"][key]
     }
 
-    /// A member of the parameters that has to be text.
+    /// Required string member of the parameters.
     pub(crate) fn text(&self, member: &str) -> Result<&str, RpcError> {
         let missing = || RpcError::new(INVALID_PARAMS, format!("`{member}` is missing"));
         self.params[member].as_str().ok_or_else(missing)
     }
 
-    /// What a modern request must say about itself. Whether the version is one that is spoken here is another question.
+    /// Required protocol version of a modern request. Support for that version is checked elsewhere.
     pub(crate) fn modern_version(&self) -> Result<&str, RpcError> {
         let missing = |key| RpcError::new(INVALID_PARAMS, format!("`_meta` lacks `{key}`"));
         let version = self.meta(META_VERSION).as_str().ok_or_else(|| missing(META_VERSION))?;

@@ -1,4 +1,4 @@
-//! The skills extension: one skill of two files, one of them in a directory of its own.
+//! Skills extension: one skill with two files, one of them in a subdirectory.
 
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -46,7 +46,7 @@ fn entry() -> Value {
     json!({ "uri": MANIFEST, "frontmatter": frontmatter, "resources": files })
 }
 
-/// The files of the skill as resources like any other.
+/// Files of the skill as ordinary resources.
 pub(crate) fn resources() -> [Value; 2] {
     [resource(MANIFEST), resource(REFERENCE)]
 }

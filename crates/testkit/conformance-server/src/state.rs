@@ -1,4 +1,4 @@
-//! What all clients of this server share.
+//! State shared by all clients of this server.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -17,7 +17,7 @@ pub(crate) enum Era {
     Modern,
 }
 
-/// Something that clients may want to be told of.
+/// A change that clients can subscribe to.
 #[derive(Debug, Clone)]
 pub(crate) enum Change {
     Tools,
@@ -25,48 +25,48 @@ pub(crate) enum Change {
     Resource(String),
 }
 
-pub(crate) struct World {
+pub(crate) struct ServerState {
     pub(crate) era: Era,
     pub(crate) changes: broadcast::Sender<Change>,
-    /// Whether the tool and the prompt that come and go are there.
-    pub(crate) passing_tool: AtomicBool,
-    pub(crate) passing_prompt: AtomicBool,
+    /// True while the optional tool is listed; the prompt has the same flag below.
+    pub(crate) extra_tool: AtomicBool,
+    pub(crate) extra_prompt: AtomicBool,
     pub(crate) tasks: Mutex<HashMap<String, Task>>,
-    /// Makes request states that nobody else can make.
+    /// Key for signing request states.
     pub(crate) secret: u64,
 }
 
-impl World {
+impl ServerState {
     pub(crate) fn new(era: Era) -> Self {
         Self {
             era,
             changes: broadcast::Sender::new(64),
-            passing_tool: AtomicBool::new(false),
-            passing_prompt: AtomicBool::new(false),
+            extra_tool: AtomicBool::new(false),
+            extra_prompt: AtomicBool::new(false),
             tasks: Mutex::default(),
             secret: RandomState::new().hash_one("secret"),
         }
     }
 
-    /// Lets the tool that is passing through come or go.
+    /// Adds or removes the optional tool.
     pub(crate) fn change_tools(&self) {
-        self.passing_tool.fetch_xor(true, Ordering::Relaxed);
-        self.tell(Change::Tools);
+        self.extra_tool.fetch_xor(true, Ordering::Relaxed);
+        self.broadcast(Change::Tools);
     }
 
     pub(crate) fn change_prompts(&self) {
-        self.passing_prompt.fetch_xor(true, Ordering::Relaxed);
-        self.tell(Change::Prompts);
+        self.extra_prompt.fetch_xor(true, Ordering::Relaxed);
+        self.broadcast(Change::Prompts);
     }
 
-    pub(crate) fn tell(&self, change: Change) {
-        // An error only says that nobody listens.
+    pub(crate) fn broadcast(&self, change: Change) {
+        // An error only means that no client listens.
         let _ = self.changes.send(change);
     }
 }
 
 impl Change {
-    /// The notification about it, for whoever listens under `meta`.
+    /// Notification for this change, with `meta` of the subscription.
     pub(crate) fn to_message(&self, meta: Option<&Value>) -> Value {
         let (method, mut params) = match self {
             Self::Tools => ("notifications/tools/list_changed", json!({})),

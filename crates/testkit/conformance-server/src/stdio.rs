@@ -1,4 +1,4 @@
-//! One client on stdin and stdout, one message a line.
+//! stdio transport: one client, one message per line.
 
 use std::sync::Arc;
 
@@ -6,32 +6,32 @@ use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::sync::{broadcast, mpsc};
 
-use crate::caller::{Caller, LegacyClient, Said};
+use crate::caller::{Caller, LegacyClient, Outbound};
 use crate::methods;
 use crate::rpc::{self, INVALID_REQUEST, MODERN_VERSION, Message, Request, RpcError};
+use crate::state::{Change, Era, ServerState};
 use crate::subscription::Subscription;
-use crate::world::{Change, Era, World};
 
-pub(crate) async fn serve(world: Arc<World>) -> std::io::Result<()> {
+pub(crate) async fn serve(shared: Arc<ServerState>) -> std::io::Result<()> {
     let (stream, said) = mpsc::channel(64);
     let writer = tokio::spawn(write(said));
-    let mut pipe = Pipe { world, stream, client: None };
+    let mut pipe = Pipe { shared, stream, client: None };
     let mut lines = BufReader::new(tokio::io::stdin()).lines();
     while let Some(line) = lines.next_line().await? {
-        pipe.hear(&line).await;
+        pipe.handle_line(&line).await;
     }
-    // Nobody is left to answer.
+    // The client is gone.
     writer.abort();
     Ok(())
 }
 
-async fn write(mut said: mpsc::Receiver<Said>) -> std::io::Result<()> {
+async fn write(mut said: mpsc::Receiver<Outbound>) -> std::io::Result<()> {
     let mut stdout = tokio::io::stdout();
     while let Some(said) = said.recv().await {
         match said {
-            Said::Message(message) => stdout.write_all(format!("{message}\n").as_bytes()).await?,
-            // There is nothing to come back to on a pipe.
-            Said::HangUp => continue,
+            Outbound::Message(message) => stdout.write_all(format!("{message}\n").as_bytes()).await?,
+            // A stream on stdio cannot be resumed.
+            Outbound::Close => continue,
         }
         stdout.flush().await?;
     }
@@ -39,23 +39,23 @@ async fn write(mut said: mpsc::Receiver<Said>) -> std::io::Result<()> {
 }
 
 struct Pipe {
-    world: Arc<World>,
-    stream: mpsc::Sender<Said>,
-    /// The legacy client, once it has shaken hands.
+    shared: Arc<ServerState>,
+    stream: mpsc::Sender<Outbound>,
+    /// The legacy client, after its handshake.
     client: Option<Arc<LegacyClient>>,
 }
 
 impl Pipe {
-    async fn hear(&mut self, line: &str) {
+    async fn handle_line(&mut self, line: &str) {
         match Message::read(line.as_bytes()) {
-            Ok(Message::Request(request)) => match self.world.era {
+            Ok(Message::Request(request)) => match self.shared.era {
                 Era::Legacy => self.legacy(request).await,
                 Era::Modern => self.modern(request).await,
             },
             Ok(Message::Notification) => {}
             Ok(Message::Response { id, outcome }) => {
                 if let Some(client) = &self.client {
-                    client.answered(&id, outcome);
+                    client.complete(&id, outcome);
                 }
             }
             Err(error) => self.respond(&Value::Null, Err(error)).await,
@@ -64,8 +64,12 @@ impl Pipe {
 
     async fn legacy(&mut self, request: Request) {
         if request.method == "initialize" {
-            let client = LegacyClient::shakes_hands(&request);
-            tokio::spawn(tell(self.world.changes.subscribe(), Arc::clone(&client), self.stream.clone()));
+            let client = LegacyClient::from_initialize(&request);
+            tokio::spawn(forward_changes(
+                self.shared.changes.subscribe(),
+                Arc::clone(&client),
+                self.stream.clone(),
+            ));
             self.client = Some(client);
             return self.respond(&request.id, Ok(methods::initialize(&request))).await;
         }
@@ -87,8 +91,8 @@ impl Pipe {
             Err(error) => self.respond(&request.id, Err(error)).await,
             Ok(()) if request.method == "subscriptions/listen" => {
                 tokio::spawn(listen(
-                    Arc::clone(&self.world),
-                    Subscription::of(&request),
+                    Arc::clone(&self.shared),
+                    Subscription::from_request(&request),
                     self.stream.clone(),
                 ));
             }
@@ -97,39 +101,39 @@ impl Pipe {
     }
 
     fn perform(&self, caller: Caller, request: Request) {
-        let world = Arc::clone(&self.world);
+        let shared = Arc::clone(&self.shared);
         tokio::spawn(async move {
-            let outcome = methods::answer(&world, &caller, &request).await;
-            caller.say(rpc::response(&request.id, outcome)).await;
+            let outcome = methods::answer(&shared, &caller, &request).await;
+            caller.send(rpc::response(&request.id, outcome)).await;
         });
     }
 
     async fn respond(&self, id: &Value, outcome: Result<Value, RpcError>) {
-        let _ = self.stream.send(Said::Message(rpc::response(id, outcome))).await;
+        let _ = self.stream.send(Outbound::Message(rpc::response(id, outcome))).await;
     }
 }
 
-/// A legacy client is told of every change of a list, and of the resources it subscribed to.
-async fn tell(
+/// Sends list changes and updates of subscribed resources to a legacy client.
+async fn forward_changes(
     mut changes: broadcast::Receiver<Change>,
     client: Arc<LegacyClient>,
-    stream: mpsc::Sender<Said>,
+    stream: mpsc::Sender<Outbound>,
 ) {
     while let Ok(change) = changes.recv().await {
         let wanted = match &change {
             Change::Tools | Change::Prompts => true,
             Change::Resource(uri) => client.is_subscribed_to(uri),
         };
-        if wanted && stream.send(Said::Message(change.to_message(None))).await.is_err() {
+        if wanted && stream.send(Outbound::Message(change.to_message(None))).await.is_err() {
             return;
         }
     }
 }
 
-async fn listen(world: Arc<World>, subscription: Subscription, stream: mpsc::Sender<Said>) {
-    let mut changes = world.changes.subscribe();
+async fn listen(shared: Arc<ServerState>, subscription: Subscription, stream: mpsc::Sender<Outbound>) {
+    let mut changes = shared.changes.subscribe();
     let mut message = subscription.acknowledged();
-    while stream.send(Said::Message(message)).await.is_ok() {
+    while stream.send(Outbound::Message(message)).await.is_ok() {
         message = loop {
             let Ok(change) = changes.recv().await else { return };
             if subscription.wants(&change) {

@@ -3,21 +3,21 @@
 use serde_json::{Value, json};
 
 use crate::rpc::{self, META_SUBSCRIPTION, Request};
-use crate::world::Change;
+use crate::state::Change;
 
-/// What one subscription wants to hear of.
+/// Filter of one subscription.
 pub(crate) struct Subscription {
     wanted: Value,
     pub(crate) meta: Value,
 }
 
 impl Subscription {
-    pub(crate) fn of(request: &Request) -> Self {
+    pub(crate) fn from_request(request: &Request) -> Self {
         let meta = json!({ META_SUBSCRIPTION: request.id });
         Self { wanted: request.params["notifications"].clone(), meta }
     }
 
-    /// The first message: all of it is granted, as far as it can ever happen.
+    /// Acknowledgement: grants everything that this server can send.
     pub(crate) fn acknowledged(&self) -> Value {
         let params = json!({ "notifications": self.wanted, "_meta": self.meta });
         rpc::notification("notifications/subscriptions/acknowledged", &params)

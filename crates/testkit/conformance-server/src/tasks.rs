@@ -1,5 +1,5 @@
-//! The tasks extension of the modern era. Nothing runs: what has become of a task follows from the time and from what
-//! its client did.
+//! Tasks extension of the modern era. Nothing runs in the background: the state of a task follows from the time and
+//! from the client's requests.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant, SystemTime};
@@ -8,24 +8,24 @@ use serde_json::{Value, json};
 
 use crate::caller::{Caller, lock};
 use crate::rpc::{INVALID_PARAMS, Request, RpcError};
-use crate::world::World;
+use crate::state::ServerState;
 
 pub(crate) const EXTENSION: &str = "io.modelcontextprotocol/tasks";
 
-/// How long a second takes in here. The suite waits for slow tasks; it sees all of their states at this speed too.
-pub(crate) const SECOND: Duration = Duration::from_millis(100);
+/// Duration of a second of task time. The suite waits for slow tasks, and sees all their states at this speed too.
+pub(crate) const SCALED_SECOND: Duration = Duration::from_millis(100);
 
 pub(crate) struct Task {
     created: SystemTime,
     due: Instant,
     cancelled: bool,
-    /// What it still wants to know.
+    /// Requests for input that are still open.
     wanted: BTreeMap<String, Value>,
     end: Result<Value, RpcError>,
 }
 
 impl Task {
-    /// A task that takes so long, once everything `wanted` is answered, and then ends like this.
+    /// Creates a task that ends with this result after this time, once everything in `wanted` is answered.
     pub(crate) fn new(
         seconds: f64,
         wanted: impl IntoIterator<Item = (String, Value)>,
@@ -33,16 +33,16 @@ impl Task {
     ) -> Self {
         Self {
             created: SystemTime::now(),
-            due: Instant::now() + SECOND.mul_f64(seconds.clamp(0.0, 3600.0)),
+            due: Instant::now() + SCALED_SECOND.mul_f64(seconds.clamp(0.0, 3600.0)),
             cancelled: false,
             wanted: wanted.into_iter().collect(),
             end,
         }
     }
 
-    /// The result of the call that begins it.
-    pub(crate) fn begin(self, world: &World) -> Value {
-        let mut tasks = lock(&world.tasks);
+    /// Result of the call that creates the task.
+    pub(crate) fn begin(self, shared: &ServerState) -> Value {
+        let mut tasks = lock(&shared.tasks);
         let id = format!("task-{}", tasks.len() + 1);
         let mut result = self.summary(&id);
         result["resultType"] = "task".into();
@@ -65,8 +65,8 @@ impl Task {
         json!({
             "taskId": id,
             "status": status,
-            "createdAt": in_iso_8601(self.created),
-            "lastUpdatedAt": in_iso_8601(SystemTime::now()),
+            "createdAt": to_rfc3339(self.created),
+            "lastUpdatedAt": to_rfc3339(SystemTime::now()),
             "ttlMs": 600_000,
             "pollIntervalMs": 100,
         })
@@ -86,8 +86,8 @@ impl Task {
     }
 }
 
-/// Whether the client can be given a task.
-pub(crate) fn are_known_to(caller: &Caller) -> bool {
+/// True if the client supports tasks.
+pub(crate) fn supported_by(caller: &Caller) -> bool {
     caller.capabilities()["extensions"][EXTENSION].is_object()
 }
 
@@ -95,12 +95,12 @@ pub(crate) fn missing() -> RpcError {
     RpcError::missing_capability(json!({ "extensions": { EXTENSION: {} } }))
 }
 
-pub(crate) fn answer(world: &World, caller: &Caller, request: &Request) -> Result<Value, RpcError> {
-    if !are_known_to(caller) {
+pub(crate) fn answer(shared: &ServerState, caller: &Caller, request: &Request) -> Result<Value, RpcError> {
+    if !supported_by(caller) {
         return Err(missing());
     }
     let id = request.text("taskId")?;
-    let mut tasks = lock(&world.tasks);
+    let mut tasks = lock(&shared.tasks);
     let unknown = || RpcError::new(INVALID_PARAMS, "there is no such task");
     let task = tasks.get_mut(id).ok_or_else(unknown)?;
     match request.method.as_str() {
@@ -115,8 +115,8 @@ pub(crate) fn answer(world: &World, caller: &Caller, request: &Request) -> Resul
     Ok(json!({}))
 }
 
-/// To the second, which is precise enough for a task.
-fn in_iso_8601(time: SystemTime) -> String {
+/// Formats a time with a precision of one second.
+fn to_rfc3339(time: SystemTime) -> String {
     let seconds = time.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let (mut days, second) = (seconds / 86_400, seconds % 86_400);
     let (mut year, mut month) = (1970, 0);
@@ -144,8 +144,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn days_have_their_names() {
-        let at = |seconds| in_iso_8601(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds));
+    fn dates_are_formatted() {
+        let at = |seconds| to_rfc3339(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds));
         assert_eq!(at(0), "1970-01-01T00:00:00Z");
         assert_eq!(at(951_827_696), "2000-02-29T12:34:56Z");
         assert_eq!(at(1_767_225_599), "2025-12-31T23:59:59Z");

@@ -1,4 +1,4 @@
-//! What the tools do, and the prompts, in words of both eras.
+//! Implementation of tools and prompts for both eras.
 
 use std::time::Duration;
 
@@ -7,30 +7,30 @@ use tokio::time::sleep;
 
 use crate::caller::Caller;
 use crate::catalog::{PNG, WAV};
-use crate::inputs::{Inputs, Question, State, Stop};
+use crate::inputs::{Inputs, Question, RequestState, Stop};
 use crate::rpc::{INTERNAL_ERROR, INVALID_PARAMS, Request, RpcError, notification};
-use crate::tasks::{self, SECOND, Task};
-use crate::world::{Change, Era, World};
+use crate::state::{Change, Era, ServerState};
+use crate::tasks::{self, SCALED_SECOND, Task};
 
-/// Between two things that a tool says.
-const A_MOMENT: Duration = Duration::from_millis(5);
-/// Until a tool answers that has hung up: long enough for anybody in between to notice that it is not quick.
-const A_WHILE: Duration = Duration::from_millis(1500);
+/// Pause between two messages of a tool.
+const SHORT_DELAY: Duration = Duration::from_millis(5);
+/// Delay of the answer after a closed stream: long enough for a gateway to notice that the call is slow.
+const LONG_DELAY: Duration = Duration::from_millis(1500);
 
-pub(crate) async fn call(world: &World, caller: &Caller, request: &Request) -> Result<Value, Stop> {
-    match perform(world, caller, request).await {
-        Err(Stop::Unanswered(why)) => Ok(failed(&why)),
+pub(crate) async fn call(shared: &ServerState, caller: &Caller, request: &Request) -> Result<Value, Stop> {
+    match perform(shared, caller, request).await {
+        Err(Stop::RequestFailed(why)) => Ok(failed(&why)),
         other => other,
     }
 }
 
-async fn perform(world: &World, caller: &Caller, request: &Request) -> Result<Value, Stop> {
-    if let Some(result) = called_at_once(world, caller, request).await? {
+async fn perform(shared: &ServerState, caller: &Caller, request: &Request) -> Result<Value, Stop> {
+    if let Some(result) = call_without_input(shared, caller, request).await? {
         return Ok(result);
     }
-    match asking(world, caller, request).await? {
+    match call_with_input(shared, caller, request).await? {
         Some(result) => Ok(result),
-        None => job(world, caller, request).await,
+        None => job(shared, caller, request).await,
     }
 }
 
@@ -42,9 +42,9 @@ fn failed(why: &str) -> Value {
     json!({ "content": [{ "type": "text", "text": why }], "isError": true })
 }
 
-/// Tools that need nothing but their arguments; `None` if it is another.
-async fn called_at_once(
-    world: &World,
+/// Tools that need only their arguments; `None` for other tools.
+async fn call_without_input(
+    shared: &ServerState,
     caller: &Caller,
     request: &Request,
 ) -> Result<Option<Value>, RpcError> {
@@ -66,21 +66,21 @@ async fn called_at_once(
         "test_x_mcp_header" => text(argument("region")),
         "greet" => text(&format!("Hello, {}!", argument("name"))),
         "test_trigger_tool_change" => {
-            world.change_tools();
+            shared.change_tools();
             text("The list of tools is another.")
         }
         "test_trigger_prompt_change" => {
-            world.change_prompts();
+            shared.change_prompts();
             text("The list of prompts is another.")
         }
         "test_trigger_resource_update" => {
-            world.tell(Change::Resource(argument("uri").to_owned()));
+            shared.broadcast(Change::Resource(argument("uri").to_owned()));
             text("The resource is another.")
         }
         "test_tool_with_logging" | "test_logging_tool" => {
             for step in ["begins", "goes on", "ends"] {
                 caller.log(&format!("the tool {step}")).await;
-                sleep(A_MOMENT).await;
+                sleep(SHORT_DELAY).await;
             }
             text("It was logged.")
         }
@@ -89,33 +89,37 @@ async fn called_at_once(
             for progress in [0, 50, 100] {
                 if !token.is_null() {
                     let params = json!({ "progressToken": token, "progress": progress, "total": 100 });
-                    caller.say(notification("notifications/progress", &params)).await;
+                    caller.send(notification("notifications/progress", &params)).await;
                 }
-                sleep(A_MOMENT).await;
+                sleep(SHORT_DELAY).await;
             }
             text("It went on until its end.")
         }
         "test_reconnection" => {
-            caller.hang_up().await;
-            sleep(A_WHILE).await;
-            text("Here for whoever came back.")
+            caller.close().await;
+            sleep(LONG_DELAY).await;
+            text("The answer after the reconnection.")
         }
         _ => return Ok(None),
     };
     Ok(Some(result))
 }
 
-/// Tools that ask the client; `None` if it is another.
-async fn asking(world: &World, caller: &Caller, request: &Request) -> Result<Option<Value>, Stop> {
+/// Tools that request input from the client; `None` for other tools.
+async fn call_with_input(
+    shared: &ServerState,
+    caller: &Caller,
+    request: &Request,
+) -> Result<Option<Value>, Stop> {
     let name = request.text("name")?;
     let state = match name {
         "test_input_required_result_request_state"
         | "test_input_required_result_multiple_inputs"
         | "test_input_required_result_multi_round"
-        | "test_input_required_result_tampered_state" => State::Always,
-        _ => State::Never,
+        | "test_input_required_result_tampered_state" => RequestState::Always,
+        _ => RequestState::Never,
     };
-    let inputs = Inputs::of(world, caller, request, state)?;
+    let inputs = Inputs::new(shared, caller, request, state)?;
     let argument = |name: &str| request.params["arguments"][name].as_str().unwrap_or_default();
     let answered = |answer: &Value| text(&format!("The client answered: {answer}"));
     let asked_for = |member: &'static str, kind: &'static str, message: &'static str| {
@@ -207,37 +211,39 @@ fn with_choices() -> Value {
     form("Choose", &properties, &[])
 }
 
-/// Tools that become tasks for clients that know tasks, and otherwise take their time.
-async fn job(world: &World, caller: &Caller, request: &Request) -> Result<Value, Stop> {
+/// Tools that become tasks for clients that support them, and otherwise run within the call.
+async fn job(shared: &ServerState, caller: &Caller, request: &Request) -> Result<Value, Stop> {
     let name = request.text("name")?;
-    let as_task = caller.era() == Era::Modern && tasks::are_known_to(caller);
+    let as_task = caller.era() == Era::Modern && tasks::supported_by(caller);
     let confirm = || form("Really?", &json!({ "confirm": { "type": "boolean" } }), &["confirm"]);
     let wanted = |key: &str| (key.to_owned(), json!({ "method": ELICIT, "params": confirm() }));
     match (name, as_task) {
         ("slow_compute", _) => {
             let seconds = request.params["arguments"]["seconds"].as_f64().unwrap_or_default();
             if as_task && seconds > 0.0 {
-                return Ok(Task::new(seconds, [], Ok(text("computed"))).begin(world));
+                return Ok(Task::new(seconds, [], Ok(text("computed"))).begin(shared));
             }
-            // Where nobody can take a task for it, nobody wants to wait either.
-            sleep(SECOND.mul_f64(seconds.clamp(0.0, 1.0))).await;
+            // A client without tasks should not wait for long.
+            sleep(SCALED_SECOND.mul_f64(seconds.clamp(0.0, 1.0))).await;
             Ok(text("computed"))
         }
-        ("failing_job", true) => Ok(Task::new(1.0, [], Ok(failed("the job failed"))).begin(world)),
+        ("failing_job", true) => Ok(Task::new(1.0, [], Ok(failed("the job failed"))).begin(shared)),
         ("protocol_error_job", true) => {
             let end = Err(RpcError::new(INTERNAL_ERROR, "the job broke"));
-            Ok(Task::new(1.0, [], end).begin(world))
+            Ok(Task::new(1.0, [], end).begin(shared))
         }
-        ("confirm_delete", true) => Ok(Task::new(0.0, [wanted("confirm")], Ok(text("deleted"))).begin(world)),
+        ("confirm_delete", true) => {
+            Ok(Task::new(0.0, [wanted("confirm")], Ok(text("deleted"))).begin(shared))
+        }
         ("multi_input", true) => {
             let both = [wanted("first"), wanted("second")];
-            Ok(Task::new(0.0, both, Ok(text("both are known"))).begin(world))
+            Ok(Task::new(0.0, both, Ok(text("both are known"))).begin(shared))
         }
         ("test_tool_with_task", true) => {
-            let inputs = Inputs::of(world, caller, request, State::Always)?;
+            let inputs = Inputs::new(shared, caller, request, RequestState::Always)?;
             let question = form("What is your name?", &json!({ "name": { "type": "string" } }), &["name"]);
             let answer = inputs.ask("user_name", ELICIT, question).await?;
-            Ok(Task::new(1.0, [], Ok(text(&format!("done for {}", answer["content"])))).begin(world))
+            Ok(Task::new(1.0, [], Ok(text(&format!("done for {}", answer["content"])))).begin(shared))
         }
         (
             "failing_job" | "protocol_error_job" | "confirm_delete" | "multi_input" | "test_tool_with_task",
@@ -250,7 +256,7 @@ async fn job(world: &World, caller: &Caller, request: &Request) -> Result<Value,
     }
 }
 
-pub(crate) async fn prompt(world: &World, caller: &Caller, request: &Request) -> Result<Value, Stop> {
+pub(crate) async fn prompt(shared: &ServerState, caller: &Caller, request: &Request) -> Result<Value, Stop> {
     let argument = |name: &str| request.params["arguments"][name].as_str().unwrap_or_default();
     let said = |content: Value| json!({ "role": "user", "content": content });
     let text = |text: String| said(json!({ "type": "text", "text": text }));
@@ -272,7 +278,7 @@ pub(crate) async fn prompt(world: &World, caller: &Caller, request: &Request) ->
             text("Look at this image.".to_owned()),
         ],
         "test_input_required_result_prompt" => {
-            let inputs = Inputs::of(world, caller, request, State::Never)?;
+            let inputs = Inputs::new(shared, caller, request, RequestState::Never)?;
             let question =
                 form("In which context?", &json!({ "context": { "type": "string" } }), &["context"]);
             let answer = inputs.ask("user_context", ELICIT, question).await?;

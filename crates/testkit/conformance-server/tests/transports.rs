@@ -1,5 +1,5 @@
-//! The conformance suite speaks HTTP only. That this server passes it on a pipe too follows from two things: the suite's
-//! own verdict over HTTP, and this: whatever is asked, the same comes back on both.
+//! Compares the answers of the conformance server over HTTP and over stdio. The conformance suite supports only HTTP;
+//! equal answers show that its result also holds for stdio.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
@@ -12,12 +12,12 @@ use serde_json::{Value, json};
 const SERVER: &str = env!("CARGO_BIN_EXE_conformance-server");
 
 #[test]
-fn the_legacy_form_says_the_same_on_a_pipe_as_over_http() {
+fn the_legacy_mode_gives_the_same_answers_on_stdio_and_http() {
     says_the_same(&[], legacy_script());
 }
 
 #[test]
-fn the_modern_form_says_the_same_on_a_pipe_as_over_http() {
+fn the_modern_mode_gives_the_same_answers_on_stdio_and_http() {
     says_the_same(&["--modern"], modern_script());
 }
 
@@ -31,13 +31,13 @@ fn says_the_same(form: &[&str], script: Vec<Value>) {
 }
 
 #[test]
-fn changes_are_told_on_a_pipe() {
+fn changes_are_sent_on_stdio() {
     let told = |form: &[&str], hello: Value, trigger: Value| {
         let mut pipe = Pipe::start(form);
         pipe.say(&hello);
         pipe.hear();
         pipe.say(&trigger);
-        // The change and the answer, whichever comes first.
+        // The change and the answer may come in either order.
         let heard = [pipe.hear(), pipe.hear()];
         heard.into_iter().find(|message| message["method"] == "notifications/tools/list_changed").unwrap()
     };
@@ -49,7 +49,7 @@ fn changes_are_told_on_a_pipe() {
     assert_eq!(change["params"]["_meta"]["io.modelcontextprotocol/subscriptionId"], "sub");
 }
 
-/// Everything that both forms are asked.
+/// Requests that both modes get.
 fn script() -> Vec<(&'static str, Value)> {
     let mut script = vec![
         ("tools/list", json!({})),
@@ -170,7 +170,7 @@ fn modern(mut request: Value) -> Value {
     request
 }
 
-/// What the client says to whatever it is asked.
+/// Response of the client to any request of the server.
 fn answer_to(question: &Value) -> Value {
     let result = match question["method"].as_str() {
         Some("roots/list") => json!({ "roots": [] }),
@@ -183,7 +183,7 @@ fn is_question(message: &Value) -> bool {
     message.get("id").is_some() && message.get("method").is_some()
 }
 
-/// The clock is not part of the answer.
+/// Removes timestamps.
 fn timeless(messages: &[Value]) -> Vec<Value> {
     let mut messages = messages.to_vec();
     for message in &mut messages {
@@ -220,7 +220,7 @@ impl Pipe {
         serde_json::from_str(&line).unwrap()
     }
 
-    /// Everything that is said until the answer, which is the last.
+    /// All messages up to the answer, which is the last one.
     fn ask(&mut self, request: &Value) -> Vec<Value> {
         self.say(request);
         let mut heard = Vec::new();
@@ -245,7 +245,7 @@ impl Drop for Pipe {
     }
 }
 
-/// HTTP/1.0, because its bodies end where the connection does and need no parser.
+/// HTTP/1.0, because its bodies end with the connection and need no parser.
 struct Http {
     child: Child,
     address: String,
@@ -266,7 +266,7 @@ impl Http {
     fn ask(&mut self, request: &Value) -> Vec<Value> {
         let mut heard = Vec::new();
         let mut last_event = self.read("POST", &headers_of(request), &request.to_string(), &mut heard);
-        // Hung up before the answer: come back for the rest.
+        // The stream was closed before the answer: resume it.
         while heard.last().is_none_or(|message| message.get("method").is_some()) {
             let place = last_event.take().expect("there is a place to come back to");
             last_event = self.read("GET", &[("last-event-id".to_owned(), place)], "", &mut heard);
@@ -274,7 +274,7 @@ impl Http {
         heard
     }
 
-    /// Reads one response to its end and answers what it asks; the id of the last event.
+    /// Reads one response to its end and answers the requests in it; returns the id of the last event.
     fn read(
         &mut self,
         method: &str,
@@ -306,7 +306,7 @@ impl Http {
         last_event
     }
 
-    /// The body, and its type.
+    /// Body and content type.
     fn send(
         &mut self,
         method: &str,
@@ -331,7 +331,7 @@ impl Http {
                 Some(("mcp-session-id", value)) => self.session = Some(value.to_owned()),
                 Some(_) => {}
                 None if line.trim().is_empty() => return (reader, kind),
-                // The status.
+                // Status line.
                 None => {}
             }
         }
@@ -345,7 +345,7 @@ impl Drop for Http {
     }
 }
 
-/// A modern request repeats itself in headers.
+/// Headers of a modern request, which repeat its body.
 fn headers_of(request: &Value) -> Vec<(String, String)> {
     let params = &request["params"];
     let Some(version) = params["_meta"]["io.modelcontextprotocol/protocolVersion"].as_str() else {

@@ -1,9 +1,10 @@
-// What the conformance suite starts as the client under test: it hands everything that the suite told it to the test,
-// which is the client, and stays until the test is done.
+// Started by the conformance suite as the client under test. Passes the parameters of the suite to the test, which
+// acts as the client, and waits until the test has finished.
 //
 //     node handover.mjs PORT URL
 //
-// The test listens on PORT of the loopback interface. It gets a line of JSON, and closes the connection when it is done.
+// The test listens on PORT of the loopback interface. It gets one line of JSON and closes the connection when it has
+// finished.
 
 import { connect } from 'node:net';
 

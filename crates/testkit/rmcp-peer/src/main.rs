@@ -1,8 +1,8 @@
 //! A small MCP server on the official Rust SDK, as a real peer for the tests.
 //!
-//! It offers what the other peers of `crates/testkit/peers` offer: `echo`, `add`, `counter`, `sleep`, a resource and a
-//! prompt. It speaks stdio unless `--http ADDR` is given, and both protocol eras, because the SDK does. It knows nothing
-//! of gripfast: whatever works against it works against a stranger.
+//! It offers the same as the other peers in `crates/testkit/peers`: `echo`, `add`, `counter`, `sleep`, a resource and
+//! a prompt. It uses stdio unless `--http ADDR` is given, and speaks both protocol eras, as the SDK does. It shares
+//! no code with gripfast.
 
 use std::fs::OpenOptions;
 use std::io::{self, Write};
@@ -73,7 +73,7 @@ impl Peer {
     }
 
     #[tool(
-        description = "Append a line to the counter file; answer how many lines it has, after so many milliseconds."
+        description = "Append a line to the counter file and return the number of lines, after this many milliseconds."
     )]
     async fn counter(&self, Parameters(Counter { ms }): Parameters<Counter>) -> Result<String, String> {
         let path = self.counter_file.as_deref().ok_or("started without --counter-file")?;
@@ -82,7 +82,7 @@ impl Peer {
         Ok(lines.to_string())
     }
 
-    #[tool(description = "Wait for so many milliseconds, then answer.", annotations(read_only_hint = true))]
+    #[tool(description = "Wait for this many milliseconds, then answer.", annotations(read_only_hint = true))]
     async fn sleep(&self, Parameters(Sleep { ms }): Parameters<Sleep>) -> String {
         tokio::time::sleep(Duration::from_millis(ms)).await;
         format!("slept {ms} ms")
@@ -127,7 +127,7 @@ impl ServerHandler for Peer {
     }
 }
 
-/// One line per execution, so that a test counts what was done and not what was answered.
+/// Appends one line per execution, so that a test can count executions instead of answers.
 fn append_and_count(path: &Path) -> io::Result<usize> {
     OpenOptions::new().create(true).append(true).open(path)?.write_all(b"+\n")?;
     Ok(std::fs::read_to_string(path)?.lines().count())

@@ -1,4 +1,4 @@
-//! The MCP server that takes the authority's tokens: legacy, without sessions, and as small as a server can be.
+//! Minimal MCP server that accepts the authority's tokens: legacy era, without sessions.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -10,33 +10,38 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
-use super::{Books, axum_json};
+use super::{AuthorityState, json_response};
 
-/// It never speaks unasked, and keeps no sessions.
+/// This server has no unsolicited stream and no sessions.
 pub(super) async fn no_stream() -> StatusCode {
     StatusCode::METHOD_NOT_ALLOWED
 }
 
-pub(super) async fn answer(State(books): State<Arc<Books>>, headers: HeaderMap, body: Bytes) -> Response {
+pub(super) async fn answer(
+    State(state): State<Arc<AuthorityState>>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Response {
     let shown = headers.get(AUTHORIZATION).and_then(|shown| shown.to_str().ok()).unwrap_or_default();
-    books.pages().shown.push(shown.to_owned());
-    let elsewhere = books.pages().redirects_to.clone();
+    state.records().presented.push(shown.to_owned());
+    let elsewhere = state.records().redirects_to.clone();
     if let Some(elsewhere) = elsewhere {
         return (StatusCode::TEMPORARY_REDIRECT, [(LOCATION, elsewhere)]).into_response();
     }
     let request: Value = serde_json::from_slice(&body).unwrap_or_default();
     let method = request["method"].as_str().unwrap_or_default();
-    let open_to_all = books.manners.greets_anybody && !matches!(method, "ping" | "tools/list" | "tools/call");
-    let granted = scopes_of(&books, shown.trim_start_matches("Bearer "));
+    let open_to_all =
+        state.options.initialize_without_token && !matches!(method, "ping" | "tools/list" | "tools/call");
+    let granted = scopes_of(&state, shown.trim_start_matches("Bearer "));
     let Some(scopes) = granted.or(open_to_all.then(String::new)) else {
-        books.pages().counts.refused += 1;
-        return challenged(&books, StatusCode::UNAUTHORIZED, "invalid_token", None);
+        state.records().counts.refused += 1;
+        return challenged(&state, StatusCode::UNAUTHORIZED, "invalid_token", None);
     };
-    if let Some(scope) = books.manners.call_scope.filter(|_| method == "tools/call")
+    if let Some(scope) = state.options.call_scope.filter(|_| method == "tools/call")
         && !scopes.split(' ').any(|granted| granted == scope)
     {
-        let wanted = books.pages().wanted_scopes.clone().unwrap_or_else(|| scope.to_owned());
-        return challenged(&books, StatusCode::FORBIDDEN, "insufficient_scope", Some(&wanted));
+        let wanted = state.records().wanted_scopes.clone().unwrap_or_else(|| scope.to_owned());
+        return challenged(&state, StatusCode::FORBIDDEN, "insufficient_scope", Some(&wanted));
     }
     let result = match method {
         "initialize" => json!({
@@ -49,34 +54,34 @@ pub(super) async fn answer(State(books): State<Arc<Books>>, headers: HeaderMap, 
             json!({ "tools": [{ "name": "whoami", "inputSchema": { "type": "object" } }] })
         }
         "tools/call" => {
-            books.pages().counts.calls += 1;
+            state.records().counts.calls += 1;
             json!({ "content": [{ "type": "text", "text": "you are known" }] })
         }
         _ if request["id"].is_null() => return StatusCode::ACCEPTED.into_response(),
         _ => {
             let error = json!({ "code": -32601, "message": "no such method" });
-            return axum_json(&json!({ "jsonrpc": "2.0", "id": request["id"], "error": error }));
+            return json_response(&json!({ "jsonrpc": "2.0", "id": request["id"], "error": error }));
         }
     };
-    axum_json(&json!({ "jsonrpc": "2.0", "id": request["id"], "result": result }))
+    json_response(&json!({ "jsonrpc": "2.0", "id": request["id"], "result": result }))
 }
 
-fn scopes_of(books: &Books, token: &str) -> Option<String> {
-    let issuer = books.pages().issuer.clone();
+fn scopes_of(state: &AuthorityState, token: &str) -> Option<String> {
+    let issuer = state.records().issuer.clone();
     if let Some(issuer) = issuer {
-        return scopes_of(&issuer, token).filter(|_| !books.pages().takes_no_token);
+        return scopes_of(&issuer, token).filter(|_| !state.records().rejects_tokens);
     }
-    let pages = books.pages();
-    let token = pages.access.get(token)?;
-    let good = !pages.takes_no_token && token.ends.is_none_or(|ends| Instant::now() < ends);
+    let records = state.records();
+    let token = records.access.get(token)?;
+    let good = !records.rejects_tokens && token.ends.is_none_or(|ends| Instant::now() < ends);
     good.then(|| token.scopes.clone())
 }
 
-fn challenged(books: &Books, status: StatusCode, error: &str, scope: Option<&str>) -> Response {
-    if !books.manners.challenges || books.pages().hides_metadata {
+fn challenged(state: &AuthorityState, status: StatusCode, error: &str, scope: Option<&str>) -> Response {
+    if !state.options.sends_challenge || state.records().hides_metadata {
         return status.into_response();
     }
-    let url = &books.url;
+    let url = &state.url;
     let scope = scope.map(|scope| format!(", scope=\"{scope}\"")).unwrap_or_default();
     let challenge = format!(
         "Bearer error=\"{error}\"{scope}, resource_metadata=\"{url}/.well-known/oauth-protected-resource/mcp\""

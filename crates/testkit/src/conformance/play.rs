@@ -1,7 +1,7 @@
-//! The suite's scenarios for clients: it sets up a server, and the test is the client.
+//! Client scenarios of the suite: the suite runs the server, and the test is the client.
 //!
-//! The suite wants to start a client by itself. What it starts is `handover.mjs`, which tells the test where the server is
-//! and stays until the test has done what a client does.
+//! The suite starts its client itself. It starts `handover.mjs`, which tells the test the server's URL and waits
+//! until the test has finished.
 
 use std::io::{BufRead, BufReader, ErrorKind};
 use std::net::{TcpListener, TcpStream};
@@ -13,24 +13,28 @@ use serde_json::Value;
 
 use super::{Check, Suite, node, read_check};
 
-/// A scenario that has begun.
+/// A running scenario.
 #[derive(Debug, Clone)]
-pub struct Staged {
-    /// Where the suite's server is.
+pub struct ScenarioServer {
+    /// URL of the suite's server.
     pub url: String,
-    /// What else the client is to know, such as its credentials; `null` if that is nothing.
+    /// Further data for the client, such as credentials; `null` if there is none.
     pub context: Value,
 }
 
 impl Suite {
-    /// Plays one scenario for clients, in the form that it has in this version of the protocol. Returns what the suite
-    /// has seen of the client.
+    /// Runs one client scenario as defined for this protocol version. Returns the suite's checks.
     ///
     /// # Panics
     ///
     /// If the suite does not run.
     #[must_use]
-    pub fn play(self, scenario: &str, version: Option<&str>, client: impl FnOnce(&Staged)) -> Vec<Check> {
+    pub fn run_client_scenario(
+        self,
+        scenario: &str,
+        version: Option<&str>,
+        client: impl FnOnce(&ScenarioServer),
+    ) -> Vec<Check> {
         let dir = tempfile::tempdir().expect("there is room for results");
         let listener = TcpListener::bind("127.0.0.1:0").expect("there is a free port");
         let port = listener.local_addr().expect("it has an address").port();
@@ -45,7 +49,7 @@ impl Suite {
         BufReader::new(&handed).read_line(&mut line).expect("the suite says where its server is");
         let told: Value = serde_json::from_str(&line).expect("it is a line of JSON");
         let url = told["url"].as_str().expect("the server has an address").to_owned();
-        client(&Staged { url, context: told["context"].clone() });
+        client(&ScenarioServer { url, context: told["context"].clone() });
         drop(handed);
         suite.wait().expect("the suite ends");
         let checks = find_checks(dir.path()).unwrap_or_else(|| panic!("{scenario} left no checks"));
@@ -55,7 +59,7 @@ impl Suite {
     }
 }
 
-/// The suite's client, when it comes.
+/// Waits for the connection of the suite's client.
 fn accept(listener: &TcpListener, suite: &mut Child, scenario: &str) -> TcpStream {
     listener.set_nonblocking(true).expect("a socket can be asked without waiting");
     loop {
@@ -65,16 +69,16 @@ fn accept(listener: &TcpListener, suite: &mut Child, scenario: &str) -> TcpStrea
                 return handed;
             }
             Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-            Err(error) => panic!("nobody can come: {error}"),
+            Err(error) => panic!("cannot accept a connection: {error}"),
         }
-        // It ends without a client if it does not know the scenario, or has none of it in this version.
+        // The suite exits without starting a client if it does not know the scenario in this version.
         let ended = suite.try_wait().expect("the suite is a child of ours");
         assert!(ended.is_none(), "the suite has no scenario {scenario} for this version: {ended:?}");
         std::thread::sleep(Duration::from_millis(10));
     }
 }
 
-/// A scenario whose name has a slash has a directory within a directory.
+/// A scenario whose name has a slash has a nested directory.
 fn find_checks(dir: &Path) -> Option<PathBuf> {
     let entries = std::fs::read_dir(dir).ok()?.filter_map(Result::ok).map(|entry| entry.path());
     entries.into_iter().find_map(|path| {

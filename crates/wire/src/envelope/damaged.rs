@@ -1,15 +1,15 @@
-//! Ids of answers in bytes that cannot be read as messages: NaN, another encoding, raw control characters, a byte order
-//! mark, a log prefix, a missing `jsonrpc`. They name the calls that nobody else will ever answer.
+//! Finds the ids of answers in bytes that cannot be parsed as messages: NaN, another encoding, raw control characters,
+//! a byte order mark, a log prefix, a missing `jsonrpc`. The calls with these ids will get no other answer.
 
-/// Objects of one line or event that are looked at.
-const MOST_OBJECTS: usize = 16;
+/// Largest number of objects that are searched in one line or event.
+const MAX_OBJECTS: usize = 16;
 
-/// The ids of our minting that unreadable bytes seem to answer: an object with this id, a `result` or `error` (or at least
-/// `jsonrpc`), and no `method`. An id that was turned into a text counts.
+/// The numeric ids that invalid bytes seem to answer: an object with the id, a `result` or `error` (or at least
+/// `jsonrpc`), and no `method`. An id that was turned into a string counts.
 pub fn damaged_answers(bytes: &[u8]) -> Vec<u64> {
     let mut ids = Vec::new();
     let mut at = 0;
-    for _ in 0..MOST_OBJECTS {
+    for _ in 0..MAX_OBJECTS {
         let Some(brace) = memchr::memchr(b'{', &bytes[at..]) else { break };
         let mut object = Scan { bytes, at: at + brace + 1 };
         let found = object.members();
@@ -17,7 +17,7 @@ pub fn damaged_answers(bytes: &[u8]) -> Vec<u64> {
             ids.push(id);
             at = object.at;
         } else {
-            // What looked like an object may have been part of a log line.
+            // This brace may have been part of a log line.
             at += brace + 1;
         }
     }
@@ -31,14 +31,14 @@ struct Found {
     has_method: bool,
 }
 
-/// Reads the keys of one object. Values are skipped whatever is in them, as long as braces and quotes are in order.
+/// Reads the keys of one object. Values are skipped, whatever their content, if their braces and quotes are balanced.
 struct Scan<'a> {
     bytes: &'a [u8],
     at: usize,
 }
 
 impl<'a> Scan<'a> {
-    /// The members of the object whose brace was just read, as far as there are any.
+    /// Reads the members of the object whose brace was just read, up to the end or the first error.
     fn members(&mut self) -> Found {
         let mut found = Found::default();
         while let Some(key) = self.key() {
@@ -65,7 +65,7 @@ impl<'a> Scan<'a> {
         }
     }
 
-    /// A key and its colon; `None` at the end of the object, or at something else.
+    /// Reads a key and its colon; `None` at the end of the object, or at something else.
     fn key(&mut self) -> Option<&'a [u8]> {
         self.skip_space();
         let key = self.quoted()?;
@@ -75,7 +75,7 @@ impl<'a> Scan<'a> {
         Some(key)
     }
 
-    /// A text, without its quotes.
+    /// Reads a string; returns it without its quotes.
     fn quoted(&mut self) -> Option<&'a [u8]> {
         if self.peek() != Some(b'"') {
             return None;
@@ -92,7 +92,7 @@ impl<'a> Scan<'a> {
         }
     }
 
-    /// The number that the next value is, or that is written in the text that it is.
+    /// The next value, if it is a number or a string of digits.
     fn number(&self) -> Option<u64> {
         let rest = &self.bytes[self.at..];
         let rest = rest.strip_prefix(b"\"").unwrap_or(rest);
@@ -140,7 +140,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn g07_nearly_valid_answers_name_the_call_they_are_for() {
+    fn g07_the_ids_of_nearly_valid_answers_are_found() {
         for line in [
             br#"{"jsonrpc":"2.0","id":7,"result":{"score":NaN}}"#.as_slice(),
             b"{\"jsonrpc\":\"2.0\",\"id\":7,\"result\":{\"text\":\"caf\xe9\"}}",
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn g07_log_lines_requests_and_the_ids_inside_results_name_nobody() {
+    fn g07_log_lines_requests_and_ids_inside_results_are_ignored() {
         for line in [
             br#"{"level":"info","id":7,"msg":"done"}"#.as_slice(),
             br#"{"jsonrpc":"2.0","id":7,"method":"roots/list","result":NaN}"#,
@@ -182,7 +182,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn g07_whatever_bytes_come_are_looked_at_without_harm(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        fn g07_arbitrary_bytes_do_not_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             let _ = damaged_answers(&bytes);
         }
 

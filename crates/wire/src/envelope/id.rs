@@ -1,5 +1,5 @@
-//! Request ids. A peer's spelling is kept, because it wants its own id back; equality is by value, because
-//! between two peers a JSON library may turn `7` into `7.0` or `"é"` into `"\u00e9"`.
+//! Request ids. The peer's spelling is kept, because it expects its own id back; equality is by value, because a JSON
+//! library may turn `7` into `7.0` or `"é"` into `"\u00e9"`.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 use super::{Malformed, spliced};
 use crate::raw;
 
-/// An id as it stands in a message.
+/// An id, borrowed from a message.
 #[derive(Clone, Copy)]
 pub struct Id<'a> {
     /// One valid JSON string or number.
@@ -29,7 +29,7 @@ impl<'a> Id<'a> {
         let spelling = raw.get();
         match spelling.as_bytes().first() {
             Some(b'0'..=b'9' | b'-') => Ok(Self { spelling }),
-            // A string whose escapes decode to nothing has no value to compare by.
+            // A string with invalid escapes has no value to compare.
             Some(b'"') if raw::unquoted(spelling).is_some() => Ok(Self { spelling }),
             _ => Err(Malformed::BadId),
         }
@@ -40,7 +40,7 @@ impl<'a> Id<'a> {
         self.spelling
     }
 
-    /// The number, for ids that we minted ourselves. A peer that answers `7.0` to `7` means the same request.
+    /// The number, for ids that gripfast created. A peer that answers `7.0` to `7` means the same request.
     pub fn as_u64(&self) -> Option<u64> {
         if let Ok(number) = self.spelling.parse::<u64>() {
             return Some(number);
@@ -48,7 +48,7 @@ impl<'a> Id<'a> {
         raw::integer(self.spelling).and_then(|number| u64::try_from(number).ok())
     }
 
-    /// The number of an id or token that we minted, also if the peer has turned it into a text.
+    /// The number of an id or token that gripfast created, even if the peer has turned it into a string.
     pub fn as_minted(&self) -> Option<u64> {
         self.as_u64().or_else(|| {
             let text = self.as_text()?;
@@ -56,19 +56,19 @@ impl<'a> Id<'a> {
         })
     }
 
-    /// The text, for ids that are strings.
+    /// The decoded text, for ids that are strings.
     pub fn as_text(&self) -> Option<Cow<'a, str>> {
         raw::unquoted(self.spelling)
     }
 
-    /// A copy that may be stored.
+    /// A copy that can be stored.
     pub fn to_request_id(&self) -> RequestId {
         RequestId { spelling: self.spelling.into() }
     }
 
-    /// `source` with this id exchanged for `new`, and every other byte as it was. `None` when this id was not
-    /// borrowed from `source`.
-    pub fn replaced_in(&self, source: &[u8], new: Id<'_>) -> Option<Vec<u8>> {
+    /// `source` with this id replaced by `new`, and every other byte unchanged. `None` if this id was not borrowed from
+    /// `source`.
+    pub fn replace_in(&self, source: &[u8], new: Id<'_>) -> Option<Vec<u8>> {
         Some(spliced(source, raw::span_in(source, self.spelling)?, new.spelling))
     }
 
@@ -115,7 +115,7 @@ impl From<Id<'_>> for RequestId {
     }
 }
 
-/// What two ids are compared by. Numbers beyond an `i64` or with a fraction are compared by spelling.
+/// Value by which ids are compared. Numbers beyond an `i64` or with a fraction are compared by spelling.
 #[derive(PartialEq, Eq, Hash)]
 enum Value<'a> {
     Text(Cow<'a, str>),

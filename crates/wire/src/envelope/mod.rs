@@ -1,37 +1,36 @@
-//! The JSON-RPC 2.0 envelope over borrowed bytes: which kind of message this is, its id, its method, and
-//! where its payload lies. Payloads stay raw; this file does not know a single MCP method.
+//! The JSON-RPC 2.0 envelope over borrowed bytes: kind of message, id, method and payload. Payloads stay raw; this
+//! module knows no MCP methods.
 //!
-//! Strict where two parsers could disagree about what a message asks for (repeated members, members that
-//! differ from a known one only in letter case), lenient where being strict would only lose an answer: an
-//! error object of an odd shape still ends the request it answers, and unknown members are left where they
-//! are.
+//! It is strict where two parsers could disagree about a message (repeated members, members that differ from a known
+//! one only in letter case), and lenient where strictness would only lose an answer: an error object of an unusual
+//! shape still ends the request it answers, and unknown members are left where they are.
 
 use std::borrow::Cow;
 use std::ops::Range;
 
 use serde_json::value::RawValue;
 
-pub use self::cut::{Addressee, addressee, request_id};
 pub use self::damaged::damaged_answers;
 pub use self::id::{Id, RequestId};
+pub use crate::envelope::truncated::{Addressee, addressee, request_id};
 use crate::patch::Object;
 use crate::scan::{self, looks_like};
 use crate::{codes, raw};
 
-mod cut;
 mod damaged;
 mod id;
 #[cfg(test)]
 mod tests;
+mod truncated;
 
 /// One JSON-RPC message, borrowed from the bytes it arrived in.
 #[derive(Clone, Debug)]
 pub enum Message<'a> {
-    /// Wants an answer.
+    /// Expects an answer.
     Request(Request<'a>),
-    /// Wants none.
+    /// Expects no answer.
     Notification(Notification<'a>),
-    /// Is one.
+    /// Answers a request.
     Response(Response<'a>),
 }
 
@@ -48,16 +47,16 @@ pub struct Request<'a> {
 
 /// A request that outlives the message it came in.
 #[derive(Clone, Debug)]
-pub struct OwnRequest {
+pub struct OwnedRequest {
     id: RequestId,
     method: Box<str>,
     params: Option<Box<RawValue>>,
 }
 
 impl Request<'_> {
-    /// A copy that may be stored. Taking it is cheaper than keeping the message and reading that again.
-    pub fn to_own(&self) -> OwnRequest {
-        OwnRequest {
+    /// A copy that can be stored. It is cheaper than keeping the message and parsing it again.
+    pub fn to_owned_request(&self) -> OwnedRequest {
+        OwnedRequest {
             id: self.id.to_request_id(),
             method: (*self.method).into(),
             params: self.params.map(RawValue::to_owned),
@@ -65,8 +64,8 @@ impl Request<'_> {
     }
 }
 
-impl OwnRequest {
-    /// Borrowed again.
+impl OwnedRequest {
+    /// The request, borrowed again.
     pub fn as_request(&self) -> Request<'_> {
         Request { id: self.id.as_id(), method: Cow::Borrowed(&self.method), params: self.params.as_deref() }
     }
@@ -84,17 +83,16 @@ pub struct Notification<'a> {
 /// The answer to a request.
 #[derive(Clone, Debug)]
 pub struct Response<'a> {
-    /// `None` when the peer left it out or said `null`: then only the transport knows which request this
-    /// ends.
+    /// `None` if the peer left it out or sent `null`: then only the transport knows which request this answers.
     pub id: Option<Id<'a>>,
-    /// What the peer answered.
+    /// Result or error.
     pub outcome: Outcome<'a>,
 }
 
-/// The two ways a request can be answered.
+/// Result or error of a request.
 #[derive(Clone, Debug)]
 pub enum Outcome<'a> {
-    /// `result`, whatever it is.
+    /// `result`, any JSON value.
     Result(&'a RawValue),
     /// `error`.
     Error(ErrorObject<'a>),
@@ -105,15 +103,15 @@ pub enum Outcome<'a> {
 pub struct ErrorObject<'a> {
     /// The whole member as it arrived, to be passed on.
     pub raw: &'a RawValue,
-    /// [`codes::INTERNAL_ERROR`] when the peer gave no readable code.
+    /// [`codes::INTERNAL_ERROR`] if the peer sent no valid code.
     pub code: i64,
-    /// Empty when the peer gave none.
+    /// Empty if the peer sent none.
     pub message: Cow<'a, str>,
-    /// Anything the peer added.
+    /// Additional data of the peer.
     pub data: Option<&'a RawValue>,
 }
 
-/// Why bytes are not a JSON-RPC message.
+/// Reason why bytes are not a JSON-RPC message.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Malformed {
@@ -126,19 +124,19 @@ pub enum Malformed {
         column: usize,
     },
     /// Valid JSON, but not an object.
-    #[error("a JSON-RPC message is an object, and this is another JSON value")]
+    #[error("a JSON-RPC message must be a JSON object, but this is another value")]
     NotObject,
     /// An array at the top: split it with [`crate::batch::split`].
     #[error("a JSON-RPC batch where one message was expected")]
     Batch,
     /// `jsonrpc` is missing or not `"2.0"`.
-    #[error("the message does not say \"jsonrpc\": \"2.0\"")]
+    #[error("the message has no \"jsonrpc\": \"2.0\"")]
     NotJsonRpc,
-    /// A member of the envelope appears twice, so two readers could see two different messages.
+    /// A member of the envelope appears twice, so that two parsers could see two different messages.
     #[error("the member `{0}` appears more than once")]
     DuplicateKey(&'static str),
-    /// A member that a case-insensitive reader would take for a known one.
-    #[error("a member is spelled almost like `{0}`, which some readers would take for it")]
+    /// A member that a case-insensitive parser would take for a known one.
+    #[error("the message has a member that differs from `{0}` only in letter case")]
     LookAlikeKey(&'static str),
     /// The id is neither a string nor a number (or `null` in a request).
     #[error("the id is neither a string nor a number")]
@@ -152,19 +150,19 @@ pub enum Malformed {
     /// No method, no result, no error.
     #[error("the message is neither a request nor an answer")]
     NeitherKind,
-    /// A new id was asked for, and the message is a notification.
+    /// The message is a notification, which has no id to replace.
     #[error("a notification has no id to replace")]
     NoId,
 }
 
 impl<'a> Message<'a> {
-    /// Reads the envelope. Costs one scan of the bytes and, for an ordinary message, no allocation.
+    /// Parses the envelope. Costs one scan of the bytes and, for an ordinary message, no allocation.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
         Self::from_members(&Members::read(bytes)?)
     }
 
-    /// Reads the envelope of a message whose members are known already.
-    pub(crate) fn of(object: &Object<'a>) -> Result<Self, Malformed> {
+    /// Parses the envelope of a message whose members are already known.
+    pub(crate) fn from_object(object: &Object<'a>) -> Result<Self, Malformed> {
         let mut members = Members::default();
         object.iter().try_for_each(|(key, value)| members.take(key, value))?;
         Self::from_members(&members)
@@ -188,7 +186,7 @@ impl<'a> Message<'a> {
         })
     }
 
-    /// The id, where there is one.
+    /// The id, if there is one.
     pub fn id(&self) -> Option<Id<'a>> {
         match self {
             Self::Request(request) => Some(request.id),
@@ -216,15 +214,15 @@ impl<'a> Message<'a> {
     }
 }
 
-/// Whether the bytes are a top-level array, which only revision 2025-03-26 knows as a batch.
+/// Returns whether the bytes are a top-level array, which is a batch in revision 2025-03-26 only.
 pub fn is_batch(bytes: &[u8]) -> bool {
     scan::first_byte(bytes) == Some(b'[')
 }
 
-/// The same message under another id; every other byte stays, unknown members and whitespace included.
+/// The same message with another id; every other byte stays, unknown members and whitespace included.
 ///
-/// An answer without an id (or with `null`) gets one. When the message is parsed already, [`Id::replaced_in`]
-/// does the same without a second scan.
+/// An answer without an id (or with `null`) gets one. If the message is already parsed, [`Id::replace_in`] does the
+/// same without a second scan.
 pub fn with_id(bytes: &[u8], new: Id<'_>) -> Result<Vec<u8>, Malformed> {
     let members = Members::read(bytes)?;
     match members.id {
@@ -242,9 +240,9 @@ pub fn with_id(bytes: &[u8], new: Id<'_>) -> Result<Vec<u8>, Malformed> {
     }
 }
 
-/// A request under an id of our own minting.
+/// A request with an id of our own.
 pub fn request(id: u64, method: &str, params: Option<&RawValue>) -> Vec<u8> {
-    let mut out = opened(method.len() + params.map_or(0, |params| params.get().len()));
+    let mut out = open_message(method.len() + params.map_or(0, |params| params.get().len()));
     out.extend_from_slice(b",\"id\":");
     out.extend_from_slice(id.to_string().as_bytes());
     push_call(&mut out, method, params);
@@ -253,29 +251,29 @@ pub fn request(id: u64, method: &str, params: Option<&RawValue>) -> Vec<u8> {
 
 /// A notification.
 pub fn notification(method: &str, params: Option<&RawValue>) -> Vec<u8> {
-    let mut out = opened(method.len() + params.map_or(0, |params| params.get().len()));
+    let mut out = open_message(method.len() + params.map_or(0, |params| params.get().len()));
     push_call(&mut out, method, params);
     out
 }
 
-/// The answer to a request that went well.
+/// The answer to a successful request.
 pub fn response(id: Id<'_>, result: &RawValue) -> Vec<u8> {
-    response_of(id, &[result.get()])
+    response_from_pieces(id, &[result.get()])
 }
 
-/// Whether a message is the answer to this request, as [`response`] and [`error_response`] write it. Looks at its
-/// beginning only, and takes another spelling for another message.
+/// Returns whether a message is the answer to this request, as [`response`] and [`error_response`] write it. Compares
+/// only its beginning, so an answer in another spelling is not recognised.
 pub fn is_answer_to(message: &[u8], id: Id<'_>) -> bool {
-    let mut beginning = opened(id.as_raw().len());
+    let mut beginning = open_message(id.as_raw().len());
     push_id(&mut beginning, Some(id));
     beginning.push(b',');
     message.starts_with(&beginning)
 }
 
-/// The answer to a request that went well, with a result that is written in pieces. That they are JSON together is up
-/// to whoever made them; looking again would take longer than sending them.
-pub fn response_of(id: Id<'_>, result: &[&str]) -> Vec<u8> {
-    let mut out = opened(result.iter().map(|piece| piece.len()).sum());
+/// The answer to a successful request, with a result in pieces. The caller guarantees that the pieces together are
+/// valid JSON; checking that would take longer than sending them.
+pub fn response_from_pieces(id: Id<'_>, result: &[&str]) -> Vec<u8> {
+    let mut out = open_message(result.iter().map(|piece| piece.len()).sum());
     push_id(&mut out, Some(id));
     out.extend_from_slice(b",\"result\":");
     for piece in result {
@@ -285,9 +283,9 @@ pub fn response_of(id: Id<'_>, result: &[&str]) -> Vec<u8> {
     out
 }
 
-/// The answer to a request that went wrong; `id` is `None` when the request's own could not be read.
+/// The answer to a failed request; `id` is `None` if that of the request could not be read.
 pub fn error_response(id: Option<Id<'_>>, code: i64, message: &str, data: Option<&RawValue>) -> Vec<u8> {
-    let mut out = opened(message.len() + data.map_or(0, |data| data.get().len()));
+    let mut out = open_message(message.len() + data.map_or(0, |data| data.get().len()));
     push_id(&mut out, id);
     out.extend_from_slice(b",\"error\":{\"code\":");
     out.extend_from_slice(code.to_string().as_bytes());
@@ -301,9 +299,9 @@ pub fn error_response(id: Option<Id<'_>>, code: i64, message: &str, data: Option
     out
 }
 
-/// The answer that passes a peer's `error` member on as it is, under another id.
-pub fn error_passed_on(id: Id<'_>, error: &RawValue) -> Vec<u8> {
-    let mut out = opened(error.get().len());
+/// The answer that forwards a peer's `error` member unchanged, with another id.
+pub fn forwarded_error(id: Id<'_>, error: &RawValue) -> Vec<u8> {
+    let mut out = open_message(error.get().len());
     push_id(&mut out, Some(id));
     out.extend_from_slice(b",\"error\":");
     out.extend_from_slice(error.get().as_bytes());
@@ -311,7 +309,7 @@ pub fn error_passed_on(id: Id<'_>, error: &RawValue) -> Vec<u8> {
     out
 }
 
-/// The known members of an envelope before anybody asked what they mean together.
+/// The known members of an envelope, before they are checked together.
 #[derive(Default)]
 struct Members<'a> {
     jsonrpc: Option<&'a RawValue>,
@@ -344,8 +342,8 @@ impl<'a> Members<'a> {
             "error" => ("error", &mut self.error),
             other => {
                 let known = ["jsonrpc", "id", "method", "params", "result", "error"];
-                let meant = known.into_iter().find(|known| looks_like(other, known));
-                return meant.map_or(Ok(()), |known| Err(Malformed::LookAlikeKey(known)));
+                let look_alike = known.into_iter().find(|known| looks_like(other, known));
+                return look_alike.map_or(Ok(()), |known| Err(Malformed::LookAlikeKey(known)));
             }
         };
         match slot.replace(value) {
@@ -359,7 +357,7 @@ impl<'a> Members<'a> {
     }
 
     fn outcome(&self) -> Result<Outcome<'a>, Malformed> {
-        // JSON-RPC 1.0 wanted both members with one of them null, and some libraries still write that.
+        // JSON-RPC 1.0 required both members with one of them null, and some libraries still write that.
         let result = self.result;
         let error = self.error.filter(|error| result.is_none() || !raw::is_null(error));
         match (result, error) {
@@ -374,19 +372,18 @@ impl<'a> Members<'a> {
     }
 }
 
-impl From<scan::Fault> for Malformed {
-    fn from(fault: scan::Fault) -> Self {
+impl From<scan::ScanError> for Malformed {
+    fn from(fault: scan::ScanError) -> Self {
         match fault {
-            scan::Fault::NotJson { line, column } => Self::NotJson { line, column },
-            scan::Fault::Array => Self::Batch,
-            scan::Fault::Scalar => Self::NotObject,
+            scan::ScanError::NotJson { line, column } => Self::NotJson { line, column },
+            scan::ScanError::Array => Self::Batch,
+            scan::ScanError::Scalar => Self::NotObject,
         }
     }
 }
 
 impl<'a> ErrorObject<'a> {
-    /// Reads an `error` member. Never fails: an error that cannot be read well is still an error, and somebody is
-    /// waiting for it.
+    /// Parses an `error` member. Never fails: an error of an unusual shape is still the answer that a caller waits for.
     pub fn read(error: &'a RawValue) -> Self {
         let unreadable = Self {
             raw: error,
@@ -412,8 +409,8 @@ fn spliced(bytes: &[u8], span: Range<usize>, new: &str) -> Vec<u8> {
     out
 }
 
-fn opened(payload: usize) -> Vec<u8> {
-    // Room for the fixed parts of the longest envelope we write.
+fn open_message(payload: usize) -> Vec<u8> {
+    // Room for the fixed parts of the longest envelope that is written here.
     let mut out = Vec::with_capacity(payload + 96);
     out.extend_from_slice(b"{\"jsonrpc\":\"2.0\"");
     out

@@ -1,11 +1,11 @@
-//! What the envelope promises, one story per test.
+//! Unit tests of the envelope.
 
 use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
 
 use super::*;
 
 #[test]
-fn the_three_kinds_are_told_apart() {
+fn the_three_kinds_of_message_are_distinguished() {
     let bytes = br#" {"jsonrpc":"2.0","id":"a","method":"tools\/call","params":{"x":1},"future":[1]} "#;
     let Ok(Message::Request(request)) = Message::parse(bytes) else { panic!("no request") };
     assert_eq!((request.id.as_raw(), &*request.method), ("\"a\"", "tools/call"));
@@ -25,7 +25,7 @@ fn the_three_kinds_are_told_apart() {
 }
 
 #[test]
-fn an_error_without_an_id_is_a_response_all_the_same() {
+fn an_error_without_an_id_is_a_response() {
     for id in ["", r#","id":null"#] {
         let bytes = format!(r#"{{"jsonrpc":"2.0","error":{{"code":-32000,"message":"no session"}}{id}}}"#);
         let response = answer(&bytes);
@@ -52,7 +52,7 @@ fn an_error_of_any_shape_still_ends_its_request() {
 }
 
 #[test]
-fn a_null_beside_the_answer_is_an_old_way_to_say_nothing() {
+fn a_null_member_beside_result_or_error_is_ignored() {
     let bytes = r#"{"jsonrpc":"2.0","id":1,"result":null,"error":{"code":5,"message":"m"}}"#;
     assert_eq!(error(&answer(bytes)).0, 5);
     let bytes = r#"{"jsonrpc":"2.0","id":1,"result":3,"error":null}"#;
@@ -60,7 +60,7 @@ fn a_null_beside_the_answer_is_an_old_way_to_say_nothing() {
 }
 
 #[test]
-fn a_duplicate_key_is_refused_before_anybody_decides_on_it() {
+fn a_duplicate_key_is_refused() {
     for (twice, name) in [
         (r#""method":"tools/list","method":"tools/call""#, "method"),
         (r#""method":"m","params":{},"params":{}"#, "params"),
@@ -74,7 +74,7 @@ fn a_duplicate_key_is_refused_before_anybody_decides_on_it() {
 }
 
 #[test]
-fn a_member_that_some_readers_would_take_for_a_known_one_is_refused() {
+fn a_member_that_differs_from_a_known_one_only_in_case_is_refused() {
     for (evil, name) in [("Method", "method"), ("PARAMS", "params"), ("param\u{17f}", "params"), ("iD", "id")]
     {
         let message = format!(r#"{{"jsonrpc":"2.0","method":"m","{evil}":"x"}}"#);
@@ -83,7 +83,7 @@ fn a_member_that_some_readers_would_take_for_a_known_one_is_refused() {
 }
 
 #[test]
-fn each_way_to_be_malformed_has_its_name() {
+fn each_way_to_be_malformed_has_its_error() {
     for (bytes, expected) in [
         ("", Malformed::NotJson { line: 1, column: 0 }),
         ("{\"a\":\n 1,}", Malformed::NotJson { line: 2, column: 4 }),
@@ -110,7 +110,7 @@ fn each_way_to_be_malformed_has_its_name() {
 }
 
 #[test]
-fn text_that_is_no_utf8_is_refused() {
+fn invalid_utf8_is_refused() {
     assert!(matches!(
         Message::parse(b"{\"jsonrpc\":\"2.0\",\"method\":\"m\",\"params\":{\"a\":\"\xff\"}}"),
         Err(Malformed::NotJson { .. })
@@ -118,7 +118,7 @@ fn text_that_is_no_utf8_is_refused() {
 }
 
 #[test]
-fn a_hundred_thousand_nested_arrays_need_no_stack() {
+fn a_hundred_thousand_nested_arrays_do_not_overflow_the_stack() {
     let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
     let message = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"m","params":{deep}}}"#);
     let small_stack = std::thread::Builder::new().stack_size(128 * 1024);
@@ -133,15 +133,15 @@ fn a_hundred_thousand_nested_arrays_need_no_stack() {
 }
 
 #[test]
-fn a_new_id_leaves_every_other_byte() {
+fn a_new_id_leaves_every_other_byte_unchanged() {
     let source = b" {\"future\" : 1.0e+5,\"id\" :  \"a\\u0062\" ,\"jsonrpc\":\"2.0\",\"method\":\"m\"}\n";
     let expected = b" {\"future\" : 1.0e+5,\"id\" :  42 ,\"jsonrpc\":\"2.0\",\"method\":\"m\"}\n";
     let new = RequestId::from(42);
     assert_eq!(with_id(source, new.as_id()).unwrap(), expected);
     let id = Message::parse(source).unwrap().id().unwrap();
     let elsewhere = source.to_vec();
-    assert_eq!(id.replaced_in(source, new.as_id()).unwrap(), expected);
-    assert_eq!(id.replaced_in(&elsewhere, new.as_id()), None, "an id of other bytes has no place in these");
+    assert_eq!(id.replace_in(source, new.as_id()).unwrap(), expected);
+    assert_eq!(id.replace_in(&elsewhere, new.as_id()), None, "an id of other bytes has no place in these");
 }
 
 #[test]
@@ -185,7 +185,7 @@ fn ids_are_equal_by_value_and_keep_their_spelling() {
 }
 
 #[test]
-fn what_the_builders_write_reads_back() {
+fn built_messages_can_be_parsed() {
     let params = RawValue::from_string(r#"{"a":[1.0e+5]}"#.to_owned()).unwrap();
     assert_eq!(
         text(request(7, "m\"", Some(&params))),
@@ -199,17 +199,17 @@ fn what_the_builders_write_reads_back() {
         r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"line\nbreak","data":{"a":[1.0e+5]}}}"#
     );
     assert_eq!(
-        text(error_passed_on(id.as_id(), &params)),
+        text(forwarded_error(id.as_id(), &params)),
         r#"{"jsonrpc":"2.0","id":"x","error":{"a":[1.0e+5]}}"#
     );
 }
 
 #[test]
-fn a_request_that_outlives_its_message_says_the_same() {
+fn an_owned_request_equals_the_borrowed_one() {
     let message =
         r#"{"jsonrpc":"2.0","id":7.0,"method":"tools\/call","params":{"n":1.0, "x":[]}}"#.to_owned();
     let Ok(Message::Request(request)) = Message::parse(message.as_bytes()) else { panic!("{message}") };
-    let own = request.to_own();
+    let own = request.to_owned_request();
     drop(message);
     let request = own.as_request();
     assert_eq!((request.id.as_raw(), &*request.method), ("7.0", "tools/call"));
@@ -217,11 +217,11 @@ fn a_request_that_outlives_its_message_says_the_same() {
     let Ok(Message::Request(bare)) = Message::parse(br#"{"jsonrpc":"2.0","id":"a","method":"ping"}"#) else {
         panic!("it is a request")
     };
-    assert!(bare.to_own().as_request().params.is_none());
+    assert!(bare.to_owned_request().as_request().params.is_none());
 }
 
 #[test]
-fn an_answer_of_ours_is_known_by_its_beginning_and_one_to_another_request_is_not_taken_for_it() {
+fn an_answer_to_this_request_is_recognised_by_its_beginning() {
     let (seven, seventy) = (RequestId::from(7), RequestId::from(70));
     let result = raw::owned(b"{}".to_vec());
     let answer = response(seven.as_id(), &result);
@@ -233,7 +233,7 @@ fn an_answer_of_ours_is_known_by_its_beginning_and_one_to_another_request_is_not
 }
 
 #[test]
-fn a_batch_is_seen_from_its_first_byte() {
+fn a_batch_is_recognised_by_its_first_byte() {
     assert!(is_batch(b"\r\n\t [") && is_batch(b"[]"));
     assert!(!is_batch(b"{}") && !is_batch(b"") && !is_batch(b"\xef\xbb\xbf["));
 }

@@ -1,30 +1,29 @@
-//! What can be told of a message that is too large to be kept: its beginning and its end say whom it is for, though
-//! nobody will ever read what lies between.
+//! Finds the id of a message that is too large to be stored, from its beginning and its end.
 
 use serde_json::value::RawValue;
 
 use super::{Id, RequestId};
 use crate::scan;
 
-/// Whom a message is for of which only the beginning and the end are known.
+/// Request that a truncated message answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Addressee {
-    /// It answers the request of this id, which is one that we minted.
+    /// Answers the request with this id, which gripfast created.
     Answer(u64),
-    /// Nobody waits for it: a request or a notification, or no message at all.
-    Nobody,
-    /// It may be an answer, and does not say to what where it can be seen.
+    /// A request or a notification, or not a message.
+    NotAnAnswer,
+    /// Possibly an answer, but without an id in the bytes that are known.
     Unknown,
 }
 
-/// Looks at the first bytes of a message, and at its last ones where those are known. Any number of bytes will do; a
-/// few hundred of each show what there is to see.
+/// Determines the addressee from the first bytes of a message, and from its last ones if they are known. Any number of
+/// bytes is accepted; a few hundred of each are enough.
 pub fn addressee(beginning: &[u8], end: &[u8]) -> Addressee {
     match scan::first_byte(beginning) {
         Some(b'{') => {}
         // A batch may hold an answer among others.
         Some(b'[') => return Addressee::Unknown,
-        Some(_) | None => return Addressee::Nobody,
+        Some(_) | None => return Addressee::NotAnAnswer,
     }
     let (mut id, mut has_method) = (None, false);
     let cut = scan::each_whole_member(beginning, |key, value| match key {
@@ -34,13 +33,13 @@ pub fn addressee(beginning: &[u8], end: &[u8]) -> Addressee {
     });
     let is_answer = matches!(cut.as_deref(), Some("result" | "error"));
     match id.filter(|_| is_answer).or_else(|| last_id(end)) {
-        _ if has_method => Addressee::Nobody,
+        _ if has_method => Addressee::NotAnAnswer,
         Some(id) => Addressee::Answer(id),
         None => Addressee::Unknown,
     }
 }
 
-/// The id of a request of which only the beginning and the end are known, so that it can be answered.
+/// The id of a truncated request, so that it can be answered.
 pub fn request_id(beginning: &[u8], end: &[u8]) -> Option<RequestId> {
     if scan::first_byte(beginning) != Some(b'{') {
         return None;
@@ -52,8 +51,7 @@ pub fn request_id(beginning: &[u8], end: &[u8]) -> Option<RequestId> {
         _ => {}
     });
     is_answer |= matches!(cut.as_deref(), Some("result" | "error"));
-    let at_end =
-        || RequestId::from_raw(&RawValue::from_string(last_id_as_written(end)?.to_owned()).ok()?).ok();
+    let at_end = || RequestId::from_raw(&RawValue::from_string(last_id_text(end)?.to_owned()).ok()?).ok();
     id.or_else(at_end).filter(|_| !is_answer)
 }
 
@@ -62,25 +60,25 @@ fn number(value: &RawValue) -> Option<u64> {
 }
 
 fn last_id(end: &[u8]) -> Option<u64> {
-    last_id_as_written(end)?.parse().ok()
+    last_id_text(end)?.parse().ok()
 }
 
-/// Some write the id last. The brace that ends the message closes its outermost object, so a member that stands right
-/// before it is one of the message's own.
-fn last_id_as_written(end: &[u8]) -> Option<&str> {
+/// The id at the end of the message, where some peers write it. The last brace closes the outermost object, so a member
+/// right before it belongs to the message itself.
+fn last_id_text(end: &[u8]) -> Option<&str> {
     let end = end.trim_ascii_end().strip_suffix(b"}")?.trim_ascii_end();
     let end = match end.strip_suffix(br#""jsonrpc":"2.0""#) {
         Some(before) => before.trim_ascii_end().strip_suffix(b",")?.trim_ascii_end(),
         None => end,
     };
     let length = match end.strip_suffix(b"\"") {
-        // A text with anything in it that has to be escaped is not looked for.
+        // Strings with escapes are not recognised.
         Some(text) => 2 + text.iter().rev().take_while(|byte| !matches!(byte, b'"' | b'\\')).count(),
         None => end.iter().rev().take_while(|byte| byte.is_ascii_digit()).count(),
     };
     let (before, id) = end.split_at_checked(end.len().checked_sub(length)?)?;
     let before = before.trim_ascii_end().strip_suffix(b":")?.trim_ascii_end().strip_suffix(br#""id""#)?;
-    // Whatever is quoted inside a text has a backslash here.
+    // A quote inside a string would have a backslash here.
     before.trim_ascii_end().strip_suffix(b",")?;
     std::str::from_utf8(id).ok()
 }
@@ -95,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn g07_an_answer_is_known_by_an_id_before_or_after_its_result() {
+    fn g07_the_id_of_an_answer_is_found_before_or_after_its_result() {
         let long = "x".repeat(200);
         assert_eq!(
             of(&format!(r#"{{"jsonrpc":"2.0","id":7,"result":{{"t":"{long}"}}}}"#)),
@@ -114,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn g07_a_request_is_known_by_an_id_before_or_after_its_params() {
+    fn g07_the_id_of_a_request_is_found_before_or_after_its_params() {
         let long = "x".repeat(200);
         let of = |message: &str| {
             let (beginning, end) = message.split_at(message.len() / 2);
@@ -129,7 +127,7 @@ mod tests {
                 assert_eq!(of(&request).as_deref(), Some(id), "{request}");
             }
         }
-        for nobodys in [
+        for other in [
             format!(r#"{{"jsonrpc":"2.0","method":"m","params":"{long}"}}"#),
             format!(r#"{{"jsonrpc":"2.0","method":"m","params":{{"t":"{long}","id":7}}}}"#),
             format!(r#"{{"jsonrpc":"2.0","id":7,"result":"{long}"}}"#),
@@ -137,19 +135,22 @@ mod tests {
             long.clone(),
             String::new(),
         ] {
-            assert_eq!(of(&nobodys), None, "{nobodys}");
+            assert_eq!(of(&other), None, "{other}");
         }
     }
 
     #[test]
-    fn g07_what_the_server_says_unasked_is_nobodys_answer_whatever_id_it_has() {
+    fn g07_requests_and_notifications_of_a_server_are_not_answers() {
         let long = "x".repeat(200);
         let request =
             format!(r#"{{"jsonrpc":"2.0","id":7,"method":"sampling/createMessage","params":"{long}"}}"#);
-        assert_eq!(of(&request), Addressee::Nobody);
-        assert_eq!(of(&format!(r#"{{"jsonrpc":"2.0","method":"n","params":"{long}"}}"#)), Addressee::Nobody);
-        assert_eq!(of(&long), Addressee::Nobody, "junk");
-        assert_eq!(of(""), Addressee::Nobody);
+        assert_eq!(of(&request), Addressee::NotAnAnswer);
+        assert_eq!(
+            of(&format!(r#"{{"jsonrpc":"2.0","method":"n","params":"{long}"}}"#)),
+            Addressee::NotAnAnswer
+        );
+        assert_eq!(of(&long), Addressee::NotAnAnswer, "junk");
+        assert_eq!(of(""), Addressee::NotAnAnswer);
     }
 
     #[test]

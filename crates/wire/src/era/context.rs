@@ -1,5 +1,5 @@
-//! What a modern request says about itself in `params._meta`, written and read. Does not decide which version
-//! to speak, nor whether a capability is enough.
+//! The context of a modern request in `params._meta`: version, client and capabilities. Writes and reads it; does not
+//! choose a version or check capabilities.
 
 use std::borrow::Cow;
 
@@ -9,27 +9,27 @@ use super::{ProtocolVersion, meta};
 use crate::patch::{NotAnObject, Object, Patch, patch_payload};
 use crate::raw;
 
-/// The context we send along with each request to a modern server.
+/// The context that gripfast sends with each request to a modern server.
 #[derive(Clone, Debug)]
 pub struct RequestContext {
-    /// The version the request speaks.
+    /// Protocol version of the request.
     pub version: ProtocolVersion,
-    /// Who the client is, as a JSON object; the specification wants it and does not insist.
+    /// Name and version of the client, as a JSON object; optional in the specification.
     pub client_info: Option<Box<RawValue>>,
-    /// What the client can do, as a JSON object.
+    /// Capabilities of the client, as a JSON object.
     pub capabilities: Box<RawValue>,
-    /// The least severe log message wanted; `None` for no log messages at all.
+    /// Least severe log level that the client wants; `None` for no log messages.
     pub log_level: Option<String>,
 }
 
 impl RequestContext {
-    /// `params` with this context in its `_meta`, and everything else as it was.
+    /// `params` with this context in its `_meta`, and everything else unchanged.
     pub fn apply_to(&self, params: Option<&RawValue>) -> Result<Box<RawValue>, NotAnObject> {
         patch_payload(params, &Patch::new(), &self.meta_patch())
     }
 
-    /// The same as a patch of `_meta`, to be combined with others in one copy. A log level left over from
-    /// another context is removed.
+    /// The context as a patch of `_meta`, to be combined with other patches. It removes the log level of an earlier
+    /// context.
     pub fn meta_patch(&self) -> Patch<'_> {
         let mut patch = Patch::new()
             .set_text(meta::PROTOCOL_VERSION, self.version.as_str())
@@ -45,30 +45,30 @@ impl RequestContext {
     }
 }
 
-/// The context of a modern request we received, borrowed from its `params`.
+/// The context of a received modern request, borrowed from its `params`.
 #[derive(Clone, Debug)]
 pub struct ModernContext<'a> {
-    /// The version the request speaks; may be one we do not.
+    /// Protocol version of the request; may be an unsupported one.
     pub version: ProtocolVersion,
-    /// Who the client says it is. Nothing proves it.
+    /// Name and version that the client claims, without proof.
     pub client_info: Option<&'a RawValue>,
-    /// What the client can do: a JSON object.
+    /// Capabilities of the client: a JSON object.
     pub capabilities: &'a RawValue,
-    /// The least severe log message wanted.
+    /// Least severe log level that the client wants.
     pub log_level: Option<Cow<'a, str>>,
-    /// The token for progress notifications, if the client wants them.
+    /// Token for progress notifications, if the client wants them.
     pub progress_token: Option<&'a RawValue>,
 }
 
-/// Why a request has no modern context.
+/// Reason why a request has no modern context.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ContextFault {
-    /// It does not claim to have one: this is how a legacy request looks.
-    #[error("the request does not say which protocol version it speaks (`_meta` has no `{key}`)", key = meta::PROTOCOL_VERSION)]
+    /// No protocol version in `_meta`, as in a legacy request.
+    #[error("the request has no protocol version (`_meta` has no `{key}`)", key = meta::PROTOCOL_VERSION)]
     Absent,
-    /// It says its version and leaves out a required member.
-    #[error("`_meta` has no `{0}`, which every request of this protocol version carries")]
+    /// A required member is missing beside the version.
+    #[error("`_meta` has no `{0}`, which every request of this protocol version must carry")]
     Missing(&'static str),
     /// A member has the wrong type.
     #[error("`{0}` in `_meta` has the wrong type")]
@@ -86,9 +86,9 @@ impl<'a> ModernContext<'a> {
             return Err(ContextFault::Absent);
         }
         let params = Object::parse(params)?;
-        let Some(found) = params.get_deciding("_meta")? else { return Err(ContextFault::Absent) };
+        let Some(found) = params.get_strict("_meta")? else { return Err(ContextFault::Absent) };
         let found = Object::parse(found)?;
-        let version = found.get_deciding(meta::PROTOCOL_VERSION)?.ok_or(ContextFault::Absent)?;
+        let version = found.get_strict(meta::PROTOCOL_VERSION)?.ok_or(ContextFault::Absent)?;
         let version = raw::text(version).ok_or(ContextFault::BadType(meta::PROTOCOL_VERSION))?;
         let capabilities =
             found.get(meta::CLIENT_CAPABILITIES).ok_or(ContextFault::Missing(meta::CLIENT_CAPABILITIES))?;
@@ -123,8 +123,8 @@ impl<'a> ModernContext<'a> {
     }
 }
 
-/// Whether parameters may have a `_meta`, or something that some readers would take for it. Many have none, and looking
-/// for the word is faster than reading them. A key may hide behind escapes.
+/// Returns whether parameters may have a `_meta`, or a member that some parsers would take for it. Many have none, and
+/// searching for the word is faster than parsing. A key may be written with escapes.
 pub fn may_have_meta(params: &RawValue) -> bool {
     let text = params.get().as_bytes();
     memchr::memchr2_iter(b'_', b'\\', text).any(|at| {
@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whoever_might_take_something_for_a_context_makes_it_read() {
+    fn params_that_may_have_a_meta_in_any_spelling_are_parsed() {
         for mentions in
             [r#"{"_meta":{}}"#, r#"{"_META":1}"#, r#"{"a_b":"\"_\n","_Meta":1}"#, r#"{"\u005fmeta":1}"#]
         {
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_context_reads_back_and_leaves_the_rest_of_params_alone() {
+    fn a_context_reads_back_and_leaves_the_rest_of_params_unchanged() {
         let params = json(r#"{ "name" : "echo", "n": 1.0e+5, "_meta": {"progressToken":7 , "x":[ ]} }"#);
         let stamped = context(Some("info")).apply_to(Some(&params)).unwrap();
         assert!(
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_legacy_request_is_told_from_an_incomplete_modern_one() {
+    fn a_legacy_request_is_distinguished_from_an_incomplete_modern_one() {
         let fault = |params: &str| ModernContext::from_params(Some(&json(params))).map(|_| ()).unwrap_err();
         assert_eq!(fault("{}"), ContextFault::Absent);
         assert_eq!(fault(r#"{"_meta":{"progressToken":1}}"#), ContextFault::Absent);

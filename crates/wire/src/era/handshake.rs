@@ -1,5 +1,5 @@
-//! What two peers say about themselves when they meet: `initialize` in the legacy era, `server/discover` in
-//! the modern one. Views for the fields a host decides on; the rest stays raw. Does not negotiate.
+//! Handshakes: `initialize` in the legacy era, `server/discover` in the modern one. Reads the fields that a host
+//! decides on; the rest stays raw. Does not negotiate.
 
 use std::borrow::Cow;
 
@@ -23,19 +23,19 @@ pub fn initialize_params(
         .to_object()
 }
 
-/// What a legacy client said in `initialize`.
+/// The parameters of a received legacy `initialize`.
 #[derive(Clone, Debug)]
 pub struct InitializeParams<'a> {
-    /// The version it asks for.
+    /// Version that the client requests.
     pub version: ProtocolVersion,
-    /// What it can do.
+    /// Capabilities of the client.
     pub capabilities: Option<&'a RawValue>,
-    /// Who it says it is.
+    /// Name and version that the client claims.
     pub client_info: Option<&'a RawValue>,
 }
 
 impl<'a> InitializeParams<'a> {
-    /// Reads the parameters of `initialize`; a missing version is taken for the oldest.
+    /// Reads the parameters of `initialize`; a missing version reads as the oldest.
     pub fn read(params: &'a RawValue) -> Result<Self, NotAnObject> {
         let object = Object::parse(params)?;
         Ok(Self {
@@ -46,34 +46,34 @@ impl<'a> InitializeParams<'a> {
     }
 }
 
-/// What a server can do: the whole object, and the answers to the questions a host asks.
+/// Capabilities of a server: the whole object, and the flags that a host decides on.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Capabilities<'a> {
-    /// The object as the server sent it; `None` when it sent none.
+    /// The object as the server sent it; `None` if it sent none.
     pub raw: Option<&'a RawValue>,
-    /// It has tools.
+    /// The server has tools.
     pub tools: bool,
-    /// It says when its tools change.
+    /// The server notifies of changes to its tools.
     pub tools_list_changed: bool,
-    /// It has resources.
+    /// The server has resources.
     pub resources: bool,
-    /// It says when a resource's content changes.
+    /// The server accepts subscriptions to resources.
     pub resources_subscribe: bool,
-    /// It says when its list of resources changes.
+    /// The server notifies of changes to its list of resources.
     pub resources_list_changed: bool,
-    /// It has prompts.
+    /// The server has prompts.
     pub prompts: bool,
-    /// It says when its prompts change.
+    /// The server notifies of changes to its prompts.
     pub prompts_list_changed: bool,
-    /// It sends log messages.
+    /// The server sends log messages.
     pub logging: bool,
-    /// It completes arguments.
+    /// The server completes arguments.
     pub completions: bool,
 }
 
 impl<'a> Capabilities<'a> {
-    /// Reads a `capabilities` object. A capability is there when its member is an object; some servers write
-    /// `null` or `false` for what they lack.
+    /// Reads a `capabilities` object. A server has a capability if its member is an object; some servers write `null`
+    /// or `false` for those that they lack.
     pub fn read(capabilities: Option<&'a RawValue>) -> Self {
         let Some(object) = capabilities.and_then(|raw| Object::parse(raw).ok()) else {
             return Self { raw: capabilities, ..Self::default() };
@@ -98,17 +98,17 @@ impl<'a> Capabilities<'a> {
 /// The result of a legacy `initialize`.
 #[derive(Clone, Debug)]
 pub struct InitializeResult<'a> {
-    /// The version the server chose; the oldest when it said none.
+    /// Version that the server chose; the oldest if it sent none.
     pub version: ProtocolVersion,
-    /// What it can do.
+    /// Capabilities of the server.
     pub capabilities: Capabilities<'a>,
-    /// `serverInfo` as it is.
+    /// `serverInfo` as sent.
     pub server_info: Option<&'a RawValue>,
     /// `serverInfo.name`.
     pub server_name: Option<Cow<'a, str>>,
     /// `serverInfo.version`.
     pub server_version: Option<Cow<'a, str>>,
-    /// What the server wants its users to know.
+    /// Instructions of the server for its users.
     pub instructions: Option<Cow<'a, str>>,
 }
 
@@ -132,25 +132,25 @@ impl<'a> InitializeResult<'a> {
 /// The result of a modern `server/discover`.
 #[derive(Clone, Debug)]
 pub struct DiscoverResult<'a> {
-    /// The versions the server speaks, in its order.
+    /// Versions that the server supports, in its order.
     pub supported: Vec<ProtocolVersion>,
-    /// What it can do.
+    /// Capabilities of the server.
     pub capabilities: Capabilities<'a>,
-    /// `_meta["io.modelcontextprotocol/serverInfo"]` as it is.
+    /// `_meta["io.modelcontextprotocol/serverInfo"]` as sent.
     pub server_info: Option<&'a RawValue>,
-    /// The name in there.
+    /// Name in `server_info`.
     pub server_name: Option<Cow<'a, str>>,
-    /// The version in there.
+    /// Version in `server_info`.
     pub server_version: Option<Cow<'a, str>>,
-    /// What the server wants its users to know.
+    /// Instructions of the server for its users.
     pub instructions: Option<Cow<'a, str>>,
-    /// How long all of this may be kept.
+    /// Cache hints of the result.
     pub freshness: Freshness,
 }
 
 impl<'a> DiscoverResult<'a> {
-    /// Reads a result of `server/discover`; `None` when it is something else, which is how a server that
-    /// answers any method with any object gives itself away.
+    /// Reads a result of `server/discover`; `None` for any other result, as sent by servers that answer every method
+    /// with some object.
     pub fn read(result: &'a RawValue) -> Option<Self> {
         let object = Object::parse(result).ok()?;
         let supported = raw::items(object.get("supportedVersions")?)?;
@@ -181,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_initialize_result_tells_what_the_host_asks() {
+    fn an_initialize_result_is_read() {
         let result = json(
             r#"{"protocolVersion":"2025-11-25","capabilities":{"tools":{"listChanged":true},"resources":{"subscribe":true},
                 "prompts":{},"logging":null,"tasks":{"list":{}}},"serverInfo":{"name":"every\u0074hing","version":"2","icon":1},

@@ -1,10 +1,8 @@
-//! Which era a server belongs to, judged by its answer to `server/discover` or to any modern request. Pure
-//! judgement of one answer: whom to ask, when to ask again and how long to trust a verdict are the host's
-//! business.
+//! Determines the era of a server from its answer to `server/discover` or to any modern request. Judges one answer; the
+//! host decides when to probe and how long to trust a verdict.
 //!
-//! Two answers prove nothing and must not be mistaken for proof: a server that refuses us for want of a
-//! login, and one that is broken at the moment. Remembering "legacy" after either would send a modern server
-//! `initialize` for ever.
+//! Two answers prove nothing: a refusal because a login is missing, and a failure of the server. Storing "legacy" after
+//! either would send a modern server `initialize` forever.
 
 use super::{DiscoverResult, Era, ProtocolVersion};
 use crate::envelope::Outcome;
@@ -24,13 +22,13 @@ pub enum ProbeAnswer {
         status: Option<u16>,
         /// The error's code.
         code: i64,
-        /// The versions it says are supported instead; empty when it does not say.
+        /// Supported versions that the error lists; empty if it lists none.
         supported: Vec<ProtocolVersion>,
     },
-    /// An HTTP status with nothing in the body that we can read.
+    /// An HTTP status without a readable body.
     Status(u16),
-    /// Nothing in time, or the server hung up without an answer.
-    Silence(Over),
+    /// No answer in time, or the server closed the connection without an answer.
+    Silence(ProbeTransport),
 }
 
 impl ProbeAnswer {
@@ -51,51 +49,49 @@ impl ProbeAnswer {
     }
 }
 
-/// How the server was asked.
+/// Transport of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Over {
+pub enum ProbeTransport {
     /// Through the pipes of a child process.
     Stdio,
     /// Through HTTP.
     Http,
 }
 
-/// What an answer proves.
+/// Conclusion from an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// The server is modern. `versions` is what it said it speaks; empty when it did not say.
+pub enum ProbeVerdict {
+    /// The server is modern. `versions` are those that it supports; empty if it lists none.
     Modern {
         /// In the server's order.
         versions: Vec<ProtocolVersion>,
     },
-    /// The server wants `initialize`.
+    /// The server expects `initialize`.
     Legacy,
-    /// Nothing; ask again later.
+    /// No conclusion; probe again later.
     NoVerdict,
 }
 
 /// Judges one answer.
-pub fn verdict(answer: ProbeAnswer) -> Verdict {
+pub fn verdict(answer: ProbeAnswer) -> ProbeVerdict {
     match answer {
-        // A server may know discovery, or this error, and yet speak only versions that begin with
-        // `initialize`.
-        ProbeAnswer::Discovered(versions) if !any_modern(&versions) => Verdict::Legacy,
-        ProbeAnswer::Discovered(versions) => Verdict::Modern { versions },
-        ProbeAnswer::OtherResult => Verdict::Legacy,
+        // A server may know discovery, or this error, and yet support only versions with `initialize`.
+        ProbeAnswer::Discovered(versions) if !any_modern(&versions) => ProbeVerdict::Legacy,
+        ProbeAnswer::Discovered(versions) => ProbeVerdict::Modern { versions },
+        ProbeAnswer::OtherResult => ProbeVerdict::Legacy,
         ProbeAnswer::Error { code, supported, .. } if codes::is_modern(code) => {
             if supported.is_empty() || any_modern(&supported) {
-                Verdict::Modern { versions: supported }
+                ProbeVerdict::Modern { versions: supported }
             } else {
-                Verdict::Legacy
+                ProbeVerdict::Legacy
             }
         }
         ProbeAnswer::Error { status: Some(status), .. } => by_status(status),
-        ProbeAnswer::Error { status: None, .. } => Verdict::Legacy,
+        ProbeAnswer::Error { status: None, .. } => ProbeVerdict::Legacy,
         ProbeAnswer::Status(status) => by_status(status),
-        // Some legacy servers ignore what comes before `initialize`, others exit on it. A silent network says
-        // nothing.
-        ProbeAnswer::Silence(Over::Stdio) => Verdict::Legacy,
-        ProbeAnswer::Silence(Over::Http) => Verdict::NoVerdict,
+        // Some legacy servers ignore requests before `initialize`, others exit. A silent network proves nothing.
+        ProbeAnswer::Silence(ProbeTransport::Stdio) => ProbeVerdict::Legacy,
+        ProbeAnswer::Silence(ProbeTransport::Http) => ProbeVerdict::NoVerdict,
     }
 }
 
@@ -103,14 +99,13 @@ fn any_modern(versions: &[ProtocolVersion]) -> bool {
     versions.iter().any(|version| version.era() == Era::Modern)
 }
 
-fn by_status(status: u16) -> Verdict {
+fn by_status(status: u16) -> ProbeVerdict {
     match status {
-        // Authentication comes before any protocol; a request timeout or a rate limit comes from anybody on
-        // the way.
-        401 | 403 | 407 | 408 | 425 | 429 => Verdict::NoVerdict,
+        // Authentication comes before the protocol; a request timeout or a rate limit may come from a proxy.
+        401 | 403 | 407 | 408 | 425 | 429 => ProbeVerdict::NoVerdict,
         // A legacy server answers an unknown method with 200 and an error.
-        200..=299 | 400..=499 => Verdict::Legacy,
-        _ => Verdict::NoVerdict,
+        200..=299 | 400..=499 => ProbeVerdict::Legacy,
+        _ => ProbeVerdict::NoVerdict,
     }
 }
 
@@ -122,8 +117,14 @@ mod tests {
     #[test]
     fn a_discover_result_proves_modern_only_with_a_modern_version() {
         let modern = vec![ProtocolVersion::V2025_11_25, ProtocolVersion::MODERN];
-        assert_eq!(verdict(ProbeAnswer::Discovered(modern.clone())), Verdict::Modern { versions: modern });
-        assert_eq!(verdict(ProbeAnswer::Discovered(vec![ProtocolVersion::V2025_11_25])), Verdict::Legacy);
+        assert_eq!(
+            verdict(ProbeAnswer::Discovered(modern.clone())),
+            ProbeVerdict::Modern { versions: modern }
+        );
+        assert_eq!(
+            verdict(ProbeAnswer::Discovered(vec![ProtocolVersion::V2025_11_25])),
+            ProbeVerdict::Legacy
+        );
     }
 
     #[test]
@@ -132,7 +133,7 @@ mod tests {
             for status in [None, Some(400), Some(200), Some(500)] {
                 assert_eq!(
                     verdict(error(status, code)),
-                    Verdict::Modern { versions: vec![] },
+                    ProbeVerdict::Modern { versions: vec![] },
                     "{status:?} {code}"
                 );
             }
@@ -140,16 +141,16 @@ mod tests {
     }
 
     #[test]
-    fn a_login_wall_or_a_broken_server_proves_nothing() {
+    fn a_missing_login_or_a_failing_server_proves_nothing() {
         for status in [401, 403, 408, 429, 500, 502, 503, 504, 301] {
-            assert_eq!(verdict(ProbeAnswer::Status(status)), Verdict::NoVerdict, "{status}");
-            assert_eq!(verdict(error(Some(status), -32000)), Verdict::NoVerdict, "{status}");
+            assert_eq!(verdict(ProbeAnswer::Status(status)), ProbeVerdict::NoVerdict, "{status}");
+            assert_eq!(verdict(error(Some(status), -32000)), ProbeVerdict::NoVerdict, "{status}");
         }
-        assert_eq!(verdict(ProbeAnswer::Silence(Over::Http)), Verdict::NoVerdict);
+        assert_eq!(verdict(ProbeAnswer::Silence(ProbeTransport::Http)), ProbeVerdict::NoVerdict);
     }
 
     #[test]
-    fn the_ways_legacy_servers_refuse_a_modern_request() {
+    fn refusals_of_legacy_servers_prove_legacy() {
         for answer in [
             error(Some(400), -32000),
             error(Some(200), -32601),
@@ -158,14 +159,14 @@ mod tests {
             ProbeAnswer::Status(404),
             ProbeAnswer::Status(405),
             ProbeAnswer::OtherResult,
-            ProbeAnswer::Silence(Over::Stdio),
+            ProbeAnswer::Silence(ProbeTransport::Stdio),
         ] {
-            assert_eq!(verdict(answer.clone()), Verdict::Legacy, "{answer:?}");
+            assert_eq!(verdict(answer.clone()), ProbeVerdict::Legacy, "{answer:?}");
         }
     }
 
     #[test]
-    fn the_versions_in_a_version_error_are_heard() {
+    fn the_versions_in_a_version_error_are_used() {
         let verdict_on = |message: &str| {
             let Ok(Message::Response(response)) = Message::parse(message.as_bytes()) else {
                 panic!("no response")
@@ -178,9 +179,9 @@ mod tests {
             )
         };
         let later = ProtocolVersion::new("2027-01-01");
-        assert_eq!(verdict_on(&refused(r#"["2027-01-01"]"#)), Verdict::Modern { versions: vec![later] });
-        assert_eq!(verdict_on(&refused(r#"["2025-11-25"]"#)), Verdict::Legacy);
-        assert_eq!(verdict_on(r#"{"jsonrpc":"2.0","id":1,"result":{"ok":true}}"#), Verdict::Legacy);
+        assert_eq!(verdict_on(&refused(r#"["2027-01-01"]"#)), ProbeVerdict::Modern { versions: vec![later] });
+        assert_eq!(verdict_on(&refused(r#"["2025-11-25"]"#)), ProbeVerdict::Legacy);
+        assert_eq!(verdict_on(r#"{"jsonrpc":"2.0","id":1,"result":{"ok":true}}"#), ProbeVerdict::Legacy);
     }
 
     fn error(status: Option<u16>, code: i64) -> ProbeAnswer {

@@ -1,10 +1,9 @@
-//! Protocol versions: dates that compare as text. Which era one belongs to and which duties come with it; not
-//! which one to offer to whom.
+//! Protocol versions: dates that compare as text. Gives the era and the rules of a version; does not choose one.
 
 use std::borrow::Cow;
 use std::fmt;
 
-/// How a peer keeps its context.
+/// Protocol generation, which differs in where the client's context is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Era {
     /// Once per connection, in `initialize`.
@@ -13,7 +12,7 @@ pub enum Era {
     Modern,
 }
 
-/// A protocol version, known to us or not.
+/// A protocol version, known or unknown.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ProtocolVersion(Cow<'static, str>);
 
@@ -28,54 +27,54 @@ impl ProtocolVersion {
     pub const V2025_11_25: Self = Self(Cow::Borrowed("2025-11-25"));
     /// Stateless requests.
     pub const V2026_07_28: Self = Self(Cow::Borrowed("2026-07-28"));
-    /// The newest version that begins with `initialize`.
+    /// The newest version with `initialize`.
     pub const LATEST_LEGACY: Self = Self::V2025_11_25;
-    /// The newest version there is.
+    /// The newest version.
     pub const MODERN: Self = Self::V2026_07_28;
-    /// What a legacy HTTP request without the version header is taken for.
+    /// Version of a legacy HTTP request without the version header.
     pub const WITHOUT_HEADER: Self = Self::V2025_03_26;
-    /// Every version this crate knows, oldest first.
+    /// All versions that this crate knows, oldest first.
     pub const KNOWN: [Self; 5] =
         [Self::V2024_11_05, Self::V2025_03_26, Self::V2025_06_18, Self::V2025_11_25, Self::V2026_07_28];
 
-    /// Takes any text; a known version does not allocate.
+    /// Accepts any text; a known version does not allocate.
     pub fn new(text: &str) -> Self {
         let known = Self::KNOWN.into_iter().find(|version| version.as_str() == text);
         known.unwrap_or_else(|| Self(Cow::Owned(text.to_owned())))
     }
 
-    /// As it is written on the wire.
+    /// The version as sent in messages.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The era. What is not a date is some old server's own idea of a version, and legacy.
+    /// The era. A version that is not a date comes from an old server, and is legacy.
     pub fn era(&self) -> Era {
         if self.is_date() && *self >= Self::MODERN { Era::Modern } else { Era::Legacy }
     }
 
-    /// Whether this crate was written with this version in hand.
+    /// Returns whether this crate knows the version.
     pub fn is_known(&self) -> bool {
         Self::KNOWN.contains(self)
     }
 
-    /// Whether HTTP requests must say the version in a header (legacy: all but the first).
+    /// Returns whether HTTP requests must carry the version in a header (legacy: all but the first).
     pub fn needs_version_header(&self) -> bool {
         self.is_date() && *self >= Self::V2025_06_18
     }
 
-    /// Whether a receiver must take JSON-RPC batches.
+    /// Returns whether a receiver must accept JSON-RPC batches.
     pub fn allows_batches(&self) -> bool {
         *self == Self::V2025_03_26
     }
 
-    /// Whether a client takes an event without data as a place to come back to. Older ones may take it for a message
-    /// that they cannot read; newer ones have no streams to come back to.
+    /// Returns whether clients understand an event without data, which gives them an id to resume from. Older clients
+    /// may take it for an invalid message; newer ones do not resume streams.
     pub fn primes_streams(&self) -> bool {
         *self == Self::LATEST_LEGACY
     }
 
-    /// Whether a client of the legacy era knows what a task is. In the modern one it says so with each request.
+    /// Returns whether legacy clients of this version know tasks. Modern clients declare them with each request.
     pub fn has_tasks(&self) -> bool {
         *self == Self::V2025_11_25
     }
@@ -107,21 +106,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_era_changes_with_2026_07_28_and_stays_changed() {
+    fn versions_from_2026_07_28_on_are_modern() {
         let eras = ProtocolVersion::KNOWN.map(|version| version.era());
         assert_eq!(eras, [Era::Legacy, Era::Legacy, Era::Legacy, Era::Legacy, Era::Modern]);
         assert_eq!(ProtocolVersion::new("2027-01-01").era(), Era::Modern);
     }
 
     #[test]
-    fn what_is_not_a_date_is_legacy_although_letters_sort_after_digits() {
+    fn a_version_that_is_not_a_date_is_legacy() {
         for odd in ["draft", "DRAFT-2026-v1", "1.0", "", "2026-07-2x", "9999"] {
             assert_eq!(ProtocolVersion::new(odd).era(), Era::Legacy, "{odd}");
         }
     }
 
     #[test]
-    fn only_2025_03_26_takes_batches_the_header_came_after_it_and_events_without_data_later_still() {
+    fn batches_version_header_and_priming_events_belong_to_their_versions() {
         let batches = ProtocolVersion::KNOWN.map(|version| version.allows_batches());
         let header = ProtocolVersion::KNOWN.map(|version| version.needs_version_header());
         assert_eq!(batches, [false, true, false, false, false]);

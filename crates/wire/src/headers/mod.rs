@@ -1,6 +1,6 @@
-//! The HTTP headers that repeat parts of a message, so that a load balancer need not parse bodies: how to
-//! write them for a request we send, and whether those of a request we received tell the truth. Works on
-//! names and values; knows no HTTP library and decides on nothing but agreement.
+//! The HTTP headers that mirror parts of a message, so that a load balancer need not parse bodies. Writes them for a
+//! request to send, and compares them with the body of a received one. Works on names and values, without an HTTP
+//! library.
 
 mod params;
 
@@ -23,9 +23,9 @@ pub const SESSION_ID: &str = "Mcp-Session-Id";
 pub const PROTOCOL_VERSION: &str = "MCP-Protocol-Version";
 /// Modern: the method.
 pub const METHOD: &str = "Mcp-Method";
-/// Modern: which tool, prompt, resource or task.
+/// Modern: the name or URI of the tool, prompt, resource or task.
 pub const NAME: &str = "Mcp-Name";
-/// Modern: what the header of an annotated tool argument starts with.
+/// Modern: prefix of the header of an annotated tool argument.
 pub const PARAM_PREFIX: &str = "Mcp-Param-";
 /// Legacy Streamable HTTP: the event to resume after.
 pub const LAST_EVENT_ID: &str = "Last-Event-ID";
@@ -33,12 +33,12 @@ pub const LAST_EVENT_ID: &str = "Last-Event-ID";
 const ENCODED_PREFIX: &str = "=?base64?";
 const ENCODED_SUFFIX: &str = "?=";
 
-/// A header value was neither plain visible ASCII nor a well-formed encoding of something else.
+/// A header value is neither printable ASCII nor a well-formed encoding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the header value is neither printable ASCII nor well-formed base64 of UTF-8")]
 pub struct BadEncoding;
 
-/// `text` as a header value: itself when that is safe, otherwise in the base64 form.
+/// `text` as a header value: unchanged if that is safe, otherwise in the base64 form.
 pub fn encode_value(text: &str) -> Cow<'_, str> {
     let padded = |end: Option<&u8>| matches!(end, Some(b' ' | b'\t'));
     let bytes = text.as_bytes();
@@ -49,7 +49,7 @@ pub fn encode_value(text: &str) -> Cow<'_, str> {
     Cow::Owned(format!("{ENCODED_PREFIX}{}{ENCODED_SUFFIX}", STANDARD.encode(text)))
 }
 
-/// What a header value stands for.
+/// Decodes a header value.
 pub fn decode_value(value: &[u8]) -> Result<Cow<'_, str>, BadEncoding> {
     if !is_printable(value) {
         return Err(BadEncoding);
@@ -67,33 +67,33 @@ fn is_printable(bytes: &[u8]) -> bool {
     bytes.iter().all(|byte| matches!(byte, b'\t' | 0x20..=0x7e))
 }
 
-/// The headers every modern request carries besides its version.
+/// The headers that every modern request carries besides its version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StandardHeaders<'a> {
-    /// The value of [`METHOD`]. There is no encoding for methods: one that is no header value cannot be sent.
+    /// The value of [`METHOD`]. Methods have no encoding: one that is not a valid header value cannot be sent.
     pub method: &'a str,
-    /// The value of [`NAME`], encoded where needed; `None` for methods that have none.
+    /// The value of [`NAME`], encoded if necessary; `None` for methods without one.
     pub name: Option<Cow<'a, str>>,
 }
 
-/// The standard headers of a request we are about to send.
+/// The standard headers of a request to send.
 pub fn standard_headers<'a>(
     method: &'a str,
     params: Option<&'a RawValue>,
 ) -> Result<StandardHeaders<'a>, NotAnObject> {
     let name = match (name_member(method), params) {
-        (Some(member), Some(params)) => Object::parse(params)?.get_deciding(member)?.and_then(raw::text),
+        (Some(member), Some(params)) => Object::parse(params)?.get_strict(member)?.and_then(raw::text),
         _ => None,
     };
     let name = name.map(|name| match encode_value(&name) {
-        // Borrowed from the local: the name is safe as it is.
+        // Borrowed from the local variable: the name needs no encoding.
         Cow::Borrowed(_) => name,
         Cow::Owned(encoded) => Cow::Owned(encoded),
     });
     Ok(StandardHeaders { method, name })
 }
 
-/// The member of `params` that [`NAME`] repeats.
+/// The member of `params` that [`NAME`] mirrors.
 pub fn name_member(method: &str) -> Option<&'static str> {
     match method {
         "tools/call" | "prompts/get" => Some("name"),
@@ -103,39 +103,39 @@ pub fn name_member(method: &str) -> Option<&'static str> {
     }
 }
 
-/// The mirroring headers of a request we received.
+/// The mirroring headers of a received request.
 #[derive(Clone, Debug, Default)]
-pub struct Mirrored<'h> {
+pub struct MirroredHeaders<'h> {
     headers: Vec<(&'h str, &'h [u8])>,
 }
 
-/// How headers and body disagree. The text goes into a `-32020` answer.
+/// Difference between headers and body. The text is sent in a `-32020` answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HeaderMismatch {
-    /// A header that must be there is not.
+    /// A required header is missing.
     #[error("header mismatch: {0} is missing")]
     Missing(HeaderName),
-    /// A header is there twice, so two readers could see two different values.
+    /// A header appears twice, so that two parsers could see two different values.
     #[error("header mismatch: {0} appears more than once")]
     Repeated(HeaderName),
     /// A header value has forbidden characters or a broken encoding.
     #[error("header mismatch: {0} cannot be decoded")]
     Undecodable(HeaderName),
-    /// A header says something else than the body.
+    /// A header and the body have different values.
     #[error("header mismatch: {header} says `{said}`, the body says `{body}`")]
     Differs {
-        /// Which header.
+        /// Name of the header.
         header: HeaderName,
-        /// What it said, decoded.
+        /// Decoded value of the header.
         said: String,
-        /// What the body said.
+        /// Value in the body.
         body: String,
     },
-    /// A header repeats a value that the body does not have.
-    #[error("header mismatch: {0} repeats a value that the body does not have")]
+    /// A header mirrors a value that the body does not have.
+    #[error("header mismatch: {0} has a value, but the body does not")]
     Unbacked(HeaderName),
-    /// The body cannot be read well enough to compare.
+    /// The body cannot be parsed for the comparison.
     #[error("header mismatch: the parameters cannot be compared with the headers")]
     Body(#[from] NotAnObject),
 }
@@ -157,8 +157,8 @@ impl fmt::Display for HeaderName {
     }
 }
 
-impl<'h> Mirrored<'h> {
-    /// Picks the mirroring headers out of all headers of a request; repeated headers are to come repeatedly.
+impl<'h> MirroredHeaders<'h> {
+    /// Collects the mirroring headers from all headers of a request. A repeated header must be passed once per value.
     pub fn collect(headers: impl IntoIterator<Item = (&'h str, &'h [u8])>) -> Self {
         let mirrors = |name: &str| {
             [PROTOCOL_VERSION, METHOD, NAME].iter().any(|known| known.eq_ignore_ascii_case(name))
@@ -167,16 +167,15 @@ impl<'h> Mirrored<'h> {
         Self { headers: headers.into_iter().filter(|(name, _)| mirrors(name)).collect() }
     }
 
-    /// The `Mcp-Param-*` headers as they came. Those we do not know have to be passed on.
+    /// The `Mcp-Param-*` headers as received. Unknown ones have to be passed on.
     pub fn params(&self) -> impl Iterator<Item = (&'h str, &'h [u8])> {
         self.headers.iter().copied().filter(|(name, _)| is_param(name))
     }
 
-    /// Compares with the body of a modern request, before anybody decides on either. `annotated` is what the
-    /// called tool's schema mirrors, when the method is `tools/call` and the tool is known.
+    /// Compares the headers with the body of a modern request. `annotated` are the mirrored arguments of the called
+    /// tool, if the method is `tools/call` and the tool is known.
     ///
-    /// A version missing from the body is not reported here: the body alone is at fault, and
-    /// [`crate::era::ModernContext`] says so.
+    /// A version that is missing in the body is not reported here, but by [`crate::era::ModernContext`].
     pub fn verify(
         &self,
         request: &Request<'_>,
@@ -184,19 +183,19 @@ impl<'h> Mirrored<'h> {
     ) -> Result<(), HeaderMismatch> {
         let params = request.params.map(Object::parse).transpose()?;
         let version = self.plain(PROTOCOL_VERSION)?;
-        if let Some(meta) = params.as_ref().map(|params| params.get_deciding("_meta")).transpose()?.flatten()
+        if let Some(meta) = params.as_ref().map(|params| params.get_strict("_meta")).transpose()?.flatten()
             && let Some(body) = Object::parse(meta)?.text(meta::PROTOCOL_VERSION)
         {
-            agree(PROTOCOL_VERSION, version, &body)?;
+            require_equal(PROTOCOL_VERSION, version, &body)?;
         }
-        agree(METHOD, self.plain(METHOD)?, &request.method)?;
+        require_equal(METHOD, self.plain(METHOD)?, &request.method)?;
         if let Some(member) = name_member(&request.method) {
-            let body = params.as_ref().map(|params| params.get_deciding(member)).transpose()?.flatten();
+            let body = params.as_ref().map(|params| params.get_strict(member)).transpose()?.flatten();
             match (self.decoded(NAME)?, body.and_then(raw::text)) {
-                (Some(said), Some(body)) => agree(NAME, &said, &body)?,
+                (Some(said), Some(body)) => require_equal(NAME, &said, &body)?,
                 (None, Some(_)) => return Err(HeaderMismatch::Missing(standard(NAME))),
                 (Some(_), None) => return Err(HeaderMismatch::Unbacked(standard(NAME))),
-                // The body lacks its name: the method's own check of its parameters says so.
+                // The name is missing in the body, which the check of the parameters reports.
                 (None, None) => {}
             }
         }
@@ -209,19 +208,19 @@ impl<'h> Mirrored<'h> {
         }
     }
 
-    /// A required header that knows no encoding.
+    /// The value of a required header without encoding.
     fn plain(&self, name: &'static str) -> Result<&'h str, HeaderMismatch> {
-        let value = self.only(name)?.ok_or_else(|| HeaderMismatch::Missing(standard(name)))?;
+        let value = self.single(name)?.ok_or_else(|| HeaderMismatch::Missing(standard(name)))?;
         let text = std::str::from_utf8(value).ok().filter(|text| is_printable(text.as_bytes()));
         text.ok_or_else(|| HeaderMismatch::Undecodable(standard(name)))
     }
 
     fn decoded(&self, name: &str) -> Result<Option<Cow<'h, str>>, HeaderMismatch> {
-        let Some(value) = self.only(name)? else { return Ok(None) };
+        let Some(value) = self.single(name)? else { return Ok(None) };
         decode_value(value).map(Some).map_err(|BadEncoding| HeaderMismatch::Undecodable(named(name)))
     }
 
-    fn only(&self, name: &str) -> Result<Option<&'h [u8]>, HeaderMismatch> {
+    fn single(&self, name: &str) -> Result<Option<&'h [u8]>, HeaderMismatch> {
         let mut values = self.headers.iter().filter(|(header, _)| header.eq_ignore_ascii_case(name));
         match (values.next(), values.next()) {
             (first, None) => Ok(first.map(|(_, value)| *value)),
@@ -234,7 +233,7 @@ fn is_param(name: &str) -> bool {
     name.get(..PARAM_PREFIX.len()).is_some_and(|start| start.eq_ignore_ascii_case(PARAM_PREFIX))
 }
 
-fn agree(header: &'static str, said: &str, body: &str) -> Result<(), HeaderMismatch> {
+fn require_equal(header: &'static str, said: &str, body: &str) -> Result<(), HeaderMismatch> {
     if said == body {
         return Ok(());
     }
@@ -255,7 +254,7 @@ mod tests {
     use crate::envelope::Message;
 
     #[test]
-    fn the_encoding_is_the_specifications() {
+    fn values_are_encoded_as_the_specification_says() {
         for (plain, header) in [
             ("us-west1", "us-west1"),
             ("file:///a b.json", "file:///a b.json"),
@@ -272,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_encoding_is_refused_and_never_taken_literally() {
+    fn an_invalid_encoding_is_refused_and_never_taken_literally() {
         for broken in
             [&b"=?base64?!!?="[..], b"=?base64?SGk?=", b"=?base64?/w==?=", b"caf\xc3\xa9", b"a\nb", b"\0"]
         {
@@ -286,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn the_name_header_repeats_what_the_method_is_about() {
+    fn the_name_header_mirrors_the_name_or_uri_in_the_params() {
         let name = |method, params: &str| {
             let params = RawValue::from_string(params.to_owned()).unwrap();
             standard_headers(method, Some(&params)).unwrap().name.map(Cow::into_owned)
@@ -300,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_that_agree_pass_in_any_letter_case_and_encoding() {
+    fn matching_headers_pass_in_any_letter_case_and_encoding() {
         assert_eq!(verify(CALL, &[VERSION, ("mcp-method", "tools/call"), ("MCP-NAME", "echo")]), Ok(()));
         assert_eq!(
             verify(CALL, &[VERSION, ("mcp-method", "tools/call"), ("mcp-name", "=?base64?ZWNobw==?=")]),
@@ -310,45 +309,48 @@ mod tests {
 
     #[test]
     fn each_standard_header_is_compared_with_the_body() {
-        let said = |headers: &[(&str, &str)]| verify(CALL, headers).unwrap_err().to_string();
+        let error = |headers: &[(&str, &str)]| verify(CALL, headers).unwrap_err().to_string();
         let method = ("Mcp-Method", "tools/call");
-        assert_eq!(said(&[method, ("Mcp-Name", "echo")]), "header mismatch: MCP-Protocol-Version is missing");
-        assert_eq!(said(&[VERSION, ("Mcp-Name", "echo")]), "header mismatch: Mcp-Method is missing");
-        assert_eq!(said(&[VERSION, method]), "header mismatch: Mcp-Name is missing");
         assert_eq!(
-            said(&[VERSION, method, ("Mcp-Name", "rm")]),
+            error(&[method, ("Mcp-Name", "echo")]),
+            "header mismatch: MCP-Protocol-Version is missing"
+        );
+        assert_eq!(error(&[VERSION, ("Mcp-Name", "echo")]), "header mismatch: Mcp-Method is missing");
+        assert_eq!(error(&[VERSION, method]), "header mismatch: Mcp-Name is missing");
+        assert_eq!(
+            error(&[VERSION, method, ("Mcp-Name", "rm")]),
             "header mismatch: Mcp-Name says `rm`, the body says `echo`"
         );
         assert_eq!(
-            said(&[VERSION, ("Mcp-Method", "tools/list"), ("Mcp-Name", "echo")]),
+            error(&[VERSION, ("Mcp-Method", "tools/list"), ("Mcp-Name", "echo")]),
             "header mismatch: Mcp-Method says `tools/list`, the body says `tools/call`"
         );
         assert_eq!(
-            said(&[("MCP-Protocol-Version", "2025-11-25"), method, ("Mcp-Name", "echo")]),
+            error(&[("MCP-Protocol-Version", "2025-11-25"), method, ("Mcp-Name", "echo")]),
             "header mismatch: MCP-Protocol-Version says `2025-11-25`, the body says `2026-07-28`"
         );
         assert_eq!(
-            said(&[VERSION, method, ("Mcp-Name", "echo"), ("mcp-name", "rm")]),
+            error(&[VERSION, method, ("Mcp-Name", "echo"), ("mcp-name", "rm")]),
             "header mismatch: Mcp-Name appears more than once"
         );
     }
 
     #[test]
-    fn a_body_with_a_second_name_in_other_letters_is_refused() {
+    fn a_body_with_a_second_name_in_another_case_is_refused() {
         let body = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"echo","Name":"rm"}}"#;
         let headers = [VERSION, ("Mcp-Method", "tools/call"), ("Mcp-Name", "echo")];
         assert!(matches!(verify(body, &headers), Err(HeaderMismatch::Body(NotAnObject::LookAlikeKey(..)))));
     }
 
     #[test]
-    fn param_headers_can_be_passed_on_and_others_are_not_touched() {
+    fn only_param_headers_are_returned_to_be_passed_on() {
         let headers = [
             ("Mcp-Param-X", &b"1"[..]),
             ("mcp-name", b"n"),
             ("authorization", b"secret"),
             ("mcp-param-y", b"2"),
         ];
-        let mirrored = Mirrored::collect(headers);
+        let mirrored = MirroredHeaders::collect(headers);
         assert_eq!(mirrored.params().collect::<Vec<_>>(), [headers[0], headers[3]]);
     }
 
@@ -360,7 +362,7 @@ mod tests {
         let Ok(Message::Request(request)) = Message::parse(body.as_bytes()) else {
             panic!("no request: {body}")
         };
-        Mirrored::collect(headers.iter().map(|(name, value)| (*name, value.as_bytes())))
+        MirroredHeaders::collect(headers.iter().map(|(name, value)| (*name, value.as_bytes())))
             .verify(&request, None)
     }
 }

@@ -1,6 +1,6 @@
-//! `x-mcp-header`: a tool's schema may ask that an argument be repeated in an HTTP header. Reads the
-//! annotations, says when they are invalid (the tool must then not be offered over HTTP), and writes or
-//! checks the headers of one call. Does not validate arguments against the schema.
+//! `x-mcp-header`: annotations in a tool's schema that require an argument to be mirrored in an HTTP header. Reads and
+//! validates the annotations (a tool with invalid ones must not be offered over HTTP), and writes or checks the headers
+//! of one call. Does not validate arguments against the schema.
 
 use std::borrow::Cow;
 
@@ -10,7 +10,7 @@ use super::{HeaderMismatch, PARAM_PREFIX, encode_value, named};
 use crate::patch::{NotAnObject, Object};
 use crate::raw;
 
-/// The headers one tool asks for. Most tools ask for none.
+/// The headers for the annotated arguments of one tool. Most tools have none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ParamHeaders {
     annotated: Vec<Annotated>,
@@ -24,30 +24,30 @@ struct Annotated {
     path: Vec<String>,
 }
 
-/// Why a tool's annotations are invalid.
+/// Reason why a tool's annotations are invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidAnnotation {
-    /// The annotation is no string, or one that cannot be part of a header name.
+    /// The annotation is not a string, or cannot be part of a header name.
     #[error("the `x-mcp-header` of `{argument}` is not an HTTP token")]
     NotAToken {
         /// The annotated argument, as a dotted path.
         argument: String,
     },
     /// Two arguments would share a header.
-    #[error("two arguments ask for the header `{header}`")]
+    #[error("two arguments have the header `{header}`")]
     Repeated {
         /// The header they share.
         header: String,
     },
-    /// The argument is no string, integer or boolean.
+    /// The argument is not a string, integer or boolean.
     #[error("`{argument}` has an `x-mcp-header` and is not a string, an integer or a boolean")]
     NotPrimitive {
         /// The annotated argument, as a dotted path.
         argument: String,
     },
     /// The annotation is not on a plain property.
-    #[error("an `x-mcp-header` stands where no chain of `properties` leads")]
+    #[error("an `x-mcp-header` is not on a property that can be reached through `properties` alone")]
     Unreachable,
     /// The schema has repeated keys or is nested too deeply to be searched.
     #[error("the schema cannot be searched for `x-mcp-header`")]
@@ -55,14 +55,14 @@ pub enum InvalidAnnotation {
 }
 
 const ANNOTATION: &str = "x-mcp-header";
-/// Deeper schemas are refused. Searching costs depth times size, and the schema comes from a stranger.
-const DEEPEST: usize = 64;
+/// Deeper schemas are refused. Searching costs depth times size, and the schema comes from an untrusted server.
+const MAX_DEPTH: usize = 64;
 
 impl ParamHeaders {
     /// Reads the annotations of a tool's `inputSchema`.
     pub fn from_input_schema(schema: &RawValue) -> Result<Self, InvalidAnnotation> {
         let text = schema.get().as_bytes();
-        // Nearly all schemas end here. A key may hide behind escapes, hence the second look.
+        // Nearly all schemas have no annotation. A key may be written with escapes, hence the second search.
         let mentioned = |what: &[u8]| memchr::memmem::find(text, what).is_some();
         let mut found = Self::default();
         if mentioned(ANNOTATION.as_bytes()) || mentioned(b"\\u") {
@@ -71,12 +71,12 @@ impl ParamHeaders {
         Ok(found)
     }
 
-    /// Whether the tool asks for no headers.
+    /// Returns whether the tool has no annotated arguments.
     pub fn is_empty(&self) -> bool {
         self.annotated.is_empty()
     }
 
-    /// The headers of a call with these `arguments`, encoded. Absent and `null` arguments have none.
+    /// The encoded headers of a call with these `arguments`. Absent and `null` arguments have none.
     pub fn for_arguments(&self, arguments: Option<&RawValue>) -> Result<Vec<(String, String)>, NotAnObject> {
         let mut headers = Vec::new();
         for Annotated { header, path } in &self.annotated {
@@ -89,7 +89,7 @@ impl ParamHeaders {
         Ok(headers)
     }
 
-    /// Compares with what a call's headers said, decoded.
+    /// Compares the arguments with the decoded headers of a call.
     pub(super) fn verify<'h>(
         &self,
         arguments: Option<&RawValue>,
@@ -100,7 +100,7 @@ impl ParamHeaders {
                 (None, None) => {}
                 (None, Some(_)) => return Err(HeaderMismatch::Missing(named(header))),
                 (Some(_), None) => return Err(HeaderMismatch::Unbacked(named(header))),
-                (Some(said), Some(value)) if same(&said, value) => {}
+                (Some(said), Some(value)) if is_same_value(&said, value) => {}
                 (Some(said), Some(value)) => {
                     return Err(HeaderMismatch::Differs {
                         header: named(header),
@@ -114,7 +114,7 @@ impl ParamHeaders {
     }
 
     fn search(&mut self, value: &RawValue, place: Place, depth: usize) -> Result<(), InvalidAnnotation> {
-        if depth > DEEPEST {
+        if depth > MAX_DEPTH {
             return Err(InvalidAnnotation::Unreadable);
         }
         if let Some(items) = raw::items(value) {
@@ -178,11 +178,11 @@ impl ParamHeaders {
     }
 }
 
-/// Where in a schema the search is.
+/// Position of the search in a schema.
 enum Place {
     /// On a chain of `properties` from the root; the root itself is the empty chain.
     Property(Vec<String>),
-    /// Anywhere that does not always describe the same argument.
+    /// A position that does not always describe the same argument.
     Elsewhere,
 }
 
@@ -201,8 +201,7 @@ fn is_token(name: &str) -> bool {
         && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte))
 }
 
-/// One primitive type, or several together with `null`: an argument that may be null has its header left out
-/// then.
+/// Returns whether a type is primitive, or a list of primitive types and `null`. A null argument has no header.
 fn is_primitive_type(schema_type: &RawValue) -> bool {
     let primitive =
         |one: &RawValue| matches!(raw::text(one).as_deref(), Some("string" | "integer" | "boolean"));
@@ -230,8 +229,7 @@ fn value_at<'a>(
     Ok(at.filter(|value| !raw::is_null(value)))
 }
 
-/// The text a header repeats; `None` for arrays and objects, which break the schema and which the server will
-/// refuse.
+/// The text of a header; `None` for arrays and objects, which violate the schema and which the server will refuse.
 fn mirrored_text(value: &RawValue) -> Option<Cow<'_, str>> {
     let spelling = value.get();
     match spelling.as_bytes().first() {
@@ -242,8 +240,8 @@ fn mirrored_text(value: &RawValue) -> Option<Cow<'_, str>> {
     }
 }
 
-/// Text is compared as text and numbers as numbers: `42.0` in the body is `42` in the header.
-fn same(said: &str, value: &RawValue) -> bool {
+/// Compares text as text and numbers as numbers: `42.0` in the body equals `42` in the header.
+fn is_same_value(said: &str, value: &RawValue) -> bool {
     let spelling = value.get();
     if spelling.starts_with(|first: char| first == '-' || first.is_ascii_digit()) {
         return said == spelling
@@ -256,7 +254,7 @@ fn same(said: &str, value: &RawValue) -> bool {
 mod tests {
     use super::*;
     use crate::envelope::Message;
-    use crate::headers::Mirrored;
+    use crate::headers::MirroredHeaders;
 
     const SCHEMA: &str = r#"{"type":"object","properties":{
         "region":{"type":"string","x-mcp-header":"Region"},
@@ -283,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn a_schema_without_annotations_asks_for_nothing() {
+    fn a_schema_without_annotations_has_no_headers() {
         assert!(read(r#"{"type":"object","properties":{"a":{"type":"string"}}}"#).unwrap().is_empty());
         assert!(read("true").unwrap().is_empty());
     }
@@ -305,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn an_annotation_that_is_no_token_or_on_no_primitive_is_invalid() {
+    fn an_annotation_must_be_a_token_on_a_primitive_argument() {
         let with = |annotation: &str, kind: &str| {
             read(&format!(
                 r#"{{"properties":{{"o":{{"properties":{{"a":{{{kind}"x-mcp-header":{annotation}}}}}}}}}}}"#
@@ -338,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bottomless_schema_is_refused_without_a_stack_to_match() {
+    fn a_very_deep_schema_is_refused() {
         let deep =
             format!("{}{}{}", r#"{"not":"#.repeat(50_000), r#"{"x-mcp-header":1}"#, "}".repeat(50_000));
         assert_eq!(read(&deep), Err(InvalidAnnotation::Unreadable));
@@ -357,7 +355,7 @@ mod tests {
             let standard =
                 [("mcp-protocol-version", "2026-07-28"), ("mcp-method", "tools/call"), ("mcp-name", "t")];
             let headers = standard.iter().chain(param).map(|(name, value)| (*name, value.as_bytes()));
-            Mirrored::collect(headers)
+            MirroredHeaders::collect(headers)
                 .verify(&request, Some(&read(SCHEMA).unwrap()))
                 .map_err(|e| e.to_string())
         };
@@ -377,7 +375,7 @@ mod tests {
         );
         assert_eq!(
             check("{}", &[("mcp-param-region", "us")]),
-            Err("header mismatch: Mcp-Param-Region repeats a value that the body does not have".to_owned())
+            Err("header mismatch: Mcp-Param-Region has a value, but the body does not".to_owned())
         );
         assert_eq!(
             check(r#"{"region":"42"}"#, &[("mcp-param-region", "42.0")]),

@@ -1,50 +1,49 @@
-//! Patching a message where it lies: its id, the members of its payload, and the members of the `_meta`
-//! inside, all in one copy. Knows that a payload is `params` or `result` and that MCP keeps what concerns the
-//! request itself in `_meta`; does not know what any of it means.
+//! Patches a message in one copy: its id, the members of its payload, and the members of the `_meta` inside. Knows that
+//! a payload is `params` or `result` and that it may have a `_meta`, but not the meaning of any member.
 
 use serde_json::value::RawValue;
 
 use super::{NotAnObject, Object, Patch, Splice};
 use crate::{Id, Malformed, Message, Outcome, raw};
 
-/// Changes to a whole message in one copy: its id, members of `params` (or of `result`), and members of the
-/// `_meta` inside. What is missing on the way is created.
+/// Changes to a whole message in one copy: its id, members of `params` (or of `result`), and members of the `_meta`
+/// inside. Missing objects are created.
 #[derive(Clone, Debug, Default)]
 pub struct MessagePatch<'p> {
-    /// The id it gets.
+    /// The new id.
     pub id: Option<Id<'p>>,
-    /// Changes to the payload's own members; leave `_meta` to the next field.
+    /// Changes to the payload's own members, except `_meta`.
     pub payload: Patch<'p>,
     /// Changes to `_meta` inside the payload.
     pub meta: Patch<'p>,
 }
 
-/// Why a message cannot be patched.
+/// Reason why a message cannot be patched.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum CannotPatch {
-    /// It is no message.
+pub enum PatchError {
+    /// Not a message.
     #[error(transparent)]
     Malformed(#[from] Malformed),
-    /// `params`, `result` or the `_meta` inside is no object, or an ambiguous one.
+    /// `params`, `result` or the `_meta` inside is not an object, or has duplicate keys.
     #[error("the payload cannot be changed")]
     Payload(#[from] NotAnObject),
-    /// It is an error response, which has no payload.
+    /// An error response, which has no payload.
     #[error("an error response has no payload to change")]
     NoPayload,
 }
 
 impl MessagePatch<'_> {
     /// The message with the changes made.
-    pub fn apply(&self, bytes: &[u8]) -> Result<Vec<u8>, CannotPatch> {
+    pub fn apply(&self, bytes: &[u8]) -> Result<Vec<u8>, PatchError> {
         let envelope = match Object::parse_slice(bytes) {
             Ok(envelope) => envelope,
-            // The envelope's own reader says more precisely what is wrong.
+            // The envelope parser gives a more precise error.
             Err(fault) => {
-                return Err(Message::parse(bytes).err().map_or(fault.into(), CannotPatch::Malformed));
+                return Err(Message::parse(bytes).err().map_or(fault.into(), PatchError::Malformed));
             }
         };
-        let message = Message::of(&envelope)?;
+        let message = Message::from_object(&envelope)?;
         let mut outer = Patch::new();
         let mut splice = Splice::default();
         let id;
@@ -60,7 +59,7 @@ impl MessagePatch<'_> {
                 Message::Request(_) | Message::Notification(_) => "params",
                 Message::Response(response) => match response.outcome {
                     Outcome::Result(_) => "result",
-                    Outcome::Error(_) => return Err(CannotPatch::NoPayload),
+                    Outcome::Error(_) => return Err(PatchError::NoPayload),
                 },
             };
             match envelope.get(name).filter(|value| !raw::is_null(value)) {
@@ -76,8 +75,7 @@ impl MessagePatch<'_> {
     }
 }
 
-/// `params` (or a result) with members changed and members of its `_meta` changed; what is missing is
-/// created.
+/// `params` (or a result) with members changed and members of its `_meta` changed; missing objects are created.
 pub fn patch_payload(
     payload: Option<&RawValue>,
     members: &Patch<'_>,
@@ -144,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_on_the_way_is_created() {
+    fn missing_objects_are_created() {
         let meta = MessagePatch { meta: Patch::new().set_text("p", "v"), ..MessagePatch::default() };
         for (from, to) in [
             (r#""method":"m""#, r#""method":"m","params":{"_meta":{"p":"v"}}"#),
@@ -160,23 +158,23 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_patched_is_refused() {
+    fn messages_that_cannot_be_patched_are_refused() {
         let meta = MessagePatch { meta: Patch::new().set_text("p", "v"), ..MessagePatch::default() };
         let refused =
             |members: &str| meta.apply(format!(r#"{{"jsonrpc":"2.0",{members}}}"#).as_bytes()).unwrap_err();
-        assert_eq!(refused(r#""method":"m","params":[1]"#), CannotPatch::Payload(NotAnObject::OtherValue));
+        assert_eq!(refused(r#""method":"m","params":[1]"#), PatchError::Payload(NotAnObject::OtherValue));
         assert_eq!(
             refused(r#""method":"m","params":{"_meta":"s"}"#),
-            CannotPatch::Payload(NotAnObject::OtherValue)
+            PatchError::Payload(NotAnObject::OtherValue)
         );
-        assert_eq!(refused(r#""id":1,"error":{"code":1}"#), CannotPatch::NoPayload);
+        assert_eq!(refused(r#""id":1,"error":{"code":1}"#), PatchError::NoPayload);
         assert_eq!(refused(r#""method":"m","method":"m""#), Malformed::DuplicateKey("method").into());
         let id = crate::RequestId::from(7);
         let renamed = MessagePatch { id: Some(id.as_id()), ..MessagePatch::default() };
         assert_eq!(renamed.apply(br#"{"jsonrpc":"2.0","method":"m"}"#), Err(Malformed::NoId.into()));
     }
 
-    fn text(bytes: Result<Vec<u8>, CannotPatch>) -> String {
+    fn text(bytes: Result<Vec<u8>, PatchError>) -> String {
         String::from_utf8(bytes.unwrap()).unwrap()
     }
 }

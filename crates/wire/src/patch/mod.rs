@@ -1,16 +1,16 @@
-//! Changing members of a JSON object without rewriting it. [`Object`] is a one-level view in document order,
-//! [`Patch`] says which members become what, and the result differs from the source in exactly those places.
-//! Nothing here knows what a member means; [`MessagePatch`] knows where in a message members are.
+//! Changes members of a JSON object without rewriting it. [`Object`] is a one-level view in document order, [`Patch`]
+//! is a set of changes, and the result differs from the source only in the changed members. [`MessagePatch`] applies
+//! patches to the parts of a message. Nothing here knows the meaning of members.
 //!
-//! A key counts by its decoded text, so `"a"` and `"\u0061"` are one key, and an object that has both is
-//! refused: whoever reads it next might pick the other one.
+//! Keys are compared by their decoded text, so `"a"` and `"\u0061"` are one key, and an object with both is refused:
+//! another parser might use the other one.
 
 use std::borrow::Cow;
 use std::ops::Range;
 
 use serde_json::value::RawValue;
 
-pub use self::message::{CannotPatch, MessagePatch, patch_payload};
+pub use self::message::{MessagePatch, PatchError, patch_payload};
 use crate::raw;
 use crate::scan::{self, looks_like};
 
@@ -24,7 +24,7 @@ pub struct Object<'a> {
     members: Vec<(Cow<'a, str>, &'a str)>,
 }
 
-/// Why a value cannot be viewed as an object.
+/// Reason why a value cannot be viewed as an object.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NotAnObject {
@@ -34,22 +34,22 @@ pub enum NotAnObject {
     /// A key appears twice.
     #[error("the member `{0}` appears more than once")]
     DuplicateKey(String),
-    /// A key that a case-insensitive reader would take for the one that decides.
-    #[error("the member `{0}` is spelled almost like `{1}`, which some readers would take for it")]
+    /// A key that a case-insensitive parser would take for the requested one.
+    #[error("the member `{0}` differs from `{1}` only in letter case")]
     LookAlikeKey(String, &'static str),
 }
 
 impl<'a> Object<'a> {
     /// Views a value that is known to be JSON.
     pub fn parse(value: &'a RawValue) -> Result<Self, NotAnObject> {
-        Self::parse_known(value.get())
+        Self::parse_trusted(value.get())
     }
 
-    fn parse_known(value: &'a str) -> Result<Self, NotAnObject> {
+    fn parse_trusted(value: &'a str) -> Result<Self, NotAnObject> {
         let mut members = Vec::new();
         scan::each_known_member(value, |key, value| members.push((key, value)))
             .ok_or(NotAnObject::OtherValue)?;
-        Self::of(value.as_bytes(), members)
+        Self::from_members(value.as_bytes(), members)
     }
 
     /// Views bytes of unknown origin.
@@ -57,61 +57,60 @@ impl<'a> Object<'a> {
         let mut members = Vec::new();
         scan::each_member(source, |key, value| members.push((key, value.get())))
             .map_err(|_| NotAnObject::OtherValue)?;
-        Self::of(source, members)
+        Self::from_members(source, members)
     }
 
-    fn of(source: &'a [u8], members: Vec<(Cow<'a, str>, &'a str)>) -> Result<Self, NotAnObject> {
-        match repeated(&members) {
+    fn from_members(source: &'a [u8], members: Vec<(Cow<'a, str>, &'a str)>) -> Result<Self, NotAnObject> {
+        match duplicate_key(&members) {
             Some(key) => Err(NotAnObject::DuplicateKey(key.to_owned())),
             None => Ok(Self { source, members }),
         }
     }
 
-    /// The value of `key`. It is read for that, so ask [`Object::has`] where it does not matter what it is.
+    /// The value of `key`. This parses the value, so use [`Object::has`] if only its presence matters.
     pub fn get(&self, key: &str) -> Option<&'a RawValue> {
         self.spelling(key).and_then(raw::value)
     }
 
-    /// Whether there is a `key`, whatever its value.
+    /// Returns whether there is a `key`, whatever its value.
     pub fn has(&self, key: &str) -> bool {
         self.spelling(key).is_some()
     }
 
-    /// How the value of `key` is spelled, for those who need not know what it is.
+    /// The text of the value of `key`, without parsing it.
     pub fn spelling(&self, key: &str) -> Option<&'a str> {
         self.members.iter().find(|(name, _)| name == key).map(|(_, value)| *value)
     }
 
-    /// The value of a key that something is decided on: refuses an object that also has a look-alike of it,
-    /// such as `Name` next to `name`, because a server that ignores letter case would act on the one we did
-    /// not look at.
-    pub fn get_deciding(&self, key: &'static str) -> Result<Option<&'a RawValue>, NotAnObject> {
-        self.has_no_look_alike(key).map(|()| self.get(key))
+    /// The value of a key that decides something: refuses an object that also has a look-alike of it, such as `Name`
+    /// next to `name`, because a server that ignores letter case might use the other one.
+    pub fn get_strict(&self, key: &'static str) -> Result<Option<&'a RawValue>, NotAnObject> {
+        self.reject_look_alike(key).map(|()| self.get(key))
     }
 
-    /// The decoded text of a key that something is decided on, when it is a string.
-    pub fn text_deciding(&self, key: &'static str) -> Result<Option<Cow<'a, str>>, NotAnObject> {
-        self.has_no_look_alike(key).map(|()| self.text(key))
+    /// The decoded text of a key that decides something, if it is a string; see [`Object::get_strict`].
+    pub fn text_strict(&self, key: &'static str) -> Result<Option<Cow<'a, str>>, NotAnObject> {
+        self.reject_look_alike(key).map(|()| self.text(key))
     }
 
-    fn has_no_look_alike(&self, key: &'static str) -> Result<(), NotAnObject> {
+    fn reject_look_alike(&self, key: &'static str) -> Result<(), NotAnObject> {
         match self.members.iter().find(|(name, _)| looks_like(name, key)) {
             Some((name, _)) => Err(NotAnObject::LookAlikeKey(name.to_string(), key)),
             None => Ok(()),
         }
     }
 
-    /// The decoded text of `key`, when it is a string.
+    /// The decoded text of `key`, if it is a string.
     pub fn text(&self, key: &str) -> Option<Cow<'a, str>> {
         self.spelling(key).and_then(raw::unquoted)
     }
 
-    /// The value of `key`, when it is an object with unambiguous keys.
+    /// The value of `key`, if it is an object without duplicate keys.
     pub fn object(&self, key: &str) -> Option<Self> {
-        self.spelling(key).and_then(|value| Self::parse_known(value).ok())
+        self.spelling(key).and_then(|value| Self::parse_trusted(value).ok())
     }
 
-    /// `true` only when `key` is there and is `true`.
+    /// `true` only if `key` is present and `true`.
     pub fn flag(&self, key: &str) -> bool {
         self.spelling(key) == Some("true")
     }
@@ -121,12 +120,12 @@ impl<'a> Object<'a> {
         self.members.iter().filter_map(|(key, value)| Some((&**key, raw::value(value)?)))
     }
 
-    /// How many members there are.
+    /// Number of members.
     pub fn len(&self) -> usize {
         self.members.len()
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no members.
     pub fn is_empty(&self) -> bool {
         self.members.is_empty()
     }
@@ -135,32 +134,32 @@ impl<'a> Object<'a> {
         raw::span_in(self.source, self.members[index].1).expect("members are borrowed from the source")
     }
 
-    /// Where the member's quoted key starts: the first quote after the value before it.
+    /// Start of the member's quoted key: the first quote after the previous value.
     fn key_start(&self, index: usize) -> usize {
         let from = if index == 0 { 0 } else { self.value_span(index - 1).end };
         from + memchr::memchr(b'"', &self.source[from..]).expect("every member has a quoted key")
     }
 }
 
-/// Changes to the members of one object. Of two changes to the same key the later one counts.
+/// Changes to the members of one object. Of two changes to the same key the later one applies.
 #[derive(Clone, Debug, Default)]
 pub struct Patch<'p> {
     changes: Vec<(Cow<'p, str>, Option<Cow<'p, RawValue>>)>,
 }
 
 impl<'p> Patch<'p> {
-    /// Changes nothing.
+    /// A patch without changes.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// `key` becomes `value`: in its old place if it has one, otherwise at the end.
+    /// Sets `key` to `value`: in its old position if it has one, otherwise at the end.
     #[must_use]
     pub fn set(self, key: impl Into<Cow<'p, str>>, value: &'p RawValue) -> Self {
         self.change(key.into(), Some(Cow::Borrowed(value)))
     }
 
-    /// [`Patch::set`] for a value made for the occasion.
+    /// [`Patch::set`] with an owned value.
     #[must_use]
     pub fn set_owned(self, key: impl Into<Cow<'p, str>>, value: Box<RawValue>) -> Self {
         self.change(key.into(), Some(Cow::Owned(value)))
@@ -172,24 +171,24 @@ impl<'p> Patch<'p> {
         self.set_owned(key, raw::quoted(text))
     }
 
-    /// `key` goes, and its comma with it.
+    /// Removes `key` and its comma.
     #[must_use]
     pub fn remove(self, key: impl Into<Cow<'p, str>>) -> Self {
         self.change(key.into(), None)
     }
 
-    /// These changes, and then those.
+    /// These changes, followed by the later ones.
     #[must_use]
-    pub fn and(self, later: Self) -> Self {
+    pub fn merge(self, later: Self) -> Self {
         later.changes.into_iter().fold(self, |patch, (key, value)| patch.change(key, value))
     }
 
-    /// Whether this changes nothing.
+    /// Returns whether there are no changes.
     pub fn is_empty(&self) -> bool {
         self.changes.is_empty()
     }
 
-    /// The object with the changes made.
+    /// The object with the changes applied.
     pub fn apply(&self, object: &Object<'_>) -> Box<RawValue> {
         let mut splice = Splice::default();
         self.splice_into(object, 0, &mut splice);
@@ -197,7 +196,7 @@ impl<'p> Patch<'p> {
         raw::owned(bytes)
     }
 
-    /// The changes applied to nothing: an object with just the members this sets.
+    /// An object with just the members that the patch sets.
     pub fn to_object(&self) -> Box<RawValue> {
         let mut json = b"{".to_vec();
         for (key, value) in &self.changes {
@@ -222,13 +221,13 @@ impl<'p> Patch<'p> {
         self.changes.iter().find(|(changed, _)| changed == key).map(|(_, value)| value)
     }
 
-    /// Adds the changes as edits of a text in which `object` starts at `offset`.
+    /// Adds the changes as edits to a text in which `object` starts at `offset`.
     fn splice_into(&self, object: &Object<'_>, offset: usize, splice: &mut Splice) {
         if self.is_empty() {
             return;
         }
-        // Members that go before any that stays take the separator behind them, later ones the separator in
-        // front.
+        // Members that are removed before the first remaining one take the separator behind them, later ones the
+        // separator in front.
         let mut one_stays = false;
         let mut leading: Option<Range<usize>> = None;
         for (index, (key, _)) in object.members.iter().enumerate() {
@@ -290,7 +289,7 @@ impl Splice {
     }
 
     fn finish(mut self, source: &[u8]) -> Vec<u8> {
-        // An insertion sits at the end of the text before it, so a cut that ends there comes first.
+        // An insertion is at the end of the text before it, so a cut that ends there comes first.
         self.edits.sort_by_key(|(range, _)| (range.start, range.end));
         let grown = self.edits.iter().map(|(_, new)| new.len()).sum::<usize>();
         let mut out = Vec::with_capacity(source.len() + grown);
@@ -311,9 +310,9 @@ fn push_member(out: &mut Vec<u8>, key: &str, value: &RawValue) {
     out.extend_from_slice(value.get().as_bytes());
 }
 
-/// The first key that repeats. Small objects are compared pairwise; large ones are sorted, so that a hostile
-/// object with many members does not cost the square of their number.
-fn repeated<'m>(members: &'m [(Cow<'_, str>, &str)]) -> Option<&'m str> {
+/// A key that is repeated, if there is one. Small objects are compared pairwise; large ones are sorted, so that a
+/// hostile object with many members does not cost the square of their number.
+fn duplicate_key<'m>(members: &'m [(Cow<'_, str>, &str)]) -> Option<&'m str> {
     const PAIRWISE: usize = 16;
     if members.len() <= PAIRWISE {
         let seen_before =
@@ -334,7 +333,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_repeated_key_is_refused_also_when_escapes_hide_it() {
+    fn a_repeated_key_is_refused_even_if_written_with_escapes() {
         assert_eq!(fault(r#"{"a":1,"b":2,"a":3}"#), NotAnObject::DuplicateKey("a".into()));
         assert_eq!(fault(r#"{"a":1,"\u0061":2}"#), NotAnObject::DuplicateKey("a".into()));
         let many: String = (0..500).map(|n| format!("\"k{n}\":0,")).collect();
@@ -343,14 +342,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_object_is_refused() {
+    fn other_values_are_refused() {
         for other in ["[]", "1", "null", "\"{}\"", "", "{", "{\"a\"}", "{} {}", "{\"a\":1,}"] {
             assert_eq!(fault(other), NotAnObject::OtherValue, "{other}");
         }
     }
 
     #[test]
-    fn a_value_that_is_known_to_be_json_is_viewed_like_one_of_unknown_origin() {
+    fn a_trusted_value_is_viewed_like_one_of_unknown_origin() {
         for json in [
             "{}",
             "{ }",
@@ -371,9 +370,9 @@ mod tests {
     }
 
     #[test]
-    fn a_deciding_key_has_no_look_alikes() {
+    fn look_alikes_of_a_strict_key_are_refused() {
         let look = |json: &str| {
-            Object::parse_slice(json.as_bytes()).unwrap().get_deciding("taskId").map(|v| v.is_some())
+            Object::parse_slice(json.as_bytes()).unwrap().get_strict("taskId").map(|v| v.is_some())
         };
         assert_eq!(look(r#"{"taskId":1}"#), Ok(true));
         assert_eq!(look(r#"{"task":1}"#), Ok(false));
@@ -381,12 +380,12 @@ mod tests {
             [r#"{"taskId":1,"taskid":2}"#, r#"{"TASKID":2}"#, r#"{"ta\u017fkId":1}"#, r#"{"tas\u212aId":1}"#]
         {
             assert!(look(evil).is_err(), "{evil}");
-            assert!(Object::parse_slice(evil.as_bytes()).unwrap().text_deciding("taskId").is_err(), "{evil}");
+            assert!(Object::parse_slice(evil.as_bytes()).unwrap().text_strict("taskId").is_err(), "{evil}");
         }
     }
 
     #[test]
-    fn a_set_replaces_the_value_in_its_place_and_appends_what_is_new() {
+    fn a_set_replaces_an_existing_value_in_place_and_appends_a_new_one() {
         let patch = Patch::new().set_text("b", "x").set_text("new", "\"").set_text("z", "1");
         assert_eq!(
             patched(r#" { "a" : 1.0e+5 , "b":[ 1, 2 ] , "c":{} } "#, &patch),
@@ -401,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn a_removed_member_takes_its_comma_wherever_it_stands() {
+    fn a_removed_member_takes_its_comma_at_any_position() {
         let object = r#"{ "a":1 , "b":2 ,"c":3 }"#;
         for (gone, left) in [
             (&["a"][..], r#"{ "b":2 ,"c":3 }"#),
@@ -411,7 +410,7 @@ mod tests {
             (&["b", "c"], r#"{ "a":1 }"#),
             (&["a", "c"], r#"{ "b":2 }"#),
             (&["a", "b", "c"], "{  }"),
-            (&["nobody"], object),
+            (&["absent"], object),
         ] {
             let patch = gone.iter().fold(Patch::new(), |patch, key| patch.remove(*key));
             assert_eq!(patched(object, &patch), left);
@@ -419,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn the_later_of_two_changes_counts() {
+    fn the_later_of_two_changes_applies() {
         assert_eq!(patched(r#"{"a":1}"#, &Patch::new().set_text("a", "x").remove("a")), "{}");
         assert_eq!(patched(r#"{"a":1}"#, &Patch::new().remove("a").set_text("a", "x")), r#"{"a":"x"}"#);
     }

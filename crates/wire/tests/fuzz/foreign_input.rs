@@ -1,9 +1,9 @@
-//! Bytes from strangers never panic, and what is accepted stays acceptable after we changed it.
+//! Untrusted bytes never cause a panic, and an accepted message is still accepted after it was changed.
 
 use crate::text::{members, value, written};
 use gripfast_wire::envelope::{self, Message};
 use gripfast_wire::era::{InitializeResult, ModernContext, probe};
-use gripfast_wire::headers::{Mirrored, ParamHeaders, decode_value, encode_value, standard_headers};
+use gripfast_wire::headers::{MirroredHeaders, ParamHeaders, decode_value, encode_value, standard_headers};
 use gripfast_wire::patch::{MessagePatch, Object, Patch};
 use gripfast_wire::results::{CallResult, List, Page};
 use gripfast_wire::{Outcome, RawValue, RequestId, batch, schema};
@@ -13,17 +13,17 @@ use proptest::sample::{Index, select};
 
 proptest! {
     #[test]
-    fn arbitrary_bytes_do_no_harm(bytes in vec(any::<u8>(), 0..200)) {
+    fn arbitrary_bytes_do_not_panic(bytes in vec(any::<u8>(), 0..200)) {
         examine(&bytes)?;
     }
 
     #[test]
-    fn damaged_messages_do_no_harm(message in message(), damage in vec(damage(), 0..4)) {
+    fn damaged_messages_do_not_panic(message in message(), damage in vec(damage(), 0..4)) {
         examine(&damage.into_iter().fold(message.into_bytes(), |bytes, damage| damage.done_to(bytes)))?;
     }
 
     #[test]
-    fn generated_objects_do_no_harm(members in members(8)) {
+    fn generated_objects_do_not_panic(members in members(8)) {
         examine(written(&members).as_bytes())?;
     }
 
@@ -36,18 +36,18 @@ proptest! {
     }
 
     #[test]
-    fn any_json_may_stand_where_a_schema_is_expected(json in value(), arguments in value()) {
+    fn any_json_is_accepted_in_place_of_a_schema(json in value(), arguments in value()) {
         let raw = |json: &str| RawValue::from_string(json.to_owned()).unwrap();
         if let Ok(tool) = ParamHeaders::from_input_schema(&raw(&json)) {
             let _ = tool.for_arguments(Some(&raw(&arguments)));
         }
-        if let Ok(wrapped) = schema::wrapped(&raw(&json)) {
-            prop_assert!(schema::is_of_object(&wrapped));
+        if let Ok(wrapped) = schema::wrap_schema(&raw(&json)) {
+            prop_assert!(schema::is_object_schema(&wrapped));
         }
     }
 }
 
-/// Everything that takes bytes takes these; what is accepted must survive our own changes.
+/// Passes the bytes to every parser; an accepted message must still be accepted after a change.
 fn examine(bytes: &[u8]) -> Result<(), TestCaseError> {
     let _ = Object::parse_slice(bytes);
     let _ = decode_value(bytes);
@@ -74,7 +74,8 @@ fn examine(bytes: &[u8]) -> Result<(), TestCaseError> {
     match &message {
         Message::Request(request) => {
             let _ = standard_headers(&request.method, request.params);
-            let _ = Mirrored::collect([("mcp-method", &b"m"[..]), ("mcp-name", b"n")]).verify(request, None);
+            let _ = MirroredHeaders::collect([("mcp-method", &b"m"[..]), ("mcp-name", b"n")])
+                .verify(request, None);
         }
         Message::Notification(_) => {}
         Message::Response(response) => {

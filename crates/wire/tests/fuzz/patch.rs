@@ -1,4 +1,4 @@
-//! Whatever is not named in a patch survives byte for byte.
+//! Members that are not named in a patch stay unchanged byte for byte.
 
 use crate::text::{Change, Member, change, fixed, members, patched, space, value, written};
 use gripfast_wire::envelope::{self, Message};
@@ -9,7 +9,7 @@ use proptest::prelude::*;
 
 proptest! {
     #[test]
-    fn whatever_is_not_named_in_the_patch_survives_byte_for_byte((members, changes, added) in a_patched_object(6)) {
+    fn members_not_named_in_the_patch_stay_unchanged((members, changes, added) in a_patched_object(6)) {
         let source = written(&members);
         let (source, patch) = (raw(&source), patch(&members, &changes, &added));
         let object = Object::parse(&source).unwrap();
@@ -22,15 +22,15 @@ proptest! {
         let source = raw(&written(&members));
         let object = Object::parse(&source).unwrap();
         let seen: Vec<_> = object.iter().map(|(key, value)| (key.to_owned(), value.get().to_owned())).collect();
-        let meant: Vec<_> = members.iter().map(|member| (member.key.clone(), member.value.clone())).collect();
-        prop_assert_eq!(&seen, &meant);
-        for (key, value) in meant {
+        let pairs: Vec<_> = members.iter().map(|member| (member.key.clone(), member.value.clone())).collect();
+        prop_assert_eq!(&seen, &pairs);
+        for (key, value) in pairs {
             prop_assert_eq!(object.get(&key).unwrap().get(), value);
         }
     }
 
     #[test]
-    fn a_new_id_leaves_every_other_byte(
+    fn a_new_id_leaves_every_other_byte_unchanged(
         (mut members, at) in envelope_and_place("id"),
         old in id(),
         new in id(),
@@ -43,7 +43,7 @@ proptest! {
         let expected = format!("{before}{}{after}", written(&members)).into_bytes();
         prop_assert_eq!(envelope::with_id(source.as_bytes(), new.as_id()).unwrap(), expected.clone());
         let old = Message::parse(source.as_bytes()).unwrap().id().unwrap();
-        prop_assert_eq!(old.replaced_in(source.as_bytes(), new.as_id()).unwrap(), expected);
+        prop_assert_eq!(old.replace_in(source.as_bytes(), new.as_id()).unwrap(), expected);
     }
 
     #[test]
@@ -87,7 +87,7 @@ fn a_patched_object(most: usize) -> impl Strategy<Value = (Vec<Member>, Vec<Chan
     })
 }
 
-/// The members of a message in any order among unknown ones, and where `key` is.
+/// The members of a message in any order among unknown ones, and the index of `key`.
 fn envelope_and_place(key: &'static str) -> impl Strategy<Value = (Vec<Member>, usize)> {
     let known = vec![fixed("jsonrpc", "\"2.0\""), fixed("method", "\"m\""), fixed(key, "null")];
     let unknown = members(4).prop_map(move |mut all| {
@@ -111,7 +111,7 @@ fn id() -> impl Strategy<Value = String> {
 }
 
 fn patch(members: &[Member], changes: &[Change], added: &[(String, String)]) -> Patch<'static> {
-    let mut patch = Patch::new().remove("nobody has this key");
+    let mut patch = Patch::new().remove("an absent key");
     for (member, change) in members.iter().zip(changes) {
         patch = match change {
             Change::Keep => patch,

@@ -1,4 +1,4 @@
-//! A stream means the same however the network cuts it, what is written reads back, and memory stays bounded.
+//! The chunks of a stream do not change its events, written events read back, and memory stays bounded.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use proptest::sample::{Index, select};
 
 proptest! {
     #[test]
-    fn a_stream_means_the_same_however_it_is_cut(
+    fn the_chunks_of_a_stream_do_not_change_its_events(
         stream in stream(),
         cuts in vec(any::<Index>(), 0..12),
         limit in prop_oneof![Just(4096_usize), 1..40_usize],
@@ -23,11 +23,11 @@ proptest! {
     }
 
     #[test]
-    fn what_is_written_reads_back(
+    fn written_events_read_back(
         blocks in vec((option_text(), option_text(), "\\PC{0,20}([\r\n]{1,2}\\PC{0,9}){0,3}"), 1..6),
     ) {
         let mut stream = Vec::new();
-        let mut meant = Vec::new();
+        let mut expected = Vec::new();
         for (id, event, data) in blocks {
             let mut writer = Writer::new().comment(&data);
             if let Some(id) = &id {
@@ -39,13 +39,13 @@ proptest! {
             stream.extend(writer.data(data.as_bytes()).finish());
             let event = event.filter(|event| !event.is_empty()).unwrap_or_else(|| "message".to_owned());
             let data = data.replace("\r\n", "\n").replace('\r', "\n");
-            meant.push(Ok(Event { id, event: event.into(), data }));
+            expected.push(Ok(Event { id, event: event.into(), data }));
         }
-        prop_assert_eq!(read(1 << 16, [&stream[..]]).0, meant);
+        prop_assert_eq!(read(1 << 16, [&stream[..]]).0, expected);
     }
 
     #[test]
-    fn what_is_held_never_exceeds_the_limit(
+    fn the_buffer_never_exceeds_the_limit(
         chunks in vec(prop_oneof![stream(), vec(any::<u8>(), 0..64)], 0..12),
         limit in 0..64_usize,
     ) {
@@ -70,7 +70,7 @@ fn read<'a>(limit: usize, chunks: impl IntoIterator<Item = &'a [u8]>) -> Seen {
     (events, reader.last_event_id().map(str::to_owned), reader.retry())
 }
 
-/// Bytes that look like events often enough to reach every corner.
+/// Bytes that often look like events.
 fn stream() -> impl Strategy<Value = Vec<u8>> {
     let piece = select(vec![
         &b"data: {\"a\":1}"[..],
@@ -101,7 +101,6 @@ fn stream() -> impl Strategy<Value = Vec<u8>> {
 }
 
 fn option_text() -> impl Strategy<Value = Option<String>> {
-    // What a single-line field can carry: no control characters, and no leading space to be mistaken for
-    // padding.
+    // Valid content of a single-line field: no control characters, and no leading space, which would be removed.
     prop::option::of("[^\\pC ]\\PC{0,9}|")
 }

@@ -1,6 +1,6 @@
-//! JSON as text, generated with everything a rewriting gateway would lose: odd whitespace, number spellings,
-//! escapes, key order. And a model of patching that works on the pieces the text was made of, so that it
-//! shares nothing with the code under test.
+//! Generates JSON text with everything that a rewriting gateway would lose: unusual whitespace, number spellings,
+//! escapes, key order. Also a model of patching that works on the generated pieces, so that it shares no code with the
+//! implementation.
 
 use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
@@ -12,12 +12,12 @@ pub(crate) struct Member {
     /// Whitespace before the key, around the colon, and after the value.
     pub(crate) space: [&'static str; 4],
     pub(crate) key: String,
-    /// How the key is written, quotes included.
+    /// The key as written, quotes included.
     pub(crate) spelled: String,
     pub(crate) value: String,
 }
 
-/// What a patch does to one key.
+/// Change of one key by a patch.
 #[derive(Clone, Debug)]
 pub(crate) enum Change {
     Keep,

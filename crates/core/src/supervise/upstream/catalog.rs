@@ -1,6 +1,6 @@
-//! Whether the catalog is as the server last told it, and when to list it again.
+//! Catalog freshness: the state of the listing, and the time to list again.
 
-use super::{Action, Upstream};
+use super::{Action, UpstreamMachine};
 use crate::event::Event;
 use crate::failure::Failure;
 use crate::ids::Epoch;
@@ -8,10 +8,10 @@ use crate::supervise::link::{CatalogState, Link};
 use crate::time::Mono;
 use std::time::Duration;
 
-impl Upstream {
-    /// Whether the catalog is being listed on the link of this epoch, or about to be.
+impl UpstreamMachine {
+    /// Returns whether the catalog is being listed on the link of this epoch, or will be.
     pub fn is_listing(&self, epoch: Epoch) -> bool {
-        self.ready_on(epoch).is_some_and(|ready| match ready.catalog {
+        self.ready_for(epoch).is_some_and(|ready| match ready.catalog {
             CatalogState::FirstListing { .. }
             | CatalogState::Listing { .. }
             | CatalogState::Changed { .. } => true,
@@ -19,9 +19,9 @@ impl Upstream {
         })
     }
 
-    /// Whether the catalog of the link of this epoch is known, or about to be.
+    /// Returns whether the catalog of the link of this epoch is known, or will be.
     pub fn has_catalog(&self, epoch: Epoch) -> bool {
-        self.ready_on(epoch).is_some_and(|ready| match ready.catalog {
+        self.ready_for(epoch).is_some_and(|ready| match ready.catalog {
             CatalogState::FirstListing { .. }
             | CatalogState::Listing { .. }
             | CatalogState::Changed { .. }
@@ -31,15 +31,15 @@ impl Upstream {
     }
 
     pub(super) fn on_catalog_listed(&mut self, now: Mono, epoch: Epoch) {
-        let Some(ready) = self.ready_at(epoch) else { return };
-        ready.keepalive.heard(now);
+        let Some(ready) = self.ready_for_mut(epoch) else { return };
+        ready.keepalive.received(now);
         ready.answered = true;
         ready.credential_on_trial = false;
         match ready.catalog {
             CatalogState::FirstListing { again: true } | CatalogState::Listing { again: true } => {
                 self.list_again(now);
             }
-            // What changed since has its time.
+            // The listing for the change since then has its time.
             CatalogState::Changed { .. } => {}
             CatalogState::FirstListing { again: false }
             | CatalogState::Listing { again: false }
@@ -49,10 +49,10 @@ impl Upstream {
         self.revived(now);
     }
 
-    /// The tools can be used; what else there is takes its time.
+    /// Records that the tools are usable; the other lists may take longer.
     pub(super) fn on_tools_listed(&mut self, now: Mono, epoch: Epoch) {
-        let Some(ready) = self.ready_at(epoch) else { return };
-        ready.keepalive.heard(now);
+        let Some(ready) = self.ready_for_mut(epoch) else { return };
+        ready.keepalive.received(now);
         ready.answered = true;
         ready.credential_on_trial = false;
         match ready.catalog {
@@ -65,19 +65,19 @@ impl Upstream {
         self.revived(now);
     }
 
-    /// The tools are known, and lists that failed are tried again. They say nothing about the link.
+    /// Records that the tools are known and other lists failed, which are retried. They say nothing about the link.
     pub(super) fn on_catalog_partly_listed(&mut self, now: Mono, epoch: Epoch, cause: String) {
-        if self.ready_on(epoch).is_none() {
+        if self.ready_for(epoch).is_none() {
             return;
         }
         self.on_tools_listed(now, epoch);
         self.catalog_is_stale(now, epoch, cause);
     }
 
-    /// Has the catalog listed again after a pause, which grows from one failure to the next.
+    /// Has the catalog listed again after a pause, which doubles with each failure.
     fn catalog_is_stale(&mut self, now: Mono, epoch: Epoch, cause: String) {
         let pause_max = Self::RELIST_PAUSE_MAX;
-        let Some(ready) = self.ready_at(epoch) else { return };
+        let Some(ready) = self.ready_for_mut(epoch) else { return };
         let attempts = match ready.catalog {
             CatalogState::Stale { attempts, .. } => attempts + 1,
             CatalogState::FirstListing { .. }
@@ -87,13 +87,13 @@ impl Upstream {
         };
         let pause = Duration::from_secs(1u64 << attempts.min(6)).min(pause_max);
         ready.catalog = CatalogState::Stale { retry_at: now + pause, attempts };
-        self.stale_cause = Some(format!("could not be listed: {cause}"));
+        self.stale_cause = Some(format!("catalog could not be listed: {cause}"));
         self.events.push_back(Event::CatalogFailed { cause });
     }
 
-    /// Nothing was asked, so nothing is proven by it.
+    /// Nothing was sent, so it proves nothing about the link.
     pub(super) fn on_catalog_known(&mut self, now: Mono, epoch: Epoch) {
-        let Some(ready) = self.ready_at(epoch) else { return };
+        let Some(ready) = self.ready_for_mut(epoch) else { return };
         ready.catalog = CatalogState::Fresh;
         self.revived(now);
     }
@@ -102,24 +102,24 @@ impl Upstream {
         if let Some(since) = self.away_since.take() {
             self.events.push_back(Event::Revived { away: now - since });
         }
-        self.tend_second(now);
+        self.maintain_standby(now);
     }
 
     pub(super) fn on_catalog_failed(&mut self, now: Mono, epoch: Epoch, failure: Failure) {
-        if self.ready_on(epoch).is_none() {
+        if self.ready_for(epoch).is_none() {
             return;
         }
         self.catalog_is_stale(now, epoch, failure.to_string());
         if let Failure::CredentialRefused(text) = failure {
             self.renew_credential(now, text);
         } else {
-            self.trouble(now, failure);
+            self.on_link_failure(now, failure);
         }
     }
 
     pub(super) fn on_catalog_changed(&mut self, now: Mono, epoch: Epoch) {
-        let Some(ready) = self.ready_at(epoch) else { return };
-        ready.keepalive.heard(now);
+        let Some(ready) = self.ready_for_mut(epoch) else { return };
+        ready.keepalive.received(now);
         match ready.catalog {
             CatalogState::FirstListing { .. } => ready.catalog = CatalogState::FirstListing { again: true },
             CatalogState::Listing { .. } => ready.catalog = CatalogState::Listing { again: true },
@@ -128,10 +128,10 @@ impl Upstream {
         }
     }
 
-    /// Something changed: listed at once, unless that was done twice within a moment.
+    /// Lists at once, unless there were two listings within the window.
     fn list_again(&mut self, now: Mono) {
         let Link::Ready(ready) = &mut self.link else { return };
-        let list_at = ready.listings[0].map_or(now, |begun| begun + Self::LISTED_TWICE_IN);
+        let list_at = ready.listings[0].map_or(now, |begun| begun + Self::RELIST_WINDOW);
         if now < list_at {
             ready.catalog = CatalogState::Changed { list_at };
         } else {

@@ -1,15 +1,15 @@
-//! What people may ask for: start, stop, reconnect, reload.
+//! Operator commands: start, stop, reconnect, reload.
 
-use super::{Action, Ask, Manner, Upstream};
+use super::{Action, CloseMode, Command, UpstreamMachine};
 use crate::event::ReplaceCause;
 use crate::supervise::link::Link;
 use crate::time::Mono;
 use std::time::Duration;
 
-impl Upstream {
-    pub(super) fn on_asked(&mut self, now: Mono, ask: Ask) {
-        match ask {
-            Ask::Start => match self.link {
+impl UpstreamMachine {
+    pub(super) fn on_command(&mut self, now: Mono, command: Command) {
+        match command {
+            Command::Start => match self.link {
                 Link::Stopped => self.begin(now),
                 Link::Draining { .. } => {
                     self.finish_drain();
@@ -24,25 +24,25 @@ impl Upstream {
                 | Link::Parked { .. }
                 | Link::Blocked { .. } => {}
             },
-            Ask::Reconnect => self.redial(now),
-            Ask::Reload => {
-                let works = self.works();
-                self.forget_troubles();
+            Command::Reconnect => self.reconnect(now),
+            Command::Reload => {
+                let works = self.is_healthy();
+                self.reset_failures();
                 if works {
-                    self.replace(now, ReplaceCause::Asked);
+                    self.replace(now, ReplaceCause::Requested);
                 } else {
-                    self.redial(now);
+                    self.reconnect(now);
                 }
             }
-            Ask::CauseChanged => match &mut self.link {
-                Link::Waiting { .. } | Link::Parked { .. } => self.dial(now),
+            Command::CauseChanged => match &mut self.link {
+                Link::Waiting { .. } | Link::Parked { .. } => self.connect(now),
                 Link::Blocked { recheck_at, .. } => {
-                    // Two processes that share a login, of which the server takes no token, must not wake each other
-                    // with every token that they replace.
+                    // Two processes that share a login which the server refuses must not wake each other with every
+                    // token refresh.
                     let rested_at = self.rechecked_at.map_or(now, |at| at + Self::WAKE_EVERY);
                     if rested_at <= now {
                         self.rechecked_at = Some(now);
-                        self.dial(now);
+                        self.connect(now);
                     } else {
                         *recheck_at = rested_at.min(*recheck_at);
                     }
@@ -54,31 +54,31 @@ impl Upstream {
                 | Link::Draining { .. }
                 | Link::Stopped => {}
             },
-            Ask::Stop => self.stop(now, Self::DRAIN_FOR),
-            Ask::Leave { within } => self.stop(now, within),
+            Command::Stop => self.stop(now, Self::DRAIN_FOR),
+            Command::Shutdown { within } => self.stop(now, within),
         }
     }
 
     pub(super) fn begin(&mut self, now: Mono) {
         self.outage = None;
         self.cause = None;
-        if self.spec.lazy && self.holders == 0 {
+        if self.spec.lazy && self.hold_count == 0 {
             self.link = Link::Dormant;
         } else {
-            self.dial(now);
+            self.connect(now);
         }
     }
 
-    /// Replaces whatever there is by a fresh dial. A stopped upstream stays stopped: only `start` ends that.
-    pub(super) fn redial(&mut self, now: Mono) {
+    /// Replaces the present link by a new one. A stopped upstream stays stopped until `start`.
+    pub(super) fn reconnect(&mut self, now: Mono) {
         match self.link {
             Link::Stopped | Link::Draining { .. } => {}
             Link::Dormant | Link::Waiting { .. } | Link::Parked { .. } | Link::Blocked { .. } => {
-                self.dial(now)
+                self.connect(now)
             }
             Link::Connecting { .. } | Link::Ready(_) | Link::Renewing { .. } => {
-                self.actions.push_back(Action::HangUp(Manner::Politely));
-                self.dial(now);
+                self.actions.push_back(Action::Close(CloseMode::Graceful));
+                self.connect(now);
             }
         }
     }
@@ -86,35 +86,35 @@ impl Upstream {
     fn stop(&mut self, now: Mono, drain_for: Duration) {
         match &mut self.link {
             Link::Stopped => {}
-            // Whoever has less time says so later.
+            // A later stop may shorten the time.
             Link::Draining { until } => *until = (*until).min(now + drain_for),
             Link::Ready(_) | Link::Renewing { .. } if self.in_flight > 0 => {
                 self.link = Link::Draining { until: now + drain_for };
             }
             Link::Ready(_) | Link::Renewing { .. } => self.finish_drain(),
             Link::Connecting { .. } => {
-                self.be_stopped(Some(Manner::AtOnce));
+                self.set_stopped(Some(CloseMode::Immediate));
             }
             Link::Dormant | Link::Waiting { .. } | Link::Parked { .. } | Link::Blocked { .. } => {
-                self.be_stopped(None);
+                self.set_stopped(None);
             }
         }
-        self.drop_second();
+        self.drop_standby();
         self.outage = None;
         self.cause = None;
     }
 
     pub(super) fn finish_drain(&mut self) {
-        self.be_stopped(Some(Manner::Politely));
+        self.set_stopped(Some(CloseMode::Graceful));
     }
 
-    fn be_stopped(&mut self, hang_up: Option<Manner>) {
+    fn set_stopped(&mut self, hang_up: Option<CloseMode>) {
         // A request over HTTP does not end with its link.
         if self.in_flight > 0 {
             self.actions.push_back(Action::EndCalls);
         }
-        self.actions.extend(hang_up.map(Action::HangUp));
+        self.actions.extend(hang_up.map(Action::Close));
         self.link = Link::Stopped;
-        self.hang_up_retired();
+        self.close_retired();
     }
 }

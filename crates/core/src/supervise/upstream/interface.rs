@@ -1,159 +1,159 @@
-//! The words between the machine and its shell: what the shell reports, and what it is to do.
+//! Interface between the upstream machine and the supervisor task: inputs, commands and actions.
 
-use super::Role;
+use super::StandbyRole;
 use crate::failure::{Evidence, Failure, Observed};
-use crate::ids::{Epoch, SecondId};
+use crate::ids::{Epoch, StandbyId};
 use crate::supervise::keepalive::Probe;
 use crate::supervise::link::Renewal;
 use std::time::Duration;
 
-/// What kind of thing is at the other end; it decides what counts as a restart.
+/// Kind of server at the other end; it decides which events count as a restart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LinkKind {
     /// A child process: every spawn but the first is a restart.
     Process,
-    /// A server elsewhere: every loss of an established link is a restart; a refused dial is not.
+    /// A remote server: every loss of an established link is a restart; a failed connection attempt is not.
     Remote,
 }
 
-/// What the shell reports.
+/// Report of the supervisor task.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Input {
-    /// The dial of this epoch succeeded: connected, handshake done.
+    /// The connection attempt of this epoch succeeded, with the handshake.
     LinkUp {
-        /// The epoch that the dial was given.
+        /// The epoch of the attempt.
         epoch: Epoch,
-        /// The question that fits the server's era.
+        /// The probe for the server's era.
         probe: Probe,
     },
-    /// The dial of this epoch failed, or the link of this epoch was lost.
+    /// The connection attempt of this epoch failed, or the link of this epoch was lost.
     LinkDown {
-        /// The epoch it is about.
+        /// The epoch.
         epoch: Epoch,
-        /// What happened.
+        /// The failure.
         failure: Failure,
     },
-    /// The server of this epoch said something unasked.
-    Heard {
-        /// The epoch it is about.
+    /// The server of this epoch sent a message.
+    Received {
+        /// The epoch.
         epoch: Epoch,
     },
-    /// A probe came to an end.
+    /// A probe ended.
     ProbeEnded {
-        /// The epoch it is about.
+        /// The epoch.
         epoch: Epoch,
-        /// How.
+        /// The result.
         answer: ProbeAnswer,
     },
-    /// The renewal of this epoch came to an end.
+    /// The renewal of this epoch ended.
     RenewalEnded {
-        /// The epoch that the renewal was given.
+        /// The epoch of the renewal.
         epoch: Epoch,
         /// `None` if it succeeded.
         failure: Option<Failure>,
     },
     /// The catalog was listed and published.
     CatalogListed {
-        /// The epoch it is about.
+        /// The epoch.
         epoch: Epoch,
     },
-    /// The tools are listed and published; the other lists take their time.
+    /// The tools were listed and published; the other lists take longer.
     ToolsListed {
-        /// The epoch it is about.
+        /// The epoch.
         epoch: Epoch,
     },
-    /// The catalog was listed and published without some of its lists, which are as they were known before.
+    /// The catalog was listed and published without some of its lists, which keep their known content.
     CatalogPartlyListed {
-        /// The epoch it is about.
+        /// The epoch.
         epoch: Epoch,
-        /// Which lists are missing, and why.
+        /// The missing lists and the cause.
         cause: String,
     },
-    /// A person has to approve something of it, for this reason; or nobody has to any more.
-    HeldBack {
-        /// What a person has to look at.
+    /// Items of the server have to be approved by an operator; or none has to any more.
+    ApprovalNeeded {
+        /// The items to review.
         cause: Option<String>,
     },
-    /// What this one offers is known from elsewhere; it was not asked.
+    /// The catalog of this instance is known from another one; it was not listed.
     CatalogKnown {
-        /// The epoch it is about.
+        /// The epoch.
         epoch: Epoch,
     },
     /// The catalog could not be listed.
     CatalogFailed {
-        /// The epoch it is about.
+        /// The epoch.
         epoch: Epoch,
-        /// What happened.
+        /// The failure.
         failure: Failure,
     },
-    /// The server says that its catalog changed.
+    /// The server announced a changed catalog.
     CatalogChanged {
-        /// The epoch it is about.
+        /// The epoch.
         epoch: Epoch,
     },
-    /// The spare of this number is connected, its handshake done.
+    /// The spare with this number is connected, with the handshake.
     SpareUp {
-        /// The number that it was given.
-        id: SecondId,
+        /// Its number.
+        id: StandbyId,
     },
-    /// The second link of this number could not be made, or was lost while it waited.
-    SecondDown {
-        /// The number that it was given.
-        id: SecondId,
-        /// What happened.
+    /// The standby link with this number could not be made, or was lost while it waited.
+    StandbyDown {
+        /// Its number.
+        id: StandbyId,
+        /// The failure.
         failure: Failure,
     },
-    /// The child of this epoch and its offspring hold this much memory.
-    Measured {
-        /// The epoch it is about.
+    /// The memory of the process of this epoch and its descendants was measured.
+    MemoryMeasured {
+        /// The epoch.
         epoch: Epoch,
-        /// In bytes.
+        /// Resident memory in bytes.
         resident: u64,
     },
-    /// An error of the server leaves a doubt whether it still knows the session.
+    /// An error of the server raised a doubt about the session.
     SessionDoubted {
-        /// The epoch it is about.
+        /// The epoch.
         epoch: Epoch,
     },
-    /// Somebody looks at the status, and wants it to be true.
+    /// The status is being read, and should be current.
     StatusRead,
-    /// Somebody asks for something.
-    Asked(Ask),
+    /// A command.
+    Command(Command),
 }
 
-/// How a probe ended.
+/// Result of a probe.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ProbeAnswer {
     /// The server answered.
     Alive,
-    /// The server does not know the question.
+    /// The server does not support the probe.
     Unsupported,
-    /// It did not answer as it should.
+    /// The probe failed.
     Failed(Failure),
 }
 
 impl ProbeAnswer {
-    /// The meaning of a probe that was not answered with a result. An answer of the server proves that it lives. One that
-    /// refuses the probe, in whatever form, is asked the other question before anything is concluded: a server that
-    /// answers `ping` with 404 has not forgotten its session. A server that fails (5xx) at both is not well, and callers
-    /// are better held than sent there.
-    pub fn of(probe: Probe, evidence: &Evidence, failure: Failure) -> Self {
+    /// The result of a probe that was not answered with a result. Any answer of the server proves that it is alive. If
+    /// the server refuses the probe, in whatever form, the fallback is tried before a conclusion: a server that answers
+    /// `ping` with 404 has not forgotten its session. A server that fails (5xx) at both is unhealthy, and calls wait
+    /// instead of being sent there.
+    pub fn from_failure(probe: Probe, evidence: &Evidence, failure: Failure) -> Self {
         let refused = match &evidence.observed {
-            // A proxy speaks for a server that is not there.
+            // A proxy answers for a server that is not there.
             Observed::Http(answer) => !matches!(answer.status, 401 | 502..=504),
             Observed::Rpc { .. } => true,
             Observed::NoExecutable(_)
             | Observed::SpawnFailed(_)
-            | Observed::LacksResources(_)
+            | Observed::OutOfResources(_)
             | Observed::UnsetVariable(_)
             | Observed::BadConfig(_)
-            | Observed::Dial { .. }
+            | Observed::Connect { .. }
             | Observed::NoToken(_)
             | Observed::Closed(_)
-            | Observed::TurnedAway(_)
+            | Observed::RefusedByPeer(_)
             | Observed::Exited { .. }
-            | Observed::Silence(_)
-            | Observed::Garbled(_)
+            | Observed::NoAnswer(_)
+            | Observed::Malformed(_)
             | Observed::TooLarge(_)
             | Observed::NoMemory { .. } => false,
         };
@@ -168,78 +168,77 @@ impl ProbeAnswer {
     }
 }
 
-/// What people, and other parts of the program, may ask for.
+/// Command of an operator or another part of the program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ask {
-    /// Bring it up, if it was stopped or never started.
+pub enum Command {
+    /// Start it, if it was stopped or never started.
     Start,
     /// Replace the link now.
     Reconnect,
-    /// Forget all bad memories (circuit, restart budget) and replace the link: one that works stays in use
-    /// until the new one does.
+    /// Reset circuit and restart budget, and replace the link: a working link stays in use until the new one works.
     Reload,
-    /// The cause of a block may be gone: the config changed, somebody logged in.
+    /// The cause of a block may be gone: the config changed, or a person logged in.
     CauseChanged,
-    /// End it, until somebody says start. Removal asks for the same.
+    /// Stop it, until it is started again. Also used for removal.
     Stop,
-    /// The whole program ends: calls in flight may go on for this long.
-    Leave {
-        /// How long.
+    /// The program ends: calls in flight may finish within this time.
+    Shutdown {
+        /// The time limit.
         within: Duration,
     },
 }
 
-/// What the shell is to do.
+/// Action for the supervisor task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
     /// Connect or spawn, with the handshake; report `LinkUp` or `LinkDown` with this epoch.
-    Dial {
-        /// The number of the link to be.
+    Connect {
+        /// The number of the new link.
         epoch: Epoch,
     },
-    /// Use the spare of this number as the link of this epoch; report as for a dial. If it is gone, dial.
+    /// Use the spare with this number as the link of this epoch; report as for `Connect`. If it is gone, connect.
     UseSpare {
-        /// The number that it was given.
-        id: SecondId,
-        /// The number of the link to be.
+        /// Its number.
+        id: StandbyId,
+        /// The number of the new link.
         epoch: Epoch,
     },
-    /// Make a second link beside the present one, with the handshake; a replacement is listed too. Report
-    /// `SpareUp`, or call [`take_over`](super::Upstream::take_over); or report `SecondDown`.
-    DialSecond {
+    /// Make a standby link beside the present one, with the handshake; a replacement is listed too. Report `SpareUp` or
+    /// call [`take_over`](super::UpstreamMachine::take_over); on failure report `StandbyDown`.
+    ConnectStandby {
         /// Its number.
-        id: SecondId,
-        /// What it is for.
-        role: Role,
+        id: StandbyId,
+        /// Its role.
+        role: StandbyRole,
     },
-    /// Drop the second link, made or being made.
-    DropSecond,
-    /// Drop the link of this epoch, which was replaced.
-    HangUpRetired {
+    /// Drop the standby link, made or being made.
+    DropStandby,
+    /// Close the link of this epoch, which was replaced.
+    CloseRetired {
         /// Its last epoch.
         epoch: Epoch,
     },
-    /// Look how much memory the child holds; report `Measured`.
-    Measure {
+    /// Measure the memory of the process; report `MemoryMeasured`.
+    MeasureMemory {
         /// The present epoch.
         epoch: Epoch,
     },
-    /// Drop the link, or the dial that is under way.
-    HangUp(Manner),
-    /// End the calls under way, on whatever link they are: they had the time that they have after a stop.
+    /// Close the link, or cancel the connection attempt in progress.
+    Close(CloseMode),
+    /// End all calls in flight, on whatever link: their time after a stop is over.
     EndCalls,
-    /// Ask the server whether it listens; report `ProbeEnded`.
+    /// Send a probe; report `ProbeEnded`.
     Probe {
         /// The present epoch.
         epoch: Epoch,
-        /// What to ask.
+        /// The probe.
         probe: Probe,
     },
     /// Replace session or credential and keep the link; report `RenewalEnded` with this epoch.
     Renew {
-        /// The number of the session to be.
+        /// The number of the new session.
         epoch: Epoch,
-        /// What to replace.
+        /// The part to replace.
         renewal: Renewal,
     },
     /// List the catalog, publish what changed; report `CatalogListed`, `CatalogPartlyListed` or
@@ -250,13 +249,13 @@ pub enum Action {
     },
 }
 
-/// How a link is ended.
+/// Way to close a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Manner {
-    /// Say goodbye and give it time.
-    Politely,
-    /// It does not answer anyway.
-    AtOnce,
+pub enum CloseMode {
+    /// End the session and give the server time.
+    Graceful,
+    /// Without waiting, because it does not answer.
+    Immediate,
 }
 
 #[cfg(test)]
@@ -267,11 +266,11 @@ mod tests {
 
     /// D05
     #[test]
-    fn d05_a_refused_probe_is_no_failure_before_the_other_question_was_asked() {
+    fn d05_a_refused_probe_fails_only_after_its_fallback() {
         let ended = |probe: Probe, status: u16| {
             let answer = HttpAnswer { status, had_session: true, ..HttpAnswer::default() };
             let evidence = Evidence::sent(During::Probe, Observed::Http(answer));
-            ProbeAnswer::of(probe, &evidence, classify(&evidence))
+            ProbeAnswer::from_failure(probe, &evidence, classify(&evidence))
         };
         for status in [400, 404, 405, 410, 500, 501] {
             assert_eq!(ended(Probe::Ping, status), ProbeAnswer::Unsupported, "{status}");

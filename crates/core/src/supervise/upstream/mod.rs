@@ -1,8 +1,8 @@
-//! The machine of one upstream: link, circuit, restart budget, keepalive and catalog freshness composed.
+//! State machine of one upstream: composes link, circuit, restart budget, keepalive and catalog freshness.
 //!
-//! The shell owns exactly one of these per upstream. It asks for admission before each call and reports
-//! each end; it performs the actions it is given and reports what came of them; it keeps one timer, set to
-//! [`Upstream::poll_timeout`]. The machine never learns how a link is made, and it never reads a clock.
+//! The supervisor task owns one machine per upstream. It asks for admission before each call and reports each end; it
+//! performs the actions and reports their results; it keeps one timer, set to [`UpstreamMachine::poll_timeout`]. The
+//! machine does not know how a link is made, and never reads a clock.
 //!
 //! ```text
 //!            a call           up                  lost, probe failed
@@ -20,30 +20,33 @@
 //! ```
 
 mod admission;
-mod asks;
 mod catalog;
-mod exchange;
+mod commands;
+mod interface;
+mod maintenance;
 mod outage;
+mod reconfigure;
 mod renewal;
-mod report;
-mod revise;
-mod second;
-mod upkeep;
+mod standby;
+mod status_report;
 
 pub use super::link::Renewal;
-pub use admission::{Admission, CallEnd, PausedSlot, Place, Reason, Refusal, Ticket, WaitFor, Wakeups};
-pub use exchange::{Action, Ask, Input, LinkKind, Manner, ProbeAnswer};
-pub use revise::Revision;
-pub use second::Role;
+pub use super::upstream::interface::{Action, CloseMode, Command, Input, LinkKind, ProbeAnswer};
+pub use super::upstream::reconfigure::Revision;
+pub use super::upstream::standby::StandbyRole;
+pub use admission::{
+    Admission, CallEnd, PausedSlot, QueuePlace, Refusal, RefusalReason, Ticket, WaitFor, Wakeups,
+};
 
 use super::circuit::Circuit;
 use super::connect_limit::ConnectLimit;
 use super::keepalive::{CallsBefore, Keepalive, Probe};
 use super::link::{CatalogState, Link, Ready};
-use super::principals::{AtWorkFor, Principals, RecentPrincipals};
+use super::principals::{BusyPrincipals, Principals, RecentPrincipals};
 use super::restarts::{RestartBudget, RestartCause};
 use super::spec::{KeepaliveSpec, SupervisionSpec};
 use super::status::State;
+use super::upstream::standby::{RetiredLink, StandbyLinks};
 use crate::event::Event;
 use crate::failure::crashes::PrincipalCrashes;
 use crate::failure::{BlockCause, Failure};
@@ -51,101 +54,100 @@ use crate::ids::Epoch;
 use crate::jitter::Jitter;
 use crate::time::{Mono, Now, SleepWatch};
 use outage::{CountedAs, Outage};
-use second::{Retired, SecondLink};
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// The supervision of one upstream.
+/// The state machine of one upstream.
 #[derive(Debug)]
-pub struct Upstream {
+pub struct UpstreamMachine {
     spec: SupervisionSpec,
     kind: LinkKind,
     link: Link,
     epoch: Epoch,
     /// The number of the present link. A renewed session has a new epoch on the same link.
     link_number: u64,
-    /// Calls under way on the present link.
-    on_link: u32,
+    /// Calls in flight on the present link.
+    calls_on_link: u32,
     /// Those of them that wait for a person, and need no slot.
     paused: u32,
-    second: SecondLink,
-    retired: Vec<Retired>,
+    standby: StandbyLinks,
+    retired: Vec<RetiredLink>,
     circuit: Circuit,
     budget: RestartBudget,
     connect_limit: ConnectLimit,
-    /// What the next restart is counted for.
+    /// The cause of the next restart.
     restart_cause: RestartCause,
-    /// How the present attempt was counted.
+    /// The way in which the present attempt was counted.
     counted: CountedAs,
     /// Deaths of the process, by the principal whose calls alone were in flight.
     crashes: PrincipalCrashes,
     outage: Option<Outage>,
-    /// Since when it was away, until its catalog is listed again.
+    /// Start of the outage, until the catalog is listed again.
     away_since: Option<Mono>,
     cause: Option<String>,
-    /// Why the catalog is stale, while it is.
+    /// The cause of a stale catalog.
     stale_cause: Option<String>,
-    /// Why a person has to approve something before all of it can be used.
-    held_back: Option<String>,
+    /// The reason for which an operator has to approve something.
+    approval_cause: Option<String>,
     jitter: Jitter,
     sleep: SleepWatch,
-    glance_at: Mono,
+    sleep_check_at: Mono,
 
     next_call: u64,
     in_flight: u32,
     /// The slots and waiting calls of each principal.
     principals: Principals,
-    /// The principals that called lately.
+    /// The principals of recent calls.
     callers: RecentPrincipals,
-    /// The principals that gave up calls on the present link; the server may still be at work on them.
-    given_up: AtWorkFor,
-    /// When the last of them was given up.
+    /// The principals of calls that were cancelled or timed out on the present link; the server may still work on them.
+    given_up: BusyPrincipals,
+    /// The time of the last of these.
     given_up_at: Mono,
     waiting: u32,
-    /// Places that were lost to other principals, and were not told so yet.
+    /// Places that were displaced by other principals, and were not reported yet.
     displaced: Vec<u64>,
-    /// Those of them who wait for a slot.
-    queued: u32,
-    /// Whether they had a link to wait for a slot of, when that was last looked at.
+    /// Waiting calls that wait for a slot.
+    waiting_for_slot: u32,
+    /// True if there was a usable link at the last check.
     has_slots: bool,
-    /// They have it no more, and were not told so yet.
-    strands: bool,
-    holders: u32,
+    /// True if that changed and waiting calls were not woken yet.
+    stranded: bool,
+    hold_count: u32,
     used_at: Mono,
 
     ever_up: bool,
     restarts: u64,
     woken_by_call: Option<Mono>,
-    /// Callers that have woken a parked upstream and are held until it has been tried.
+    /// Calls that woke a parked upstream and wait for the result of the attempt.
     wakers: u32,
     session_doubted_at: Option<Mono>,
     rechecked_at: Option<Mono>,
-    shown: State,
-    shown_since: Mono,
+    reported_state: State,
+    reported_since: Mono,
 
     actions: VecDeque<Action>,
     events: VecDeque<Event>,
 }
 
-impl Upstream {
-    /// How often an otherwise untroubled machine looks whether the computer slept.
-    const GLANCE_EVERY: Duration = Duration::from_secs(30);
-    /// After a sleep, links are checked one after another within this span.
+impl UpstreamMachine {
+    /// Interval of checks whether the machine slept.
+    const SLEEP_CHECK_INTERVAL: Duration = Duration::from_secs(30);
+    /// After a sleep, links are checked within this span, one after another.
     const STAGGER: Duration = Duration::from_secs(5);
-    /// How long calls in flight may go on after a stop.
+    /// Time that calls in flight have after a stop.
     const DRAIN_FOR: Duration = Duration::from_secs(10);
-    /// A call wakes a parked upstream or pulls an attempt forward, a changed cause wakes a blocked one, and a doubt about
-    /// the session has it probed, at most this often.
+    /// Minimum interval of each of these: a call wakes a parked upstream or starts an attempt early, a changed cause
+    /// wakes a blocked upstream, a doubt about the session causes a probe.
     const WAKE_EVERY: Duration = Duration::from_secs(5);
-    /// A remote server that was not heard of for this long is probed when its status is read.
-    const STATUS_TRUE_FOR: Duration = Duration::from_secs(10);
-    /// In a span of this length a server is listed twice at the most, however often it says that something changed:
-    /// there are servers that say so whenever they are listed.
-    const LISTED_TWICE_IN: Duration = Duration::from_secs(1);
+    /// A remote server that was silent for this long is probed when its status is read.
+    const STATUS_FRESH_FOR: Duration = Duration::from_secs(10);
+    /// Window with at most two listings, however often the server announces changes: some servers announce one whenever
+    /// they are listed.
+    const RELIST_WINDOW: Duration = Duration::from_secs(1);
     /// The longest pause between two attempts to list a catalog.
     const RELIST_PAUSE_MAX: Duration = Duration::from_secs(60);
 
-    /// An upstream that was not started yet. `seed` decides its jitter.
+    /// An upstream that is not started yet. `seed` determines its jitter.
     pub fn new(spec: SupervisionSpec, kind: LinkKind, seed: u64, now: Now) -> Self {
         Self {
             circuit: Circuit::new(spec.circuit),
@@ -159,30 +161,30 @@ impl Upstream {
             link: Link::Dormant,
             epoch: Epoch::default(),
             link_number: 0,
-            on_link: 0,
+            calls_on_link: 0,
             paused: 0,
-            second: SecondLink::new(now.mono),
+            standby: StandbyLinks::new(now.mono),
             retired: Vec::new(),
             outage: None,
             away_since: None,
             cause: None,
             stale_cause: None,
-            held_back: None,
+            approval_cause: None,
             jitter: Jitter::seeded(seed),
             sleep: SleepWatch::new(now),
-            glance_at: now.mono + Self::GLANCE_EVERY,
+            sleep_check_at: now.mono + Self::SLEEP_CHECK_INTERVAL,
             next_call: 0,
             in_flight: 0,
             principals: Principals::new(),
             callers: RecentPrincipals::default(),
-            given_up: AtWorkFor::Nobody,
+            given_up: BusyPrincipals::None,
             given_up_at: now.mono,
             waiting: 0,
             displaced: Vec::new(),
-            queued: 0,
+            waiting_for_slot: 0,
             has_slots: false,
-            strands: false,
-            holders: 0,
+            stranded: false,
+            hold_count: 0,
             used_at: now.mono,
             ever_up: false,
             restarts: 0,
@@ -190,23 +192,23 @@ impl Upstream {
             wakers: 0,
             session_doubted_at: None,
             rechecked_at: None,
-            shown: State::Idle,
-            shown_since: now.mono,
+            reported_state: State::Idle,
+            reported_since: now.mono,
             actions: VecDeque::new(),
             events: VecDeque::new(),
         }
     }
 
-    /// Takes a report.
+    /// Handles a report.
     pub fn handle(&mut self, now: Now, input: Input) {
-        self.look(now);
+        self.check_sleep(now);
         let now = now.mono;
         match input {
             Input::LinkUp { epoch, probe } => self.on_link_up(now, epoch, probe),
             Input::LinkDown { epoch, failure } => self.on_link_down(now, epoch, failure),
-            Input::Heard { epoch } => {
-                if let Some(ready) = self.ready_at(epoch) {
-                    ready.keepalive.heard(now);
+            Input::Received { epoch } => {
+                if let Some(ready) = self.ready_for_mut(epoch) {
+                    ready.keepalive.received(now);
                 }
             }
             Input::ProbeEnded { epoch, answer } => self.on_probe_ended(now, epoch, answer),
@@ -215,36 +217,36 @@ impl Upstream {
             Input::ToolsListed { epoch } => self.on_tools_listed(now, epoch),
             Input::CatalogPartlyListed { epoch, cause } => self.on_catalog_partly_listed(now, epoch, cause),
             Input::CatalogKnown { epoch } => self.on_catalog_known(now, epoch),
-            Input::HeldBack { cause } => self.held_back = cause,
+            Input::ApprovalNeeded { cause } => self.approval_cause = cause,
             Input::CatalogFailed { epoch, failure } => self.on_catalog_failed(now, epoch, failure),
             Input::CatalogChanged { epoch } => self.on_catalog_changed(now, epoch),
             Input::SpareUp { id } => self.on_spare_up(now, id),
-            Input::SecondDown { id, failure } => self.on_second_down(now, id, &failure),
-            Input::Measured { epoch, resident } => self.on_measured(now, epoch, resident),
+            Input::StandbyDown { id, failure } => self.on_standby_down(now, id, &failure),
+            Input::MemoryMeasured { epoch, resident } => self.on_measured(now, epoch, resident),
             Input::SessionDoubted { epoch } => self.on_session_doubted(now, epoch),
             Input::StatusRead => self.on_status_read(now),
-            Input::Asked(ask) => self.on_asked(now, ask),
+            Input::Command(command) => self.on_command(now, command),
         }
-        self.show(now);
+        self.report_state(now);
     }
 
-    /// The time of [`Self::poll_timeout`] has come.
+    /// Handles the timeout of [`Self::poll_timeout`].
     pub fn handle_timeout(&mut self, now: Now) {
-        self.look(now);
+        self.check_sleep(now);
         let now = now.mono;
-        self.tend_second(now);
-        self.tend_retired(now);
+        self.maintain_standby(now);
+        self.close_finished_retired(now);
         match &self.link {
             Link::Dormant | Link::Stopped => {}
             Link::Connecting { since, give_up_at, .. } => {
                 if *give_up_at <= now {
                     let limit = *give_up_at - *since;
-                    self.connect_limit.timed_out(limit);
-                    self.actions.push_back(Action::HangUp(Manner::AtOnce));
-                    self.away(now, Failure::TimedOut(limit));
+                    self.connect_limit.record_timeout(limit);
+                    self.actions.push_back(Action::Close(CloseMode::Immediate));
+                    self.enter_outage(now, Failure::TimedOut(limit));
                 }
             }
-            Link::Ready(_) => self.tend(now),
+            Link::Ready(_) => self.maintain(now),
             Link::Renewing { give_up_at, .. } => {
                 if *give_up_at <= now {
                     let waited = Failure::TimedOut(self.spec.timeouts.connect);
@@ -272,12 +274,12 @@ impl Upstream {
                 }
             }
         }
-        self.show(now);
+        self.report_state(now);
     }
 
-    /// When [`Self::handle_timeout`] wants to be called next.
+    /// The time for the next [`Self::handle_timeout`].
     pub fn poll_timeout(&self) -> Option<Mono> {
-        earlier(earlier(self.second_due(), self.retired_due()), self.link_due())
+        earlier(earlier(self.standby_due(), self.retired_due()), self.link_due())
     }
 
     fn link_due(&self) -> Option<Mono> {
@@ -307,43 +309,43 @@ impl Upstream {
                     ready.measure_at,
                     self.idle_stop_at(),
                 ];
-                due.into_iter().fold(Some(self.glance_at), earlier)
+                due.into_iter().fold(Some(self.sleep_check_at), earlier)
             }
         }
     }
 
-    /// The next thing to do.
+    /// The next action.
     pub fn poll_action(&mut self) -> Option<Action> {
         self.actions.pop_front()
     }
 
-    /// Whether there is something to do that was not polled yet.
+    /// Returns whether there are actions to poll.
     pub fn has_actions(&self) -> bool {
         !self.actions.is_empty()
     }
 
-    /// The next thing to tell.
+    /// The next event.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }
 
-    /// Somebody wants this upstream to stay up, used or not.
+    /// Keeps a lazy upstream running, used or not, until [`Self::release`].
     pub fn hold(&mut self) {
-        self.holders += 1;
+        self.hold_count += 1;
     }
 
     /// The counterpart of [`Self::hold`].
     pub fn release(&mut self, now: Now) {
-        self.holders = self.holders.saturating_sub(1);
+        self.hold_count = self.hold_count.saturating_sub(1);
         self.used_at = now.mono;
     }
 
-    /// The number of the present link or session, if it is usable.
+    /// The epoch of the present link or session, if it is usable.
     pub fn ready_epoch(&self) -> Option<Epoch> {
         self.ready().map(|ready| ready.epoch)
     }
 
-    /// What it is blocked by, if it is.
+    /// The cause of its block, if it is blocked.
     pub fn block_cause(&self) -> Option<&BlockCause> {
         match &self.link {
             Link::Blocked { cause, .. } | Link::Connecting { blocked: Some(cause), .. } => Some(cause),
@@ -358,12 +360,12 @@ impl Upstream {
         }
     }
 
-    /// The time that the present attempt to connect has in all, or that the next one will have.
+    /// The time limit of the present connection attempt, or of the next one.
     pub fn connect_limit(&self) -> Duration {
         self.attempt().map_or_else(|| self.connect_limit.next(&self.spec.timeouts), |(_, limit)| limit)
     }
 
-    /// When the present attempt to connect began, and the time that it has in all.
+    /// The start and time limit of the present connection attempt.
     fn attempt(&self) -> Option<(Mono, Duration)> {
         match &self.link {
             Link::Connecting { since, give_up_at, .. } => Some((*since, *give_up_at - *since)),
@@ -383,12 +385,12 @@ impl Upstream {
         self.connect_limit.last_start()
     }
 
-    /// An earlier run of the gateway saw a start that took this long.
+    /// Sets the duration of a start that an earlier run of the gateway saw.
     pub fn remember_start(&mut self, took: Duration) {
-        self.connect_limit.started(took);
+        self.connect_limit.record_start(took);
     }
 
-    /// Whether the dial or renewal of this epoch is still wanted.
+    /// Returns whether the connection attempt or renewal of this epoch is still wanted.
     pub fn awaits(&self, wanted: Epoch) -> bool {
         match &self.link {
             Link::Connecting { epoch, .. } | Link::Renewing { epoch, .. } => *epoch == wanted,
@@ -403,11 +405,11 @@ impl Upstream {
     }
 
     fn on_link_up(&mut self, now: Mono, epoch: Epoch, probe: Probe) {
-        // Anything else is a dial that was given up: the shell drops what it made.
+        // Otherwise the attempt was given up, and the supervisor drops the link.
         if let Link::Connecting { epoch: dialed, since, .. } = self.link
             && dialed == epoch
         {
-            self.connect_limit.started(now - since);
+            self.connect_limit.record_start(now - since);
             self.begin_link();
             self.become_ready(now, epoch, probe, CatalogState::FirstListing { again: false });
         }
@@ -423,16 +425,16 @@ impl Upstream {
             credential_on_trial: false,
             proven_at: Some(now + prove_after),
             suspect: None,
-            vouched_from: 0,
+            trusted_from_call: 0,
             catalog,
             listings: [None, None],
-            until_listed: if self.ever_up { State::Reconnecting } else { State::Starting },
+            state_until_listed: if self.ever_up { State::Reconnecting } else { State::Starting },
             recycle_at: self.recycle_at(now),
             measure_at: self.measure_at(now),
         });
         self.ever_up = true;
         self.used_at = now;
-        self.glance_at = now + Self::GLANCE_EVERY;
+        self.sleep_check_at = now + Self::SLEEP_CHECK_INTERVAL;
         self.cause = None;
         if self.circuit.close() {
             self.events.push_back(Event::CircuitClosed);
@@ -458,11 +460,11 @@ impl Upstream {
     }
 
     /// The link of this epoch, if it is the present one.
-    fn ready_on(&self, epoch: Epoch) -> Option<&Ready> {
+    fn ready_for(&self, epoch: Epoch) -> Option<&Ready> {
         self.ready().filter(|ready| ready.epoch == epoch)
     }
 
-    fn ready_at(&mut self, epoch: Epoch) -> Option<&mut Ready> {
+    fn ready_for_mut(&mut self, epoch: Epoch) -> Option<&mut Ready> {
         match &mut self.link {
             Link::Ready(ready) if ready.epoch == epoch => Some(ready),
             Link::Ready(_)
@@ -478,7 +480,7 @@ impl Upstream {
     }
 }
 
-/// The earlier of two times, if there is one.
+/// The earlier of two times.
 fn earlier(one: Option<Mono>, other: Option<Mono>) -> Option<Mono> {
     match (one, other) {
         (Some(one), Some(other)) => Some(one.min(other)),

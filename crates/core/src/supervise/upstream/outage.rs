@@ -1,9 +1,9 @@
-//! Being away: how an outage begins, is retried, is parked, and what blocks it.
+//! Outages: their start, retries, parking and blocking.
 
-use super::{Action, AtWorkFor, LinkKind, Manner, RestartCause, Upstream};
+use super::{Action, BusyPrincipals, CloseMode, LinkKind, RestartCause, UpstreamMachine};
 use crate::event::Event;
 use crate::failure::crashes::PrincipalCrashes;
-use crate::failure::recovery::RESOURCES_AGAIN_AFTER;
+use crate::failure::recovery::RESOURCE_RETRY_PAUSE;
 use crate::failure::{BlockCause, Failure};
 use crate::ids::Epoch;
 use crate::supervise::backoff::Backoff;
@@ -17,20 +17,20 @@ use std::time::Duration;
 pub(super) struct Outage {
     pub(super) since: Mono,
     backoff: Backoff,
-    /// It was parked. Whoever has it tried, it stays so until a link is up.
+    /// True once it was parked. It stays parked until a link is up.
     parked: bool,
-    /// The last attempt was not made, for lack of file descriptors, memory or processes.
+    /// True if the last attempt was not made for lack of file descriptors, memory or processes.
     lacks_resources: bool,
 }
 
-/// How an attempt was counted, so that it can be taken back if it was not made after all.
+/// The way in which an attempt was counted, to undo that if it was not made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CountedAs {
-    /// Not as a restart: the first attempt, or one that a person or a call asked for.
+    /// Not as a restart: the first attempt, or one that an operator or a call caused.
     Nothing,
-    /// As a restart that is not on the budget.
+    /// As a restart outside the budget.
     Restart,
-    /// As a restart, on the budget too.
+    /// As a restart in the budget.
     RestartOnBudget,
 }
 
@@ -40,26 +40,26 @@ impl Outage {
     }
 }
 
-impl Upstream {
-    /// However little time callers have, a healthy server on a long line must be able to answer in it.
-    const SHORTEST_DOUBT: Duration = Duration::from_secs(2);
-    /// For how long a refused credential of a server that has worked may be a mistake of something in between. A second
-    /// less than 15, so that the last attempt has ended by then.
+impl UpstreamMachine {
+    /// Minimum time for a probe in doubt: a healthy server over a slow network must be able to answer.
+    const MIN_DOUBT_PROBE: Duration = Duration::from_secs(2);
+    /// Time for which the refused credential of a server that has worked may be an error of a proxy. One second less
+    /// than 15, so that the last attempt has ended by then.
     const CREDENTIAL_GRACE: Duration = Duration::from_secs(14);
-    /// How often an executable that is missing is looked up. That takes no process.
-    const LOOKED_UP_EVERY: Duration = Duration::from_secs(2);
-    /// For how long a server is taken to be at work on a call that was given up.
-    const STILL_AT_WORK: Duration = Duration::from_secs(10);
-    /// A server may ask for patience, but not for more than this.
-    const LONGEST_PATIENCE: Duration = Duration::from_secs(300);
+    /// Interval of looking up a missing executable, which takes no process.
+    const LOOKUP_INTERVAL: Duration = Duration::from_secs(2);
+    /// Time for which a server is assumed to work on a call that was cancelled or timed out.
+    const WORKING_AFTER_CANCEL: Duration = Duration::from_secs(10);
+    /// Upper bound of a server's `Retry-After`.
+    const MAX_RETRY_AFTER: Duration = Duration::from_secs(300);
 
     pub(super) fn on_link_down(&mut self, now: Mono, epoch: Epoch, failure: Failure) {
         match &self.link {
-            Link::Connecting { epoch: dialed, .. } if *dialed == epoch => self.away(now, failure),
+            Link::Connecting { epoch: dialed, .. } if *dialed == epoch => self.enter_outage(now, failure),
             Link::Ready(ready) if ready.epoch == epoch => self.lose_link(now, failure),
             Link::Renewing { of, .. } if *of == epoch => self.lose_link(now, failure),
             Link::Draining { .. } if epoch == self.epoch => self.finish_drain(),
-            // News of a link that is not the present one.
+            // A report about a link that is not the present one.
             Link::Dormant
             | Link::Connecting { .. }
             | Link::Ready(_)
@@ -72,82 +72,81 @@ impl Upstream {
         }
     }
 
-    /// A failure on the present, usable link that may or may not cost it.
-    pub(super) fn trouble(&mut self, now: Mono, failure: Failure) {
+    /// Handles a failure on the present, usable link, which may or may not lose it.
+    pub(super) fn on_link_failure(&mut self, now: Mono, failure: Failure) {
         match failure {
             Failure::SessionExpired(_) => self.renew_session(now, failure),
             Failure::CredentialRefused(text) => self.credential_refused_to_call(now, text),
             Failure::Unreachable(_) => self.lose_link(now, failure),
             Failure::Lost(_) => match self.kind {
-                // A pipe does not break in part.
+                // A pipe breaks as a whole.
                 LinkKind::Process => self.lose_link(now, failure),
-                // One connection of a pool broke: ask whether the server is still there, before the replay
-                // of this call, or anybody else's call, goes the same way.
-                LinkKind::Remote => self.doubt(now),
+                // One connection of a pool broke: the server is probed before the replay of this call, or another call,
+                // is sent.
+                LinkKind::Remote => self.suspect_link(now),
             },
-            // A reverse proxy says so while the server behind it restarts.
-            Failure::ServerFault(_) => self.doubt(now),
-            // What is sent into silence ends with an unknown outcome; what waits is served by the next link.
-            Failure::TimedOut(_) => self.doubt(now),
-            Failure::Nonsense(_) | Failure::Blocked(_) => self.probe(now),
-            Failure::LacksResources(_)
-            | Failure::BeyondScope(_)
+            // A reverse proxy answers so while the server behind it restarts.
+            Failure::ServerFault(_) => self.suspect_link(now),
+            // Calls sent now would end with an unknown outcome; waiting calls are served by the next link.
+            Failure::TimedOut(_) => self.suspect_link(now),
+            Failure::InvalidResponse(_) | Failure::Blocked(_) => self.probe(now),
+            Failure::OutOfResources(_)
+            | Failure::InsufficientScope(_)
             | Failure::Busy { .. }
-            | Failure::Outdated(_)
+            | Failure::HeaderMismatch(_)
             | Failure::Declined(_) => {}
         }
     }
 
-    /// The link may be dead: callers wait until a probe has been answered.
-    fn doubt(&mut self, now: Mono) {
+    /// Marks the link as suspect: calls wait until a probe was answered.
+    fn suspect_link(&mut self, now: Mono) {
         if let Link::Ready(ready) = &mut self.link {
             ready.suspect = Some(now + self.spec.keepalive.timeout);
         }
         self.settle_doubt(now);
     }
 
-    /// Asks, and waits for the answer only so long that those who are held meanwhile can still be served by the
-    /// next link.
+    /// Probes with a deadline that leaves waiting calls enough time for the next link.
     pub(super) fn settle_doubt(&mut self, now: Mono) {
         let limit = self.spec.timeouts.reconnect_wait * 2 / 3;
-        self.probe_within(now, limit.max(Self::SHORTEST_DOUBT));
+        self.probe_within(now, limit.max(Self::MIN_DOUBT_PROBE));
     }
 
-    /// An established link is given up.
+    /// Gives up an established link.
     pub(super) fn lose_link(&mut self, now: Mono, failure: Failure) {
-        self.actions.push_back(Action::HangUp(Manner::AtOnce));
+        self.actions.push_back(Action::Close(CloseMode::Immediate));
         self.blame(now, &failure);
         let spent = self.budget.is_spent(now);
-        if self.kind == LinkKind::Remote && !matches!(failure, Failure::LacksResources(_)) {
+        if self.kind == LinkKind::Remote && !matches!(failure, Failure::OutOfResources(_)) {
             self.count_restart(now);
             if spent {
                 self.cause = Some(failure.to_string());
                 return self.park(now);
             }
         }
-        self.away(now, failure);
+        self.enter_outage(now, failure);
     }
 
-    /// A process died or was given up: if it can only have been at work for one of several principals, its death is on
-    /// the record of that principal (C05).
+    /// Attributes the death of a process: if it can only have worked for one of several principals, the death is
+    /// recorded for that principal (C05).
     fn blame(&mut self, now: Mono, failure: &Failure) {
         if self.kind != LinkKind::Process {
             return;
         }
         let in_flight = self.principals.in_flight();
         let has_hung = matches!(failure, Failure::TimedOut(_));
-        // A client that gives up the call which kills the server is not innocent.
-        let was_at_work = now - self.given_up_at <= Self::STILL_AT_WORK;
+        // A client that cancels the call which kills the server is still its cause.
+        let was_at_work = now - self.given_up_at <= Self::WORKING_AFTER_CANCEL;
         let principal = match (&in_flight, &self.given_up) {
-            (AtWorkFor::Only(one), AtWorkFor::Nobody) => one,
-            (AtWorkFor::Only(one), AtWorkFor::Only(other)) if one == other => one,
-            (AtWorkFor::Nobody, AtWorkFor::Only(one)) if has_hung || was_at_work => one,
-            (AtWorkFor::Nobody | AtWorkFor::Only(_) | AtWorkFor::Several, _) => return,
+            (BusyPrincipals::Only(one), BusyPrincipals::None) => one,
+            (BusyPrincipals::Only(one), BusyPrincipals::Only(other)) if one == other => one,
+            (BusyPrincipals::None, BusyPrincipals::Only(one)) if has_hung || was_at_work => one,
+            (BusyPrincipals::None | BusyPrincipals::Only(_) | BusyPrincipals::Several, _) => return,
         };
         if !self.callers.has_other(now, principal, PrincipalCrashes::WINDOW) {
             return;
         }
-        let Some(verdict) = self.crashes.died(now, principal) else {
+        let Some(verdict) = self.crashes.record_crash(now, principal) else {
             self.restart_cause = RestartCause::Principal(principal.clone());
             return;
         };
@@ -165,25 +164,25 @@ impl Upstream {
         };
     }
 
-    /// An attempt was not made because this machine had nothing left for it. That says nothing about the server: it
-    /// counts neither as a restart nor as time in which the server was away, and is repeated until there is room.
+    /// Handles an attempt that was not made for lack of resources on this machine. That says nothing about the server:
+    /// it counts neither as a restart nor as downtime, and is repeated until there are resources.
     fn lack_resources(&mut self, now: Mono, cause: String) {
         self.cause = Some(cause);
         let outage = self.outage.get_or_insert_with(|| Outage::new(now, &self.spec.restart));
-        // Callers are told how long it was away in all.
+        // The reported duration of the outage includes this time.
         self.away_since.get_or_insert(outage.since);
         outage.since = now;
         outage.lacks_resources = true;
-        let again_at = now + RESOURCES_AGAIN_AFTER;
+        let again_at = now + RESOURCE_RETRY_PAUSE;
         self.link = match outage.parked {
             true => Link::Parked { probe_at: again_at },
             false => Link::Waiting { until: again_at },
         };
     }
 
-    /// There is no link, for this reason: decide when to try again.
-    pub(super) fn away(&mut self, now: Mono, failure: Failure) {
-        if let Failure::LacksResources(cause) = failure {
+    /// Enters or continues an outage and decides the time of the next attempt.
+    pub(super) fn enter_outage(&mut self, now: Mono, failure: Failure) {
+        if let Failure::OutOfResources(cause) = failure {
             return self.lack_resources(now, cause);
         }
         if let Some(outage) = &mut self.outage {
@@ -196,29 +195,29 @@ impl Upstream {
                 Failure::Blocked(cause) => return self.block(now, cause),
                 Failure::CredentialRefused(text) => return self.block(now, BlockCause::NeedsLogin(text)),
                 Failure::Unreachable(_)
-                | Failure::LacksResources(_)
+                | Failure::OutOfResources(_)
                 | Failure::Lost(_)
                 | Failure::TimedOut(_)
                 | Failure::SessionExpired(_)
                 | Failure::ServerFault(_)
-                | Failure::Nonsense(_)
-                | Failure::Outdated(_)
-                | Failure::BeyondScope(_)
+                | Failure::InvalidResponse(_)
+                | Failure::HeaderMismatch(_)
+                | Failure::InsufficientScope(_)
                 | Failure::Declined(_)
                 | Failure::Busy { .. } => {}
             }
         }
         let patience = match failure {
-            Failure::Busy { retry_after, .. } => retry_after.unwrap_or_default().min(Self::LONGEST_PATIENCE),
+            Failure::Busy { retry_after, .. } => retry_after.unwrap_or_default().min(Self::MAX_RETRY_AFTER),
             Failure::Unreachable(_)
-            | Failure::LacksResources(_)
+            | Failure::OutOfResources(_)
             | Failure::Lost(_)
             | Failure::TimedOut(_)
             | Failure::SessionExpired(_)
             | Failure::ServerFault(_)
-            | Failure::Nonsense(_)
-            | Failure::Outdated(_)
-            | Failure::BeyondScope(_)
+            | Failure::InvalidResponse(_)
+            | Failure::HeaderMismatch(_)
+            | Failure::InsufficientScope(_)
             | Failure::Blocked(_)
             | Failure::CredentialRefused(_)
             | Failure::Declined(_) => Duration::ZERO,
@@ -226,11 +225,11 @@ impl Upstream {
         self.cause = Some(failure.to_string());
         let was_looked_up = matches!(failure, Failure::Blocked(BlockCause::MissingExecutable(_)));
         if was_looked_up {
-            // Nothing was spawned.
+            // No process was spawned.
             let counted = std::mem::replace(&mut self.counted, CountedAs::Nothing);
             self.restarts -= u64::from(counted != CountedAs::Nothing);
             if counted == CountedAs::RestartOnBudget {
-                self.budget.take_back();
+                self.budget.undo_record();
             }
         }
         let spec = &self.spec.restart;
@@ -241,10 +240,11 @@ impl Upstream {
         }
         let mut pause = outage.backoff.next(age, &mut self.jitter).max(patience);
         if was_looked_up {
-            pause = pause.min(Self::LOOKED_UP_EVERY);
+            pause = pause.min(Self::LOOKUP_INTERVAL);
         }
         if self.waiting > 0 && patience.is_zero() && pause > Self::WAKE_EVERY {
-            // Held callers are not kept waiting for a server that may be back: this is the attempt that they pull forward.
+            // Waiting calls do not wait longer for a server that may be back: this is the attempt that they start
+            // early.
             pause = Self::WAKE_EVERY;
             self.woken_by_call = Some(now + pause);
         }
@@ -259,8 +259,8 @@ impl Upstream {
         }
     }
 
-    /// For how long a server that has worked may fail like this before a person is asked to look at it. An ingress answers
-    /// 404, 401 or with a page while the server behind it restarts, and an upgrade removes an executable for a moment.
+    /// Time for which a server that has worked may fail in this way before it is blocked. An ingress answers 404, 401
+    /// or with a web page while the server behind it restarts, and an upgrade removes an executable for a moment.
     fn grace_for(&self, failure: &Failure) -> Option<Duration> {
         match failure {
             Failure::Blocked(BlockCause::NotMcp(_) | BlockCause::MissingExecutable(_)) => {
@@ -271,35 +271,35 @@ impl Upstream {
                 BlockCause::UnsetVariable(_) | BlockCause::BadConfig(_) | BlockCause::NeedsLogin(_),
             )
             | Failure::Unreachable(_)
-            | Failure::LacksResources(_)
+            | Failure::OutOfResources(_)
             | Failure::Lost(_)
             | Failure::TimedOut(_)
             | Failure::SessionExpired(_)
-            | Failure::BeyondScope(_)
+            | Failure::InsufficientScope(_)
             | Failure::Busy { .. }
             | Failure::ServerFault(_)
-            | Failure::Nonsense(_)
-            | Failure::Outdated(_)
+            | Failure::InvalidResponse(_)
+            | Failure::HeaderMismatch(_)
             | Failure::Declined(_) => None,
         }
     }
 
     pub(super) fn park(&mut self, now: Mono) {
-        self.drop_second();
+        self.drop_standby();
         self.outage.get_or_insert_with(|| Outage::new(now, &self.spec.restart)).parked = true;
-        let pause = self.jitter.around(self.spec.restart.parked_probe);
+        let pause = self.jitter.spread(self.spec.restart.parked_probe);
         self.link = Link::Parked { probe_at: now + pause };
     }
 
     pub(super) fn block(&mut self, now: Mono, cause: BlockCause) {
-        self.drop_second();
+        self.drop_standby();
         self.cause = Some(cause.text().to_owned());
         self.outage = None;
-        let pause = self.jitter.around(self.spec.restart.parked_probe);
+        let pause = self.jitter.spread(self.spec.restart.parked_probe);
         self.link = Link::Blocked { cause, recheck_at: now + pause };
     }
 
-    /// Another attempt of the present outage.
+    /// Makes another attempt of the present outage.
     pub(super) fn restart(&mut self, now: Mono) {
         // An attempt that was not made is not a second restart.
         let was_counted = self.outage.as_ref().is_some_and(|outage| outage.lacks_resources);
@@ -308,11 +308,11 @@ impl Upstream {
             LinkKind::Process => self.count_restart(now),
             LinkKind::Remote => CountedAs::Nothing,
         };
-        self.dial(now);
+        self.connect(now);
         self.counted = counted;
     }
 
-    /// A parked upstream tries itself. Nobody waits for that, and its tools do not return before it does.
+    /// Makes an attempt while parked. Calls do not wait for it, and the tools do not return before it succeeded.
     pub(super) fn try_parked(&mut self, now: Mono) {
         self.restart(now);
         if let Link::Connecting { parked, .. } = &mut self.link {
@@ -320,7 +320,7 @@ impl Upstream {
         }
     }
 
-    pub(super) fn dial(&mut self, now: Mono) {
+    pub(super) fn connect(&mut self, now: Mono) {
         self.counted = CountedAs::Nothing;
         self.epoch = self.epoch.next();
         let give_up_at = now + self.connect_limit.next(&self.spec.timeouts);
@@ -328,12 +328,12 @@ impl Upstream {
             Link::Connecting { epoch: self.epoch, since: now, give_up_at, blocked: None, parked: false };
         let action = match self.take_spare() {
             Some(id) => Action::UseSpare { id, epoch: self.epoch },
-            None => Action::Dial { epoch: self.epoch },
+            None => Action::Connect { epoch: self.epoch },
         };
         self.actions.push_back(action);
     }
 
-    /// Looks whether the cause of a block is gone.
+    /// Rechecks the cause of a block.
     pub(super) fn recheck(&mut self, now: Mono) {
         let still = match &self.link {
             Link::Blocked { cause, .. } => Some(cause.clone()),
@@ -347,7 +347,7 @@ impl Upstream {
             | Link::Stopped => None,
         };
         self.rechecked_at = Some(now);
-        self.dial(now);
+        self.connect(now);
         if let Link::Connecting { blocked, .. } = &mut self.link {
             *blocked = still;
         }

@@ -1,58 +1,58 @@
-//! A changed config: what can change under a link that works does so at once; a link that the new config
-//! would have made otherwise is replaced, and stays in use until its successor works.
+//! Config changes: settings that can change under a working link apply at once; a link that depends on changed settings
+//! is replaced, and stays in use until its successor works.
 
-use super::{LinkKind, Upstream};
+use super::{LinkKind, UpstreamMachine};
 use crate::event::{Event, ReplaceCause};
 use crate::failure::crashes::PrincipalCrashes;
 use crate::supervise::link::Link;
 use crate::supervise::spec::SupervisionSpec;
 use crate::time::{Mono, Now};
 
-/// How much of a config has changed.
+/// Scope of a config change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Revision {
-    /// The rules of supervision: timeouts, budgets, limits. The link stays.
+    /// Supervision settings: timeouts, budgets, limits. The link stays.
     Rules,
-    /// How the server is reached or spoken to as well: the link is one of the old config.
+    /// Also the way to reach the server: the link is outdated.
     Link,
 }
 
-impl Upstream {
-    /// The config has changed. From now on the shell dials as the new one says.
-    pub fn revise(&mut self, now: Now, spec: SupervisionSpec, kind: LinkKind, revision: Revision) {
-        self.look(now);
+impl UpstreamMachine {
+    /// Applies a changed config. From now on the supervisor connects with the new one.
+    pub fn reconfigure(&mut self, now: Now, spec: SupervisionSpec, kind: LinkKind, revision: Revision) {
+        self.check_sleep(now);
         let now = now.mono;
-        self.take_rules(now, spec, kind);
+        self.apply_spec(now, spec, kind);
         match revision {
-            Revision::Rules => self.go_by_rules(now),
-            Revision::Link => self.go_by_config(now),
+            Revision::Rules => self.apply_rules_change(now),
+            Revision::Link => self.apply_link_change(now),
         }
-        self.show(now);
+        self.report_state(now);
     }
 
-    fn take_rules(&mut self, now: Mono, spec: SupervisionSpec, kind: LinkKind) {
-        self.circuit.revise(spec.circuit);
-        self.budget.revise(&spec.restart);
-        self.second.longest_call = self.second.longest_call.max(spec.timeouts.call);
+    fn apply_spec(&mut self, now: Mono, spec: SupervisionSpec, kind: LinkKind) {
+        self.circuit.reconfigure(spec.circuit);
+        self.budget.reconfigure(&spec.restart);
+        self.standby.longest_call = self.standby.longest_call.max(spec.timeouts.call);
         let recycles_otherwise = spec.recycle != self.spec.recycle;
         (self.spec, self.kind) = (spec, kind);
         let (recycle_at, measure_at) = (self.recycle_at(now), self.measure_at(now));
         if let Link::Ready(ready) = &mut self.link {
-            ready.keepalive.revise(self.spec.keepalive);
+            ready.keepalive.reconfigure(self.spec.keepalive);
             if recycles_otherwise {
                 (ready.recycle_at, ready.measure_at) = (recycle_at, measure_at);
             }
         }
     }
 
-    fn go_by_rules(&mut self, now: Mono) {
+    fn apply_rules_change(&mut self, now: Mono) {
         if self.spare_state().is_none() && !self.is_replacing() {
-            self.drop_second();
+            self.drop_standby();
         }
         match self.link {
             Link::Dormant if !self.spec.lazy => self.begin(now),
-            // Whatever held it back may be what was changed.
-            Link::Waiting { .. } | Link::Parked { .. } | Link::Blocked { .. } => self.dial(now),
+            // The change may have removed the cause.
+            Link::Waiting { .. } | Link::Parked { .. } | Link::Blocked { .. } => self.connect(now),
             Link::Dormant
             | Link::Connecting { .. }
             | Link::Ready(_)
@@ -60,28 +60,28 @@ impl Upstream {
             | Link::Draining { .. }
             | Link::Stopped => {}
         }
-        self.tend_second(now);
+        self.maintain_standby(now);
     }
 
-    fn go_by_config(&mut self, now: Mono) {
-        let works = self.works();
-        self.forget_troubles();
+    fn apply_link_change(&mut self, now: Mono) {
+        let works = self.is_healthy();
+        self.reset_failures();
         if works {
-            self.second.outdated = Some(now);
-            self.replace(now, ReplaceCause::Changed);
+            self.standby.outdated = Some(now);
+            self.replace(now, ReplaceCause::ConfigChanged);
         } else {
-            self.redial(now);
+            self.reconnect(now);
         }
     }
 
-    /// Circuit, restart budget and outage belong to what was there before. So does a spare.
-    pub(super) fn forget_troubles(&mut self) {
+    /// Resets circuit, restart budget and outage, and drops a spare: they belong to the previous config or link.
+    pub(super) fn reset_failures(&mut self) {
         self.budget.forgive();
         self.crashes = PrincipalCrashes::default();
         self.outage = None;
         if self.circuit.close() {
             self.events.push_back(Event::CircuitClosed);
         }
-        self.drop_second();
+        self.drop_standby();
     }
 }

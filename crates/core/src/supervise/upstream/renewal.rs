@@ -1,15 +1,15 @@
-//! A session or a credential that was refused is replaced once for everybody, on the link that there is.
+//! Renewal of a refused session or credential, once for all calls, on the present link.
 
-use super::{Action, Manner, Upstream};
+use super::{Action, CloseMode, UpstreamMachine};
 use crate::event::Event;
 use crate::failure::{BlockCause, Failure};
 use crate::ids::Epoch;
 use crate::supervise::link::{CatalogState, Link, Renewal};
 use crate::time::Mono;
 
-impl Upstream {
-    /// The session was refused. One that never worked is not replaced by another of its kind: that would
-    /// go on for ever, while a lost link has a budget.
+impl UpstreamMachine {
+    /// Handles a refused session. A session that never worked is not renewed, because that could repeat for ever; a
+    /// lost link has a budget.
     pub(super) fn renew_session(&mut self, now: Mono, failure: Failure) {
         match &self.link {
             Link::Ready(ready) if !ready.answered => self.lose_link(now, failure),
@@ -25,9 +25,9 @@ impl Upstream {
         }
     }
 
-    /// The credential was refused where it decides about the whole link: in a listing or a probe. One that came in the
-    /// place of another and was never accepted is not replaced by a third: a server that likes none of them would
-    /// have them made for ever.
+    /// Handles a credential that was refused in a listing or probe, where it decides about the whole link. A new
+    /// credential that was never accepted is not renewed again: a server that refuses all of them would cause endless
+    /// renewals.
     pub(super) fn renew_credential(&mut self, now: Mono, text: String) {
         if self.ready().is_some_and(|ready| ready.credential_on_trial) {
             self.need_login(now, text);
@@ -36,8 +36,8 @@ impl Upstream {
         }
     }
 
-    /// The credential was refused to a call. If it is a new one, the listing under way will tell whether it is good for
-    /// anything; perhaps it is only this call for which it is not.
+    /// Handles a credential that was refused in a call. If it is a new one, the listing in progress decides about it;
+    /// perhaps it is refused only for this call.
     pub(super) fn credential_refused_to_call(&mut self, now: Mono, text: String) {
         let Some(ready) = self.ready() else { return };
         let listing_decides = match ready.catalog {
@@ -51,16 +51,16 @@ impl Upstream {
         }
     }
 
-    /// No credential that can be had without a person is accepted.
+    /// Blocks the upstream: no credential that can be obtained without a person is accepted.
     fn need_login(&mut self, now: Mono, text: String) {
-        self.actions.push_back(Action::HangUp(Manner::AtOnce));
+        self.actions.push_back(Action::Close(CloseMode::Immediate));
         self.block(now, BlockCause::NeedsLogin(text));
     }
 
-    /// Session or credential was refused on the present link: replace it once for everybody.
+    /// Renews session or credential of the present link, once for all calls.
     fn renew(&mut self, now: Mono, renewal: Renewal) {
         let Link::Ready(ready) = &self.link else { return };
-        let (of, probe) = (ready.epoch, ready.keepalive.first());
+        let (of, probe) = (ready.epoch, ready.keepalive.era_probe());
         self.epoch = self.epoch.next();
         let give_up_at = now + self.spec.timeouts.connect;
         self.link = Link::Renewing { epoch: self.epoch, of, renewal, probe, give_up_at };
@@ -79,11 +79,11 @@ impl Upstream {
                     Renewal::Credential => Event::CredentialRenewed,
                 });
                 self.become_ready(now, epoch, probe, CatalogState::FirstListing { again: false });
-                if let Some(ready) = self.ready_at(epoch) {
+                if let Some(ready) = self.ready_for_mut(epoch) {
                     ready.credential_on_trial = renewal == Renewal::Credential;
                 }
             }
-            // It may have worked a moment ago, and what is in between may be to blame: it is tried again for a while.
+            // It may have worked a moment ago, and a proxy may be at fault: it is retried for a while.
             Some(failure) => self.lose_link(now, failure),
         }
     }

@@ -1,15 +1,15 @@
-//! The machine as people see it.
+//! Status reports of the upstream machine.
 
-use super::Upstream;
+use super::UpstreamMachine;
 use crate::event::Event;
 use crate::failure::BlockCause;
-use crate::supervise::circuit::{CircuitView, Passage};
+use crate::supervise::circuit::{CircuitDecision, CircuitView};
 use crate::supervise::link::{CatalogState, Link, Ready};
 use crate::supervise::status::{Attempt, NextAction, State, UpstreamStatus};
 use crate::time::{Mono, Now};
 
-impl Upstream {
-    /// The facts at this moment.
+impl UpstreamMachine {
+    /// The status at this moment.
     pub fn status(&self, now: Now) -> UpstreamStatus {
         let now = now.mono;
         let state = self.state(now);
@@ -18,12 +18,12 @@ impl Upstream {
             | Link::Parked { probe_at: at }
             | Link::Blocked { recheck_at: at, .. } => Some(*at),
             Link::Connecting { .. } | Link::Renewing { .. } => Some(now),
-            Link::Ready(ready) => match (self.circuit.passage(now), ready.catalog) {
-                (Passage::Refused { retry_at }, _) => Some(retry_at),
-                (Passage::TrialDue, _) => Some(now),
-                (Passage::Free, CatalogState::Stale { retry_at, .. }) => Some(retry_at),
+            Link::Ready(ready) => match (self.circuit.decision(now), ready.catalog) {
+                (CircuitDecision::Refused { retry_at }, _) => Some(retry_at),
+                (CircuitDecision::TrialDue, _) => Some(now),
+                (CircuitDecision::Allowed, CatalogState::Stale { retry_at, .. }) => Some(retry_at),
                 (
-                    Passage::Free,
+                    CircuitDecision::Allowed,
                     CatalogState::FirstListing { .. }
                     | CatalogState::Listing { .. }
                     | CatalogState::Changed { .. }
@@ -36,8 +36,8 @@ impl Upstream {
         UpstreamStatus {
             state,
             attempt,
-            for_how_long: now - self.shown_since,
-            cause: self.shown_cause(state),
+            in_state_for: now - self.reported_since,
+            cause: self.reported_cause(state),
             next_attempt: next_attempt.map(|at| now.until(at)),
             next_wake: self.poll_timeout().map(|at| now.until(at)),
             next_action: next_action(state),
@@ -54,21 +54,21 @@ impl Upstream {
         }
     }
 
-    /// Tells once what has changed: the visible state, and that there are no slots to wait for.
-    pub(super) fn show(&mut self, now: Mono) {
-        self.look_for_stranded();
+    /// Reports a changed state once, and wakes calls that wait for slots that are gone.
+    pub(super) fn report_state(&mut self, now: Mono) {
+        self.detect_stranded();
         let state = self.state(now);
-        // Each attempt of a server that was never up is another start; told once, that is an outage.
-        let same_outage = self.shown == State::Reconnecting && state == State::Starting;
-        if state != self.shown && !same_outage {
-            let from = std::mem::replace(&mut self.shown, state);
-            self.shown_since = now;
-            let cause = self.shown_cause(state);
+        // Each attempt of a server that was never up is another start; it is reported once, as one outage.
+        let same_outage = self.reported_state == State::Reconnecting && state == State::Starting;
+        if state != self.reported_state && !same_outage {
+            let from = std::mem::replace(&mut self.reported_state, state);
+            self.reported_since = now;
+            let cause = self.reported_cause(state);
             self.events.push_back(Event::StateChanged { from, to: state, cause });
         }
     }
 
-    fn shown_cause(&self, state: State) -> Option<String> {
+    fn reported_cause(&self, state: State) -> Option<String> {
         let stale = || match &self.link {
             Link::Ready(Ready { catalog: CatalogState::Stale { .. }, .. }) => self.stale_cause.clone(),
             Link::Dormant
@@ -81,7 +81,11 @@ impl Upstream {
             | Link::Draining { .. }
             | Link::Stopped => None,
         };
-        if state == State::NeedsApproval { self.held_back.clone() } else { self.cause.clone().or_else(stale) }
+        if state == State::NeedsApproval {
+            self.approval_cause.clone()
+        } else {
+            self.cause.clone().or_else(stale)
+        }
     }
 
     fn state(&self, now: Mono) -> State {
@@ -99,12 +103,12 @@ impl Upstream {
             Link::Connecting { .. } => State::Starting,
             Link::Ready(ready) if ready.keepalive.is_late() => State::Degraded,
             Link::Ready(ready) => match (self.circuit.view(now), ready.catalog) {
-                (CircuitView::Closed, CatalogState::FirstListing { .. }) => ready.until_listed,
+                (CircuitView::Closed, CatalogState::FirstListing { .. }) => ready.state_until_listed,
                 (
                     CircuitView::Closed,
                     CatalogState::Fresh | CatalogState::Listing { .. } | CatalogState::Changed { .. },
                 ) => {
-                    if self.held_back.is_some() {
+                    if self.approval_cause.is_some() {
                         State::NeedsApproval
                     } else {
                         State::Ready

@@ -1,7 +1,7 @@
-//! `/config`: the config as it is in force, without anything secret, and where each value comes from.
+//! `/config`: the config in force, without secrets, with the source of each value.
 
-use super::Admin;
-use super::answer::json;
+use crate::api::Admin;
+use crate::api::response::json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
@@ -10,13 +10,13 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use std::sync::Arc;
 
-/// The config as it is in force.
+/// Config in force.
 #[derive(JsonSchema, Serialize)]
 #[schemars(rename = "Config")]
-pub(super) struct ConfigView {
-    /// The file it comes from, if there is one.
+pub(crate) struct ConfigView {
+    /// Config file, if there is one.
     file: Option<String>,
-    /// Why what is in the file at present is not in force.
+    /// Reason why the current content of the file is not in force.
     refused: Option<String>,
     settings: Vec<SettingView>,
 }
@@ -24,21 +24,21 @@ pub(super) struct ConfigView {
 #[derive(JsonSchema, Serialize)]
 #[schemars(rename = "Setting")]
 struct SettingView {
-    /// Where it belongs, such as `servers.github.timeouts.call`.
+    /// Full key, such as `servers.github.timeouts.call`.
     path: String,
-    /// For people, without anything secret.
+    /// Value as text, without secrets.
     value: String,
     /// `default`, `file` or `command_line`.
     from: &'static str,
-    /// The line of the file.
+    /// Line in the file.
     line: Option<usize>,
 }
 
 impl SettingView {
-    /// What was typed overrides the file.
-    fn of(setting: Setting, typed: &[(&str, String)]) -> Self {
+    /// Settings from the command line override the file.
+    fn of(setting: Setting, command_line: &[(&str, String)]) -> Self {
         let Setting { path, value, from } = setting;
-        if let Some((_, value)) = typed.iter().find(|(key, _)| *key == path) {
+        if let Some((_, value)) = command_line.iter().find(|(key, _)| *key == path) {
             return Self { path, value: value.clone(), from: "command_line", line: None };
         }
         let (from, line) = match from {
@@ -49,13 +49,18 @@ impl SettingView {
     }
 }
 
-pub(super) async fn config(State(admin): State<Arc<Admin>>) -> Response {
-    let typed = admin.typed.get().map(Vec::as_slice).unwrap_or_default();
+pub(crate) async fn config(State(admin): State<Arc<Admin>>) -> Response {
+    let command_line = admin.command_line.get().map(Vec::as_slice).unwrap_or_default();
     let view = match admin.reloader.get() {
         Some(reloader) => ConfigView {
             file: Some(reloader.path().display().to_string()),
-            refused: reloader.refused(),
-            settings: reloader.settings().await.into_iter().map(|one| SettingView::of(one, typed)).collect(),
+            refused: reloader.last_error(),
+            settings: reloader
+                .settings()
+                .await
+                .into_iter()
+                .map(|one| SettingView::of(one, command_line))
+                .collect(),
         },
         None => ConfigView { file: None, refused: None, settings: Vec::new() },
     };

@@ -1,9 +1,9 @@
-//! Logins that are begun from a page: the gateway finds out where to send the person, and is where their browser comes
-//! back to. The server revives by itself, as after `gripfast login`.
+//! OAuth logins started from the dashboard or the API. The gateway provides the login URL and receives the callback of
+//! the browser. The server reconnects by itself afterwards, as after `gripfast login`.
 
-use super::answer::{Refusal, json, page};
-use super::routes::unreadable;
-use super::{Admin, guard};
+use crate::api::response::{ApiError, json, page};
+use crate::api::router::invalid_path;
+use crate::api::{Admin, auth};
 use axum::Router;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
@@ -11,133 +11,140 @@ use axum::http::header::{HOST, ORIGIN};
 use axum::http::{HeaderMap, HeaderName, StatusCode, Uri};
 use axum::response::Response;
 use axum::routing::get;
-use gripfast::auth::{Login, LoginError, state_of};
+use gripfast::auth::{Login, LoginError, state_parameter};
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Where browsers come back to: the same path as with `gripfast login`, for clients that were registered with it.
-const BACK: &str = "/callback";
-/// Who has not come back by then has closed the window.
-const WITHIN: Duration = Duration::from_secs(600);
-/// So many people log in at a time; who began first has to begin again.
-const MOST: usize = 32;
+/// Path of the OAuth callback: the same as with `gripfast login`, for OAuth clients that were registered with it.
+const CALLBACK_PATH: &str = "/callback";
+/// A login without a callback within this time counts as abandoned.
+const LOGIN_TIMEOUT: Duration = Duration::from_secs(600);
+/// Maximum number of pending logins; beyond it the oldest is dropped.
+const MAX_PENDING: usize = 32;
 
-/// Logins that wait for somebody to come back.
+/// Logins that wait for their callback.
 #[derive(Default)]
-pub(super) struct Underway(Mutex<Vec<Begun>>);
+pub(crate) struct PendingLogins(Mutex<Vec<PendingLogin>>);
 
-struct Begun {
+struct PendingLogin {
     server: String,
-    /// What the browser comes back with; nobody else knows it.
+    /// OAuth `state` that the callback must contain. It is secret.
     state: String,
     redirect: String,
     login: Login,
-    until: Instant,
+    expires: Instant,
 }
 
-/// Where to send a person who is to log in.
+/// Login page to open.
 #[derive(JsonSchema, Serialize)]
 #[schemars(rename = "Login")]
-pub(super) struct LoginView<'l> {
+pub(crate) struct LoginView<'l> {
     server: &'l str,
-    /// The page to open in a browser, which will come back to this gateway.
+    /// URL to open in a browser, which is redirected back to this gateway.
     url: &'l str,
-    /// Scopes that the server has asked for since the last login, which this one asks for besides.
+    /// Scopes that the server has requested since the last login; this login requests them too.
     added_scopes: &'l [String],
 }
 
-impl Underway {
-    /// One for each server: who begins anew has given the other up.
-    fn add(&self, begun: Begun) {
-        let mut underway = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+impl PendingLogins {
+    /// Adds a login. A new login for the same server replaces the pending one.
+    fn add(&self, login: PendingLogin) {
+        let mut pending = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
-        underway.retain(|other| other.server != begun.server && other.until > now);
-        if underway.len() >= MOST {
-            underway.remove(0);
+        pending.retain(|other| other.server != login.server && other.expires > now);
+        if pending.len() >= MAX_PENDING {
+            pending.remove(0);
         }
-        underway.push(begun);
+        pending.push(login);
     }
 
-    /// Each can be come back from once.
-    fn take(&self, state: &str) -> Option<Begun> {
-        let mut underway = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let at = underway.iter().position(|begun| begun.state == state)?;
-        Some(underway.remove(at)).filter(|begun| begun.until > Instant::now())
+    /// Removes the login with this `state`; a callback is accepted once.
+    fn take(&self, state: &str) -> Option<PendingLogin> {
+        let mut pending = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = pending.iter().position(|login| login.state == state)?;
+        Some(pending.remove(at)).filter(|login| login.expires > Instant::now())
     }
 }
 
-/// Begins a login for whoever has the token.
-pub(super) async fn begin(
+/// Starts a login for the operator.
+pub(crate) async fn start(
     State(admin): State<Arc<Admin>>,
     name: Result<Path<String>, PathRejection>,
     headers: HeaderMap,
-) -> Result<Response, Refusal> {
-    guard::admit(&headers, &admin.token)?;
-    let Path(name) = name.map_err(unreadable)?;
-    let spec = admin.host.spec_of(&name)?;
-    let by_hand = format!("`gripfast login {name}` logs in");
+) -> Result<Response, ApiError> {
+    auth::require_token(&headers, &admin.token)?;
+    let Path(name) = name.map_err(invalid_path)?;
+    let spec = admin.host.server_spec(&name)?;
+    let cli_hint = format!("`gripfast login {name}` logs in");
     if spec.oauth.as_ref().is_some_and(|oauth| oauth.callback_port != 0) {
-        let text =
-            "its client is registered to come back to a port of its own, where this gateway does not listen";
-        return Err(Refusal::new(StatusCode::CONFLICT, "login_elsewhere", text).with_hint(by_hand));
+        let text = format!(
+            "the OAuth client of server `{name}` is registered with another callback port than that of this gateway"
+        );
+        return Err(ApiError::new(StatusCode::CONFLICT, "login_elsewhere", text).with_hint(cli_hint));
     }
-    let redirect = format!("{}{BACK}", origin(&headers, admin.tls.is_some())?);
-    let begun = Login::begin(&name, &spec, admin.host.logins(), &redirect).await;
-    let login = begun.map_err(|error| {
+    let redirect = format!("{}{CALLBACK_PATH}", gateway_origin(&headers, admin.tls.is_some())?);
+    let started = Login::begin(&name, &spec, admin.host.logins(), &redirect).await;
+    let login = started.map_err(|error| {
         let (status, code) = match error {
             LoginError::NotNeeded(_) => (StatusCode::CONFLICT, "no_login_needed"),
             LoginError::BadConfig(_) => (StatusCode::CONFLICT, "config_invalid"),
-            LoginError::Refused(_) | LoginError::NotOffered(_) | LoginError::NotKept(_) => {
+            LoginError::Refused(_) | LoginError::NotOffered(_) | LoginError::NotStored(_) => {
                 (StatusCode::BAD_GATEWAY, "login_refused")
             }
         };
-        Refusal::new(status, code, format!("nobody can log in to `{name}`: {error}"))
+        ApiError::new(status, code, format!("login to server `{name}` is not possible: {error}"))
     })?;
-    let Some(state) = state_of(login.url()).map(str::to_owned) else {
-        let text = format!("nobody could come back from the login to `{name}`");
-        return Err(Refusal::new(StatusCode::BAD_GATEWAY, "login_refused", text).with_hint(by_hand));
+    let Some(state) = state_parameter(login.url()).map(str::to_owned) else {
+        let text = format!("the login URL of server `{name}` has no `state`");
+        return Err(ApiError::new(StatusCode::BAD_GATEWAY, "login_refused", text).with_hint(cli_hint));
     };
     let view = LoginView { server: &name, url: login.url(), added_scopes: login.added_scopes() };
     let response = json(StatusCode::OK, &view);
-    admin.logins.add(Begun { server: name, state, redirect, login, until: Instant::now() + WITHIN });
+    admin.logins.add(PendingLogin {
+        server: name,
+        state,
+        redirect,
+        login,
+        expires: Instant::now() + LOGIN_TIMEOUT,
+    });
     Ok(response)
 }
 
-/// The routes that browsers come back to. They have no token: they know the login.
-pub(super) fn router(admin: Arc<Admin>) -> Router {
-    Router::new().route(BACK, get(come_back)).with_state(admin)
+/// Router of the OAuth callback. It needs no token, because the secret `state` identifies the login.
+pub(crate) fn router(admin: Arc<Admin>) -> Router {
+    Router::new().route(CALLBACK_PATH, get(callback)).with_state(admin)
 }
 
-async fn come_back(State(admin): State<Arc<Admin>>, uri: Uri) -> Response {
-    let came_back_to = uri.to_string();
-    let begun = state_of(&came_back_to).and_then(|state| admin.logins.take(state));
-    let (Some(begun), Some(query)) = (begun, uri.query()) else {
-        let text = "Nobody waits for this login: it was made already, took too long, or was begun anew.\n";
+async fn callback(State(admin): State<Arc<Admin>>, uri: Uri) -> Response {
+    let callback_url = uri.to_string();
+    let found = state_parameter(&callback_url).and_then(|state| admin.logins.take(state));
+    let (Some(pending), Some(query)) = (found, uri.query()) else {
+        let text =
+            "This login is not pending: it was already completed, took too long, or was started again.\n";
         return page(StatusCode::NOT_FOUND, text.to_owned());
     };
-    let server = begun.server;
-    match begun.login.finish(&format!("{}?{query}", begun.redirect)).await {
+    let server = pending.server;
+    match pending.login.finish(&format!("{}?{query}", pending.redirect)).await {
         Ok(()) => page(
             StatusCode::OK,
             format!("Done: you are logged in to `{server}`. You can close this window.\n"),
         ),
-        Err(error) => {
-            page(StatusCode::BAD_GATEWAY, format!("You are not logged in to `{server}`: {error}.\n"))
-        }
+        Err(error) => page(StatusCode::BAD_GATEWAY, format!("Login to `{server}` failed: {error}.\n")),
     }
 }
 
-/// What the caller's browser calls this gateway. It was compared with the host already, if it is there; behind a proxy
-/// that ends TLS, only the browser knows. Programs do not say it: they come to the listener as it is.
-fn origin(headers: &HeaderMap, is_encrypted: bool) -> Result<String, Refusal> {
+/// Origin of this gateway as the caller sees it. Browsers send `Origin`, which was already compared with `Host`; behind
+/// a proxy that terminates TLS, only the browser knows the scheme. Other programs connect to the listener directly.
+fn gateway_origin(headers: &HeaderMap, is_encrypted: bool) -> Result<String, ApiError> {
     let text = |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
     if let Some(origin) = text(ORIGIN) {
         return Ok(origin.to_owned());
     }
-    let nameless = || Refusal::new(StatusCode::BAD_REQUEST, "invalid_request", "the request has no `Host`");
+    let nameless =
+        || ApiError::new(StatusCode::BAD_REQUEST, "invalid_request", "the request has no `Host` header");
     let scheme = if is_encrypted { "https" } else { "http" };
     text(HOST).map(|host| format!("{scheme}://{host}")).ok_or_else(nameless)
 }
@@ -147,13 +154,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_browser_comes_back_to_where_it_was_or_to_the_listener_as_it_is() {
+    fn the_callback_goes_to_the_origin_of_the_browser_or_to_the_listener() {
         let mut headers = HeaderMap::new();
-        assert!(origin(&headers, true).is_err());
+        assert!(gateway_origin(&headers, true).is_err());
         headers.insert(HOST, "mcp.example.com".parse().unwrap());
-        assert_eq!(origin(&headers, false).unwrap(), "http://mcp.example.com");
-        assert_eq!(origin(&headers, true).unwrap(), "https://mcp.example.com");
+        assert_eq!(gateway_origin(&headers, false).unwrap(), "http://mcp.example.com");
+        assert_eq!(gateway_origin(&headers, true).unwrap(), "https://mcp.example.com");
         headers.insert(ORIGIN, "https://mcp.example.com".parse().unwrap());
-        assert_eq!(origin(&headers, false).unwrap(), "https://mcp.example.com", "a proxy ends TLS");
+        assert_eq!(
+            gateway_origin(&headers, false).unwrap(),
+            "https://mcp.example.com",
+            "a proxy terminates TLS"
+        );
     }
 }

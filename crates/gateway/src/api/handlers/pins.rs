@@ -1,11 +1,11 @@
-//! `/pins`: what was approved, what changed since, and approving it. The command line prints the same, also
-//! without a gateway.
+//! `/pins`: approved definitions of tools, changes since, and their approval. The command line prints the same type,
+//! also without a gateway.
 
-use super::Admin;
-use super::answer::{Refusal, json};
-use super::guard;
-use super::view::millis;
-use super::words;
+use crate::api::Admin;
+use crate::api::auth;
+use crate::api::enums;
+use crate::api::response::{ApiError, json};
+use crate::api::types::millis;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode};
@@ -15,7 +15,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use std::sync::Arc;
 
-/// The pins of all servers, as programs see them.
+/// Pins of servers.
 #[derive(JsonSchema, Debug, Serialize)]
 #[schemars(rename = "Pins")]
 pub struct PinsView {
@@ -35,38 +35,38 @@ struct ServerPinsView {
 struct PinView {
     /// `tool`, `prompt`, `template` or `instructions`.
     kind: &'static str,
-    /// Its name, whatever its kind.
+    /// Name of the item, of any kind.
     tool: String,
-    /// `approved`, `changed`, or `new` for a tool that waits for approval.
+    /// `approved`, `changed`, or `new` for a new tool that waits for approval.
     state: &'static str,
     sha256: String,
     first_seen_ms: u64,
     approved_ms: Option<u64>,
     renamed_to: Option<String>,
-    #[schemars(schema_with = "words::objects")]
+    #[schemars(schema_with = "enums::array_of_objects")]
     differences: Vec<Difference>,
-    #[schemars(schema_with = "words::objects")]
+    #[schemars(schema_with = "enums::array_of_objects")]
     suspicions: Vec<Suspicion>,
 }
 
-/// What was approved.
+/// Approved items.
 #[derive(JsonSchema, Debug, Serialize)]
 #[schemars(rename = "Approved")]
-pub(super) struct ApprovedView {
+pub(crate) struct ApprovedView {
     server: String,
     approved: Vec<String>,
 }
 
 impl PinsView {
-    /// The pins of one server, or of all.
+    /// Pins of one server, or of all servers.
     ///
     /// # Errors
-    /// There is no server of this name, or its config is unusable.
+    /// There is no server with this name, or its config is invalid.
     pub fn of(host: &Host, server: Option<&str>) -> Result<Self, CallError> {
         let servers = match server {
             Some(server) => vec![ServerPinsView { tools: pins(host, server)?, server: server.to_owned() }],
             None => {
-                let usable = host.names().into_iter();
+                let usable = host.server_names().into_iter();
                 usable
                     .filter_map(|server| Some(ServerPinsView { tools: pins(host, &server).ok()?, server }))
                     .collect()
@@ -82,10 +82,10 @@ fn pins(host: &Host, server: &str) -> Result<Vec<PinView>, CallError> {
 }
 
 impl PinView {
-    /// `redact` takes the secrets of the server out of what it wrote.
+    /// `redact` removes the secrets of the server from its texts.
     fn of(pin: PinnedTool, redact: impl Fn(&str) -> String) -> Self {
         let mut view = Self {
-            kind: pin.kind.word(),
+            kind: pin.kind.as_str(),
             tool: redact(&pin.tool),
             state: "approved",
             sha256: pin.digest,
@@ -112,41 +112,41 @@ impl PinView {
     }
 }
 
-pub(super) async fn all(State(admin): State<Arc<Admin>>) -> Result<Response, Refusal> {
-    admin.host.secrets_known().await;
+pub(crate) async fn all(State(admin): State<Arc<Admin>>) -> Result<Response, ApiError> {
+    admin.host.wait_for_secrets().await;
     Ok(json(StatusCode::OK, &PinsView::of(&admin.host, None)?))
 }
 
-pub(super) async fn of_server(
+pub(crate) async fn of_server(
     State(admin): State<Arc<Admin>>,
     name: Result<Path<String>, PathRejection>,
-) -> Result<Response, Refusal> {
-    let Path(name) = name.map_err(super::routes::unreadable)?;
-    admin.host.secrets_known().await;
+) -> Result<Response, ApiError> {
+    let Path(name) = name.map_err(crate::api::router::invalid_path)?;
+    admin.host.wait_for_secrets().await;
     Ok(json(StatusCode::OK, &PinsView::of(&admin.host, Some(&name))?))
 }
 
-pub(super) async fn approve_all(
+pub(crate) async fn approve_all(
     State(admin): State<Arc<Admin>>,
     name: Result<Path<String>, PathRejection>,
     headers: HeaderMap,
-) -> Result<Response, Refusal> {
-    guard::admit(&headers, &admin.token)?;
-    let Path(name) = name.map_err(super::routes::unreadable)?;
+) -> Result<Response, ApiError> {
+    auth::require_token(&headers, &admin.token)?;
+    let Path(name) = name.map_err(crate::api::router::invalid_path)?;
     approve(&admin, name, None)
 }
 
-pub(super) async fn approve_one(
+pub(crate) async fn approve_one(
     State(admin): State<Arc<Admin>>,
     path: Result<Path<(String, String)>, PathRejection>,
     headers: HeaderMap,
-) -> Result<Response, Refusal> {
-    guard::admit(&headers, &admin.token)?;
-    let Path((name, tool)) = path.map_err(super::routes::unreadable)?;
+) -> Result<Response, ApiError> {
+    auth::require_token(&headers, &admin.token)?;
+    let Path((name, tool)) = path.map_err(crate::api::router::invalid_path)?;
     approve(&admin, name, Some(&tool))
 }
 
-fn approve(admin: &Admin, server: String, tool: Option<&str>) -> Result<Response, Refusal> {
+fn approve(admin: &Admin, server: String, tool: Option<&str>) -> Result<Response, ApiError> {
     let approved = admin.host.approve(&server, tool)?;
     Ok(json(StatusCode::OK, &ApprovedView { server, approved }))
 }

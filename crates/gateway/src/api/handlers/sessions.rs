@@ -1,9 +1,9 @@
-//! `/sessions`: the legacy sessions of clients. Ids are not shown: whoever has one is that client.
+//! `/sessions`: sessions of legacy clients. Session ids are not shown, because an id gives access to its session.
 
-use super::Admin;
-use super::answer::json;
-use super::view::millis;
-use crate::downstream::SessionFacts;
+use crate::api::Admin;
+use crate::api::response::json;
+use crate::api::types::millis;
+use crate::mcp::SessionInfo;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
@@ -11,38 +11,38 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use std::sync::Arc;
 
-/// More than a person reads.
-const MOST: usize = 500;
+/// Maximum number of sessions in a response.
+const MAX_SESSIONS: usize = 500;
 
-/// Legacy sessions in memory, those used last first; at most five hundred.
+/// Legacy sessions in memory, the most recently used first; at most 500.
 #[derive(JsonSchema, Serialize)]
 #[schemars(rename = "Sessions")]
-pub(super) struct SessionsView {
+pub(crate) struct SessionsView {
     sessions: Vec<SessionView>,
 }
 
-/// One session. Spans are in milliseconds, back from the moment of asking.
+/// One session. Durations are in milliseconds, up to the time of the request.
 #[derive(JsonSchema, Serialize)]
 #[schemars(rename = "Session")]
 struct SessionView {
-    /// Tells it from others, and opens nothing.
+    /// Number for display. It gives no access to the session.
     number: String,
-    /// What its client says that it is.
+    /// Name that the client gives itself.
     name: Option<String>,
-    /// On whose behalf it calls.
+    /// Principal of the client.
     client: String,
     protocol_version: String,
     age_ms: u64,
-    /// How long nobody has used it; null while somebody does.
+    /// Time since the last use; null while the session is in use.
     idle_ms: Option<u64>,
-    /// Calls under way.
+    /// Calls in flight.
     running: usize,
-    /// Streams that its client has open to listen.
+    /// Open listening streams of the client.
     listening: usize,
 }
 
-impl From<SessionFacts> for SessionView {
-    fn from(facts: SessionFacts) -> Self {
+impl From<SessionInfo> for SessionView {
+    fn from(facts: SessionInfo) -> Self {
         Self {
             number: facts.number,
             name: facts.name,
@@ -50,13 +50,13 @@ impl From<SessionFacts> for SessionView {
             protocol_version: facts.version,
             age_ms: millis(facts.age),
             idle_ms: facts.idle.map(millis),
-            running: facts.running,
+            running: facts.in_flight,
             listening: facts.listening,
         }
     }
 }
 
-pub(super) async fn sessions(State(admin): State<Arc<Admin>>) -> Response {
-    let known = admin.sessions.as_ref().map(|list| list(MOST)).unwrap_or_default();
+pub(crate) async fn sessions(State(admin): State<Arc<Admin>>) -> Response {
+    let known = admin.sessions.as_ref().map(|list| list(MAX_SESSIONS)).unwrap_or_default();
     json(StatusCode::OK, &SessionsView { sessions: known.into_iter().map(SessionView::from).collect() })
 }

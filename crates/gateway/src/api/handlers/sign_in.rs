@@ -1,8 +1,9 @@
-//! Sign-in links for the dashboard. `gripfast dashboard` asks for a one-time code with the admin token; the page exchanges
-//! it for the key of a session, so that the token itself never gets into a browser. Only digests are kept, in memory.
+//! Sign-in links for the dashboard. `gripfast dashboard` requests a one-time code with the admin token; the page
+//! exchanges it for a session key, so that the token itself never reaches a browser. Only digests are stored, in
+//! memory.
 
-use super::answer::{Refusal, json};
-use super::{Admin, guard};
+use crate::api::response::{ApiError, json};
+use crate::api::{Admin, auth};
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
@@ -12,55 +13,55 @@ use serde::Serialize;
 use std::io;
 use std::sync::Arc;
 
-/// The path that makes a code.
-pub(super) const LINK: &str = "/sign_in_link";
-/// The path that exchanges a code for a session.
-pub(super) const EXCHANGE: &str = "/sign_in";
+/// Path that creates a code.
+pub(crate) const LINK_PATH: &str = "/sign_in_link";
+/// Path that exchanges a code for a session.
+pub(crate) const EXCHANGE_PATH: &str = "/sign_in";
 
-/// A code to sign in with.
+/// One-time sign-in code.
 #[derive(JsonSchema, Serialize)]
 #[schemars(rename = "SignInCode")]
-pub(super) struct SignInCodeView {
-    /// For the fragment of a sign-in link. It can be used once.
+pub(crate) struct SignInCodeView {
+    /// Code for the fragment of a sign-in link. It can be used once.
     code: String,
-    /// How long it can be used.
+    /// Validity in milliseconds.
     valid_ms: u64,
 }
 
-/// A browser that signed in.
+/// Session of a signed-in browser.
 #[derive(JsonSchema, Serialize)]
 #[schemars(rename = "DashboardSession")]
-pub(super) struct SessionView {
-    /// Shown in the place of the admin token. It ends when the token is replaced or the gateway ends.
+pub(crate) struct DashboardSessionView {
+    /// Key to send in place of the admin token. It ends when the token is replaced or the gateway stops.
     key: String,
-    /// How long it is valid.
+    /// Validity in milliseconds.
     valid_ms: u64,
 }
 
-pub(super) async fn link(State(admin): State<Arc<Admin>>, headers: HeaderMap) -> Result<Response, Refusal> {
-    admit(LINK, &admin, &headers)?;
-    let code = admin.token.sign_in_code().map_err(|error| no_randomness(&error))?;
-    let valid_ms = super::view::millis(SignIns::CODE_LIFETIME);
+pub(crate) async fn link(State(admin): State<Arc<Admin>>, headers: HeaderMap) -> Result<Response, ApiError> {
+    admit(LINK_PATH, &admin, &headers)?;
+    let code = admin.token.issue_sign_in_code().map_err(|error| no_randomness(&error))?;
+    let valid_ms = crate::api::types::millis(SignIns::CODE_LIFETIME);
     Ok(json(StatusCode::OK, &SignInCodeView { code, valid_ms }))
 }
 
-pub(super) async fn exchange(
+pub(crate) async fn exchange(
     State(admin): State<Arc<Admin>>,
     headers: HeaderMap,
-) -> Result<Response, Refusal> {
-    admit(EXCHANGE, &admin, &headers)?;
-    let code = guard::offered(&headers).unwrap_or_default();
+) -> Result<Response, ApiError> {
+    admit(EXCHANGE_PATH, &admin, &headers)?;
+    let code = auth::bearer_token(&headers).unwrap_or_default();
     let key = admin.token.sign_in(code).map_err(|error| no_randomness(&error))?;
     // Another request may have used the code since it was checked.
-    let key = key.ok_or_else(|| guard::refusal(AuthFailure::InvalidSignInCode, &admin.token))?;
-    let valid_ms = super::view::millis(SignIns::SESSION_LIFETIME);
-    Ok(json(StatusCode::OK, &SessionView { key, valid_ms }))
+    let key = key.ok_or_else(|| auth::error_for(AuthFailure::InvalidSignInCode, &admin.token))?;
+    let valid_ms = crate::api::types::millis(SignIns::SESSION_LIFETIME);
+    Ok(json(StatusCode::OK, &DashboardSessionView { key, valid_ms }))
 }
 
-fn admit(path: &str, admin: &Admin, headers: &HeaderMap) -> Result<(), Refusal> {
-    guard::check_at(path, headers, &admin.token).map_err(|reason| guard::refusal(reason, &admin.token))
+fn admit(path: &str, admin: &Admin, headers: &HeaderMap) -> Result<(), ApiError> {
+    auth::check_path(path, headers, &admin.token).map_err(|reason| auth::error_for(reason, &admin.token))
 }
 
-fn no_randomness(error: &io::Error) -> Refusal {
-    Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", error.to_string())
+fn no_randomness(error: &io::Error) -> ApiError {
+    ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", error.to_string())
 }

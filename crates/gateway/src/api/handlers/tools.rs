@@ -1,16 +1,16 @@
-//! What a server offers, and trying it.
+//! Views of tools, tool calls and policy decisions.
 
-use super::answer::Refusal;
-use super::words;
+use crate::api::enums;
+use crate::api::response::ApiError;
 use axum::http::StatusCode;
-use gripfast::{Answer, CallError, Catalog, Code, Decision, RawValue};
+use gripfast::{Answer, CallError, Catalog, Code, PolicyDecision, RawValue};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The tools of one server, as far as they are known.
+/// Known tools of one server.
 #[derive(JsonSchema, Serialize)]
 #[schemars(rename = "Tools")]
-pub(super) struct ToolsView<'c> {
+pub(crate) struct ToolsView<'c> {
     server: &'c str,
     tools: Vec<ToolView>,
 }
@@ -19,26 +19,26 @@ pub(super) struct ToolsView<'c> {
 #[schemars(rename = "Tool")]
 struct ToolView {
     name: String,
-    /// What it says about itself, in one word each.
+    /// Hints of the tool: `read_only`, `idempotent`, `destructive`.
     marks: Vec<&'static str>,
-    /// The tool in the server's own words.
+    /// Definition by the server.
     #[serde(flatten)]
-    said: Said,
+    definition: ToolDefinition,
 }
 
 #[derive(JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Said {
+struct ToolDefinition {
     #[serde(skip_serializing_if = "Option::is_none")]
     description: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "words::anything")]
+    #[schemars(schema_with = "enums::any_json")]
     input_schema: Option<Box<RawValue>>,
 }
 
 impl<'c> ToolsView<'c> {
-    /// `redact` takes the secrets of the server out of what it wrote.
-    pub(super) fn of(server: &'c str, catalog: &Catalog, redact: impl Fn(&str) -> String) -> Self {
+    /// `redact` removes the secrets of the server from its texts.
+    pub(crate) fn of(server: &'c str, catalog: &Catalog, redact: impl Fn(&str) -> String) -> Self {
         let tools = catalog.tools.iter().map(|tool| {
             let marks = [
                 (tool.hints.read_only, "read_only"),
@@ -48,18 +48,18 @@ impl<'c> ToolsView<'c> {
             ToolView {
                 name: redact(&tool.key),
                 marks: marks.into_iter().filter_map(|(says, mark)| says.then_some(mark)).collect(),
-                said: serde_json::from_str(&redact(tool.raw.get()))
-                    .unwrap_or(Said { description: None, input_schema: None }),
+                definition: serde_json::from_str(&redact(tool.raw.get()))
+                    .unwrap_or(ToolDefinition { description: None, input_schema: None }),
             }
         });
         Self { server, tools: tools.collect() }
     }
 }
 
-/// What the lists say about a client and a tool.
+/// Policy decision for a client and a tool.
 #[derive(JsonSchema, Serialize)]
 #[schemars(rename = "Decision")]
-pub(super) struct DecisionView<'d> {
+pub(crate) struct DecisionView<'d> {
     client: &'d str,
     server: &'d str,
     tool: &'d str,
@@ -68,41 +68,41 @@ pub(super) struct DecisionView<'d> {
 }
 
 impl<'d> DecisionView<'d> {
-    pub(super) fn of(client: &'d str, server: &'d str, tool: &'d str, decision: &'d Decision) -> Self {
+    pub(crate) fn of(client: &'d str, server: &'d str, tool: &'d str, decision: &'d PolicyDecision) -> Self {
         Self { client, server, tool, allowed: decision.allowed, reason: &decision.reason }
     }
 }
 
-/// A call to be made for whoever has the token.
+/// Tool call of the operator.
 #[derive(JsonSchema, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Wanted {
-    pub(super) tool: String,
+pub(crate) struct ToolCallRequest {
+    pub(crate) tool: String,
     #[serde(default)]
     #[schemars(with = "Option<serde_json::Map<String, serde_json::Value>>")]
-    pub(super) arguments: Option<Box<RawValue>>,
+    pub(crate) arguments: Option<Box<RawValue>>,
 }
 
-/// What the server answered.
+/// Answer of the server.
 #[derive(JsonSchema, Serialize)]
 #[schemars(rename = "Answer")]
-pub(super) struct AnswerView<'a> {
-    #[schemars(schema_with = "words::anything")]
+pub(crate) struct ToolCallView<'a> {
+    #[schemars(schema_with = "enums::any_json")]
     result: &'a RawValue,
 }
 
-impl<'a> AnswerView<'a> {
-    pub(super) fn of(answer: &'a Answer) -> Result<Self, Refusal> {
+impl<'a> ToolCallView<'a> {
+    pub(crate) fn of(answer: &'a Answer) -> Result<Self, ApiError> {
         let result = answer.result().map_err(|(code, text)| {
-            let what = format!("the server answered with an error: {text} ({code})");
-            Refusal::new(StatusCode::BAD_GATEWAY, "server_error", what)
+            let message = format!("the server answered with an error: {text} ({code})");
+            ApiError::new(StatusCode::BAD_GATEWAY, "server_error", message)
         })?;
         Ok(Self { result })
     }
 }
 
-/// A call that came to nothing, as HTTP says it.
-pub(super) fn not_called(error: CallError) -> Refusal {
+/// Error response for a failed call.
+pub(crate) fn call_error(error: CallError) -> ApiError {
     let status = match error.code {
         Code::UnknownServer | Code::UnknownTool => StatusCode::NOT_FOUND,
         Code::InvalidRequest => StatusCode::BAD_REQUEST,
@@ -118,5 +118,5 @@ pub(super) fn not_called(error: CallError) -> Refusal {
         | Code::Stopped
         | Code::UpstreamProtocol => StatusCode::BAD_GATEWAY,
     };
-    Refusal::from(error).with_status(status)
+    ApiError::from(error).with_status(status)
 }

@@ -1,6 +1,6 @@
-//! What may be typed after the verbs that use tools, and that look back at it.
+//! Arguments of the commands that list and call tools, resources and prompts, and that show past calls.
 
-use super::{Meant, Output};
+use super::{GatewayTarget, OutputArgs};
 use crate::cli::duration;
 use clap::Args;
 use gripfast::ledger::Query;
@@ -9,9 +9,9 @@ use std::time::Duration;
 #[derive(Debug, Args)]
 #[command(mut_arg("url", |url| url.conflicts_with("config")))]
 #[command(after_help = "\
-Asks the gateway that runs. With --config no gateway is needed: the servers of that file are started, asked \
-what they offer, and stopped again. A server that fails becomes an error row and the others are still \
-listed. The exit code is 0 unless every server failed; 4 if there is no gateway.
+Asks the running gateway. With --config no gateway is needed: the servers of that file are started, listed, and \
+stopped again. A server that fails becomes an error row, and the others are still listed. The exit code is 0 unless \
+every server failed; 4 if there is no gateway.
 
 Examples:
   gripfast tools
@@ -24,26 +24,26 @@ pub(crate) struct ToolsArgs {
     #[arg(value_name = "SERVER")]
     pub(crate) server: Option<String>,
 
-    /// Only this tool of it, with its whole description and the schema of its arguments
+    /// Only this tool, with its full description and the schema of its arguments
     #[arg(value_name = "TOOL")]
     pub(crate) tool: Option<String>,
 
     #[command(flatten)]
-    pub(crate) output: Output,
+    pub(crate) output: OutputArgs,
 
-    /// How long a server may take to start and to list its tools; with --config
+    /// Time limit for a server to start and to list its tools; with --config
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "15s")]
     pub(crate) wait: Duration,
 
     #[command(flatten)]
-    pub(crate) gateway: Meant,
+    pub(crate) gateway: GatewayTarget,
 }
 
 #[derive(Debug, Args)]
 #[command(mut_arg("url", |url| url.conflicts_with("config")))]
 #[command(after_help = "\
-Asks the gateway that runs. With --config no gateway is needed: the servers of that file are started, asked, and \
-stopped again. Text is printed as it is, other content is described in a line. With `-o json` a resource is printed \
+Asks the running gateway. With --config no gateway is needed: the servers of that file are started, asked, and \
+stopped again. Text is printed as it is; other content is described in one line. With `-o json` a resource is printed \
 as the server sent it.
 
 Examples:
@@ -55,25 +55,25 @@ pub(crate) struct ResourcesArgs {
     #[arg(value_name = "SERVER")]
     pub(crate) server: Option<String>,
 
-    /// Read this resource of it, by the server's own URI
+    /// Read this resource, by the server's own URI
     #[arg(value_name = "URI")]
     pub(crate) uri: Option<String>,
 
     #[command(flatten)]
-    pub(crate) output: Output,
+    pub(crate) output: OutputArgs,
 
-    /// How long a server may take to start and to list its resources; with --config
+    /// Time limit for a server to start and to list its resources; with --config
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "15s")]
     pub(crate) wait: Duration,
 
     #[command(flatten)]
-    pub(crate) gateway: Meant,
+    pub(crate) gateway: GatewayTarget,
 }
 
 #[derive(Debug, Args)]
 #[command(mut_arg("url", |url| url.conflicts_with("config")))]
 #[command(after_help = "\
-Asks the gateway that runs. With --config no gateway is needed: the servers of that file are started, asked, and \
+Asks the running gateway. With --config no gateway is needed: the servers of that file are started, asked, and \
 stopped again. With `-o json` a prompt is printed as the server sent it.
 
 Examples:
@@ -85,43 +85,43 @@ pub(crate) struct PromptsArgs {
     #[arg(value_name = "SERVER")]
     pub(crate) server: Option<String>,
 
-    /// Get this prompt of it, by the server's own name
+    /// Get this prompt, by the server's own name
     #[arg(value_name = "PROMPT")]
     pub(crate) prompt: Option<String>,
 
-    /// The arguments of the prompt, each as KEY=VALUE
+    /// Arguments of the prompt, each as KEY=VALUE
     #[arg(value_name = "KEY=VALUE")]
     pub(crate) arguments: Vec<String>,
 
     #[command(flatten)]
-    pub(crate) output: Output,
+    pub(crate) output: OutputArgs,
 
-    /// How long a server may take to start and to list its prompts; with --config
+    /// Time limit for a server to start and to list its prompts; with --config
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "15s")]
     pub(crate) wait: Duration,
 
     #[command(flatten)]
-    pub(crate) gateway: Meant,
+    pub(crate) gateway: GatewayTarget,
 }
 
 #[derive(Debug, Args)]
 #[command(mut_arg("url", |url| url.conflicts_with("config")))]
 #[command(after_help = "\
-Asks the gateway that runs. With --config no gateway is needed: the server of that file is started, called, \
-and stopped again. Text is printed as it is, other content is described in a line. With `-o json` the result \
-is printed as it came, byte for byte, and a failure as {\"error\":{\"code\":…,\"text\":…}}.
+Asks the running gateway. With --config no gateway is needed: the server of that file is started, called, and stopped \
+again. Text is printed as it is; other content is described in one line. With `-o json` the result is printed as it \
+came, byte for byte, and a failure as {\"error\":{\"code\":…,\"text\":…}}.
 
-Exit codes: 0 the tool answered, 5 it answered with an error, 4 it or the gateway could not be reached or did \
-not answer in time, 3 a login is needed, 6 the config denies it.
+Exit codes: 0 the tool answered, 5 it answered with an error, 4 the server or the gateway was unreachable or did not \
+answer in time, 3 a login is needed, 6 the config denies the call.
 
-In KEY=VALUE a value that is JSON is taken as JSON, and any other as text; a value for an argument that the tool's \
-schema has as text is text in any case. `gripfast tools SERVER TOOL` shows the schema.
+In KEY=VALUE, a value that is valid JSON is sent as JSON, and any other value as text. An argument that the tool's \
+schema declares as a string is always sent as text. `gripfast tools SERVER TOOL` shows the schema.
 
-At a terminal, forms that the server wants filled in are asked for field by field. Elsewhere the server is told \
-that nobody can be asked.
+At a terminal, gripfast prompts for each field of a form that the server sends (elicitation). Without a terminal, the \
+server learns that forms cannot be answered.
 
-A call that was sent and not answered is sent once more only where that does no harm: the tool is known as \
-read-only or idempotent, or the config names it in `replay.safe`. Any other is never sent twice.
+A call that was sent but not answered is repeated once, and only if that is safe: the tool is read-only or idempotent, \
+or the config lists it in `replay.safe`. Any other call is never sent twice.
 
 Examples:
   gripfast call demo add a=1 b=2
@@ -134,69 +134,69 @@ pub(crate) struct CallArgs {
     #[arg(value_name = "SERVER")]
     pub(crate) server: String,
 
-    /// The tool, by the server's own name for it
+    /// The tool, by the server's own name
     #[arg(value_name = "TOOL")]
     pub(crate) tool: String,
 
-    /// The arguments: KEY=VALUE words, or a JSON object, `@FILE`, or `-` for stdin [default: none]
+    /// Arguments: KEY=VALUE words, a JSON object, `@FILE`, or `-` for stdin [default: none]
     #[arg(value_name = "ARGUMENT", allow_negative_numbers = true)]
     pub(crate) arguments: Vec<String>,
 
-    /// Accept the forms that the server wants filled in, with their own defaults; with --config
+    /// Accept forms that the server sends, with their default values; with --config
     #[arg(long, requires = "config")]
     pub(crate) accept_defaults: bool,
 
-    /// How long to wait for the server to be ready; with --config [default: its `timeouts.reconnect_wait`]
+    /// Time limit for the server to become ready; with --config [default: its `timeouts.reconnect_wait`]
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, requires = "config")]
     pub(crate) wait: Option<Duration>,
 
     #[command(flatten)]
-    pub(crate) output: Output,
+    pub(crate) output: OutputArgs,
 
     #[command(flatten)]
-    pub(crate) gateway: Meant,
+    pub(crate) gateway: GatewayTarget,
 }
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Outcomes: done, failed (the server said so), refused (the server turned it away before acting), not sent (the \
-server never saw it), unknown (it was sent, and nobody knows whether the server acted), in flight.
+Outcomes: done, failed (the server answered with an error), refused (the server rejected the call before acting), not \
+sent (the server never received it), unknown (it was sent, and it is not known whether the server acted), in flight.
 
-A running gateway is asked. If none listens at the default address, or with --state-dir alone, the ledger in \
-the state directory is read; of the calls that were under way when their gateway was killed it says `unknown`. \
-Arguments are there as a SHA-256 of what the caller wrote, unless `gateway.ledger` says otherwise.
+Asks the running gateway. If none listens at the default address, or with --state-dir alone, the command reads the \
+ledger in the state directory; calls that were in flight when their gateway was killed are `unknown` there. Arguments \
+are recorded as a SHA-256 digest of the caller's text, unless `gateway.ledger` says otherwise.
 
-Exit codes: 0 the calls are shown, also if there are none; 4 there is no gateway at --url.
+Exit codes: 0 the calls are shown, even if there are none; 4 there is no gateway at --url.
 
 Examples:
   gripfast calls
   gripfast calls --unknown --since 1h
   gripfast calls --server github -o json | jq -r '.calls[] | select(.outcome == \"unknown\") | .id'")]
 pub(crate) struct CallsArgs {
-    /// Only those of which nobody knows whether they were carried out
+    /// Only calls with an unknown outcome
     #[arg(long)]
     pub(crate) unknown: bool,
 
-    /// Only those of this server
+    /// Only calls to this server
     #[arg(long, value_name = "NAME")]
     pub(crate) server: Option<String>,
 
-    /// Only those that came in the last so much time
+    /// Only calls started within this duration
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     pub(crate) since: Option<Duration>,
 
-    /// The newest so many, up to 1000
-    #[arg(long, value_name = "NUMBER", value_parser = limit, default_value_t = Query::USUAL)]
+    /// Number of newest calls to show, up to 1000
+    #[arg(long, value_name = "NUMBER", value_parser = limit, default_value_t = Query::DEFAULT_LIMIT)]
     pub(crate) limit: usize,
 
     #[command(flatten)]
-    pub(crate) output: Output,
+    pub(crate) output: OutputArgs,
 
     #[command(flatten)]
-    pub(crate) gateway: Meant,
+    pub(crate) gateway: GatewayTarget,
 }
 
 fn limit(typed: &str) -> Result<usize, String> {
-    let limit = typed.parse().ok().filter(|limit| *limit <= Query::MOST);
-    limit.ok_or_else(|| format!("expected a number up to {}", Query::MOST))
+    let limit = typed.parse().ok().filter(|limit| *limit <= Query::MAX_LIMIT);
+    limit.ok_or_else(|| format!("expected a number up to {}", Query::MAX_LIMIT))
 }

@@ -1,7 +1,7 @@
-//! What may be typed after the verbs about who is trusted with what: config files, pins, policy, keys, the admin token and
-//! logins.
+//! Arguments of the commands about trust and access: config files, pins, policy, keys, the audit log, the admin token
+//! and logins.
 
-use super::{Meant, Output};
+use super::{GatewayTarget, OutputArgs};
 use crate::cli::duration;
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
@@ -9,16 +9,16 @@ use std::time::Duration;
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-A gripfast.toml that lies in the current directory may have come with a repository or an archive, and it names \
-programs to run. It is used only if it is trusted, for what it says: after a change it is refused until it is \
-trusted again (exit code 2; on a terminal you are asked). `gripfast add`, `remove` and `import --write` keep \
-the trust of what they write, and a running gateway that is told to reload it trusts it. A file that --config or \
-$GRIPFAST_CONFIG names needs no trust, nor does the one in the platform's config directory.
+A gripfast.toml in the current directory may have come with a repository or an archive, and it names programs to run. \
+gripfast uses it only while its content is trusted: after a change it is refused until it is trusted again (exit code \
+2; at a terminal you are asked). `gripfast add`, `remove` and `import --write` keep the trust of a file that they \
+change, and `gripfast reload` also trusts the file. A file that --config or $GRIPFAST_CONFIG names needs no trust, nor \
+does the one in the platform's config directory.
 
-Trust is for what the file says, not for the programs that it names. The list is trusted.json in the platform's \
-state directory, whatever --state-dir says.
+Trust covers the content of the file, not the programs that it names. The list of trusted files is trusted.json in the \
+platform's state directory; --state-dir does not change that.
 
-Exit codes: 0 done, 2 the file cannot be used, 1 the list cannot be kept.
+Exit codes: 0 done, 2 the file or the list of trusted files cannot be used, 1 there is no home directory for the list.
 
 Examples:
   gripfast check && gripfast trust
@@ -29,33 +29,33 @@ pub(crate) struct TrustArgs {
     #[arg(value_name = "FILE", conflicts_with = "config")]
     pub(crate) file: Option<PathBuf>,
 
-    /// List the files that are trusted
+    /// List the trusted files
     #[arg(long, conflicts_with_all = ["file", "remove"])]
     pub(crate) list: bool,
 
-    /// Trust the file no longer
+    /// Stop trusting the file
     #[arg(long)]
     pub(crate) remove: bool,
 }
 
-/// What can be done about pins.
+/// Actions on pins.
 #[derive(Debug, Subcommand)]
 pub(crate) enum PinsVerb {
     /// List the pinned tools
     Ls(PinsArgs),
-    /// Show what changed since it was approved
+    /// Show the changes since the last approval
     Diff(PinsArgs),
-    /// Approve what a tool says now, or what all changed tools of a server say
+    /// Approve the current description of a tool, or of all changed tools of a server
     Approve(PinsApproveArgs),
 }
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-A tool is pinned when it is first seen: its name, title, description, schemas and annotations. One that says \
-something else later is listed as it was approved, and calls of it are refused (`schema_changed`) until somebody \
-approves it. `pins = \"warn\"` or `\"off\"` of a server changes that.
+A tool is pinned when it is first listed: its name, title, description, schemas and annotations. If it changes later, \
+clients still see the approved version, and calls to it are refused (`schema_changed`) until the change is approved. \
+`pins = \"warn\"` or `\"off\"` in the table of a server changes that.
 
-A running gateway is asked; if none listens at the default address, what is kept in the state directory is shown.
+Asks the running gateway; if none listens at the default address, shows the pins stored in the state directory.
 
 Examples:
   gripfast pins ls
@@ -67,18 +67,18 @@ pub(crate) struct PinsArgs {
     pub(crate) server: Option<String>,
 
     #[command(flatten)]
-    pub(crate) output: Output,
+    pub(crate) output: OutputArgs,
 
     #[command(flatten)]
-    pub(crate) gateway: Meant,
+    pub(crate) gateway: GatewayTarget,
 }
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Look at `gripfast pins diff` first. With a running gateway the tool can be called at once, and clients are told \
+Look at `gripfast pins diff` first. With a running gateway the tool can be called at once, and clients are notified \
 that the list has changed.
 
-Exit codes: 0 approved, 1 nothing to approve or no such server, 6 the gateway wants another token.
+Exit codes: 0 approved, 1 nothing to approve or no such server, 6 the admin token is wrong.
 
 Examples:
   gripfast pins approve github create_issue
@@ -88,26 +88,26 @@ pub(crate) struct PinsApproveArgs {
     #[arg(value_name = "SERVER")]
     pub(crate) server: String,
 
-    /// Only this tool, by the server's own name for it
+    /// Only this tool, by the server's own name
     #[arg(value_name = "TOOL")]
     pub(crate) tool: Option<String>,
 
     #[command(flatten)]
-    pub(crate) gateway: Meant,
+    pub(crate) gateway: GatewayTarget,
 }
 
-/// What can be asked about policy.
+/// Queries about policy.
 #[derive(Debug, Subcommand)]
 pub(crate) enum PolicyVerb {
-    /// Say whether a client may call a tool, and which entry of which list decides
+    /// Show whether a client may call a tool, and which list entry decides
     Test(PolicyTestArgs),
 }
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Reads the config and what is stored of the server's tools; nothing is started and no gateway is asked. Without \
-client authentication everybody on this machine is the client `local`. What a tool says about itself \
-(`@read_only` and the like) is known once its server was listed with this state directory.
+Reads the config and the stored tools of the server; nothing is started and no gateway is asked. Without client \
+authentication, every client on this machine is the client `local`. The annotations of a tool (`@read_only` and the \
+like) are known once its server was listed with this state directory.
 
 Exit codes: 0 the client may call it, 6 it may not, 1 there is no such server.
 
@@ -123,19 +123,19 @@ pub(crate) struct PolicyTestArgs {
     #[arg(value_name = "SERVER")]
     pub(crate) server: String,
 
-    /// The tool, by the server's own name for it
+    /// The tool, by the server's own name
     #[arg(value_name = "TOOL")]
     pub(crate) tool: String,
 
     #[command(flatten)]
-    pub(crate) output: Output,
+    pub(crate) output: OutputArgs,
 }
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-A key stands for whoever it was made for: what that client may do, how much of it, and its sessions go by the \
-name. Only a digest is kept, in the state directory; a running gateway notices by itself. Keys are asked for \
-where the config says so:
+A key identifies a client by name. Permissions, budgets and sessions belong to that name. Only a digest of the key is \
+stored, in the state directory; a running gateway notices changes by itself. The gateway asks for keys if the config \
+says so:
   [gateway]
   auth = { keys = true }
 
@@ -151,23 +151,23 @@ pub(crate) struct KeysArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum KeysVerb {
-    /// Make a key and print it; it is not shown again
+    /// Create a key and print it; it is not shown again
     Add {
-        /// Whose it is
+        /// Name of the client
         #[arg(value_name = "NAME")]
         name: String,
-        /// How long it is good; without it, until it is removed
+        /// Lifetime of the key; without it, the key is valid until it is removed
         #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
         expires: Option<Duration>,
     },
-    /// List keys: whose they are, when they expire and when they were last used
+    /// List the keys with their expiry and last use
     Ls {
         #[command(flatten)]
-        output: Output,
+        output: OutputArgs,
     },
-    /// Remove a key: whoever has it is not let in any more
+    /// Remove a key: the gateway refuses it from then on
     Rm {
-        /// Whose it is
+        /// Name of the client
         #[arg(value_name = "NAME")]
         name: String,
     },
@@ -176,29 +176,29 @@ pub(crate) enum KeysVerb {
 /// Actions on the audit log.
 #[derive(Debug, Subcommand)]
 pub(crate) enum AuditVerb {
-    /// Compare the audit log with its hash chain
+    /// Check the audit log against its hash chain
     #[command(after_help = "\
-Each line of the log holds a digest of itself and of the line before it. A line that was changed, taken out or put in \
-afterwards is named, with exit code 1. Lines that were taken off the end of the newest file cannot be missed, and whoever \
-can write the files can write a new chain: keep a copy elsewhere.
+Each line of the log holds a digest of itself and of the line before it. The command names a line that was changed, \
+removed or inserted afterwards, with exit code 1. It cannot detect lines that were removed from the end of the newest \
+file, and a user who can write the files can write a new chain: keep a copy elsewhere.
 
 Examples:
   gripfast audit verify
   gripfast audit verify -o json | jq '.files[] | select(.finding != \"whole\")'")]
     Verify {
         #[command(flatten)]
-        output: Output,
+        output: OutputArgs,
     },
 }
 
 /// Actions on the admin token.
 #[derive(Debug, Subcommand)]
 pub(crate) enum TokenVerb {
-    /// Make a new admin token; gateways refuse the old one from then on
+    /// Create a new admin token; gateways refuse the old one from then on
     #[command(after_help = "\
-The token is in the file `admin.token` of the state directory. Gateways that use the directory take the new one with \
-the next request; none has to be restarted. A dashboard asks for the new token at the next action, and scripts \
-have to read the file again.
+The token is in the file `admin.token` of the state directory. Gateways that use the directory accept the new token \
+from the next request on, without a restart. The dashboard asks for the new token at the next action, and scripts have \
+to read the file again.
 
 Examples:
   gripfast token rotate
@@ -208,27 +208,26 @@ Examples:
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Prints the address at which you log in, opens it in a browser ($BROWSER, or what the platform has), and waits \
-for the browser to come back. The login is kept in the state directory, for you alone, and used and renewed by \
-every gripfast with the same state directory; one that runs already notices by itself.
+Prints the login address, opens it in a browser ($BROWSER, else the desktop's default), and waits for the browser to \
+return. The login is stored in the state directory, readable only by you. Every gripfast with the same state directory \
+uses and renews it; a running gateway notices it by itself.
 
-Exit codes: 0 logged in, 3 not, 2 the config is wrong, 1 the server takes no login.
+Exit codes: 0 logged in, 3 not logged in, 2 the config is invalid, 1 another failure, such as a server without logins.
 
 Examples:
   gripfast login notion
   gripfast login notion --device         on any device: enter the code that is shown
-  gripfast login notion --no-browser     on a machine without one: open the address elsewhere, and paste the
-                                         address at which that browser ends")]
+  gripfast login notion --no-browser     open the address elsewhere, and paste the return address")]
 pub(crate) struct LoginArgs {
     /// The server, by its name in the config
     #[arg(value_name = "NAME")]
     pub(crate) name: String,
 
-    /// Start no browser, and take the address at which one came back from stdin too
+    /// Do not start a browser; also accept the return address on stdin
     #[arg(long)]
     pub(crate) no_browser: bool,
 
-    /// Log in on another device, by a code that is shown here; where the authorization server has that
+    /// Log in on another device with a code, if the authorization server supports it
     #[arg(long, conflicts_with = "no_browser")]
     pub(crate) device: bool,
 }

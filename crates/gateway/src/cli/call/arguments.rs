@@ -1,15 +1,15 @@
-//! The arguments of a call as they were typed: a JSON object, `@FILE`, `-` for stdin, or `KEY=VALUE` words. JSON is
+//! Arguments of a call on the command line: a JSON object, `@FILE`, `-` for stdin, or `KEY=VALUE` words. JSON is
 //! checked and passed on byte for byte.
 
+use crate::cli::error::FailureReport;
 use crate::cli::exit::Exit;
-use crate::cli::stop::Failure;
 use gripfast::wire::patch::{Object, Patch};
 use serde_json::error::Category;
 use serde_json::value::RawValue;
 use std::fmt;
 use std::io;
 
-/// Where the arguments stand.
+/// Source of the arguments.
 enum Source<'w> {
     CommandLine,
     File(&'w str),
@@ -18,24 +18,24 @@ enum Source<'w> {
 
 /// The arguments of a call.
 pub(crate) enum Arguments {
-    /// As they were written.
+    /// A JSON object, as typed.
     Json(Box<RawValue>),
-    /// Words `KEY=VALUE`, in their order.
+    /// `KEY=VALUE` words, in their order.
     Pairs(Vec<(String, String)>),
 }
 
 impl Arguments {
-    /// Reads the words after the tool; `None` if there are none.
-    pub(crate) fn read(words: &[String]) -> Result<Option<Self>, Failure> {
+    /// Reads the words after the tool name; `None` if there are none.
+    pub(crate) fn read(words: &[String]) -> Result<Option<Self>, FailureReport> {
         match words {
             [] => Ok(None),
-            [only] if !is_pair(only) => read(only).map(|json| Some(Self::Json(json))),
-            words => pairs(words).map(|pairs| Some(Self::Pairs(pairs))),
+            [only] if !is_pair(only) => read_json(only).map(|json| Some(Self::Json(json))),
+            words => parse_pairs(words).map(|pairs| Some(Self::Pairs(pairs))),
         }
     }
 
-    /// The arguments as JSON. A value is text where `schema`, that of the tool, wants text only. Elsewhere a value that
-    /// is JSON is taken as JSON, and any other as text.
+    /// The arguments as JSON. A value is a string if `schema`, the tool's input schema, declares a string. Otherwise a
+    /// value that is valid JSON is taken as JSON, and any other as a string.
     pub(crate) fn to_json(&self, schema: Option<&RawValue>) -> Box<RawValue> {
         let pairs = match self {
             Self::Json(json) => return json.clone(),
@@ -57,24 +57,24 @@ impl Arguments {
     }
 }
 
-/// Whether a word is `KEY=VALUE` and cannot be meant as JSON, a file or stdin.
+/// Returns true if a word is `KEY=VALUE`, and not JSON, a file or stdin.
 fn is_pair(word: &str) -> bool {
     !word.trim_start().starts_with(['{', '[', '"', '@']) && word.find('=').is_some_and(|at| at > 0)
 }
 
-/// Reads words `KEY=VALUE`.
-pub(crate) fn pairs(words: &[String]) -> Result<Vec<(String, String)>, Failure> {
+/// Parses `KEY=VALUE` words.
+pub(crate) fn parse_pairs(words: &[String]) -> Result<Vec<(String, String)>, FailureReport> {
     let mut pairs: Vec<(String, String)> = Vec::new();
     for word in words {
         let pair = word.split_once('=').filter(|_| is_pair(word));
         let Some((key, value)) = pair else {
-            let text = format!("`{word}` is no argument: expected KEY=VALUE");
+            let text = format!("`{word}` is not an argument: expected KEY=VALUE");
             let hint =
                 "write KEY=VALUE for each argument, or all of them as one JSON object in single quotes";
-            return Err(Failure::new(Exit::General, text).with_hint(hint));
+            return Err(FailureReport::new(Exit::General, text).with_hint(hint));
         };
         if pairs.iter().any(|(known, _)| known == key) {
-            return Err(Failure::new(Exit::General, format!("the argument `{key}` is given twice"))
+            return Err(FailureReport::new(Exit::General, format!("the argument `{key}` is given twice"))
                 .with_hint(format!("write a list as JSON: {key}='[\"a\", \"b\"]'")));
         }
         pairs.push((key.to_owned(), value.to_owned()));
@@ -82,15 +82,15 @@ pub(crate) fn pairs(words: &[String]) -> Result<Vec<(String, String)>, Failure> 
     Ok(pairs)
 }
 
-/// Reads JSON from where the word says.
-fn read(typed: &str) -> Result<Box<RawValue>, Failure> {
+/// Reads a JSON object from the source that the word names.
+fn read_json(typed: &str) -> Result<Box<RawValue>, FailureReport> {
     let (source, text) = match (typed, typed.strip_prefix('@')) {
         ("-", _) => (Source::Stdin, io::read_to_string(io::stdin())),
         (_, Some(path)) => (Source::File(path), std::fs::read_to_string(path)),
         (_, None) => (Source::CommandLine, Ok(typed.to_owned())),
     };
     let text = text.map_err(|error| {
-        Failure::new(Exit::General, format!("cannot read the arguments{source}: {error}"))
+        FailureReport::new(Exit::General, format!("cannot read the arguments{source}: {error}"))
     })?;
     let raw: Box<RawValue> = serde_json::from_str(&text).map_err(|error| source.not_json(&text, &error))?;
     let found = match raw.get().as_bytes().first() {
@@ -102,7 +102,7 @@ fn read(typed: &str) -> Result<Box<RawValue>, Failure> {
         _ => "a number",
     };
     let text = format!("the arguments{source} must be a JSON object, found {found}");
-    Err(Failure::new(Exit::General, text).with_hint(r#"name each argument: '{"text": "hello"}'"#))
+    Err(FailureReport::new(Exit::General, text).with_hint(r#"name each argument: '{"text": "hello"}'"#))
 }
 
 impl fmt::Display for Source<'_> {
@@ -116,42 +116,42 @@ impl fmt::Display for Source<'_> {
 }
 
 impl Source<'_> {
-    fn not_json(&self, text: &str, error: &serde_json::Error) -> Failure {
-        let (line, column) = place(text, error);
+    fn not_json(&self, text: &str, error: &serde_json::Error) -> FailureReport {
+        let (line, column) = position(text, error);
         let what = match error.classify() {
             Category::Eof => format!("the arguments{self} end too soon"),
             Category::Syntax | Category::Data | Category::Io => format!("the arguments{self} are not JSON"),
         };
         let text = format!("{what}: line {line}, column {column}{}", excerpt(text, line, column));
-        let failure = Failure::new(Exit::General, text);
+        let failure = FailureReport::new(Exit::General, text);
         match self {
             Self::CommandLine => failure.with_hint(
-                r#"write a JSON object in single quotes, '{"text": "hello"}', or KEY=VALUE words, or `@FILE`, or `-` for stdin"#,
+                r#"pass a JSON object in single quotes, such as '{"text": "hello"}', KEY=VALUE words, `@FILE`, or `-` for stdin"#,
             ),
             Self::File(_) | Self::Stdin => failure,
         }
     }
 }
 
-/// Where the mistake is, counted in characters from one. serde_json counts bytes, and says column zero of the
-/// next line for what stands at the end of one.
-fn place(text: &str, error: &serde_json::Error) -> (usize, usize) {
+/// The line and column of the error, counted in characters from one. serde_json counts bytes, and reports an error at
+/// the end of a line as column zero of the next line.
+fn position(text: &str, error: &serde_json::Error) -> (usize, usize) {
     let line = |number: usize| text.lines().nth(number.saturating_sub(1)).unwrap_or_default();
     match (error.line(), error.column()) {
         (number, 0) if number > 1 => (number - 1, line(number - 1).chars().count() + 1),
         (number, column) => {
             let line = line(number);
             let before = line[..line.floor_char_boundary(column.saturating_sub(1))].chars().count();
-            // What is missing at the end stands after the last character.
+            // An early end is reported after the last character.
             let missing = error.is_eof() && !line.is_empty();
             (number, before + 1 + usize::from(missing))
         }
     }
 }
 
-/// The line in question with a caret under the place.
+/// The line with the error, and a caret under the column.
 fn excerpt(text: &str, number: usize, column: usize) -> String {
-    /// Of longer lines a window around the place is shown.
+    /// Longer lines are cut to a window around the column.
     const WIDEST: usize = 80;
     let Some(line) = text.lines().nth(number - 1).filter(|line| !line.trim().is_empty()) else {
         return String::new();
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn where_the_schema_wants_text_a_value_is_text() {
+    fn a_value_is_text_if_the_schema_declares_a_string() {
         let schema = r#"{"properties":{"zip":{"type":"string"},"n":{"type":"number"}}}"#;
         assert_eq!(
             typed(&["zip=01234", "n=1", "zip2=7"], Some(schema)).as_deref(),
@@ -194,7 +194,7 @@ mod tests {
     #[test]
     fn json_stays_json_and_words_that_are_neither_are_refused() {
         assert_eq!(typed(&[r#"{"a": "b=c"}"#], None).as_deref(), Ok(r#"{"a": "b=c"}"#));
-        assert!(typed(&["a=1", "b"], None).unwrap_err().contains("`b` is no argument"));
+        assert!(typed(&["a=1", "b"], None).unwrap_err().contains("`b` is not an argument"));
         assert!(typed(&["a=1", "a=2"], None).unwrap_err().contains("given twice"));
         assert!(typed(&["=1"], None).is_err());
     }

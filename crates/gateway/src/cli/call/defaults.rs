@@ -1,5 +1,5 @@
-//! `--accept-defaults`: the forms that a server wants to have filled in on the way to its answer are accepted with the
-//! defaults that they name themselves.
+//! `--accept-defaults`: accepts forms that a server sends during a call (elicitation), with the defaults in their
+//! schemas.
 
 use bytes::Bytes;
 use gripfast::RawValue;
@@ -8,35 +8,35 @@ use gripfast::wire::envelope::{self, Message};
 use gripfast::wire::patch::{Object, Patch};
 use serde_json::{Value, json};
 
-/// What a server is told that it may ask.
+/// Client capabilities of a call that can answer forms.
 pub(super) fn capabilities() -> Value {
     json!({ "elicitation": { "form": {} } })
 }
 
-/// Answers for the person who is not asked.
-pub(super) struct Defaults;
+/// Answers each form with its defaults.
+pub(super) struct DefaultAnswers;
 
-impl Listener for Defaults {
-    fn said(&self, _message: &[u8]) {}
+impl Listener for DefaultAnswers {
+    fn on_message(&self, _message: &[u8]) {}
 
-    fn asked(&self, request: Bytes) -> Option<BoxFuture<'static, Vec<u8>>> {
-        let Ok(Message::Request(asked)) = Message::parse(&request) else { return None };
-        if asked.method != "elicitation/create" {
+    fn on_request(&self, request: Bytes) -> Option<BoxFuture<'static, Vec<u8>>> {
+        let Ok(Message::Request(elicitation)) = Message::parse(&request) else { return None };
+        if elicitation.method != "elicitation/create" {
             return None;
         }
-        let filled = asked.params.and_then(|params| filled_in(&Object::parse(params).ok()?));
+        let filled = elicitation.params.and_then(|params| default_content(&Object::parse(params).ok()?));
         let action = if filled.is_some() { "accept" } else { "decline" };
         let mut result = Patch::new().set_text("action", action);
         if let Some(content) = filled {
             result = result.set_owned("content", content);
         }
-        let response = envelope::response(asked.id, &result.to_object());
+        let response = envelope::response(elicitation.id, &result.to_object());
         Some(Box::pin(std::future::ready(response)))
     }
 }
 
-/// The form with its defaults; `None` if a field must be there and has none, or if it is no form at all.
-fn filled_in(form: &Object<'_>) -> Option<Box<RawValue>> {
+/// The content of a form from its defaults; `None` if a required field has none, or if the request is not a form.
+fn default_content(form: &Object<'_>) -> Option<Box<RawValue>> {
     if form.text("mode").is_some_and(|mode| mode != "form") {
         return None;
     }
@@ -64,15 +64,15 @@ mod tests {
 
     fn answered(params: Value) -> Option<Value> {
         let request = json!({ "jsonrpc": "2.0", "id": 7, "method": "elicitation/create", "params": params });
-        let answer = Defaults.asked(Bytes::from(request.to_string()))?;
-        let answer = futures_util::FutureExt::now_or_never(answer).expect("nobody has to think");
+        let answer = DefaultAnswers.on_request(Bytes::from(request.to_string()))?;
+        let answer = futures_util::FutureExt::now_or_never(answer).expect("the answer is ready at once");
         let Ok(Message::Response(response)) = Message::parse(&answer) else { panic!("no response") };
         let Outcome::Result(result) = response.outcome else { panic!("an error") };
         Some(serde_json::from_str(result.get()).expect("a result is JSON"))
     }
 
     #[test]
-    fn a_form_is_accepted_with_its_own_defaults_as_they_are_spelled() {
+    fn a_form_is_accepted_with_its_own_defaults_unchanged() {
         let schema = json!({ "type": "object", "required": ["name"], "properties": {
             "name": { "type": "string", "default": "Ann" },
             "score": { "type": "number", "default": 95.5 },
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_person_has_to_say_is_declined() {
+    fn a_form_with_required_fields_and_no_defaults_is_declined() {
         let open =
             json!({ "type": "object", "required": ["name"], "properties": { "name": { "type": "string" } } });
         let declined = Some(json!({ "action": "decline" }));
@@ -95,8 +95,8 @@ mod tests {
     }
 
     #[test]
-    fn nothing_else_is_answered() {
+    fn requests_other_than_elicitation_are_not_answered() {
         let request = r#"{"jsonrpc":"2.0","id":1,"method":"sampling/createMessage","params":{}}"#;
-        assert!(Defaults.asked(Bytes::from_static(request.as_bytes())).is_none());
+        assert!(DefaultAnswers.on_request(Bytes::from_static(request.as_bytes())).is_none());
     }
 }

@@ -1,4 +1,4 @@
-//! A person at the terminal who fills in the forms that a server sends during a call.
+//! Prompts at the terminal for the forms that a server sends during a call (elicitation).
 
 use bytes::Bytes;
 use gripfast::RawValue;
@@ -11,23 +11,23 @@ use std::io::{self, BufRead, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Asks on stderr and reads answers from stdin.
-pub(super) struct Person {
-    /// The server that asks.
+/// Prompts on stderr and reads the answers from stdin.
+pub(super) struct FormPrompt {
+    /// The server that sends the forms.
     pub(super) server: String,
-    /// Set while a question stands on the terminal, so that nothing is written over it.
+    /// Set while a prompt is on the terminal, so that progress lines do not overwrite it.
     pub(super) asking: Arc<AtomicBool>,
 }
 
-impl Listener for Person {
-    fn said(&self, _message: &[u8]) {}
+impl Listener for FormPrompt {
+    fn on_message(&self, _message: &[u8]) {}
 
-    fn asked(&self, request: Bytes) -> Option<BoxFuture<'static, Vec<u8>>> {
-        let Ok(Message::Request(asked)) = Message::parse(&request) else { return None };
-        if asked.method != "elicitation/create" {
+    fn on_request(&self, request: Bytes) -> Option<BoxFuture<'static, Vec<u8>>> {
+        let Ok(Message::Request(elicitation)) = Message::parse(&request) else { return None };
+        if elicitation.method != "elicitation/create" {
             return None;
         }
-        let params = asked.params?.to_owned();
+        let params = elicitation.params?.to_owned();
         let (asking, server) = (Arc::clone(&self.asking), self.server.clone());
         Some(Box::pin(async move {
             let answering = tokio::task::spawn_blocking(move || {
@@ -37,38 +37,39 @@ impl Listener for Person {
                 answer
             });
             let answer = answering.await.map_err(io::Error::other).and_then(|answer| answer);
-            // A terminal that is gone answers nothing.
+            // The terminal is gone.
             let result = answer.unwrap_or_else(|_| json!({ "action": "cancel" }));
             let result = RawValue::from_string(result.to_string()).expect("a JSON value prints as JSON");
             match Message::parse(&request) {
-                Ok(Message::Request(asked)) => envelope::response(asked.id, &result),
+                Ok(Message::Request(elicitation)) => envelope::response(elicitation.id, &result),
                 Ok(_) | Err(_) => Vec::new(),
             }
         }))
     }
 }
 
-/// Asks for each field of a form, in the form's order. The end of the input declines it.
+/// Prompts for each field of a form, in the order of its schema. The end of the input declines the form.
 fn fill_in(
     server: &str,
     params: &RawValue,
     input: &mut dyn BufRead,
     out: &mut dyn Write,
 ) -> io::Result<Value> {
-    let order = names(params);
+    let order = field_names(params);
     let params: Value = serde_json::from_str(params.get())?;
     let declined = || json!({ "action": "decline" });
     if params["mode"].as_str().is_some_and(|mode| mode != "form") {
         return Ok(declined());
     }
     let message = params["message"].as_str().unwrap_or_default();
-    // The line that says what is waited for goes.
+    // Overwrites the progress line.
     writeln!(out, "\r{:60}\rserver `{server}` asks: {}", "", escaped_lines(message))?;
     let schema = &params["requestedSchema"];
     if order.is_empty() {
         write!(out, "  agree? [y/N] ")?;
         out.flush()?;
-        let agreed = line(input)?.is_some_and(|typed| matches!(&*typed.to_ascii_lowercase(), "y" | "yes"));
+        let agreed =
+            read_line(input)?.is_some_and(|typed| matches!(&*typed.to_ascii_lowercase(), "y" | "yes"));
         return Ok(if agreed { json!({ "action": "accept", "content": {} }) } else { declined() });
     }
     writeln!(out, "  (Ctrl-D declines)")?;
@@ -79,11 +80,11 @@ fn fill_in(
         loop {
             write!(out, "  {}", escaped(&prompt(name, field, required)))?;
             out.flush()?;
-            let Some(typed) = line(input)? else {
+            let Some(typed) = read_line(input)? else {
                 writeln!(out)?;
                 return Ok(declined());
             };
-            match read(&typed, field, required) {
+            match parse_value(&typed, field, required) {
                 Ok(Some(value)) => {
                     content.insert(name.clone(), value);
                     break;
@@ -96,8 +97,8 @@ fn fill_in(
     Ok(json!({ "action": "accept", "content": content }))
 }
 
-/// The fields of a form in their order, which a JSON value would forget.
-fn names(params: &RawValue) -> Vec<String> {
+/// The fields of a form in the order of the schema, which a `Value` does not keep.
+fn field_names(params: &RawValue) -> Vec<String> {
     let order = || {
         let params = Object::parse(params).ok()?;
         let fields = params.object("requestedSchema")?.object("properties")?;
@@ -106,18 +107,20 @@ fn names(params: &RawValue) -> Vec<String> {
     order().unwrap_or_default()
 }
 
-/// One line without its end; `None` at the end of the input.
-fn line(input: &mut dyn BufRead) -> io::Result<Option<String>> {
+/// Reads one trimmed line; `None` at the end of the input.
+fn read_line(input: &mut dyn BufRead) -> io::Result<Option<String>> {
     let mut typed = String::new();
     Ok((input.read_line(&mut typed)? > 0).then(|| typed.trim().to_owned()))
 }
 
-/// The question for one field.
+/// The prompt for one field.
 fn prompt(name: &str, field: &Value, required: bool) -> String {
     let title = field["title"].as_str().unwrap_or(name);
     let mut notes: Vec<String> = field["description"].as_str().map(str::to_owned).into_iter().collect();
     match (choices(field), field["type"].as_str()) {
-        (Some(choices), Some("array")) => notes.push(format!("some of {}, with commas", choices.join(", "))),
+        (Some(choices), Some("array")) => {
+            notes.push(format!("some of {}, separated by commas", choices.join(", ")))
+        }
         (Some(choices), _) => notes.push(format!("one of {}", choices.join(", "))),
         (None, Some("boolean")) => notes.push("y or n".to_owned()),
         (None, Some(kind @ ("number" | "integer"))) => notes.push(kind.to_owned()),
@@ -135,7 +138,7 @@ fn prompt(name: &str, field: &Value, required: bool) -> String {
     format!("{title}{notes}{default}: ")
 }
 
-/// The values that a field may have, if it names them.
+/// The allowed values of a field, if its schema lists them.
 fn choices(field: &Value) -> Option<Vec<&str>> {
     let field = if field["type"] == "array" { &field["items"] } else { field };
     let named = field["enum"].as_array().map(|values| values.iter().filter_map(Value::as_str).collect());
@@ -145,8 +148,8 @@ fn choices(field: &Value) -> Option<Vec<&str>> {
     })
 }
 
-/// The value of a field; `None` to leave it out, or the words for what was expected.
-fn read(typed: &str, field: &Value, required: bool) -> Result<Option<Value>, String> {
+/// The value of a field; `None` to leave it out. The error names what was expected.
+fn parse_value(typed: &str, field: &Value, required: bool) -> Result<Option<Value>, String> {
     if typed.is_empty() {
         return match &field["default"] {
             Value::Null if required => Err("a value".to_owned()),
@@ -193,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn each_field_is_asked_for_until_its_value_fits() {
+    fn each_field_is_asked_for_until_its_value_is_valid() {
         let schema = r#"{ "required": ["name", "age", "size", "sure"], "properties": {
             "name": { "type": "string", "title": "Your name", "default": "Ann" },
             "age": { "type": "integer", "description": "in years" },
@@ -205,15 +208,15 @@ mod tests {
         let (answer, shown) = answered(schema, "\n\nold\n41\nxl\nm\nperhaps\ny\na, b\n\n");
         let content = json!({ "name": "Ann", "age": 41, "size": "m", "sure": true, "tags": ["a", "b"] });
         assert_eq!(answer, json!({ "action": "accept", "content": content }), "{shown}");
-        for said in
+        for expected in
             ["Your name [Ann]: ", "age (in years; integer): ", "expected a whole number", "note (optional): "]
         {
-            assert!(shown.contains(said), "{said}: {shown}");
+            assert!(shown.contains(expected), "{expected}: {shown}");
         }
     }
 
     #[test]
-    fn the_end_of_the_input_declines() {
+    fn the_end_of_the_input_declines_the_form() {
         let schema = r#"{"properties":{"name":{"type":"string"}}}"#;
         assert_eq!(answered(schema, "").0, json!({ "action": "decline" }));
         assert_eq!(answered("{}", "\n").0, json!({ "action": "decline" }));
@@ -221,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn g07_a_question_operates_no_terminal() {
+    fn g07_a_form_cannot_send_control_sequences_to_the_terminal() {
         let schema = r#"{"properties":{"a\u001b[2J":{"title":"b\u001b]0;x\u0007\n"}}}"#;
         let (_, shown) = answered(schema, "x\n");
         assert!(!shown.contains('\u{1b}') && !shown.contains('\u{7}'), "{shown:?}");

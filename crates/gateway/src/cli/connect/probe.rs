@@ -1,69 +1,79 @@
-//! Whether a gateway answers at an address, tried as the client will: the same URL, the same headers.
+//! Probes a gateway as the client will, with the same URL and the same headers.
 
-use crate::cli::doctor::reach::{self, Reach};
-use crate::cli::fleet::{Means, runtime, with_host};
+use crate::cli::doctor::reachability;
+use crate::cli::doctor::reachability::Reachability;
+use crate::cli::error::CommandError;
+use crate::cli::local_host::{HostOptions, runtime, with_host};
 use crate::cli::render::{Screen, with_progress};
-use crate::cli::stop::Stop;
 use gripfast::Code;
 use gripfast::config::{Config, ProcessEnvironment, ServerSpec};
 use std::time::Duration;
 use toml_edit::{DocumentMut, InlineTable, Item, Table, value};
 
-/// A gateway of this machine answers from memory.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// Time limit; a gateway answers from memory.
+const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What came of trying.
-pub(super) enum Answer {
-    /// It offers so many tools.
+/// Result of a probe.
+pub(super) enum ProbeResult {
+    /// The gateway answered, and offers this many tools.
     Tools(usize),
-    /// No usable answer: why, and what to do.
-    Nothing { why: String, step: String },
+    /// No usable answer: the cause, and the next step.
+    Failed { why: String, step: String },
 }
 
-/// Tries an address.
-pub(super) fn of(url: &str, headers: &[(String, String)], screen: &mut Screen) -> Result<Answer, Stop> {
+/// Probes the gateway at `url`.
+pub(super) fn probe(
+    url: &str,
+    headers: &[(String, String)],
+    screen: &mut Screen,
+) -> Result<ProbeResult, CommandError> {
     let Some(spec) = spec(url, headers) else {
-        let why = "its headers mean something to the client only, so the address was not tried".to_owned();
-        return Ok(Answer::Nothing {
+        let why = "the address was not tried, because only the client can resolve the headers in the entry"
+            .to_owned();
+        return Ok(ProbeResult::Failed {
             why,
-            step: "`gripfast status` shows whether the gateway runs".to_owned(),
+            step: "`gripfast status` shows whether the gateway is running".to_owned(),
         });
     };
-    let trying = reach::of(&spec.target, &ProcessEnvironment);
-    let reached = runtime()?.block_on(with_progress(screen, "the gateway", trying));
-    let nobody = |why: String| {
-        let step = "`gripfast serve` starts the gateway; `--url` names another".to_owned();
-        Ok(Answer::Nothing { why, step })
+    let probing = reachability::probe(&spec.target, &ProcessEnvironment);
+    let reached = runtime()?.block_on(with_progress(screen, "the gateway", probing));
+    let no_gateway = |why: String| {
+        let step = "`gripfast serve` starts the gateway; `--url` names another gateway".to_owned();
+        Ok(ProbeResult::Failed { why, step })
     };
     match reached {
-        Reach::NoSuchName { host, why } => return nobody(format!("the name `{host}` is not known ({why})")),
-        Reach::Closed { address, why } => return nobody(format!("nothing listens at {address} ({why})")),
-        Reach::NotTried | Reach::Open => {}
+        Reachability::NoSuchName { host, why } => {
+            return no_gateway(format!("the host name `{host}` does not resolve ({why})"));
+        }
+        Reachability::Closed { address, why } => {
+            return no_gateway(format!("cannot connect to {address} ({why})"));
+        }
+        Reachability::NotTried | Reachability::Open => {}
     }
-    with_host(Means::default(), &[("gripfast", &spec)], async |host| {
-        let found = with_progress(screen, "the gateway", host.discover(PATIENCE)).await;
+    with_host(HostOptions::default(), &[("gripfast", &spec)], async |host| {
+        let found = with_progress(screen, "the gateway", host.discover(TIMEOUT)).await;
         let catalog = found.into_iter().next().map(|row| row.catalog);
-        let status = host.status_of("gripfast").ok();
+        let status = host.server_status("gripfast").ok();
         let cause = status.and_then(|status| status.supervision.cause);
         match catalog {
-            Some(Ok(catalog)) => Answer::Tools(catalog.tools.len()),
-            Some(Err(error)) => Answer::Nothing {
-                why: format!("{url} was tried: {}", cause.unwrap_or(error.text)),
+            Some(Ok(catalog)) => ProbeResult::Tools(catalog.tools.len()),
+            Some(Err(error)) => ProbeResult::Failed {
+                why: format!("{url}: {}", cause.unwrap_or(error.text)),
                 step: match error.code {
                     Code::NeedsLogin => {
-                        "`gripfast keys add NAME` on the gateway's machine makes a key, which the entry sends as \
+                        "`gripfast keys add NAME` on the gateway's machine creates a key; add it to the entry as the header \
                          `Authorization: Bearer KEY`"
                     }
-                    _ => "`gripfast doctor` says what listens there",
+                    _ => "`gripfast doctor` looks for the cause",
                 }
                 .to_owned(),
             },
-            None => Answer::Nothing { why: "it was not asked".to_owned(), step: String::new() },
+            None => ProbeResult::Failed { why: "the probe returned no result".to_owned(), step: String::new() },
         }
     })
 }
 
-/// A server at this address; nothing if it could not be one.
+/// The spec of a server at this URL; `None` if the URL or the headers are invalid.
 fn spec(url: &str, headers: &[(String, String)]) -> Option<ServerSpec> {
     let mut table = Table::new();
     table.insert("url", value(url));

@@ -1,40 +1,40 @@
-//! From the evidence about one server to its cause and the one thing to do. Everything that was to be tried has
-//! been tried.
+//! Diagnosis of one server: derives the cause and the next step from collected evidence and the local environment.
+//! Starts nothing and connects to nothing.
 
-use super::reach::Reach;
+use super::reachability::Reachability;
+use crate::cli::error::FailureReport;
 use crate::cli::import::absolute;
-use crate::cli::stop::Failure;
-use crate::cli::surroundings;
+use crate::cli::preflight;
 use gripfast::config::{Lookup, ServerEntry, ServerSpec, Target, Template};
 use gripfast::symptoms::{Symptom, symptom};
 use gripfast::{ServerStatus, State, UpstreamEvent};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
-/// Starting takes longer than this only when something is downloaded or waited for.
+/// A start that takes longer than this downloads something or waits for something.
 const SLOW_MS: u64 = 10_000;
-/// The kind of event that tells of lines on stdout that are no messages.
-const JUNK: &str = "junk_skipped";
-/// Stands in the place of a server's name where something is said about the gateway itself.
+/// Event kind for lines on stdout that are not MCP messages.
+const JUNK_SKIPPED: &str = "junk_skipped";
+/// Shown in place of the server name for diagnoses of the gateway itself.
 const GATEWAY: &str = "(gateway)";
-/// The last words of a server that are shown.
-const LAST_WORDS: usize = 5;
+/// Number of last stderr lines that are shown as evidence.
+const EVIDENCE_LINES: usize = 5;
 
-/// What is known about one server.
-pub(super) struct Case<'c> {
+/// The evidence about one server.
+pub(super) struct ServerEvidence<'c> {
     pub(super) name: &'c str,
-    /// What the config says, if there is one here and it knows the server.
+    /// The config entry, if the config in use is readable and has the server.
     pub(super) entry: Option<&'c ServerEntry>,
-    /// What it did, as far as somebody saw it.
-    pub(super) seen: Option<&'c Seen>,
-    /// Whether it was the gateway that saw it, in its own environment.
+    /// The observed behaviour, if there is any.
+    pub(super) observed: Option<&'c ObservedFailure>,
+    /// True if the gateway made the observation, in its own environment.
     pub(super) by_gateway: bool,
-    pub(super) reach: Reach,
+    pub(super) reachability: Reachability,
 }
 
-/// What a server did.
+/// The observed state of a server.
 #[derive(Debug, Default, Deserialize)]
-pub(super) struct Seen {
+pub(super) struct ObservedFailure {
     state: String,
     cause: Option<String>,
     #[serde(default)]
@@ -43,20 +43,20 @@ pub(super) struct Seen {
     tools: u64,
     #[serde(default)]
     stderr: Vec<String>,
-    /// How many of the lines of `stderr` came after its last answer; an older gateway does not say.
+    /// Number of `stderr` lines after the last answer; an older gateway does not report it.
     stderr_since_answer: Option<usize>,
     #[serde(default)]
-    events: Vec<Happened>,
+    events: Vec<ObservedEvent>,
 }
 
-/// Something that happened to it.
+/// An event of the server.
 #[derive(Debug, Deserialize)]
-struct Happened {
+struct ObservedEvent {
     kind: String,
     text: String,
 }
 
-/// What is the matter with one server. The fields are the shape of `-o json`.
+/// The diagnosis of one server, in the shape of `-o json`.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Diagnosis {
     pub(super) server: String,
@@ -67,78 +67,80 @@ pub(super) struct Diagnosis {
     pub(super) evidence: Vec<String>,
 }
 
-impl Seen {
-    /// What came of starting a server. One that has said what it offers works, also where its status is a moment
-    /// behind.
-    pub(super) fn of_start(status: &ServerStatus, listed: bool) -> Self {
+impl ObservedFailure {
+    /// The observation after a start. A listed server counts as ready, even if its status is still `starting`.
+    pub(super) fn from_start(status: &ServerStatus, listed: bool) -> Self {
         let state = match status.supervision.state {
             State::Starting if listed => State::Ready,
             state => state,
         };
         Self {
-            state: state.word().to_owned(),
+            state: state.as_str().to_owned(),
             cause: status.supervision.cause.clone(),
-            since_ms: u64::try_from(status.supervision.for_how_long.as_millis()).unwrap_or(u64::MAX),
+            since_ms: u64::try_from(status.supervision.in_state_for.as_millis()).unwrap_or(u64::MAX),
             tools: status.tools as u64,
             stderr: status.stderr.clone(),
             stderr_since_answer: Some(status.stderr_since_answer),
-            events: status.events.iter().map(Happened::from).collect(),
+            events: status.events.iter().map(ObservedEvent::from).collect(),
         }
     }
 
-    /// The lines that it wrote to stderr since its last answer. Older ones are about something else.
+    /// The stderr lines since the last answer. Older lines belong to earlier problems.
     fn last_lines(&self) -> &[String] {
         let count = self.stderr_since_answer.unwrap_or(self.stderr.len()).min(self.stderr.len());
         &self.stderr[self.stderr.len() - count..]
     }
 
-    /// What it wrote where only messages may stand, as it was told.
+    /// The text of the last event about lines on stdout that are not MCP messages.
     fn junk(&self) -> Option<&str> {
-        let told = self.events.iter().rev().find(|happened| happened.kind == JUNK)?;
-        Some(&told.text)
+        let event = self.events.iter().rev().find(|event| event.kind == JUNK_SKIPPED)?;
+        Some(&event.text)
     }
 }
 
-impl From<&UpstreamEvent> for Happened {
-    fn from(told: &UpstreamEvent) -> Self {
-        Self { kind: told.event.word().to_owned(), text: told.event.to_string() }
+impl From<&UpstreamEvent> for ObservedEvent {
+    fn from(happened: &UpstreamEvent) -> Self {
+        Self { kind: happened.event.kind().to_owned(), text: happened.event.to_string() }
     }
 }
 
 impl Diagnosis {
-    /// Another program has the port of the gateway.
-    pub(super) fn of_the_gateway(failure: &Failure) -> Self {
+    /// Another program uses the port of the gateway.
+    pub(super) fn port_taken(failure: &FailureReport) -> Self {
         Self {
             server: GATEWAY.to_owned(),
             ok: false,
             cause: failure.text.clone(),
-            step: Some("let `gateway.listen` name another port, or end what listens there".to_owned()),
+            step: Some(
+                "set another port in `gateway.listen`, or stop the program that listens there".to_owned(),
+            ),
             evidence: Vec::new(),
         }
     }
 
-    /// No gateway runs, which is fine while servers are looked at one by one.
-    pub(super) fn of_no_gateway(address: &str) -> Self {
+    /// No gateway is running, which is no problem for the diagnosis of servers.
+    pub(super) fn no_gateway(address: &str) -> Self {
         Self {
             server: GATEWAY.to_owned(),
             ok: true,
             cause: format!(
-                "does not run: nothing listens at {address}; the servers were started for a moment"
+                "not running: nothing listens at {address}; the servers were started for a moment"
             ),
             step: Some("`gripfast serve` starts it".to_owned()),
             evidence: Vec::new(),
         }
     }
 
-    /// The gateway uses another config than the one that is found here, which may have servers that it lacks.
-    pub(super) fn of_another_config(used: &Path, unused: Option<(&Path, usize)>) -> Self {
+    /// The gateway uses another config than the one found here. That is a problem if the latter has servers that the
+    /// gateway does not have.
+    pub(super) fn other_config(used: &Path, unused: Option<(&Path, usize)>) -> Self {
         let used = used.display();
         let (ok, cause, step) = match unused {
             None | Some((_, 0)) => (true, format!("runs with `{used}`"), None),
             Some((here, _)) => {
                 let here = absolute(here);
                 let step =
-                    format!("edit `{used}`, or end the gateway and run `gripfast serve --config {here}`");
+                    format!("edit `{used}`, or stop the gateway and run `gripfast serve --config {here}`");
                 (false, format!("runs with `{used}`, so `{here}` is not in use"), Some(step))
             }
         };
@@ -146,106 +148,106 @@ impl Diagnosis {
     }
 }
 
-impl Case<'_> {
-    /// The diagnosis, with the variables that an ill server does not get and looks as if it needed.
-    pub(super) fn diagnosed(&self, lookup: &dyn Lookup) -> Diagnosis {
-        let mut diagnosis = self.diagnosed_by_state(lookup);
+impl ServerEvidence<'_> {
+    /// The diagnosis. For a failing server, adds the variables that it seems to need and does not get.
+    pub(super) fn diagnose(&self, lookup: &dyn Lookup) -> Diagnosis {
+        let mut diagnosis = self.diagnose_state(lookup);
         let spec = self.entry.and_then(|entry| entry.spec.as_ref().ok()).filter(|_| !diagnosis.ok);
-        let dropped = spec.and_then(|spec| surroundings::dropped(self.name, &spec.target, lookup));
+        let dropped = spec.and_then(|spec| preflight::dropped_variables(self.name, &spec.target, lookup));
         diagnosis.evidence.extend(dropped.map(|(message, hint)| format!("{message}; {hint}")));
         diagnosis
     }
 
-    fn diagnosed_by_state(&self, lookup: &dyn Lookup) -> Diagnosis {
+    fn diagnose_state(&self, lookup: &dyn Lookup) -> Diagnosis {
         let spec = match self.entry.map(|entry| &entry.spec) {
             Some(Err(findings)) => {
                 let cause = findings.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
-                return self.ill(cause, "`gripfast check` shows the place in the config");
+                return self.unhealthy(cause, "`gripfast check` shows the position in the config");
             }
-            Some(Ok(spec)) if spec.disabled => return self.well("disabled in the config"),
+            Some(Ok(spec)) if spec.disabled => return self.healthy("disabled in the config"),
             Some(Ok(spec)) => Some(spec),
             None => None,
         };
-        let missing = spec.map(|spec| surroundings::missing(spec, lookup)).unwrap_or_default();
-        let state = self.seen.map_or("", |seen| seen.state.as_str());
+        let missing = spec.map(|spec| preflight::missing(spec, lookup)).unwrap_or_default();
+        let state = self.observed.map_or("", |seen| seen.state.as_str());
         match (state, missing.first()) {
             // The gateway may have what this shell lacks.
             ("ready", _) => self.ready(),
-            ("idle", None) => self.well("idle, starts on first use"),
+            ("idle", None) => self.healthy("idle, starts on first use"),
             (_, Some(first)) => {
                 let causes: Vec<&str> = missing.iter().map(|missing| missing.message.as_str()).collect();
-                // What it did without them is a consequence.
-                Diagnosis { evidence: Vec::new(), ..self.ill(causes.join("; "), first.hint.clone()) }
+                // Its behaviour without them is a consequence.
+                Diagnosis { evidence: Vec::new(), ..self.unhealthy(causes.join("; "), first.hint.clone()) }
             }
-            ("needs_login", None) => self.without_login(spec),
-            ("needs_approval", None) => self.ill(
+            ("needs_login", None) => self.needs_login(spec),
+            ("needs_approval", None) => self.unhealthy(
                 "tools have changed since they were approved",
-                format!("`gripfast pins diff {}` shows how", self.name),
+                format!("`gripfast pins diff {}` shows the changes", self.name),
             ),
-            ("stopped", None) => self.ill(
-                "it was stopped by `gripfast stop`",
-                format!("`gripfast start {}` brings it back", self.name),
+            ("stopped", None) => self.unhealthy(
+                "stopped with `gripfast stop`",
+                format!("`gripfast start {}` starts it", self.name),
             ),
-            ("disabled", None) => self.well("disabled in the config of the gateway"),
-            // One that has failed before is more than slow.
-            ("starting", None) if self.seen.is_some_and(|seen| seen.cause.is_none()) => self.starting(),
+            ("disabled", None) => self.healthy("disabled in the config of the gateway"),
+            // A server that has failed before is not merely slow.
+            ("starting", None) if self.observed.is_some_and(|seen| seen.cause.is_none()) => self.starting(),
             ("config_error", None) if self.by_gateway && self.is_command(spec) => {
-                self.elsewhere(spec, lookup)
+                self.environment_differs(spec, lookup)
             }
-            (_, None) if self.by_gateway && self.seen.is_none() => self.ill(
-                "the config that the gateway uses does not have it",
-                "`gripfast status` shows what the gateway has; with `--config`, doctor does without it",
+            (_, None) if self.by_gateway && self.observed.is_none() => self.unhealthy(
+                "the gateway's config does not contain this server",
+                "`gripfast status` lists the gateway's servers; `gripfast doctor --config FILE` works without a gateway",
             ),
-            (_, None) => self.outside(),
+            (_, None) => self.diagnose_failure(),
         }
     }
 
     fn ready(&self) -> Diagnosis {
-        let tools = self.seen.map_or(0, |seen| seen.tools);
-        self.well(match tools {
-            0 => "ready, and offers no tools".to_owned(),
+        let tools = self.observed.map_or(0, |seen| seen.tools);
+        self.healthy(match tools {
+            0 => "ready, no tools".to_owned(),
             1 => "ready, 1 tool".to_owned(),
             tools => format!("ready, {tools} tools"),
         })
     }
 
     fn starting(&self) -> Diagnosis {
-        let since = self.seen.map_or(0, |seen| seen.since_ms);
+        let since = self.observed.map_or(0, |seen| seen.since_ms);
         let step = if !self.by_gateway {
-            format!("give it longer, it may be installing itself: `gripfast doctor {} --wait 1m`", self.name)
+            format!("it may be installing itself; allow more time: `gripfast doctor {} --wait 1m`", self.name)
         } else if since < SLOW_MS {
-            "look again in a few seconds".to_owned()
+            "run `gripfast doctor` again in a few seconds".to_owned()
         } else {
             format!(
-                "`gripfast logs {} -f` shows what it does; if it only needs longer, raise its `timeouts.connect_max`",
+                "`gripfast logs {} -f` shows its stderr; if it only needs more time, raise its `timeouts.connect_max`",
                 self.name
             )
         };
-        match self.named().or_else(|| self.talks_on_stdout()) {
-            Some((cause, step)) => self.ill(cause, step),
-            None => self.ill(format!("it has been starting for {} s", since / 1000), step),
+        match self.known_symptom().or_else(|| self.logs_to_stdout()) {
+            Some((cause, step)) => self.unhealthy(cause, step),
+            None => self.unhealthy(format!("it has been starting for {} s", since / 1000), step),
         }
     }
 
-    /// It is configured rightly as seen from here, and wrongly as the gateway sees it.
-    fn elsewhere(&self, spec: Option<&ServerSpec>, lookup: &dyn Lookup) -> Diagnosis {
+    /// The server could start in this environment, but not in that of the gateway.
+    fn environment_differs(&self, spec: Option<&ServerSpec>, lookup: &dyn Lookup) -> Diagnosis {
         let cause = format!(
-            "{}; it is there for this shell, so their environments differ",
+            "{}; this shell finds it, so the gateway has another environment",
             self.cause("the gateway cannot start it")
         );
         let lacks_command = self
-            .seen
+            .observed
             .is_none_or(|seen| seen.cause.as_deref().is_none_or(|cause| cause.starts_with("command ")));
         let place = spec.filter(|_| lacks_command).and_then(|spec| match &spec.target {
-            Target::Stdio { command, .. } => surroundings::place_of(command, lookup),
+            Target::Stdio { command, .. } => preflight::find_executable(command, lookup),
             Target::Url { .. } => None,
         });
-        self.ill(
+        self.unhealthy(
             cause,
             match place {
                 Some(place) => {
                     format!(
-                        "write `command = \"{}\"`, or start the gateway with the PATH of this shell",
+                        "set `command = \"{}\"`, or start the gateway with the PATH of this shell",
                         place.display()
                     )
                 }
@@ -254,99 +256,102 @@ impl Case<'_> {
         )
     }
 
-    /// The server refuses the credential, or has got none.
-    fn without_login(&self, spec: Option<&ServerSpec>) -> Diagnosis {
+    /// The server refused the credential, or got none.
+    fn needs_login(&self, spec: Option<&ServerSpec>) -> Diagnosis {
         let sends_token = spec.is_some_and(|spec| match &spec.target {
             Target::Url { headers, .. } => {
                 headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("authorization"))
             }
             Target::Stdio { .. } => false,
         });
-        let said = self.cause("it wants a login");
+        let cause = self.cause("a login is needed");
         if sends_token {
-            return self.ill(
-                format!("the server refuses the `Authorization` of its `headers` ({said})"),
-                "write a token there that the server takes",
+            return self.unhealthy(
+                format!("the server refuses the `Authorization` header of the config ({cause})"),
+                "set a valid token in its `headers`",
             );
         }
-        let step = format!("run `gripfast login {}`, or write a token into its `headers`", self.name);
-        self.ill(
-            if said.contains("HTTP 401") { "it wants a login (HTTP 401)".to_owned() } else { said },
+        let step = format!("run `gripfast login {}`, or set a token in its `headers`", self.name);
+        self.unhealthy(
+            if cause.contains("HTTP 401") { "a login is needed (HTTP 401)".to_owned() } else { cause },
             step,
         )
     }
 
-    /// What the network and the server itself say.
-    fn outside(&self) -> Diagnosis {
-        let refused = match &self.reach {
-            Reach::NoSuchName { host, why } => Some((
-                format!("the name `{host}` is not known ({why})"),
-                "correct the host in `url`, or the machine's DNS".to_owned(),
+    /// The cause of a failure, from the network probe and the server's own output.
+    fn diagnose_failure(&self) -> Diagnosis {
+        let refused = match &self.reachability {
+            Reachability::NoSuchName { host, why } => Some((
+                format!("the host name `{host}` does not resolve ({why})"),
+                "correct the host in `url`, or check this machine's DNS".to_owned(),
             )),
-            Reach::Closed { address, why } => Some((
-                format!("nothing listens at {address} ({why})"),
+            Reachability::Closed { address, why } => Some((
+                format!("cannot connect to {address} ({why})"),
                 "start the server, or correct host and port in `url`".to_owned(),
             )),
-            Reach::NotTried | Reach::Open => None,
+            Reachability::NotTried | Reachability::Open => None,
         };
         if let Some((cause, step)) = refused {
-            // What the server's link says about it is a consequence.
-            return Diagnosis { evidence: Vec::new(), ..self.ill(cause, step) };
+            // The error of the connection is a consequence.
+            return Diagnosis { evidence: Vec::new(), ..self.unhealthy(cause, step) };
         }
-        let known = self.without_its_file().or_else(|| self.named()).or_else(|| self.answers_otherwise());
+        let known = self.missing_file().or_else(|| self.known_symptom()).or_else(|| self.wrong_endpoint());
         if let Some((cause, step)) = known {
-            return self.ill(cause, step);
+            return self.unhealthy(cause, step);
         }
-        let said_something = self.seen.is_some_and(|seen| !seen.last_lines().is_empty());
+        let has_stderr = self.observed.is_some_and(|seen| !seen.last_lines().is_empty());
         let step = if self.entry.is_none() {
-            format!("the reason is not known; `gripfast status {}` shows what is", self.name)
-        } else if self.has_address() {
-            "the reason is not known; the log of the server may have it".to_owned()
+            format!("unknown cause; `gripfast status {}` shows the details", self.name)
+        } else if self.has_url() {
+            "unknown cause; look at the log of the server".to_owned()
         } else if self.cause("").contains("(signal 9)") {
-            "another program ended it; the kernel does that when memory runs out, and its log says so"
+            "another process killed it; the kernel does that when memory runs out, and its log shows it"
                 .to_owned()
-        } else if !said_something {
-            "the reason is not known, and it wrote nothing to stderr: start its command by hand in a terminal"
-                .to_owned()
+        } else if !has_stderr {
+            "unknown cause, and nothing on stderr; run its command by hand in a terminal".to_owned()
         } else if self.by_gateway {
-            format!("it says no more about the reason; `gripfast logs {}` shows all that it wrote", self.name)
+            format!("unknown cause; `gripfast logs {}` shows its full stderr", self.name)
         } else {
-            "it says no more about the reason; start its command by hand in a terminal".to_owned()
+            "unknown cause; run its command by hand in a terminal".to_owned()
         };
-        self.ill(self.cause("it is not ready"), step)
+        self.unhealthy(self.cause("not ready"), step)
     }
 
-    /// Something answers at its URL, and not as an MCP server that works.
-    fn answers_otherwise(&self) -> Option<(String, String)> {
-        let said = self.seen?.cause.as_deref().filter(|_| self.has_address() || self.entry.is_none())?;
+    /// A program answers at the URL, but not as a working MCP server.
+    fn wrong_endpoint(&self) -> Option<(String, String)> {
+        let reported = self.observed?.cause.as_deref().filter(|_| self.has_url() || self.entry.is_none())?;
         let path = "correct the path of `url`: MCP endpoints often end in `/mcp` or `/sse`";
-        let (cause, step) = if said.starts_with("no MCP server at this URL: HTTP 404") {
-            ("nothing is at the path of its `url` (HTTP 404)".to_owned(), path)
-        } else if said.starts_with("no MCP server at this URL: HTTP 405") {
-            ("what is at its `url` takes no MCP requests (HTTP 405)".to_owned(), path)
-        } else if said.starts_with("does not speak MCP") && said.contains("`text/html`") {
-            ("a web page is at its `url`, and no MCP server".to_owned(), path)
-        } else if said.starts_with("no MCP server at this URL") || said.starts_with("does not speak MCP") {
-            (said.to_owned(), "compare `url` with the server's documentation")
-        } else if said.starts_with("HTTP 5") {
-            (format!("the server itself fails ({said})"), "look at the log of the server, or try again later")
+        let (cause, step) = if reported.starts_with("no MCP server at this URL: HTTP 404") {
+            ("the path of its `url` does not exist (HTTP 404)".to_owned(), path)
+        } else if reported.starts_with("no MCP server at this URL: HTTP 405") {
+            ("its `url` does not accept MCP requests (HTTP 405)".to_owned(), path)
+        } else if reported.starts_with("does not speak MCP") && reported.contains("`text/html`") {
+            ("its `url` is a web page, not an MCP server".to_owned(), path)
+        } else if reported.starts_with("no MCP server at this URL")
+            || reported.starts_with("does not speak MCP")
+        {
+            (reported.to_owned(), "compare `url` with the server's documentation")
+        } else if reported.starts_with("HTTP 5") {
+            (
+                format!("the server reports an internal error ({reported})"),
+                "look at the log of the server, or try again later",
+            )
         } else {
             return None;
         };
         Some((cause, step.to_owned()))
     }
 
-    /// A server that logs to stdout is not understood for as long as it does nothing else there.
-    fn talks_on_stdout(&self) -> Option<(String, String)> {
-        let told = self.seen?.junk()?;
-        let step = "have it write its log to stderr, by a flag in `args` or a variable in `env`: stdout is for messages \
-                    alone";
-        Some((format!("it {told}"), step.to_owned()))
+    /// The server logs to stdout, which is reserved for MCP messages.
+    fn logs_to_stdout(&self) -> Option<(String, String)> {
+        let text = self.observed?.junk()?;
+        let step = "make it log to stderr, by a flag in `args` or a variable in `env`: stdout is for MCP messages only";
+        Some((format!("it {text}"), step.to_owned()))
     }
 
-    /// A file that its arguments name and that is not there, if the server says so or it is the program to run. Another
-    /// path may be one that the server makes itself.
-    fn without_its_file(&self) -> Option<(String, String)> {
+    /// A file in the arguments that does not exist, if the server reports it or it is the script to run. The server may
+    /// create other missing files itself.
+    fn missing_file(&self) -> Option<(String, String)> {
         const INTERPRETERS: &[&str] = &["python", "python3", "node", "deno", "bun", "ruby", "sh", "bash"];
         let Target::Stdio { command, args, .. } = &self.entry?.spec.as_ref().ok()?.target else {
             return None;
@@ -354,10 +359,10 @@ impl Case<'_> {
         let plain = |template: &'_ Template| template.references().next().is_none();
         let program = Path::new(command.source()).file_stem().and_then(|stem| stem.to_str());
         let runs_first = program.is_some_and(|program| INTERPRETERS.contains(&program));
-        let seen = self.seen?;
-        let said = seen.last_lines().iter().chain(&seen.cause);
+        let seen = self.observed?;
+        let lines = seen.last_lines().iter().chain(&seen.cause);
         let is_named = |path: &str| {
-            said.clone().any(|line| line.contains(path) && symptom(std::iter::once(line.as_str())).is_some())
+            lines.clone().any(|line| line.contains(path) && symptom(std::iter::once(line.as_str())).is_some())
         };
         let missing = args.iter().enumerate().find_map(|(at, arg)| {
             let path = arg.source();
@@ -365,99 +370,96 @@ impl Case<'_> {
             (is_gone && ((at == 0 && runs_first) || is_named(path))).then_some(path)
         })?;
         Some((
-            format!("`{missing}`, which its `args` name, does not exist"),
-            "correct the path in `args`, or put there what belongs there".to_owned(),
+            format!("`{missing}` in its `args` does not exist"),
+            "correct the path in `args`, or create the file".to_owned(),
         ))
     }
 
-    /// A cause that the server's own last words name, or what was noticed about it.
-    fn named(&self) -> Option<(String, String)> {
-        let seen = self.seen?;
+    /// A known symptom in the last stderr lines or in the observed cause.
+    fn known_symptom(&self) -> Option<(String, String)> {
+        let seen = self.observed?;
         let (stderr, cause) = (seen.last_lines(), &seen.cause);
-        let said = match symptom(stderr.iter().chain(cause).map(String::as_str))? {
-            // That it took too long is no reason; it may have given one.
-            Symptom::Slow => symptom(stderr.iter().map(String::as_str)).unwrap_or(Symptom::Slow),
-            said => said,
+        let found = match symptom(stderr.iter().chain(cause).map(String::as_str))? {
+            // A timeout is not a cause; stderr may name one.
+            Symptom::Timeout => symptom(stderr.iter().map(String::as_str)).unwrap_or(Symptom::Timeout),
+            found => found,
         };
-        if said == Symptom::MissingModule
-            && let Some(copy) = npx_copy(stderr)
+        if found == Symptom::MissingModule
+            && let Some(copy) = incomplete_npx_package(stderr)
         {
-            let step = format!("remove `{copy}`, and npx downloads it again");
-            return Some(("the copy of it that npx has downloaded is incomplete".to_owned(), step));
+            let step = format!("remove `{copy}`; npx then downloads it again");
+            return Some(("its package in the npx cache is incomplete".to_owned(), step));
         }
-        let (cause, step) = match said {
-            Symptom::Slow => {
-                return self.talks_on_stdout().or_else(|| {
+        let (cause, step) = match found {
+            Symptom::Timeout => {
+                return self.logs_to_stdout().or_else(|| {
                     let step = match self.installs_itself() {
                         true => "it may be installing itself: run its command once by hand, or raise its `timeouts.connect_max`",
-                        false => "raise its `timeouts.connect_max` if it only needs longer to start",
+                        false => "if it only needs more time to start, raise its `timeouts.connect_max`",
                     };
                     Some((self.cause("it does not answer in time"), step.to_owned()))
                 });
             }
             Symptom::NotTls => {
-                let step = "begin `url` with `http://`, or correct its port";
+                let step = "change `url` to `http://`, or correct its port";
                 return Some((self.cause("it does not speak TLS"), step.to_owned()));
             }
             Symptom::ExpiredCertificate => {
-                let step = "have whoever runs the server renew it; if it is good, the clock of this machine is wrong";
+                let step = "ask the operator of the server to renew it; if it is valid, correct the clock of this machine";
                 return Some((self.cause("its certificate has expired"), step.to_owned()));
             }
-            Symptom::BrokeOff => {
-                let step = "begin `url` with `https://` if it speaks TLS, or compare it with the server's documentation: \
-                            somebody hangs up there";
-                return Some((self.cause("it hangs up"), step.to_owned())).filter(|_| self.has_address());
+            Symptom::ConnectionBroken => {
+                let step = "change `url` to `https://` if the server uses TLS, or compare it with the server's documentation";
+                return Some((self.cause("the server closed the connection"), step.to_owned()))
+                    .filter(|_| self.has_url());
             }
             Symptom::NoDaemon => (
-                "the Docker daemon does not run, or may not be used",
-                "start Docker, or look at the rights of its socket",
+                "the Docker daemon is not running, or access is denied",
+                "start Docker, or check the permissions of its socket",
             ),
             Symptom::Tls => {
-                let step = "name its authority, or the certificate itself, in `ca_file`; a certificate of yours in \
-                            `client_cert` if it wants one; or correct the host in `url`";
+                let step = "set `ca_file` to its certificate authority or certificate, set `client_cert` if it asks for a client \
+                            certificate, or correct the host in `url`";
                 return Some((self.cause("TLS failed"), step.to_owned()));
             }
             Symptom::MissingModule => (
-                "something that it needs is not installed",
+                "a module that it needs is not installed",
                 "install it where the command looks for it, or correct `args`",
             ),
-            Symptom::NoSuchPackage => {
-                ("the package that it should run does not exist", "correct the package's name in `args`")
+            Symptom::NoSuchPackage => ("its package does not exist", "correct the package name in `args`"),
+            Symptom::PortInUse => (
+                "its port is already in use",
+                "stop the program that uses it (an older instance?), or set another port in `args` or `env`",
+            ),
+            Symptom::PermissionDenied => {
+                ("access to a file is denied", "check the permissions of the file that it names, and `cwd`")
             }
-            Symptom::PortTaken => (
-                "it wants a port that is taken",
-                "end what listens there (an older instance?), or give it another port in `args` or `env`",
-            ),
-            Symptom::NotAllowed => (
-                "it may not use a file that it wants to use",
-                "look at the rights of the file that it names, or at `cwd`",
-            ),
             Symptom::NoSuchFile => (
-                "a file or directory that it wants to use does not exist",
-                "correct the path that it names, in `args`, `env` or `cwd`",
+                "a file or directory that it needs does not exist",
+                "correct the path that it names in `args`, `env` or `cwd`",
             ),
             Symptom::Credential => {
-                ("it misses a credential, or has a wrong one", "set the variable that it names in its `env`")
+                ("a credential is missing or wrong", "set the variable that it names in its `env`")
             }
-            Symptom::NoSuchHost if self.has_address() => {
-                let step = "correct the host in `url`, or look at this machine's DNS or proxy";
-                return Some((self.cause("its name is not known"), step.to_owned()));
+            Symptom::NoSuchHost if self.has_url() => {
+                let step = "correct the host in `url`, or check this machine's DNS or proxy";
+                return Some((self.cause("its host name does not resolve"), step.to_owned()));
             }
             Symptom::NoSuchHost => (
-                "it cannot find a host by its name",
-                "look at this machine's network, or at a URL in its `env` or `args`",
+                "it cannot resolve a host name",
+                "check this machine's network, and URLs in its `env` or `args`",
             ),
             Symptom::Certificate => (
                 "it does not trust a certificate",
-                "name your certificate authority in its `env`: NODE_EXTRA_CA_CERTS, SSL_CERT_FILE",
+                "set your certificate authority in its `env`: NODE_EXTRA_CA_CERTS, SSL_CERT_FILE",
             ),
             Symptom::OldRuntime => ("its runtime is too old", "install a newer Node.js or Python"),
-            Symptom::Usage => ("it wants other arguments", "compare `args` with its usage below"),
+            Symptom::Usage => ("it needs other arguments", "compare `args` with its usage below"),
         };
         Some((cause.to_owned(), step.to_owned()))
     }
 
-    /// Whether its command may download the server first.
+    /// Returns true if the command may download the server first.
     fn installs_itself(&self) -> bool {
         const INSTALLERS: &[&str] = &["npx", "uvx", "pipx", "bunx", "pnpm", "docker", "podman"];
         let target = self.entry.and_then(|entry| entry.spec.as_ref().ok()).map(|spec| &spec.target);
@@ -470,7 +472,7 @@ impl Case<'_> {
         }
     }
 
-    fn has_address(&self) -> bool {
+    fn has_url(&self) -> bool {
         let spec = self.entry.and_then(|entry| entry.spec.as_ref().ok());
         spec.is_some_and(|spec| matches!(spec.target, Target::Url { .. }))
     }
@@ -480,10 +482,10 @@ impl Case<'_> {
     }
 
     fn cause(&self, otherwise: &str) -> String {
-        self.seen.and_then(|seen| seen.cause.clone()).unwrap_or_else(|| otherwise.to_owned())
+        self.observed.and_then(|seen| seen.cause.clone()).unwrap_or_else(|| otherwise.to_owned())
     }
 
-    fn well(&self, cause: impl Into<String>) -> Diagnosis {
+    fn healthy(&self, cause: impl Into<String>) -> Diagnosis {
         Diagnosis {
             server: self.name.to_owned(),
             ok: true,
@@ -493,32 +495,33 @@ impl Case<'_> {
         }
     }
 
-    fn ill(&self, cause: impl Into<String>, step: impl Into<String>) -> Diagnosis {
+    fn unhealthy(&self, cause: impl Into<String>, step: impl Into<String>) -> Diagnosis {
         let cause = cause.into();
-        let seen = self.seen;
-        let said = seen.and_then(|seen| seen.cause.clone()).filter(|said| !cause.contains(said.as_str()));
-        let words = seen.map(Seen::last_lines).unwrap_or_default();
-        let words = last_attempt(&words[words.len().saturating_sub(LAST_WORDS)..]);
-        let quoted = format!("{cause}\n{}", said.as_deref().unwrap_or_default());
+        let seen = self.observed;
+        let reported =
+            seen.and_then(|seen| seen.cause.clone()).filter(|reported| !cause.contains(reported.as_str()));
+        let words = seen.map(ObservedFailure::last_lines).unwrap_or_default();
+        let words = last_attempt(&words[words.len().saturating_sub(EVIDENCE_LINES)..]);
+        let quoted = format!("{cause}\n{}", reported.as_deref().unwrap_or_default());
         let is_new = |line: &&String| !line.trim().is_empty() && !quoted.contains(line.trim());
-        let evidence = said.into_iter().chain(words.iter().filter(is_new).cloned()).collect();
+        let evidence = reported.into_iter().chain(words.iter().filter(is_new).cloned()).collect();
         Diagnosis { server: self.name.to_owned(), ok: false, cause, step: Some(step.into()), evidence }
     }
 }
 
-/// The directory in which npx has a package from which something is missing.
-fn npx_copy(lines: &[String]) -> Option<String> {
+/// The directory of an incomplete package in the npx cache.
+fn incomplete_npx_package(lines: &[String]) -> Option<String> {
     const CACHE: &str = "/.npm/_npx/";
     let line = lines.iter().find(|line| line.contains("Cannot find") && line.contains(CACHE))?;
     let at = line.find(CACHE)?;
     let begin = line[..at].rfind([' ', '\'', '"', '(']).map_or(0, |space| space + 1);
     let name = line[at + CACHE.len()..].split('/').next()?;
-    // A person may remove what is named here, and a server wrote it.
+    // The user may remove this directory, and the path comes from the server, so it must look like a cache entry.
     let is_hash = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_hexdigit());
     is_hash.then(|| format!("{}{CACHE}{name}", &line[begin..at]))
 }
 
-/// The lines of the last attempt: a server that is started again ends with the same line again.
+/// The lines of the last attempt: a server that is restarted ends with the same line each time.
 fn last_attempt(lines: &[String]) -> &[String] {
     let Some((last, earlier)) = lines.split_last() else { return lines };
     let before = earlier.iter().rposition(|line| line == last).map_or(0, |at| at + 1);
@@ -549,8 +552,8 @@ mod tests {
         Config::parse(&text, "gripfast.toml".as_ref()).unwrap().servers.remove(0)
     }
 
-    fn seen(state: &str, cause: &str, stderr: &[&str]) -> Seen {
-        Seen {
+    fn seen(state: &str, cause: &str, stderr: &[&str]) -> ObservedFailure {
+        ObservedFailure {
             state: state.to_owned(),
             cause: Some(cause.to_owned()).filter(|cause| !cause.is_empty()),
             since_ms: 30_000,
@@ -561,157 +564,218 @@ mod tests {
         }
     }
 
-    fn talking(state: &str, cause: &str) -> Seen {
+    fn talking(state: &str, cause: &str) -> ObservedFailure {
         let text = "writes lines to stdout that are not MCP (1 so far): Listening".to_owned();
-        Seen { events: vec![Happened { kind: JUNK.to_owned(), text }], ..seen(state, cause, &[]) }
+        ObservedFailure {
+            events: vec![ObservedEvent { kind: JUNK_SKIPPED.to_owned(), text }],
+            ..seen(state, cause, &[])
+        }
     }
 
-    fn told(table: &str, seen: &Seen, by_gateway: bool, reach: Reach, path: &'static str) -> String {
+    fn diagnosis(
+        table: &str,
+        seen: &ObservedFailure,
+        by_gateway: bool,
+        reach: Reachability,
+        path: &'static str,
+    ) -> String {
         let entry = entry(table);
-        let case = Case { name: "a", entry: Some(&entry), seen: Some(seen), by_gateway, reach };
-        let Diagnosis { ok, cause, step, evidence, .. } = case.diagnosed(&OnlyPath(path));
+        let case = ServerEvidence {
+            name: "a",
+            entry: Some(&entry),
+            observed: Some(seen),
+            by_gateway,
+            reachability: reach,
+        };
+        let Diagnosis { ok, cause, step, evidence, .. } = case.diagnose(&OnlyPath(path));
         let step = step.unwrap_or_else(|| "nothing".to_owned());
-        format!("{}: {cause}\ndo: {step}\nseen: {}", if ok { "well" } else { "ill" }, evidence.join(" / "))
+        format!(
+            "{}: {cause}\ndo: {step}\nseen: {}",
+            if ok { "healthy" } else { "failing" },
+            evidence.join(" / ")
+        )
     }
 
     #[test]
-    fn a_gateway_that_goes_by_another_config_is_told_from_a_server_that_fails() {
+    fn a_server_that_the_gateways_config_lacks_has_its_own_diagnosis() {
         let entry = entry("command = 'sh'");
-        let case =
-            Case { name: "a", entry: Some(&entry), seen: None, by_gateway: true, reach: Reach::NotTried };
-        let Diagnosis { ok, cause, .. } = case.diagnosed(&OnlyPath("/bin:/usr/bin"));
+        let case = ServerEvidence {
+            name: "a",
+            entry: Some(&entry),
+            observed: None,
+            by_gateway: true,
+            reachability: Reachability::NotTried,
+        };
+        let Diagnosis { ok, cause, .. } = case.diagnose(&OnlyPath("/bin:/usr/bin"));
         assert!(!ok);
-        assert_eq!(cause, "the config that the gateway uses does not have it");
+        assert_eq!(cause, "the gateway's config does not contain this server");
     }
 
     #[test]
-    fn known_causes_have_their_own_words() {
+    fn known_causes_have_their_own_diagnosis() {
         let command = "command = 'sh'";
         let url = "url = 'https://example.com/mcp'";
         let here = "/bin:/usr/bin";
-        let no_name = Reach::NoSuchName { host: "example.com".to_owned(), why: "unknown".to_owned() };
-        let closed = Reach::Closed { address: "example.com:443".to_owned(), why: "refused".to_owned() };
+        let no_name = Reachability::NoSuchName { host: "example.com".to_owned(), why: "unknown".to_owned() };
+        let closed =
+            Reachability::Closed { address: "example.com:443".to_owned(), why: "refused".to_owned() };
         let exited = "exited with code 1";
         let cases = [
-            told(command, &seen("ready", "", &[]), true, Reach::NotTried, ""),
-            told(
+            diagnosis(command, &seen("ready", "", &[]), true, Reachability::NotTried, ""),
+            diagnosis(
                 "command = 'npx'",
                 &seen("config_error", "not found", &[]),
                 true,
-                Reach::NotTried,
+                Reachability::NotTried,
                 "/nowhere",
             ),
-            told("command = 'uvx'", &seen("config_error", "", &[]), false, Reach::NotTried, "/nowhere"),
-            told(
+            diagnosis(
+                "command = 'uvx'",
+                &seen("config_error", "", &[]),
+                false,
+                Reachability::NotTried,
+                "/nowhere",
+            ),
+            diagnosis(
                 "command = 'sh'\nenv = { T = '${env:T}' }",
                 &seen("config_error", "", &[]),
                 false,
-                Reach::NotTried,
+                Reachability::NotTried,
                 here,
             ),
-            told(
+            diagnosis(
                 command,
                 &seen("config_error", "command `sh` was not found", &[]),
                 true,
-                Reach::NotTried,
+                Reachability::NotTried,
                 here,
             ),
-            told(
+            diagnosis(
                 command,
                 &seen("parked", exited, &["Error: Cannot find module 'x'"]),
                 true,
-                Reach::NotTried,
+                Reachability::NotTried,
                 here,
             ),
-            told(
+            diagnosis(
                 command,
                 &seen("reconnecting", exited, &["listen EADDRINUSE :::3000"]),
                 true,
-                Reach::NotTried,
+                Reachability::NotTried,
                 here,
             ),
-            told(command, &seen("parked", exited, &["what a day"]), true, Reach::NotTried, here),
-            told(command, &seen("starting", "", &["downloading"]), true, Reach::NotTried, here),
-            told(url, &seen("reconnecting", "no answer", &[]), true, no_name, here),
-            told(url, &seen("reconnecting", "connection refused", &[]), true, closed.clone(), here),
-            // It is being tried again at this very moment.
-            told(url, &seen("starting", "connection refused", &[]), true, closed, here),
-            told(command, &seen("starting", exited, &["what a day"]), true, Reach::NotTried, here),
-            // A proxy leads there, so nobody tried from here.
-            told(
+            diagnosis(command, &seen("parked", exited, &["what a day"]), true, Reachability::NotTried, here),
+            diagnosis(command, &seen("starting", "", &["downloading"]), true, Reachability::NotTried, here),
+            diagnosis(url, &seen("reconnecting", "no answer", &[]), true, no_name, here),
+            diagnosis(url, &seen("reconnecting", "connection refused", &[]), true, closed.clone(), here),
+            // An attempt is in progress.
+            diagnosis(url, &seen("starting", "connection refused", &[]), true, closed, here),
+            diagnosis(
+                command,
+                &seen("starting", exited, &["what a day"]),
+                true,
+                Reachability::NotTried,
+                here,
+            ),
+            // Reached through a proxy, so it was not probed.
+            diagnosis(
                 url,
                 &seen("starting", "its name does not resolve: Name or service not known", &[]),
                 true,
-                Reach::NotTried,
+                Reachability::NotTried,
                 here,
             ),
-            told(
+            diagnosis(
                 url,
                 &seen("config_error", "no MCP server at this URL: HTTP 404", &[]),
                 true,
-                Reach::Open,
+                Reachability::Open,
                 here,
             ),
-            told(
+            diagnosis(
                 url,
                 &seen("reconnecting", "TLS failed: its certificate is for another name", &[]),
                 true,
-                Reach::Open,
+                Reachability::Open,
                 here,
             ),
-            told(
+            diagnosis(
                 url,
-                &seen("reconnecting", "TLS failed: what answers there does not speak TLS", &[]),
+                &seen("reconnecting", "TLS failed: the peer does not speak TLS", &[]),
                 true,
-                Reach::Open,
+                Reachability::Open,
                 here,
             ),
-            told(
+            diagnosis(
                 url,
                 &seen("reconnecting", "TLS failed: its certificate has expired", &[]),
                 true,
-                Reach::Open,
+                Reachability::Open,
                 here,
             ),
-            told(
+            diagnosis(
                 "url = 'http://example.com/mcp'",
                 &seen("reconnecting", "the connection broke: reset", &[]),
                 true,
-                Reach::Open,
+                Reachability::Open,
                 here,
             ),
-            told(
+            diagnosis(
                 command,
                 &seen("parked", exited, &["docker: Cannot connect to the Docker daemon at unix:///x."]),
                 true,
-                Reach::NotTried,
+                Reachability::NotTried,
                 here,
             ),
-            told(
+            diagnosis(
                 "command = 'sh'\nargs = ['/nowhere/server.py']",
                 &seen("parked", exited, &["what a day"]),
                 true,
-                Reach::NotTried,
+                Reachability::NotTried,
                 here,
             ),
-            told(command, &seen("reconnecting", "no answer within 30 s", &[]), true, Reach::NotTried, here),
-            told(
+            diagnosis(
+                command,
+                &seen("reconnecting", "no answer within 30 s", &[]),
+                true,
+                Reachability::NotTried,
+                here,
+            ),
+            diagnosis(
                 command,
                 &seen("reconnecting", "no answer within 30 s", &["listen EADDRINUSE :::3000"]),
                 true,
-                Reach::NotTried,
+                Reachability::NotTried,
                 here,
             ),
-            told(command, &talking("starting", ""), true, Reach::NotTried, here),
-            told(command, &talking("reconnecting", "no answer within 30 s"), true, Reach::NotTried, here),
-            // It greets, and then something else goes wrong.
-            told(command, &talking("parked", exited), true, Reach::NotTried, here),
-            told(command, &seen("parked", "exited (code 0)", &[]), true, Reach::NotTried, here),
-            told(url, &seen("needs_login", "HTTP 401", &[]), true, Reach::Open, here),
-            told(url, &seen("needs_login", "the login has expired", &[]), true, Reach::Open, here),
-            told(command, &seen("parked", exited, &["npm error code E404"]), false, Reach::NotTried, here),
-            told(command, &seen("stopped", "", &[]), true, Reach::NotTried, here),
-            told(
+            diagnosis(command, &talking("starting", ""), true, Reachability::NotTried, here),
+            diagnosis(
+                command,
+                &talking("reconnecting", "no answer within 30 s"),
+                true,
+                Reachability::NotTried,
+                here,
+            ),
+            // It logs to stdout, and then something else fails.
+            diagnosis(command, &talking("parked", exited), true, Reachability::NotTried, here),
+            diagnosis(command, &seen("parked", "exited (code 0)", &[]), true, Reachability::NotTried, here),
+            diagnosis(url, &seen("needs_login", "HTTP 401", &[]), true, Reachability::Open, here),
+            diagnosis(
+                url,
+                &seen("needs_login", "the login has expired", &[]),
+                true,
+                Reachability::Open,
+                here,
+            ),
+            diagnosis(
+                command,
+                &seen("parked", exited, &["npm error code E404"]),
+                false,
+                Reachability::NotTried,
+                here,
+            ),
+            diagnosis(command, &seen("stopped", "", &[]), true, Reachability::NotTried, here),
+            diagnosis(
                 command,
                 &seen(
                     "parked",
@@ -721,208 +785,214 @@ mod tests {
                     ],
                 ),
                 true,
-                Reach::NotTried,
+                Reachability::NotTried,
                 here,
             ),
-            // The server makes this file itself.
-            told(
+            // The server creates this file itself.
+            diagnosis(
                 "command = 'env'\nargs = ['-y', 'memory', '--db', '/nowhere/memory.db']",
                 &seen("parked", exited, &["what a day"]),
                 true,
-                Reach::NotTried,
+                Reachability::NotTried,
                 "/bin:/usr/bin",
             ),
-            told(
+            diagnosis(
                 "command = 'sh'\nargs = ['-c', 'x', '/nowhere/in.db']",
                 &seen("parked", exited, &["Error: ENOENT: no such file or directory, open '/nowhere/in.db'"]),
                 true,
-                Reach::NotTried,
+                Reachability::NotTried,
                 here,
             ),
-            told(
+            diagnosis(
                 url,
                 &seen("config_error", "no MCP server at this URL: HTTP 405", &[]),
                 true,
-                Reach::Open,
+                Reachability::Open,
                 here,
             ),
-            told(url, &seen("reconnecting", "HTTP 502: bad gateway", &[]), true, Reach::Open, here),
-            // A proxy leads there, and nothing is known.
-            told(url, &seen("reconnecting", "it hung up", &[]), true, Reach::NotTried, here),
-            told(
+            diagnosis(
+                url,
+                &seen("reconnecting", "HTTP 502: bad gateway", &[]),
+                true,
+                Reachability::Open,
+                here,
+            ),
+            // Reached through a proxy, and the cause is unknown.
+            diagnosis(url, &seen("reconnecting", "it hung up", &[]), true, Reachability::NotTried, here),
+            diagnosis(
                 "url = 'https://example.com/mcp'\nheaders = { Authorization = 'Bearer ${HOME:-x}' }",
                 &seen("needs_login", "HTTP 401", &[]),
                 true,
-                Reach::Open,
+                Reachability::Open,
                 here,
             ),
             // It wrote this before its last answer.
-            told(
+            diagnosis(
                 command,
-                &Seen {
+                &ObservedFailure {
                     stderr_since_answer: Some(0),
                     ..seen("parked", "was killed (signal 9)", &["listen EADDRINUSE :::3000"])
                 },
                 true,
-                Reach::NotTried,
+                Reachability::NotTried,
                 here,
             ),
         ];
         insta::assert_snapshot!(cases.join("\n\n"), @r#"
-        well: ready, 2 tools
+        healthy: ready, 2 tools
         do: nothing
         seen: 
 
-        ill: command `npx` is not on the PATH
+        failing: command `npx` is not on the PATH
         do: install Node.js, which brings `npx`, or write the full path as `command`
         seen: 
 
-        ill: command `uvx` is not on the PATH
+        failing: command `uvx` is not on the PATH
         do: install uv, which brings `uvx`, or write the full path as `command`
         seen: 
 
-        ill: environment variable `T` is not set
+        failing: environment variable `T` is not set
         do: set it for the gripfast process, or write a default: `${env:T:-…}`
         seen: 
 
-        ill: command `sh` was not found; it is there for this shell, so their environments differ
-        do: write `command = "/bin/sh"`, or start the gateway with the PATH of this shell
+        failing: command `sh` was not found; this shell finds it, so the gateway has another environment
+        do: set `command = "/bin/sh"`, or start the gateway with the PATH of this shell
         seen: 
 
-        ill: something that it needs is not installed
+        failing: a module that it needs is not installed
         do: install it where the command looks for it, or correct `args`
         seen: exited with code 1 / Error: Cannot find module 'x'
 
-        ill: it wants a port that is taken
-        do: end what listens there (an older instance?), or give it another port in `args` or `env`
+        failing: its port is already in use
+        do: stop the program that uses it (an older instance?), or set another port in `args` or `env`
         seen: exited with code 1 / listen EADDRINUSE :::3000
 
-        ill: exited with code 1
-        do: it says no more about the reason; `gripfast logs a` shows all that it wrote
+        failing: exited with code 1
+        do: unknown cause; `gripfast logs a` shows its full stderr
         seen: what a day
 
-        ill: it has been starting for 30 s
-        do: `gripfast logs a -f` shows what it does; if it only needs longer, raise its `timeouts.connect_max`
+        failing: it has been starting for 30 s
+        do: `gripfast logs a -f` shows its stderr; if it only needs more time, raise its `timeouts.connect_max`
         seen: downloading
 
-        ill: the name `example.com` is not known (unknown)
-        do: correct the host in `url`, or the machine's DNS
+        failing: the host name `example.com` does not resolve (unknown)
+        do: correct the host in `url`, or check this machine's DNS
         seen: 
 
-        ill: nothing listens at example.com:443 (refused)
+        failing: cannot connect to example.com:443 (refused)
         do: start the server, or correct host and port in `url`
         seen: 
 
-        ill: nothing listens at example.com:443 (refused)
+        failing: cannot connect to example.com:443 (refused)
         do: start the server, or correct host and port in `url`
         seen: 
 
-        ill: exited with code 1
-        do: it says no more about the reason; `gripfast logs a` shows all that it wrote
+        failing: exited with code 1
+        do: unknown cause; `gripfast logs a` shows its full stderr
         seen: what a day
 
-        ill: its name does not resolve: Name or service not known
-        do: correct the host in `url`, or look at this machine's DNS or proxy
+        failing: its name does not resolve: Name or service not known
+        do: correct the host in `url`, or check this machine's DNS or proxy
         seen: 
 
-        ill: nothing is at the path of its `url` (HTTP 404)
+        failing: the path of its `url` does not exist (HTTP 404)
         do: correct the path of `url`: MCP endpoints often end in `/mcp` or `/sse`
         seen: no MCP server at this URL: HTTP 404
 
-        ill: TLS failed: its certificate is for another name
-        do: name its authority, or the certificate itself, in `ca_file`; a certificate of yours in `client_cert` if it wants one; or correct the host in `url`
+        failing: TLS failed: its certificate is for another name
+        do: set `ca_file` to its certificate authority or certificate, set `client_cert` if it asks for a client certificate, or correct the host in `url`
         seen: 
 
-        ill: TLS failed: what answers there does not speak TLS
-        do: begin `url` with `http://`, or correct its port
+        failing: TLS failed: the peer does not speak TLS
+        do: change `url` to `http://`, or correct its port
         seen: 
 
-        ill: TLS failed: its certificate has expired
-        do: have whoever runs the server renew it; if it is good, the clock of this machine is wrong
+        failing: TLS failed: its certificate has expired
+        do: ask the operator of the server to renew it; if it is valid, correct the clock of this machine
         seen: 
 
-        ill: the connection broke: reset
-        do: begin `url` with `https://` if it speaks TLS, or compare it with the server's documentation: somebody hangs up there
+        failing: the connection broke: reset
+        do: change `url` to `https://` if the server uses TLS, or compare it with the server's documentation
         seen: 
 
-        ill: the Docker daemon does not run, or may not be used
-        do: start Docker, or look at the rights of its socket
+        failing: the Docker daemon is not running, or access is denied
+        do: start Docker, or check the permissions of its socket
         seen: exited with code 1 / docker: Cannot connect to the Docker daemon at unix:///x.
 
-        ill: `/nowhere/server.py`, which its `args` name, does not exist
-        do: correct the path in `args`, or put there what belongs there
+        failing: `/nowhere/server.py` in its `args` does not exist
+        do: correct the path in `args`, or create the file
         seen: exited with code 1 / what a day
 
-        ill: no answer within 30 s
-        do: raise its `timeouts.connect_max` if it only needs longer to start
+        failing: no answer within 30 s
+        do: if it only needs more time to start, raise its `timeouts.connect_max`
         seen: 
 
-        ill: it wants a port that is taken
-        do: end what listens there (an older instance?), or give it another port in `args` or `env`
+        failing: its port is already in use
+        do: stop the program that uses it (an older instance?), or set another port in `args` or `env`
         seen: no answer within 30 s / listen EADDRINUSE :::3000
 
-        ill: it writes lines to stdout that are not MCP (1 so far): Listening
-        do: have it write its log to stderr, by a flag in `args` or a variable in `env`: stdout is for messages alone
+        failing: it writes lines to stdout that are not MCP (1 so far): Listening
+        do: make it log to stderr, by a flag in `args` or a variable in `env`: stdout is for MCP messages only
         seen: 
 
-        ill: it writes lines to stdout that are not MCP (1 so far): Listening
-        do: have it write its log to stderr, by a flag in `args` or a variable in `env`: stdout is for messages alone
+        failing: it writes lines to stdout that are not MCP (1 so far): Listening
+        do: make it log to stderr, by a flag in `args` or a variable in `env`: stdout is for MCP messages only
         seen: no answer within 30 s
 
-        ill: exited with code 1
-        do: the reason is not known, and it wrote nothing to stderr: start its command by hand in a terminal
+        failing: exited with code 1
+        do: unknown cause, and nothing on stderr; run its command by hand in a terminal
         seen: 
 
-        ill: exited (code 0)
-        do: the reason is not known, and it wrote nothing to stderr: start its command by hand in a terminal
+        failing: exited (code 0)
+        do: unknown cause, and nothing on stderr; run its command by hand in a terminal
         seen: 
 
-        ill: it wants a login (HTTP 401)
-        do: run `gripfast login a`, or write a token into its `headers`
+        failing: a login is needed (HTTP 401)
+        do: run `gripfast login a`, or set a token in its `headers`
         seen: 
 
-        ill: the login has expired
-        do: run `gripfast login a`, or write a token into its `headers`
+        failing: the login has expired
+        do: run `gripfast login a`, or set a token in its `headers`
         seen: 
 
-        ill: the package that it should run does not exist
-        do: correct the package's name in `args`
+        failing: its package does not exist
+        do: correct the package name in `args`
         seen: exited with code 1 / npm error code E404
 
-        ill: it was stopped by `gripfast stop`
-        do: `gripfast start a` brings it back
+        failing: stopped with `gripfast stop`
+        do: `gripfast start a` starts it
         seen: 
 
-        ill: the copy of it that npx has downloaded is incomplete
-        do: remove `/home/me/.npm/_npx/a32`, and npx downloads it again
+        failing: its package in the npx cache is incomplete
+        do: remove `/home/me/.npm/_npx/a32`; npx then downloads it again
         seen: exited with code 1 / Error [ERR_MODULE_NOT_FOUND]: Cannot find package 'zod' imported from /home/me/.npm/_npx/a32/node_modules/x/i.js
 
-        ill: exited with code 1
-        do: it says no more about the reason; `gripfast logs a` shows all that it wrote
+        failing: exited with code 1
+        do: unknown cause; `gripfast logs a` shows its full stderr
         seen: what a day
 
-        ill: `/nowhere/in.db`, which its `args` name, does not exist
-        do: correct the path in `args`, or put there what belongs there
+        failing: `/nowhere/in.db` in its `args` does not exist
+        do: correct the path in `args`, or create the file
         seen: exited with code 1 / Error: ENOENT: no such file or directory, open '/nowhere/in.db'
 
-        ill: what is at its `url` takes no MCP requests (HTTP 405)
+        failing: its `url` does not accept MCP requests (HTTP 405)
         do: correct the path of `url`: MCP endpoints often end in `/mcp` or `/sse`
         seen: no MCP server at this URL: HTTP 405
 
-        ill: the server itself fails (HTTP 502: bad gateway)
+        failing: the server reports an internal error (HTTP 502: bad gateway)
         do: look at the log of the server, or try again later
         seen: 
 
-        ill: it hung up
-        do: the reason is not known; the log of the server may have it
+        failing: it hung up
+        do: unknown cause; look at the log of the server
         seen: 
 
-        ill: the server refuses the `Authorization` of its `headers` (HTTP 401)
-        do: write a token there that the server takes
+        failing: the server refuses the `Authorization` header of the config (HTTP 401)
+        do: set a valid token in its `headers`
         seen: 
 
-        ill: was killed (signal 9)
-        do: another program ended it; the kernel does that when memory runs out, and its log says so
+        failing: was killed (signal 9)
+        do: another process killed it; the kernel does that when memory runs out, and its log shows it
         seen:
         "#);
     }

@@ -1,64 +1,64 @@
-//! The MCP clients whose configs are known: where they are, where the servers are in them, and how they differ.
+//! The known MCP clients: locations of their config files, and the formats of their server entries.
 
 use gripfast::config::{Lookup, Tree};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-/// A client.
+/// The config format of one client.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Client {
-    /// What is typed.
+pub(crate) struct ClientFormat {
+    /// Name on the command line.
     pub(crate) id: &'static str,
-    /// What it is called.
+    /// Display name.
     pub(crate) name: &'static str,
-    /// Its files, of which it reads those that exist; the first is the one that is written to.
-    pub(crate) files: &'static [Place],
-    /// Where its servers are.
-    pub(crate) root: Root,
-    /// In what its `timeout` counts.
-    pub(crate) timeout: Unit,
-    /// How it can be pointed at gripfast.
-    pub(crate) entry: Entry,
+    /// Its config files; the client reads those that exist. `connect` creates the first if none exists.
+    pub(crate) files: &'static [FileLocation],
+    /// The key of its servers.
+    pub(crate) root: ServersKey,
+    /// The unit of its `timeout`.
+    pub(crate) timeout: TimeoutUnit,
+    /// The entry that connects it to gripfast.
+    pub(crate) entry: ConnectEntry,
 }
 
-/// Where a file is.
+/// Location of a file.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Place {
+pub(crate) enum FileLocation {
     /// In the home directory.
     Home(&'static str),
-    /// Where the platform keeps the configs of applications.
+    /// In the platform's directory for application configs.
     App(&'static str),
-    /// In `~/.config`, on every platform but Windows, where it is the first piece under the applications'.
-    Dotted(&'static str),
-    /// In the directory that a variable names, or else in the home directory.
+    /// In `~/.config`; on Windows in the directory for application configs.
+    DotConfig(&'static str),
+    /// In the directory that a variable names, else in a directory of the home directory: variable, directory, file.
     Variable(&'static str, &'static str, &'static str),
-    /// In the current directory. Never written to.
+    /// In the current directory. Never written.
     Project(&'static str),
 }
 
-/// Where the servers are in a file.
+/// Location of the servers within a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Root {
-    /// A table of servers under these keys, one in the other.
+pub(crate) enum ServersKey {
+    /// A table of servers under these nested keys.
     Under(&'static [&'static str]),
-    /// The same, and one for each project directory under `projects`.
+    /// A table of servers under this key, and one for each project directory under `projects`.
     AndProjects(&'static str),
-    /// A list of servers, each with its `name`.
+    /// A list of servers, each with a `name`.
     List(&'static str),
 }
 
-/// What a bare number in `timeout` counts.
+/// Unit of a bare number in `timeout`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Unit {
+pub(crate) enum TimeoutUnit {
     Millis,
     Seconds,
     /// The client has no such key.
     Unknown,
 }
 
-/// What a client needs to be told to use gripfast.
+/// Shape of the entry that connects a client to gripfast.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Entry {
+pub(crate) enum ConnectEntry {
     /// `{"type": "http", "url": …}`
     TypeHttp,
     /// `{"url": …}`
@@ -69,241 +69,266 @@ pub(crate) enum Entry {
     TypeRemote,
     /// `{"type": "streamableHttp", "url": …}`
     TypeStreamableHttp,
-    /// It only starts commands: `{"command": "gripfast", "args": ["stdio"]}`
+    /// For a client that only starts commands: `{"command": "gripfast", "args": ["stdio"]}`
     Command,
-    /// A table of TOML with a `url`.
+    /// A TOML table with a `url`.
     TomlUrl,
-    /// A table of a list of TOML, with its `name`.
+    /// An item of a TOML list of tables, with a `name`.
     ListedToml,
-    /// Goose's words in YAML, which call the address `uri`.
+    /// Goose's YAML entry, which calls the address `uri`.
     Goose,
-    /// A table of YAML with a `url`.
+    /// A YAML table with a `url`.
     YamlUrl,
-    /// An item of a list of YAML, with its `name`.
+    /// An item of a YAML list, with a `name`.
     ListedYaml,
 }
 
 const fn json(
     id: &'static str,
     name: &'static str,
-    files: &'static [Place],
-    timeout: Unit,
-    entry: Entry,
-) -> Client {
-    Client { id, name, files, root: Root::Under(&["mcpServers"]), timeout, entry }
+    files: &'static [FileLocation],
+    timeout: TimeoutUnit,
+    entry: ConnectEntry,
+) -> ClientFormat {
+    ClientFormat { id, name, files, root: ServersKey::Under(&["mcpServers"]), timeout, entry }
 }
 
-/// All of them.
-pub(crate) const CLIENTS: &[Client] = &[
+/// All known clients.
+pub(crate) const CLIENTS: &[ClientFormat] = &[
     json(
         "claude-desktop",
         "Claude Desktop",
-        &[Place::App("Claude/claude_desktop_config.json")],
-        Unit::Unknown,
-        Entry::Command,
+        &[FileLocation::App("Claude/claude_desktop_config.json")],
+        TimeoutUnit::Unknown,
+        ConnectEntry::Command,
     ),
-    Client {
-        root: Root::AndProjects("mcpServers"),
+    ClientFormat {
+        root: ServersKey::AndProjects("mcpServers"),
         ..json(
             "claude-code",
             "Claude Code",
-            &[Place::Home(".claude.json"), Place::Project(".mcp.json")],
-            Unit::Millis,
-            Entry::TypeHttp,
+            &[FileLocation::Home(".claude.json"), FileLocation::Project(".mcp.json")],
+            TimeoutUnit::Millis,
+            ConnectEntry::TypeHttp,
         )
     },
-    Client {
-        root: Root::Under(&["servers"]),
+    ClientFormat {
+        root: ServersKey::Under(&["servers"]),
         ..json(
             "vscode",
             "VS Code",
-            &[Place::App("Code/User/mcp.json"), Place::Project(".vscode/mcp.json")],
-            Unit::Unknown,
-            Entry::TypeHttp,
+            &[FileLocation::App("Code/User/mcp.json"), FileLocation::Project(".vscode/mcp.json")],
+            TimeoutUnit::Unknown,
+            ConnectEntry::TypeHttp,
         )
     },
     json(
         "cursor",
         "Cursor",
-        &[Place::Home(".cursor/mcp.json"), Place::Project(".cursor/mcp.json")],
-        Unit::Unknown,
-        Entry::Url,
+        &[FileLocation::Home(".cursor/mcp.json"), FileLocation::Project(".cursor/mcp.json")],
+        TimeoutUnit::Unknown,
+        ConnectEntry::Url,
     ),
     json(
         "windsurf",
         "Windsurf",
-        &[Place::Home(".codeium/windsurf/mcp_config.json"), Place::Home(".codeium/mcp_config.json")],
-        Unit::Unknown,
-        Entry::ServerUrl,
+        &[
+            FileLocation::Home(".codeium/windsurf/mcp_config.json"),
+            FileLocation::Home(".codeium/mcp_config.json"),
+        ],
+        TimeoutUnit::Unknown,
+        ConnectEntry::ServerUrl,
     ),
-    Client {
-        root: Root::Under(&["context_servers"]),
+    ClientFormat {
+        root: ServersKey::Under(&["context_servers"]),
         ..json(
             "zed",
             "Zed",
-            &[Place::Dotted("zed/settings.json"), Place::Project(".zed/settings.json")],
-            Unit::Seconds,
-            Entry::Url,
+            &[FileLocation::DotConfig("zed/settings.json"), FileLocation::Project(".zed/settings.json")],
+            TimeoutUnit::Seconds,
+            ConnectEntry::Url,
         )
     },
-    Client {
+    ClientFormat {
         id: "codex",
         name: "Codex",
         files: &[
-            Place::Variable("CODEX_HOME", ".codex", "config.toml"),
-            Place::Project(".codex/config.toml"),
+            FileLocation::Variable("CODEX_HOME", ".codex", "config.toml"),
+            FileLocation::Project(".codex/config.toml"),
         ],
-        root: Root::Under(&["mcp_servers"]),
-        timeout: Unit::Seconds,
-        entry: Entry::TomlUrl,
+        root: ServersKey::Under(&["mcp_servers"]),
+        timeout: TimeoutUnit::Seconds,
+        entry: ConnectEntry::TomlUrl,
     },
     json(
         "gemini",
         "Gemini CLI",
-        &[Place::Home(".gemini/settings.json"), Place::Project(".gemini/settings.json")],
-        Unit::Millis,
-        Entry::Url,
+        &[FileLocation::Home(".gemini/settings.json"), FileLocation::Project(".gemini/settings.json")],
+        TimeoutUnit::Millis,
+        ConnectEntry::Url,
     ),
     json(
         "copilot",
         "Copilot CLI",
-        &[Place::Home(".copilot/mcp-config.json"), Place::Project(".github/mcp.json")],
-        Unit::Unknown,
-        Entry::TypeHttp,
+        &[FileLocation::Home(".copilot/mcp-config.json"), FileLocation::Project(".github/mcp.json")],
+        TimeoutUnit::Unknown,
+        ConnectEntry::TypeHttp,
     ),
-    Client {
-        root: Root::Under(&["mcp"]),
+    ClientFormat {
+        root: ServersKey::Under(&["mcp"]),
         ..json(
             "opencode",
             "opencode",
             &[
-                Place::Dotted("opencode/opencode.json"),
-                Place::Dotted("opencode/opencode.jsonc"),
-                Place::Project("opencode.json"),
-                Place::Project("opencode.jsonc"),
+                FileLocation::DotConfig("opencode/opencode.json"),
+                FileLocation::DotConfig("opencode/opencode.jsonc"),
+                FileLocation::Project("opencode.json"),
+                FileLocation::Project("opencode.jsonc"),
             ],
-            Unit::Millis,
-            Entry::TypeRemote,
+            TimeoutUnit::Millis,
+            ConnectEntry::TypeRemote,
         )
     },
-    Client {
+    ClientFormat {
         id: "goose",
         name: "Goose",
-        files: &[Place::Dotted("goose/config.yaml")],
-        root: Root::Under(&["extensions"]),
-        timeout: Unit::Seconds,
-        entry: Entry::Goose,
+        files: &[FileLocation::DotConfig("goose/config.yaml")],
+        root: ServersKey::Under(&["extensions"]),
+        timeout: TimeoutUnit::Seconds,
+        entry: ConnectEntry::Goose,
     },
-    Client {
+    ClientFormat {
         id: "hermes",
         name: "Hermes",
-        files: &[Place::Variable("HERMES_HOME", ".hermes", "config.yaml")],
-        root: Root::Under(&["mcp_servers"]),
-        timeout: Unit::Seconds,
-        entry: Entry::YamlUrl,
+        files: &[FileLocation::Variable("HERMES_HOME", ".hermes", "config.yaml")],
+        root: ServersKey::Under(&["mcp_servers"]),
+        timeout: TimeoutUnit::Seconds,
+        entry: ConnectEntry::YamlUrl,
     },
     json(
         "cline",
         "Cline",
         &[
-            Place::Home(".cline/data/settings/cline_mcp_settings.json"),
-            Place::App("Code/User/globalStorage/saoudrizwan.claude-dev/settings/cline_mcp_settings.json"),
+            FileLocation::Home(".cline/data/settings/cline_mcp_settings.json"),
+            FileLocation::App(
+                "Code/User/globalStorage/saoudrizwan.claude-dev/settings/cline_mcp_settings.json",
+            ),
         ],
-        Unit::Seconds,
-        Entry::TypeStreamableHttp,
+        TimeoutUnit::Seconds,
+        ConnectEntry::TypeStreamableHttp,
     ),
     json(
         "kiro",
         "Kiro",
-        &[Place::Home(".kiro/settings/mcp.json"), Place::Project(".kiro/settings/mcp.json")],
-        Unit::Unknown,
-        Entry::Url,
+        &[FileLocation::Home(".kiro/settings/mcp.json"), FileLocation::Project(".kiro/settings/mcp.json")],
+        TimeoutUnit::Unknown,
+        ConnectEntry::Url,
     ),
-    Client {
+    ClientFormat {
         id: "continue",
         name: "Continue",
-        files: &[Place::Home(".continue/config.yaml")],
-        root: Root::List("mcpServers"),
-        timeout: Unit::Unknown,
-        entry: Entry::ListedYaml,
+        files: &[FileLocation::Home(".continue/config.yaml")],
+        root: ServersKey::List("mcpServers"),
+        timeout: TimeoutUnit::Unknown,
+        entry: ConnectEntry::ListedYaml,
     },
-    json("lmstudio", "LM Studio", &[Place::Home(".lmstudio/mcp.json")], Unit::Unknown, Entry::Url),
-    json("factory", "Factory", &[Place::Home(".factory/mcp.json")], Unit::Unknown, Entry::TypeHttp),
-    json("kimi", "Kimi", &[Place::Home(".kimi/mcp.json")], Unit::Unknown, Entry::Url),
+    json(
+        "lmstudio",
+        "LM Studio",
+        &[FileLocation::Home(".lmstudio/mcp.json")],
+        TimeoutUnit::Unknown,
+        ConnectEntry::Url,
+    ),
+    json(
+        "factory",
+        "Factory",
+        &[FileLocation::Home(".factory/mcp.json")],
+        TimeoutUnit::Unknown,
+        ConnectEntry::TypeHttp,
+    ),
+    json("kimi", "Kimi", &[FileLocation::Home(".kimi/mcp.json")], TimeoutUnit::Unknown, ConnectEntry::Url),
     json(
         "antigravity",
         "Antigravity",
-        &[Place::Home(".gemini/antigravity/mcp_config.json")],
-        Unit::Unknown,
-        Entry::ServerUrl,
+        &[FileLocation::Home(".gemini/antigravity/mcp_config.json")],
+        TimeoutUnit::Unknown,
+        ConnectEntry::ServerUrl,
     ),
-    json("trae", "Trae", &[Place::App("Trae/User/mcp.json")], Unit::Unknown, Entry::Url),
+    json("trae", "Trae", &[FileLocation::App("Trae/User/mcp.json")], TimeoutUnit::Unknown, ConnectEntry::Url),
     json(
         "inspector",
         "MCP Inspector",
-        &[Place::Home(".mcp-inspector/mcp.json")],
-        Unit::Millis,
-        Entry::TypeHttp,
+        &[FileLocation::Home(".mcp-inspector/mcp.json")],
+        TimeoutUnit::Millis,
+        ConnectEntry::TypeHttp,
     ),
-    Client {
-        root: Root::Under(&["amp.mcpServers"]),
-        ..json("amp", "Amp", &[Place::Dotted("amp/settings.json")], Unit::Unknown, Entry::Url)
+    ClientFormat {
+        root: ServersKey::Under(&["amp.mcpServers"]),
+        ..json(
+            "amp",
+            "Amp",
+            &[FileLocation::DotConfig("amp/settings.json")],
+            TimeoutUnit::Unknown,
+            ConnectEntry::Url,
+        )
     },
-    Client {
+    ClientFormat {
         id: "vibe",
         name: "Mistral Vibe",
-        files: &[Place::Home(".vibe/config.toml")],
-        root: Root::List("mcp_servers"),
-        timeout: Unit::Unknown,
-        entry: Entry::ListedToml,
+        files: &[FileLocation::Home(".vibe/config.toml")],
+        root: ServersKey::List("mcp_servers"),
+        timeout: TimeoutUnit::Unknown,
+        entry: ConnectEntry::ListedToml,
     },
 ];
 
-/// A file whose client is not known, with the form that most clients share.
-pub(crate) const UNKNOWN: Client = json("file", "MCP client", &[], Unit::Unknown, Entry::Url);
+/// Format of a file whose client is unknown: the one that most clients share.
+pub(crate) const UNKNOWN: ClientFormat =
+    json("file", "MCP client", &[], TimeoutUnit::Unknown, ConnectEntry::Url);
 
-/// The client whose form a file has: by its path, or else by the key under which its servers are.
-pub(crate) fn recognised(path: &Path, tree: &Tree) -> &'static Client {
-    let file_name = |place: &Place| Path::new(place.rest()).file_name().map(ToOwned::to_owned);
-    let has_file = |client: &Client, wanted: Option<&OsStr>| {
+/// Detects the client of a file, by its path or else by the key of its servers.
+pub(crate) fn detect(path: &Path, tree: &Tree) -> &'static ClientFormat {
+    let file_name = |place: &FileLocation| Path::new(place.path_suffix()).file_name().map(ToOwned::to_owned);
+    let has_file = |client: &ClientFormat, wanted: Option<&OsStr>| {
         client.files.iter().any(|place| file_name(place).as_deref() == wanted)
     };
-    // `claude_desktop_config.json` is Claude Desktop's wherever it is, and `mcp.json` may be anybody's.
+    // Only Claude Desktop has a `claude_desktop_config.json`, but many clients have a `mcp.json`.
     let is_telling = CLIENTS.iter().filter(|client| has_file(client, path.file_name())).count() == 1;
-    let is_of = |client: &&Client| {
-        let by_path = client.files.iter().any(|place| path.ends_with(place.rest()));
+    let is_of = |client: &&ClientFormat| {
+        let by_path = client.files.iter().any(|place| path.ends_with(place.path_suffix()));
         by_path || (is_telling && has_file(client, path.file_name()))
     };
-    let has_root = |client: &&Client| match client.root {
-        Root::Under(keys) => {
+    let has_root = |client: &&ClientFormat| match client.root {
+        ServersKey::Under(keys) => {
             matches!(keys.iter().try_fold(tree, |tree, key| tree.get(key)), Some(Tree::Table(_)))
         }
-        Root::AndProjects(key) => tree.get(key).is_some() || tree.get("projects").is_some(),
-        Root::List(key) => matches!(tree.get(key), Some(Tree::List(_))),
+        ServersKey::AndProjects(key) => tree.get(key).is_some() || tree.get("projects").is_some(),
+        ServersKey::List(key) => matches!(tree.get(key), Some(Tree::List(_))),
     };
-    let is_list = |client: &&Client| matches!(client.root, Root::List(_));
+    let is_list = |client: &&ClientFormat| matches!(client.root, ServersKey::List(_));
     let known = CLIENTS.iter().find(|client| is_of(client) && has_root(client));
     let listed = || CLIENTS.iter().find(|client| is_list(client) && has_root(client));
     let by_key = || {
-        let others = |client: &&Client| client.root != UNKNOWN.root && !is_list(client) && has_root(client);
+        let others =
+            |client: &&ClientFormat| client.root != UNKNOWN.root && !is_list(client) && has_root(client);
         CLIENTS.iter().find(|client| others(client) && client.id != "claude-code")
     };
     known.or_else(listed).or_else(by_key).unwrap_or(&UNKNOWN)
 }
 
-/// The client that is typed like this.
-pub(crate) fn named(typed: &str) -> Result<&'static Client, String> {
+/// Parses the name of a client on the command line.
+pub(crate) fn named(typed: &str) -> Result<&'static ClientFormat, String> {
     let ids = || CLIENTS.iter().map(|client| client.id);
     CLIENTS.iter().find(|client| client.id == typed).ok_or_else(|| {
         match gripfast::config::suggest::nearest(typed, ids()) {
             Some(near) => format!("did you mean `{near}`?"),
-            None => format!("known are {}", ids().collect::<Vec<_>>().join(", ")),
+            None => format!("known clients are {}", ids().collect::<Vec<_>>().join(", ")),
         }
     })
 }
 
-impl Place {
-    /// The path on this machine; `None` without a home.
+impl FileLocation {
+    /// The path on this machine; `None` without a home directory.
     pub(crate) fn path(self, lookup: &dyn Lookup) -> Option<PathBuf> {
         let home = || lookup.variable(if cfg!(windows) { "USERPROFILE" } else { "HOME" }).map(PathBuf::from);
         let roaming = || lookup.variable("APPDATA").map(PathBuf::from);
@@ -316,8 +341,8 @@ impl Place {
             Self::App(rest) if cfg!(target_os = "macos") => {
                 home()?.join("Library/Application Support").join(rest)
             }
-            Self::App(rest) | Self::Dotted(rest) if cfg!(windows) => roaming()?.join(rest),
-            Self::App(rest) | Self::Dotted(rest) => dotted()?.join(rest),
+            Self::App(rest) | Self::DotConfig(rest) if cfg!(windows) => roaming()?.join(rest),
+            Self::App(rest) | Self::DotConfig(rest) => dotted()?.join(rest),
             Self::Variable(name, directory, file) => {
                 match lookup.variable(name).filter(|set| !set.is_empty()) {
                     Some(set) => Path::new(&set).join(file),
@@ -328,16 +353,16 @@ impl Place {
         })
     }
 
-    /// The end of the path, by which a copy of the file elsewhere is recognised.
-    fn rest(self) -> &'static str {
+    /// The end of the path, which identifies a copy of the file elsewhere.
+    fn path_suffix(self) -> &'static str {
         match self {
-            Self::Home(rest) | Self::App(rest) | Self::Dotted(rest) | Self::Project(rest) => rest,
+            Self::Home(rest) | Self::App(rest) | Self::DotConfig(rest) | Self::Project(rest) => rest,
             Self::Variable(_, _, file) => file,
         }
     }
 
-    /// Whether the file comes with the current directory. Somebody else may have put it there.
-    pub(crate) fn is_of_a_project(self) -> bool {
+    /// Returns true if the file is in the current directory, where another person may have put it.
+    pub(crate) fn is_in_project(self) -> bool {
         matches!(self, Self::Project(_))
     }
 }
@@ -350,13 +375,13 @@ mod tests {
     fn every_client_is_found_by_its_name() {
         for client in CLIENTS {
             assert_eq!(named(client.id).unwrap().name, client.name);
-            assert!(!client.files[0].is_of_a_project(), "{}: a project's file is not written to", client.id);
+            assert!(!client.files[0].is_in_project(), "{}: a project's file is not written to", client.id);
         }
         assert_eq!(named("cursr").unwrap_err(), "did you mean `cursor`?");
     }
 
     #[test]
-    fn a_file_is_recognised_by_its_path_or_by_where_its_servers_are() {
+    fn a_file_is_detected_by_its_path_or_by_the_key_of_its_servers() {
         for (path, text, id) in [
             ("/x/.claude.json", r#"{"mcpServers": {}}"#, "claude-code"),
             ("/repo/.mcp.json", r#"{"mcpServers": {}}"#, "claude-code"),
@@ -374,7 +399,7 @@ mod tests {
             ("a.json", "{}", "file"),
         ] {
             let tree = Tree::parse(text, path.as_ref()).unwrap();
-            assert_eq!(recognised(path.as_ref(), &tree).id, id, "{path}: {text}");
+            assert_eq!(detect(path.as_ref(), &tree).id, id, "{path}: {text}");
         }
     }
 }

@@ -1,51 +1,51 @@
-//! From one server as another client writes it to a table of ours, and everything worth saying about it.
+//! Converts one server entry of another client into a server table of the gripfast config, with notes for the user.
 
-use super::clients::{Client, Unit};
-use super::words::Words;
+use super::clients::{ClientFormat, TimeoutUnit};
+use super::references::ReferenceRewriter;
 use gripfast::config::{Tree, command_line};
 use std::path::Path;
 use toml_edit::{Array, InlineTable, Table, value};
 
 /// A server of another client.
 #[derive(Debug)]
-pub(super) struct Taken {
-    /// What it is called there.
+pub(super) struct ImportedServer {
+    /// Its name in the client's config.
     pub(super) name: String,
-    /// Our table for it, or why there is none.
+    /// The gripfast table, or the reason for which there is none.
     pub(super) table: Result<Table, String>,
-    /// What the person should know.
+    /// Notes for the user.
     pub(super) notes: Vec<String>,
 }
 
-/// Takes one server of a file.
-pub(super) fn take(client: &Client, file: &Path, name: &str, entry: &Tree) -> Taken {
+/// Converts one server of a file.
+pub(super) fn import_server(client: &ClientFormat, file: &Path, name: &str, entry: &Tree) -> ImportedServer {
     let mut reading = Reading {
         client,
         tables: vec![entry],
         used: vec!["name"],
-        words: Words::of(client, file),
+        rewriter: ReferenceRewriter::of(client, file),
         notes: Vec::new(),
     };
     let table = reading.table();
-    let mut notes = reading.words.notes();
+    let mut notes = reading.rewriter.notes();
     notes.append(&mut reading.notes);
     if table.is_ok() {
-        notes.extend(reading.left_over());
+        notes.extend(reading.unknown_keys());
     }
-    Taken { name: name.to_owned(), table, notes }
+    ImportedServer { name: name.to_owned(), table, notes }
 }
 
 struct Reading<'e> {
-    client: &'e Client,
-    /// The entry, after what was found nested in it.
+    client: &'e ClientFormat,
+    /// Tables nested in the entry, and then the entry itself.
     tables: Vec<&'e Tree>,
-    /// The keys that were looked at.
+    /// The keys that were read.
     used: Vec<&'e str>,
-    words: Words,
+    rewriter: ReferenceRewriter,
     notes: Vec<String>,
 }
 
-/// Every name that clients have for one thing. The first is the most usual.
+// For each setting, the names that clients use. The first is the most common.
 const TYPE: &[&str] = &["type", "transport", "transportType"];
 const COMMAND: &[&str] = &["command", "cmd"];
 const URL: &[&str] = &["url", "serverUrl", "httpUrl", "uri", "server_url"];
@@ -54,12 +54,12 @@ const INHERIT: &[&str] = &["env_keys", "env_vars"];
 const HEADERS: &[&str] = &["headers", "http_headers"];
 const ALLOW: &[&str] = &["enabledTools", "enabled_tools", "includeTools", "allowedTools", "available_tools"];
 const DENY: &[&str] = &["disabledTools", "disabled_tools", "excludeTools"];
-/// What lets tools be called without asking. It is never taken for a permission.
+/// Keys that let tools be called without asking the user. They are never imported as permissions.
 const APPROVAL: &[&str] =
     &["autoApprove", "alwaysAllow", "trust", "default_tools_approval_mode", "alwaysLoad", "approval_mode"];
 const LOGIN: &[&str] = &["oauth", "auth", "scopes", "oauth_resource", "authProviderType"];
 const HELPERS: &[&str] = &["headersHelper", "http_headers_helper"];
-/// What says nothing about how a server is reached or kept.
+/// Keys without a meaning for gripfast.
 const HARMLESS: &[&str] = &[
     "description",
     "display_name",
@@ -77,19 +77,19 @@ const HARMLESS: &[&str] = &[
     "settings",
 ];
 
-impl Taken {
-    /// Keeps it switched off, as it is there.
-    pub(super) fn switch_off(&mut self, why: &str) {
+impl ImportedServer {
+    /// Disables the server, as it is in the client.
+    pub(super) fn disable(&mut self, why: &str) {
         if let Ok(table) = &mut self.table
             && table.get("disabled").is_none()
         {
             table.insert("disabled", value(true));
-            self.notes.push(format!("{why}, and so it is disabled here"));
+            self.notes.push(format!("{why}; imported as disabled"));
         }
     }
 
-    /// Has a command that refers to files of a project start in its directory.
-    pub(super) fn start_in(&mut self, project: &str) {
+    /// Sets the project as working directory of a command with relative paths.
+    pub(super) fn set_cwd(&mut self, project: &str) {
         if let Ok(table) = &mut self.table
             && table.get("cwd").is_none()
             && is_relative(table)
@@ -99,7 +99,7 @@ impl Taken {
     }
 }
 
-/// Whether a command or its arguments name files from the directory in which it starts.
+/// Returns true if a command or its arguments contain relative paths.
 fn is_relative(table: &Table) -> bool {
     let is_path = |word: &str| word == "." || word.starts_with("./") || word.starts_with("../");
     let command = table.get("command").and_then(toml_edit::Item::as_str);
@@ -125,13 +125,13 @@ impl<'e> Reading<'e> {
 
     fn table(&mut self) -> Result<Table, String> {
         let mut table = Table::new();
-        let kind = self.kind()?;
+        let kind = self.transport()?;
         let remote = self.command(&mut table)?;
         match self.take(URL).and_then(Tree::text) {
             Some(url) if table.is_empty() && !remote => {
-                table.insert("url", value(self.words.said("url", url)?));
+                table.insert("url", value(self.rewriter.rewrite("url", url)?));
             }
-            Some(_) => self.note("has both a command and a URL; the command is taken"),
+            Some(_) => self.note("has both a command and a URL; only the command is imported"),
             None if table.is_empty() => return Err("has neither a command nor a URL".to_owned()),
             None => {}
         }
@@ -140,37 +140,36 @@ impl<'e> Reading<'e> {
         }
         self.environment(&mut table)?;
         self.headers(&mut table)?;
-        self.switch(&mut table);
+        self.disabled(&mut table);
         self.tls(&mut table)?;
-        self.times(&mut table);
+        self.timeouts(&mut table);
         self.tools(&mut table);
         self.era(&mut table);
-        self.aloud();
+        self.note_ignored_keys();
         Ok(table)
     }
 
-    /// The transport, where the entry says more than the URL alone. Without a type some clients mean SSE and
-    /// some HTTP; ours finds out.
-    fn kind(&mut self) -> Result<Option<&'static str>, String> {
+    /// The transport, if the entry names one. Without a type some clients mean SSE and some HTTP; gripfast detects it.
+    fn transport(&mut self) -> Result<Option<&'static str>, String> {
         match self.take(TYPE) {
             Some(Tree::Text(word)) => match word.as_str() {
                 "http" | "streamable-http" | "streamable_http" | "streamableHttp" => Ok(Some("http")),
                 "sse" => Ok(Some("sse")),
                 "stdio" | "local" | "remote" => Ok(None),
-                "ws" | "websocket" => Err("speaks WebSocket, which is no transport of MCP".to_owned()),
+                "ws" | "websocket" => Err("uses WebSocket, which is not an MCP transport".to_owned()),
                 "builtin" | "platform" | "frontend" | "inline_python" => {
-                    Err(format!("is part of {} (`{word}`), and no server of its own", self.client.name))
+                    Err(format!("is part of {} (`{word}`) and not a separate server", self.client.name))
                 }
                 other => {
-                    self.note(format!("its type `{other}` is not known; the way is found out"));
+                    self.note(format!("unknown type `{other}`; gripfast detects the transport"));
                     Ok(None)
                 }
             },
-            // Cline has also had everything one level deeper.
+            // Some versions of Cline nest the settings one level deeper.
             Some(nested @ Tree::Table(_)) => {
                 self.tables.insert(0, nested);
                 match nested.get("type") {
-                    Some(_) => self.kind(),
+                    Some(_) => self.transport(),
                     None => Ok(None),
                 }
             }
@@ -178,12 +177,12 @@ impl<'e> Reading<'e> {
         }
     }
 
-    /// Puts the command into the table. True if it only stood for a URL, which is there instead.
+    /// Adds the command to the table. Returns true if the command was a bridge to a URL, and the URL was added instead.
     fn command(&mut self, table: &mut Table) -> Result<bool, String> {
         let mut words: Vec<String> = match self.take(COMMAND) {
             Some(Tree::Text(command)) => vec![command.clone()],
             Some(Tree::List(words)) => words.iter().filter_map(scalar).collect(),
-            // Zed has had `command = { path, args, env }`.
+            // Older versions of Zed have `command = { path, args, env }`.
             Some(nested @ Tree::Table(_)) => {
                 self.tables.insert(0, nested);
                 self.used.push("path");
@@ -200,30 +199,33 @@ impl<'e> Reading<'e> {
         };
         if let Some((program, arguments)) = whole {
             let split = std::iter::once(program).chain(arguments).map(str::to_owned).collect();
-            self.note("its `command` is a whole line, which is split into `command` and `args`");
+            self.note("its `command` is a whole command line; split into `command` and `args`");
             words = split;
         }
         if let Some(Tree::List(arguments)) = self.take(&["args"]) {
             words.extend(arguments.iter().filter_map(scalar));
         }
-        if let Some((url, headers)) = bridged(&words) {
-            self.note("`mcp-remote` is left out: gripfast reaches the URL itself");
-            table.insert("url", value(self.words.said("url", &url)?));
+        if let Some((url, headers)) = mcp_remote_target(&words) {
+            self.note("`mcp-remote` is left out: gripfast connects to the URL itself");
+            table.insert("url", value(self.rewriter.rewrite("url", &url)?));
             if !headers.is_empty() {
                 let mut inline = InlineTable::new();
                 for (name, text) in headers {
-                    inline.insert(&name, self.words.secret(&name, &text)?.into());
+                    inline.insert(&name, self.rewriter.rewrite_secret(&name, &text)?.into());
                 }
                 table.insert("headers", value(inline));
             }
             return Ok(true);
         }
-        table.insert("command", value(self.words.said("command", &words[0])?));
+        table.insert("command", value(self.rewriter.rewrite("command", &words[0])?));
         if words.len() > 1 {
-            table.insert("args", value(self.words.arguments(&words[1..])?.into_iter().collect::<Array>()));
+            table.insert(
+                "args",
+                value(self.rewriter.rewrite_arguments(&words[1..])?.into_iter().collect::<Array>()),
+            );
         }
         if let Some(cwd) = self.take(&["cwd"]).and_then(Tree::text) {
-            table.insert("cwd", value(self.words.said("cwd", cwd)?));
+            table.insert("cwd", value(self.rewriter.rewrite("cwd", cwd)?));
         }
         Ok(false)
     }
@@ -234,9 +236,9 @@ impl<'e> Reading<'e> {
             for (name, variable) in variables.entries() {
                 match scalar(variable) {
                     Some(text) => {
-                        inline.insert(name, self.words.secret(name, &text)?.into());
+                        inline.insert(name, self.rewriter.rewrite_secret(name, &text)?.into());
                     }
-                    None => self.note(format!("`{name}` has no value, and is left out")),
+                    None => self.note(format!("`{name}` has no value and is left out")),
                 }
             }
         }
@@ -244,12 +246,14 @@ impl<'e> Reading<'e> {
             table.insert("env", value(inline));
         }
         if let Some(Tree::List(names)) = self.take(INHERIT) {
-            // Codex has tables with a `name` besides bare names.
+            // Codex allows tables with a `name` besides bare names.
             let names = names.iter().filter_map(|name| scalar(name.get("name").unwrap_or(name)));
             table.insert("inherit_env", value(names.collect::<Array>()));
         }
         if let Some(file) = self.take(&["envFile"]).and_then(Tree::text) {
-            self.note(format!("variables of `{file}` are not read: put them into `env`, as `${{env:NAME}}`"));
+            self.note(format!(
+                "variables in `{file}` are not imported; add them to `env` as `${{env:NAME}}`"
+            ));
         }
         Ok(())
     }
@@ -262,7 +266,7 @@ impl<'e> Reading<'e> {
         if let Some(headers) = self.take(HEADERS) {
             for (name, header) in headers.entries() {
                 if let Some(text) = scalar(header) {
-                    inline.insert(name, self.words.secret(name, &text)?.into());
+                    inline.insert(name, self.rewriter.rewrite_secret(name, &text)?.into());
                 }
             }
         }
@@ -280,17 +284,17 @@ impl<'e> Reading<'e> {
             table.insert("headers", value(inline));
         }
         if self.take(HELPERS).is_some() {
-            self.note("its headers come from a command, which is not run: write them as `headers`");
+            self.note("its headers come from a command, which is not imported; add them to `headers`");
         }
         Ok(())
     }
 
-    /// Some say `enabled`, some `disabled`.
-    fn switch(&mut self, table: &mut Table) {
+    /// Reads `disabled` or `enabled`, whichever the client uses.
+    fn disabled(&mut self, table: &mut Table) {
         let off = self.take(&["disabled"]) == Some(&Tree::Bool(true));
         if off || self.take(&["enabled"]) == Some(&Tree::Bool(false)) {
             table.insert("disabled", value(true));
-            self.note("is switched off there, and so it is here");
+            self.note("disabled in the client; imported as disabled");
         }
     }
 
@@ -298,16 +302,16 @@ impl<'e> Reading<'e> {
         let mut inline = InlineTable::new();
         match self.take(&["ssl_verify"]) {
             Some(Tree::Text(file)) => {
-                inline.insert("ca_file", self.words.said("ssl_verify", file)?.into());
+                inline.insert("ca_file", self.rewriter.rewrite("ssl_verify", file)?.into());
             }
             Some(Tree::Bool(false)) => {
-                self.note("`ssl_verify = false` is not taken: certificates are checked")
+                self.note("`ssl_verify = false` is not imported: gripfast always verifies certificates")
             }
             Some(_) | None => {}
         }
         for (theirs, ours) in [("client_cert", "client_cert"), ("client_key", "client_key")] {
             if let Some(file) = self.take(&[theirs]).and_then(Tree::text) {
-                inline.insert(ours, self.words.said(theirs, file)?.into());
+                inline.insert(ours, self.rewriter.rewrite(theirs, file)?.into());
             }
         }
         if !inline.is_empty() {
@@ -316,35 +320,38 @@ impl<'e> Reading<'e> {
         Ok(())
     }
 
-    /// Times count in what their client counts in, never in what their size suggests.
-    fn times(&mut self, table: &mut Table) {
+    /// Reads timeouts in the unit of the client. The unit is never guessed from the size of a number.
+    fn timeouts(&mut self, table: &mut Table) {
         let mut times = InlineTable::new();
         let mut put = |name: &str, span: Option<String>| {
             if let Some(span) = span {
                 times.insert(name, span.into());
             }
         };
-        put("connect", self.time(&["startup_timeout_ms", "connectionTimeout"], Unit::Millis));
-        put("connect", self.time(&["startup_timeout_sec", "connect_timeout"], Unit::Seconds));
-        put("call", self.time(&["request_timeout_ms", "requestTimeout"], Unit::Millis));
-        put("call", self.time(&["tool_timeout_sec"], Unit::Seconds));
+        put("connect", self.timeout(&["startup_timeout_ms", "connectionTimeout"], TimeoutUnit::Millis));
+        put("connect", self.timeout(&["startup_timeout_sec", "connect_timeout"], TimeoutUnit::Seconds));
+        put("call", self.timeout(&["request_timeout_ms", "requestTimeout"], TimeoutUnit::Millis));
+        put("call", self.timeout(&["tool_timeout_sec"], TimeoutUnit::Seconds));
         match self.take(&["timeout"]) {
             Some(nested @ Tree::Table(_)) => {
-                put("connect", nested.get("startup").and_then(|time| span(time, Unit::Millis)));
-                put("call", nested.get("request").and_then(|time| span(time, Unit::Millis)));
+                put(
+                    "connect",
+                    nested.get("startup").and_then(|time| duration_text(time, TimeoutUnit::Millis)),
+                );
+                put("call", nested.get("request").and_then(|time| duration_text(time, TimeoutUnit::Millis)));
             }
             Some(time) => match (self.client.timeout, number(time)) {
-                // Claude Code ignores what is less.
-                (Unit::Millis, Some(millis)) if self.client.id == "claude-code" && millis < 1000.0 => {
-                    self.note("its `timeout` is less than a second, which Claude Code ignores too");
+                // Claude Code ignores a timeout below one second.
+                (TimeoutUnit::Millis, Some(millis)) if self.client.id == "claude-code" && millis < 1000.0 => {
+                    self.note("its `timeout` is below one second, which Claude Code ignores too");
                 }
-                (Unit::Unknown, _) => self.note("its `timeout` is left out: its unit is not known"),
-                (unit, _) => put("call", span(time, unit)),
+                (TimeoutUnit::Unknown, _) => self.note("its `timeout` is left out: the unit is not known"),
+                (unit, _) => put("call", duration_text(time, unit)),
             },
             None => {}
         }
-        let idle = self.time(&["idle_timeout_seconds"], Unit::Seconds);
-        let keepalive = self.time(&["keepalive_interval"], Unit::Seconds);
+        let idle = self.timeout(&["idle_timeout_seconds"], TimeoutUnit::Seconds);
+        let keepalive = self.timeout(&["keepalive_interval"], TimeoutUnit::Seconds);
         if !times.is_empty() {
             table.insert("timeouts", value(times));
         }
@@ -355,8 +362,8 @@ impl<'e> Reading<'e> {
         }
     }
 
-    fn time(&mut self, names: &[&'e str], unit: Unit) -> Option<String> {
-        self.take(names).and_then(|time| span(time, unit))
+    fn timeout(&mut self, names: &[&'e str], unit: TimeoutUnit) -> Option<String> {
+        self.take(names).and_then(|time| duration_text(time, unit))
     }
 
     fn tools(&mut self, table: &mut Table) {
@@ -373,9 +380,7 @@ impl<'e> Reading<'e> {
             Some(_) | None => {}
         }
         if self.client.id == "hermes" && !allow.is_empty() && !deny.is_empty() {
-            self.note(
-                "its excluded tools are left out: where some are included, Hermes does not look at them",
-            );
+            self.note("its excluded tools are left out: Hermes ignores them if tools are included");
             deny.clear();
         }
         if allow == ["*"] {
@@ -398,27 +403,27 @@ impl<'e> Reading<'e> {
         }
     }
 
-    /// What is not taken, and has to be said.
-    fn aloud(&mut self) {
+    /// Adds a note for each known key that is not imported.
+    fn note_ignored_keys(&mut self) {
         for name in APPROVAL {
             if self.take(&[name]).is_some() {
-                self.note(format!("`{name}` is left out: gripfast gives nobody permissions"));
+                self.note(format!("`{name}` is left out: approvals are not imported"));
             }
         }
         for name in LOGIN {
             if self.take(&[name]).is_some() {
-                self.note(format!("`{name}` is left out: logins are not taken over"));
+                self.note(format!("`{name}` is left out: logins are not imported"));
             }
         }
         for name in ["sandboxEnabled", "environment_id", "skip_preflight", "max_lifetime_seconds", "tcp"] {
             if self.take(&[name]).is_some() {
-                self.note(format!("`{name}` has no counterpart here"));
+                self.note(format!("`{name}` is left out: gripfast has no such setting"));
             }
         }
     }
 
-    /// The keys that nobody asked for.
-    fn left_over(&self) -> Option<String> {
+    /// A note about the keys that were not read.
+    fn unknown_keys(&self) -> Option<String> {
         let known = |key: &str| self.used.contains(&key) || HARMLESS.contains(&key);
         let rest: Vec<String> = self
             .tables
@@ -427,13 +432,12 @@ impl<'e> Reading<'e> {
             .filter(|(key, _)| !known(key))
             .map(|(key, _)| format!("`{key}`"))
             .collect();
-        (!rest.is_empty()).then(|| format!("not understood, and left out: {}", rest.join(", ")))
+        (!rest.is_empty()).then(|| format!("unknown keys are left out: {}", rest.join(", ")))
     }
 }
 
-/// `npx mcp-remote URL --header 'Name: value'`, which makes a command out of a URL for clients that only start
-/// commands.
-fn bridged(words: &[String]) -> Option<(String, Vec<(String, String)>)> {
+/// The URL and headers of `npx mcp-remote URL --header 'Name: value'`, a bridge for clients that only start commands.
+fn mcp_remote_target(words: &[String]) -> Option<(String, Vec<(String, String)>)> {
     let at = words.iter().position(|word| word == "mcp-remote" || word.starts_with("mcp-remote@"))?;
     let rest = &words[at + 1..];
     let url = rest.iter().find(|word| word.starts_with("http://") || word.starts_with("https://"))?;
@@ -464,17 +468,17 @@ fn number(tree: &Tree) -> Option<f64> {
     scalar(tree)?.parse().ok().filter(|number: &f64| number.is_finite())
 }
 
-/// A span as ours are written. Nothing for what is no time, or none at all.
-fn span(tree: &Tree, unit: Unit) -> Option<String> {
+/// A duration in the syntax of the gripfast config. `None` if the value is not a duration or out of range.
+fn duration_text(tree: &Tree, unit: TimeoutUnit) -> Option<String> {
     let factor = match unit {
-        Unit::Millis => 1.0,
-        Unit::Seconds => 1000.0,
-        Unit::Unknown => return None,
+        TimeoutUnit::Millis => 1.0,
+        TimeoutUnit::Seconds => 1000.0,
+        TimeoutUnit::Unknown => return None,
     };
     let millis = (number(tree)? * factor).round();
-    // A day is longer than anybody waits, and fits.
+    // At most a day.
     let millis = (1.0..=86_400_000.0).contains(&millis).then_some(millis)?;
-    // It is in the range above.
+    // The cast is exact within this range.
     let millis = millis as u64;
     Some(if millis.is_multiple_of(1000) { format!("{}s", millis / 1000) } else { format!("{millis}ms") })
 }

@@ -1,51 +1,51 @@
-//! What is printed of a config that is not written yet: everything but the secrets that stand in it in plain text. Output
-//! ends in terminals, logs and chats; a file has a mode.
+//! Redacts plain-text secrets in a config that is printed instead of written: output ends up in terminals, logs and
+//! chats, while a file has a mode.
 
 use gripfast::config::Template;
 use gripfast::redact::{self, REDACTED, secret_arguments};
 use std::borrow::Cow;
 use toml_edit::{DocumentMut, Item, TableLike, Value, value};
 
-/// The same without secrets.
-pub(super) fn veiled(mut document: DocumentMut) -> DocumentMut {
+/// The document without secrets.
+pub(super) fn redacted(mut document: DocumentMut) -> DocumentMut {
     let servers = document.get_mut("servers").and_then(Item::as_table_like_mut);
     for (_, server) in servers.into_iter().flat_map(|servers| servers.iter_mut()) {
         if let Some(server) = server.as_table_like_mut() {
-            veil_pairs(server);
-            veil_args(server);
-            veil_words(server);
-            veil_url(server);
+            redact_pairs(server);
+            redact_args(server);
+            redact_words(server);
+            redact_url(server);
         }
     }
     document
 }
 
-fn veil_pairs(server: &mut dyn TableLike) {
+fn redact_pairs(server: &mut dyn TableLike) {
     for table in ["env", "headers"] {
         let pairs = server.get_mut(table).and_then(Item::as_table_like_mut);
         for (_, item) in pairs.into_iter().flat_map(|pairs| pairs.iter_mut()) {
             if let Some(text) = item.as_str() {
-                *item = value(references(text));
+                *item = value(redact_value(text));
             }
         }
     }
 }
 
-/// A value of a variable or a header: its references, and whatever is too short or too usual to be a secret. A name does
-/// not tell: `SETTING` may hold a token as well as `API_TOKEN`.
-fn references(text: &str) -> String {
+/// The value of a variable or a header with only its references, unless the rest is too short or too common to be a
+/// secret. The name does not matter: `SETTING` may hold a token as well as `API_TOKEN`.
+fn redact_value(text: &str) -> String {
     const USUAL: &[&str] = &["Bearer", "Basic", "Token", "token", "true", "false"];
     const SHORTEST: usize = 4;
     let is_harmless = |fixed: &str| fixed.trim().len() < SHORTEST || USUAL.contains(&fixed.trim());
     match Template::parse(text) {
-        Ok(template) if template.fixed_texts().all(is_harmless) => text.to_owned(),
+        Ok(template) if template.literal_texts().all(is_harmless) => text.to_owned(),
         Ok(template) => template.into_secret().to_string(),
         Err(_) => REDACTED.to_owned(),
     }
 }
 
-/// Some write a whole line where a program is meant.
-fn veil_words(server: &mut dyn TableLike) {
+/// Redacts `command` and `cwd`: some configs have a whole command line in `command`.
+fn redact_words(server: &mut dyn TableLike) {
     for key in ["command", "cwd"] {
         if let Some(item) = server.get_mut(key)
             && let Some(text) = item.as_str()
@@ -56,28 +56,28 @@ fn veil_words(server: &mut dyn TableLike) {
     }
 }
 
-fn veil_args(server: &mut dyn TableLike) {
+fn redact_args(server: &mut dyn TableLike) {
     let Some(args) = server.get_mut("args").and_then(Item::as_array_mut) else { return };
     let words: Vec<String> = args.iter().map(|word| word.as_str().unwrap_or_default().to_owned()).collect();
-    for (word, shown) in args.iter_mut().zip(shown_args(&words)) {
+    for (word, shown) in args.iter_mut().zip(redacted_args(&words)) {
         if let Some(shown) = shown {
             *word = Value::from(shown);
         }
     }
 }
 
-/// What is shown in place of those arguments that hold a secret.
-pub(super) fn shown_args(words: &[String]) -> Vec<Option<String>> {
+/// For each argument with a secret, the text to show instead.
+pub(super) fn redacted_args(words: &[String]) -> Vec<Option<String>> {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let shown = words.iter().zip(secret_arguments(&words)).map(|(word, part)| match part {
-        Some(part) => Some(format!("{}{}", &word[..word.len() - part.len()], references(part)))
+        Some(part) => Some(format!("{}{}", &word[..word.len() - part.len()], redact_value(part)))
             .filter(|shown| shown != word),
         None => Some(redact::text(word).into_owned()).filter(|shown| shown != word),
     });
     shown.collect()
 }
 
-fn veil_url(server: &mut dyn TableLike) {
+fn redact_url(server: &mut dyn TableLike) {
     let Some(item) = server.get_mut("url") else { return };
     let Some(url) = item.as_str() else { return };
     let shown = redact::url(url);
@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     fn shown(text: &str) -> String {
-        veiled(text.parse().unwrap()).to_string()
+        redacted(text.parse().unwrap()).to_string()
     }
 
     #[test]
@@ -102,14 +102,14 @@ mod tests {
              [servers.b]\nurl = \"https://h.example\"\nheaders = { Authorization = \"Bearer ${env:T}\" }\n",
         );
         assert!(!shown.contains("abcdefgh123") && !shown.contains("ghp_"), "{shown}");
-        assert!(!shown.contains("fast-and-safe"), "a name does not tell: {shown}");
+        assert!(!shown.contains("fast-and-safe"), "the name does not matter: {shown}");
         for harmless in ["API_KEY", "MODE", "Bearer ${env:T}", "https://h.example"] {
             assert!(shown.contains(harmless), "{shown}");
         }
     }
 
     #[test]
-    fn nor_is_one_among_the_arguments_or_in_a_url() {
+    fn a_secret_in_the_arguments_or_in_a_url_is_not_shown() {
         let shown = shown(
             "[servers.a]\ncommand = \"npx ghp_0123456789abcdef\"\nargs = [\"-y\", \"server\", \"--api-key\", \"hunter22\", \
              \"--token=hunter22\", \"--header\", \"Authorization: Bearer hunter22\", \"ghp_0123456789abcdef\", \
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_value_its_references_are_shown() {
+    fn the_references_of_a_value_are_shown() {
         for (text, shown) in [
             ("80", "80"),
             ("true", "true"),
@@ -144,7 +144,7 @@ mod tests {
             ("$${hunter22}", "[redacted]"),
             ("${hunter22", REDACTED),
         ] {
-            assert_eq!(references(text), shown, "{text}");
+            assert_eq!(redact_value(text), shown, "{text}");
         }
     }
 }

@@ -1,37 +1,37 @@
-//! Texts of other clients in our spelling: references to variables and files, and what only an editor knows.
-//! Values that look like secrets are taken as they are, and said aloud without being shown.
+//! Rewrites references to variables and files from the syntax of other clients into gripfast's. Values that look like
+//! secrets are kept, and reported by name only.
 
-use super::clients::Client;
-use super::veil::shown_args;
+use super::clients::ClientFormat;
+use super::redact::redacted_args;
 use gripfast::config::{Lookup, ProcessEnvironment};
 use gripfast::redact;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-/// How one client writes references, and what was noticed on the way.
+/// Rewrites the references of one client, and collects notes for the user.
 #[derive(Debug)]
-pub(super) struct Words {
+pub(super) struct ReferenceRewriter {
     dialect: Dialect,
-    /// The directory of the file, from which its relative paths go.
+    /// The directory of the file, to which its relative paths refer.
     directory: PathBuf,
     variables: BTreeSet<String>,
     padded: BTreeSet<String>,
     secrets: BTreeSet<String>,
 }
 
-/// References besides `${NAME}`, `${NAME:-text}`, `${env:NAME}` and `${file:PATH}`, which are ours too.
+/// References of a client besides `${NAME}`, `${NAME:-text}`, `${env:NAME}` and `${file:PATH}`, which gripfast has too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Dialect {
     /// `{env:NAME}`, `{file:PATH}`
     Braces,
     /// `$NAME`, `%NAME%`
     Shells,
-    /// Only what an editor fills in.
+    /// Only references that an editor fills in.
     Editors,
 }
 
-impl Words {
-    pub(super) fn of(client: &Client, file: &Path) -> Self {
+impl ReferenceRewriter {
+    pub(super) fn of(client: &ClientFormat, file: &Path) -> Self {
         let dialect = match client.id {
             "opencode" => Dialect::Braces,
             "gemini" => Dialect::Shells,
@@ -43,60 +43,64 @@ impl Words {
         Self { dialect, directory, variables, padded, secrets }
     }
 
-    /// A text under a key.
-    pub(super) fn said(&mut self, key: &str, text: &str) -> Result<String, String> {
+    /// Rewrites the text of a key.
+    pub(super) fn rewrite(&mut self, key: &str, text: &str) -> Result<String, String> {
         if text.trim() != text {
             self.padded.insert(key.to_owned());
         }
         let text = match self.dialect {
-            Dialect::Braces => braces(text),
-            Dialect::Shells => shells(text),
+            Dialect::Braces => rewrite_braces(text),
+            Dialect::Shells => rewrite_shell(text),
             Dialect::Editors => text.to_owned(),
         };
-        self.filled_in(&text)
+        self.rewrite_editor_references(&text)
     }
 
-    /// The arguments of a command.
-    pub(super) fn arguments(&mut self, words: &[String]) -> Result<Vec<String>, String> {
-        let said: Vec<String> = words.iter().map(|word| self.said("args", word)).collect::<Result<_, _>>()?;
-        if shown_args(&said).iter().any(Option::is_some) {
+    /// Rewrites the arguments of a command.
+    pub(super) fn rewrite_arguments(&mut self, words: &[String]) -> Result<Vec<String>, String> {
+        let rewritten: Vec<String> =
+            words.iter().map(|word| self.rewrite("args", word)).collect::<Result<_, _>>()?;
+        if redacted_args(&rewritten).iter().any(Option::is_some) {
             self.secrets.insert("args".to_owned());
         }
-        Ok(said)
+        Ok(rewritten)
     }
 
-    /// The value of a variable or a header.
-    pub(super) fn secret(&mut self, name: &str, text: &str) -> Result<String, String> {
-        let said = self.said(name, text)?;
-        if is_secret(name, &said) {
+    /// Rewrites the value of a variable or a header.
+    pub(super) fn rewrite_secret(&mut self, name: &str, text: &str) -> Result<String, String> {
+        let rewritten = self.rewrite(name, text)?;
+        if is_secret(name, &rewritten) {
             self.secrets.insert(name.to_owned());
         }
-        Ok(said)
+        Ok(rewritten)
     }
 
-    /// What was noticed.
+    /// The notes for the user.
     pub(super) fn notes(&self) -> Vec<String> {
         let list = |names: &BTreeSet<String>| {
             names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
         };
         let mut notes = Vec::new();
         if !self.variables.is_empty() {
-            notes.push(format!("an editor asked for what it needs; set {} instead", list(&self.variables)));
+            notes.push(format!(
+                "the editor prompted for input; set {} in the environment instead",
+                list(&self.variables)
+            ));
         }
         if !self.padded.is_empty() {
-            notes.push(format!("{} begins or ends with a space", list(&self.padded)));
+            notes.push(format!("{} starts or ends with a space", list(&self.padded)));
         }
         if !self.secrets.is_empty() {
             notes.push(format!(
-                "{} holds a secret in plain text; write `${{env:NAME}}` and set the variable",
+                "{} contains a secret in plain text; write `${{env:NAME}}` and set the variable",
                 list(&self.secrets)
             ));
         }
         notes
     }
 
-    /// References that an editor fills in, as variables. What else it knows about a workspace, nobody does here.
-    fn filled_in(&mut self, text: &str) -> Result<String, String> {
+    /// Rewrites editor inputs as variables. References to an editor's workspace are an error.
+    fn rewrite_editor_references(&mut self, text: &str) -> Result<String, String> {
         let mut out = String::with_capacity(text.len());
         let mut rest = text;
         while let Some(at) = rest.find("${") {
@@ -114,7 +118,7 @@ impl Words {
             } else if body == "userHome" {
                 out.push_str("${env:HOME}");
             } else if body.starts_with("workspaceFolder") || body.starts_with("command:") {
-                return Err(format!("refers to `${{{body}}}`, which only an editor knows"));
+                return Err(format!("refers to `${{{body}}}`, which only an editor can resolve"));
             } else {
                 out.push_str(&rest[at..=at + end]);
             }
@@ -124,7 +128,7 @@ impl Words {
         Ok(out)
     }
 
-    /// The absolute path of a file that is referred to: from the home directory, or from the file that refers to it.
+    /// The absolute path of a referenced file, relative to the home directory or to the file with the reference.
     fn absolute(&self, path: &str) -> PathBuf {
         let home = || ProcessEnvironment.variable(if cfg!(windows) { "USERPROFILE" } else { "HOME" });
         match path.strip_prefix("~/").and_then(|rest| Some(Path::new(&home()?).join(rest))) {
@@ -134,8 +138,8 @@ impl Words {
     }
 }
 
-/// `{env:NAME}` and `{file:PATH}` in our spelling.
-fn braces(text: &str) -> String {
+/// Rewrites `{env:NAME}` and `{file:PATH}`.
+fn rewrite_braces(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(at) = rest.find('{') {
@@ -149,8 +153,8 @@ fn braces(text: &str) -> String {
     out + rest
 }
 
-/// `$NAME` and `%NAME%` in our spelling.
-fn shells(text: &str) -> String {
+/// Rewrites `$NAME` and `%NAME%`.
+fn rewrite_shell(text: &str) -> String {
     let name = |rest: &str| {
         rest.find(|letter: char| !(letter.is_ascii_alphanumeric() || letter == '_')).unwrap_or(rest.len())
     };
@@ -179,7 +183,7 @@ fn shells(text: &str) -> String {
     out + rest
 }
 
-/// A name that says so, or a value that looks like it, which stands there in plain.
+/// Returns true if a value is a plain-text secret, by its name or its look.
 fn is_secret(name: &str, text: &str) -> bool {
     !text.contains("${") && (redact::announces_secret(name) && text.len() >= 8 || redact::text(text) != text)
 }
@@ -189,41 +193,55 @@ mod tests {
     use super::*;
 
     #[test]
-    fn references_are_respelled() {
-        assert_eq!(braces("a {env:B}/{file:~/c} {d} ${env:E}"), "a ${env:B}/${file:~/c} {d} ${env:E}");
-        assert_eq!(shells("$A-%B%-$1-100%-${C}-$"), "${env:A}-${env:B}-$1-100%-${C}-$");
+    fn references_are_rewritten() {
+        assert_eq!(
+            rewrite_braces("a {env:B}/{file:~/c} {d} ${env:E}"),
+            "a ${env:B}/${file:~/c} {d} ${env:E}"
+        );
+        assert_eq!(rewrite_shell("$A-%B%-$1-100%-${C}-$"), "${env:A}-${env:B}-$1-100%-${C}-$");
     }
 
     #[test]
-    fn what_an_editor_fills_in_is_a_variable_or_a_reason() {
-        let mut words = Words::of(super::super::clients::named("vscode").unwrap(), "/x/mcp.json".as_ref());
+    fn editor_inputs_become_variables_and_workspace_references_an_error() {
+        let mut words = ReferenceRewriter::of(
+            crate::cli::import::clients::named("vscode").unwrap(),
+            "/x/mcp.json".as_ref(),
+        );
         assert_eq!(
-            words.said("a", "x ${input:api-key} ${userHome}").unwrap(),
+            words.rewrite("a", "x ${input:api-key} ${userHome}").unwrap(),
             "x ${env:API_KEY} ${env:HOME}"
         );
-        assert!(words.said("a", "${workspaceFolder}/x").is_err());
-        assert_eq!(words.notes(), ["an editor asked for what it needs; set `API_KEY` instead"]);
-        assert_eq!(words.said("a", "${v%x} ${").unwrap(), "${v%x} ${");
+        assert!(words.rewrite("a", "${workspaceFolder}/x").is_err());
+        assert_eq!(
+            words.notes(),
+            ["the editor prompted for input; set `API_KEY` in the environment instead"]
+        );
+        assert_eq!(words.rewrite("a", "${v%x} ${").unwrap(), "${v%x} ${");
     }
 
     #[test]
-    fn a_file_that_is_referred_to_gets_its_whole_path() {
-        let mut words =
-            Words::of(super::super::clients::named("opencode").unwrap(), "/x/opencode.json".as_ref());
+    fn a_referenced_file_gets_its_absolute_path() {
+        let mut words = ReferenceRewriter::of(
+            crate::cli::import::clients::named("opencode").unwrap(),
+            "/x/opencode.json".as_ref(),
+        );
         let home = std::env::var("HOME").unwrap();
-        assert_eq!(words.said("a", "{file:~/key}").unwrap(), format!("${{file:{home}/key}}"));
+        assert_eq!(words.rewrite("a", "{file:~/key}").unwrap(), format!("${{file:{home}/key}}"));
         assert_eq!(
-            words.said("a", "{file:./key} {file:/run/key}").unwrap(),
+            words.rewrite("a", "{file:./key} {file:/run/key}").unwrap(),
             "${file:/x/key} ${file:/run/key}"
         );
     }
 
     #[test]
-    fn secrets_are_named_and_not_shown() {
-        let mut words = Words::of(super::super::clients::named("cursor").unwrap(), "/x/mcp.json".as_ref());
-        words.secret("API_TOKEN", "abcdefgh1234").unwrap();
-        words.secret("OTHER_TOKEN", "${env:T}").unwrap();
-        words.arguments(&["--api-key".to_owned(), "ijklmnop".to_owned()]).unwrap();
+    fn secrets_are_reported_by_name_only() {
+        let mut words = ReferenceRewriter::of(
+            crate::cli::import::clients::named("cursor").unwrap(),
+            "/x/mcp.json".as_ref(),
+        );
+        words.rewrite_secret("API_TOKEN", "abcdefgh1234").unwrap();
+        words.rewrite_secret("OTHER_TOKEN", "${env:T}").unwrap();
+        words.rewrite_arguments(&["--api-key".to_owned(), "ijklmnop".to_owned()]).unwrap();
         let notes = words.notes().join("\n");
         assert!(
             notes.contains("`API_TOKEN`, `args`") && !notes.contains("OTHER") && !notes.contains("abcdefgh"),

@@ -1,6 +1,6 @@
-//! Where the browser comes back to after a login: a port of this machine, for one visit.
+//! Loopback listener for the OAuth redirect at the end of a login.
 
-use gripfast::auth::state_of;
+use gripfast::auth::state_parameter;
 use std::io;
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -8,13 +8,13 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 const PATH: &str = "/callback";
-/// A browser says less, and sooner.
-const LONGEST: usize = 16 << 10;
-const WITHIN: Duration = Duration::from_secs(5);
+/// Limits for a request; those of a browser are smaller and faster.
+const MAX_REQUEST: usize = 16 << 10;
+const TIMEOUT: Duration = Duration::from_secs(5);
 
-const WELCOME: &str = "HTTP/1.1 200 OK\r\ncontent-type: text/plain; charset=utf-8\r\nconnection: close\r\n\r\n\
+const DONE_RESPONSE: &str = "HTTP/1.1 200 OK\r\ncontent-type: text/plain; charset=utf-8\r\nconnection: close\r\n\r\n\
                        Done. You can close this window and go back to gripfast.\n";
-const NOT_HERE: &str = "HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
+const NOT_FOUND_RESPONSE: &str = "HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
 
 pub(super) struct Callback {
     listener: TcpListener,
@@ -29,26 +29,27 @@ impl Callback {
         Ok(Self { listener, port })
     }
 
-    /// Where the browser is to come back to.
+    /// The redirect URL.
     pub(super) fn url(&self) -> String {
         format!("http://127.0.0.1:{}{PATH}", self.port)
     }
 
-    /// The address at which a browser came back that was sent to `login`. Anybody on this machine may knock here, so a
-    /// visit that does not know the login's `state` is none.
+    /// Waits for the browser that was sent to the URL `login`, and returns the address of its request. Any local
+    /// process can connect, so requests without the `state` of the login are answered with 404.
     pub(super) async fn wait_for(&self, login: &str) -> String {
-        let state = state_of(login);
+        let state = state_parameter(login);
         loop {
             let Ok((mut visitor, _)) = self.listener.accept().await else { continue };
-            let asked = tokio::time::timeout(WITHIN, asked_for(&mut visitor)).await.ok().flatten();
-            let came_back = asked.filter(|asked| {
-                asked.strip_prefix(PATH).is_some_and(|query| query.starts_with('?'))
+            let target =
+                tokio::time::timeout(TIMEOUT, read_request_target(&mut visitor)).await.ok().flatten();
+            let came_back = target.filter(|target| {
+                target.strip_prefix(PATH).is_some_and(|query| query.starts_with('?'))
                     && state.is_some()
-                    && state_of(asked) == state
+                    && state_parameter(target) == state
             });
-            let answer = if came_back.is_some() { WELCOME } else { NOT_HERE };
-            // Whether the browser shows it or not, it was here.
-            let _ = tokio::time::timeout(WITHIN, visitor.write_all(answer.as_bytes())).await;
+            let answer = if came_back.is_some() { DONE_RESPONSE } else { NOT_FOUND_RESPONSE };
+            // A failed write does not matter: the code has arrived.
+            let _ = tokio::time::timeout(TIMEOUT, visitor.write_all(answer.as_bytes())).await;
             let _ = visitor.shutdown().await;
             if let Some(came_back) = came_back {
                 return format!("http://127.0.0.1:{}{came_back}", self.port);
@@ -57,8 +58,8 @@ impl Callback {
     }
 }
 
-/// What a visitor asks for: the path and query of a GET.
-async fn asked_for(visitor: &mut TcpStream) -> Option<String> {
+/// The path and query of a GET request.
+async fn read_request_target(visitor: &mut TcpStream) -> Option<String> {
     let mut read = Vec::new();
     while !read.windows(4).any(|end| end == b"\r\n\r\n") {
         let mut more = [0; 1024];
@@ -66,13 +67,13 @@ async fn asked_for(visitor: &mut TcpStream) -> Option<String> {
             Ok(0) | Err(_) => return None,
             Ok(count) => read.extend_from_slice(&more[..count]),
         }
-        if read.len() > LONGEST {
+        if read.len() > MAX_REQUEST {
             return None;
         }
     }
     let request = String::from_utf8(read).ok()?;
-    let asked = request.lines().next()?.strip_prefix("GET ")?;
-    Some(asked.split(' ').next()?.to_owned())
+    let target = request.lines().next()?.strip_prefix("GET ")?;
+    Some(target.split(' ').next()?.to_owned())
 }
 
 #[cfg(test)]
@@ -89,7 +90,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn only_who_knows_the_login_has_come_back_from_it() {
+    async fn only_a_request_with_the_state_of_the_login_is_accepted() {
         let callback = Callback::listen(0).await.unwrap();
         let port = callback.port;
         let waiting = callback.wait_for("https://id.example.com/authorize?client_id=x&state=s3cret");

@@ -1,11 +1,11 @@
-//! The result of a tool for people: text as it is, everything else described in a line.
+//! Text output of a tool result: text as it is, other content described in one line.
 
-use super::json::laid_out;
+use super::json::pretty;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::borrow::Cow;
 
-/// What a result holds, as far as it can be shown.
+/// The printable content of a result.
 #[derive(Debug, Default)]
 pub(crate) struct Content {
     /// One entry per piece of content.
@@ -22,7 +22,7 @@ struct CallResult<'r> {
 
 #[derive(Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-enum Piece<'r> {
+enum ContentItem<'r> {
     Text {
         #[serde(borrow)]
         text: Cow<'r, str>,
@@ -53,31 +53,31 @@ struct Linked<'r> {
 }
 
 impl Content {
-    /// What there is to show of a result. A result that is not built as MCP says is shown whole: somebody
-    /// wants to see what their server sent.
+    /// The content of a result. A result that does not follow MCP is shown whole, so that the user sees what the server
+    /// sent.
     pub(crate) fn of(result: &RawValue) -> Self {
-        // serde would take a list for an object's values in order.
+        // serde would read a list as the fields of the struct in order.
         let object = Some(result.get()).filter(|text| text.starts_with('{'));
         let parsed = object.and_then(|text| serde_json::from_str(text).ok());
         let Some(CallResult { content, structured }) = parsed else {
-            return Self { lines: vec![laid_out(result.get())] };
+            return Self { lines: vec![pretty(result.get())] };
         };
-        let pieces: Vec<(&RawValue, Option<Piece<'_>>)> =
+        let pieces: Vec<(&RawValue, Option<ContentItem<'_>>)> =
             content.into_iter().map(|raw| (raw, serde_json::from_str(raw.get()).ok())).collect();
-        let has_text = pieces.iter().any(|(_, piece)| matches!(piece, Some(Piece::Text { .. })));
+        let has_text = pieces.iter().any(|(_, piece)| matches!(piece, Some(ContentItem::Text { .. })));
         let mut lines: Vec<String> = pieces
             .into_iter()
-            .map(|(raw, piece)| piece.map_or_else(|| laid_out(raw.get()), Piece::shown))
+            .map(|(raw, piece)| piece.map_or_else(|| pretty(raw.get()), ContentItem::shown))
             .collect();
-        // Servers repeat structured content as text for those who read only that, so it is one or the other.
+        // Servers repeat structured content as text for older clients, so only one of them is shown.
         if let Some(structured) = structured.filter(|_| !has_text) {
-            lines.push(laid_out(structured.get()));
+            lines.push(pretty(structured.get()));
         }
         Self { lines }
     }
 }
 
-impl Piece<'_> {
+impl ContentItem<'_> {
     fn shown(self) -> String {
         match self {
             Self::Text { text } => text.into_owned(),
@@ -91,7 +91,7 @@ impl Piece<'_> {
 
 impl Media<'_> {
     fn shown(&self, what: &str) -> String {
-        // Base64 has four letters for three bytes, and says with `=` how many of the last three are none.
+        // Base64 has four letters for three bytes; each `=` stands for a missing byte at the end.
         let padding = self.data.bytes().rev().take_while(|byte| *byte == b'=').count();
         let bytes = (self.data.len() / 4 * 3).saturating_sub(padding);
         format!("[{what}: {}, {bytes} bytes]", self.mime_type)
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn text_is_text_and_hides_its_structured_twin() {
+    fn text_is_shown_instead_of_structured_content() {
         let result = r#"{"content":[{"type":"text","text":"a\nb"}],"structuredContent":{"a":1}}"#;
         assert_eq!(shown(result), "a\nb");
         assert_eq!(shown(r#"{"content":[],"structuredContent":{"a":1}}"#), "{\n  \"a\": 1\n}");
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_shown_whole() {
+    fn unknown_content_is_shown_whole() {
         assert_eq!(shown(r#"{"content":[{"type":"hologram"}]}"#), "{\n  \"type\": \"hologram\"\n}");
         assert_eq!(shown(r#"{"content":7}"#), "{\n  \"content\": 7\n}");
         assert_eq!(shown("[]"), "[]");

@@ -1,8 +1,8 @@
-//! JSON laid out for people without being read as values: numbers, escapes and the order of keys stay as the
-//! server wrote them.
+//! Pretty-prints JSON without parsing it into values: numbers, escapes and the order of keys stay as the server wrote
+//! them.
 
-/// Lays out a valid JSON text, two spaces a level.
-pub(crate) fn laid_out(text: &str) -> String {
+/// Pretty-prints a valid JSON text, with two spaces per level.
+pub(crate) fn pretty(text: &str) -> String {
     let mut out = String::with_capacity(text.len() * 2);
     let mut depth: usize = 0;
     let mut letters = text.chars().peekable();
@@ -57,11 +57,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn spelling_and_order_survive() {
+    fn number_formats_and_key_order_are_kept() {
         let text = r#"{"z":[1.0e+5, {},[ ] ,123456789012345678901234567890],"a\"{,":"x: [\\"}"#;
         let expected = "{\n  \"z\": [\n    1.0e+5,\n    {},\n    [],\n    123456789012345678901234567890\n  ],\n  \
                         \"a\\\"{,\": \"x: [\\\\\"\n}";
-        assert_eq!(laid_out(text), expected);
-        assert_eq!(laid_out(" \"a b\" "), "\"a b\"");
+        assert_eq!(pretty(text), expected);
+        assert_eq!(pretty(" \"a b\" "), "\"a b\"");
     }
 }

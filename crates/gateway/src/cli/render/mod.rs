@@ -1,20 +1,20 @@
-//! The only place that knows about terminals: what goes to stdout and what to stderr, labels in colour, and
-//! nothing that a server says reaching a terminal as a control sequence.
+//! Output of commands: data on stdout, messages on stderr, labels in colour. The only module that knows about
+//! terminals; it escapes control sequences in text from servers.
 
 mod content;
 mod json;
 mod progress;
-mod signs;
+mod symbols;
 mod table;
 mod time;
 
 pub(crate) use content::Content;
-pub(crate) use json::laid_out;
+pub(crate) use json::pretty;
 pub(crate) use progress::with_progress;
 pub(crate) use table::Table;
 pub(crate) use time::utc;
 
-use super::stop::Failure;
+use super::error::FailureReport;
 use clap::builder::styling::{AnsiColor, Style};
 use gripfast::text::{escaped_lines, is_unsafe};
 use serde::Serialize;
@@ -23,54 +23,53 @@ use std::io::{self, BufWriter, IsTerminal, Write};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// The version of what `-o json` prints, which `docs/reference/json.md` describes. It grows when something that was
-/// there is gone or means something else; what is new does not count.
+/// Version of the JSON output, which `docs/reference/json.md` describes. It grows when a field is removed or changes
+/// its meaning, not when one is added.
 const SCHEMA_VERSION: u32 = 1;
 
-/// Both output streams of the process. Data is buffered until [`Screen::flush`]; talk is not. Neither lock is
-/// held in between: log lines come from other threads.
+/// Both output streams of the process. Data is buffered until [`Screen::flush`]; messages are not. No lock is held
+/// between writes, because other threads write log lines.
 pub(crate) struct Screen {
-    data: Box<dyn Write>,
-    talk: Box<dyn Write>,
-    talk_is_seen: bool,
-    /// Whether a person can answer a question.
+    stdout: Box<dyn Write>,
+    stderr: Box<dyn Write>,
+    stderr_is_terminal: bool,
+    /// True if the user can answer a question.
     can_ask: bool,
-    /// Whether what stands there can be drawn over, which a dumb terminal cannot.
+    /// True if the terminal can be redrawn, which a dumb terminal cannot.
     can_draw: bool,
-    /// Whether there was any data.
+    /// True if data has been written.
     has_data: bool,
-    /// Whether signs among the data may be in colour: `NO_COLOR` and a dumb terminal say no.
+    /// True if state symbols are coloured; not with `NO_COLOR` or on a dumb terminal.
     in_colour: bool,
-    /// The columns of the terminal that data goes to; `None` for a file or a pipe.
+    /// The columns of the terminal on stdout; `None` for a file or a pipe.
     columns: Option<usize>,
-    /// Set while a question stands on the terminal.
+    /// Set while a prompt is on the terminal.
     asking: Arc<AtomicBool>,
 }
 
-/// Standard output, which is left alone as long as there is nothing to write: somebody else may be stuck in writing to it,
-/// for a reader that does not read.
+/// Standard output that is flushed only after a write: another thread may hold its lock while a slow reader blocks it.
 struct Stdout {
     out: BufWriter<io::Stdout>,
-    is_written_to: bool,
+    has_unflushed: bool,
 }
 
 impl Write for Stdout {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.is_written_to = true;
+        self.has_unflushed = true;
         self.out.write(bytes)
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        if std::mem::take(&mut self.is_written_to) { self.out.flush() } else { Ok(()) }
+        if std::mem::take(&mut self.has_unflushed) { self.out.flush() } else { Ok(()) }
     }
 }
 
 impl Screen {
-    pub(crate) fn of_this_process() -> Self {
+    pub(crate) fn for_process() -> Self {
         Self {
-            data: Box::new(Stdout { out: BufWriter::new(io::stdout()), is_written_to: false }),
-            talk: Box::new(anstream::stderr()),
-            talk_is_seen: io::stderr().is_terminal(),
+            stdout: Box::new(Stdout { out: BufWriter::new(io::stdout()), has_unflushed: false }),
+            stderr: Box::new(anstream::stderr()),
+            stderr_is_terminal: io::stderr().is_terminal(),
             can_ask: io::stdin().is_terminal() && io::stderr().is_terminal(),
             can_draw: io::stdout().is_terminal()
                 && std::env::var_os("TERM").is_none_or(|term| term != "dumb"),
@@ -82,16 +81,16 @@ impl Screen {
         }
     }
 
-    /// A line of data. Also for a pipe: what is read there is often shown by a terminal in the end. Programs that want
-    /// what a server has sent to the letter ask for JSON.
+    /// Writes a line of data. Control characters are escaped for pipes too, because their content often ends up on a
+    /// terminal. Programs that need the exact text of a server ask for JSON.
     pub(crate) fn line(&mut self, text: &str) -> io::Result<()> {
         self.has_data = true;
-        writeln!(self.data, "{}", escaped_lines(text))
+        writeln!(self.stdout, "{}", escaped_lines(text))
     }
 
-    /// A table, no wider than the terminal.
+    /// Writes a table, no wider than the terminal.
     pub(crate) fn table<const N: usize>(&mut self, table: Table<N>) -> io::Result<()> {
-        let table = table.within(self.columns);
+        let table = table.with_max_width(self.columns);
         self.line(&table.to_string())
     }
 
@@ -100,86 +99,86 @@ impl Screen {
         self.columns
     }
 
-    /// Data for programs: an object, which says the version of its shape first.
+    /// Writes a JSON object, with its schema version as the first field.
     pub(crate) fn json(&mut self, value: &impl Serialize) -> io::Result<()> {
         self.json_text(&serde_json::to_string(value)?)
     }
 
-    /// The same for an object that is written already, which is not read again.
+    /// The same for a serialized object, which is not parsed again.
     pub(crate) fn json_text(&mut self, object: &str) -> io::Result<()> {
         self.has_data = true;
         let object = &*escaped_json(object);
         match object.trim_end().strip_prefix('{') {
-            Some("}") => writeln!(self.data, "{{\"schema_version\":{SCHEMA_VERSION}}}"),
-            Some(rest) => writeln!(self.data, "{{\"schema_version\":{SCHEMA_VERSION},{rest}"),
-            None => writeln!(self.data, "{object}"),
+            Some("}") => writeln!(self.stdout, "{{\"schema_version\":{SCHEMA_VERSION}}}"),
+            Some(rest) => writeln!(self.stdout, "{{\"schema_version\":{SCHEMA_VERSION},{rest}"),
+            None => writeln!(self.stdout, "{object}"),
         }
     }
 
-    /// The result of a server as JSON, whose shape is the server's own.
-    pub(crate) fn result(&mut self, json: &str) -> io::Result<()> {
+    /// Writes the result of a server as JSON, in the server's own shape and without a schema version.
+    pub(crate) fn raw_json(&mut self, json: &str) -> io::Result<()> {
         self.has_data = true;
-        writeln!(self.data, "{}", escaped_json(json))
+        writeln!(self.stdout, "{}", escaped_json(json))
     }
 
-    /// Whether there is a person who reads what is asked and can type an answer.
+    /// Returns true if stdin and stderr are terminals, so that the user can answer a question.
     pub(crate) fn can_ask(&self) -> bool {
         self.can_ask
     }
 
-    /// To be set while somebody else asks: no sign of life is written over a question.
+    /// A flag for other modules to set while they prompt, so that no progress line overwrites the prompt.
     pub(crate) fn asking(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.asking)
     }
 
-    /// Asks a question; no is what an empty line and anything but yes mean.
+    /// Asks a yes-or-no question. An empty line, or any answer but yes, means no.
     pub(crate) fn confirm(&mut self, question: &str) -> io::Result<bool> {
-        write!(self.talk, "{} [y/N] ", escaped_lines(question))?;
-        self.talk.flush()?;
+        write!(self.stderr, "{} [y/N] ", escaped_lines(question))?;
+        self.stderr.flush()?;
         let mut answer = String::new();
         io::stdin().read_line(&mut answer)?;
         Ok(matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes"))
     }
 
-    /// Whether that is on a terminal on which a page can be drawn.
+    /// Returns true if stdout is a terminal on which a page can be redrawn.
     pub(crate) fn can_draw(&self) -> bool {
         self.can_draw
     }
 
-    /// Whether a program that reads the data has got any.
+    /// Returns true if data has been written.
     pub(crate) fn has_data(&self) -> bool {
         self.has_data
     }
 
-    /// Lines of data with signs of ours in them.
-    pub(crate) fn signs(&mut self, text: &str) -> io::Result<()> {
+    /// Writes lines of data with state symbols in colour.
+    pub(crate) fn line_with_symbols(&mut self, text: &str) -> io::Result<()> {
         if !self.in_colour {
             return self.line(text);
         }
-        writeln!(self.data, "{}", signs::coloured(&escaped_lines(text)))
+        writeln!(self.stdout, "{}", symbols::coloured(&escaped_lines(text)))
     }
 
-    /// A page in the place of what was on the terminal before.
+    /// Clears the terminal and writes a page.
     pub(crate) fn page(&mut self, text: &str) -> io::Result<()> {
         const CLEARED: &str = "\u{1b}[H\u{1b}[J";
-        write!(self.data, "{CLEARED}")?;
-        self.signs(text)
+        write!(self.stdout, "{CLEARED}")?;
+        self.line_with_symbols(text)
     }
 
     pub(crate) fn flush(&mut self) -> io::Result<()> {
-        self.data.flush()?;
-        self.talk.flush()
+        self.stdout.flush()?;
+        self.stderr.flush()
     }
 
-    /// A line for the person.
-    pub(crate) fn talk(&mut self, text: &str) -> io::Result<()> {
+    /// Writes a message to stderr.
+    pub(crate) fn message(&mut self, text: &str) -> io::Result<()> {
         if Self::log_instead("", text) {
             return Ok(());
         }
-        writeln!(self.talk, "{}", escaped_lines(text))
+        writeln!(self.stderr, "{}", escaped_lines(text))
     }
 
-    pub(crate) fn failure(&mut self, failure: &Failure) -> io::Result<()> {
+    pub(crate) fn failure(&mut self, failure: &FailureReport) -> io::Result<()> {
         self.labelled("error", &failure.text)?;
         match &failure.hint {
             Some(hint) => self.hint(hint),
@@ -187,8 +186,7 @@ impl Screen {
         }
     }
 
-    /// With JSON log lines, what is said on stderr beside them is a log line too, so that whoever reads the log
-    /// as JSON can read all of it.
+    /// Writes a message as a log line if logs are JSON, so that all of stderr is JSON. Returns whether it did.
     fn log_instead(label: &str, text: &str) -> bool {
         if super::log::is_json() {
             match label {
@@ -206,18 +204,18 @@ impl Screen {
 
     pub(crate) fn hint(&mut self, text: &str) -> io::Result<()> {
         if !super::log::is_json() {
-            write!(self.talk, "  ")?;
+            write!(self.stderr, "  ")?;
         }
         self.labelled("hint", text)
     }
 
-    /// A finding that is laid out already and begins with its label.
+    /// Writes a rendered finding, which begins with its label.
     pub(crate) fn finding(&mut self, rendered: &str) -> io::Result<()> {
         match rendered.split_once(": ") {
             Some((label, text)) => self.labelled(label, text)?,
-            None => self.talk(rendered)?,
+            None => self.message(rendered)?,
         }
-        if super::log::is_json() { Ok(()) } else { writeln!(self.talk) }
+        if super::log::is_json() { Ok(()) } else { writeln!(self.stderr) }
     }
 
     fn labelled(&mut self, label: &str, text: &str) -> io::Result<()> {
@@ -230,12 +228,12 @@ impl Screen {
             "hint" => AnsiColor::Cyan.on_default().bold(),
             _ => Style::new(),
         };
-        // anstream takes the colour out again where nobody wants it.
-        writeln!(self.talk, "{style}{label}:{style:#} {}", escaped_lines(text))
+        // anstream removes the colour if stderr does not support it.
+        writeln!(self.stderr, "{style}{label}:{style:#} {}", escaped_lines(text))
     }
 }
 
-/// The columns of the terminal that stdout is.
+/// The columns of the terminal on stdout.
 fn columns() -> Option<usize> {
     #[cfg(unix)]
     if io::stdout().is_terminal() {
@@ -245,7 +243,7 @@ fn columns() -> Option<usize> {
     None
 }
 
-/// JSON whose strings operate no terminal: what JSON itself leaves as it is, such as U+009B, is escaped as JSON does it.
+/// JSON without control sequences: escapes characters that JSON allows in strings, such as U+009B.
 pub(crate) fn escaped_json(json: &str) -> Cow<'_, str> {
     let is_unsafe = |letter: char| is_unsafe(letter) && !matches!(letter, '\n' | '\r' | '\t');
     if !json.contains(is_unsafe) {
@@ -254,7 +252,7 @@ pub(crate) fn escaped_json(json: &str) -> Cow<'_, str> {
     let mut safe = String::with_capacity(json.len() + 16);
     for letter in json.chars() {
         match letter {
-            // All of these are in the first plane.
+            // All of these fit into four hex digits.
             letter if is_unsafe(letter) => safe.push_str(&format!("\\u{:04x}", u32::from(letter))),
             letter => safe.push(letter),
         }
@@ -270,18 +268,18 @@ pub(crate) fn plural(count: usize, what: &str) -> String {
 /// A terminal that tests read.
 #[cfg(test)]
 #[derive(Clone, Default)]
-pub(crate) struct Heard(Arc<std::sync::Mutex<Vec<u8>>>);
+pub(crate) struct CapturedTerminal(Arc<std::sync::Mutex<Vec<u8>>>);
 
 #[cfg(test)]
-impl Heard {
-    /// What was said so far, data and talk.
+impl CapturedTerminal {
+    /// Everything written so far, to stdout and stderr.
     pub(crate) fn text(&self) -> String {
         String::from_utf8_lossy(&self.0.lock().unwrap()).into_owned()
     }
 }
 
 #[cfg(test)]
-impl Write for Heard {
+impl Write for CapturedTerminal {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0.lock().unwrap().write(bytes)
     }
@@ -293,12 +291,11 @@ impl Write for Heard {
 
 #[cfg(test)]
 impl Screen {
-    pub(crate) fn heard_by(heard: &Heard) -> Self {
-        let (data, talk) = (Box::new(heard.clone()), Box::new(heard.clone()));
+    pub(crate) fn captured(terminal: &CapturedTerminal) -> Self {
         Self {
-            data,
-            talk,
-            talk_is_seen: true,
+            stdout: Box::new(terminal.clone()),
+            stderr: Box::new(terminal.clone()),
+            stderr_is_terminal: true,
             can_ask: false,
             can_draw: true,
             has_data: false,
@@ -315,18 +312,18 @@ mod tests {
 
     #[test]
     fn g07_control_sequences_reach_neither_terminals_nor_pipes() {
-        let said = "a\u{1b}]0;title\u{7}\u{9b}2J\r\nb";
+        let input = "a\u{1b}]0;title\u{7}\u{9b}2J\r\nb";
         for seen in [true, false] {
-            let heard = Heard::default();
-            let mut screen = Screen { talk_is_seen: seen, ..Screen::heard_by(&heard) };
-            screen.line(said).unwrap();
-            screen.talk(said).unwrap();
-            screen.json(&serde_json::json!({ "said": said })).unwrap();
-            let text = heard.text();
+            let terminal = CapturedTerminal::default();
+            let mut screen = Screen { stderr_is_terminal: seen, ..Screen::captured(&terminal) };
+            screen.line(input).unwrap();
+            screen.message(input).unwrap();
+            screen.json(&serde_json::json!({ "said": input })).unwrap();
+            let text = terminal.text();
             assert!(!text.contains(|letter: char| letter.is_control() && letter != '\n'), "{text:?}");
             assert!(text.starts_with("a\\u{1b}]0;title\\u{7}\\u{9b}2J\nb\n"), "{text:?}");
             let json: serde_json::Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
-            assert_eq!(json["said"], said, "to the letter");
+            assert_eq!(json["said"], input, "unchanged");
         }
     }
 }

@@ -1,9 +1,9 @@
-//! Signs in colour, for those who look at a terminal and want colours. A sign stands beside its word, so nobody who
-//! goes without misses anything.
+//! Colours of state symbols on a terminal. Each symbol stands beside its word, so no information is lost without
+//! colours.
 
 use clap::builder::styling::{AnsiColor, Style};
 
-/// The text with its signs in colour.
+/// The text with its symbols in colour.
 pub(super) fn coloured(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 64);
     for letter in text.chars() {
@@ -30,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn signs_are_coloured_and_words_are_not() {
+    fn symbols_are_coloured_and_words_are_not() {
         assert_eq!(coloured("a ● ready"), "a \u{1b}[32m●\u{1b}[0m ready");
         assert_eq!(coloured("✗"), "\u{1b}[31m✗\u{1b}[0m");
         assert_eq!(coloured("○ idle"), "○ idle");

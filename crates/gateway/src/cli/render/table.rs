@@ -1,5 +1,5 @@
-//! A table of text: columns as wide as their widest cell, two spaces between them, the last one ragged. On a terminal that
-//! is too narrow for it, the widest columns are cut.
+//! Text table: columns as wide as their widest cell, separated by two spaces. On a narrow terminal the widest columns
+//! are cut.
 
 use std::fmt;
 
@@ -7,33 +7,33 @@ use std::fmt;
 pub(crate) struct Table<const N: usize> {
     rows: Vec<[String; N]>,
     hidden: [bool; N],
-    /// The columns of the terminal; `None` for as many as it takes.
-    within: Option<usize>,
+    /// The columns of the terminal; `None` for no limit.
+    max_width: Option<usize>,
 }
 
-/// Between two columns.
+/// Separator of columns.
 const GAP: &str = "  ";
 /// A cut column is at least this wide.
-const NARROWEST: usize = 12;
+const MIN_WIDTH: usize = 12;
 
 impl<const N: usize> Table<N> {
     pub(crate) fn new(titles: [&str; N]) -> Self {
-        Self { rows: vec![titles.map(str::to_owned)], hidden: [false; N], within: None }
+        Self { rows: vec![titles.map(str::to_owned)], hidden: [false; N], max_width: None }
     }
 
-    /// Adds a row. Of each cell the first line counts.
+    /// Adds a row. Only the first line of each cell is shown.
     pub(crate) fn row(&mut self, cells: [&str; N]) {
         self.rows.push(cells.map(one_line));
     }
 
-    /// Leaves out a column that has nothing in it.
+    /// Hides a column without content.
     pub(crate) fn hide_if_empty(&mut self, column: usize) {
         self.hidden[column] = self.rows.iter().skip(1).all(|row| row[column].is_empty());
     }
 
-    /// The same table for a terminal with so many columns.
-    pub(crate) fn within(self, columns: Option<usize>) -> Self {
-        Self { within: columns, ..self }
+    /// Limits the table to the columns of the terminal.
+    pub(crate) fn with_max_width(self, columns: Option<usize>) -> Self {
+        Self { max_width: columns, ..self }
     }
 
     fn widths(&self) -> [usize; N] {
@@ -43,13 +43,13 @@ impl<const N: usize> Table<N> {
         };
         let mut widths: [usize; N] = std::array::from_fn(width);
         let gaps = GAP.len() * self.hidden.iter().filter(|hidden| !**hidden).count().saturating_sub(1);
-        let Some(room) = self.within.map(|columns| columns.saturating_sub(gaps)) else { return widths };
+        let Some(room) = self.max_width.map(|columns| columns.saturating_sub(gaps)) else { return widths };
         loop {
             let excess = widths.iter().sum::<usize>().saturating_sub(room);
-            // Of two that are equally wide the later one says less.
+            // Of two equally wide columns the later one is less important.
             match widths.iter_mut().max_by_key(|width| **width) {
-                Some(widest) if excess > 0 && *widest > NARROWEST => {
-                    *widest = widest.saturating_sub(excess).max(NARROWEST);
+                Some(widest) if excess > 0 && *widest > MIN_WIDTH => {
+                    *widest = widest.saturating_sub(excess).max(MIN_WIDTH);
                 }
                 _ => return widths,
             }
@@ -62,7 +62,7 @@ impl<const N: usize> fmt::Display for Table<N> {
         let widths = self.widths();
         for (at, row) in self.rows.iter().enumerate() {
             let shown = row.iter().zip(widths).zip(self.hidden).filter(|(_, hidden)| !hidden);
-            let cells = shown.map(|((cell, width), _)| format!("{:width$}", cut(cell, width)));
+            let cells = shown.map(|((cell, width), _)| format!("{:width$}", truncate(cell, width)));
             let line = cells.collect::<Vec<_>>().join(GAP);
             let newline = if at == 0 { "" } else { "\n" };
             write!(f, "{newline}{}", line.trim_end())?;
@@ -71,8 +71,8 @@ impl<const N: usize> fmt::Display for Table<N> {
     }
 }
 
-/// A text in no more than `width` characters.
-fn cut(text: &str, width: usize) -> String {
+/// The text in at most `width` characters.
+fn truncate(text: &str, width: usize) -> String {
     if text.chars().count() <= width {
         return text.to_owned();
     }
@@ -101,10 +101,10 @@ mod tests {
     fn the_widest_column_is_cut_to_the_width_of_the_terminal() {
         let mut table = Table::new(["NAME", "DESCRIPTION"]);
         table.row(["demo", "Says what it was told, and nothing else."]);
-        let table = table.within(Some(24));
+        let table = table.with_max_width(Some(24));
         assert_eq!(table.to_string(), "NAME  DESCRIPTION\ndemo  Says what it was…");
         assert!(table.to_string().lines().all(|line| line.chars().count() <= 24));
-        let table = table.within(None);
+        let table = table.with_max_width(None);
         assert!(table.to_string().ends_with("nothing else."), "a file or a pipe has any width");
     }
 

@@ -1,6 +1,6 @@
-//! Moments as people and programs both read them.
+//! Formats timestamps in UTC.
 
-/// A moment, given in milliseconds since the Unix epoch, in UTC: `2026-11-16T03:24:15Z`.
+/// A time in milliseconds since the Unix epoch as UTC: `2026-11-16T03:24:15Z`.
 pub(crate) fn utc(millis: u64) -> String {
     let (days, rest) = (millis / 86_400_000, millis / 1000 % 86_400);
     let (year, month, day) = date(days);
@@ -8,11 +8,11 @@ pub(crate) fn utc(millis: u64) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
 }
 
-/// The date of a day since the Unix epoch, in the calendar that repeats every 400 years. Years are counted from
-/// March, so that the odd day is the last one of its year.
+/// The year, month and day of a day number since the Unix epoch. The calendar repeats every 400 years; years are
+/// counted from March, so that the leap day is the last day of its year.
 fn date(days: u64) -> (u64, u64, u64) {
     const DAYS_OF_400_YEARS: u64 = 146_097;
-    // From 1 March of the year 0.
+    // Counted from 1 March of year 0.
     let days = days + 719_468;
     let (era, day) = (days / DAYS_OF_400_YEARS, days % DAYS_OF_400_YEARS);
     let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
@@ -28,7 +28,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn moments_are_in_the_calendar() {
+    fn times_are_converted_to_calendar_dates() {
         assert_eq!(utc(0), "1970-01-01T00:00:00Z");
         assert_eq!(utc(951_782_400_000), "2000-02-29T00:00:00Z");
         assert_eq!(utc(4_107_542_399_999), "2100-02-28T23:59:59Z");

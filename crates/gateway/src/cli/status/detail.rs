@@ -1,11 +1,11 @@
-//! One server in full: what it is, how it does, what happened to it, what it said.
+//! Text output of one server: state, facts, events and stderr.
 
-use super::model::{Detail, Upstream};
-use super::words::{Next, latency, span};
+use super::labels::{NextStep, latency, short_duration};
+use super::model::{DetailModel, ServerModel};
 use crate::cli::render::plural;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-pub(super) fn shown(detail: &Detail) -> String {
+pub(super) fn render(detail: &DetailModel) -> String {
     let upstream = &detail.upstream;
     let mut lines = vec![headline(upstream)];
     let facts = facts(upstream);
@@ -13,8 +13,11 @@ pub(super) fn shown(detail: &Detail) -> String {
     lines.extend(facts.iter().map(|(label, fact)| format!("  {label:>width$}: {fact}")));
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
     let now = u64::try_from(now).unwrap_or(u64::MAX);
-    let ages: Vec<String> =
-        detail.events.iter().map(|event| format!("{} ago", span(now.saturating_sub(event.at)))).collect();
+    let ages: Vec<String> = detail
+        .events
+        .iter()
+        .map(|event| format!("{} ago", short_duration(now.saturating_sub(event.at))))
+        .collect();
     let width = |texts: &mut dyn Iterator<Item = usize>| texts.max().unwrap_or(0);
     let age_width = width(&mut ages.iter().map(String::len));
     let kind_width = width(&mut detail.events.iter().map(|event| event.kind.len()));
@@ -28,29 +31,29 @@ pub(super) fn shown(detail: &Detail) -> String {
     lines.join("\n")
 }
 
-fn headline(upstream: &Upstream) -> String {
-    let Upstream { name, since_ms, .. } = upstream;
-    let since = since_ms.map(|since| format!(" for {}", span(since))).unwrap_or_default();
+fn headline(upstream: &ServerModel) -> String {
+    let ServerModel { name, since_ms, .. } = upstream;
+    let since = since_ms.map(|since| format!(" for {}", short_duration(since))).unwrap_or_default();
     format!("{} {name} is {}{since}", upstream.glyph(), upstream.state_word())
 }
 
-/// What is known, and nothing about what is not.
-fn facts(upstream: &Upstream) -> Vec<(&'static str, String)> {
+/// The known facts, each with a label.
+fn facts(upstream: &ServerModel) -> Vec<(&'static str, String)> {
     let known = |label, fact: &Option<String>| Some((label, fact.clone()?));
     [
         known("cause", &upstream.cause),
         known("attempt", &upstream.attempt.as_ref().map(|attempt| attempt.text.clone())),
-        upstream.next().map(|(next, when)| match next {
-            Next::Attempt => ("next attempt", when),
-            Next::Trial => ("next trial", when),
+        upstream.next_step().map(|(next, when)| match next {
+            NextStep::Attempt => ("next attempt", when),
+            NextStep::Trial => ("next trial", when),
         }),
         known("do", &upstream.hint),
         known("server", &upstream.server_info),
         known("via", &via(upstream)),
         known("protocol", &protocol(upstream)),
         upstream.session_age_ms.map(|age| ("session", session(upstream, age))),
-        Some(("tools", upstream.tools_shown())),
-        known("renamed", &upstream.renamed_shown()),
+        Some(("tools", upstream.tools_text())),
+        known("renamed", &upstream.renamed_text()),
         Some(("calls", calls(upstream))),
         known("instances", &instances(upstream)),
         Some(("circuit", circuit(upstream))),
@@ -65,21 +68,21 @@ fn facts(upstream: &Upstream) -> Vec<(&'static str, String)> {
     .collect()
 }
 
-/// How old it is, how much of what it is to know it knows, and whether the config has changed since.
-fn session(upstream: &Upstream, age: u64) -> String {
-    let mut said = vec![format!("{} old", span(age))];
-    said.extend(match upstream.restored.as_deref() {
-        Some("partly") => Some(format!("partly restored, it lacks {}", upstream.not_restored.join("; "))),
+/// The age of the session, its restored state, and whether the config has changed since.
+fn session(upstream: &ServerModel, age: u64) -> String {
+    let mut parts = vec![format!("{} old", short_duration(age))];
+    parts.extend(match upstream.restored.as_deref() {
+        Some("partly") => Some(format!("partly restored, without {}", upstream.not_restored.join("; "))),
         Some(word) => Some(word.replace('_', " ")),
         None => None,
     });
     if upstream.outdated {
-        said.push("of an older config: its replacement could not be made yet".to_owned());
+        parts.push("from an older config: it could not be replaced yet".to_owned());
     }
-    said.join(", ")
+    parts.join(", ")
 }
 
-fn via(upstream: &Upstream) -> Option<String> {
+fn via(upstream: &ServerModel) -> Option<String> {
     let transport = upstream.transport.clone()?;
     Some(match (&upstream.pid, &upstream.url) {
         (Some(pid), _) => format!("{transport}, pid {pid}"),
@@ -88,7 +91,7 @@ fn via(upstream: &Upstream) -> Option<String> {
     })
 }
 
-fn protocol(upstream: &Upstream) -> Option<String> {
+fn protocol(upstream: &ServerModel) -> Option<String> {
     let era = upstream.era.clone()?;
     Some(match &upstream.protocol_version {
         Some(version) => format!("{version} ({era})"),
@@ -96,9 +99,9 @@ fn protocol(upstream: &Upstream) -> Option<String> {
     })
 }
 
-fn calls(upstream: &Upstream) -> String {
+fn calls(upstream: &ServerModel) -> String {
     let count = |number: u64, what: &str| plural(usize::try_from(number).unwrap_or(usize::MAX), what);
-    let mut said = vec![
+    let mut parts = vec![
         upstream.calls.to_string(),
         count(upstream.errors, "error"),
         count(upstream.tool_errors, "tool error"),
@@ -106,16 +109,16 @@ fn calls(upstream: &Upstream) -> String {
         format!("{} waiting", upstream.waiting),
     ];
     if upstream.p95_ms.is_some() {
-        said.push(format!("p50 {}, p95 {}", latency(upstream.p50_ms), latency(upstream.p95_ms)));
+        parts.push(format!("p50 {}, p95 {}", latency(upstream.p50_ms), latency(upstream.p95_ms)));
     }
     if let Some(ago) = upstream.last_ok_ms {
-        said.push(format!("last ok {} ago", span(ago)));
+        parts.push(format!("last ok {} ago", short_duration(ago)));
     }
-    said.join(", ")
+    parts.join(", ")
 }
 
-/// Those that belong to one client each, if there are any.
-fn instances(upstream: &Upstream) -> Option<String> {
+/// The instances that serve one client each, if there are any.
+fn instances(upstream: &ServerModel) -> Option<String> {
     let states: Vec<String> = upstream
         .instance_states
         .iter()
@@ -123,7 +126,7 @@ fn instances(upstream: &Upstream) -> Option<String> {
         .collect();
     let cause = upstream.instance_cause.as_ref().map(|cause| format!(": {cause}")).unwrap_or_default();
     let shown = format!(
-        "{} of at most {}, one for each client ({}{cause})",
+        "{} of at most {}, one per client ({}{cause})",
         upstream.instances,
         upstream.max_instances,
         states.join(", ")
@@ -131,7 +134,7 @@ fn instances(upstream: &Upstream) -> Option<String> {
     (upstream.instances > 0).then_some(shown)
 }
 
-fn circuit(upstream: &Upstream) -> String {
+fn circuit(upstream: &ServerModel) -> String {
     let word = upstream.circuit.replace('_', " ");
     match upstream.consecutive_failures {
         0 => word,

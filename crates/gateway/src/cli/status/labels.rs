@@ -1,72 +1,74 @@
-//! A server's state in a glyph and a word, and spans of time as short as a table wants them. The glyph never
-//! stands alone, and neither would a colour.
+//! Labels for status tables: the state of a server as a glyph and a word, and short durations. A glyph always stands
+//! beside its word.
 
-use super::model::Upstream;
-use crate::cli::stop::Failure;
+use super::model::ServerModel;
+use crate::cli::error::FailureReport;
 use gripfast::Code;
 
-/// What a server does next by itself.
+/// The next automatic step of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Next {
-    /// It is connected.
+pub(super) enum NextStep {
+    /// A connection attempt.
     Attempt,
-    /// One call is let through.
+    /// A trial call through an open circuit.
     Trial,
 }
 
-/// What stands for a gap in a table.
-pub(crate) const NOTHING: &str = "–";
+/// Placeholder for an empty cell.
+pub(crate) const EMPTY_CELL: &str = "–";
 
-impl Upstream {
-    /// The state as people write it.
+impl ServerModel {
+    /// The state with spaces instead of underscores.
     pub(crate) fn state_word(&self) -> String {
         self.state.replace('_', " ")
     }
 
-    /// Why it is not known what it offers, if it has not said so.
-    pub(crate) fn unlisted(&self) -> Option<Failure> {
+    /// The reason for which the server has not been listed, if it has not.
+    pub(crate) fn list_failure(&self) -> Option<FailureReport> {
         let code = match self.state.as_str() {
             "ready" | "degraded" | "needs_approval" => return None,
             "starting" | "reconnecting" => Code::Reconnecting,
             "needs_login" => Code::NeedsLogin,
             "stopped" | "disabled" => Code::Stopped,
-            // What a later gateway may say is no reason to think that the server answers.
+            // A state that only a later version knows does not mean that the server answers.
             _ => Code::Unreachable,
         };
         let (name, word) = (&self.name, self.state_word());
         let (text, hint) = match (self.state.as_str(), &self.cause) {
             ("idle", _) => {
-                (format!("upstream `{name}` was never started"), Some("a call starts it".to_owned()))
+                (format!("server `{name}` has not been started yet"), Some("a call starts it".to_owned()))
             }
             ("disabled", _) => (
-                format!("upstream `{name}` is disabled in the config"),
-                Some(format!("`gripfast enable {name}` takes `disabled` out of its table")),
+                format!("server `{name}` is disabled in the config"),
+                Some(format!("`gripfast enable {name}` enables it")),
             ),
             ("config_error", Some(cause)) => {
-                (format!("upstream `{name}` cannot work as configured: {cause}"), self.hint.clone())
+                (format!("server `{name}` cannot work as configured: {cause}"), self.hint.clone())
             }
-            (_, Some(cause)) => (format!("upstream `{name}` is {word}: {cause}"), self.hint.clone()),
-            (_, None) => (format!("upstream `{name}` is {word}"), self.hint.clone()),
+            (_, Some(cause)) => (format!("server `{name}` is {word}: {cause}"), self.hint.clone()),
+            (_, None) => (format!("server `{name}` is {word}"), self.hint.clone()),
         };
-        Some(Failure::about(name, code, text, hint))
+        Some(FailureReport::for_server(name, code, text, hint))
     }
 
     pub(crate) fn is_disabled(&self) -> bool {
         self.state == "disabled"
     }
 
-    /// Whether a link that works is being replaced.
+    /// Returns true if a working connection is being replaced.
     pub(crate) fn is_being_replaced(&self) -> bool {
         self.replacing
     }
 
-    /// The state at a glance: `↻ reconnecting (next in 12s)`.
-    pub(super) fn at_a_glance(&self) -> String {
+    /// The state for a table cell: `↻ reconnecting (next in 12s)`.
+    pub(super) fn state_cell(&self) -> String {
         let (glyph, word) = (self.glyph(), self.state_word());
-        match (self.next(), self.since_ms) {
-            (Some((Next::Attempt, when)), _) => format!("{glyph} {word} (next {when})"),
-            (Some((Next::Trial, when)), _) => format!("{glyph} {word} (trial {when})"),
-            (None, Some(since)) if self.state == "starting" => format!("{glyph} {word} ({})", span(since)),
+        match (self.next_step(), self.since_ms) {
+            (Some((NextStep::Attempt, when)), _) => format!("{glyph} {word} (next {when})"),
+            (Some((NextStep::Trial, when)), _) => format!("{glyph} {word} (trial {when})"),
+            (None, Some(since)) if self.state == "starting" => {
+                format!("{glyph} {word} ({})", short_duration(since))
+            }
             (None, _) => format!("{glyph} {word}"),
         }
     }
@@ -87,20 +89,20 @@ impl Upstream {
         }
     }
 
-    /// What it does next by itself, and when.
-    pub(super) fn next(&self) -> Option<(Next, String)> {
+    /// The next automatic step, and its time.
+    pub(super) fn next_step(&self) -> Option<(NextStep, String)> {
         let wait = self.next_attempt_ms?;
-        let what = if self.circuit == "closed" { Next::Attempt } else { Next::Trial };
+        let what = if self.circuit == "closed" { NextStep::Attempt } else { NextStep::Trial };
         match (self.state.as_str(), wait) {
-            // It is at it. The others only a person or the outside world can mend; that they are looked at now
-            // and then is a detail.
+            // A starting server is in its attempt. The other states need the user, so their periodic checks are not
+            // shown.
             ("starting" | "needs_login" | "needs_approval" | "config_error", _) => None,
             (_, 0) => Some((what, "now".to_owned())),
-            (_, wait) => Some((what, format!("in {}", span(wait)))),
+            (_, wait) => Some((what, format!("in {}", short_duration(wait)))),
         }
     }
 
-    /// The one thing worth saying about it.
+    /// The most important note about the server.
     pub(super) fn note(&self) -> String {
         let name = &self.name;
         match self.state.as_str() {
@@ -109,39 +111,36 @@ impl Upstream {
             "stopped" => format!("run: gripfast start {name}"),
             "idle" => "starts on first use".to_owned(),
             _ => {
-                // A server that was up before has a cause, which says more than the time of an attempt.
+                // Only while starting; later the cause is more useful than the attempt.
                 let starting = self.attempt.as_ref().filter(|_| self.state == "starting");
                 let attempt = starting.map(|attempt| attempt.text.clone());
-                attempt.or_else(|| self.cause.clone()).or_else(|| self.renamed_shown()).unwrap_or_default()
+                attempt.or_else(|| self.cause.clone()).or_else(|| self.renamed_text()).unwrap_or_default()
             }
         }
     }
 
-    /// Which names had to give way to an earlier server's: the first of them, and how many more.
-    pub(super) fn renamed_shown(&self) -> Option<String> {
+    /// The first tool that was renamed because of a name conflict, and the number of others.
+    pub(super) fn renamed_text(&self) -> Option<String> {
         let (first, more) = self.renamed.split_first()?;
         let more = match more.len() {
             0 => String::new(),
-            more => format!(", and {more} more"),
+            more => format!(" and {more} more"),
         };
-        Some(format!(
-            "`{}` is called `{}`{more}: an earlier server has that name",
-            first.wanted, first.public
-        ))
+        Some(format!("renamed because of a name conflict: `{}` to `{}`{more}", first.wanted, first.public))
     }
 
-    /// How many tools; with a star if that is what it offered when it was last seen.
-    pub(super) fn tools_shown(&self) -> String {
+    /// The number of tools, with a star if it is from the last time the server was listed.
+    pub(super) fn tools_text(&self) -> String {
         match (self.tools, self.state.as_str()) {
             (tools, "ready" | "degraded" | "needs_approval") => tools.to_string(),
-            (0, _) => NOTHING.to_owned(),
+            (0, _) => EMPTY_CELL.to_owned(),
             (tools, _) => format!("{tools}*"),
         }
     }
 }
 
-/// A span as short as can be: `850ms`, `3s`, `4m`, `2h 5m`, `3d 4h`.
-pub(crate) fn span(millis: u64) -> String {
+/// A short duration: `850ms`, `3s`, `4m`, `2h 5m`, `3d 4h`.
+pub(crate) fn short_duration(millis: u64) -> String {
     let seconds = millis / 1000;
     let two = |most: u64, unit: char, rest: u64, lesser: char| match rest {
         0 => format!("{most}{unit}"),
@@ -156,10 +155,10 @@ pub(crate) fn span(millis: u64) -> String {
     }
 }
 
-/// How long calls take.
+/// A call latency.
 pub(crate) fn latency(millis: Option<f64>) -> String {
     match millis {
-        None => NOTHING.to_owned(),
+        None => EMPTY_CELL.to_owned(),
         Some(millis) if millis < 1.0 => "<1ms".to_owned(),
         Some(millis) if millis < 10_000.0 => format!("{millis:.0}ms"),
         Some(millis) => format!("{:.0}s", millis / 1000.0),
@@ -171,10 +170,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn spans_are_short() {
-        let said: Vec<String> =
-            [0, 850, 3_999, 61_000, 7_500_000, 86_400_000, 273_600_000].into_iter().map(span).collect();
-        assert_eq!(said, ["0ms", "850ms", "3s", "1m", "2h 5m", "1d", "3d 4h"]);
+    fn durations_are_short() {
+        let shown: Vec<String> = [0, 850, 3_999, 61_000, 7_500_000, 86_400_000, 273_600_000]
+            .into_iter()
+            .map(short_duration)
+            .collect();
+        assert_eq!(shown, ["0ms", "850ms", "3s", "1m", "2h 5m", "1d", "3d 4h"]);
     }
 
     #[test]
@@ -182,35 +183,32 @@ mod tests {
         let states = "idle starting ready degraded reconnecting parked needs_login needs_approval config_error \
                       disabled stopped";
         for state in states.split_whitespace() {
-            let upstream: Upstream =
+            let upstream: ServerModel =
                 serde_json::from_value(serde_json::json!({ "name": "a", "state": state })).unwrap();
             assert_ne!(upstream.glyph(), '?', "{state}");
-            assert!(upstream.at_a_glance().contains(&state.replace('_', " ")), "{state}");
+            assert!(upstream.state_cell().contains(&state.replace('_', " ")), "{state}");
         }
     }
 
     #[test]
-    fn names_that_gave_way_are_worth_saying_where_nothing_is_wrong() {
+    fn renamed_tools_are_noted_if_nothing_is_wrong() {
         let renamed = |names: &[&str]| {
             let renamed = names
                 .iter()
                 .map(|name| serde_json::json!({ "wanted": name, "public": format!("b__{name}") }));
             let fields =
                 serde_json::json!({ "name": "b", "state": "ready", "renamed": renamed.collect::<Vec<_>>() });
-            serde_json::from_value::<Upstream>(fields).unwrap().note()
+            serde_json::from_value::<ServerModel>(fields).unwrap().note()
         };
         assert_eq!(renamed(&[]), "");
-        assert_eq!(renamed(&["x"]), "`x` is called `b__x`: an earlier server has that name");
-        assert_eq!(
-            renamed(&["x", "y", "z"]),
-            "`x` is called `b__x`, and 2 more: an earlier server has that name"
-        );
+        assert_eq!(renamed(&["x"]), "renamed because of a name conflict: `x` to `b__x`");
+        assert_eq!(renamed(&["x", "y", "z"]), "renamed because of a name conflict: `x` to `b__x` and 2 more");
     }
 
     #[test]
-    fn what_happens_next_is_said_with_its_time() {
+    fn the_next_step_is_shown_with_its_time() {
         let shown =
-            |fields: serde_json::Value| serde_json::from_value::<Upstream>(fields).unwrap().at_a_glance();
+            |fields: serde_json::Value| serde_json::from_value::<ServerModel>(fields).unwrap().state_cell();
         let away = serde_json::json!({ "name": "a", "state": "reconnecting", "circuit": "closed", "next_attempt_ms": 12_000 });
         assert_eq!(shown(away), "↻ reconnecting (next in 12s)");
         let open = serde_json::json!({ "name": "a", "state": "degraded", "circuit": "open", "next_attempt_ms": 41_000 });

@@ -1,71 +1,71 @@
-//! Status as a gateway tells it. A gateway of another version may say more or less: what is not known is
-//! skipped, what is missing is taken for nothing.
+//! Status answers of a gateway. A gateway of another version may send more or fewer fields: unknown fields are skipped,
+//! missing ones have defaults.
 
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// The whole fleet.
+/// All servers of a gateway, and the gateway's own state.
 #[derive(Debug, Deserialize)]
-pub(crate) struct Fleet {
+pub(crate) struct FleetModel {
     pub(super) version: String,
     pub(super) uptime_ms: u64,
-    pub(super) upstreams: Vec<Upstream>,
+    pub(super) upstreams: Vec<ServerModel>,
     #[serde(default)]
-    pub(super) ledger: Ledger,
+    pub(super) ledger: LedgerModel,
     #[serde(default)]
-    pub(super) config: Option<Watched>,
+    pub(super) config: Option<WatchedFile>,
     #[serde(default)]
-    pub(super) tls: Option<Watched>,
+    pub(super) tls: Option<WatchedFile>,
     /// Damaged files that have been replaced.
     #[serde(default)]
     pub(super) set_aside: Vec<String>,
 }
 
-/// Files that the gateway goes by, and takes when they change: its config, the certificate of its listener.
+/// A file that the gateway reloads when it changes: its config, or the certificate of its listener.
 #[derive(Debug, Deserialize)]
-pub(crate) struct Watched {
-    /// Of a config: its absolute path.
+pub(crate) struct WatchedFile {
+    /// The absolute path of a config.
     #[serde(default)]
     path: Option<PathBuf>,
-    /// Why what is in them at present is not what is in use.
+    /// The reason for which the present content is not in use.
     #[serde(default)]
     pub(super) error: Option<String>,
 }
 
-/// What the gateway notes down of calls.
+/// The state of the call ledger.
 #[derive(Debug, Default, Deserialize)]
-pub(crate) struct Ledger {
-    /// Why it cannot, at present.
+pub(crate) struct LedgerModel {
+    /// The reason for which it cannot be written at present.
     #[serde(default)]
     pub(super) cause: Option<String>,
 }
 
-impl Fleet {
+impl FleetModel {
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         self.upstreams.iter().map(|upstream| upstream.name.as_str())
     }
 
-    /// The config file that the gateway uses, if it uses one and says so.
+    /// The config file of the gateway, if it has one and reports it.
     pub(crate) fn config_path(&self) -> Option<&Path> {
         self.config.as_ref()?.path.as_deref()
     }
 
-    pub(crate) fn upstreams(&self) -> &[Upstream] {
+    pub(crate) fn upstreams(&self) -> &[ServerModel] {
         &self.upstreams
     }
 }
 
 /// One server.
 #[derive(Debug, Deserialize)]
-pub(crate) struct Upstream {
+pub(crate) struct ServerModel {
     pub(crate) name: String,
     pub(super) state: String,
     #[serde(default)]
     pub(super) circuit: String,
     pub(super) cause: Option<String>,
     pub(super) next_attempt_ms: Option<u64>,
-    pub(super) attempt: Option<Attempt>,
+    pub(super) attempt: Option<AttemptModel>,
     pub(super) transport: Option<String>,
     pub(super) era: Option<String>,
     pub(super) protocol_version: Option<String>,
@@ -112,37 +112,37 @@ pub(crate) struct Upstream {
     pub(super) instance_states: BTreeMap<String, u64>,
     pub(super) instance_cause: Option<String>,
     #[serde(default)]
-    pub(super) renamed: Vec<Renamed>,
+    pub(super) renamed: Vec<RenamedModel>,
 }
 
-/// An attempt to connect that is running.
+/// A connection attempt in progress.
 #[derive(Debug, Deserialize)]
-pub(crate) struct Attempt {
-    /// The attempt in a sentence.
+pub(crate) struct AttemptModel {
+    /// The attempt as text.
     pub(super) text: String,
 }
 
-/// A name that had to give way to an earlier server's.
+/// A tool that was renamed because of a name conflict.
 #[derive(Debug, Deserialize)]
-pub(crate) struct Renamed {
+pub(crate) struct RenamedModel {
     pub(super) wanted: String,
     pub(super) public: String,
 }
 
-/// One server with its recent past.
+/// One server with its recent events and stderr.
 #[derive(Debug, Deserialize)]
-pub(crate) struct Detail {
+pub(crate) struct DetailModel {
     #[serde(flatten)]
-    pub(super) upstream: Upstream,
+    pub(super) upstream: ServerModel,
     #[serde(default)]
-    pub(super) events: Vec<Event>,
+    pub(super) events: Vec<EventModel>,
     #[serde(default)]
     pub(super) stderr: Vec<String>,
 }
 
-/// Something that happened to it.
+/// An event of a server.
 #[derive(Debug, Deserialize)]
-pub(crate) struct Event {
+pub(crate) struct EventModel {
     /// Milliseconds since the Unix epoch.
     pub(super) at: u64,
     pub(super) kind: String,

@@ -1,24 +1,24 @@
-//! `--watch`: a page that is drawn anew every second where somebody looks at it, and a line per change where
-//! it is written to a file. A gateway that goes away is waited for.
+//! `status --watch`: redraws a page every second on a terminal, and writes one line per change to a file or pipe. Waits
+//! for a gateway that goes away.
 
-use super::model::Upstream;
-use super::{Seen, path, print, seen};
+use super::model::ServerModel;
+use super::{StatusReply, parse_reply, path, print_json};
 use crate::cli::address::GatewayUrl;
-use crate::cli::args::{Form, StatusArgs};
+use crate::cli::admin_client::{AdminClient, AdminReply};
+use crate::cli::args::{OutputFormat, StatusArgs};
+use crate::cli::error::{CommandError, FailureReport};
 use crate::cli::exit::Exit;
-use crate::cli::fleet::{Signals, no_runtime};
-use crate::cli::gateway::{Gateway, Reply};
+use crate::cli::local_host::{Signals, runtime_failure};
 use crate::cli::render::{Screen, plural};
-use crate::cli::stop::{Failure, Stop};
 use std::collections::HashMap;
 use std::time::Duration;
 use tokio::time::MissedTickBehavior;
 
-const EVERY: Duration = Duration::from_secs(1);
+const INTERVAL: Duration = Duration::from_secs(1);
 
-/// What is worth a line when it differs from what was there before. Ages and times are not.
+/// The fields whose change is worth a line. Ages and times are not.
 #[derive(PartialEq, Eq)]
-struct Told {
+struct WatchedState {
     state: String,
     circuit: String,
     note: String,
@@ -26,112 +26,126 @@ struct Told {
     restarts: u64,
 }
 
-/// What has been told so far.
+/// The state that was last shown.
 #[derive(Default)]
 struct Memory {
-    told: HashMap<String, Told>,
+    shown: HashMap<String, WatchedState>,
     away: bool,
 }
 
-/// Goes on until a signal comes, and fails only if there is nothing to watch in the first place.
-pub(super) async fn run(gateway: &Gateway<'_>, args: &StatusArgs, screen: &mut Screen) -> Result<Exit, Stop> {
-    let mut signals = Signals::listen().map_err(no_runtime)?;
-    let mut tick = tokio::time::interval(EVERY);
+/// Watches until a signal arrives. Fails only if the first request fails.
+pub(super) async fn run(
+    gateway: &AdminClient<'_>,
+    args: &StatusArgs,
+    screen: &mut Screen,
+) -> Result<Exit, CommandError> {
+    let mut signals = Signals::listen().map_err(runtime_failure)?;
+    let mut tick = tokio::time::interval(INTERVAL);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut memory = Memory::default();
     let mut first = true;
     loop {
-        let looked = tokio::select! {
+        let fetched = tokio::select! {
             biased;
-            exit = signals.next() => return Err(Stop::Told(exit)),
-            looked = async {
+            exit = signals.next() => return Err(CommandError::Reported(exit)),
+            fetched = async {
                 tick.tick().await;
-                look(gateway, args).await
-            } => looked,
+                fetch(gateway, args).await
+            } => fetched,
         };
-        match looked {
+        match fetched {
             Err(failure) if first => return Err(failure.into()),
-            Err(failure) => memory.away(&failure, args, screen)?,
-            Ok((reply, seen)) => memory.here(gateway.url(), &reply, &seen, args, screen)?,
+            Err(failure) => memory.show_unreachable(&failure, args, screen)?,
+            Ok((reply, seen)) => memory.show(gateway.url(), &reply, &seen, args, screen)?,
         }
         first = false;
         screen.flush()?;
     }
 }
 
-async fn look(gateway: &Gateway<'_>, args: &StatusArgs) -> Result<(Reply, Seen), Failure> {
+async fn fetch(
+    gateway: &AdminClient<'_>,
+    args: &StatusArgs,
+) -> Result<(AdminReply, StatusReply), FailureReport> {
     let reply = gateway.get(&path(args)).await?;
-    match reply.refusal() {
+    match reply.error() {
         Some(refusal) => Err(refusal.into()),
         None => {
-            let seen = seen(gateway, args, &reply)?;
+            let seen = parse_reply(gateway, args, &reply)?;
             Ok((reply, seen))
         }
     }
 }
 
 impl Memory {
-    fn here(
+    fn show(
         &mut self,
         url: &GatewayUrl,
-        reply: &Reply,
-        seen: &Seen,
+        reply: &AdminReply,
+        seen: &StatusReply,
         args: &StatusArgs,
         screen: &mut Screen,
-    ) -> Result<(), Stop> {
+    ) -> Result<(), CommandError> {
         if std::mem::take(&mut self.away) && !screen.can_draw() {
-            screen.talk(&format!("the gateway at {url} is back"))?;
+            screen.message(&format!("the gateway at {url} is back"))?;
         }
-        let changed: Vec<&Upstream> =
-            seen.upstreams().iter().filter(|upstream| self.learn(upstream)).collect();
+        let changed: Vec<&ServerModel> =
+            seen.upstreams().iter().filter(|upstream| self.record_change(upstream)).collect();
         match args.output.form {
-            Form::Json if changed.is_empty() => {}
-            Form::Json => print(reply, screen)?,
-            Form::Text if screen.can_draw() => screen.page(&seen.shown(screen.columns()))?,
-            Form::Text => changed.into_iter().try_for_each(|upstream| screen.line(&line(upstream)))?,
+            OutputFormat::Json if changed.is_empty() => {}
+            OutputFormat::Json => print_json(reply, screen)?,
+            OutputFormat::Text if screen.can_draw() => screen.page(&seen.render(screen.columns()))?,
+            OutputFormat::Text => {
+                changed.into_iter().try_for_each(|upstream| screen.line(&line(upstream)))?
+            }
         }
         Ok(())
     }
 
-    fn away(&mut self, failure: &Failure, args: &StatusArgs, screen: &mut Screen) -> Result<(), Stop> {
-        let text = format!("{}\nlooking for it every second", failure.text);
-        if args.output.form == Form::Text && screen.can_draw() {
+    fn show_unreachable(
+        &mut self,
+        failure: &FailureReport,
+        args: &StatusArgs,
+        screen: &mut Screen,
+    ) -> Result<(), CommandError> {
+        let text = format!("{}\nretrying every second", failure.text);
+        if args.output.form == OutputFormat::Text && screen.can_draw() {
             screen.page(&text)?;
         } else if !self.away {
-            screen.talk(&text)?;
+            screen.message(&text)?;
         }
         self.away = true;
         Ok(())
     }
 
-    /// Whether this is news.
-    fn learn(&mut self, upstream: &Upstream) -> bool {
-        let now = Told {
+    /// Records the state of a server, and returns whether it changed.
+    fn record_change(&mut self, upstream: &ServerModel) -> bool {
+        let now = WatchedState {
             state: upstream.state.clone(),
             circuit: upstream.circuit.clone(),
             note: upstream.note(),
             tools: upstream.tools,
             restarts: upstream.restarts,
         };
-        let news = self.told.get(&upstream.name) != Some(&now);
-        self.told.insert(upstream.name.clone(), now);
+        let news = self.shown.get(&upstream.name) != Some(&now);
+        self.shown.insert(upstream.name.clone(), now);
         news
     }
 }
 
-/// One change: the name, the state, and what there is to say about it.
-fn line(upstream: &Upstream) -> String {
-    let mut said = vec![upstream.name.clone(), format!("{} {}", upstream.glyph(), upstream.state_word())];
+/// One change as a line: the name, the state and the note.
+fn line(upstream: &ServerModel) -> String {
+    let mut parts = vec![upstream.name.clone(), format!("{} {}", upstream.glyph(), upstream.state_word())];
     if upstream.circuit != "closed" {
-        said.push(format!("circuit {}", upstream.circuit.replace('_', " ")));
+        parts.push(format!("circuit {}", upstream.circuit.replace('_', " ")));
     }
     if upstream.tools > 0 {
-        said.push(format!("{} tools", upstream.tools_shown()));
+        parts.push(format!("{} tools", upstream.tools_text()));
     }
     if upstream.restarts > 0 {
-        said.push(plural(usize::try_from(upstream.restarts).unwrap_or(usize::MAX), "restart"));
+        parts.push(plural(usize::try_from(upstream.restarts).unwrap_or(usize::MAX), "restart"));
     }
-    said.push(upstream.note());
-    said.retain(|piece| !piece.is_empty());
-    said.join("  ")
+    parts.push(upstream.note());
+    parts.retain(|piece| !piece.is_empty());
+    parts.join("  ")
 }

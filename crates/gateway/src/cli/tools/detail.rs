@@ -1,14 +1,15 @@
-//! One tool with its schema, one resource, one prompt.
+//! Details of one tool, one resource or one prompt.
 
-use super::{Shown, Wanted, unknown, unlisted, word};
-use crate::cli::args::{Form, Global};
-use crate::cli::call::declined;
-use crate::cli::client::{self, Asked, Client, known};
+use super::{ListKind, ListedItem, item_word, list_failure, report_failure};
+use crate::cli::args::{GlobalArgs, OutputFormat};
+use crate::cli::call::server_error;
 use crate::cli::config;
+use crate::cli::error::{CommandError, FailureReport};
 use crate::cli::exit::Exit;
-use crate::cli::fleet::{Means, runtime, with_host};
-use crate::cli::render::{Screen, laid_out, with_progress};
-use crate::cli::stop::{Failure, Stop};
+use crate::cli::local_host::{HostOptions, runtime, with_host};
+use crate::cli::mcp_client;
+use crate::cli::mcp_client::{McpClient, ToolSource, require_server};
+use crate::cli::render::{Screen, pretty, with_progress};
 use gripfast::RawValue;
 use gripfast::wire::Outcome;
 use gripfast::wire::patch::{Object, Patch};
@@ -16,8 +17,8 @@ use gripfast::wire::results::List;
 use serde_json::Value;
 use std::io;
 
-/// A tool for people: its names, the whole description and the schema of its arguments.
-pub(super) fn show_tool(tool: &Shown, screen: &mut Screen) -> io::Result<()> {
+/// Prints a tool: its names, the full description and the schemas.
+pub(super) fn show_tool(tool: &ListedItem, screen: &mut Screen) -> io::Result<()> {
     screen.line(&tool.key)?;
     if let Some(public) = &tool.public {
         screen.line(&format!("client name: {public}"))?;
@@ -33,14 +34,14 @@ pub(super) fn show_tool(tool: &Shown, screen: &mut Screen) -> io::Result<()> {
     let object = Object::parse(&tool.raw).ok();
     for (member, title) in [("inputSchema", "arguments"), ("outputSchema", "structured result")] {
         if let Some(schema) = object.as_ref().and_then(|object| object.get(member)) {
-            screen.line(&format!("\n{title} (JSON Schema):\n{}", laid_out(schema.get())))?;
+            screen.line(&format!("\n{title} (JSON Schema):\n{}", pretty(schema.get())))?;
         }
     }
     Ok(())
 }
 
-/// The arguments of a prompt: required ones as they are, others in brackets.
-pub(super) fn prompt_arguments(prompt: &Shown) -> String {
+/// The arguments of a prompt: required ones plain, others in brackets.
+pub(super) fn prompt_arguments(prompt: &ListedItem) -> String {
     let prompt: Value = serde_json::from_str(prompt.raw.get()).unwrap_or_default();
     let arguments = prompt["arguments"].as_array().into_iter().flatten();
     let shown = arguments.filter_map(|argument| {
@@ -50,19 +51,19 @@ pub(super) fn prompt_arguments(prompt: &Shown) -> String {
     shown.collect::<Vec<_>>().join(" ")
 }
 
-impl Wanted<'_> {
+impl ListKind<'_> {
     /// Reads one resource, or gets one prompt.
     pub(super) fn get(
         &self,
-        global: &Global,
+        global: &GlobalArgs,
         server: &str,
         key: &str,
         arguments: Option<&[(String, String)]>,
         screen: &mut Screen,
-    ) -> Result<Exit, Stop> {
+    ) -> Result<Exit, CommandError> {
         let method = if self.list == List::Prompts { "prompts/get" } else { "resources/read" };
         let params = |name: &str| {
-            let params = Patch::new().set_text(self.list.key(), name);
+            let params = Patch::new().set_text(self.list.item_key(), name);
             let arguments = arguments.filter(|arguments| !arguments.is_empty()).map(|arguments| {
                 arguments
                     .iter()
@@ -74,56 +75,61 @@ impl Wanted<'_> {
                 None => params.to_object(),
             }
         };
-        let what = format!("`{server}`");
-        let answered = match Asked::of(global, self.url)? {
-            Asked::Gateway(url, fleet) => {
-                let asked = async {
-                    known(&url, fleet.as_deref(), server)?;
-                    let client = Client::of(global, &url).await?;
+        let what = format!("server `{server}`");
+        let answered = match ToolSource::resolve(global, self.url)? {
+            ToolSource::Gateway(url, fleet) => {
+                let asking = async {
+                    require_server(&url, fleet.as_deref(), server)?;
+                    let client = McpClient::connect(global, &url).await?;
                     let offers = client.offers(self.list).await?;
                     let its = || offers.iter().filter(|offer| offer.server == server);
                     let public = match its().find(|offer| offer.name == key) {
                         Some(offer) => offer.public.as_str(),
                         None if self.list == List::Prompts && its().next().is_some() => {
                             let names = its().map(|offer| &*offer.name);
-                            return Err(client::unknown_item(self.list, server, key, names));
+                            return Err(mcp_client::unknown_item(self.list, server, key, names));
                         }
-                        // A URI of a template, or of a server that was not listed yet: the gateway finds out.
+                        // A URI of a template, or of a server that has not been listed yet: the gateway finds out.
                         None => key,
                     };
-                    client.answer(method, &params(public)).await
+                    client.request(method, &params(public)).await
                 };
-                let answer = runtime()?.block_on(with_progress(screen, &what, asked));
-                answer.and_then(|answer| match client::outcome(&answer) {
+                let answer = runtime()?.block_on(with_progress(screen, &what, asking));
+                answer.and_then(|answer| match mcp_client::outcome(&answer) {
                     Some(Outcome::Result(result)) => Ok(result.to_owned()),
                     Some(Outcome::Error(error)) => {
-                        let failure = client::told(&error).unwrap_or_else(|| declined(server, &error));
-                        let word = word(self.list);
+                        let failure = mcp_client::failure_in_error(&error)
+                            .unwrap_or_else(|| server_error(server, &error));
+                        let word = item_word(self.list);
                         let hint = format!("`gripfast {word}s {server}` lists its {word}s");
                         Err(if failure.hint.is_none() { failure.with_hint(hint) } else { failure })
                     }
-                    None => {
-                        Err(Failure::new(Exit::Unreachable, format!("the gateway at {url} answers nonsense")))
-                    }
+                    None => Err(FailureReport::new(
+                        Exit::Unreachable,
+                        format!("the gateway at {url} sent an invalid answer"),
+                    )),
                 })
             }
-            Asked::Config => {
+            ToolSource::Config => {
                 let opened = config::open(global, screen)?;
-                match opened.server(server).and_then(config::usable) {
+                match opened.server(server).and_then(config::server_spec) {
                     Ok(spec) => {
-                        let means = Means { logins: Some(opened.logins(global)?), ..Means::default() };
+                        let host_options =
+                            HostOptions { logins: Some(opened.logins(global)?), ..HostOptions::default() };
                         let mut spec = spec.clone();
                         spec.supervision.timeouts.reconnect_wait = self.wait;
-                        let answer = with_host(means, &[(server, &spec)], async |host| {
-                            let asked = host.request(server, method, Some(params(key)));
-                            with_progress(screen, &what, asked).await
+                        let answer = with_host(host_options, &[(server, &spec)], async |host| {
+                            let asking = host.request(server, method, Some(params(key)));
+                            with_progress(screen, &what, asking).await
                         })?;
                         match answer {
                             Ok(answer) => match answer.outcome() {
                                 Outcome::Result(result) => Ok(result.to_owned()),
-                                Outcome::Error(error) => Err(declined(server, &error)),
+                                Outcome::Error(error) => Err(server_error(server, &error)),
                             },
-                            Err(error) => Err(config::without_gateway(global, server, unlisted(error))),
+                            Err(error) => {
+                                Err(config::without_gateway_hints(global, server, list_failure(error)))
+                            }
                         }
                     }
                     Err(failure) => Err(failure),
@@ -131,24 +137,24 @@ impl Wanted<'_> {
             }
         };
         match (answered, self.form) {
-            (Ok(result), Form::Json) => screen.result(result.get())?,
-            (Ok(result), Form::Text) => {
+            (Ok(result), OutputFormat::Json) => screen.raw_json(result.get())?,
+            (Ok(result), OutputFormat::Text) => {
                 let lines = shown(self.list, &result);
                 lines.iter().try_for_each(|line| screen.line(line))?;
                 if lines.is_empty() {
-                    screen.talk(&format!("the {} `{key}` is empty", word(self.list)))?;
+                    screen.message(&format!("the {} `{key}` is empty", item_word(self.list)))?;
                 }
             }
-            (Err(failure), form) => return Err(unknown(failure, form, screen)?),
+            (Err(failure), form) => return Err(report_failure(failure, form, screen)?),
         }
         Ok(Exit::Ok)
     }
 }
 
-/// The lines of a resource or prompt. What is not built as MCP says is shown whole.
+/// The lines of a resource or prompt. A result that does not follow MCP is shown whole.
 fn shown(list: List, result: &RawValue) -> Vec<String> {
     let parsed: Value = serde_json::from_str(result.get()).unwrap_or_default();
-    let whole = || vec![laid_out(result.get())];
+    let whole = || vec![pretty(result.get())];
     if list == List::Prompts {
         let Some(messages) = parsed["messages"].as_array() else { return whole() };
         let line = |message: &Value| {

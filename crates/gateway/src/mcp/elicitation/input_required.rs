@@ -1,14 +1,14 @@
 //! Calls of modern clients that wait for input.
 //!
-//! A modern client cannot be asked: it is told "input required", and comes back with the answers in a new
-//! request. Meanwhile the call goes on behind us, held here under a state that only we can have given out.
+//! A modern client gets no requests: it receives an `input_required` result and repeats its request with the answers.
+//! Meanwhile the call stays in flight, held here under an encrypted `requestState`.
 
-use super::client::Client;
-use super::fair_table::FairTable;
-use super::outbox::{Next, Outbox};
-use super::questions::{OpenQuestion, OpenQuestions};
-use super::running::Running;
-use crate::shares::Share;
+use super::{OpenElicitation, OpenElicitations};
+use crate::mcp::client::Client;
+use crate::mcp::fair_table::FairTable;
+use crate::mcp::transport::replay_buffer::{ReplayBuffer, ReplayItem};
+use crate::server::quota::QuotaPermit;
+use crate::server::runtime::inline_call::InlineCall;
 use bytes::Bytes;
 use futures_util::future::AbortHandle;
 use gripfast::Principal;
@@ -22,40 +22,41 @@ use std::time::Duration;
 use tokio::sync::{Notify, oneshot};
 use tokio_util::task::AbortOnDropHandle;
 
-/// A call and what its server has asked meanwhile.
-pub(crate) struct Suspended {
-    pub(crate) outbox: Arc<Outbox>,
-    pub(crate) inputs: Arc<Inputs>,
-    /// How much of the outbox the client has seen.
-    pub(crate) place: usize,
-    /// As long as whoever waits for it drives it.
-    call: Option<Running>,
+/// Call of a modern client, and the input that its server has requested.
+pub(crate) struct InputRequiredCall {
+    pub(crate) replay_buffer: Arc<ReplayBuffer>,
+    pub(crate) inputs: Arc<RequestedInputs>,
+    /// Position in the replay buffer up to which the client has received messages.
+    pub(crate) position: usize,
+    /// Drives the call inline while a request waits for it; `None` once it runs on its own.
+    call: Option<InlineCall>,
     handle: AbortHandle,
-    origin: Origin,
+    origin: CallOrigin,
 }
 
-/// What a call began with.
+/// Principal and request that started a call.
 #[derive(Debug, Clone)]
-pub(crate) struct Origin {
-    /// Whose it is.
+pub(crate) struct CallOrigin {
+    /// Principal of the client.
     pub(crate) principal: Principal,
-    /// The request.
-    pub(crate) asked: Bytes,
+    /// Request that started the call.
+    pub(crate) request: Bytes,
 }
 
-impl Origin {
-    /// Whether a request asks for the same, but for what it says about questions and about itself.
-    fn is_of(&self, request: &envelope::Request<'_>) -> bool {
-        let Ok(Message::Request(asked)) = Message::parse(&self.asked) else { return false };
-        asked.method == request.method && are_alike(asked.params, request.params)
+impl CallOrigin {
+    /// Tests if a repeated request is for the same call: same method and parameters, apart from `_meta`,
+    /// `inputResponses` and `requestState`.
+    fn matches(&self, request: &envelope::Request<'_>) -> bool {
+        let Ok(Message::Request(original)) = Message::parse(&self.request) else { return false };
+        original.method == request.method && are_alike(original.params, request.params)
     }
 }
 
-/// Whether parameters mean the same. Whoever builds a request anew may put its members in another order.
+/// Compares parameters by value. A client that rebuilds its request may change the order of members.
 fn are_alike(one: Option<&RawValue>, other: Option<&RawValue>) -> bool {
     let (one, other) =
         (one.and_then(|raw| Object::parse(raw).ok()), other.and_then(|raw| Object::parse(raw).ok()));
-    let (one, other) = (lasting(one.as_ref()), lasting(other.as_ref()));
+    let (one, other) = (stable_params(one.as_ref()), stable_params(other.as_ref()));
     let same_value = |one: &RawValue, other: &RawValue| {
         let value = |raw: &RawValue| serde_json::from_str::<serde_json::Value>(raw.get()).ok();
         one.get() == other.get() || value(one).is_some_and(|value_of_one| Some(value_of_one) == value(other))
@@ -65,23 +66,23 @@ fn are_alike(one: Option<&RawValue>, other: Option<&RawValue>) -> bool {
     one.len() == other.len() && one.iter().all(same)
 }
 
-/// The parameters that a request has again when its client comes back.
-fn lasting<'a>(params: Option<&'a Object<'a>>) -> BTreeMap<&'a str, &'a RawValue> {
+/// Parameters that must be the same in a repeated request.
+fn stable_params<'a>(params: Option<&'a Object<'a>>) -> BTreeMap<&'a str, &'a RawValue> {
     let differs = |name: &str| matches!(name, "_meta" | "inputResponses" | "requestState");
     params.into_iter().flat_map(Object::iter).filter(|(name, _)| !differs(name)).collect()
 }
 
-impl Suspended {
+impl InputRequiredCall {
     pub(crate) fn new(
-        outbox: Arc<Outbox>,
-        inputs: Arc<Inputs>,
-        (call, handle): (Running, AbortHandle),
-        origin: Origin,
+        replay_buffer: Arc<ReplayBuffer>,
+        inputs: Arc<RequestedInputs>,
+        (call, handle): (InlineCall, AbortHandle),
+        origin: CallOrigin,
     ) -> Self {
-        Self { outbox, inputs, place: 0, call: Some(call), handle, origin }
+        Self { replay_buffer, inputs, position: 0, call: Some(call), handle, origin }
     }
 
-    /// Waits for `wanted`, and drives the call meanwhile unless it goes by itself.
+    /// Waits for `wanted`, and drives the call meanwhile unless it runs on its own.
     pub(crate) async fn until<T>(&mut self, wanted: impl Future<Output = T>) -> T {
         match &mut self.call {
             Some(call) => call.until(wanted).await,
@@ -89,43 +90,43 @@ impl Suspended {
         }
     }
 
-    /// From here on it goes by itself, whether or not anybody waits.
-    pub(crate) fn goes_by_itself(mut self) -> Self {
+    /// Lets the call run on its own, independent of waiting requests.
+    pub(crate) fn detached(mut self) -> Self {
         self.call = None;
         self
     }
 
-    /// Waits for what comes next. Giving up on waiting loses nothing.
-    pub(crate) async fn next(&mut self) -> Step {
+    /// Waits for the next step. Cancel safe.
+    pub(crate) async fn next(&mut self) -> CallStep {
         tokio::select! {
             biased;
-            next = self.outbox.next(self.place) => match next {
-                Next::End => Step::End,
-                Next::Message(message, next) => {
-                    let last = self.outbox.only_the_answer(next - 1).is_some();
-                    self.place = next;
-                    if last { Step::Answered(message) } else { Step::Said(message) }
+            next = self.replay_buffer.next(self.position) => match next {
+                ReplayItem::End => CallStep::End,
+                ReplayItem::Message(message, next) => {
+                    let last = self.replay_buffer.sole_answer(next - 1).is_some();
+                    self.position = next;
+                    if last { CallStep::Answered(message) } else { CallStep::Notification(message) }
                 }
             },
-            () = self.inputs.wanted() => Step::Wanted,
+            () = self.inputs.wanted() => CallStep::InputRequired,
         }
     }
 }
 
-/// What a call does next.
-pub(crate) enum Step {
-    /// A message for the client, on the way to the answer.
-    Said(Bytes),
-    /// The answer, under the id that the call began with.
+/// Next step of a call.
+pub(crate) enum CallStep {
+    /// Message for the client before the answer.
+    Notification(Bytes),
+    /// The answer, with the id of the request that started the call.
     Answered(Bytes),
-    /// Its server wants input before it goes on.
-    Wanted,
-    /// Nothing more will come.
+    /// The server requests input.
+    InputRequired,
+    /// The call has ended without an answer.
     End,
 }
 
-/// Whoever gives up on a call ends it.
-impl Drop for Suspended {
+/// Cancels the call.
+impl Drop for InputRequiredCall {
     fn drop(&mut self) {
         match self.call.take() {
             Some(call) => call.cancel(),
@@ -134,60 +135,66 @@ impl Drop for Suspended {
     }
 }
 
-/// The input that a server wants before it goes on, and who waits for it.
-pub(crate) struct Inputs {
-    wanted: Mutex<Wanted>,
-    news: Notify,
-    /// Whose call it is.
+/// Input that a server has requested during one call.
+pub(crate) struct RequestedInputs {
+    wanted: Mutex<RequestedInput>,
+    changed: Notify,
+    /// Principal of the client.
     principal: Principal,
-    questions: Arc<OpenQuestions>,
+    elicitations: Arc<OpenElicitations>,
 }
 
 #[derive(Default)]
-struct Wanted {
-    asked: u64,
-    open: BTreeMap<String, Open>,
+struct RequestedInput {
+    count: u64,
+    open: BTreeMap<String, OpenInput>,
 }
 
-struct Open {
-    /// `{"method":…,"params":…}`, as `inputRequests` has it.
+struct OpenInput {
+    /// `{"method":…,"params":…}`, as in `inputRequests`.
     question: String,
     answer: oneshot::Sender<String>,
-    /// The memory that the question takes.
-    _memory: Share,
+    /// Memory of the request.
+    _memory: QuotaPermit,
 }
 
-/// Between two questions that belong together.
-const A_MOMENT: Duration = Duration::from_millis(50);
-/// How long a person may think.
-const ANSWER_WITHIN: Duration = Duration::from_secs(600);
-/// After its question was given up, a server may end the call by itself; then it is ended for it.
+/// Wait for further requests of the server, so that they reach the client in one result.
+const COLLECT_DELAY: Duration = Duration::from_millis(50);
+/// Time that a person has for an answer.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(600);
+/// After a request of the server timed out, the server has this time to end the call itself; then the gateway cancels
+/// it.
 const GRACE: Duration = Duration::from_secs(5);
-/// A server that asks more than this at once is not asking a person.
-const MOST_OPEN: usize = 100;
+/// Maximum number of open requests of one call: no person answers more at once.
+const MAX_OPEN: usize = 100;
 
-impl Inputs {
-    /// The input for a call of this principal.
-    pub(crate) fn of(principal: Principal, questions: &Arc<OpenQuestions>) -> Self {
-        Self { wanted: Mutex::default(), news: Notify::new(), principal, questions: Arc::clone(questions) }
+impl RequestedInputs {
+    /// Requested inputs of a call of this principal.
+    pub(crate) fn new(principal: Principal, elicitations: &Arc<OpenElicitations>) -> Self {
+        Self {
+            wanted: Mutex::default(),
+            changed: Notify::new(),
+            principal,
+            elicitations: Arc::clone(elicitations),
+        }
     }
 
-    /// Waits until something is wanted, and a moment longer: a server that wants to know several things at once
-    /// can only ask for one after the other.
+    /// Waits until the server requests input, and [`COLLECT_DELAY`] longer: a server that needs several answers sends
+    /// its requests one after the other.
     pub(crate) async fn wanted(&self) {
         loop {
-            let news = self.news.notified();
-            tokio::pin!(news);
-            news.as_mut().enable();
+            let notified = self.changed.notified();
+            tokio::pin!(notified);
+            notified.as_mut().enable();
             if !self.lock().open.is_empty() {
                 break;
             }
-            news.await;
+            notified.await;
         }
-        while tokio::time::timeout(A_MOMENT, self.news.notified()).await.is_ok() {}
+        while tokio::time::timeout(COLLECT_DELAY, self.changed.notified()).await.is_ok() {}
     }
 
-    /// Everything that is wanted, as the `inputRequests` of a result.
+    /// All open requests, as the `inputRequests` of a result.
     pub(crate) fn requests(&self) -> String {
         let wanted = self.lock();
         let members: Vec<String> =
@@ -195,75 +202,75 @@ impl Inputs {
         format!("{{{}}}", members.join(","))
     }
 
-    /// The client came back with answers; what it left out is still wanted.
-    pub(crate) fn give(&self, responses: &Object<'_>) {
+    /// Passes the answers of a repeated request to the server; requests without an answer stay open.
+    pub(crate) fn answer(&self, responses: &Object<'_>) {
         let mut wanted = self.lock();
         for (key, response) in responses.iter() {
             if let Some(open) = wanted.open.remove(key) {
-                // The server may have lost interest meanwhile.
+                // The server may have cancelled its request meanwhile.
                 let _ = open.answer.send(response.get().to_owned());
             }
         }
     }
 
-    fn put(
+    fn insert(
         &self,
         request: &envelope::Request<'_>,
-        memory: Share,
-    ) -> Option<(OpenQuestion, oneshot::Receiver<String>)> {
+        memory: QuotaPermit,
+    ) -> Option<(OpenElicitation, oneshot::Receiver<String>)> {
         let method = serde_json::Value::from(&*request.method);
         let params = request.params.map_or("{}", RawValue::get);
         let question = format!("{{\"method\":{method},\"params\":{params}}}");
         let (answer, answered) = oneshot::channel();
         let mut wanted = self.lock();
         wanted.open.retain(|_, open| !open.answer.is_closed());
-        if wanted.open.len() >= MOST_OPEN {
+        if wanted.open.len() >= MAX_OPEN {
             return None;
         }
-        wanted.asked += 1;
-        let key = format!("input-{}", wanted.asked);
-        wanted.open.insert(key, Open { question, answer, _memory: memory });
+        wanted.count += 1;
+        let key = format!("input-{}", wanted.count);
+        wanted.open.insert(key, OpenInput { question, answer, _memory: memory });
         drop(wanted);
-        self.news.notify_waiters();
-        Some((self.questions.open(&self.principal), answered))
+        self.changed.notify_waiters();
+        Some((self.elicitations.open(&self.principal), answered))
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Wanted> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, RequestedInput> {
         self.wanted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Hears a call of a modern client: progress goes on its stream, questions become wanted input.
-pub(crate) struct ModernEar {
-    pub(crate) outbox: Arc<Outbox>,
-    pub(crate) inputs: Arc<Inputs>,
+/// Listener for a call of a modern client: notifications go to its stream, requests become requested input.
+pub(crate) struct ModernListener {
+    pub(crate) replay_buffer: Arc<ReplayBuffer>,
+    pub(crate) inputs: Arc<RequestedInputs>,
     pub(crate) client: Client,
 }
 
-impl Listener for ModernEar {
-    fn said(&self, message: &[u8]) {
+impl Listener for ModernListener {
+    fn on_message(&self, message: &[u8]) {
         if self.client.wants(message) {
-            self.outbox.push(Bytes::copy_from_slice(message));
+            self.replay_buffer.push(Bytes::copy_from_slice(message));
         }
     }
 
-    fn asked(&self, request: Bytes) -> Option<BoxFuture<'static, Vec<u8>>> {
-        let Ok(Message::Request(asked)) = Message::parse(&request) else { return None };
+    fn on_request(&self, request: Bytes) -> Option<BoxFuture<'static, Vec<u8>>> {
+        let Ok(Message::Request(parsed)) = Message::parse(&request) else { return None };
         let abilities = self.client.abilities;
-        if !abilities.allow(&asked) {
-            return abilities.decline(&asked);
+        if !abilities.allows(&parsed) {
+            return abilities.decline(&parsed);
         }
-        let is_form = asked.method == "elicitation/create";
+        let is_form = parsed.method == "elicitation/create";
         let memory = self.client.memory.take(request.len()).ok()?;
-        let (id, (open, answered)) = (asked.id.to_request_id(), self.inputs.put(&asked, memory)?);
+        let (id, (open, answered)) = (parsed.id.to_request_id(), self.inputs.insert(&parsed, memory)?);
         Some(Box::pin(async move {
-            match tokio::time::timeout(ANSWER_WITHIN, open.unless_given_up(answered)).await {
+            match tokio::time::timeout(ANSWER_TIMEOUT, open.unless_evicted(answered)).await {
                 Ok(Some(Ok(result))) => response(&id, result),
                 Ok(Some(Err(_)) | None) | Err(_) if is_form => {
                     response(&id, r#"{"action":"cancel"}"#.to_owned())
                 }
                 Ok(Some(Err(_)) | None) | Err(_) => {
-                    let why = "the client did not come back with an answer";
+                    let why = "the client did not repeat its request with an answer";
                     envelope::error_response(Some(id.as_id()), codes::INTERNAL_ERROR, why, None)
                 }
             }
@@ -274,89 +281,96 @@ impl Listener for ModernEar {
 fn response(id: &RequestId, result: String) -> Vec<u8> {
     match RawValue::from_string(result) {
         Ok(result) => envelope::response(id.as_id(), &result),
-        Err(_) => envelope::error_response(Some(id.as_id()), codes::INTERNAL_ERROR, "not an answer", None),
+        Err(_) => envelope::error_response(
+            Some(id.as_id()),
+            codes::INTERNAL_ERROR,
+            "the answer of the client is not valid JSON",
+            None,
+        ),
     }
 }
 
-/// The calls that wait for their clients to come back, the oldest first.
-pub(crate) struct Waiting(Arc<Mutex<FairTable<Held>>>);
+/// Calls that wait for their clients to repeat the request, oldest first.
+pub(crate) struct InputRequiredCalls(Arc<Mutex<FairTable<HeldCall>>>);
 
-struct Held {
+struct HeldCall {
     number: u64,
-    call: Suspended,
-    /// Ends it when its time has come; ends with it.
-    _patience: AbortOnDropHandle<()>,
+    call: InputRequiredCall,
+    /// Cancels the call at its timeout; stops when the call is taken.
+    _timeout: AbortOnDropHandle<()>,
 }
 
-impl Waiting {
-    /// Clients that never come back do not fill our memory: of one principal at most `each` calls wait, and `all` of all
-    /// of them. Beyond it the oldest gives way, of all together the oldest of the principal that has the most.
-    pub(crate) fn new(each: usize, all: usize) -> Self {
-        Self(Arc::new(Mutex::new(FairTable::new(each, all))))
+impl InputRequiredCalls {
+    /// Creates a table for at most `max_per_principal` waiting calls of one principal and `max_total` altogether. Above
+    /// it the oldest call is cancelled: of the same principal, or of the principal with the most calls.
+    pub(crate) fn new(max_per_principal: usize, max_total: usize) -> Self {
+        Self(Arc::new(Mutex::new(FairTable::new(max_per_principal, max_total))))
     }
 
-    /// Holds a call under a number, for as long as a person may think. After that it is given up, and its
-    /// server is told.
-    pub(crate) fn hold(&self, number: u64, call: Suspended) {
-        let (waiting, principal) = (Arc::downgrade(&self.0), call.origin.principal.clone());
-        let patience = tokio::spawn({
+    /// Holds a call under a number until the answer timeout. After that the call is cancelled, and its server is
+    /// notified.
+    pub(crate) fn hold(&self, number: u64, call: InputRequiredCall) {
+        let (calls, principal) = (Arc::downgrade(&self.0), call.origin.principal.clone());
+        let timeout = tokio::spawn({
             let principal = principal.clone();
             async move {
-                tokio::time::sleep(ANSWER_WITHIN + GRACE).await;
-                if let Some(waiting) = waiting.upgrade() {
-                    drop(take(&waiting, &principal, number));
+                tokio::time::sleep(ANSWER_TIMEOUT + GRACE).await;
+                if let Some(calls) = calls.upgrade() {
+                    drop(take(&calls, &principal, number));
                 }
             }
         });
-        let held = Held { number, call, _patience: AbortOnDropHandle::new(patience) };
-        let (_, gone) = lock(&self.0).insert(&principal, held);
-        // Outside the lock: their end is told to others.
-        drop(gone);
+        let held = HeldCall { number, call, _timeout: AbortOnDropHandle::new(timeout) };
+        let (_, evicted) = lock(&self.0).insert(&principal, held);
+        // Outside the lock: dropping a call notifies its server.
+        drop(evicted);
     }
 
-    /// Gives a call back to its client, who comes back with the same request. Somebody else's is nobody's.
+    /// Returns a held call to its client, which repeats the same request. A call of another principal is reported as
+    /// ended.
     pub(crate) fn take(
         &self,
         number: u64,
         principal: &Principal,
         request: &envelope::Request<'_>,
-    ) -> Result<Suspended, NotGiven> {
+    ) -> Result<InputRequiredCall, ResumeError> {
         let origin = {
-            let waiting = lock(&self.0);
-            waiting.find(principal, |held| held.number == number).map(|(_, held)| held.call.origin.clone())
+            let calls = lock(&self.0);
+            calls.find(principal, |held| held.number == number).map(|(_, held)| held.call.origin.clone())
         };
-        if !origin.ok_or(NotGiven::Ended)?.is_of(request) {
-            return Err(NotGiven::ForAnother);
+        if !origin.ok_or(ResumeError::Ended)?.matches(request) {
+            return Err(ResumeError::OtherRequest);
         }
-        take(&self.0, principal, number).ok_or(NotGiven::Ended)
+        take(&self.0, principal, number).ok_or(ResumeError::Ended)
     }
 }
 
-/// Why a call is not given back.
+/// Reason why a call is not returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum NotGiven {
-    /// There is none, or not any more.
+pub(crate) enum ResumeError {
+    /// There is no such call, or it has ended.
     Ended,
-    /// It was begun by a request for something else, and waits on: what was approved is not what would be done.
-    ForAnother,
+    /// The call was started by a different request and stays held: the user approved another call than the one repeated
+    /// here.
+    OtherRequest,
 }
 
-fn take(waiting: &Mutex<FairTable<Held>>, principal: &Principal, number: u64) -> Option<Suspended> {
-    let mut waiting = lock(waiting);
-    let (at, _) = waiting.find(principal, |held| held.number == number)?;
-    waiting.remove(at).map(|held| held.call)
+fn take(calls: &Mutex<FairTable<HeldCall>>, principal: &Principal, number: u64) -> Option<InputRequiredCall> {
+    let mut calls = lock(calls);
+    let (at, _) = calls.find(principal, |held| held.number == number)?;
+    calls.remove(at).map(|held| held.call)
 }
 
-fn lock(waiting: &Mutex<FairTable<Held>>) -> std::sync::MutexGuard<'_, FairTable<Held>> {
-    waiting.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock(calls: &Mutex<FairTable<HeldCall>>) -> std::sync::MutexGuard<'_, FairTable<HeldCall>> {
+    calls.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::presence::without_session;
-    use super::super::questions::Abilities;
     use super::*;
-    use crate::memory::ClientMemory;
+    use crate::mcp::elicitation::ElicitationSupport;
+    use crate::mcp::registration::without_session;
+    use crate::server::memory::ClientMemory;
     use proptest::prelude::*;
 
     const FORM: &[u8] = br#"{"jsonrpc":"2.0","id":"q","method":"elicitation/create","params":{}}"#;
@@ -370,184 +384,185 @@ mod tests {
         }
     }
 
-    impl Waiting {
-        const MOST: usize = 1000;
+    impl InputRequiredCalls {
+        const MAX: usize = 1000;
     }
 
-    impl Default for Inputs {
+    impl Default for RequestedInputs {
         fn default() -> Self {
-            Self::of(Principal::local(), &Arc::default())
+            Self::new(Principal::local(), &Arc::default())
         }
     }
 
-    impl Default for Waiting {
+    impl Default for InputRequiredCalls {
         fn default() -> Self {
-            Self::new(Self::MOST, 2 * Self::MOST)
+            Self::new(Self::MAX, 2 * Self::MAX)
         }
     }
 
-    fn given_back(waiting: &Waiting, number: u64) -> Result<Suspended, NotGiven> {
-        waiting.take(number, &Principal::local(), &request(ASKED))
+    fn given_back(calls: &InputRequiredCalls, number: u64) -> Result<InputRequiredCall, ResumeError> {
+        calls.take(number, &Principal::local(), &request(ASKED))
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_call_is_given_back_to_the_request_that_it_began_with_and_waits_on_for_it() {
+    async fn a_held_call_is_returned_only_to_the_request_that_started_it() {
         let others: [&'static [u8]; 4] = [
             br#"{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"safe","arguments":{"a":1,"b":[2]}}}"#,
             br#"{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"danger","arguments":{"a":2,"b":[2]}}}"#,
             br#"{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"danger"}}"#,
             br#"{"jsonrpc":"2.0","id":2,"method":"prompts/get","params":{"name":"danger","arguments":{"a":1,"b":[2]}}}"#,
         ];
-        let waiting = Waiting::default();
-        waiting.hold(7, suspended().0);
+        let calls = InputRequiredCalls::default();
+        calls.hold(7, suspended().0);
         for other in others {
-            let refused = waiting.take(7, &Principal::local(), &request(other)).err();
-            assert_eq!(refused, Some(NotGiven::ForAnother), "{}", String::from_utf8_lossy(other));
+            let refused = calls.take(7, &Principal::local(), &request(other)).err();
+            assert_eq!(refused, Some(ResumeError::OtherRequest), "{}", String::from_utf8_lossy(other));
         }
         let again = br#"{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"requestState":"s","inputResponses":{},
             "arguments":{ "b":[2], "a":1 },"name":"danger","_meta":{"v":2}}}"#;
-        assert!(waiting.take(7, &Principal::local(), &request(again)).is_ok());
+        assert!(calls.take(7, &Principal::local(), &request(again)).is_ok());
     }
 
-    /// A call whose server has asked `ear`, and the answer that the server will get.
-    fn suspended() -> (Suspended, Arc<Outbox>, BoxFuture<'static, Vec<u8>>) {
+    /// A call whose server has sent a request, and the future response to that request.
+    fn suspended() -> (InputRequiredCall, Arc<ReplayBuffer>, BoxFuture<'static, Vec<u8>>) {
         suspended_of(Principal::local())
     }
 
-    fn suspended_of(whose: Principal) -> (Suspended, Arc<Outbox>, BoxFuture<'static, Vec<u8>>) {
-        let (outbox, inputs) = (Arc::new(Outbox::default()), Arc::new(Inputs::default()));
+    fn suspended_of(owner: Principal) -> (InputRequiredCall, Arc<ReplayBuffer>, BoxFuture<'static, Vec<u8>>) {
+        let (replay_buffer, inputs) =
+            (Arc::new(ReplayBuffer::default()), Arc::new(RequestedInputs::default()));
         let can = RawValue::from_string(r#"{"elicitation":{}}"#.to_owned()).unwrap();
-        let abilities = Abilities::read(Some(&can));
-        let ear = ModernEar {
-            outbox: Arc::clone(&outbox),
+        let abilities = ElicitationSupport::from_capabilities(Some(&can));
+        let listener = ModernListener {
+            replay_buffer: Arc::clone(&replay_buffer),
             inputs: Arc::clone(&inputs),
-            client: Client::with(
+            client: Client::legacy(
                 abilities,
                 without_session(Principal::local())(abilities),
                 ClientMemory::unbounded(),
             ),
         };
-        let answer = ear.asked(Bytes::from_static(FORM)).unwrap();
-        let end = super::super::http::EndOnDrop(Arc::clone(&outbox));
-        let call = Running::new(|| async move {
+        let answer = listener.on_request(Bytes::from_static(FORM)).unwrap();
+        let end = crate::mcp::transport::streamable_http::EndOnDrop(Arc::clone(&replay_buffer));
+        let call = InlineCall::new(|| async move {
             let _end = end;
             std::future::pending::<()>().await;
         });
-        let origin = Origin { principal: whose, asked: Bytes::from_static(ASKED) };
-        (Suspended::new(Arc::clone(&outbox), inputs, call, origin), outbox, answer)
+        let origin = CallOrigin { principal: owner, request: Bytes::from_static(ASKED) };
+        (InputRequiredCall::new(Arc::clone(&replay_buffer), inputs, call, origin), replay_buffer, answer)
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_client_that_does_not_come_back_within_ten_minutes_has_cancelled_its_question_and_its_call() {
-        let waiting = Waiting::default();
-        let (call, outbox, answer) = suspended();
-        waiting.hold(7, call);
+    async fn a_held_call_is_cancelled_after_ten_minutes_without_an_answer() {
+        let calls = InputRequiredCalls::default();
+        let (call, replay_buffer, answer) = suspended();
+        calls.hold(7, call);
         let begun = tokio::time::Instant::now();
         let answer: serde_json::Value = serde_json::from_slice(&answer.await).unwrap();
         assert_eq!((&answer["id"], &answer["result"]["action"]), (&"q".into(), &"cancel".into()));
-        assert_eq!(begun.elapsed(), ANSWER_WITHIN);
-        assert_eq!(outbox.answer().await, None, "the call itself is cancelled");
-        assert!(begun.elapsed() <= ANSWER_WITHIN + GRACE + Duration::from_secs(1), "{:?}", begun.elapsed());
-        assert!(given_back(&waiting, 7).is_err());
+        assert_eq!(begun.elapsed(), ANSWER_TIMEOUT);
+        assert_eq!(replay_buffer.answer().await, None, "the call itself is cancelled");
+        assert!(begun.elapsed() <= ANSWER_TIMEOUT + GRACE + Duration::from_secs(1), "{:?}", begun.elapsed());
+        assert!(given_back(&calls, 7).is_err());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_call_that_was_given_back_is_not_ended_by_the_time_of_its_waiting() {
-        let waiting = Waiting::default();
-        let (call, outbox, _answer) = suspended();
-        waiting.hold(7, call);
-        let call = given_back(&waiting, 7).unwrap();
-        tokio::time::sleep(ANSWER_WITHIN * 2).await;
-        outbox.finish(Some(Bytes::from_static(b"answer")));
-        assert_eq!(call.outbox.answer().await.unwrap(), "answer");
+    async fn a_returned_call_is_not_cancelled_by_the_hold_timeout() {
+        let calls = InputRequiredCalls::default();
+        let (call, replay_buffer, _answer) = suspended();
+        calls.hold(7, call);
+        let call = given_back(&calls, 7).unwrap();
+        tokio::time::sleep(ANSWER_TIMEOUT * 2).await;
+        replay_buffer.finish(Some(Bytes::from_static(b"answer")));
+        assert_eq!(call.replay_buffer.answer().await.unwrap(), "answer");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_oldest_gives_way_when_too_many_wait() {
-        let waiting = Waiting::default();
-        let (oldest, outbox, _answer) = suspended();
-        waiting.hold(0, oldest);
-        for number in 1..=Waiting::MOST as u64 {
-            waiting.hold(number, suspended().0);
+    async fn the_oldest_held_call_is_evicted_when_there_are_too_many() {
+        let calls = InputRequiredCalls::default();
+        let (oldest, replay_buffer, _answer) = suspended();
+        calls.hold(0, oldest);
+        for number in 1..=InputRequiredCalls::MAX as u64 {
+            calls.hold(number, suspended().0);
         }
-        assert!(given_back(&waiting, 0).is_err() && given_back(&waiting, 1).is_ok());
-        assert_eq!(outbox.answer().await, None);
+        assert!(given_back(&calls, 0).is_err() && given_back(&calls, 1).is_ok());
+        assert_eq!(replay_buffer.answer().await, None);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn questions_that_come_together_are_put_together() {
-        let (call, _outbox, _first) = suspended();
+    async fn requests_that_come_together_are_in_one_result() {
+        let (call, _replay_buffer, _first) = suspended();
         let inputs = Arc::clone(&call.inputs);
         let can = RawValue::from_string(r#"{"elicitation":{}}"#.to_owned()).unwrap();
-        let abilities = Abilities::read(Some(&can));
-        let client = Client::with(
+        let abilities = ElicitationSupport::from_capabilities(Some(&can));
+        let client = Client::legacy(
             abilities,
             without_session(Principal::local())(abilities),
             ClientMemory::unbounded(),
         );
-        let ear = ModernEar { outbox: Arc::default(), inputs: Arc::clone(&inputs), client };
+        let listener = ModernListener { replay_buffer: Arc::default(), inputs: Arc::clone(&inputs), client };
         let asking = async {
-            tokio::time::sleep(A_MOMENT / 2).await;
-            let second = ear.asked(Bytes::from_static(FORM));
-            tokio::time::sleep(A_MOMENT * 2).await;
-            (second, ear.asked(Bytes::from_static(FORM)))
+            tokio::time::sleep(COLLECT_DELAY / 2).await;
+            let second = listener.on_request(Bytes::from_static(FORM));
+            tokio::time::sleep(COLLECT_DELAY * 2).await;
+            (second, listener.on_request(Bytes::from_static(FORM)))
         };
-        let told = async {
+        let count = async {
             inputs.wanted().await;
             inputs.requests().matches("elicitation/create").count()
         };
-        let (_questions, told) = tokio::join!(asking, told);
-        assert_eq!(told, 2, "the third came too late");
+        let (_requests, count) = tokio::join!(asking, count);
+        assert_eq!(count, 2, "the third came too late");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_principal_with_too_many_suspended_calls_loses_its_oldest_and_nobody_elses() {
-        let waiting = Waiting::new(3, 5);
-        let hold = |number: u64, whose: &str| waiting.hold(number, suspended_of(Principal::named(whose)).0);
+    async fn a_principal_with_too_many_held_calls_loses_its_own_oldest() {
+        let calls = InputRequiredCalls::new(3, 5);
+        let hold = |number: u64, owner: &str| calls.hold(number, suspended_of(Principal::new(owner)).0);
         let mut expected: Vec<(u64, &str)> = Vec::new();
-        let check = |expected: &[(u64, &str)], gone: &[u64]| {
-            let table = lock(&waiting.0);
-            for (number, whose) in expected {
-                let found = table.find(&Principal::named(*whose), |held| held.number == *number);
-                assert_eq!(found.is_none(), gone.contains(number), "call {number} of {whose}");
+        let check = |expected: &[(u64, &str)], evicted: &[u64]| {
+            let table = lock(&calls.0);
+            for (number, owner) in expected {
+                let found = table.find(&Principal::new(*owner), |held| held.number == *number);
+                assert_eq!(found.is_none(), evicted.contains(number), "call {number} of {owner}");
             }
         };
-        for (number, whose) in [(0, "modest"), (1, "greedy"), (2, "greedy"), (3, "greedy")] {
-            hold(number, whose);
-            expected.push((number, whose));
+        for (number, owner) in [(0, "modest"), (1, "greedy"), (2, "greedy"), (3, "greedy")] {
+            hold(number, owner);
+            expected.push((number, owner));
         }
         check(&expected, &[]);
-        for (number, whose, gone) in
+        for (number, owner, evicted) in
             [(4, "greedy", &[1][..]), (5, "other", &[1]), (6, "third", &[1, 2]), (7, "third", &[1, 2, 3])]
         {
-            hold(number, whose);
-            expected.push((number, whose));
-            check(&expected, gone);
+            hold(number, owner);
+            expected.push((number, owner));
+            check(&expected, evicted);
         }
     }
 
     proptest! {
         #[test]
-        fn a_call_is_given_back_once_and_to_nobody_but_its_own_client(
+        fn a_held_call_is_returned_once_and_only_to_its_own_client(
             events in prop::collection::vec((any::<bool>(), 0..6_u64, 0..3_u8), 1..60),
         ) {
             let runtime =
                 tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
             runtime.block_on(async {
-                let principal = |number: u8| Principal::named(format!("client-{number}"));
-                let waiting = Waiting::default();
-                let mut model: BTreeMap<u64, (u8, Arc<Outbox>)> = BTreeMap::new();
+                let principal = |number: u8| Principal::new(format!("client-{number}"));
+                let calls = InputRequiredCalls::default();
+                let mut model: BTreeMap<u64, (u8, Arc<ReplayBuffer>)> = BTreeMap::new();
                 for (holds, number, who) in events {
                     if holds && !model.contains_key(&number) {
-                        let (call, outbox, _) = suspended_of(principal(who));
-                        waiting.hold(number, call);
-                        model.insert(number, (who, outbox));
+                        let (call, replay_buffer, _) = suspended_of(principal(who));
+                        calls.hold(number, call);
+                        model.insert(number, (who, replay_buffer));
                     } else {
                         let theirs = model.get(&number).is_some_and(|(owner, _)| *owner == who);
                         let expected = theirs.then(|| model.remove(&number)).flatten();
-                        let given = waiting.take(number, &principal(who), &request(ASKED)).ok();
+                        let given = calls.take(number, &principal(who), &request(ASKED)).ok();
                         let same = match (&given, &expected) {
-                            (Some(given), Some((_, outbox))) => Arc::ptr_eq(&given.outbox, outbox),
+                            (Some(given), Some((_, replay_buffer))) => Arc::ptr_eq(&given.replay_buffer, replay_buffer),
                             (None, None) => true,
                             (Some(_), None) | (None, Some(_)) => false,
                         };

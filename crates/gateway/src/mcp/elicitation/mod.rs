@@ -1,14 +1,17 @@
-//! Questions of servers to clients: elicitation, sampling, roots.
+//! Requests of servers to clients: elicitation, sampling, roots.
 //!
-//! What a client can be asked, it says itself; a server that asks for more is told so at once.
-//!
-//! A legacy client is asked by a request of ours on the stream of the call that caused it, and answers with
-//! a response. A server's id and ours never meet: two servers may count alike.
+//! Each client declares what it supports; other requests are declined at once. A legacy client gets the request on the
+//! stream of the call that caused it, and answers with a response. The gateway replaces the server's request id with
+//! its own, because two servers may use the same one.
 
-use super::ask::Fault;
+pub(crate) mod input_required;
+pub(crate) mod url;
+
+use super::Gateway;
 use super::client::Client;
 use super::fair_table::FairTable;
-use super::{Gateway, extensions};
+use super::request::dispatch::RpcFault;
+use super::request::extensions;
 use bytes::Bytes;
 use gripfast::Principal;
 use gripfast::transport::BoxFuture;
@@ -23,40 +26,42 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::oneshot;
 
-/// What a client can be asked, as it said itself.
+/// Kinds of requests that a client supports, from its declared capabilities.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub(crate) struct Abilities {
+pub(crate) struct ElicitationSupport {
     form: bool,
     url: bool,
     sampling: bool,
     roots: bool,
-    /// It shows apps. Ids of sessions that began before this was asked do not say.
+    /// The client shows MCP apps. Session ids issued before this field existed do not have it.
     #[serde(default)]
     apps: bool,
 }
 
-/// The `extensions` of a client that shows apps.
-pub(super) fn shows_apps() -> serde_json::Value {
-    json!({ apps::EXTENSION: extensions::about_apps() })
+/// The `extensions` of a client that shows MCP apps.
+pub(crate) fn apps_extension() -> serde_json::Value {
+    json!({ apps::EXTENSION: extensions::apps_capability() })
 }
 
-impl Abilities {
-    /// Reads the capabilities of a client. An empty `elicitation` means forms, as it did before there was
-    /// anything else.
-    pub(crate) fn read(capabilities: Option<&RawValue>) -> Self {
-        let Some(said) = capabilities.and_then(|raw| Object::parse(raw).ok()) else { return Self::default() };
-        let elicitation = said.object("elicitation");
+impl ElicitationSupport {
+    /// Reads the capabilities of a client. An empty `elicitation` means form mode, as in protocol versions without URL
+    /// mode.
+    pub(crate) fn from_capabilities(capabilities: Option<&RawValue>) -> Self {
+        let Some(declared) = capabilities.and_then(|raw| Object::parse(raw).ok()) else {
+            return Self::default();
+        };
+        let elicitation = declared.object("elicitation");
         let has = |object: &Object<'_>, name| object.has(name);
         Self {
             form: elicitation.as_ref().is_some_and(|modes| has(modes, "form") || !has(modes, "url")),
             url: elicitation.as_ref().is_some_and(|modes| has(modes, "url")),
-            sampling: said.object("sampling").is_some(),
-            roots: said.object("roots").is_some(),
-            apps: said.object("extensions").is_some_and(|extensions| has(&extensions, apps::EXTENSION)),
+            sampling: declared.object("sampling").is_some(),
+            roots: declared.object("roots").is_some(),
+            apps: declared.object("extensions").is_some_and(|extensions| has(&extensions, apps::EXTENSION)),
         }
     }
 
-    /// The same as the capabilities of a client, for a server that wants to see them in each request.
+    /// The same as MCP capabilities, for a server that expects them in each request.
     pub(crate) fn to_capabilities(self) -> Box<RawValue> {
         let mut capabilities = serde_json::Map::new();
         let modes = [("form", self.form), ("url", self.url)].into_iter().filter(|(_, can)| *can);
@@ -70,35 +75,35 @@ impl Abilities {
             }
         }
         if self.apps {
-            capabilities.insert("extensions".to_owned(), shows_apps());
+            capabilities.insert("extensions".to_owned(), apps_extension());
         }
-        super::ask::raw(&capabilities.into())
+        super::request::dispatch::raw(&capabilities.into())
     }
 
-    /// Whether the client can send a person to a page.
-    pub(crate) fn can_visit(self) -> bool {
+    /// Tests if the client supports URL elicitation.
+    pub(crate) fn supports_url(self) -> bool {
         self.url
     }
 
-    /// Whether the client can be asked anything at all.
+    /// Tests if the client supports any request.
     pub(crate) fn any(self) -> bool {
         self != Self::default()
     }
 
-    /// What a server is told that asks for more than the client can do: nobody filled in the form, there
-    /// are no roots. `None` where only an error says it.
+    /// Response to a request that the client does not support: form declined, no roots. `None` for methods that only an
+    /// error can answer.
     pub(crate) fn decline(self, request: &Request<'_>) -> Option<BoxFuture<'static, Vec<u8>>> {
         let result = match &*request.method {
             "elicitation/create" => json!({ "action": "decline" }),
             "roots/list" => json!({ "roots": [] }),
             _ => return None,
         };
-        let answer = envelope::response(request.id, &super::ask::raw(&result));
+        let answer = envelope::response(request.id, &super::request::dispatch::raw(&result));
         Some(Box::pin(std::future::ready(answer)))
     }
 
-    /// Whether the client can be asked this.
-    pub(crate) fn allow(self, request: &Request<'_>) -> bool {
+    /// Tests if the client supports this request.
+    pub(crate) fn allows(self, request: &Request<'_>) -> bool {
         match &*request.method {
             "elicitation/create" => {
                 let params = request.params.and_then(|params| Object::parse(params).ok());
@@ -113,153 +118,161 @@ impl Abilities {
 }
 
 impl Gateway {
-    /// A client that can be asked for its roots has others now. It is asked anew whenever a server wants to know them;
-    /// servers that may remember what they were told are told to ask.
-    pub(super) fn roots_changed(&self, client: &Client) {
-        if let Some(key) = client.at_servers.key().filter(|_| client.abilities.roots) {
-            self.host.roots_changed(key);
+    /// Handles `notifications/roots/list_changed`. The gateway caches no roots; servers that may have cached them are
+    /// notified.
+    pub(crate) fn roots_changed(&self, client: &Client) {
+        if let Some(key) = client.host_client.key().filter(|_| client.abilities.roots) {
+            self.host.notify_roots_changed(key);
         }
     }
 }
 
-/// The questions that clients have not answered yet, of all of them: how many one principal may have open.
-pub(crate) struct OpenQuestions(Arc<Mutex<FairTable<oneshot::Sender<()>>>>);
+/// Unanswered requests of all clients, limited per principal.
+pub(crate) struct OpenElicitations(Arc<Mutex<FairTable<oneshot::Sender<()>>>>);
 
-impl OpenQuestions {
-    /// At most `each` of one principal, and `all` in all. Beyond it the oldest is given up, of all together the oldest of
-    /// the principal that has the most.
-    pub(crate) fn new(each: usize, all: usize) -> Self {
-        Self(Arc::new(Mutex::new(FairTable::new(each, all))))
+impl OpenElicitations {
+    /// Creates a table for at most `max_per_principal` open requests of one principal and `max_total` altogether. Above
+    /// it the oldest is evicted: of the same principal, or of the principal with the most.
+    pub(crate) fn new(max_per_principal: usize, max_total: usize) -> Self {
+        Self(Arc::new(Mutex::new(FairTable::new(max_per_principal, max_total))))
     }
 
-    /// A client of this principal is asked something.
-    pub(crate) fn open(&self, principal: &Principal) -> OpenQuestion {
-        let (give_up, given_up) = oneshot::channel();
-        let (number, gone) = self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(principal, give_up);
-        // Outside the lock: those who wait for them are told.
-        drop(gone);
-        OpenQuestion { among: Arc::clone(&self.0), number, given_up }
+    /// Registers a request to a client of this principal.
+    pub(crate) fn open(&self, principal: &Principal) -> OpenElicitation {
+        let (evict, evicted) = oneshot::channel();
+        let (number, dropped) =
+            self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(principal, evict);
+        // Outside the lock: dropping the senders wakes the waiting tasks.
+        drop(dropped);
+        OpenElicitation { table: Arc::clone(&self.0), number, evicted }
     }
 }
 
-/// A question that counts as open until this is dropped.
-pub(crate) struct OpenQuestion {
-    among: Arc<Mutex<FairTable<oneshot::Sender<()>>>>,
+/// One open request, counted until this is dropped.
+pub(crate) struct OpenElicitation {
+    table: Arc<Mutex<FairTable<oneshot::Sender<()>>>>,
     number: u64,
-    given_up: oneshot::Receiver<()>,
+    evicted: oneshot::Receiver<()>,
 }
 
-impl OpenQuestion {
-    /// The answer, unless the question has to make room for others before.
-    pub(crate) async fn unless_given_up<T>(mut self, answer: impl Future<Output = T>) -> Option<T> {
+impl OpenElicitation {
+    /// Waits for `answer`; `None` if the request is evicted first.
+    pub(crate) async fn unless_evicted<T>(mut self, answer: impl Future<Output = T>) -> Option<T> {
         tokio::select! {
             biased;
             answer = answer => Some(answer),
-            // The sender is dropped when the question is given up.
-            _ = &mut self.given_up => None,
+            // The sender is dropped when the request is evicted.
+            _ = &mut self.evicted => None,
         }
     }
 }
 
-impl Drop for OpenQuestion {
+impl Drop for OpenElicitation {
     fn drop(&mut self) {
-        let left = self.among.lock().unwrap_or_else(PoisonError::into_inner).remove(self.number);
+        let left = self.table.lock().unwrap_or_else(PoisonError::into_inner).remove(self.number);
         drop(left);
     }
 }
 
-/// The questions that one client has not answered yet.
-pub(crate) struct Questions {
-    asked: AtomicU64,
+/// Unanswered requests to one client.
+pub(crate) struct PendingElicitations {
+    next_number: AtomicU64,
     open: Mutex<HashMap<RequestId, oneshot::Sender<Bytes>>>,
-    /// Whose client it is.
+    /// Principal of the client.
     principal: Principal,
-    all: Arc<OpenQuestions>,
+    all: Arc<OpenElicitations>,
 }
 
-/// A question on its way: what the client is sent, and what the server will be answered.
-struct Question {
+/// A request to a client: the message for the client, and the future response for the server.
+struct Elicitation {
     to_client: Bytes,
     answer: BoxFuture<'static, Vec<u8>>,
 }
 
-/// How long a person may think.
-const ANSWER_WITHIN: Duration = Duration::from_secs(600);
-/// A client that never answers does not fill our memory.
-const MOST_OPEN: usize = 100;
+/// Time that a person has for an answer.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(600);
+/// Maximum number of open requests to one client, so that a client that never answers does not fill the memory.
+const MAX_OPEN: usize = 100;
 
-impl Questions {
-    /// Those of a client of this principal.
-    pub(crate) fn of(principal: Principal, all: &Arc<OpenQuestions>) -> Self {
-        Self { asked: AtomicU64::new(0), open: Mutex::default(), principal, all: Arc::clone(all) }
+impl PendingElicitations {
+    /// Unanswered requests to a client of this principal.
+    pub(crate) fn new(principal: Principal, all: &Arc<OpenElicitations>) -> Self {
+        Self { next_number: AtomicU64::new(0), open: Mutex::default(), principal, all: Arc::clone(all) }
     }
 
-    /// Numbers them from here on, so that an answer to a question of another process answers none of these.
-    pub(crate) fn numbered_from(self, first: u64) -> Self {
-        Self { asked: AtomicU64::new(first), ..self }
+    /// Sets the first number, so that a late answer to a request of an earlier process matches none of these.
+    pub(crate) fn with_first_number(self, first: u64) -> Self {
+        Self { next_number: AtomicU64::new(first), ..self }
     }
 
-    /// Asks the client by whatever way `send` is, or declines for it if it cannot be asked this. A question that
-    /// nobody waits for any more is withdrawn by the same way.
-    pub(crate) fn ask(
+    /// Sends a server's request to the client through `send`, or declines it if the client does not support it. When
+    /// the returned future is dropped, a cancellation is sent the same way.
+    pub(crate) fn elicit(
         self: &Arc<Self>,
-        abilities: Abilities,
+        abilities: ElicitationSupport,
         request: &Bytes,
         send: impl Fn(Bytes) + Send + Sync + 'static,
     ) -> Option<BoxFuture<'static, Vec<u8>>> {
-        let Ok(Message::Request(asked)) = Message::parse(request) else { return None };
-        if !abilities.allow(&asked) {
-            return abilities.decline(&asked);
+        let Ok(Message::Request(parsed)) = Message::parse(request) else { return None };
+        if !abilities.allows(&parsed) {
+            return abilities.decline(&parsed);
         }
         let send = Arc::new(send);
-        let Question { to_client, answer } = self.put(request, Arc::clone(&send) as _)?;
+        let Elicitation { to_client, answer } = self.insert(request, Arc::clone(&send) as _)?;
         send(to_client);
         Some(answer)
     }
 
-    /// Puts a server's request to the client, under an id of ours.
-    fn put(self: &Arc<Self>, request: &[u8], send: Arc<dyn Fn(Bytes) + Send + Sync>) -> Option<Question> {
-        let Ok(Message::Request(asked)) = Message::parse(request) else { return None };
-        let servers_id = asked.id.to_request_id();
-        let number = self.asked.fetch_add(1, Ordering::Relaxed);
+    /// Registers a server's request under an id of the gateway.
+    fn insert(
+        self: &Arc<Self>,
+        request: &[u8],
+        send: Arc<dyn Fn(Bytes) + Send + Sync>,
+    ) -> Option<Elicitation> {
+        let Ok(Message::Request(parsed)) = Message::parse(request) else { return None };
+        let servers_id = parsed.id.to_request_id();
+        let number = self.next_number.fetch_add(1, Ordering::Relaxed);
         let our_id = RequestId::from(format!("gripfast-{number}").as_str());
         let to_client = Bytes::from(envelope::with_id(request, our_id.as_id()).ok()?);
-        let (tell, answered) = oneshot::channel();
+        let (respond, answered) = oneshot::channel();
         {
             let mut open = self.lock();
-            if open.len() >= MOST_OPEN {
+            if open.len() >= MAX_OPEN {
                 return None;
             }
-            open.insert(our_id.clone(), tell);
+            open.insert(our_id.clone(), respond);
         }
-        let closing = Closing { questions: Arc::clone(self), id: our_id, send };
+        let closing = WithdrawOnDrop { elicitations: Arc::clone(self), id: our_id, send };
         let open = self.all.open(&self.principal);
         let answer = Box::pin(async move {
             let _closing = closing;
-            match tokio::time::timeout(ANSWER_WITHIN, open.unless_given_up(answered)).await {
-                Ok(Some(Ok(response))) => envelope::with_id(&response, servers_id.as_id())
-                    .unwrap_or_else(|_| unanswered(&servers_id, "the client's answer is not a response")),
-                Ok(Some(Err(_))) => unanswered(&servers_id, "the client went away"),
-                Ok(None) => unanswered(&servers_id, "the client has too many questions to answer"),
-                Err(_) => unanswered(&servers_id, "the client did not answer in time"),
+            match tokio::time::timeout(ANSWER_TIMEOUT, open.unless_evicted(answered)).await {
+                Ok(Some(Ok(response))) => {
+                    envelope::with_id(&response, servers_id.as_id()).unwrap_or_else(|_| {
+                        no_answer_response(&servers_id, "the client's answer is not a response")
+                    })
+                }
+                Ok(Some(Err(_))) => no_answer_response(&servers_id, "the client disconnected"),
+                Ok(None) => no_answer_response(&servers_id, "too many open requests to this client"),
+                Err(_) => no_answer_response(&servers_id, "the client did not answer in time"),
             }
         });
-        Some(Question { to_client, answer })
+        Some(Elicitation { to_client, answer })
     }
 
-    /// The client's answer to a question cannot be passed on, for this reason. The server is told so.
-    pub(crate) fn failed(&self, id: Option<Id<'_>>, fault: &Fault) {
-        self.answered(envelope::error_response(id, fault.code, &fault.message, None).into());
+    /// Answers the server with an error, because the client's response cannot be forwarded.
+    pub(crate) fn fail(&self, id: Option<Id<'_>>, fault: &RpcFault) {
+        self.resolve(envelope::error_response(id, fault.code, &fault.message, None).into());
     }
 
-    /// The client answered. Whether it was asked at all.
-    pub(crate) fn answered(&self, response: Bytes) -> bool {
+    /// Forwards a response of the client. Returns false if no request is open under its id.
+    pub(crate) fn resolve(&self, response: Bytes) -> bool {
         let id = match Message::parse(&response) {
             Ok(Message::Response(answer)) => answer.id.map(|id| id.to_request_id()),
             Ok(_) | Err(_) => None,
         };
-        let asked = id.and_then(|id| self.lock().remove(&id));
-        asked.is_some_and(|tell| tell.send(response).is_ok())
+        let parsed = id.and_then(|id| self.lock().remove(&id));
+        parsed.is_some_and(|respond| respond.send(response).is_ok())
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<RequestId, oneshot::Sender<Bytes>>> {
@@ -267,24 +280,24 @@ impl Questions {
     }
 }
 
-/// A question whose call or time ended is not waited for any more, and a person need not think about it.
-struct Closing {
-    questions: Arc<Questions>,
+/// Removes an open request when its call ends or times out, and cancels it at the client.
+struct WithdrawOnDrop {
+    elicitations: Arc<PendingElicitations>,
     id: RequestId,
     send: Arc<dyn Fn(Bytes) + Send + Sync>,
 }
 
-impl Drop for Closing {
+impl Drop for WithdrawOnDrop {
     fn drop(&mut self) {
-        let is_unanswered = self.questions.lock().remove(&self.id).is_some();
+        let is_unanswered = self.elicitations.lock().remove(&self.id).is_some();
         if is_unanswered {
-            let why = "nobody waits for the answer any more";
+            let why = "the answer is no longer needed";
             (self.send)(results::cancelled(self.id.as_id(), Some(why)).into());
         }
     }
 }
 
-fn unanswered(servers_id: &RequestId, why: &str) -> Vec<u8> {
+fn no_answer_response(servers_id: &RequestId, why: &str) -> Vec<u8> {
     envelope::error_response(Some(servers_id.as_id()), codes::INTERNAL_ERROR, why, None)
 }
 
@@ -292,13 +305,13 @@ fn unanswered(servers_id: &RequestId, why: &str) -> Vec<u8> {
 mod tests {
     use super::*;
 
-    fn abilities(capabilities: &str) -> Abilities {
-        Abilities::read(Some(&RawValue::from_string(capabilities.to_owned()).unwrap()))
+    fn abilities(capabilities: &str) -> ElicitationSupport {
+        ElicitationSupport::from_capabilities(Some(&RawValue::from_string(capabilities.to_owned()).unwrap()))
     }
 
-    fn allowed(abilities: Abilities, request: &str) -> bool {
+    fn allowed(abilities: ElicitationSupport, request: &str) -> bool {
         let Ok(Message::Request(request)) = Message::parse(request.as_bytes()) else { panic!("a request") };
-        abilities.allow(&request)
+        abilities.allows(&request)
     }
 
     const FORM: &str = r#"{"jsonrpc":"2.0","id":1,"method":"elicitation/create","params":{"message":"?"}}"#;
@@ -306,7 +319,7 @@ mod tests {
     const ROOTS: &str = r#"{"jsonrpc":"2.0","id":1,"method":"roots/list"}"#;
 
     #[test]
-    fn a_client_is_asked_only_what_it_says_it_can_answer() {
+    fn a_client_gets_only_requests_that_it_supports() {
         let plain = abilities(r#"{"elicitation":{}}"#);
         assert!(allowed(plain, FORM) && !allowed(plain, URL) && !allowed(plain, ROOTS));
         let by_url = abilities(r#"{"elicitation":{"url":{}},"roots":{}}"#);
@@ -314,94 +327,94 @@ mod tests {
         assert!(!allowed(abilities("{}"), FORM));
     }
 
-    impl Default for OpenQuestions {
+    impl Default for OpenElicitations {
         fn default() -> Self {
             Self::new(1000, 2000)
         }
     }
 
-    impl Default for Questions {
+    impl Default for PendingElicitations {
         fn default() -> Self {
-            Self::of(Principal::local(), &Arc::default())
+            Self::new(Principal::local(), &Arc::default())
         }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_principal_with_too_many_questions_gives_up_its_oldest_and_nobody_elses() {
-        let all = Arc::new(OpenQuestions::new(2, 3));
+    async fn a_principal_with_too_many_open_requests_loses_its_own_oldest() {
+        let all = Arc::new(OpenElicitations::new(2, 3));
         let ask = |name: &str| {
             // Each in a session of its own.
-            let questions = Arc::new(Questions::of(Principal::named(name), &all));
-            let answer = tokio::spawn(put(&questions).answer);
-            (questions, answer)
+            let elicitations = Arc::new(PendingElicitations::new(Principal::new(name), &all));
+            let answer = tokio::spawn(put(&elicitations).answer);
+            (elicitations, answer)
         };
         let modest = ask("modest");
         tokio::task::yield_now().await;
         let greedy = [ask("greedy"), ask("greedy"), ask("greedy")];
         let [(first, given_up), rest @ ..] = greedy;
         let answer = String::from_utf8(given_up.await.unwrap()).unwrap();
-        assert!(answer.contains("too many questions"), "{answer}");
+        assert!(answer.contains("too many open requests"), "{answer}");
         assert!(first.lock().is_empty());
         let third = ask("third");
         tokio::task::yield_now().await;
         let open: Vec<_> = [&modest].into_iter().chain(&rest).chain([&third]).collect();
-        let still: Vec<_> = open.iter().map(|(questions, _)| questions.lock().len()).collect();
+        let still: Vec<_> = open.iter().map(|(elicitations, _)| elicitations.lock().len()).collect();
         assert_eq!(still, [1, 0, 1, 1], "three in all: the one with the most has given up its oldest");
-        for (questions, answer) in [modest, third] {
-            assert!(questions.answered(Bytes::from_static(
+        for (elicitations, answer) in [modest, third] {
+            assert!(elicitations.resolve(Bytes::from_static(
                 br#"{"jsonrpc":"2.0","id":"gripfast-0","result":{"said":"yes"}}"#
             )));
             assert!(String::from_utf8(answer.await.unwrap()).unwrap().contains("yes"));
         }
     }
 
-    fn put(questions: &Arc<Questions>) -> Question {
-        questions.put(FORM.as_bytes(), Arc::new(|_| {})).unwrap()
+    fn put(elicitations: &Arc<PendingElicitations>) -> Elicitation {
+        elicitations.insert(FORM.as_bytes(), Arc::new(|_| {})).unwrap()
     }
 
     #[tokio::test]
-    async fn a_question_is_withdrawn_when_nobody_waits_for_its_answer_and_only_then() {
-        let questions = Arc::new(Questions::default());
+    async fn a_request_is_cancelled_only_when_its_answer_is_no_longer_needed() {
+        let elicitations = Arc::new(PendingElicitations::default());
         let ask = || {
-            let (say, said) = std::sync::mpsc::channel();
-            let answer = questions.ask(
+            let (say, sent) = std::sync::mpsc::channel();
+            let answer = elicitations.elicit(
                 abilities(r#"{"elicitation":{}}"#),
                 &Bytes::from_static(FORM.as_bytes()),
                 move |message| drop(say.send(message)),
             );
-            (answer.unwrap(), said)
+            (answer.unwrap(), sent)
         };
-        let (answer, said) = ask();
+        let (answer, sent) = ask();
         drop(answer);
-        let said: Vec<serde_json::Value> =
-            said.iter().map(|one| serde_json::from_slice(&one).unwrap()).collect();
+        let sent: Vec<serde_json::Value> =
+            sent.iter().map(|one| serde_json::from_slice(&one).unwrap()).collect();
         assert_eq!(
-            (&said[0]["id"], &said[0]["method"]),
+            (&sent[0]["id"], &sent[0]["method"]),
             (&"gripfast-0".into(), &"elicitation/create".into())
         );
-        assert_eq!(said[1]["method"], "notifications/cancelled");
-        assert_eq!((&said[1]["params"]["requestId"], said.len()), (&said[0]["id"], 2));
-        let (answer, said) = ask();
+        assert_eq!(sent[1]["method"], "notifications/cancelled");
+        assert_eq!((&sent[1]["params"]["requestId"], sent.len()), (&sent[0]["id"], 2));
+        let (answer, sent) = ask();
         assert!(
-            questions.answered(Bytes::from_static(br#"{"jsonrpc":"2.0","id":"gripfast-1","result":{}}"#))
+            elicitations.resolve(Bytes::from_static(br#"{"jsonrpc":"2.0","id":"gripfast-1","result":{}}"#))
         );
         answer.await;
-        assert_eq!(said.iter().count(), 1, "nothing but the question");
+        assert_eq!(sent.iter().count(), 1, "nothing but the question");
     }
 
     #[tokio::test]
-    async fn two_servers_that_count_alike_get_their_own_answers_under_their_own_ids() {
-        let questions = Arc::new(Questions::default());
-        let (one, two) = (put(&questions), put(&questions));
-        let id = |question: &Question| match Message::parse(&question.to_client) {
+    async fn two_servers_with_the_same_request_id_get_their_own_answers() {
+        let elicitations = Arc::new(PendingElicitations::default());
+        let (one, two) = (put(&elicitations), put(&elicitations));
+        let id = |question: &Elicitation| match Message::parse(&question.to_client) {
             Ok(Message::Request(request)) => request.id.as_raw().to_owned(),
             other => panic!("{other:?}"),
         };
         assert_ne!(id(&one), id(&two));
-        for (question, said) in [(&two, "two"), (&one, "one")] {
+        for (question, sent) in [(&two, "two"), (&one, "one")] {
             let response =
-                format!(r#"{{"jsonrpc":"2.0","id":{},"result":{{"said":"{said}"}}}}"#, id(question));
-            assert!(questions.answered(response.into()));
+                format!(r#"{{"jsonrpc":"2.0","id":{},"result":{{"said":"{sent}"}}}}"#, id(question));
+            assert!(elicitations.resolve(response.into()));
         }
         let answer = String::from_utf8(one.answer.await).unwrap();
         assert!(answer.contains(r#""id":1"#) && answer.contains("one"), "{answer}");
@@ -409,15 +422,15 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_answer_to_nothing_and_a_question_that_was_given_up_are_forgotten() {
-        let questions = Arc::new(Questions::default());
+    async fn answers_to_unknown_and_cancelled_requests_are_ignored() {
+        let elicitations = Arc::new(PendingElicitations::default());
         assert!(
-            !questions.answered(Bytes::from_static(br#"{"jsonrpc":"2.0","id":"gripfast-0","result":{}}"#))
+            !elicitations.resolve(Bytes::from_static(br#"{"jsonrpc":"2.0","id":"gripfast-0","result":{}}"#))
         );
-        let question = put(&questions);
+        let question = put(&elicitations);
         drop(question.answer);
         assert!(
-            !questions.answered(Bytes::from_static(br#"{"jsonrpc":"2.0","id":"gripfast-0","result":{}}"#))
+            !elicitations.resolve(Bytes::from_static(br#"{"jsonrpc":"2.0","id":"gripfast-0","result":{}}"#))
         );
     }
 }

@@ -1,82 +1,88 @@
-//! Pages that a person has to visit before a legacy server goes on: whose each is, so that the right client hears when
-//! it is done; and the refusal that names them, put to a modern client as wanted input. That client's answer is the same
-//! request once more, and the server knows by itself whether the page was visited.
+//! URL elicitation of legacy servers. Records which client each URL was sent to, so that the completion notification
+//! reaches that client; and turns the error "URL elicitation required" into an input-required result for modern
+//! clients. A modern client answers by repeating the request; the server itself knows if the URL was visited.
 
-use super::Gateway;
-use super::ask::{Asked, Fault, Told, who_answers};
-use super::begun::{Begun, Kind, Place};
+use crate::mcp::Gateway;
+use crate::mcp::request::dispatch::{ClientRequest, RequestOutcome, RpcFault, server_info_meta};
+use crate::mcp::tasks::registry::{EntryKind, TaskLocation, TaskRegistry};
 use bytes::Bytes;
 use gripfast::transport::{BoxFuture, Listener};
 use gripfast::wire::envelope::Message;
 use gripfast::wire::patch::{Object, Patch};
-use gripfast::wire::{Era, Outcome, codes, pages};
+use gripfast::wire::{Era, Outcome, codes, url_elicitation};
 use gripfast::{Answer, Client, RawValue};
 use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Under what we ask for a page; no other answer begins like this.
-const KEY: &str = "gripfast-page-";
-/// How long a person may take.
-const KEPT_FOR: Duration = Duration::from_secs(3600);
-/// More pages at once are for no person.
-const MOST: usize = 100;
+/// Prefix of the gateway's own keys in `inputRequests`; keys of servers do not start with it.
+const KEY_PREFIX: &str = "gripfast-page-";
+/// Time that a person may take to visit a URL.
+const RETENTION: Duration = Duration::from_secs(3600);
+/// Maximum number of URLs in one error.
+const MAX_URLS: usize = 100;
 
 impl Gateway {
-    /// Who hears a call: of a legacy client also which pages it is sent to.
-    pub(super) fn ear_of(&self, asked: &Asked<'_>, server: &str) -> Arc<dyn Listener> {
-        match asked.era {
-            Era::Modern => Arc::clone(&asked.ear),
-            Era::Legacy => Arc::new(Noting {
-                ear: Arc::clone(&asked.ear),
-                begun: Arc::clone(&self.begun),
-                client: asked.client.at_servers.clone(),
+    /// Listener for a call; for a legacy client it also records URL elicitations.
+    pub(crate) fn listener_for(&self, request: &ClientRequest<'_>, server: &str) -> Arc<dyn Listener> {
+        match request.era {
+            Era::Modern => Arc::clone(&request.listener),
+            Era::Legacy => Arc::new(UrlRecorder {
+                listener: Arc::clone(&request.listener),
+                tasks: Arc::clone(&self.tasks),
+                client: request.client.host_client.clone(),
                 server: server.to_owned(),
             }),
         }
     }
 
-    /// What a client is told whose request was refused because of pages; `None` if it was not, or may hear it as it is.
-    pub(super) fn pages_required(&self, asked: &Asked<'_>, server: &str, answer: &Answer) -> Option<Told> {
-        let Outcome::Error(said) = answer.outcome() else { return None };
-        if said.code != codes::URL_ELICITATION_REQUIRED || answer.era() == Era::Modern {
+    /// Answer to a request that the server refused with "URL elicitation required"; `None` if it was another answer, or
+    /// the client gets it unchanged.
+    pub(crate) fn url_elicitation_required(
+        &self,
+        request: &ClientRequest<'_>,
+        server: &str,
+        answer: &Answer,
+    ) -> Option<RequestOutcome> {
+        let Outcome::Error(error) = answer.outcome() else { return None };
+        if error.code != codes::URL_ELICITATION_REQUIRED || answer.era() == Era::Modern {
             return None;
         }
-        let pages = said.data.map(pages::required).unwrap_or_default();
-        match asked.era {
+        let urls = error.data.map(url_elicitation::elicitations).unwrap_or_default();
+        match request.era {
             Era::Legacy => {
-                for id in pages.into_iter().take(MOST).filter_map(pages::id_in) {
-                    note(&self.begun, &asked.client.at_servers, server, &id);
+                for id in urls.into_iter().take(MAX_URLS).filter_map(url_elicitation::elicitation_id) {
+                    record(&self.tasks, &request.client.host_client, server, &id);
                 }
                 None
             }
-            Era::Modern if !may_want_input(asked.method) => None,
-            Era::Modern if !asked.client.abilities.can_visit() => Some(cannot_visit()),
-            Era::Modern => wanted(&pages).map(Told::Result),
+            Era::Modern if !may_want_input(request.method) => None,
+            Era::Modern if !request.client.abilities.supports_url() => Some(url_unsupported()),
+            Era::Modern => input_required_result(&urls).map(RequestOutcome::Result),
         }
     }
 }
 
-/// What a request says about pages that we asked for.
-pub(super) enum Visit {
-    /// Nothing.
-    Unsaid,
-    /// The person goes there. The rest of the request is for the server, which knows nothing of our question.
+/// Answer of a client to the gateway's URL elicitation, read from a repeated request.
+pub(crate) enum UrlVisit {
+    /// The request has no such answer.
+    Unanswered,
+    /// The user accepted. Holds the parameters for the server, without the answer.
     Accepted(Box<RawValue>),
-    /// The person will not.
+    /// The user declined.
     Declined,
 }
 
-impl Visit {
-    pub(super) fn read(params: &RawValue) -> Self {
-        if !params.get().contains(KEY) {
-            return Self::Unsaid;
+impl UrlVisit {
+    pub(crate) fn from_params(params: &RawValue) -> Self {
+        if !params.get().contains(KEY_PREFIX) {
+            return Self::Unanswered;
         }
-        let Ok(object) = Object::parse(params) else { return Self::Unsaid };
-        let Some(responses) = object.object("inputResponses") else { return Self::Unsaid };
-        let mut ours = responses.iter().filter(|(key, _)| key.starts_with(KEY)).peekable();
+        let Ok(object) = Object::parse(params) else { return Self::Unanswered };
+        let Some(responses) = object.object("inputResponses") else { return Self::Unanswered };
+        let mut ours = responses.iter().filter(|(key, _)| key.starts_with(KEY_PREFIX)).peekable();
         if ours.peek().is_none() {
-            return Self::Unsaid;
+            return Self::Unanswered;
         }
         let accepts = |answer: &RawValue| {
             let action = Object::parse(answer).ok().and_then(|answer| answer.text("action"));
@@ -93,11 +99,11 @@ fn may_want_input(method: &str) -> bool {
     matches!(method, "tools/call" | "prompts/get" | "resources/read")
 }
 
-fn wanted(pages: &[&RawValue]) -> Option<Box<RawValue>> {
-    let questions = pages.iter().take(MOST).filter_map(|page| pages::in_modern_words(page));
-    let requests = questions.enumerate().fold(Patch::new(), |requests, (number, params)| {
+fn input_required_result(urls: &[&RawValue]) -> Option<Box<RawValue>> {
+    let urls_to_visit = urls.iter().take(MAX_URLS).filter_map(|url| url_elicitation::to_modern(url));
+    let requests = urls_to_visit.enumerate().fold(Patch::new(), |requests, (number, params)| {
         let question = Patch::new().set_text("method", "elicitation/create").set_owned("params", params);
-        requests.set_owned(format!("{KEY}{}", number + 1), question.to_object())
+        requests.set_owned(format!("{KEY_PREFIX}{}", number + 1), question.to_object())
     });
     if requests.is_empty() {
         return None;
@@ -105,43 +111,42 @@ fn wanted(pages: &[&RawValue]) -> Option<Box<RawValue>> {
     let result = Patch::new()
         .set_text("resultType", "input_required")
         .set_owned("inputRequests", requests.to_object())
-        .set_owned("_meta", super::ask::raw(&who_answers()));
+        .set_owned("_meta", crate::mcp::request::dispatch::raw(&server_info_meta()));
     Some(result.to_object())
 }
 
-fn cannot_visit() -> Told {
-    let text =
-        "a page has to be visited first, and the client did not declare that it can send a person to one";
-    let mut fault = Fault::new(codes::MISSING_CLIENT_CAPABILITY, text);
+fn url_unsupported() -> RequestOutcome {
+    let text = "a URL has to be visited first, and the client did not declare URL elicitation";
+    let mut fault = RpcFault::new(codes::MISSING_CLIENT_CAPABILITY, text);
     fault.data = Some(json!({ "requiredCapabilities": { "elicitation": { "url": {} } } }));
-    Told::Fault(fault)
+    RequestOutcome::Fault(fault)
 }
 
-fn note(begun: &Begun, client: &Client, server: &str, id: &str) {
-    let place = Place { server: server.to_owned(), own: None, id: id.to_owned() };
-    begun.begin(client, Kind::Page, place, Some(KEPT_FOR));
+fn record(tasks: &TaskRegistry, client: &Client, server: &str, id: &str) {
+    let location = TaskLocation { server: server.to_owned(), dedicated_to: None, id: id.to_owned() };
+    tasks.insert(client, EntryKind::Url, location, Some(RETENTION));
 }
 
-/// Hears a call, and notes which pages its client is sent to.
-struct Noting {
-    ear: Arc<dyn Listener>,
-    begun: Arc<Begun>,
+/// Listener that records which URLs the client of a call is sent to.
+struct UrlRecorder {
+    listener: Arc<dyn Listener>,
+    tasks: Arc<TaskRegistry>,
     client: Client,
     server: String,
 }
 
-impl Listener for Noting {
-    fn said(&self, message: &[u8]) {
-        self.ear.said(message);
+impl Listener for UrlRecorder {
+    fn on_message(&self, message: &[u8]) {
+        self.listener.on_message(message);
     }
 
-    fn asked(&self, request: Bytes) -> Option<BoxFuture<'static, Vec<u8>>> {
-        if let Ok(Message::Request(asked)) = Message::parse(&request)
-            && asked.method == "elicitation/create"
-            && let Some(id) = asked.params.and_then(pages::id_in)
+    fn on_request(&self, request: Bytes) -> Option<BoxFuture<'static, Vec<u8>>> {
+        if let Ok(Message::Request(parsed)) = Message::parse(&request)
+            && parsed.method == "elicitation/create"
+            && let Some(id) = parsed.params.and_then(url_elicitation::elicitation_id)
         {
-            note(&self.begun, &self.client, &self.server, &id);
+            record(&self.tasks, &self.client, &self.server, &id);
         }
-        self.ear.asked(request)
+        self.listener.on_request(request)
     }
 }

@@ -1,10 +1,10 @@
-//! `subscriptions/listen` of the modern era: acknowledged first, then told of whatever changes of what was
-//! asked for. The transport decides where the messages go.
+//! `subscriptions/listen` of the modern era: sends the acknowledgement, then a notification for each change the client
+//! asked for. The transport delivers the messages.
 
-use super::Gateway;
-use super::client::Client;
-use super::follows::Follows;
-use super::herald::Marks;
+use super::list_changes::ListVersions;
+use super::subscriptions::Subscriptions;
+use crate::mcp::Gateway;
+use crate::mcp::client::Client;
 use bytes::Bytes;
 use futures_util::future::join_all;
 use gripfast::RawValue;
@@ -16,97 +16,100 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// One stream of changes.
-pub(super) struct Listening {
-    /// What the client hears of: as much of its wishes as the servers serve.
+/// One notification stream.
+pub(crate) struct ListenStream {
+    /// The granted part of the filter: as much as the servers support.
     granted: Filter,
-    /// The request that opened it, which every message names.
+    /// Id of the request that opened the stream; every message carries it.
     id: RequestId,
-    marks: watch::Receiver<Marks>,
-    told: Marks,
-    resources: Follows,
-    tasks: Follows,
+    versions: watch::Receiver<ListVersions>,
+    sent: ListVersions,
+    resources: Subscriptions,
+    tasks: Subscriptions,
 }
 
-/// Servers that take longer to say whether they tell of something are not waited for: what they have is
-/// not acknowledged.
-const ACKNOWLEDGE_WITHIN: Duration = Duration::from_secs(5);
+/// Maximum wait for servers to confirm a subscription. Subscriptions that are not confirmed by then are not
+/// acknowledged.
+const ACK_TIMEOUT: Duration = Duration::from_secs(5);
 
-impl Listening {
-    /// Begins to follow what `client` wishes for.
-    pub(super) async fn begin(
+impl ListenStream {
+    /// Opens a stream with the filter in `params`, and subscribes to its resources and tasks.
+    pub(crate) async fn open(
         gateway: &Gateway,
         id: &RequestId,
         params: Option<&RawValue>,
         client: &Client,
     ) -> Self {
         let mut granted = Filter::read(params);
-        let mut marks = gateway.herald.follow(client.at_servers.principal());
-        // From here on no change is missed, and the acknowledgement says so.
-        let told = *marks.borrow_and_update();
-        let (resources, tasks) = (Follows::default(), Follows::default());
-        // More than it may follow is not even looked at: a request can name millions.
+        let mut versions = gateway.list_changes.subscribe(client.host_client.principal());
+        // From here on no change is missed, as the acknowledgement promises.
+        let sent = *versions.borrow_and_update();
+        let (resources, tasks) = (Subscriptions::default(), Subscriptions::default());
+        // A request can name millions; no more than the limit are processed.
         let few = |named: &mut Vec<String>| -> BTreeSet<String> {
-            std::mem::take(named).into_iter().take(Follows::MOST).collect()
+            std::mem::take(named).into_iter().take(Subscriptions::MAX).collect()
         };
         let (uris, ids) = (few(&mut granted.uris), few(&mut granted.tasks));
         if !uris.is_empty() {
-            gateway.settle().await;
+            gateway.wait_for_startup().await;
         }
-        let who = &client.at_servers;
+        let host_client = &client.host_client;
         let uris = uris.into_iter().map(|uri| {
             let resources = &resources;
             async move {
-                let following = gateway.follow(who, resources, &uri, Some(ACKNOWLEDGE_WITHIN)).await;
+                let following =
+                    gateway.subscribe_resource(host_client, resources, &uri, Some(ACK_TIMEOUT)).await;
                 following.ok().map(|()| uri)
             }
         });
-        // Whoever does not say that it knows tasks has none.
+        // A client that does not declare tasks has none.
         let ids = ids.into_iter().filter(|_| client.has_tasks).map(|id| {
             let tasks = &tasks;
-            async move { gateway.follow_task(who, tasks, &id, ACKNOWLEDGE_WITHIN).await.then_some(id) }
+            async move { gateway.subscribe_task(host_client, tasks, &id, ACK_TIMEOUT).await.then_some(id) }
         });
         let (uris, ids) = tokio::join!(join_all(uris), join_all(ids));
         granted.uris = uris.into_iter().flatten().collect();
         granted.tasks = ids.into_iter().flatten().collect();
-        Self { granted, id: id.clone(), marks, told, resources, tasks }
+        Self { granted, id: id.clone(), versions, sent, resources, tasks }
     }
 
-    /// The first message: what of the wishes is granted.
-    pub(super) fn acknowledged(&self) -> Bytes {
+    /// First message: the granted part of the filter.
+    pub(crate) fn ack_message(&self) -> Bytes {
         let params = self.granted.to_params();
-        let params = patch_payload(Some(&params), &Patch::new(), &self.about()).unwrap_or(params);
+        let params = patch_payload(Some(&params), &Patch::new(), &self.subscription_meta()).unwrap_or(params);
         envelope::notification(Acknowledged::METHOD, Some(&params)).into()
     }
 
-    /// The next messages. `None` when there will be none any more.
+    /// Next messages; `None` at the end of the stream.
     ///
-    /// Dropping the future loses nothing.
-    pub(super) async fn next(&mut self) -> Option<Vec<Bytes>> {
+    /// Cancel safe.
+    pub(crate) async fn next(&mut self) -> Option<Vec<Bytes>> {
         loop {
-            let now = *self.marks.borrow_and_update();
-            let mut news: Vec<Bytes> = std::mem::replace(&mut self.told, now)
-                .news(now)
+            let now = *self.versions.borrow_and_update();
+            let mut messages: Vec<Bytes> = std::mem::replace(&mut self.sent, now)
+                .changes_to(now)
                 .filter(|method| self.wants(method))
                 .map(|method| envelope::notification(method, None).into())
                 .collect();
-            news.extend(self.resources.tell().0);
-            news.extend(self.tasks.tell().0);
-            if !news.is_empty() {
-                return Some(news.into_iter().map(|message| self.named(message)).collect());
+            messages.extend(self.resources.take_updates().0);
+            messages.extend(self.tasks.take_updates().0);
+            if !messages.is_empty() {
+                return Some(
+                    messages.into_iter().map(|message| self.with_subscription_id(message)).collect(),
+                );
             }
             tokio::select! {
-                changed = self.marks.changed() => changed.ok()?,
+                changed = self.versions.changed() => changed.ok()?,
                 () = self.resources.changed() => {}
                 () = self.tasks.changed() => {}
             }
         }
     }
 
-    /// The answer to the request, when nothing more will be told.
-    pub(super) fn over(&self) -> Bytes {
+    /// Response to the request, sent when the stream ends.
+    pub(crate) fn final_response(&self) -> Bytes {
         let result = Patch::new().set_text("resultType", "complete").to_object();
-        let result = patch_payload(Some(&result), &Patch::new(), &self.about()).unwrap_or(result);
+        let result = patch_payload(Some(&result), &Patch::new(), &self.subscription_meta()).unwrap_or(result);
         envelope::response(self.id.as_id(), &result).into()
     }
 
@@ -118,12 +121,12 @@ impl Listening {
         }
     }
 
-    fn named(&self, message: Bytes) -> Bytes {
-        let patch = MessagePatch { meta: self.about(), ..MessagePatch::default() };
+    fn with_subscription_id(&self, message: Bytes) -> Bytes {
+        let patch = MessagePatch { meta: self.subscription_meta(), ..MessagePatch::default() };
         patch.apply(&message).map_or(message, Bytes::from)
     }
 
-    fn about(&self) -> Patch<'static> {
+    fn subscription_meta(&self) -> Patch<'static> {
         let id = RawValue::from_string(self.id.as_raw().to_owned()).expect("an id is JSON");
         Patch::new().set_owned(meta::SUBSCRIPTION_ID, id)
     }

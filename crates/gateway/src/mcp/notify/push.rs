@@ -1,11 +1,11 @@
-//! What a legacy client hears outside its calls, from a server's instance that is its alone: log messages, and
-//! questions. They go on its one channel, or on its GET stream while it has one open; a client that cannot
-//! be reached is declined for.
+//! Messages to a legacy client outside its calls, from server instances that are dedicated to it: log messages and
+//! elicitation. They go to its permanent channel, or to a GET stream while one is open; for a client without a stream
+//! the gateway declines.
 
-use super::client::LeastSevere;
-use super::left_out::LeftOut;
-use super::questions::{Abilities, Questions};
-use crate::memory::ClientMemory;
+use crate::mcp::client::MinLogLevel;
+use crate::mcp::elicitation::{ElicitationSupport, PendingElicitations};
+use crate::mcp::transport::dropped_messages::DroppedMessages;
+use crate::server::memory::ClientMemory;
 use bytes::Bytes;
 use gripfast::transport::{BoxFuture, Listener};
 use std::collections::VecDeque;
@@ -13,117 +13,118 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{Notify, mpsc};
 
-/// Hears for one client outside its calls.
-pub(crate) struct Aside<W> {
-    pub(crate) way: W,
-    pub(crate) left_out: LeftOut,
-    pub(crate) abilities: Abilities,
-    pub(crate) level: Arc<LeastSevere>,
-    pub(crate) questions: Arc<Questions>,
-    /// What the messages are counted against.
+/// Listener for messages outside the calls of one client.
+pub(crate) struct Push<W> {
+    pub(crate) channel: W,
+    pub(crate) dropped: DroppedMessages,
+    pub(crate) abilities: ElicitationSupport,
+    pub(crate) level: Arc<MinLogLevel>,
+    pub(crate) elicitations: Arc<PendingElicitations>,
+    /// Memory account for the messages.
     pub(crate) memory: Arc<ClientMemory>,
 }
 
-/// A way to a client that may be closed.
-pub(crate) trait Way: Send + Sync {
+/// Channel to a client, which may be closed.
+pub(crate) trait ClientChannel: Send + Sync {
     fn is_open(&self) -> bool;
 
-    /// Says something that may be left out; answers whether it was not.
-    fn say(&self, message: Bytes) -> bool;
+    /// Sends a message that may be dropped. Returns false if it was.
+    fn try_send(&self, message: Bytes) -> bool;
 
-    /// Says something that is never left out: a question, or its cancellation.
+    /// Sends a message that must not be dropped: a request of a server, or its cancellation.
     fn send(&self, message: Bytes);
 }
 
-/// A client has at most 100 questions open. One that reads nothing while they are asked and withdrawn again and again is
-/// not asked any more beyond this.
-const MOST_QUESTIONS: usize = 1024;
+/// Maximum number of queued requests and cancellations. At most 100 requests are open per client, but a client that
+/// reads nothing while they are sent and withdrawn again would fill the memory.
+const MAX_ELICITATIONS: usize = 1024;
 
-impl<W: Way + Clone + 'static> Listener for Aside<W> {
-    fn said(&self, message: &[u8]) {
-        if self.way.is_open() && self.level.wants(message) {
-            let say = |message| self.memory.hold(message).is_ok_and(|message| self.way.say(message));
-            self.left_out.say(message, |notice| self.level.wants(notice), say);
+impl<W: ClientChannel + Clone + 'static> Listener for Push<W> {
+    fn on_message(&self, message: &[u8]) {
+        if self.channel.is_open() && self.level.wants(message) {
+            let say = |message| self.memory.hold(message).is_ok_and(|message| self.channel.try_send(message));
+            self.dropped.send_or_count(message, |notice| self.level.wants(notice), say);
         }
     }
 
-    fn asked(&self, request: Bytes) -> Option<BoxFuture<'static, Vec<u8>>> {
-        if !self.way.is_open() || !self.memory.has_room(request.len()) {
+    fn on_request(&self, request: Bytes) -> Option<BoxFuture<'static, Vec<u8>>> {
+        if !self.channel.is_open() || !self.memory.has_room(request.len()) {
             return None;
         }
-        let (way, memory) = (self.way.clone(), Arc::clone(&self.memory));
-        self.questions.ask(self.abilities, &request, move |message| way.send(memory.hold_always(message)))
+        let (channel, memory) = (self.channel.clone(), Arc::clone(&self.memory));
+        self.elicitations
+            .elicit(self.abilities, &request, move |message| channel.send(memory.hold_unchecked(message)))
     }
 }
 
-/// A channel that is there for as long as its client. It is not kept open for what might be said on it.
+/// Channel that exists as long as its client. Holds a weak sender, so that it does not keep the connection open.
 #[derive(Clone)]
-pub(crate) struct Channel {
+pub(crate) struct PermanentChannel {
     out: mpsc::WeakSender<Bytes>,
-    /// What must be said and did not fit, in its order.
-    late: Arc<Mutex<VecDeque<Bytes>>>,
+    /// Messages that must be sent and did not fit, in order.
+    overflow: Arc<Mutex<VecDeque<Bytes>>>,
 }
 
-impl Channel {
-    pub(crate) fn over(out: &mpsc::Sender<Bytes>) -> Self {
-        Self { out: out.downgrade(), late: Arc::default() }
+impl PermanentChannel {
+    pub(crate) fn new(out: &mpsc::Sender<Bytes>) -> Self {
+        Self { out: out.downgrade(), overflow: Arc::default() }
     }
 }
 
-impl Way for Channel {
+impl ClientChannel for PermanentChannel {
     fn is_open(&self) -> bool {
         self.out.upgrade().is_some()
     }
 
-    fn say(&self, message: Bytes) -> bool {
+    fn try_send(&self, message: Bytes) -> bool {
         self.out.upgrade().is_some_and(|out| out.try_send(message).is_ok())
     }
 
     fn send(&self, message: Bytes) {
         let Some(out) = self.out.upgrade() else { return };
-        let mut late = lock(&self.late);
-        if late.len() >= MOST_QUESTIONS {
+        let mut overflow = lock(&self.overflow);
+        if overflow.len() >= MAX_ELICITATIONS {
             return;
         }
-        if !late.is_empty() {
-            return late.push_back(message);
+        if !overflow.is_empty() {
+            return overflow.push_back(message);
         }
         if let Err(TrySendError::Full(message)) = out.try_send(message) {
-            late.push_back(message);
-            // Ends when all of it is said, or nobody can be told any more.
-            tokio::spawn(say_late(out, Arc::clone(&self.late)));
+            overflow.push_back(message);
+            // Ends when everything is sent or the channel is closed.
+            tokio::spawn(send_overflow(out, Arc::clone(&self.overflow)));
         }
     }
 }
 
-async fn say_late(out: mpsc::Sender<Bytes>, late: Arc<Mutex<VecDeque<Bytes>>>) {
+async fn send_overflow(out: mpsc::Sender<Bytes>, overflow: Arc<Mutex<VecDeque<Bytes>>>) {
     loop {
-        let Ok(room) = out.reserve().await else { return lock(&late).clear() };
-        let mut late = lock(&late);
-        if let Some(message) = late.pop_front() {
+        let Ok(room) = out.reserve().await else { return lock(&overflow).clear() };
+        let mut overflow = lock(&overflow);
+        if let Some(message) = overflow.pop_front() {
             room.send(message);
         }
-        if late.is_empty() {
+        if overflow.is_empty() {
             return;
         }
     }
 }
 
-fn lock(late: &Mutex<VecDeque<Bytes>>) -> MutexGuard<'_, VecDeque<Bytes>> {
-    late.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock(overflow: &Mutex<VecDeque<Bytes>>) -> MutexGuard<'_, VecDeque<Bytes>> {
+    overflow.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The GET streams of a session, each message for one of them.
+/// GET streams of a session; each message goes to one of them.
 #[derive(Default)]
 pub(crate) struct GetStreams {
     state: Mutex<State>,
-    news: Notify,
+    changed: Notify,
 }
 
 #[derive(Default)]
 struct State {
     open: usize,
-    /// With whether it may be left out.
+    /// Message, and a flag that it may be dropped.
     waiting: VecDeque<(Bytes, bool)>,
 }
 
@@ -131,8 +132,8 @@ struct State {
 pub(crate) struct GetStream(Arc<GetStreams>);
 
 impl GetStreams {
-    /// Log messages that may wait for a stream; further ones are left out.
-    const MOST: usize = 64;
+    /// Log messages that may wait for a stream; further ones are dropped.
+    const MAX: usize = 64;
 
     pub(crate) fn open(self: &Arc<Self>) -> GetStream {
         self.lock().open += 1;
@@ -145,16 +146,16 @@ impl GetStreams {
 }
 
 impl GetStream {
-    /// The next message. Dropping the future loses nothing.
+    /// Next message. Cancel safe.
     pub(crate) async fn next(&self) -> Bytes {
         loop {
-            let news = self.0.news.notified();
-            tokio::pin!(news);
-            news.as_mut().enable();
+            let notified = self.0.changed.notified();
+            tokio::pin!(notified);
+            notified.as_mut().enable();
             if let Some((message, _)) = self.0.lock().waiting.pop_front() {
                 return message;
             }
-            news.await;
+            notified.await;
         }
     }
 }
@@ -162,35 +163,35 @@ impl GetStream {
 impl Drop for GetStream {
     fn drop(&mut self) {
         self.0.lock().open -= 1;
-        // Another one may take what this one was woken for.
-        self.0.news.notify_waiters();
+        // Another stream may take the message that this one was woken for.
+        self.0.changed.notify_waiters();
     }
 }
 
-impl Way for Arc<GetStreams> {
+impl ClientChannel for Arc<GetStreams> {
     fn is_open(&self) -> bool {
         self.lock().open > 0
     }
 
-    fn say(&self, message: Bytes) -> bool {
+    fn try_send(&self, message: Bytes) -> bool {
         let mut state = self.lock();
         let waiting = state.waiting.iter().filter(|(_, optional)| *optional).count();
-        if waiting >= GetStreams::MOST {
+        if waiting >= GetStreams::MAX {
             return false;
         }
         state.waiting.push_back((message, true));
         drop(state);
-        self.news.notify_waiters();
+        self.changed.notify_waiters();
         true
     }
 
     fn send(&self, message: Bytes) {
         let mut state = self.lock();
-        if state.waiting.len() < MOST_QUESTIONS {
+        if state.waiting.len() < MAX_ELICITATIONS {
             state.waiting.push_back((message, false));
         }
         drop(state);
-        self.news.notify_waiters();
+        self.changed.notify_waiters();
     }
 }
 
@@ -202,90 +203,94 @@ mod tests {
     const FORM: &[u8] = br#"{"jsonrpc":"2.0","id":1,"method":"elicitation/create","params":{"message":"?"}}"#;
     const LOG: &[u8] = br#"{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info"}}"#;
 
-    fn aside<W>(way: W) -> Aside<W> {
+    fn push<W>(channel: W) -> Push<W> {
         let can = RawValue::from_string(r#"{"elicitation":{}}"#.to_owned()).unwrap();
-        let abilities = Abilities::read(Some(&can));
-        Aside {
-            way,
-            left_out: LeftOut::default(),
+        let abilities = ElicitationSupport::from_capabilities(Some(&can));
+        Push {
+            channel,
+            dropped: DroppedMessages::default(),
             abilities,
             level: Arc::default(),
-            questions: Arc::default(),
+            elicitations: Arc::default(),
             memory: ClientMemory::unbounded(),
         }
     }
 
     #[tokio::test]
-    async fn a_client_without_a_stream_is_declined_for_and_one_with_several_is_asked_once() {
+    async fn a_request_is_declined_without_a_stream_and_sent_once_with_several() {
         let streams = Arc::new(GetStreams::default());
-        let aside = aside(Arc::clone(&streams));
-        assert!(aside.asked(Bytes::from_static(FORM)).is_none());
-        aside.said(LOG);
+        let push = push(Arc::clone(&streams));
+        assert!(push.on_request(Bytes::from_static(FORM)).is_none());
+        push.on_message(LOG);
         let (one, two) = (streams.open(), streams.open());
-        let _answer = aside.asked(Bytes::from_static(FORM)).unwrap();
-        let asked = tokio::select! {
-            asked = one.next() => asked,
-            asked = two.next() => asked,
+        let _answer = push.on_request(Bytes::from_static(FORM)).unwrap();
+        let request = tokio::select! {
+            request = one.next() => request,
+            request = two.next() => request,
         };
-        assert!(String::from_utf8(asked.to_vec()).unwrap().contains("gripfast-0"), "under an id of ours");
-        assert!(streams.lock().waiting.is_empty(), "what was said to nobody is not kept");
+        assert!(
+            String::from_utf8(request.to_vec()).unwrap().contains("gripfast-0"),
+            "under an id of the gateway"
+        );
+        assert!(streams.lock().waiting.is_empty(), "a message without a stream is not kept");
         drop((one, two));
-        assert!(aside.asked(Bytes::from_static(FORM)).is_none());
+        assert!(push.on_request(Bytes::from_static(FORM)).is_none());
     }
 
     #[tokio::test]
-    async fn what_waits_for_a_stream_is_bounded() {
+    async fn messages_waiting_for_a_stream_are_bounded() {
         let streams = Arc::new(GetStreams::default());
-        let (aside, stream) = (aside(Arc::clone(&streams)), streams.open());
+        let (push, stream) = (push(Arc::clone(&streams)), streams.open());
         for _ in 0..1000 {
-            aside.said(LOG);
+            push.on_message(LOG);
         }
-        let _answer = aside.asked(Bytes::from_static(FORM)).unwrap();
-        assert_eq!(streams.lock().waiting.len(), GetStreams::MOST + 1);
-        for _ in 0..GetStreams::MOST {
+        let _answer = push.on_request(Bytes::from_static(FORM)).unwrap();
+        assert_eq!(streams.lock().waiting.len(), GetStreams::MAX + 1);
+        for _ in 0..GetStreams::MAX {
             assert_eq!(stream.next().await, LOG);
         }
-        let asked = stream.next().await;
+        let request = stream.next().await;
         assert!(
-            String::from_utf8_lossy(&asked).contains("elicitation/create"),
-            "a question is never left out"
+            String::from_utf8_lossy(&request).contains("elicitation/create"),
+            "a request is never dropped"
         );
-        aside.said(LOG);
+        push.on_message(LOG);
         let notice = String::from_utf8(stream.next().await.to_vec()).unwrap();
-        assert!(notice.contains("936 messages were left out"), "{notice}");
+        assert!(notice.contains("936 messages were dropped"), "{notice}");
         assert_eq!(stream.next().await, LOG);
     }
 
     #[tokio::test]
-    async fn c07_questions_and_their_cancellation_follow_a_burst_in_their_order() {
+    async fn c07_requests_and_cancellations_keep_their_order_after_a_burst() {
         let (out, mut from) = mpsc::channel(4);
-        let aside = aside(Channel::over(&out));
+        let push = push(PermanentChannel::new(&out));
         for _ in 0..1000 {
-            aside.said(LOG);
+            push.on_message(LOG);
         }
-        drop(aside.asked(Bytes::from_static(FORM)).unwrap());
-        let _answer = aside.asked(Bytes::from_static(FORM)).unwrap();
-        let mut heard = Vec::new();
+        drop(push.on_request(Bytes::from_static(FORM)).unwrap());
+        let _answer = push.on_request(Bytes::from_static(FORM)).unwrap();
+        let mut received = Vec::new();
         for _ in 0..7 {
-            heard.push(String::from_utf8(from.recv().await.unwrap().to_vec()).unwrap());
+            received.push(String::from_utf8(from.recv().await.unwrap().to_vec()).unwrap());
         }
-        let is = |at: usize, method: &str, id: &str| heard[at].contains(method) && heard[at].contains(id);
-        assert!(is(4, "elicitation/create", "gripfast-0"), "{heard:?}");
-        assert!(is(5, "notifications/cancelled", "gripfast-0"), "{heard:?}");
-        assert!(is(6, "elicitation/create", "gripfast-1"), "{heard:?}");
-        aside.said(LOG);
+        let is =
+            |at: usize, method: &str, id: &str| received[at].contains(method) && received[at].contains(id);
+        assert!(is(4, "elicitation/create", "gripfast-0"), "{received:?}");
+        assert!(is(5, "notifications/cancelled", "gripfast-0"), "{received:?}");
+        assert!(is(6, "elicitation/create", "gripfast-1"), "{received:?}");
+        push.on_message(LOG);
         let notice = String::from_utf8(from.recv().await.unwrap().to_vec()).unwrap();
-        assert!(notice.contains("996 messages were left out"), "{notice}");
+        assert!(notice.contains("996 messages were dropped"), "{notice}");
     }
 
     #[tokio::test]
-    async fn a_channel_is_not_kept_open_for_what_might_be_said_on_it() {
+    async fn push_does_not_keep_a_channel_open() {
         let (out, mut from) = mpsc::channel(4);
-        let aside = aside(Channel::over(&out));
-        aside.said(LOG);
+        let push = push(PermanentChannel::new(&out));
+        push.on_message(LOG);
         assert_eq!(from.recv().await.unwrap(), LOG);
         drop(out);
         assert_eq!(from.recv().await, None);
-        assert!(aside.asked(Bytes::from_static(FORM)).is_none());
+        assert!(push.on_request(Bytes::from_static(FORM)).is_none());
     }
 }

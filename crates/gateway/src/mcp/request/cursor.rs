@@ -1,45 +1,45 @@
-//! Cursors of merged lists: opaque to clients, and good for one list in one state of the menu. Another
-//! process counts its states anew, so a cursor names its process too.
+//! Cursors of merged lists: opaque to clients, valid for one list in one revision of the catalog. Revisions start again
+//! in each process, so a cursor also names its process.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
-/// One list in one state of the menu.
+/// One list in one revision of the catalog.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Edition {
-    /// A number that no other process has.
+pub(crate) struct ListVersion {
+    /// Random number of this process.
     pub(crate) process: u64,
     pub(crate) revision: u64,
     pub(crate) list: &'static str,
 }
 
-/// Where a cursor leads.
+/// Item that a cursor refers to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Place {
-    /// To this item.
+pub(crate) enum CursorTarget {
+    /// This item.
     Item(usize),
-    /// Into another edition.
-    Elsewhere,
-    /// Nowhere: it is not one of ours.
-    Nowhere,
+    /// An item of another list, revision or process.
+    OtherVersion,
+    /// Not a cursor of the gateway.
+    Invalid,
 }
 
-impl Edition {
-    /// The cursor of the page that begins with this item.
+impl ListVersion {
+    /// Cursor of the page that starts with this item.
     pub(crate) fn cursor(&self, from: usize) -> String {
         URL_SAFE_NO_PAD.encode(format!("{}.{from}", self.name()))
     }
 
-    /// Where a client's cursor leads.
-    pub(crate) fn place(&self, cursor: &str) -> Place {
+    /// Resolves a cursor that a client has sent.
+    pub(crate) fn resolve(&self, cursor: &str) -> CursorTarget {
         let text = URL_SAFE_NO_PAD.decode(cursor).ok().and_then(|bytes| String::from_utf8(bytes).ok());
-        let Some((edition, from)) = text.as_deref().and_then(|text| text.rsplit_once('.')) else {
-            return Place::Nowhere;
+        let Some((version, from)) = text.as_deref().and_then(|text| text.rsplit_once('.')) else {
+            return CursorTarget::Invalid;
         };
         match from.parse() {
-            Ok(from) if edition == self.name() => Place::Item(from),
-            Ok(_) if edition.split('.').count() == 3 => Place::Elsewhere,
-            Ok(_) | Err(_) => Place::Nowhere,
+            Ok(from) if version == self.name() => CursorTarget::Item(from),
+            Ok(_) if version.split('.').count() == 3 => CursorTarget::OtherVersion,
+            Ok(_) | Err(_) => CursorTarget::Invalid,
         }
     }
 
@@ -53,19 +53,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cursor_leads_back_into_its_own_edition_and_nowhere_else() {
-        let edition = Edition { process: 0xfeed, revision: 7, list: "tools" };
-        let cursor = edition.cursor(1000);
-        assert_eq!(edition.place(&cursor), Place::Item(1000));
+    fn a_cursor_is_valid_for_its_own_list_version_only() {
+        let version = ListVersion { process: 0xfeed, revision: 7, list: "tools" };
+        let cursor = version.cursor(1000);
+        assert_eq!(version.resolve(&cursor), CursorTarget::Item(1000));
         for other in [
-            Edition { process: 0xbeef, ..edition },
-            Edition { revision: 8, ..edition },
-            Edition { list: "prompts", ..edition },
+            ListVersion { process: 0xbeef, ..version },
+            ListVersion { revision: 8, ..version },
+            ListVersion { list: "prompts", ..version },
         ] {
-            assert_eq!(other.place(&cursor), Place::Elsewhere);
+            assert_eq!(other.resolve(&cursor), CursorTarget::OtherVersion);
         }
         for nonsense in ["", "!", "MTIz", "7.1000"] {
-            assert_eq!(edition.place(nonsense), Place::Nowhere);
+            assert_eq!(version.resolve(nonsense), CursorTarget::Invalid);
         }
     }
 }

@@ -1,14 +1,15 @@
-//! Who answers a request, and under which name: the gateway itself, the menu, or one of the servers.
+//! Dispatch of a client request: answered by the gateway itself, from the catalog, or by a server under the server's
+//! own name for the item.
 
-use super::Gateway;
-use super::client::Client;
-use super::cursor::{Edition, Place};
+use super::cursor::{CursorTarget, ListVersion};
 use super::era;
 use super::extensions;
-use super::forward::PassedOn;
+use super::forward::ForwardedAnswer;
 use super::route::route;
-use super::status_tool;
-use super::tasks::Manner;
+use crate::mcp::Gateway;
+use crate::mcp::client::Client;
+use crate::mcp::status_tool;
+use crate::mcp::tasks::CallMode;
 use gripfast::transport::Listener;
 use gripfast::wire::era::meta;
 use gripfast::wire::log::LogLevel;
@@ -16,131 +17,142 @@ use gripfast::wire::patch::{Object, Patch, patch_payload};
 use gripfast::wire::results::List;
 use gripfast::wire::{Era, Id, ProtocolVersion, codes, envelope};
 use gripfast::{
-    CacheScope, CallError, Code, Destination, Fate, Freshness, Kind, Principal, RawValue, Rendered, Served,
-    Wanted,
+    CacheScope, CallError, CallOutcome, CatalogSnapshot, Code, Destination, Freshness, ItemKind, Principal,
+    RawValue, RenderedList, UnlistedItem,
 };
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A request of a client, as far as the answer depends on it.
-pub(crate) struct Asked<'a> {
-    /// The era in which the client asks.
+/// Request of a client, with everything that its answer depends on.
+pub(crate) struct ClientRequest<'a> {
+    /// Protocol era of the request.
     pub(crate) era: Era,
-    /// What the client calls the request.
+    /// Request id of the client.
     pub(crate) id: Id<'a>,
     pub(crate) method: &'a str,
     pub(crate) params: Option<&'a RawValue>,
-    /// Who hears of its progress, and is asked.
-    pub(crate) ear: Arc<dyn Listener>,
-    /// What the client can be asked and wants to hear.
+    /// Receives the progress of the call, and the requests of the server.
+    pub(crate) listener: Arc<dyn Listener>,
+    /// Capabilities and identity of the client.
     pub(crate) client: Client,
 }
 
-/// What the client is told.
-pub(crate) enum Told {
-    /// What a server answered.
-    Answer(PassedOn),
-    /// A result of our own.
+/// Outcome of a request, before it is written in wire form.
+pub(crate) enum RequestOutcome {
+    /// Answer of a server.
+    Answer(ForwardedAnswer),
+    /// Result of the gateway itself.
     Result(Box<RawValue>),
-    /// A page of a list.
-    Page(Page),
-    /// An error of our own.
-    Fault(Fault),
-    /// A server could not answer.
+    /// Page of a list.
+    Page(ListPage),
+    /// Error of the gateway itself.
+    Fault(RpcFault),
+    /// The server could not answer.
     Failed(CallError),
 }
 
-impl Asked<'_> {
-    /// On whose behalf the client asks.
+impl ClientRequest<'_> {
+    /// Principal of the client.
     fn principal(&self) -> &Principal {
-        self.client.at_servers.principal()
+        self.client.host_client.principal()
     }
 }
 
-impl Told {
-    /// Whether there is memory for it in any case: it is reserved, or it is an error of ours, which is small.
-    pub(super) fn always_fits(&self) -> bool {
+impl RequestOutcome {
+    /// Tests if no memory has to be acquired for the response: it is reserved already, or it is an error of the
+    /// gateway, which is small.
+    pub(crate) fn always_fits(&self) -> bool {
         match self {
-            Self::Answer(passed_on) => passed_on.answer.is_counted(),
+            Self::Answer(forwarded) => forwarded.answer.has_reservation(),
             Self::Fault(_) | Self::Failed(_) => true,
             Self::Result(_) | Self::Page(_) => false,
         }
     }
 
-    /// What is denied looks unknown to clients; the reason is for the operator.
+    /// Size of the server's answer in bytes; 0 for responses of the gateway itself.
+    pub(crate) fn size(&self) -> usize {
+        match self {
+            Self::Answer(forwarded) => forwarded.answer.size(),
+            Self::Result(_) | Self::Page(_) | Self::Fault(_) | Self::Failed(_) => 0,
+        }
+    }
+
+    /// Reports denied items as unknown to the client; the reason is for the operator only.
     fn unless_denied(self, unknown: impl FnOnce() -> Self) -> Self {
         match self {
             Self::Failed(error) if error.code == Code::Denied => unknown(),
-            told => told,
+            outcome => outcome,
         }
     }
 }
 
-/// A JSON-RPC error of our own.
+/// JSON-RPC error of the gateway itself.
 #[derive(Debug)]
-pub(crate) struct Fault {
+pub(crate) struct RpcFault {
     pub(crate) code: i64,
     pub(crate) message: String,
     pub(crate) data: Option<Value>,
 }
 
-impl Fault {
+impl RpcFault {
     pub(crate) fn new(code: i64, message: impl Into<String>) -> Self {
         Self { code, message: message.into(), data: None }
     }
 
-    pub(super) fn invalid(message: impl Into<String>) -> Told {
-        Told::Fault(Self::new(codes::INVALID_PARAMS, message))
+    pub(crate) fn invalid(message: impl Into<String>) -> RequestOutcome {
+        RequestOutcome::Fault(Self::new(codes::INVALID_PARAMS, message))
     }
 }
 
-/// A server, and its own name for something.
-type Origin = (String, String);
+/// Server, and its own name for an item.
+type ServerItem = (String, String);
 
-/// Items on one page: more than most clients will ever see, and still a bounded message.
-const PAGE: usize = 1000;
+/// Items on one page: enough for most clients to get everything at once, and still a bounded message.
+const PAGE_SIZE: usize = 1000;
 
 impl Gateway {
-    /// Answers a request.
-    pub(crate) async fn ask(&self, asked: Asked<'_>) -> Told {
-        let Some(telemetry) = self.telemetry.get() else { return self.answer(asked).await };
-        let span = telemetry.serving(asked.id, asked.method, asked.params);
-        // Apart, so that those whom nobody is told of need not carry room for it.
-        let told = Box::pin(span.around(self.answer(asked))).await;
-        span.served(&told);
-        told
+    /// Answers a request, within a telemetry span if an exporter is installed.
+    pub(crate) async fn dispatch(&self, request: ClientRequest<'_>) -> RequestOutcome {
+        let Some(telemetry) = self.telemetry.get() else { return self.answer(request).await };
+        let span = telemetry.server_span(request.id, request.method, request.params);
+        // Boxed, so that requests without telemetry need no space for the span in their future.
+        let outcome = Box::pin(span.run(self.answer(request))).await;
+        span.finish_served(&outcome);
+        outcome
     }
 
-    async fn answer(&self, asked: Asked<'_>) -> Told {
-        match asked.method {
+    async fn answer(&self, request: ClientRequest<'_>) -> RequestOutcome {
+        match request.method {
             "ping" => result(&json!({})),
-            "server/discover" => self.discover(&asked).await,
-            "tools/list" => self.list(&asked, List::Tools).await,
-            "resources/list" => self.list(&asked, List::Resources).await,
-            "resources/templates/list" => self.list(&asked, List::ResourceTemplates).await,
-            "prompts/list" => self.list(&asked, List::Prompts).await,
-            "tools/call" => self.call_tool(&asked).await,
-            "prompts/get" => self.get_prompt(&asked).await,
-            "resources/read" => self.read(&asked).await,
-            "completion/complete" => self.complete(&asked).await,
-            "logging/setLevel" => self.set_level(&asked),
-            "resources/subscribe" => self.subscribe(&asked).await,
-            "resources/unsubscribe" => self.unsubscribe(&asked),
-            "tasks/get" | "tasks/result" | "tasks/update" | "tasks/cancel" => self.task(&asked).await,
-            "tasks/list" => self.list_tasks(&asked).await,
-            _ => self.pass_on(&asked).await,
+            "server/discover" => self.discover(&request).await,
+            "tools/list" => self.list(&request, List::Tools).await,
+            "resources/list" => self.list(&request, List::Resources).await,
+            "resources/templates/list" => self.list(&request, List::ResourceTemplates).await,
+            "prompts/list" => self.list(&request, List::Prompts).await,
+            "tools/call" => self.call_tool(&request).await,
+            "prompts/get" => self.get_prompt(&request).await,
+            "resources/read" => self.read(&request).await,
+            "completion/complete" => self.complete(&request).await,
+            "logging/setLevel" => self.set_level(&request),
+            "resources/subscribe" => self.subscribe(&request).await,
+            "resources/unsubscribe" => self.unsubscribe(&request),
+            "tasks/get" | "tasks/result" | "tasks/update" | "tasks/cancel" => {
+                self.forward_task(&request).await
+            }
+            "tasks/list" => self.list_tasks(&request).await,
+            _ => self.forward_unknown(&request).await,
         }
     }
 
-    /// The answer to `initialize`, for a client that asked for `wanted`; and the version that was agreed on.
+    /// Result of `initialize` for a client that requests version `wanted`, and the negotiated version.
     pub(crate) async fn initialize(
         &self,
         wanted: &ProtocolVersion,
         principal: &Principal,
     ) -> (ProtocolVersion, Box<RawValue>) {
-        self.settle().await;
-        self.herald.catch_up(principal);
+        self.wait_for_startup().await;
+        self.list_changes.refresh(principal);
         let version = match wanted.era() {
             Era::Legacy if wanted.is_known() => wanted.clone(),
             Era::Legacy | Era::Modern => ProtocolVersion::LATEST_LEGACY,
@@ -156,23 +168,23 @@ impl Gateway {
         (version, raw(&answer))
     }
 
-    async fn discover(&self, asked: &Asked<'_>) -> Told {
-        self.settle().await;
+    async fn discover(&self, request: &ClientRequest<'_>) -> RequestOutcome {
+        self.wait_for_startup().await;
         let mut answer = json!({
-            "supportedVersions": era::spoken(),
-            "capabilities": self.capabilities(Era::Modern, asked.principal()),
+            "supportedVersions": era::supported_versions(),
+            "capabilities": self.capabilities(Era::Modern, request.principal()),
             "resultType": "complete",
-            "_meta": who_answers(),
+            "_meta": server_info_meta(),
         });
-        let Freshness { ttl, mut scope } = self.host.facts_freshness();
-        if asked.principal().name() != Principal::LOCAL {
-            // By which name its key or token made it known, which is nobody else's business.
-            answer["_meta"]["gripfast/client"] = asked.principal().name().into();
+        let Freshness { ttl, mut scope } = self.host.server_info_freshness();
+        if request.principal().name() != Principal::LOCAL {
+            // Name of the authenticated principal, which is different for each client.
+            answer["_meta"]["gripfast/client"] = request.principal().name().into();
             scope = CacheScope::Private;
         }
         answer["ttlMs"] = millis(ttl).into();
-        answer["cacheScope"] = word(scope).into();
-        if let Some(instructions) = self.instructions(asked.principal()) {
+        answer["cacheScope"] = scope_name(scope).into();
+        if let Some(instructions) = self.instructions(request.principal()) {
             answer["instructions"] = instructions.into();
         }
         result(&answer)
@@ -187,28 +199,28 @@ impl Gateway {
         capabilities
     }
 
-    /// What is really served to whom. Lists are always told to be changing: a server that is away may come back
-    /// with other tools.
+    /// Capabilities that the servers really have for this principal. Lists always have `listChanged`: a server that is
+    /// unavailable may come back with other tools.
     fn capabilities(&self, era: Era, principal: &Principal) -> Value {
-        let menu = self.host.menu_for(principal);
+        let catalog = self.host.catalog_snapshot_for(principal);
         let mut capabilities = json!({ "tools": { "listChanged": true } });
-        if !menu.resources.is_empty() || !menu.templates.is_empty() {
+        if !catalog.resources.is_empty() || !catalog.templates.is_empty() {
             capabilities["resources"] = json!({ "listChanged": true });
-            if self.host.tells_of_resources() {
+            if self.host.has_resource_updates() {
                 capabilities["resources"]["subscribe"] = true.into();
             }
         }
-        if !menu.prompts.is_empty() {
+        if !catalog.prompts.is_empty() {
             capabilities["prompts"] = json!({ "listChanged": true });
         }
-        if !menu.prompts.is_empty() || !menu.templates.is_empty() {
+        if !catalog.prompts.is_empty() || !catalog.templates.is_empty() {
             capabilities["completions"] = json!({});
         }
-        if self.host.logs() {
+        if self.host.has_logging() {
             capabilities["logging"] = json!({});
         }
-        let has_apps = menu.menu.sources.iter().any(|source| !source.linked.is_empty());
-        let (servers, mut declared) = (menu.menu.servers(), self.host.extensions());
+        let has_apps = catalog.merged.sources.iter().any(|source| !source.linked.is_empty());
+        let (servers, mut declared) = (catalog.merged.servers(), self.host.extensions());
         declared.retain(|extended| servers.contains(extended.server.as_str()));
         if let Some(extensions) = extensions::union(era, &declared, has_apps) {
             capabilities["extensions"] = extensions;
@@ -216,18 +228,18 @@ impl Gateway {
         capabilities
     }
 
-    /// The instructions of the servers that have something for this principal, joined under their names.
+    /// Instructions of the servers that offer something to this principal, joined under their names.
     fn instructions(&self, principal: &Principal) -> Option<String> {
-        let menu = self.host.menu_for(principal);
-        let servers = menu.menu.servers();
-        let mut said = self.host.instructions();
-        said.retain(|(server, _)| servers.contains(server.as_str()));
+        let catalog = self.host.catalog_snapshot_for(principal);
+        let servers = catalog.merged.servers();
+        let mut sections = self.host.instructions();
+        sections.retain(|(server, _)| servers.contains(server.as_str()));
         if let Some(missing) = self.missing_servers(principal, &servers) {
-            said.push(("gripfast".to_owned(), missing));
+            sections.push(("gripfast".to_owned(), missing));
         }
-        match said.as_slice() {
+        match sections.as_slice() {
             [] => None,
-            [(_, only)] if self.host.names().len() == 1 => Some(only.clone()),
+            [(_, only)] if self.host.server_names().len() == 1 => Some(only.clone()),
             several => {
                 let parts = several.iter().map(|(server, text)| format!("# {server}\n{text}"));
                 Some(parts.collect::<Vec<_>>().join("\n\n"))
@@ -235,218 +247,227 @@ impl Gateway {
         }
     }
 
-    async fn list(&self, asked: &Asked<'_>, list: List) -> Told {
-        self.settle().await;
-        let menu = self.host.menu_for(asked.principal());
-        let edition = Edition { process: self.process, revision: menu.revision, list: list.member() };
-        let from = match asked.params.map(Object::parse).transpose() {
-            Err(error) => return Fault::invalid(error.to_string()),
+    async fn list(&self, request: &ClientRequest<'_>, list: List) -> RequestOutcome {
+        self.wait_for_startup().await;
+        let catalog = self.host.catalog_snapshot_for(request.principal());
+        let version = ListVersion { process: self.process, revision: catalog.revision, list: list.member() };
+        let from = match request.params.map(Object::parse).transpose() {
+            Err(error) => return RpcFault::invalid(error.to_string()),
             Ok(params) => match params.as_ref().and_then(|params| params.get("cursor")) {
                 None => 0,
                 Some(null) if null.get() == "null" => 0,
                 Some(_) => {
                     let text = params.as_ref().and_then(|params| params.text("cursor"));
-                    match text.map_or(Place::Nowhere, |text| edition.place(&text)) {
-                        Place::Item(from) => from,
-                        Place::Elsewhere => {
-                            return Fault::invalid("the list has changed since this cursor; begin again");
+                    match text.map_or(CursorTarget::Invalid, |text| version.resolve(&text)) {
+                        CursorTarget::Item(from) => from,
+                        CursorTarget::OtherVersion => {
+                            return RpcFault::invalid(
+                                "the list has changed since this cursor was issued; list again without a cursor",
+                            );
                         }
-                        Place::Nowhere => return Fault::invalid("the cursor is not one of ours"),
+                        CursorTarget::Invalid => {
+                            return RpcFault::invalid("unknown cursor; list again without a cursor");
+                        }
                     }
                 }
             },
         };
-        let fresh = match asked.era {
+        let fresh = match request.era {
             Era::Modern => Some(self.host.list_freshness(list)),
             Era::Legacy => None,
         };
         let own = (self.status_tool && list == List::Tools).then(status_tool::definition);
-        Told::Page(Page::of(menu, list, edition, from, fresh, own.as_deref()))
+        RequestOutcome::Page(ListPage::of(catalog, list, version, from, fresh, own.as_deref()))
     }
 
-    async fn call_tool(&self, asked: &Asked<'_>) -> Told {
-        let (params, name) = match deciding(asked.params, "name") {
+    async fn call_tool(&self, request: &ClientRequest<'_>) -> RequestOutcome {
+        let (params, name) = match params_with_text(request.params, "name") {
             Ok(found) => found,
-            Err(told) => return told,
+            Err(outcome) => return outcome,
         };
         if self.status_tool && name == status_tool::NAME {
-            return result(&self.status_result(asked.principal(), asked.era));
+            return result(&self.status_result(request.principal(), request.era));
         }
-        let look = |menu: &Served| {
-            let (to, _) = menu.menu.tool(&name)?;
-            Some((origin(to), menu.wraps_output_for(asked.era, &name), menu.is_only_a_task(&name)))
+        let lookup = |catalog: &CatalogSnapshot| {
+            let (to, _) = catalog.merged.tool(&name)?;
+            Some((origin(to), catalog.wraps_output_for(request.era, &name), catalog.requires_task(&name)))
         };
-        let wanted = Wanted::Name(&name);
-        let hidden = || Some((self.host.hidden(Kind::Tool, &name)?, false, false));
-        let ((server, key), wrapped, tasks_only) = match self.find("tool", wanted, look, hidden).await {
+        let wanted = UnlistedItem::Name(&name);
+        let hidden = || Some((self.host.find_hidden(ItemKind::Tool, &name)?, false, false));
+        let ((server, key), wrapped, tasks_only) = match self.find("tool", wanted, lookup, hidden).await {
             Ok(found) => found,
-            Err(told) => return told,
+            Err(outcome) => return outcome,
         };
         let mut patch = Patch::new().set_text("name", &key);
-        let manner = self.manner(asked, &server, tasks_only);
-        if matches!(manner, Manner::Plainly) {
+        let mode = self.call_mode(request, &server, tasks_only);
+        if matches!(mode, CallMode::WithoutTask) {
             patch = patch.remove("task");
         }
         let params = patch.apply(&params);
-        let told = match manner {
-            // What is denied is refused like what is unknown, and not for what it is.
-            Manner::Refused(fault) if self.may_call(asked, &server, &key) => Told::Fault(fault),
-            Manner::Carried => Box::pin(self.carry_task(asked, &server, params)).await,
-            Manner::AsAsked | Manner::Plainly | Manner::Refused(_) => {
-                self.forward(asked, &server, Ok(params)).await
+        let outcome = match mode {
+            // A denied tool must look unknown, so the refusal is only for tools that the client may call.
+            CallMode::Refused(fault) if self.may_call(request, &server, &key) => RequestOutcome::Fault(fault),
+            CallMode::AwaitTask => Box::pin(self.await_task(request, &server, params)).await,
+            CallMode::AsRequested | CallMode::WithoutTask | CallMode::Refused(_) => {
+                self.forward(request, &server, Ok(params)).await
             }
         };
-        let Told::Answer(mut passed_on) = told else { return told.unless_denied(|| unknown("tool", wanted)) };
-        if let Some((own, public)) = self.note_task(asked, &server, &passed_on.answer) {
-            passed_on = passed_on.about_task(own, public);
+        let RequestOutcome::Answer(mut forwarded) = outcome else {
+            return outcome.unless_denied(|| unknown_item("tool", wanted));
+        };
+        if let Some((own, public)) = self.record_task(request, &server, &forwarded.answer) {
+            forwarded = forwarded.with_task(own, public);
         }
-        Told::Answer(if wrapped { passed_on.with_wrapped_output() } else { passed_on })
+        RequestOutcome::Answer(if wrapped { forwarded.with_wrapped_output() } else { forwarded })
     }
 
-    fn may_call(&self, asked: &Asked<'_>, server: &str, tool: &str) -> bool {
-        let decision = self.host.explain(Some(asked.principal()), server, Kind::Tool, tool);
+    fn may_call(&self, request: &ClientRequest<'_>, server: &str, tool: &str) -> bool {
+        let decision = self.host.explain_access(Some(request.principal()), server, ItemKind::Tool, tool);
         decision.is_ok_and(|decision| decision.allowed)
     }
 
-    async fn get_prompt(&self, asked: &Asked<'_>) -> Told {
-        let name = match member(asked.params, "name") {
+    async fn get_prompt(&self, request: &ClientRequest<'_>) -> RequestOutcome {
+        let name = match text_param(request.params, "name") {
             Ok(name) => name,
-            Err(told) => return told,
+            Err(outcome) => return outcome,
         };
         let (server, key) = match self.prompt(&name).await {
             Ok(origin) => origin,
-            Err(told) => return told,
+            Err(outcome) => return outcome,
         };
-        let params = patch_payload(asked.params, &Patch::new().set_text("name", &key), &Patch::new());
-        let told = self.forward(asked, &server, params).await;
-        told.unless_denied(|| unknown("prompt", Wanted::Name(&name)))
+        let params = patch_payload(request.params, &Patch::new().set_text("name", &key), &Patch::new());
+        let outcome = self.forward(request, &server, params).await;
+        outcome.unless_denied(|| unknown_item("prompt", UnlistedItem::Name(&name)))
     }
 
-    async fn read(&self, asked: &Asked<'_>) -> Told {
-        let uri = match member(asked.params, "uri") {
+    async fn read(&self, request: &ClientRequest<'_>) -> RequestOutcome {
+        let uri = match text_param(request.params, "uri") {
             Ok(uri) => uri,
-            Err(told) => return told,
+            Err(outcome) => return outcome,
         };
-        let look = |menu: &Served| menu.menu.resource(&uri).map(origin);
-        let hidden = || self.host.hidden(Kind::Resource, &uri);
-        let (server, key) = match self.find("resource", Wanted::Uri(&uri), look, hidden).await {
+        let lookup = |catalog: &CatalogSnapshot| catalog.merged.resource(&uri).map(origin);
+        let hidden = || self.host.find_hidden(ItemKind::Resource, &uri);
+        let (server, key) = match self.find("resource", UnlistedItem::Uri(&uri), lookup, hidden).await {
             Ok(origin) => origin,
-            Err(told) => return told,
+            Err(outcome) => return outcome,
         };
-        let params = patch_payload(asked.params, &Patch::new().set_text("uri", &key), &Patch::new());
-        match self.forward(asked, &server, params).await {
-            // Whoever keeps it must not give it to those who may not read it.
-            Told::Answer(read) if self.host.tells_clients_apart() => Told::Answer(read.for_this_client()),
-            told => told.unless_denied(|| unknown("resource", Wanted::Uri(&uri))),
+        let params = patch_payload(request.params, &Patch::new().set_text("uri", &key), &Patch::new());
+        match self.forward(request, &server, params).await {
+            // A cache must not give it to clients that may not read it.
+            RequestOutcome::Answer(read) if self.host.has_client_policies() => {
+                RequestOutcome::Answer(read.with_private_scope())
+            }
+            outcome => outcome.unless_denied(|| unknown_item("resource", UnlistedItem::Uri(&uri))),
         }
     }
 
-    /// Whose a prompt is, and what its server calls it.
-    async fn prompt(&self, name: &str) -> Result<Origin, Told> {
-        let look = |menu: &Served| menu.menu.prompt(name).map(|(to, _)| origin(to));
-        let hidden = || self.host.hidden(Kind::Prompt, name);
-        self.find("prompt", Wanted::Name(name), look, hidden).await
+    /// Server of a prompt, and its own name for it.
+    async fn prompt(&self, name: &str) -> Result<ServerItem, RequestOutcome> {
+        let lookup = |catalog: &CatalogSnapshot| catalog.merged.prompt(name).map(|(to, _)| origin(to));
+        let hidden = || self.host.find_hidden(ItemKind::Prompt, name);
+        self.find("prompt", UnlistedItem::Name(name), lookup, hidden).await
     }
 
-    /// Something on the menu, now or once a server that may have it was listed; or what its server hides,
-    /// where the host will say no and write down why.
+    /// Finds an item in the catalog, now or after a server that may have it was listed; otherwise an item that the
+    /// config hides, so that the host denies the call and records why.
     async fn find<T>(
         &self,
         what: &str,
-        wanted: Wanted<'_>,
-        look: impl Fn(&Served) -> Option<T>,
+        wanted: UnlistedItem<'_>,
+        lookup: impl Fn(&CatalogSnapshot) -> Option<T>,
         hidden: impl Fn() -> Option<T>,
-    ) -> Result<T, Told> {
-        let found = self.host.find(wanted, look).await.map_err(Told::Failed)?;
-        found.or_else(hidden).ok_or_else(|| unknown(what, wanted))
+    ) -> Result<T, RequestOutcome> {
+        let found = self.host.find_item(wanted, lookup).await.map_err(RequestOutcome::Failed)?;
+        found.or_else(hidden).ok_or_else(|| unknown_item(what, wanted))
     }
 
-    async fn complete(&self, asked: &Asked<'_>) -> Told {
-        let params = asked.params.and_then(|params| Object::parse(params).ok());
+    async fn complete(&self, request: &ClientRequest<'_>) -> RequestOutcome {
+        let params = request.params.and_then(|params| Object::parse(params).ok());
         let Some(reference) = params.as_ref().and_then(|params| params.object("ref")) else {
-            return Fault::invalid("`completion/complete` needs a `ref`");
+            return RpcFault::invalid("`completion/complete` needs a `ref`");
         };
         let (name, uri) = (reference.text("name"), reference.text("uri"));
         let (found, member) = match (name, uri) {
             (Some(name), _) => (self.prompt(&name).await, "name"),
             (None, Some(uri)) => {
-                let look = |menu: &Served| menu.menu.template_or_resource(&uri).map(origin);
-                let hidden = || self.host.hidden(Kind::Resource, &uri);
-                (self.find("resource", Wanted::Uri(&uri), look, hidden).await, "uri")
+                let lookup =
+                    |catalog: &CatalogSnapshot| catalog.merged.template_or_resource(&uri).map(origin);
+                let hidden = || self.host.find_hidden(ItemKind::Resource, &uri);
+                (self.find("resource", UnlistedItem::Uri(&uri), lookup, hidden).await, "uri")
             }
             (None, None) => {
-                return Fault::invalid("`ref` needs the `name` of a prompt or the `uri` of a resource");
+                return RpcFault::invalid("`ref` needs the `name` of a prompt or the `uri` of a resource");
             }
         };
         let (server, key) = match found {
             Ok(origin) => origin,
-            Err(told) => return told,
+            Err(outcome) => return outcome,
         };
         let patched = Patch::new().set_text(member, &key).apply(&reference);
-        let params = patch_payload(asked.params, &Patch::new().set_owned("ref", patched), &Patch::new());
-        let told = self.forward(asked, &server, params).await;
-        told.unless_denied(|| match (reference.text("name"), reference.text("uri")) {
-            (Some(name), _) => unknown("prompt", Wanted::Name(&name)),
-            (None, uri) => unknown("resource", Wanted::Uri(&uri.unwrap_or_default())),
+        let params = patch_payload(request.params, &Patch::new().set_owned("ref", patched), &Patch::new());
+        let outcome = self.forward(request, &server, params).await;
+        outcome.unless_denied(|| match (reference.text("name"), reference.text("uri")) {
+            (Some(name), _) => unknown_item("prompt", UnlistedItem::Name(&name)),
+            (None, uri) => unknown_item("resource", UnlistedItem::Uri(&uri.unwrap_or_default())),
         })
     }
 
-    /// A client says how severe a log message must be. Its next request brings that to the server that it is for.
-    fn set_level(&self, asked: &Asked<'_>) -> Told {
-        let Some(level) = LogLevel::in_params(asked.params) else {
-            return Fault::invalid("`level` is not one that the protocol knows");
+    /// `logging/setLevel`. The level reaches a server with the next request to it.
+    fn set_level(&self, request: &ClientRequest<'_>) -> RequestOutcome {
+        let Some(level) = LogLevel::from_params(request.params) else {
+            return RpcFault::invalid("`level` is not a log level of the protocol");
         };
-        asked.client.level.set(level);
+        request.client.level.set(level);
         result(&json!({}))
     }
 
-    /// A method we do not know goes to the one server that can be meant by it, if there is one.
-    async fn pass_on(&self, asked: &Asked<'_>) -> Told {
-        self.settle().await;
-        let menu = self.host.menu();
-        let (names, extended) = (self.host.names(), self.host.extensions());
+    /// Forwards a method that the gateway does not know, if exactly one server can be meant.
+    async fn forward_unknown(&self, request: &ClientRequest<'_>) -> RequestOutcome {
+        self.wait_for_startup().await;
+        let catalog = self.host.catalog_snapshot();
+        let (names, extended) = (self.host.server_names(), self.host.extensions());
         let by_method = match names.as_slice() {
             [only] => Some(&**only),
-            _ => extensions::owner_of(&extended, asked.method),
+            _ => extensions::server_of(&extended, request.method),
         };
-        match route(&menu.menu, by_method, asked.params) {
+        match route(&catalog.merged, by_method, request.params) {
             Ok(Some(to)) => {
-                let told = self.forward(asked, &to.server, Ok(to.params)).await;
-                told.unless_denied(|| no_method(asked.method))
+                let outcome = self.forward(request, &to.server, Ok(to.params)).await;
+                outcome.unless_denied(|| no_method(request.method))
             }
-            Ok(None) => no_method(asked.method),
-            Err(error) => Fault::invalid(error.to_string()),
+            Ok(None) => no_method(request.method),
+            Err(error) => RpcFault::invalid(error.to_string()),
         }
     }
 }
 
-/// One page of a list, as it was rendered: it is copied once, into the response.
-pub(crate) struct Page {
-    menu: Arc<Served>,
+/// One page of a rendered list, which is copied only once, into the response.
+pub(crate) struct ListPage {
+    catalog: Arc<CatalogSnapshot>,
     list: List,
     era: Era,
     from: usize,
-    /// What follows the items.
+    /// Text after the items.
     rest: String,
 }
 
-impl Page {
-    /// For how long it is good is said in the modern era only.
-    /// `own` is an item of the gateway itself, at the end of the last page.
+impl ListPage {
+    /// Creates a page. Freshness is only stated in the modern era. `own` is an item of the gateway itself, at the end
+    /// of the last page.
     fn of(
-        menu: Arc<Served>,
+        catalog: Arc<CatalogSnapshot>,
         list: List,
-        edition: Edition,
+        version: ListVersion,
         from: usize,
         fresh: Option<Freshness>,
         own: Option<&str>,
     ) -> Self {
         let era = if fresh.is_some() { Era::Modern } else { Era::Legacy };
         let mut rest = String::new();
-        match (rendered(&menu, list, era).page(from, PAGE), own) {
+        match (rendered(&catalog, list, era).page(from, PAGE_SIZE), own) {
             ((_, Some(from)), _) => {
                 rest.push_str("],\"nextCursor\":\"");
-                rest.push_str(&edition.cursor(from));
+                rest.push_str(&version.cursor(from));
                 rest.push('"');
             }
             ((items, None), Some(own)) => {
@@ -457,87 +478,90 @@ impl Page {
             ((_, None), None) => rest.push(']'),
         }
         if let Some(Freshness { ttl, scope }) = fresh {
-            let (ttl, scope, meta) = (millis(ttl), word(scope), who_answers());
+            let (ttl, scope, meta) = (millis(ttl), scope_name(scope), server_info_meta());
             rest.push_str(&format!(
                 ",\"resultType\":\"complete\",\"ttlMs\":{ttl},\"cacheScope\":\"{scope}\",\"_meta\":{meta}"
             ));
         }
         rest.push('}');
-        Self { menu, list, era, from, rest }
+        Self { catalog, list, era, from, rest }
     }
 
-    /// The response to a request for it.
-    pub(super) fn response(&self, id: Id<'_>) -> Vec<u8> {
-        let (items, _) = rendered(&self.menu, self.list, self.era).page(self.from, PAGE);
-        envelope::response_of(id, &["{\"", self.list.member(), "\":[", items, &self.rest])
+    /// Response to the list request.
+    pub(crate) fn response(&self, id: Id<'_>) -> Vec<u8> {
+        let (items, _) = rendered(&self.catalog, self.list, self.era).page(self.from, PAGE_SIZE);
+        envelope::response_from_pieces(id, &["{\"", self.list.member(), "\":[", items, &self.rest])
     }
 }
 
-pub(super) fn millis(span: Duration) -> u64 {
+pub(crate) fn millis(span: Duration) -> u64 {
     u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }
 
-fn word(scope: CacheScope) -> &'static str {
+fn scope_name(scope: CacheScope) -> &'static str {
     match scope {
         CacheScope::Public => "public",
         CacheScope::Private => "private",
     }
 }
 
-fn rendered(menu: &Served, list: List, era: Era) -> &Rendered {
+fn rendered(catalog: &CatalogSnapshot, list: List, era: Era) -> &RenderedList {
     match list {
-        List::Tools => menu.tools_for(era),
-        List::Resources => &menu.resources,
-        List::ResourceTemplates => &menu.templates,
-        List::Prompts => &menu.prompts,
+        List::Tools => catalog.tools_for(era),
+        List::Resources => &catalog.resources,
+        List::ResourceTemplates => &catalog.templates,
+        List::Prompts => &catalog.prompts,
     }
 }
 
-/// A member that decides where a request goes. Its name must not be written in two ways.
-pub(super) fn member(params: Option<&RawValue>, name: &'static str) -> Result<String, Told> {
-    deciding(params, name).map(|(_, text)| text)
+/// Text member of `params` that decides where a request goes. Refused if the name occurs twice in different spellings.
+pub(crate) fn text_param(params: Option<&RawValue>, name: &'static str) -> Result<String, RequestOutcome> {
+    params_with_text(params, name).map(|(_, text)| text)
 }
 
-/// The same, with all the others.
-fn deciding<'a>(params: Option<&'a RawValue>, name: &'static str) -> Result<(Object<'a>, String), Told> {
-    let missing = || Fault::invalid(format!("`params` needs `{name}`"));
+/// The same, together with all params.
+fn params_with_text<'a>(
+    params: Option<&'a RawValue>,
+    name: &'static str,
+) -> Result<(Object<'a>, String), RequestOutcome> {
+    let missing = || RpcFault::invalid(format!("`params` needs `{name}`"));
     let params = params.ok_or_else(missing)?;
-    let object = Object::parse(params).map_err(|error| Fault::invalid(error.to_string()))?;
-    let text = object.text_deciding(name).map_err(|error| Fault::invalid(error.to_string()))?;
+    let object = Object::parse(params).map_err(|error| RpcFault::invalid(error.to_string()))?;
+    let text = object.text_strict(name).map_err(|error| RpcFault::invalid(error.to_string()))?;
     let text = text.ok_or_else(missing)?.into_owned();
     Ok((object, text))
 }
 
-fn origin(destination: Destination<'_>) -> Origin {
+fn origin(destination: Destination<'_>) -> ServerItem {
     (destination.server.to_owned(), destination.key.to_owned())
 }
 
-pub(super) fn unknown(what: &str, wanted: Wanted<'_>) -> Told {
-    let (Wanted::Name(name) | Wanted::Uri(name)) = wanted;
-    let mut fault = Fault::new(codes::INVALID_PARAMS, format!("unknown {what}: {name}"));
+pub(crate) fn unknown_item(what: &str, wanted: UnlistedItem<'_>) -> RequestOutcome {
+    let (UnlistedItem::Name(name) | UnlistedItem::Uri(name)) = wanted;
+    let mut fault = RpcFault::new(codes::INVALID_PARAMS, format!("unknown {what}: {name}"));
     let code = if what == "tool" { Code::UnknownTool } else { Code::InvalidRequest };
-    let mut data = json!({ "code": code.word(), "outcome": Fate::NotSent.word() });
-    if let Wanted::Uri(uri) = wanted {
+    let mut data = json!({ "code": code.as_str(), "outcome": CallOutcome::NotSent.as_str() });
+    if let UnlistedItem::Uri(uri) = wanted {
         data["uri"] = uri.into();
     }
     fault.data = Some(data);
-    Told::Fault(fault)
+    RequestOutcome::Fault(fault)
 }
 
-fn no_method(method: &str) -> Told {
-    Told::Fault(Fault::new(codes::METHOD_NOT_FOUND, format!("method not found: {method}")))
+fn no_method(method: &str) -> RequestOutcome {
+    RequestOutcome::Fault(RpcFault::new(codes::METHOD_NOT_FOUND, format!("method not found: {method}")))
 }
 
-fn result(value: &Value) -> Told {
-    Told::Result(raw(value))
+fn result(value: &Value) -> RequestOutcome {
+    RequestOutcome::Result(raw(value))
 }
 
 fn server_info() -> Value {
     json!({ "name": "gripfast", "version": env!("CARGO_PKG_VERSION") })
 }
 
-/// The `_meta` in which a modern result says who made it.
-pub(super) fn who_answers() -> Value {
+/// `_meta` with the server info of the gateway, for modern results.
+pub(crate) fn server_info_meta() -> Value {
     json!({ meta::SERVER_INFO: server_info() })
 }
 

@@ -1,62 +1,63 @@
-//! In which era a request is asked, from what it says about itself; and what each era does not have.
+//! Era detection of a request, and the methods that each era does not have.
 
-use super::ask::Fault;
-use gripfast::wire::batch::NotABatch;
+use super::dispatch::RpcFault;
+use gripfast::wire::batch::BatchError;
 use gripfast::wire::envelope::{Malformed, Request};
 use gripfast::wire::era::{ContextFault, ModernContext};
 use gripfast::wire::log::LogLevel;
 use gripfast::wire::{Era, ProtocolVersion, codes, nesting};
 use serde_json::json;
 
-/// What else says in which era a request is asked.
+/// Era information outside the request itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Around {
-    /// Its headers say that it is modern.
-    SaysModern,
-    /// Nothing, or that it is legacy.
-    Silent,
+pub(crate) enum EraContext {
+    /// The headers say that the request is modern.
+    Modern,
+    /// No information, or legacy.
+    Unknown,
 }
 
-/// The era of a request. A modern one has to be whole, and of a version that is spoken here.
-pub(super) fn of(request: &Request<'_>, around: Around) -> Result<Era, Fault> {
+/// Detects the era of a request. A modern request must have a complete context and a supported version.
+pub(crate) fn detect(request: &Request<'_>, era_context: EraContext) -> Result<Era, RpcFault> {
     match ModernContext::from_params(request.params) {
         Ok(context) if context.version == ProtocolVersion::MODERN => match context.log_level.as_deref() {
-            Some(level) if LogLevel::named(level).is_none() => {
-                Err(Fault::new(codes::INVALID_PARAMS, format!("`{level}` is not a log level")))
+            Some(level) if LogLevel::from_name(level).is_none() => {
+                Err(RpcFault::new(codes::INVALID_PARAMS, format!("`{level}` is not a log level")))
             }
             Some(_) | None => Ok(Era::Modern),
         },
         Ok(context) => Err(unsupported(&context.version)),
-        Err(ContextFault::Absent) if around == Around::Silent && request.method != "server/discover" => {
+        Err(ContextFault::Absent)
+            if era_context == EraContext::Unknown && request.method != "server/discover" =>
+        {
             Ok(Era::Legacy)
         }
-        Err(error) => Err(Fault::new(codes::INVALID_PARAMS, error.to_string())),
+        Err(error) => Err(RpcFault::new(codes::INVALID_PARAMS, error.to_string())),
     }
 }
 
-/// Every version that is spoken here, the newest first: what `server/discover` says, and what a client is told that
-/// asks in a version that nobody knows.
-pub(super) fn spoken() -> Vec<&'static str> {
+/// All supported protocol versions, newest first: for `server/discover`, and for the error about an unsupported
+/// version.
+pub(crate) fn supported_versions() -> Vec<&'static str> {
     const KNOWN: &[ProtocolVersion] = &ProtocolVersion::KNOWN;
     KNOWN.iter().rev().map(ProtocolVersion::as_str).collect()
 }
 
-fn unsupported(requested: &ProtocolVersion) -> Fault {
-    // A version that begins with `initialize` is spoken here, but not like this; naming it again would lead a client
-    // in circles.
+fn unsupported(requested: &ProtocolVersion) -> RpcFault {
+    // A legacy version is supported, but only after `initialize`; listing it here again would make the client repeat
+    // the same request.
     let (message, supported) = if requested.is_known() {
-        let text = format!("protocol version {requested} begins with `initialize`");
+        let text = format!("protocol version {requested} requires `initialize` first");
         (text, vec![ProtocolVersion::MODERN.as_str()])
     } else {
-        (format!("protocol version {requested} is not spoken here"), spoken())
+        (format!("unsupported protocol version {requested}"), supported_versions())
     };
     let data = json!({ "supported": supported, "requested": requested.as_str() });
-    Fault { code: codes::UNSUPPORTED_PROTOCOL_VERSION, message, data: Some(data) }
+    RpcFault { code: codes::UNSUPPORTED_PROTOCOL_VERSION, message, data: Some(data) }
 }
 
-/// Whether a method belongs to the other era. It is then nothing that a server behind us should be asked on
-/// behalf of a client of this one.
-pub(super) fn lacks(era: Era, method: &str) -> bool {
+/// Tests if a method only exists in the other era. Such a request is not forwarded to a server.
+pub(crate) fn lacks(era: Era, method: &str) -> bool {
     match era {
         Era::Modern => matches!(
             method,
@@ -68,37 +69,36 @@ pub(super) fn lacks(era: Era, method: &str) -> bool {
                 | "tasks/result"
                 | "tasks/list"
         ),
-        // The handshake has happened, or is answered by whoever knows what a session is.
+        // `initialize` of a legacy client is handled by the transport, before this check.
         Era::Legacy => {
             matches!(method, "initialize" | "server/discover" | "subscriptions/listen" | "tasks/update")
         }
     }
 }
 
-/// Refuses a message whose arguments are nested more than `limit` levels deep. The envelope and `params` are two levels
-/// more.
-pub(super) fn not_too_deep(message: &[u8], limit: usize) -> Result<(), Fault> {
+/// Refuses a message whose arguments are nested deeper than `limit`. The envelope and `params` add two levels.
+pub(crate) fn check_depth(message: &[u8], limit: usize) -> Result<(), RpcFault> {
     if nesting::exceeds(message, limit.saturating_add(2)) {
         let text = format!("the message is nested more than {limit} levels deep (`gateway.limits.nesting`)");
-        return Err(Fault::new(codes::INVALID_REQUEST, text));
+        return Err(RpcFault::new(codes::INVALID_REQUEST, text));
     }
     Ok(())
 }
 
-/// What is no message: not even JSON, or JSON of another kind.
-pub(super) fn unreadable(error: &Malformed) -> Fault {
+/// Error for input that is not a message: not JSON, or not JSON-RPC.
+pub(crate) fn parse_fault(error: &Malformed) -> RpcFault {
     let code = match error {
         Malformed::NotJson { .. } => codes::PARSE_ERROR,
         _ => codes::INVALID_REQUEST,
     };
-    Fault::new(code, error.to_string())
+    RpcFault::new(code, error.to_string())
 }
 
 /// The same for a batch.
-pub(super) fn unreadable_batch(error: &NotABatch) -> Fault {
+pub(crate) fn batch_fault(error: &BatchError) -> RpcFault {
     let code = match error {
-        NotABatch::NotJson { .. } => codes::PARSE_ERROR,
+        BatchError::NotJson { .. } => codes::PARSE_ERROR,
         _ => codes::INVALID_REQUEST,
     };
-    Fault::new(code, error.to_string())
+    RpcFault::new(code, error.to_string())
 }

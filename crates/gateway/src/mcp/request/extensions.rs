@@ -1,54 +1,54 @@
-//! Extensions of the protocol: what the servers have of them, as one set.
+//! Protocol extensions of all servers, merged into one set.
 //!
-//! An extension that several servers have is declared once, with all that any of them says about it. What it means
-//! is between the server and the client.
+//! An extension that several servers declare is declared once, with the settings of all of them. The gateway does not
+//! interpret the settings.
 
 use gripfast::wire::patch::Object;
 use gripfast::wire::{Era, apps, tasks};
-use gripfast::{Extended, RawValue};
+use gripfast::{RawValue, ServerExtensions};
 use serde_json::{Map, Value, json};
 
-/// Capabilities nest this deep at the most; what is deeper is taken from the first server that says it.
-const DEEPEST: usize = 16;
+/// Maximum depth of the merge; deeper values are taken from the first server.
+const MAX_DEPTH: usize = 16;
 
-/// The extensions that a client of this era can use; `None` if there are none. `has_apps`: a tool names an app, which says
-/// as much for a server that is not up to declare it.
-pub(super) fn union(era: Era, servers: &[Extended], has_apps: bool) -> Option<Value> {
-    let mut all = Map::new();
-    for Extended { era: spoken, extensions, .. } in servers {
+/// Extensions that a client of this era can use; `None` if there are none. `has_apps`: a tool refers to an app, which
+/// implies the extension even if its server is not connected to declare it.
+pub(crate) fn union(era: Era, servers: &[ServerExtensions], has_apps: bool) -> Option<Value> {
+    let mut merged = Map::new();
+    for ServerExtensions { era: spoken, extensions, .. } in servers {
         let Ok(extensions) = Object::parse(extensions) else { continue };
         // The legacy era has tasks in another form.
         let crosses = |id: &str| id != tasks::EXTENSION || (era == Era::Modern && *spoken == Era::Modern);
         for (id, settings) in extensions.iter().filter(|(id, _)| crosses(id)) {
             let settings = value(settings);
-            match all.get_mut(id) {
+            match merged.get_mut(id) {
                 Some(known) => merge(known, settings, 0),
-                None => drop(all.insert(id.to_owned(), settings)),
+                None => drop(merged.insert(id.to_owned(), settings)),
             }
         }
     }
     if has_apps {
-        all.entry(apps::EXTENSION).or_insert_with(about_apps);
+        merged.entry(apps::EXTENSION).or_insert_with(apps_capability);
     }
-    (!all.is_empty()).then_some(all.into())
+    (!merged.is_empty()).then_some(merged.into())
 }
 
-/// Whether a modern client declares that it has tasks.
-pub(super) fn has_tasks(capabilities: Option<&RawValue>) -> bool {
-    let said = capabilities.and_then(|said| Object::parse(said).ok()?.object("extensions"));
-    said.is_some_and(|extensions| extensions.has(tasks::EXTENSION))
+/// Tests if a modern client declares the tasks extension.
+pub(crate) fn has_tasks(capabilities: Option<&RawValue>) -> bool {
+    let declared = capabilities.and_then(|declared| Object::parse(declared).ok()?.object("extensions"));
+    declared.is_some_and(|extensions| extensions.has(tasks::EXTENSION))
 }
 
-/// What is said about apps by those who have them.
-pub(super) fn about_apps() -> Value {
+/// Settings of the apps extension.
+pub(crate) fn apps_capability() -> Value {
     json!({ "mimeTypes": [apps::MIME_TYPE] })
 }
 
-/// The only server that has the extension to which a method belongs: `skills/list` is a method of an extension that
-/// is called `…/skills`.
-pub(super) fn owner_of<'s>(servers: &'s [Extended], method: &str) -> Option<&'s str> {
+/// The only server with the extension to which a method belongs: `skills/list` belongs to an extension named
+/// `…/skills`.
+pub(crate) fn server_of<'s>(servers: &'s [ServerExtensions], method: &str) -> Option<&'s str> {
     let (first, _) = method.split_once('/')?;
-    let has = |extended: &&Extended| {
+    let has = |extended: &&ServerExtensions| {
         let ids = Object::parse(&extended.extensions).ok();
         let mut ids = ids.iter().flat_map(Object::iter).map(|(id, _)| id);
         ids.any(|id| id.rsplit_once('/').is_some_and(|(_, last)| last == first))
@@ -61,10 +61,10 @@ fn value(raw: &RawValue) -> Value {
     serde_json::from_str(raw.get()).unwrap_or_default()
 }
 
-/// Adds what is new: members of objects, elements of lists. Of two other values the first one stays.
+/// Adds members of objects and elements of arrays that are missing. Of two different scalars the first one stays.
 fn merge(known: &mut Value, more: Value, depth: usize) {
     match (known, more) {
-        (Value::Object(known), Value::Object(more)) if depth < DEEPEST => {
+        (Value::Object(known), Value::Object(more)) if depth < MAX_DEPTH => {
             for (key, value) in more {
                 match known.get_mut(&key) {
                     Some(inside) => merge(inside, value, depth + 1),
@@ -87,13 +87,13 @@ fn merge(known: &mut Value, more: Value, depth: usize) {
 mod tests {
     use super::*;
 
-    fn server(name: &str, era: Era, extensions: Value) -> Extended {
+    fn server(name: &str, era: Era, extensions: Value) -> ServerExtensions {
         let extensions = RawValue::from_string(extensions.to_string()).unwrap();
-        Extended { server: name.to_owned(), era, extensions }
+        ServerExtensions { server: name.to_owned(), era, extensions }
     }
 
     #[test]
-    fn what_several_servers_say_about_an_extension_is_said_once_and_whole() {
+    fn extensions_of_several_servers_are_merged_into_one_declaration() {
         let servers = [
             server("a", Era::Legacy, json!({ "x/ui": { "mimeTypes": ["a"], "n": 1 } })),
             server(
@@ -103,10 +103,10 @@ mod tests {
             ),
             server("c", Era::Modern, json!(7)),
         ];
-        let all = json!({ "x/ui": { "mimeTypes": ["a", "b"], "n": 1, "more": {} }, "x/y": {} });
-        assert_eq!(union(Era::Legacy, &servers, false), Some(all));
+        let merged = json!({ "x/ui": { "mimeTypes": ["a", "b"], "n": 1, "more": {} }, "x/y": {} });
+        assert_eq!(union(Era::Legacy, &servers, false), Some(merged));
         assert_eq!(union(Era::Legacy, &[], false), None);
-        assert_eq!(union(Era::Legacy, &[], true), Some(json!({ apps::EXTENSION: about_apps() })));
+        assert_eq!(union(Era::Legacy, &[], true), Some(json!({ apps::EXTENSION: apps_capability() })));
     }
 
     #[test]
@@ -123,10 +123,10 @@ mod tests {
             server("a", Era::Modern, json!({ "example.com/skills": {} })),
             server("b", Era::Modern, json!({ "example.com/other": {} })),
         ];
-        assert_eq!(owner_of(&one, "skills/list"), Some("a"));
-        assert_eq!(owner_of(&one, "example.com/list"), None);
-        assert_eq!(owner_of(&one, "skills"), None);
+        assert_eq!(server_of(&one, "skills/list"), Some("a"));
+        assert_eq!(server_of(&one, "example.com/list"), None);
+        assert_eq!(server_of(&one, "skills"), None);
         let two = [one[0].clone(), server("c", Era::Legacy, json!({ "other.example/skills": {} }))];
-        assert_eq!(owner_of(&two, "skills/list"), None);
+        assert_eq!(server_of(&two, "skills/list"), None);
     }
 }

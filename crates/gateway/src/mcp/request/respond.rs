@@ -1,39 +1,42 @@
-//! The only file that turns outcomes into wire form: results and errors in the client's era, failures as
-//! clients and models can read them. What a server of the other era said is put by `translate`.
+//! The only file that turns outcomes into wire form: results and errors in the era of the client, failures in a form
+//! that clients and models can read. Answers of servers of the other era are adapted by `translate`.
 
-use super::ask::{Fault, Told, raw, who_answers};
-use super::forward::PassedOn;
-use super::translate::{self, Translated};
+use super::dispatch::{RequestOutcome, RpcFault, raw, server_info_meta};
+use super::forward::ForwardedAnswer;
+use super::translate;
+use super::translate::Translated;
 use gripfast::wire::{Era, Id, Outcome, codes, envelope};
 use gripfast::{CallError, Code};
 use serde_json::json;
 
-/// A JSON-RPC response and the HTTP status that goes with it.
-pub(crate) struct Response {
+/// JSON-RPC response and its HTTP status.
+pub(crate) struct WireResponse {
     pub(crate) message: Vec<u8>,
     pub(crate) status: u16,
 }
 
-/// The response to the request `id` for `method`, in the client's era.
-pub(crate) fn respond(era: Era, method: &str, id: Id<'_>, told: Told) -> Response {
-    match told {
-        Told::Result(result) => Response { message: envelope::response(id, &result), status: 200 },
-        Told::Page(page) => Response { message: page.response(id), status: 200 },
-        Told::Answer(answered) => passed_on(era, method, id, &answered),
-        Told::Fault(fault) => error(era, Some(id), &fault),
-        Told::Failed(failure) => failed(era, method, id, &failure),
+/// Response to the request `id` for `method`, in the era of the client.
+pub(crate) fn respond(era: Era, method: &str, id: Id<'_>, outcome: RequestOutcome) -> WireResponse {
+    match outcome {
+        RequestOutcome::Result(result) => {
+            WireResponse { message: envelope::response(id, &result), status: 200 }
+        }
+        RequestOutcome::Page(page) => WireResponse { message: page.response(id), status: 200 },
+        RequestOutcome::Answer(answered) => forwarded(era, method, id, &answered),
+        RequestOutcome::Fault(fault) => error(era, Some(id), &fault),
+        RequestOutcome::Failed(failure) => failed(era, method, id, &failure),
     }
 }
 
-/// An error response.
-pub(crate) fn error(era: Era, id: Option<Id<'_>>, fault: &Fault) -> Response {
+/// Error response.
+pub(crate) fn error(era: Era, id: Option<Id<'_>>, fault: &RpcFault) -> WireResponse {
     let data = fault.data.as_ref().map(raw);
     let message = envelope::error_response(id, fault.code, &fault.message, data.as_deref());
-    Response { message, status: status_of(era, fault.code) }
+    WireResponse { message, status: status_of(era, fault.code) }
 }
 
-/// In the modern era some codes have statuses of their own; in the legacy one a 404 would say that the session is
-/// gone.
+/// HTTP status of an error. In the modern era some codes have their own status; in the legacy era a 404 would mean that
+/// the session has ended.
 fn status_of(era: Era, code: i64) -> u16 {
     match (era, code) {
         (Era::Modern, codes::METHOD_NOT_FOUND) => 404,
@@ -42,55 +45,59 @@ fn status_of(era: Era, code: i64) -> u16 {
     }
 }
 
-fn passed_on(era: Era, method: &str, id: Id<'_>, passed_on: &PassedOn) -> Response {
-    match passed_on.answer.outcome() {
-        Outcome::Result(result) => match translate::result(era, method, result, passed_on) {
-            Ok(Some(translated)) => Response { message: envelope::response(id, &translated), status: 200 },
-            Ok(None) => Response { message: envelope::response(id, result), status: 200 },
+fn forwarded(era: Era, method: &str, id: Id<'_>, forwarded: &ForwardedAnswer) -> WireResponse {
+    match forwarded.answer.outcome() {
+        Outcome::Result(result) => match translate::result(era, method, result, forwarded) {
+            Ok(Some(translated)) => {
+                WireResponse { message: envelope::response(id, &translated), status: 200 }
+            }
+            Ok(None) => WireResponse { message: envelope::response(id, result), status: 200 },
             Err(failure) => failed(era, method, id, &failure),
         },
-        Outcome::Error(said) => match translate::error(era, method, &said, passed_on) {
+        Outcome::Error(error_object) => match translate::error(era, method, &error_object, forwarded) {
             Translated::Code(code) => {
-                let message = envelope::error_response(Some(id), code, &said.message, said.data);
-                Response { message, status: status_of(era, code) }
+                let message =
+                    envelope::error_response(Some(id), code, &error_object.message, error_object.data);
+                WireResponse { message, status: status_of(era, code) }
             }
             Translated::Failure(failure) => failed(era, method, id, &failure),
-            Translated::AsItIs => {
-                let message = envelope::error_passed_on(id, said.raw);
-                Response { message, status: status_of(era, said.code) }
+            Translated::Unchanged => {
+                let message = envelope::forwarded_error(id, error_object.raw);
+                WireResponse { message, status: status_of(era, error_object.code) }
             }
         },
     }
 }
 
-/// A failure, as C01 wants it: in a tool call a result that the model can read, otherwise an error.
-fn failed(era: Era, method: &str, id: Id<'_>, failure: &CallError) -> Response {
-    let part = failure.machine_part();
+/// Response to a failed call (behaviour C01): a result that the model can read for a tool call, an error for other
+/// methods.
+fn failed(era: Era, method: &str, id: Id<'_>, failure: &CallError) -> WireResponse {
+    let part = failure.to_json();
     let text = match &failure.hint {
         Some(hint) => format!("{failure}\nhint: {hint}"),
         None => failure.to_string(),
     };
     match (method, failure.code) {
         ("tools/call", Code::UnknownTool) => {
-            let fault = Fault::new(codes::INVALID_PARAMS, "unknown tool");
+            let fault = RpcFault::new(codes::INVALID_PARAMS, "unknown tool");
             error(era, Some(id), &fault)
         }
-        // Denied things look unknown to clients; the reason is for the operator.
-        (_, Code::Denied) => error(era, Some(id), &Fault::new(codes::INVALID_PARAMS, "unknown")),
+        // Denied items look unknown to clients; the reason is for the operator.
+        (_, Code::Denied) => error(era, Some(id), &RpcFault::new(codes::INVALID_PARAMS, "unknown")),
         ("tools/call", _) => {
             let mut result = json!({
                 "content": [{ "type": "text", "text": text }],
                 "isError": true,
-                "_meta": if era == Era::Modern { who_answers() } else { json!({}) },
+                "_meta": if era == Era::Modern { server_info_meta() } else { json!({}) },
             });
             result["_meta"]["gripfast/failure"] = part;
             if era == Era::Modern {
                 result["resultType"] = "complete".into();
             }
-            Response { message: envelope::response(id, &raw(&result)), status: 200 }
+            WireResponse { message: envelope::response(id, &raw(&result)), status: 200 }
         }
         (_, _) => {
-            let fault = Fault { code: codes::INTERNAL_ERROR, message: text, data: Some(part) };
+            let fault = RpcFault { code: codes::INTERNAL_ERROR, message: text, data: Some(part) };
             error(era, Some(id), &fault)
         }
     }

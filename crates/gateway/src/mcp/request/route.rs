@@ -1,43 +1,43 @@
-//! Where a request goes whose method nobody here knows: to the one server that its parameters can mean, under that
-//! server's own names. What it does there is that server's business.
+//! Routing of methods that the gateway does not know: finds the one server that the parameters refer to, and translates
+//! names to that server's own.
 
 use gripfast::wire::patch::{NotAnObject, Object, Patch};
-use gripfast::{Destination, Menu, RawValue};
+use gripfast::{Destination, MergedCatalog, RawValue};
 
-/// The server that is meant, and the parameters as it knows them.
+/// Server, and the parameters with its own names.
 #[derive(Debug)]
-pub(super) struct Route {
-    pub(super) server: String,
-    pub(super) params: Box<RawValue>,
+pub(crate) struct Route {
+    pub(crate) server: String,
+    pub(crate) params: Box<RawValue>,
 }
 
-/// Finds the one server that `params` can mean. `None` if it could be more than one, or none. What they do not say,
-/// `by_method` may know: the server that has the extension of the method, or the only one there is.
+/// Finds the one server that `params` refer to. `None` if there is none, or more than one. If the parameters name
+/// nothing, `by_method` decides: the server with the extension of the method, or the only server.
 ///
 /// # Errors
-/// The parameters name something in two ways, of which another reader may take the other one.
-pub(super) fn route(
-    menu: &Menu,
+/// A member occurs in two spellings, so that the server might read another one than the gateway.
+pub(crate) fn route(
+    catalog: &MergedCatalog,
     by_method: Option<&str>,
     params: Option<&RawValue>,
 ) -> Result<Option<Route>, NotAnObject> {
     let empty = RawValue::from_string("{}".to_owned()).expect("an empty object is JSON");
     let params = params.unwrap_or(&empty);
     let object = Object::parse(params)?;
-    let mut found = Found::default();
+    let mut found = Candidates::default();
     let mut patch = Patch::new();
-    if let Some(key) = found.named(menu, &object)? {
+    if let Some(key) = found.named(catalog, &object)? {
         patch = patch.set_text("name", &key);
     }
-    if let Some(key) = found.addressed(menu, &object, resource_or_directory)? {
+    if let Some(key) = found.addressed(catalog, &object, resource_or_directory)? {
         patch = patch.set_text("uri", &key);
     }
-    if let Some(reference) = object.get_deciding("ref")?.and_then(|inside| Object::parse(inside).ok()) {
+    if let Some(reference) = object.get_strict("ref")?.and_then(|inside| Object::parse(inside).ok()) {
         let mut inside = Patch::new();
-        if let Some(key) = found.named(menu, &reference)? {
+        if let Some(key) = found.named(catalog, &reference)? {
             inside = inside.set_text("name", &key);
         }
-        if let Some(key) = found.addressed(menu, &reference, Menu::template_or_resource)? {
+        if let Some(key) = found.addressed(catalog, &reference, MergedCatalog::template_or_resource)? {
             inside = inside.set_text("uri", &key);
         }
         if !inside.is_empty() {
@@ -53,40 +53,40 @@ pub(super) fn route(
     Ok(Some(Route { server, params }))
 }
 
-fn resource_or_directory<'m>(menu: &'m Menu, uri: &'m str) -> Option<Destination<'m>> {
-    menu.resource(uri).or_else(|| menu.directory(uri))
+fn resource_or_directory<'m>(catalog: &'m MergedCatalog, uri: &'m str) -> Option<Destination<'m>> {
+    catalog.resource(uri).or_else(|| catalog.directory(uri))
 }
 
-/// The servers that were found to be meant.
+/// Servers that the parameters refer to.
 #[derive(Default)]
-struct Found {
+struct Candidates {
     servers: Vec<String>,
 }
 
-impl Found {
-    /// A tool or a prompt that `name` names; answers with its server's own name for it.
-    fn named(&mut self, menu: &Menu, object: &Object<'_>) -> Result<Option<String>, NotAnObject> {
-        if object.get_deciding("name")?.is_none() {
+impl Candidates {
+    /// Looks up the tool or prompt in `name`; returns the server's own name for it.
+    fn named(&mut self, catalog: &MergedCatalog, object: &Object<'_>) -> Result<Option<String>, NotAnObject> {
+        if object.get_strict("name")?.is_none() {
             return Ok(None);
         }
         let Some(name) = object.text("name") else { return Ok(None) };
-        let tool = menu.tool(&name).map(|(to, _)| self.note(to));
-        let prompt = menu.prompt(&name).map(|(to, _)| self.note(to));
+        let tool = catalog.tool(&name).map(|(to, _)| self.note(to));
+        let prompt = catalog.prompt(&name).map(|(to, _)| self.note(to));
         Ok(tool.or(prompt))
     }
 
-    /// A resource that `uri` names; answers with its server's own URI for it.
+    /// Looks up the resource in `uri`; returns the server's own URI for it.
     fn addressed(
         &mut self,
-        menu: &Menu,
+        catalog: &MergedCatalog,
         object: &Object<'_>,
-        find: for<'m> fn(&'m Menu, &'m str) -> Option<Destination<'m>>,
+        find: for<'m> fn(&'m MergedCatalog, &'m str) -> Option<Destination<'m>>,
     ) -> Result<Option<String>, NotAnObject> {
-        if object.get_deciding("uri")?.is_none() {
+        if object.get_strict("uri")?.is_none() {
             return Ok(None);
         }
         let Some(uri) = object.text("uri") else { return Ok(None) };
-        Ok(find(menu, &uri).map(|to| self.note(to)))
+        Ok(find(catalog, &uri).map(|to| self.note(to)))
     }
 
     fn note(&mut self, to: Destination<'_>) -> String {

@@ -1,44 +1,44 @@
-//! What a server said, in the words of the client's era. Only what the eras say differently is touched; everything
-//! else stays as the server wrote it.
+//! Translates answers of servers into the era of the client. Only members that differ between the eras change;
+//! everything else stays as the server wrote it.
 
-use super::ask::raw;
-use super::forward::{Output, PassedOn};
+use super::dispatch::raw;
+use super::forward::{ForwardedAnswer, ToolOutput};
 use gripfast::wire::patch::{Object, Patch};
 use gripfast::wire::results::ResultType;
 use gripfast::wire::{Era, codes, schema, tasks};
-use gripfast::{CallError, Code, ErrorObject, Fate, RawValue};
+use gripfast::{CallError, CallOutcome, Code, ErrorObject, RawValue};
 use serde_json::json;
 
-/// The result of `method` for a client of this era; `None` if it can stay as it is.
-pub(super) fn result(
+/// Result of `method` for a client of this era; `None` if it is unchanged.
+pub(crate) fn result(
     era: Era,
     method: &str,
     result: &RawValue,
-    passed_on: &PassedOn,
+    forwarded: &ForwardedAnswer,
 ) -> Result<Option<Box<RawValue>>, Box<CallError>> {
-    let has = passed_on.answer.members();
+    let has = forwarded.answer.members();
     let differs = match era {
         Era::Modern => !has.result_type || method == "resources/read",
         Era::Legacy => has.result_type || has.freshness || has.structured_content,
     };
-    if !differs && passed_on.task.is_none() {
+    if !differs && forwarded.task.is_none() {
         return Ok(None);
     }
     let Ok(object) = Object::parse(result) else { return Ok(None) };
     let patch = match era {
-        Era::Modern => renamed_task(&object, passed_on, with_modern_members(method, &object, passed_on)),
+        Era::Modern => renamed_task(&object, forwarded, with_modern_members(method, &object, forwarded)),
         Era::Legacy => {
             if has.input_required {
-                let text = "asks for input in a way that this client's protocol version does not have";
-                return Err(unspeakable(passed_on, Fate::Refused, text));
+                let text = "requires input in a form that this client's protocol version does not support";
+                return Err(untranslatable(forwarded, CallOutcome::Refused, text));
             }
             if matches!(ResultType::read(&object), ResultType::Other(kind) if kind == "task") {
-                let text = "began a task, which this client did not declare and cannot ask for";
-                return Err(unspeakable(passed_on, Fate::Unknown, text));
+                let text = "started a task, which this client does not support";
+                return Err(untranslatable(forwarded, CallOutcome::Unknown, text));
             }
-            let patch = renamed_task(&object, passed_on, without_modern_members(&object));
-            match object.get("structuredContent").filter(|content| is_wrapped(method, content, passed_on)) {
-                Some(content) => patch.set_owned("structuredContent", schema::wrapped_value(content)),
+            let patch = renamed_task(&object, forwarded, without_modern_members(&object));
+            match object.get("structuredContent").filter(|content| is_wrapped(method, content, forwarded)) {
+                Some(content) => patch.set_owned("structuredContent", schema::wrap_value(content)),
                 None => patch,
             }
         }
@@ -46,58 +46,63 @@ pub(super) fn result(
     Ok((!patch.is_empty()).then(|| patch.apply(&object)))
 }
 
-/// What a server did that there are no words for in the client's era.
-fn unspeakable(passed_on: &PassedOn, fate: Fate, what: &str) -> Box<CallError> {
-    let server = &passed_on.server;
-    Box::new(CallError::new(Code::UpstreamProtocol, server, fate, format!("upstream `{server}` {what}")))
+/// Error for an answer that cannot be expressed in the era of the client.
+fn untranslatable(forwarded: &ForwardedAnswer, outcome: CallOutcome, what: &str) -> Box<CallError> {
+    let server = &forwarded.server;
+    Box::new(CallError::new(Code::UpstreamProtocol, server, outcome, format!("server `{server}` {what}")))
 }
 
-/// How an error is put to a client of the other era.
-pub(super) enum Translated {
-    /// As the server put it.
-    AsItIs,
-    /// Under another code, with the server's own text and data.
+/// Translation of an error to the era of the client.
+pub(crate) enum Translated {
+    /// Unchanged.
+    Unchanged,
+    /// Another code, with the server's text and data.
     Code(i64),
-    /// As a failure of the call.
+    /// A failure of the call.
     Failure(Box<CallError>),
 }
 
-/// The error for a client of this era: codes that mean something in one era only are translated.
-pub(super) fn error(era: Era, method: &str, said: &ErrorObject<'_>, passed_on: &PassedOn) -> Translated {
-    // The modern era has no code of its own for it; naming the URI tells it from other bad parameters.
+/// Translates an error for a client of this era: codes that exist in one era only are replaced.
+pub(crate) fn error(
+    era: Era,
+    method: &str,
+    error: &ErrorObject<'_>,
+    forwarded: &ForwardedAnswer,
+) -> Translated {
+    // The modern era has no code for an unknown resource; the member `uri` tells it from other invalid parameters.
     let names_uri =
-        || said.data.and_then(|data| Object::parse(data).ok()).is_some_and(|data| data.has("uri"));
-    match (era, said.code) {
+        || error.data.and_then(|data| Object::parse(data).ok()).is_some_and(|data| data.has("uri"));
+    match (era, error.code) {
         (Era::Modern, codes::RESOURCE_NOT_FOUND) => Translated::Code(codes::INVALID_PARAMS),
         (Era::Legacy, codes::INVALID_PARAMS)
-            if passed_on.answer.era() == Era::Modern && method == "resources/read" && names_uri() =>
+            if forwarded.answer.era() == Era::Modern && method == "resources/read" && names_uri() =>
         {
             Translated::Code(codes::RESOURCE_NOT_FOUND)
         }
         (Era::Legacy, codes::MISSING_CLIENT_CAPABILITY) if method == "tools/call" => {
-            Translated::Failure(Box::new(missing_ability(&passed_on.server, said)))
+            Translated::Failure(Box::new(missing_capability(&forwarded.server, error)))
         }
         (Era::Legacy, code) if codes::is_modern(code) => Translated::Code(codes::INTERNAL_ERROR),
-        (Era::Modern | Era::Legacy, _) => Translated::AsItIs,
+        (Era::Modern | Era::Legacy, _) => Translated::Unchanged,
     }
 }
 
-/// A task under the name that the client uses.
-fn renamed_task(result: &Object<'_>, passed_on: &PassedOn, patch: Patch<'static>) -> Patch<'static> {
-    match &passed_on.task {
-        Some((own, public)) => patch.and(tasks::renamed(result, own, public)),
+/// Replaces the task id with the one that the client uses.
+fn renamed_task(result: &Object<'_>, forwarded: &ForwardedAnswer, patch: Patch<'static>) -> Patch<'static> {
+    match &forwarded.task {
+        Some((own, public)) => patch.merge(tasks::rename_task(result, own, public)),
         None => patch,
     }
 }
 
-fn with_modern_members(method: &str, result: &Object<'_>, passed_on: &PassedOn) -> Patch<'static> {
+fn with_modern_members(method: &str, result: &Object<'_>, forwarded: &ForwardedAnswer) -> Patch<'static> {
     let mut patch = Patch::new();
     if !result.has("resultType") {
         patch = patch.set_text("resultType", "complete");
     }
     if method == "resources/read" && !result.has("ttlMs") {
         patch = patch.set_owned("ttlMs", raw(&json!(0))).set_text("cacheScope", "private");
-    } else if passed_on.private && result.text("cacheScope").is_some_and(|scope| scope == "public") {
+    } else if forwarded.private && result.text("cacheScope").is_some_and(|scope| scope == "public") {
         patch = patch.set_text("cacheScope", "private");
     }
     patch
@@ -109,16 +114,16 @@ fn without_modern_members(result: &Object<'_>) -> Patch<'static> {
     foreign.fold(Patch::new(), |patch, member| patch.remove(member))
 }
 
-/// Whether the output of a tool has to be put into an object: the client was told so, or it is nothing that the
-/// legacy era knows as output.
-fn is_wrapped(method: &str, content: &RawValue, passed_on: &PassedOn) -> bool {
-    let foreign = || passed_on.answer.era() == Era::Modern && !content.get().starts_with('{');
-    method == "tools/call" && (passed_on.output == Output::Wrapped || foreign())
+/// Tests if the tool output must be wrapped in an object: it was listed so, or it is not an object, which the legacy
+/// era does not allow.
+fn is_wrapped(method: &str, content: &RawValue, forwarded: &ForwardedAnswer) -> bool {
+    let foreign = || forwarded.answer.era() == Era::Modern && !content.get().starts_with('{');
+    method == "tools/call" && (forwarded.output == ToolOutput::Wrapped || foreign())
 }
 
-/// A tool that cannot work with this client, in words that a model can act on.
-fn missing_ability(server: &str, said: &ErrorObject<'_>) -> CallError {
-    let data = said.data.and_then(|data| Object::parse(data).ok());
+/// Error for a tool that needs a capability which the client lacks, worded for a model.
+fn missing_capability(server: &str, error: &ErrorObject<'_>) -> CallError {
+    let data = error.data.and_then(|data| Object::parse(data).ok());
     let required = data.as_ref().and_then(|data| data.object("requiredCapabilities"));
     let names: Vec<String> = required
         .iter()
@@ -131,10 +136,10 @@ fn missing_ability(server: &str, said: &ErrorObject<'_>) -> CallError {
         .collect();
     let what = if names.is_empty() { "a capability".to_owned() } else { names.join(" and ") };
     let text = format!(
-        "this tool of `{server}` needs {what} of its client, which this client does not offer; nothing was done \
+        "this tool of server `{server}` needs {what} from its client, which this client does not support; nothing was done \
          (the server said: {})",
-        said.message
+        error.message
     );
-    CallError::new(Code::InvalidRequest, server, Fate::Refused, text)
-        .hint("calling it again will not help; use another tool, or a client that offers it")
+    CallError::new(Code::InvalidRequest, server, CallOutcome::Refused, text)
+        .with_hint("calling it again will not help; use another tool, or a client that supports it")
 }

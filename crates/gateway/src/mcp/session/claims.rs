@@ -1,101 +1,101 @@
-//! What a session id says: everything that must outlive us, sealed, so that it can be neither made nor
-//! changed by others; and whether it still opens, given what is remembered of it.
+//! Session claims: the content of a session id, which is everything about a session that must survive a restart.
+//! Decides if an id is still valid, given the stored record of the session. Encryption is in `token`.
 
-use super::questions::Abilities;
-use super::seal::Seal;
+use super::token::TokenCipher;
+use crate::mcp::elicitation::ElicitationSupport;
 use gripfast::Principal;
 use gripfast::wire::ProtocolVersion;
 use ring::rand::{SecureRandom, SystemRandom};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// The content of a session id.
+/// Content of a session id.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct Pass {
-    /// The protocol version.
+pub(crate) struct SessionClaims {
+    /// Protocol version.
     v: String,
-    /// Makes every id different. It is no secret: nobody can make an id of it.
+    /// Random number that makes every id different. Not a secret: an id cannot be made without the key.
     n: u64,
-    /// What the client can be asked.
-    a: Abilities,
-    /// When the session began, in seconds of the wall clock.
+    /// Kinds of requests that the client supports.
+    a: ElicitationSupport,
+    /// Start of the session, in seconds of the wall clock.
     c: u64,
-    /// How long it may be idle, in seconds. A longer time in the config of today does not bring back what
-    /// was over by the config of then, and may be forgotten since.
+    /// Maximum idle time in seconds. A longer time in a later config does not revive a session that was over under the
+    /// earlier one, because its end may be forgotten by then.
     i: u64,
-    /// Whose it is, by name. Nobody's in particular is everybody's on this machine.
+    /// Name of the principal; `None` for the local principal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     p: Option<String>,
-    /// What the client calls itself. Nothing is decided on it.
+    /// Name of the client. No decision depends on it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     m: Option<String>,
 }
 
-/// What is remembered of a session that is not in memory.
+/// Stored record of a session that is not in memory.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Remembered {
-    /// Its client ended it.
+pub(crate) struct StoredSession {
+    /// The client has ended it.
     pub(crate) ended: bool,
-    /// It was used at this moment of the wall clock, or a little later.
-    pub(crate) seen: Option<Duration>,
-    /// Ids from up to this moment do not open any more: too many were ended to remember each.
+    /// Wall-clock time of a recorded use; the last use may be a little later.
+    pub(crate) last_seen: Option<Duration>,
+    /// Ids created up to this time are invalid: too many sessions were ended to store each.
     pub(crate) floor: Option<Duration>,
 }
 
-impl Pass {
-    /// A new one, for a session that begins at `wall`.
+impl SessionClaims {
+    /// Claims of a session that starts at `wall`.
     pub(crate) fn new(
         version: &ProtocolVersion,
-        abilities: Abilities,
+        abilities: ElicitationSupport,
         wall: Duration,
         idle: Duration,
     ) -> Option<Self> {
         let (v, n) = (version.as_str().to_owned(), random()?);
-        // A part of a second that is cut off would end a session before its time.
+        // Rounded up: a truncated second would end a session too early.
         let i = idle.as_secs() + u64::from(idle.subsec_nanos() > 0);
         Some(Self { v, n, a: abilities, c: wall.as_secs(), i, p: None, m: None })
     }
 
-    /// The same for a session of `principal`.
-    pub(crate) fn of(mut self, principal: &Principal) -> Self {
+    /// Sets the principal.
+    pub(crate) fn with_principal(mut self, principal: &Principal) -> Self {
         self.p = (*principal != Principal::local()).then(|| principal.name().to_owned());
         self
     }
 
-    /// The same for a client that calls itself so.
-    pub(crate) fn called(mut self, name: Option<String>) -> Self {
+    /// Sets the name of the client.
+    pub(crate) fn with_client_name(mut self, name: Option<String>) -> Self {
         self.m = name;
         self
     }
 
-    /// What its client calls itself.
-    pub(crate) fn name(&self) -> Option<&str> {
+    /// Name of the client.
+    pub(crate) fn client_name(&self) -> Option<&str> {
         self.m.as_deref()
     }
 
-    /// Whether it is a session of `principal`. Whoever got hold of another's id cannot use it.
-    pub(crate) fn is_of(&self, principal: &Principal) -> bool {
+    /// Tests if the session belongs to `principal`. A stolen id is useless to another principal.
+    pub(crate) fn belongs_to(&self, principal: &Principal) -> bool {
         self.p.as_deref().unwrap_or(Principal::LOCAL) == principal.name()
     }
 
-    pub(crate) fn seal(&self, seal: &Seal) -> Option<String> {
-        seal.seal(&serde_json::to_vec(self).ok()?)
+    pub(crate) fn encode(&self, cipher: &TokenCipher) -> Option<String> {
+        cipher.seal(&serde_json::to_vec(self).ok()?)
     }
 
-    /// What the id says, if it is one of ours.
-    pub(crate) fn open(id: &str, seal: &Seal) -> Option<Self> {
-        serde_json::from_slice(&seal.open(id)?).ok()
+    /// Decodes an id; `None` if this gateway did not issue it.
+    pub(crate) fn decode(id: &str, cipher: &TokenCipher) -> Option<Self> {
+        serde_json::from_slice(&cipher.open(id)?).ok()
     }
 
     pub(crate) fn version(&self) -> ProtocolVersion {
         ProtocolVersion::new(&self.v)
     }
 
-    pub(crate) fn abilities(&self) -> Abilities {
+    pub(crate) fn abilities(&self) -> ElicitationSupport {
         self.a
     }
 
-    /// The name under which it is remembered.
+    /// Key of the session in the store.
     pub(crate) fn key(&self) -> String {
         format!("{:016x}", self.n)
     }
@@ -104,23 +104,23 @@ impl Pass {
         Duration::from_secs(self.c)
     }
 
-    /// How long it may be idle at the most, whatever a config says.
+    /// Maximum idle time, independent of the current config.
     pub(crate) fn idle(&self) -> Duration {
         Duration::from_secs(self.i)
     }
 
-    /// Whether a session that is not in memory opens by its id at `wall`, where sessions may be idle for
-    /// `idle`. A session that is older than that has to have been seen since.
-    pub(crate) fn opens(&self, wall: Duration, idle: Duration, remembered: Remembered) -> bool {
-        if remembered.ended || remembered.floor.is_some_and(|floor| self.created() <= floor) {
+    /// Tests if a session that is not in memory is valid at `wall`, with the configured idle timeout `idle`. A session
+    /// that started longer ago must have been used since.
+    pub(crate) fn is_valid(&self, wall: Duration, idle: Duration, stored: StoredSession) -> bool {
+        if stored.ended || stored.floor.is_some_and(|floor| self.created() <= floor) {
             return false;
         }
-        let last = remembered.seen.unwrap_or_default().max(self.created());
+        let last = stored.last_seen.unwrap_or_default().max(self.created());
         wall.saturating_sub(last) < idle.min(self.idle())
     }
 }
 
-/// A number that nobody can guess.
+/// Random number from the system's secure source.
 pub(crate) fn random() -> Option<u64> {
     let mut bytes = [0; 8];
     SystemRandom::new().fill(&mut bytes).ok()?;
@@ -138,57 +138,59 @@ mod tests {
         Duration::from_secs(1_700_000_000 + 60 * minutes)
     }
 
-    fn pass() -> Pass {
-        Pass::new(&ProtocolVersion::LATEST_LEGACY, Abilities::default(), at(0), HOUR).unwrap()
+    fn claims() -> SessionClaims {
+        SessionClaims::new(&ProtocolVersion::LATEST_LEGACY, ElicitationSupport::default(), at(0), HOUR)
+            .unwrap()
     }
 
-    fn seen(minutes: u64) -> Remembered {
-        Remembered { seen: Some(at(minutes)), ..Remembered::default() }
+    fn seen(minutes: u64) -> StoredSession {
+        StoredSession { last_seen: Some(at(minutes)), ..StoredSession::default() }
     }
 
     #[test]
-    fn an_id_carries_its_session_and_when_it_began() {
-        let seal = Seal::of_this_process().unwrap();
-        let opened = Pass::open(&pass().seal(&seal).unwrap(), &seal).unwrap();
+    fn a_session_id_carries_its_version_and_start_time() {
+        let cipher = TokenCipher::ephemeral().unwrap();
+        let opened = SessionClaims::decode(&claims().encode(&cipher).unwrap(), &cipher).unwrap();
         assert_eq!((opened.created(), opened.version()), (at(0), ProtocolVersion::LATEST_LEGACY));
-        assert!(Pass::open("made up", &seal).is_none());
+        assert!(SessionClaims::decode("made up", &cipher).is_none());
     }
 
     #[test]
-    fn an_id_is_of_one_principal_and_of_no_other() {
-        let seal = Seal::of_this_process().unwrap();
-        let open = |pass: Pass| Pass::open(&pass.seal(&seal).unwrap(), &seal).unwrap();
-        let (alice, bob) = (Principal::named("alice"), Principal::named("bob"));
-        let hers = open(pass().of(&alice));
-        assert!(hers.is_of(&alice) && !hers.is_of(&bob) && !hers.is_of(&Principal::local()));
-        let anybodys = open(pass());
-        assert!(anybodys.is_of(&Principal::local()) && !anybodys.is_of(&alice));
+    fn a_session_id_belongs_to_one_principal() {
+        let cipher = TokenCipher::ephemeral().unwrap();
+        let open =
+            |claims: SessionClaims| SessionClaims::decode(&claims.encode(&cipher).unwrap(), &cipher).unwrap();
+        let (alice, bob) = (Principal::new("alice"), Principal::new("bob"));
+        let hers = open(claims().with_principal(&alice));
+        assert!(hers.belongs_to(&alice) && !hers.belongs_to(&bob) && !hers.belongs_to(&Principal::local()));
+        let local = open(claims());
+        assert!(local.belongs_to(&Principal::local()) && !local.belongs_to(&alice));
     }
 
     #[test]
-    fn a_session_that_began_lately_opens_and_an_older_one_only_if_it_was_seen_since() {
-        let pass = pass();
-        assert!(pass.opens(at(59), HOUR, Remembered::default()));
-        assert!(!pass.opens(at(60), HOUR, Remembered::default()));
-        assert!(pass.opens(at(60), HOUR, seen(30)) && pass.opens(at(89), HOUR, seen(30)));
-        assert!(!pass.opens(at(90), HOUR, seen(30)));
-        assert!(pass.opens(at(0) - HOUR, HOUR, Remembered::default()), "the clock was set back");
+    fn an_old_session_id_is_valid_only_if_it_was_used_since() {
+        let claims = claims();
+        assert!(claims.is_valid(at(59), HOUR, StoredSession::default()));
+        assert!(!claims.is_valid(at(60), HOUR, StoredSession::default()));
+        assert!(claims.is_valid(at(60), HOUR, seen(30)) && claims.is_valid(at(89), HOUR, seen(30)));
+        assert!(!claims.is_valid(at(90), HOUR, seen(30)));
+        assert!(claims.is_valid(at(0) - HOUR, HOUR, StoredSession::default()), "the clock was set back");
     }
 
     #[test]
-    fn what_was_ended_opens_never_again_however_lately_it_was_seen() {
-        let ended = Remembered { ended: true, ..seen(10) };
-        assert!(!pass().opens(at(11), HOUR, ended));
-        let floor = Remembered { floor: Some(at(5)), ..seen(10) };
-        assert!(!pass().opens(at(11), HOUR, floor), "it may be one of those that were ended");
-        let before = Remembered { floor: Some(at(0) - Duration::from_secs(1)), ..seen(10) };
-        assert!(pass().opens(at(11), HOUR, before));
+    fn an_ended_session_stays_invalid_however_recently_it_was_used() {
+        let ended = StoredSession { ended: true, ..seen(10) };
+        assert!(!claims().is_valid(at(11), HOUR, ended));
+        let floor = StoredSession { floor: Some(at(5)), ..seen(10) };
+        assert!(!claims().is_valid(at(11), HOUR, floor), "it may be one of those that were ended");
+        let before = StoredSession { floor: Some(at(0) - Duration::from_secs(1)), ..seen(10) };
+        assert!(claims().is_valid(at(11), HOUR, before));
     }
 
     #[test]
-    fn a_longer_time_in_the_config_brings_nothing_back_and_a_shorter_one_holds_at_once() {
-        assert!(!pass().opens(at(61), 24 * HOUR, Remembered::default()));
-        assert!(!pass().opens(at(20), HOUR / 4, Remembered::default()));
+    fn a_longer_idle_timeout_revives_nothing_and_a_shorter_one_applies_at_once() {
+        assert!(!claims().is_valid(at(61), 24 * HOUR, StoredSession::default()));
+        assert!(!claims().is_valid(at(20), HOUR / 4, StoredSession::default()));
     }
 
     fn name() -> impl Strategy<Value = String> {
@@ -197,20 +199,20 @@ mod tests {
 
     proptest! {
         #[test]
-        fn an_id_says_what_its_session_is_and_is_of_nobody_but_its_principal(
+        fn claims_survive_encoding_and_belong_to_their_principal_only(
             (owner, other, called) in (name(), name(), proptest::option::of(name())),
             (minutes, idle) in (0..10_000_u64, 1..100_000_u64),
         ) {
-            let seal = Seal::of_this_process().unwrap();
+            let cipher = TokenCipher::ephemeral().unwrap();
             let (began, idle) = (at(minutes), Duration::from_secs(idle));
-            let owner = Principal::named(owner);
-            let pass = Pass::new(&ProtocolVersion::V2025_06_18, Abilities::default(), began, idle).unwrap();
-            let pass = pass.of(&owner).called(called.clone());
-            let opened = Pass::open(&pass.seal(&seal).unwrap(), &seal).unwrap();
-            prop_assert_eq!((opened.created(), opened.idle(), opened.key()), (began, idle, pass.key()));
-            prop_assert_eq!((opened.version(), opened.name()), (ProtocolVersion::V2025_06_18, called.as_deref()));
-            prop_assert!(opened.is_of(&owner));
-            prop_assert_eq!(opened.is_of(&Principal::named(other.as_str())), other == owner.name());
+            let owner = Principal::new(owner);
+            let claims = SessionClaims::new(&ProtocolVersion::V2025_06_18, ElicitationSupport::default(), began, idle).unwrap();
+            let claims = claims.with_principal(&owner).with_client_name(called.clone());
+            let opened = SessionClaims::decode(&claims.encode(&cipher).unwrap(), &cipher).unwrap();
+            prop_assert_eq!((opened.created(), opened.idle(), opened.key()), (began, idle, claims.key()));
+            prop_assert_eq!((opened.version(), opened.client_name()), (ProtocolVersion::V2025_06_18, called.as_deref()));
+            prop_assert!(opened.belongs_to(&owner));
+            prop_assert_eq!(opened.belongs_to(&Principal::new(other.as_str())), other == owner.name());
         }
     }
 }

@@ -1,94 +1,96 @@
-//! What a legacy client has said in the course of its session and expects to hold until its end: how much it
-//! wants to hear, and which resources it follows. Its id cannot say that, for it was given out before; so it is
-//! remembered beside the session, and comes back with it.
+//! Session preferences of a legacy client: its log level and its resource subscriptions. The client sets them after the
+//! session id was issued, so they are stored beside the session and restored with it.
 
-use super::client::Client;
+use crate::mcp::client::Client;
 use gripfast::wire::log::LogLevel;
 use serde::{Deserialize, Serialize};
 
-/// What one client has wished for.
+/// Preferences of one client.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Wishes {
-    /// The least severe log message that it wants.
+pub(crate) struct SessionPreferences {
+    /// Minimum log level.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     level: Option<String>,
-    /// The resources that it follows, by the URIs that it uses.
+    /// Subscribed resources, by client URI.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     uris: Vec<String>,
 }
 
-impl Wishes {
-    /// What all URIs of one client may take together. What does not fit holds until the end of the process.
-    const MOST_BYTES: usize = 64 << 10;
+impl SessionPreferences {
+    /// Maximum size of all URIs of one client. Further subscriptions are lost at a restart.
+    const MAX_BYTES: usize = 64 << 10;
 
-    /// What `client` wishes for at this moment.
-    pub(crate) fn of(client: &Client) -> Self {
+    /// Current preferences of `client`.
+    pub(crate) fn from_client(client: &Client) -> Self {
         let mut bytes = 0;
-        let mut uris = client.follows.wanted();
+        let mut uris = client.subscriptions.uris();
         uris.retain(|uri| {
             bytes += uri.len();
-            bytes <= Self::MOST_BYTES
+            bytes <= Self::MAX_BYTES
         });
-        Self { level: client.level.said().map(|level| level.name().to_owned()), uris }
+        Self { level: client.level.get().map(|level| level.name().to_owned()), uris }
     }
 
-    /// Gives them back to a client that is new here.
-    pub(crate) fn give_back(&self, client: &Client) {
-        if let Some(level) = self.level.as_deref().and_then(LogLevel::named) {
+    /// Applies the preferences to the client of a restored session.
+    pub(crate) fn restore_to(&self, client: &Client) {
+        if let Some(level) = self.level.as_deref().and_then(LogLevel::from_name) {
             client.level.set(level);
         }
-        client.follows.want(&self.uris);
+        client.subscriptions.restore(&self.uris);
     }
 
-    /// Whether there are none.
+    /// Tests if there are no preferences.
     pub(crate) fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 }
 
-/// Whether a request with this method may change what its client wishes for.
-pub(crate) fn is_wish(method: &str) -> bool {
+/// Tests if a method can change the preferences.
+pub(crate) fn sets_preference(method: &str) -> bool {
     matches!(method, "logging/setLevel" | "resources/subscribe" | "resources/unsubscribe")
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::presence::without_session;
-    use super::super::questions::Abilities;
     use super::*;
-    use crate::memory::ClientMemory;
+    use crate::mcp::elicitation::ElicitationSupport;
+    use crate::mcp::registration::without_session;
+    use crate::server::memory::ClientMemory;
     use gripfast::Principal;
 
     fn client() -> Client {
-        Client::with(
-            Abilities::default(),
-            without_session(Principal::local())(Abilities::default()),
+        Client::legacy(
+            ElicitationSupport::default(),
+            without_session(Principal::local())(ElicitationSupport::default()),
             ClientMemory::unbounded(),
         )
     }
 
     #[test]
-    fn what_a_client_wished_for_comes_back_as_it_was() {
-        assert!(Wishes::of(&client()).is_empty());
+    fn preferences_are_restored_as_they_were() {
+        assert!(SessionPreferences::from_client(&client()).is_empty());
         let before = client();
         before.level.set(LogLevel::Warning);
-        before.follows.want(&["a:/1".to_owned(), "b:/2".to_owned()]);
-        let wishes = Wishes::of(&before);
-        let kept = serde_json::to_vec(&wishes).unwrap();
+        before.subscriptions.restore(&["a:/1".to_owned(), "b:/2".to_owned()]);
+        let preferences = SessionPreferences::from_client(&before);
+        let stored = serde_json::to_vec(&preferences).unwrap();
         let after = client();
-        serde_json::from_slice::<Wishes>(&kept).unwrap().give_back(&after);
-        assert_eq!(Wishes::of(&after), wishes);
-        assert_eq!(after.level.said(), Some(LogLevel::Warning));
-        assert_eq!(after.follows.wanted(), ["a:/1", "b:/2"]);
+        serde_json::from_slice::<SessionPreferences>(&stored).unwrap().restore_to(&after);
+        assert_eq!(SessionPreferences::from_client(&after), preferences);
+        assert_eq!(after.level.get(), Some(LogLevel::Warning));
+        assert_eq!(after.subscriptions.uris(), ["a:/1", "b:/2"]);
     }
 
     #[test]
-    fn what_is_remembered_of_one_client_is_bounded() {
+    fn stored_preferences_of_one_client_are_bounded() {
         let client = client();
         let uris: Vec<String> =
             (0..100).map(|number| format!("a:/{number}{}", "x".repeat(1 << 10))).collect();
-        client.follows.want(&uris);
-        let kept: usize = Wishes::of(&client).uris.iter().map(String::len).sum();
-        assert!(kept <= Wishes::MOST_BYTES && kept > Wishes::MOST_BYTES / 2, "{kept}");
+        client.subscriptions.restore(&uris);
+        let stored: usize = SessionPreferences::from_client(&client).uris.iter().map(String::len).sum();
+        assert!(
+            stored <= SessionPreferences::MAX_BYTES && stored > SessionPreferences::MAX_BYTES / 2,
+            "{stored}"
+        );
     }
 }

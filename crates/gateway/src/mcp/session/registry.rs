@@ -1,16 +1,16 @@
-//! All legacy sessions: those in memory, bounded in number and in idle time, and those that are not, which
-//! open by their ids alone as long as they are not over.
+//! All legacy sessions: those in memory, bounded in number and idle time, and those that are restored from their id as
+//! long as it is valid.
 
-use super::clock::{Clock, Now};
-use super::herald::Marks;
-use super::pass::{Pass, random};
-use super::questions::{Abilities, OpenQuestions};
-use super::recall::Recall;
-use super::roster::{Enrolled, Roster};
-use super::seal::Seal;
-use super::session::{Common, Session, SessionFacts};
-use super::terms::Terms;
-use crate::shares::{Exhausted, Peer, Shares};
+use super::claims::{SessionClaims, random};
+use super::state::{Session, SessionInfo, SharedState};
+use super::store::SessionStore;
+use super::table::{InsertedSession, SessionTable};
+use super::token::TokenCipher;
+use crate::mcp::clock::{Clock, Now};
+use crate::mcp::elicitation::{ElicitationSupport, OpenElicitations};
+use crate::mcp::limits::Limits;
+use crate::mcp::notify::list_changes::ListVersions;
+use crate::server::quota::{Peer, Quota, QuotaExceeded};
 use gripfast::wire::ProtocolVersion;
 use gripfast::{Host, Principal};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,212 +19,219 @@ use tokio::sync::Semaphore;
 
 /// All legacy sessions.
 pub(crate) struct Sessions {
-    seal: Seal,
-    common: Arc<Common>,
+    cipher: TokenCipher,
+    shared: Arc<SharedState>,
     idle: Duration,
-    recall: Arc<Recall>,
-    /// Those who wait for what is remembered. A store is not faster for being asked by many at once.
-    asking: Semaphore,
-    roster: Mutex<Roster>,
+    store: Arc<SessionStore>,
+    /// Limits concurrent accesses to the store: more would not make it faster.
+    store_slots: Semaphore,
+    table: Mutex<SessionTable>,
 }
 
-/// Why there is no session.
+/// Reason why there is no session.
 #[derive(Debug)]
-pub(crate) enum NoSession {
-    /// The id is not one of ours, or its session is over.
+pub(crate) enum SessionError {
+    /// The id was not issued here, or its session has ended.
     Unknown,
-    /// There are too many, and all are in use.
-    NoRoom(Exhausted),
-    /// The system gave no randomness to make an id of.
+    /// Too many sessions exist, and all are in use.
+    NoRoom(QuotaExceeded),
+    /// The system provided no random numbers for an id.
     NoEntropy,
 }
 
-/// What a sealed state begins with: no session id can be taken for one.
-const STATE: &str = "input ";
+/// Prefix of an encrypted `requestState`, so that a session id cannot be used as one.
+const STATE_PREFIX: &str = "input ";
 
 impl Sessions {
-    /// How often a session in use is noted as such, and looked for among those that another process ended;
-    /// more often where sessions may be idle for a short time only.
-    const NOTED_EVERY: Duration = Duration::from_secs(60);
-    /// What is remembered of sessions is kept in the store of `host`, whose servers are told when one is over.
-    pub(crate) fn new(seal: Seal, host: Host, terms: &Terms, clock: Clock, memory: &Shares) -> Self {
+    /// Interval at which a session in use is recorded in the store and checked for an end in another process; shorter
+    /// if the idle timeout is short.
+    const SAVE_INTERVAL: Duration = Duration::from_secs(60);
+    /// Creates the sessions. Records are kept in the store of `host`, which is notified when a session ends.
+    pub(crate) fn new(
+        cipher: TokenCipher,
+        host: Host,
+        limits: &Limits,
+        clock: Clock,
+        memory: &Quota,
+    ) -> Self {
         let store = host.store();
-        let questions = Arc::new(OpenQuestions::new(
-            terms.limits.questions_per_client as usize,
-            terms.limits.questions as usize,
+        let elicitations = Arc::new(OpenElicitations::new(
+            limits.client.questions_per_client as usize,
+            limits.client.questions as usize,
         ));
         Self {
-            seal,
-            common: Arc::new(Common::new(clock, host, memory, questions)),
-            idle: terms.session_idle_timeout,
-            recall: Arc::new(Recall::new(store)),
-            asking: Semaphore::new(4),
-            roster: Mutex::new(Roster::new(
-                terms.limits.sessions_per_client as usize,
-                terms.limits.sessions as usize,
+            cipher,
+            shared: Arc::new(SharedState::new(clock, host, memory, elicitations)),
+            idle: limits.session_idle_timeout,
+            store: Arc::new(SessionStore::new(store)),
+            store_slots: Semaphore::new(4),
+            table: Mutex::new(SessionTable::new(
+                limits.client.sessions_per_client as usize,
+                limits.client.sessions as usize,
             )),
         }
     }
 
-    /// The questions that clients have not answered, those without a session included.
-    pub(crate) fn questions(&self) -> &Arc<OpenQuestions> {
-        &self.common.questions
+    /// Unanswered requests to all clients, with or without a session.
+    pub(crate) fn elicitations(&self) -> &Arc<OpenElicitations> {
+        &self.shared.elicitations
     }
 
-    /// A new session that speaks `version`, of a client that calls itself `name`.
+    /// Starts a session with protocol `version`, for a client with this name.
     pub(crate) fn begin(
         &self,
         version: &ProtocolVersion,
-        abilities: Abilities,
+        abilities: ElicitationSupport,
         name: Option<String>,
         peer: &Peer,
-        told: Marks,
-    ) -> Result<Arc<Session>, NoSession> {
-        let now = self.common.clock.now();
-        let pass = Pass::new(version, abilities, now.wall, self.idle).ok_or(NoSession::NoEntropy)?;
-        let pass = pass.of(&peer.principal()).called(name);
-        let id = pass.seal(&self.seal).ok_or(NoSession::NoEntropy)?;
-        self.keep(Session::new(id.into(), pass, peer.clone(), told, &self.common, now), now)
+        sent: ListVersions,
+    ) -> Result<Arc<Session>, SessionError> {
+        let now = self.shared.clock.now();
+        let claims =
+            SessionClaims::new(version, abilities, now.wall, self.idle).ok_or(SessionError::NoEntropy)?;
+        let claims = claims.with_principal(&peer.principal()).with_client_name(name);
+        let id = claims.encode(&self.cipher).ok_or(SessionError::NoEntropy)?;
+        self.insert(Session::new(id.into(), claims, peer.clone(), sent, &self.shared, now), now)
     }
 
-    /// The session of this id: in memory, or opened from the id itself. What the client of the latter was
-    /// told is up to the caller.
+    /// Finds a session by id: in memory, or restored from the id. For a restored one, `sent` returns the list versions
+    /// that its client is assumed to know.
     pub(crate) async fn find(
         &self,
         id: &str,
         peer: &Peer,
-        told: impl FnOnce() -> Marks,
-    ) -> Result<Arc<Session>, NoSession> {
-        let now = self.common.clock.now();
+        sent: impl FnOnce() -> ListVersions,
+    ) -> Result<Arc<Session>, SessionError> {
+        let now = self.shared.clock.now();
         let Some(session) = self.in_memory(id, peer, now) else {
-            return self.open(id, peer, told, now).await;
+            return self.open(id, peer, sent, now).await;
         };
-        if session.is_due(now, self.noted_every()) {
-            let (pass, wishes) = (session.pass.clone(), session.wishes());
-            let seen = move |recall: &Recall| {
-                let open = recall.seen(&pass, now.wall);
-                if let Some(wishes) = wishes.filter(|_| open) {
-                    recall.keep_wishes(&pass, now.wall, &wishes);
+        if session.is_save_due(now, self.save_interval()) {
+            let (claims, preferences) = (session.claims.clone(), session.preferences());
+            let seen = move |store: &SessionStore| {
+                let open = store.seen(&claims, now.wall);
+                if let Some(preferences) = preferences.filter(|_| open) {
+                    store.save_preferences(&claims, now.wall, &preferences);
                 }
                 open
             };
-            if self.ask(seen).await == Some(false) {
-                self.forget(&session);
-                return Err(NoSession::Unknown);
+            if self.with_store(seen).await == Some(false) {
+                self.remove(&session);
+                return Err(SessionError::Unknown);
             }
         }
         Ok(session)
     }
 
-    /// The client has said something that is to hold until the end of its session. Returns when it outlives us.
-    pub(crate) async fn keep_wishes(&self, session: &Arc<Session>) {
-        let (session, wall) = (Arc::clone(session), self.common.clock.now().wall);
-        self.ask(move |recall| {
+    /// Saves changed preferences of a session. Returns when they are persisted.
+    pub(crate) async fn save_preferences(&self, session: &Arc<Session>) {
+        let (session, wall) = (Arc::clone(session), self.shared.clock.now().wall);
+        self.with_store(move |store| {
             let mut kept = false;
-            session.note_wishes(|wishes| {
-                recall.keep_wishes(&session.pass, wall, wishes);
+            session.record_preferences(|preferences| {
+                store.save_preferences(&session.claims, wall, preferences);
                 kept = true;
             });
             if kept {
-                recall.note_seen(&session.pass, wall);
-                recall.flush();
+                store.save_seen(&session.claims, wall);
+                store.flush();
             }
         })
         .await;
     }
 
-    /// A number that nobody can guess, and the state under which only its client can come back with it.
+    /// Creates a random number and the encrypted `requestState` that carries it.
     pub(crate) fn seal_state(&self) -> Option<(u64, String)> {
         let number = random()?;
-        let sealed = self.seal.seal(format!("{STATE}{number}").as_bytes())?;
+        let sealed = self.cipher.seal(format!("{STATE_PREFIX}{number}").as_bytes())?;
         Some((number, sealed))
     }
 
-    /// The number in a state that we gave out.
+    /// Number in a `requestState` that was issued here.
     pub(crate) fn open_state(&self, state: &str) -> Option<u64> {
-        let opened = String::from_utf8(self.seal.open(state)?).ok()?;
-        opened.strip_prefix(STATE)?.parse().ok()
+        let opened = String::from_utf8(self.cipher.open(state)?).ok()?;
+        opened.strip_prefix(STATE_PREFIX)?.parse().ok()
     }
 
-    /// The client ended its session: what it still waits for is cancelled, and its id opens no more, here
-    /// or elsewhere, now or after a restart.
+    /// Ends a session at the request of its client: cancels its calls, and makes the id invalid in all processes, also
+    /// after a restart.
     pub(crate) async fn end(&self, session: &Session) {
-        self.recall.end(&session.pass, self.common.clock.now().wall);
-        self.forget(session);
-        self.ask(Recall::flush).await;
+        self.store.end(&session.claims, self.shared.clock.now().wall);
+        self.remove(session);
+        self.with_store(SessionStore::flush).await;
     }
 
-    /// Lets go of sessions that were idle for too long, and of what is remembered of those long gone.
+    /// Removes idle sessions from memory and expired records from the store.
     pub(crate) async fn sweep(&self) {
-        let now = self.common.clock.now();
+        let now = self.shared.clock.now();
         let over = {
-            let mut roster = self.lock();
-            let over = roster.strike_all(|session| self.is_over(session, now));
-            roster.iter().for_each(|session| session.tidy(now));
+            let mut table = self.lock();
+            let over = table.remove_if(|session| self.is_over(session, now));
+            table.iter().for_each(|session| session.tidy(now));
             over
         };
         for session in over {
             session.end();
         }
-        self.ask(move |recall| recall.tidy(now.wall)).await;
+        self.with_store(move |store| store.tidy(now.wall)).await;
     }
 
-    /// Ends the sessions of principals that are let in no more: their calls are cancelled, and their ids open nothing.
-    pub(crate) async fn end_of(&self, gone: impl Fn(&Principal) -> bool) {
-        let theirs = self.lock().strike_all(|session| gone(&session.peer.principal()));
-        let now = self.common.clock.now();
+    /// Ends the sessions of principals that have lost access: cancels their calls, and makes their ids invalid.
+    pub(crate) async fn end_matching(&self, gone: impl Fn(&Principal) -> bool) {
+        let theirs = self.lock().remove_if(|session| gone(&session.peer.principal()));
+        let now = self.shared.clock.now();
         for session in &theirs {
-            self.recall.end(&session.pass, now.wall);
+            self.store.end(&session.claims, now.wall);
             session.end();
         }
         if !theirs.is_empty() {
-            self.ask(Recall::flush).await;
+            self.with_store(SessionStore::flush).await;
         }
     }
 
-    /// How often to sweep.
-    pub(crate) fn sweep_every(&self) -> Duration {
+    /// Interval between two sweeps.
+    pub(crate) fn sweep_interval(&self) -> Duration {
         (self.idle / 4).clamp(Duration::from_secs(1), Duration::from_secs(60))
     }
 
-    /// Notes when each session was last used, for whoever comes after us.
-    pub(crate) async fn note_all(&self) {
-        let now = self.common.clock.now();
-        let unnoted: Vec<(Arc<Session>, Duration)> = {
-            let roster = self.lock();
-            let used = |session: &Arc<Session>| Some((Arc::clone(session), session.unnoted_use(now)?));
-            roster.iter().filter_map(used).collect()
+    /// Saves the last use of each session for the next process.
+    pub(crate) async fn save_all(&self) {
+        let now = self.shared.clock.now();
+        let unsaved: Vec<(Arc<Session>, Duration)> = {
+            let table = self.lock();
+            let used = |session: &Arc<Session>| Some((Arc::clone(session), session.unsaved_use(now)?));
+            table.iter().filter_map(used).collect()
         };
-        self.ask(move |recall| {
-            for (session, used) in unnoted {
-                note(recall, &session, used);
+        self.with_store(move |store| {
+            for (session, used) in unsaved {
+                save(store, &session, used);
             }
         })
         .await;
     }
 
-    /// What there is to see of those in memory: those used last come first, and at most so many.
-    pub(crate) fn list(&self, most: usize) -> Vec<SessionFacts> {
-        let now = self.common.clock.now();
+    /// Sessions in memory for the operator, last used first, at most `most`.
+    pub(crate) fn list(&self, most: usize) -> Vec<SessionInfo> {
+        let now = self.shared.clock.now();
         let mut known: Vec<Arc<Session>> = self.lock().iter().cloned().collect();
-        known.sort_unstable_by_key(|session| std::cmp::Reverse(session.used()));
+        known.sort_unstable_by_key(|session| std::cmp::Reverse(session.last_used()));
         known.truncate(most);
-        known.iter().map(|session| session.facts(now)).collect()
+        known.iter().map(|session| session.info(now)).collect()
     }
 
-    /// How many are in memory.
+    /// Number of sessions in memory.
     pub(crate) fn count(&self) -> usize {
         self.lock().len()
     }
 
     fn in_memory(&self, id: &str, peer: &Peer, now: Now) -> Option<Arc<Session>> {
-        let mut roster = self.lock();
-        // Whoever got hold of another's id does not even keep it from being idle.
-        let session = roster.get(id).filter(|session| session.pass.is_of(&peer.principal()))?;
+        let mut table = self.lock();
+        // A request with the id of another principal does not count as a use.
+        let session = table.get(id).filter(|session| session.claims.belongs_to(&peer.principal()))?;
         if self.is_over(session, now) {
-            // Another process may have seen it since; that is asked of those who remember.
-            let over = roster.strike(id);
-            drop(roster);
+            // Another process may have recorded a later use; `open` checks the store.
+            let over = table.remove(id);
+            drop(table);
             over.inspect(|session| session.end());
             return None;
         }
@@ -232,71 +239,77 @@ impl Sessions {
         Some(Arc::clone(session))
     }
 
-    /// Opens a session by what its id says and what is remembered of it.
+    /// Restores a session from its id and its stored record.
     async fn open(
         &self,
         id: &str,
         peer: &Peer,
-        told: impl FnOnce() -> Marks,
+        sent: impl FnOnce() -> ListVersions,
         now: Now,
-    ) -> Result<Arc<Session>, NoSession> {
-        let pass = Pass::open(id, &self.seal).filter(|pass| pass.is_of(&peer.principal()));
-        let pass = pass.ok_or(NoSession::Unknown)?;
-        let (asked, idle) = (pass.clone(), self.idle);
-        let opens =
-            move |recall: &Recall| recall.opens(&asked, now.wall, idle).then(|| recall.wishes(&asked));
-        let Some(Some(wishes)) = self.ask(opens).await else { return Err(NoSession::Unknown) };
-        let session = Session::new(id.into(), pass, peer.clone(), told(), &self.common, now);
-        let session = self.keep(session.wished(wishes.unwrap_or_default()), now)?;
-        // Its client may have ended it while we asked.
-        if self.recall.ended_here(&session.pass) {
-            self.forget(&session);
-            return Err(NoSession::Unknown);
+    ) -> Result<Arc<Session>, SessionError> {
+        let claims =
+            SessionClaims::decode(id, &self.cipher).filter(|claims| claims.belongs_to(&peer.principal()));
+        let claims = claims.ok_or(SessionError::Unknown)?;
+        let (wanted, idle) = (claims.clone(), self.idle);
+        let opens = move |store: &SessionStore| {
+            store.is_valid(&wanted, now.wall, idle).then(|| store.preferences(&wanted))
+        };
+        let Some(Some(preferences)) = self.with_store(opens).await else { return Err(SessionError::Unknown) };
+        let session = Session::new(id.into(), claims, peer.clone(), sent(), &self.shared, now);
+        let session = self.insert(session.with_preferences(preferences.unwrap_or_default()), now)?;
+        // The client may have ended it during the store access.
+        if self.store.ended_here(&session.claims) {
+            self.remove(&session);
+            return Err(SessionError::Unknown);
         }
         Ok(session)
     }
 
     fn is_over(&self, session: &Session, now: Now) -> bool {
-        session.idle_for(now).is_some_and(|idle| idle >= self.idle.min(session.pass.idle()))
+        session.idle_for(now).is_some_and(|idle| idle >= self.idle.min(session.claims.idle()))
     }
 
-    fn keep(&self, session: Session, now: Now) -> Result<Arc<Session>, NoSession> {
-        let Enrolled { session, gone } = self.lock().enrol(session, now).map_err(NoSession::NoRoom)?;
+    fn insert(&self, session: Session, now: Now) -> Result<Arc<Session>, SessionError> {
+        let InsertedSession { session, evicted: gone } =
+            self.lock().insert(session, now).map_err(SessionError::NoRoom)?;
         for session in gone {
             session.end();
-            if let Some(used) = session.unnoted_use(now) {
-                note(&self.recall, &session, used);
+            if let Some(used) = session.unsaved_use(now) {
+                save(&self.store, &session, used);
             }
         }
         Ok(session)
     }
 
-    fn forget(&self, session: &Session) {
-        self.lock().strike(&session.id);
+    fn remove(&self, session: &Session) {
+        self.lock().remove(&session.id);
         session.end();
     }
 
-    /// Asks those who remember, on a thread that may wait. `None` only when everything is ending.
-    async fn ask<T: Send + 'static>(&self, ask: impl FnOnce(&Recall) -> T + Send + 'static) -> Option<T> {
-        let _turn = self.asking.acquire().await;
-        let recall = Arc::clone(&self.recall);
-        tokio::task::spawn_blocking(move || ask(&recall)).await.ok()
+    /// Runs `access` on a blocking thread. `None` only when the runtime shuts down.
+    async fn with_store<T: Send + 'static>(
+        &self,
+        access: impl FnOnce(&SessionStore) -> T + Send + 'static,
+    ) -> Option<T> {
+        let _turn = self.store_slots.acquire().await;
+        let store = Arc::clone(&self.store);
+        tokio::task::spawn_blocking(move || access(&store)).await.ok()
     }
 
-    fn noted_every(&self) -> Duration {
-        Self::NOTED_EVERY.min(self.idle / 4)
+    fn save_interval(&self) -> Duration {
+        Self::SAVE_INTERVAL.min(self.idle / 4)
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Roster> {
-        self.roster.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> std::sync::MutexGuard<'_, SessionTable> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Notes when a session was used, for whoever opens it next.
-fn note(recall: &Recall, session: &Session, used: Duration) {
-    recall.note_seen(&session.pass, used);
-    if let Some(wishes) = session.wishes() {
-        recall.keep_wishes(&session.pass, used, &wishes);
+/// Saves the last use and the preferences of a session.
+fn save(store: &SessionStore, session: &Session, used: Duration) {
+    store.save_seen(&session.claims, used);
+    if let Some(preferences) = session.preferences() {
+        store.save_preferences(&session.claims, used, &preferences);
     }
 }
 
@@ -310,7 +323,7 @@ mod tests {
     const HOUR: Duration = Duration::from_secs(3600);
     const MINUTE: Duration = Duration::from_secs(60);
 
-    /// A state directory that several processes use, one after the other or at a time.
+    /// State directory that several processes use, one after the other or at the same time.
     struct State {
         directory: TempDir,
         store: Arc<dyn Store>,
@@ -324,28 +337,30 @@ mod tests {
         }
 
         fn process(&self) -> Sessions {
-            self.process_with(&Terms::default())
+            self.process_with(&Limits::default())
         }
 
-        fn process_with(&self, terms: &Terms) -> Sessions {
-            let seal = Seal::in_directory(self.directory.path()).unwrap();
+        fn process_with(&self, limits: &Limits) -> Sessions {
+            let cipher = TokenCipher::load_or_create(self.directory.path()).unwrap();
             let host = Host::builder().store(Arc::clone(&self.store)).build();
-            let memory = Shares::new(usize::MAX, usize::MAX);
-            Sessions::new(seal, host, terms, self.clock, &memory)
+            let memory = Quota::new(usize::MAX, usize::MAX);
+            Sessions::new(cipher, host, limits, self.clock, &memory)
         }
     }
 
     fn begin(sessions: &Sessions) -> Arc<Session> {
         let version = ProtocolVersion::V2025_06_18;
-        sessions.begin(&version, Abilities::default(), None, &Peer::here(), Marks::default()).unwrap()
+        sessions
+            .begin(&version, ElicitationSupport::default(), None, &Peer::local(), ListVersions::default())
+            .unwrap()
     }
 
     async fn find(sessions: &Sessions, id: &str) -> Option<Arc<Session>> {
-        sessions.find(id, &Peer::here(), Marks::default).await.ok()
+        sessions.find(id, &Peer::local(), ListVersions::default).await.ok()
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_session_survives_a_restart_by_its_id_alone_and_does_not_survive_its_end() {
+    async fn a_session_survives_a_restart_by_its_id_but_not_its_end() {
         let state = State::new();
         let (before, after) = (state.process(), state.process());
         let session = begin(&before);
@@ -358,7 +373,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_idle_session_is_over_after_its_time_here_and_after_a_restart() {
+    async fn an_idle_session_expires_in_this_process_and_after_a_restart() {
         let state = State::new();
         let process = state.process();
         let (used, unused) = (begin(&process), begin(&process));
@@ -367,7 +382,7 @@ mod tests {
             assert!(find(&process, &used.id).await.is_some());
         }
         assert!(find(&process, &unused.id).await.is_none());
-        process.note_all().await;
+        process.save_all().await;
         let next = state.process();
         assert!(find(&next, &unused.id).await.is_none());
         tokio::time::advance(59 * MINUTE).await;
@@ -378,7 +393,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn after_a_crash_a_session_in_use_loses_a_minute_of_its_time_and_no_more() {
+    async fn after_a_crash_a_session_loses_at_most_a_minute_of_idle_time() {
         let state = State::new();
         let process = state.process();
         let session = begin(&process);
@@ -392,7 +407,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_session_in_use_is_not_idle_however_long_it_takes() {
+    async fn a_session_in_use_never_becomes_idle() {
         let process = State::new().process();
         let session = begin(&process);
         let stream = session.in_use();
@@ -405,7 +420,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn idle_sessions_are_let_go_of_without_being_asked_for() {
+    async fn the_sweep_removes_idle_sessions() {
         let process = State::new().process();
         let sessions: Vec<_> = (0..100).map(|_| begin(&process)).collect();
         tokio::time::advance(HOUR).await;
@@ -416,7 +431,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_ended_in_one_process_is_over_within_a_minute_in_another() {
+    async fn a_session_ended_in_one_process_ends_within_a_minute_in_another() {
         let state = State::new();
         let (one, other) = (state.process(), state.process());
         let session = begin(&one);
@@ -428,7 +443,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_session_that_is_used_in_another_process_is_not_idle_in_this_one() {
+    async fn a_session_used_in_another_process_is_not_idle_in_this_one() {
         let state = State::new();
         let (one, other) = (state.process(), state.process());
         let session = begin(&one);
@@ -442,10 +457,10 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn when_there_are_too_many_those_unused_for_longest_make_room_and_still_open() {
-        let mut terms = Terms::default();
-        terms.limits.sessions = 64;
-        let process = State::new().process_with(&terms);
+    async fn the_longest_unused_sessions_are_evicted_and_can_be_restored() {
+        let mut limits = Limits::default();
+        limits.client.sessions = 64;
+        let process = State::new().process_with(&limits);
         let first = begin(&process);
         let busy = begin(&process);
         let _call = busy.in_use();
@@ -460,12 +475,16 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_state_is_no_session_id_and_a_session_id_is_no_state() {
+    async fn a_request_state_and_a_session_id_are_not_interchangeable() {
         let state = State::new();
         let (process, other) = (state.process(), State::new().process());
         let (number, sealed) = process.seal_state().unwrap();
         assert_eq!(process.open_state(&sealed), Some(number));
-        assert_eq!(state.process().open_state(&sealed), Some(number), "whoever has the key can read it");
+        assert_eq!(
+            state.process().open_state(&sealed),
+            Some(number),
+            "every process with the key can read it"
+        );
         assert_eq!(other.open_state(&sealed), None);
         let session = begin(&process);
         assert_eq!(process.open_state(&session.id), None);
@@ -473,15 +492,15 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_a_client_said_in_its_session_comes_back_with_it_for_as_long_as_it_is_open() {
+    async fn preferences_are_restored_as_long_as_the_session_is_valid() {
         let state = State::new();
         let process = state.process();
         let (session, silent) = (begin(&process), begin(&process));
         session.client.level.set(LogLevel::Warning);
-        session.client.follows.want(&["a:/1".to_owned()]);
-        process.keep_wishes(&session).await;
-        process.keep_wishes(&silent).await;
-        // It is used for longer than what it said is kept without use.
+        session.client.subscriptions.restore(&["a:/1".to_owned()]);
+        process.save_preferences(&session).await;
+        process.save_preferences(&silent).await;
+        // Longer than the preferences are kept without use.
         for _ in 0..200 {
             tokio::time::advance(MINUTE).await;
             assert!(find(&process, &session.id).await.is_some());
@@ -490,13 +509,15 @@ mod tests {
         drop(process);
         let next = state.process();
         let found = find(&next, &session.id).await.unwrap();
-        assert_eq!(found.client.level.said(), Some(LogLevel::Warning));
-        assert_eq!(found.client.follows.wanted(), ["a:/1"]);
-        assert!(found.take_owed() && !found.take_owed(), "carried out by one");
-        let (name, peer) = (Some("inspector 1".to_owned()), Peer::here());
+        assert_eq!(found.client.level.get(), Some(LogLevel::Warning));
+        assert_eq!(found.client.subscriptions.uris(), ["a:/1"]);
+        assert!(found.take_restore_pending() && !found.take_restore_pending(), "carried out by one");
+        let (name, peer) = (Some("inspector 1".to_owned()), Peer::local());
         let version = ProtocolVersion::V2025_06_18;
-        let new = next.begin(&version, Abilities::default(), name, &peer, Marks::default()).unwrap();
-        assert!(!new.take_owed() && new.client.follows.wanted().is_empty());
+        let new = next
+            .begin(&version, ElicitationSupport::default(), name, &peer, ListVersions::default())
+            .unwrap();
+        assert!(!new.take_restore_pending() && new.client.subscriptions.uris().is_empty());
         next.end(&found).await;
         tokio::time::advance(2 * HOUR).await;
         next.sweep().await;
@@ -513,16 +534,16 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_session_that_had_to_make_room_has_what_its_client_said_when_it_opens_again() {
+    async fn an_evicted_session_has_its_preferences_when_it_is_restored() {
         let limits = gripfast::config::ClientLimits { sessions_per_client: 1, ..Default::default() };
-        let process = State::new().process_with(&Terms { limits, ..Terms::default() });
+        let process = State::new().process_with(&Limits { client: limits, ..Limits::default() });
         let first = begin(&process);
-        first.client.follows.want(&["a:/1".to_owned()]);
-        process.keep_wishes(&first).await;
+        first.client.subscriptions.restore(&["a:/1".to_owned()]);
+        process.save_preferences(&first).await;
         tokio::time::advance(MINUTE).await;
         let _second = begin(&process);
         assert!(first.ended.is_cancelled());
         let again = find(&process, &first.id).await.unwrap();
-        assert_eq!(again.client.follows.wanted(), ["a:/1"]);
+        assert_eq!(again.client.subscriptions.uris(), ["a:/1"]);
     }
 }

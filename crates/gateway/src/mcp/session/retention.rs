@@ -1,60 +1,65 @@
-//! Keeps a space of the store within a bound: what was noted last stays. A space may be large and is shared by several
-//! processes, so it is gone through twice, once to see how much there is of each second, and once to let go.
+//! Bounds a space of the store to its newest entries. The space may be large and shared by several processes, so it is
+//! scanned twice instead of loaded: once to count entries per second, once to remove the oldest.
 
 use gripfast::store::Store;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// How much may be kept.
+/// Maximum number and size of entries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Most {
+pub(crate) struct RetentionLimit {
     pub(crate) entries: usize,
     pub(crate) bytes: usize,
 }
 
-/// How much there is of each second.
-type Tally = BTreeMap<u64, Most>;
+/// Number and size of entries per second.
+type SecondCounts = BTreeMap<u64, RetentionLimit>;
 
-/// Keeps the newest entries of a space. `when` says of which second one is; what is of none goes.
-pub(crate) fn keep_newest(store: &dyn Store, space: &str, most: Most, when: fn(&[u8]) -> Option<u64>) {
-    let tally = Arc::<Mutex<Tally>>::default();
+/// Keeps the newest entries of a space. `when` returns the second of an entry; entries without one are removed.
+pub(crate) fn keep_newest(
+    store: &dyn Store,
+    space: &str,
+    most: RetentionLimit,
+    when: fn(&[u8]) -> Option<u64>,
+) {
+    let tally = Arc::<Mutex<SecondCounts>>::default();
     let counting = Arc::clone(&tally);
     store.retain(
         space,
         Box::new(move |_, value| {
             let Some(second) = when(value) else { return false };
             let mut tally = locked(&counting);
-            let there = tally.entry(second).or_insert(Most { entries: 0, bytes: 0 });
+            let there = tally.entry(second).or_insert(RetentionLimit { entries: 0, bytes: 0 });
             there.entries += 1;
             there.bytes += value.len();
             true
         }),
     );
-    let room = Mutex::<Option<Room>>::default();
+    let room = Mutex::<Option<Cutoff>>::default();
     store.retain(
         space,
         Box::new(move |_, value| {
             let mut room = locked(&room);
-            let room = room.get_or_insert_with(|| Room::for_newest(&locked(&tally), most));
+            let room = room.get_or_insert_with(|| Cutoff::for_newest(&locked(&tally), most));
             when(value).is_some_and(|second| room.takes(second, value.len()))
         }),
     );
 }
 
-/// Room for everything after one second, and for so much of that second.
-struct Room {
+/// Keeps everything after one second, and a limited amount of that second.
+struct Cutoff {
     second: u64,
-    left: Most,
+    left: RetentionLimit,
 }
 
-impl Room {
-    fn for_newest(tally: &Tally, most: Most) -> Self {
+impl Cutoff {
+    fn for_newest(tally: &SecondCounts, most: RetentionLimit) -> Self {
         let mut left = most;
         for (&second, there) in tally.iter().rev() {
             let entries = left.entries.checked_sub(there.entries);
             let bytes = left.bytes.checked_sub(there.bytes);
             match (entries, bytes) {
-                (Some(entries), Some(bytes)) => left = Most { entries, bytes },
+                (Some(entries), Some(bytes)) => left = RetentionLimit { entries, bytes },
                 (None, _) | (_, None) => return Self { second, left },
             }
         }
@@ -67,7 +72,7 @@ impl Room {
         }
         match (self.left.entries.checked_sub(1), self.left.bytes.checked_sub(bytes)) {
             (Some(entries), Some(bytes)) => {
-                self.left = Most { entries, bytes };
+                self.left = RetentionLimit { entries, bytes };
                 true
             }
             (None, _) | (_, None) => false,
@@ -84,8 +89,8 @@ mod tests {
     use super::*;
     use gripfast::store::MemoryStore;
 
-    /// The values that are left of those that were put, each of which begins with its second.
-    fn left(values: &[&str], most: Most) -> Vec<String> {
+    /// The remaining values; each begins with its second.
+    fn left(values: &[&str], most: RetentionLimit) -> Vec<String> {
         let store = MemoryStore::default();
         store.put("other", "0", b"x".to_vec());
         for (number, value) in values.iter().enumerate() {
@@ -98,12 +103,12 @@ mod tests {
     }
 
     #[test]
-    fn what_was_noted_last_stays_within_the_number_and_the_size() {
+    fn the_newest_entries_are_kept_within_number_and_size() {
         let values = ["3c", "1a", "2b", "2b", "nonsense", "2b", "4d"];
-        let roomy = Most { entries: 100, bytes: 1000 };
+        let roomy = RetentionLimit { entries: 100, bytes: 1000 };
         assert_eq!(left(&values, roomy), ["3c", "1a", "2b", "2b", "2b", "4d"]);
-        assert_eq!(left(&values, Most { entries: 4, ..roomy }), ["3c", "2b", "2b", "4d"]);
-        assert_eq!(left(&values, Most { bytes: 7, ..roomy }), ["3c", "2b", "4d"]);
-        assert_eq!(left(&values, Most { entries: 0, ..roomy }), [""; 0]);
+        assert_eq!(left(&values, RetentionLimit { entries: 4, ..roomy }), ["3c", "2b", "2b", "4d"]);
+        assert_eq!(left(&values, RetentionLimit { bytes: 7, ..roomy }), ["3c", "2b", "4d"]);
+        assert_eq!(left(&values, RetentionLimit { entries: 0, ..roomy }), [""; 0]);
     }
 }

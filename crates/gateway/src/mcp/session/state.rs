@@ -1,21 +1,21 @@
-//! One legacy session, while it is in memory: its calls under way, the streams that its client may pick up
-//! again, what it has heard, and when it was last used. What must outlive us is in its id.
+//! State of one legacy session in memory: calls in flight, resumable streams, delivered notifications and last use. The
+//! part that must survive a restart is in its id (`claims`) and in the store.
 
-use super::aside::{Aside, GetStreams};
-use super::client::Client;
-use super::clock::{Clock, Now};
-use super::heard::Heard;
-use super::herald::Marks;
-use super::left_out::LeftOut;
-use super::outbox::Outbox;
-use super::pass::Pass;
-use super::presence::Presence;
-use super::questions::{OpenQuestions, Questions};
-use super::refusal::Overload;
-use super::under_way::{Number, UnderWay};
-use super::wishes::Wishes;
-use crate::memory::ClientMemory;
-use crate::shares::{Peer, Share, Shares};
+use super::claims::SessionClaims;
+use super::preferences::SessionPreferences;
+use crate::mcp::client::Client;
+use crate::mcp::clock::{Clock, Now};
+use crate::mcp::elicitation::{OpenElicitations, PendingElicitations};
+use crate::mcp::in_flight::{CallNumber, InFlightCalls};
+use crate::mcp::notify::delivered::DeliveredVersions;
+use crate::mcp::notify::list_changes::ListVersions;
+use crate::mcp::notify::push::{GetStreams, Push};
+use crate::mcp::registration::ClientRegistration;
+use crate::mcp::request::overload::Overload;
+use crate::mcp::transport::dropped_messages::DroppedMessages;
+use crate::mcp::transport::replay_buffer::ReplayBuffer;
+use crate::server::memory::ClientMemory;
+use crate::server::quota::{Peer, Quota, QuotaPermit};
 use futures_util::future::AbortHandle;
 use gripfast::Host;
 use gripfast::wire::{ProtocolVersion, RequestId};
@@ -29,307 +29,321 @@ use tokio_util::sync::CancellationToken;
 pub(crate) struct Session {
     pub(crate) id: Arc<str>,
     pub(crate) version: ProtocolVersion,
-    /// What its id says.
-    pub(crate) pass: Pass,
-    /// Who has it in memory here.
+    /// Content of the session id.
+    pub(crate) claims: SessionClaims,
+    /// Client against whose quotas the session counts.
     pub(crate) peer: Peer,
-    /// What it can be asked and wants to hear.
+    /// Capabilities and identity of the client.
     pub(crate) client: Client,
-    /// What it was asked and has not answered yet.
-    pub(crate) questions: Arc<Questions>,
-    /// Where it is told what concerns none of its calls.
+    /// Unanswered requests to the client.
+    pub(crate) elicitations: Arc<PendingElicitations>,
+    /// GET streams for messages outside calls.
     pub(crate) get_streams: Arc<GetStreams>,
-    /// Once it is over: its client has ended it, or it was idle for too long.
+    /// Cancelled when the session ends: by its client, or after the idle timeout.
     pub(crate) ended: CancellationToken,
-    heard: Mutex<Heard>,
-    /// What is remembered of its client's wishes.
-    wishes: Mutex<Wishes>,
-    /// Some of them are to be carried out again.
-    owed: AtomicBool,
+    delivered: Mutex<DeliveredVersions>,
+    /// Preferences as stored.
+    preferences: Mutex<SessionPreferences>,
+    /// Preferences were restored and have to be applied to the servers.
+    restore_pending: AtomicBool,
     state: Mutex<State>,
-    common: Arc<Common>,
-    /// When it was last used, in milliseconds of the monotonic clock.
-    used: AtomicU64,
-    /// Requests and streams that are open now.
-    open: AtomicUsize,
-    /// Of these, streams that its client opened to listen.
+    shared: Arc<SharedState>,
+    /// Last use, in milliseconds of the monotonic clock.
+    last_used: AtomicU64,
+    /// Number of open requests and streams.
+    active: AtomicUsize,
+    /// Number of open GET streams among them.
     listening: AtomicUsize,
-    /// When it was last noted, beyond this process, that it is in use.
-    noted: AtomicU64,
-    /// With the session end the instances that servers have for it alone.
-    _presence: Presence,
+    /// Last time the use was saved in the store, in milliseconds of the monotonic clock.
+    last_saved: AtomicU64,
+    /// Ends the instances that are dedicated to the client together with the session.
+    _registration: ClientRegistration,
 }
 
-/// What there is to see of a session.
-pub(crate) struct SessionFacts {
-    /// Tells it from others; it opens nothing.
+/// Summary of a session for the operator.
+pub(crate) struct SessionInfo {
+    /// Key of the session in the store; not usable as a session id.
     pub(crate) number: String,
-    /// What its client says that it is.
+    /// Name that the client gives itself.
     pub(crate) name: Option<String>,
-    /// On whose behalf it calls.
+    /// Name of the principal.
     pub(crate) client: String,
     pub(crate) version: String,
     pub(crate) age: Duration,
-    /// How long nobody has used it; `None` while somebody does.
+    /// Time since the last use; `None` while it is in use.
     pub(crate) idle: Option<Duration>,
-    /// Calls under way.
-    pub(crate) running: usize,
-    /// Streams that its client has open to listen.
+    /// Calls in flight.
+    pub(crate) in_flight: usize,
+    /// Open GET streams.
     pub(crate) listening: usize,
 }
 
-/// What all sessions have in common.
-pub(crate) struct Common {
+/// State that all sessions share.
+pub(crate) struct SharedState {
     pub(crate) clock: Clock,
-    /// Whose servers are told when one is over.
+    /// Notified when a session ends.
     pub(crate) host: Host,
-    /// The memory that messages to clients are counted against.
-    memory: Shares,
-    /// The part of it that streams which have ended may take, so that they can be picked up.
-    kept: Shares,
-    /// The questions that clients have not answered.
-    pub(crate) questions: Arc<OpenQuestions>,
-    /// How many streams there were. A number is given once: a session that made room and came back has no stream under
-    /// the number of an earlier one.
+    /// Memory quota for messages to clients.
+    memory: Quota,
+    /// Part of it for ended streams that can still be resumed.
+    retained: Quota,
+    /// Unanswered requests to all clients.
+    pub(crate) elicitations: Arc<OpenElicitations>,
+    /// Number of the next stream. Unique in the process: a session that was evicted and restored must not resume an
+    /// earlier stream with the same number.
     streams: AtomicU64,
 }
 
-impl Common {
-    /// Ended streams may take a fourth, so that what nobody may ever read leaves room for answers.
-    const KEPT_PART: usize = 4;
+impl SharedState {
+    /// Ended streams may use a quarter of the memory, so that they leave room for answers.
+    const RETAINED_FRACTION: usize = 4;
 
-    pub(crate) fn new(clock: Clock, host: Host, memory: &Shares, questions: Arc<OpenQuestions>) -> Self {
-        let kept = memory.part(Self::KEPT_PART);
-        Self { clock, host, memory: memory.clone(), kept, questions, streams: AtomicU64::new(0) }
+    pub(crate) fn new(clock: Clock, host: Host, memory: &Quota, elicitations: Arc<OpenElicitations>) -> Self {
+        let retained = memory.fraction(Self::RETAINED_FRACTION);
+        Self { clock, host, memory: memory.clone(), retained, elicitations, streams: AtomicU64::new(0) }
     }
 }
 
 #[derive(Default)]
 struct State {
-    running: UnderWay<AbortHandle>,
-    /// In the order in which they began.
-    streams: VecDeque<Kept>,
+    in_flight: InFlightCalls<AbortHandle>,
+    /// In the order in which they started.
+    streams: VecDeque<ResumableStream>,
 }
 
-/// A stream that may be picked up again.
-struct Kept {
+/// Stream that the client can resume.
+struct ResumableStream {
     number: u64,
-    outbox: Arc<Outbox>,
-    /// Since when nothing more will come, in milliseconds of the monotonic clock, and the memory for it.
-    ended: Option<(u64, Share)>,
+    replay_buffer: Arc<ReplayBuffer>,
+    /// End of the stream in milliseconds of the monotonic clock, and its memory permit.
+    ended: Option<(u64, QuotaPermit)>,
 }
 
 impl Session {
-    /// Streams that its client may have open to listen.
-    const MOST_LISTENING: usize = 16;
-    /// Streams of calls that have ended and may be picked up again.
-    const MOST_ENDED: usize = 16;
-    /// How long one may be picked up after its end, and what those that ended may take together.
-    const KEPT_FOR: Duration = Duration::from_secs(300);
-    const KEPT_BYTES: usize = 16 << 20;
+    /// Maximum number of open GET streams.
+    const MAX_LISTENING: usize = 16;
+    /// Maximum number of ended streams that can be resumed.
+    const MAX_ENDED: usize = 16;
+    /// Time for which an ended stream can be resumed, and maximum size of all ended streams of a session.
+    const RETENTION: Duration = Duration::from_secs(300);
+    const MAX_RETAINED_BYTES: usize = 16 << 20;
 
-    /// A session that is in use from `now` on. What its client knows of the lists is `told`.
+    /// Creates a session that is used from `now` on. Its client knows the lists at the versions `sent`.
     pub(crate) fn new(
         id: Arc<str>,
-        pass: Pass,
+        claims: SessionClaims,
         peer: Peer,
-        told: Marks,
-        common: &Arc<Common>,
+        sent: ListVersions,
+        shared: &Arc<SharedState>,
         now: Now,
     ) -> Self {
-        let questions = Arc::new(Questions::of(peer.principal(), &common.questions));
+        let elicitations = Arc::new(PendingElicitations::new(peer.principal(), &shared.elicitations));
         let get_streams = Arc::<GetStreams>::default();
-        let (presence, abilities) = (Presence::begin(&common.host, peer.principal()), pass.abilities());
-        let memory = Arc::new(ClientMemory::new(&common.memory, &peer));
-        let mut client = Client::with(abilities, presence.client(abilities), Arc::clone(&memory));
-        client.has_tasks = pass.version().has_tasks();
-        if let Some(name) = pass.name() {
-            client.at_servers = client.at_servers.named(name);
+        let (registration, abilities) =
+            (ClientRegistration::new(&shared.host, peer.principal()), claims.abilities());
+        let memory = Arc::new(ClientMemory::new(&shared.memory, &peer));
+        let mut client = Client::legacy(abilities, registration.client(abilities), Arc::clone(&memory));
+        client.has_tasks = claims.version().has_tasks();
+        if let Some(name) = claims.client_name() {
+            client.host_client = client.host_client.with_name(name);
         }
-        client.at_servers = client.at_servers.heard_by(Arc::new(Aside {
-            way: Arc::clone(&get_streams),
-            left_out: LeftOut::default(),
+        client.host_client = client.host_client.with_listener(Arc::new(Push {
+            channel: Arc::clone(&get_streams),
+            dropped: DroppedMessages::default(),
             abilities,
             level: Arc::clone(&client.level),
-            questions: Arc::clone(&questions),
+            elicitations: Arc::clone(&elicitations),
             memory,
         }));
         Self {
             id,
-            version: pass.version(),
+            version: claims.version(),
             client,
-            pass,
+            claims,
             peer,
-            questions,
+            elicitations,
             get_streams,
             ended: CancellationToken::new(),
-            heard: Mutex::new(Heard::of(told)),
-            wishes: Mutex::default(),
-            owed: AtomicBool::new(false),
+            delivered: Mutex::new(DeliveredVersions::new(sent)),
+            preferences: Mutex::default(),
+            restore_pending: AtomicBool::new(false),
             state: Mutex::default(),
-            common: Arc::clone(common),
-            used: AtomicU64::new(millis(now.mono)),
-            open: AtomicUsize::new(0),
+            shared: Arc::clone(shared),
+            last_used: AtomicU64::new(millis(now.mono)),
+            active: AtomicUsize::new(0),
             listening: AtomicUsize::new(0),
-            noted: AtomicU64::new(millis(now.mono)),
-            _presence: presence,
+            last_saved: AtomicU64::new(millis(now.mono)),
+            _registration: registration,
         }
     }
 
-    /// Its client wished for this before it was in memory here.
-    pub(crate) fn wished(self, wishes: Wishes) -> Self {
-        wishes.give_back(&self.client);
-        Self { owed: AtomicBool::new(!wishes.is_empty()), wishes: Mutex::new(wishes), ..self }
-    }
-
-    /// Whether there are wishes to carry out again, which is then up to whoever asked.
-    pub(crate) fn take_owed(&self) -> bool {
-        self.owed.load(Ordering::Acquire) && self.owed.swap(false, Ordering::AcqRel)
-    }
-
-    /// Hands what its client wishes for to `keep` if that is not what is remembered. One at a time, so that what is
-    /// kept last is what was wished last.
-    pub(crate) fn note_wishes(&self, keep: impl FnOnce(&Wishes)) {
-        let mut known = self.wishes.lock().unwrap_or_else(PoisonError::into_inner);
-        let wishes = Wishes::of(&self.client);
-        if *known != wishes {
-            keep(&wishes);
-            *known = wishes;
+    /// Restores stored preferences.
+    pub(crate) fn with_preferences(self, preferences: SessionPreferences) -> Self {
+        preferences.restore_to(&self.client);
+        Self {
+            restore_pending: AtomicBool::new(!preferences.is_empty()),
+            preferences: Mutex::new(preferences),
+            ..self
         }
     }
 
-    /// What is remembered of its client's wishes, if there are any.
-    pub(crate) fn wishes(&self) -> Option<Wishes> {
-        let known = self.wishes.lock().unwrap_or_else(PoisonError::into_inner);
+    /// Returns true once if preferences were restored; the caller then applies them to the servers.
+    pub(crate) fn take_restore_pending(&self) -> bool {
+        self.restore_pending.load(Ordering::Acquire) && self.restore_pending.swap(false, Ordering::AcqRel)
+    }
+
+    /// Passes the client's preferences to `save` if they have changed. Holds a lock, so that the last ones saved are
+    /// the latest.
+    pub(crate) fn record_preferences(&self, save: impl FnOnce(&SessionPreferences)) {
+        let mut known = self.preferences.lock().unwrap_or_else(PoisonError::into_inner);
+        let preferences = SessionPreferences::from_client(&self.client);
+        if *known != preferences {
+            save(&preferences);
+            *known = preferences;
+        }
+    }
+
+    /// Stored preferences, if there are any.
+    pub(crate) fn preferences(&self) -> Option<SessionPreferences> {
+        let known = self.preferences.lock().unwrap_or_else(PoisonError::into_inner);
         (!known.is_empty()).then(|| known.clone())
     }
 
-    /// What there is to see of it at this moment. Its id is its client's alone.
-    pub(crate) fn facts(&self, now: Now) -> SessionFacts {
-        SessionFacts {
-            number: self.pass.key(),
-            name: self.client.at_servers.name().map(str::to_owned),
+    /// Summary for the operator, without the session id.
+    pub(crate) fn info(&self, now: Now) -> SessionInfo {
+        SessionInfo {
+            number: self.claims.key(),
+            name: self.client.host_client.name().map(str::to_owned),
             client: self.peer.principal().name().to_owned(),
             version: self.version.to_string(),
-            age: now.wall.saturating_sub(self.pass.created()),
+            age: now.wall.saturating_sub(self.claims.created()),
             idle: self.idle_for(now),
-            running: self.lock().running.len(),
+            in_flight: self.lock().in_flight.len(),
             listening: self.listening.load(Ordering::Acquire),
         }
     }
 
-    /// What its client was told and may not have heard it is told again.
-    pub(crate) fn take_back(&self) {
-        self.heard().take_back();
-        self.client.follows.take_back();
+    /// Marks notifications that may not have arrived as unsent.
+    pub(crate) fn rewind_to_acked(&self) {
+        self.delivered().rewind_to_acked();
+        self.client.subscriptions.rewind_to_acked();
     }
 
-    /// Keeps it from being idle for as long as the answer lives.
-    pub(crate) fn in_use(self: &Arc<Self>) -> InUse {
-        self.open.fetch_add(1, Ordering::AcqRel);
-        InUse(Arc::clone(self))
+    /// Keeps the session from being idle until the guard is dropped.
+    pub(crate) fn in_use(self: &Arc<Self>) -> SessionUse {
+        self.active.fetch_add(1, Ordering::AcqRel);
+        SessionUse(Arc::clone(self))
     }
 
-    /// It is used at this moment of the monotonic clock.
+    /// Records a use at this time of the monotonic clock.
     pub(crate) fn touch(&self, now: Duration) {
-        self.used.fetch_max(millis(now), Ordering::AcqRel);
+        self.last_used.fetch_max(millis(now), Ordering::AcqRel);
     }
 
-    /// How long nobody has used it; `None` while somebody does.
+    /// Time since the last use; `None` while it is in use.
     pub(crate) fn idle_for(&self, now: Now) -> Option<Duration> {
-        let open = self.open.load(Ordering::Acquire) > 0;
-        (!open).then(|| Duration::from_millis(millis(now.mono).saturating_sub(self.used())))
+        let open = self.active.load(Ordering::Acquire) > 0;
+        (!open).then(|| Duration::from_millis(millis(now.mono).saturating_sub(self.last_used())))
     }
 
-    /// When it was last used, in milliseconds of the monotonic clock.
-    pub(crate) fn used(&self) -> u64 {
-        self.used.load(Ordering::Acquire)
+    /// Last use, in milliseconds of the monotonic clock.
+    pub(crate) fn last_used(&self) -> u64 {
+        self.last_used.load(Ordering::Acquire)
     }
 
-    /// Whether it is time to note that it is in use, which is then up to whoever asked.
-    pub(crate) fn is_due(&self, now: Now, every: Duration) -> bool {
-        let (noted, now) = (self.noted.load(Ordering::Acquire), millis(now.mono));
-        now.saturating_sub(noted) >= millis(every)
-            && self.noted.compare_exchange(noted, now, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    /// Returns true if it is time to save the use; the caller then does so.
+    pub(crate) fn is_save_due(&self, now: Now, every: Duration) -> bool {
+        let (saved, now) = (self.last_saved.load(Ordering::Acquire), millis(now.mono));
+        now.saturating_sub(saved) >= millis(every)
+            && self.last_saved.compare_exchange(saved, now, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
-    /// The moment of its last use on the wall clock, if it was not noted since.
-    pub(crate) fn unnoted_use(&self, now: Now) -> Option<Duration> {
-        let used = self.used();
+    /// Wall-clock time of the last use, if it was not saved yet.
+    pub(crate) fn unsaved_use(&self, now: Now) -> Option<Duration> {
+        let used = self.last_used();
         let ago = Duration::from_millis(millis(now.mono).saturating_sub(used));
-        (used > self.noted.load(Ordering::Acquire)).then(|| now.wall.saturating_sub(ago))
+        (used > self.last_saved.load(Ordering::Acquire)).then(|| now.wall.saturating_sub(ago))
     }
 
-    /// Whether one more call may be under way.
-    pub(super) fn has_room(&self) -> Result<(), Overload> {
-        let room = self.lock().running.len() < UnderWay::<AbortHandle>::MOST;
-        if room { Ok(()) } else { Err(Overload::of_session("requests are under way")) }
+    /// Tests if one more call may be in flight.
+    pub(crate) fn has_room(&self) -> Result<(), Overload> {
+        let room = self.lock().in_flight.len() < InFlightCalls::<AbortHandle>::MAX;
+        if room { Ok(()) } else { Err(Overload::session("requests are in flight")) }
     }
 
-    /// Notes a call under way, so that its client can cancel it.
-    pub(crate) fn running(self: &Arc<Self>, id: RequestId, call: AbortHandle, outbox: &Outbox) {
+    /// Registers a call, so that its client can cancel it.
+    pub(crate) fn track_call(
+        self: &Arc<Self>,
+        id: RequestId,
+        call: AbortHandle,
+        replay_buffer: &ReplayBuffer,
+    ) {
         let session = self.in_use();
-        let number = self.lock().running.begin(id, |_| call);
-        outbox.when_done(move || session.0.finished(number));
+        let number = self.lock().in_flight.insert(id, |_| call);
+        replay_buffer.when_done(move || session.0.untrack_call(number));
     }
 
-    fn finished(&self, number: Number) {
+    fn untrack_call(&self, number: CallNumber) {
         let mut state = self.lock();
-        state.running.end(number);
+        state.in_flight.remove(number);
         // Few calls have a stream.
         if !state.streams.is_empty() {
-            state.note_ends(self.common.clock.mono(), &self.common.kept, &self.peer);
+            state.note_ends(self.shared.clock.mono(), &self.shared.retained, &self.peer);
         }
     }
 
-    /// The client cancels one of its calls.
+    /// Cancels a call at the request of its client.
     pub(crate) fn cancel(&self, id: &RequestId) {
-        let calls = self.lock().running.take(id);
+        let calls = self.lock().in_flight.take(id);
         calls.iter().for_each(AbortHandle::abort);
     }
 
-    /// Keeps a stream that its client may pick up again; answers with its number. Those of calls that go on are all kept:
+    /// Keeps a stream that the client can resume, and returns its number. Streams of calls in flight are all kept:
     /// there are no more of them than calls.
-    pub(crate) fn keep_stream(&self, outbox: Arc<Outbox>) -> u64 {
-        let now = self.common.clock.mono();
+    pub(crate) fn keep_stream(&self, replay_buffer: Arc<ReplayBuffer>) -> u64 {
+        let now = self.shared.clock.mono();
         let mut state = self.lock();
-        let number = self.common.streams.fetch_add(1, Ordering::Relaxed);
-        state.streams.push_back(Kept { number, outbox, ended: None });
-        state.note_ends(now, &self.common.kept, &self.peer);
+        let number = self.shared.streams.fetch_add(1, Ordering::Relaxed);
+        state.streams.push_back(ResumableStream { number, replay_buffer, ended: None });
+        state.note_ends(now, &self.shared.retained, &self.peer);
         number
     }
 
-    /// A stream that can be picked up.
-    pub(crate) fn stream(&self, number: u64) -> Option<Arc<Outbox>> {
+    /// Stream that can be resumed.
+    pub(crate) fn stream(&self, number: u64) -> Option<Arc<ReplayBuffer>> {
         let mut state = self.lock();
-        state.forget_old(self.common.clock.mono());
-        state.streams.iter().find(|kept| kept.number == number).map(|kept| Arc::clone(&kept.outbox))
+        state.forget_old(self.shared.clock.mono());
+        state
+            .streams
+            .iter()
+            .find(|stream| stream.number == number)
+            .map(|stream| Arc::clone(&stream.replay_buffer))
     }
 
-    /// Forgets streams that ended too long ago to be picked up.
+    /// Removes streams that ended too long ago to be resumed.
     pub(crate) fn tidy(&self, now: Now) {
         self.lock().forget_old(now.mono);
     }
 
-    /// Its client opens a stream to listen, unless it has too many.
-    pub(super) fn listen(in_use: InUse) -> Result<Listening, Overload> {
-        let listening = Listening(in_use);
-        if listening.0.0.listening.fetch_add(1, Ordering::AcqRel) >= Self::MOST_LISTENING {
-            return Err(Overload::of_session("streams are open"));
+    /// Opens a GET stream, unless there are too many.
+    pub(crate) fn listen(in_use: SessionUse) -> Result<OpenStream, Overload> {
+        let listening = OpenStream(in_use);
+        if listening.0.0.listening.fetch_add(1, Ordering::AcqRel) >= Self::MAX_LISTENING {
+            return Err(Overload::session("streams are open"));
         }
         Ok(listening)
     }
 
-    /// What the client has heard about the lists.
-    pub(crate) fn heard(&self) -> std::sync::MutexGuard<'_, Heard> {
-        self.heard.lock().unwrap_or_else(PoisonError::into_inner)
+    /// List versions that were delivered to the client.
+    pub(crate) fn delivered(&self) -> std::sync::MutexGuard<'_, DeliveredVersions> {
+        self.delivered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// It is over: what its client still waits for is cancelled, and its streams end.
+    /// Ends the session: cancels its calls and ends its streams.
     pub(crate) fn end(&self) {
-        let running = self.lock().running.take_all();
+        let running = self.lock().in_flight.take_all();
         running.iter().for_each(AbortHandle::abort);
-        self.client.follows.end();
+        self.client.subscriptions.end();
         self.ended.cancel();
     }
 
@@ -339,62 +353,63 @@ impl Session {
 }
 
 impl State {
-    /// Notes which streams have ended. What there is no memory for is not kept.
-    fn note_ends(&mut self, now: Duration, memory: &Shares, peer: &Peer) {
-        for kept in self.streams.iter_mut().filter(|kept| kept.ended.is_none()) {
-            let share = kept.outbox.end().and_then(|bytes| memory.take(peer, bytes).ok());
-            kept.ended = share.map(|share| (millis(now), share));
+    /// Records which streams have ended. A stream for which there is no memory is dropped.
+    fn note_ends(&mut self, now: Duration, memory: &Quota, peer: &Peer) {
+        for stream in self.streams.iter_mut().filter(|stream| stream.ended.is_none()) {
+            let permit = stream.replay_buffer.end().and_then(|bytes| memory.acquire(peer, bytes).ok());
+            stream.ended = permit.map(|permit| (millis(now), permit));
         }
-        self.streams.retain(|kept| kept.ended.is_some() || kept.outbox.end().is_none());
+        self.streams.retain(|stream| stream.ended.is_some() || stream.replay_buffer.end().is_none());
         self.forget_old(now);
-        let mut bytes: usize = self.streams.iter().map(Kept::bytes).sum();
-        let mut ended = self.streams.iter().filter(|kept| kept.ended.is_some()).count();
-        while bytes > Session::KEPT_BYTES || ended > Session::MOST_ENDED {
+        let mut bytes: usize = self.streams.iter().map(ResumableStream::bytes).sum();
+        let mut ended = self.streams.iter().filter(|stream| stream.ended.is_some()).count();
+        while bytes > Session::MAX_RETAINED_BYTES || ended > Session::MAX_ENDED {
             ended = ended.saturating_sub(1);
-            let Some(oldest) = self.streams.iter().position(|kept| kept.ended.is_some()) else { return };
-            bytes -= self.streams.remove(oldest).map_or(0, |kept| kept.bytes());
+            let Some(oldest) = self.streams.iter().position(|stream| stream.ended.is_some()) else { return };
+            bytes -= self.streams.remove(oldest).map_or(0, |stream| stream.bytes());
         }
     }
 
     fn forget_old(&mut self, now: Duration) {
-        let since = millis(now.saturating_sub(Session::KEPT_FOR));
-        let is_old = |kept: &Kept| kept.ended.as_ref().is_some_and(|(ended, _)| *ended < since);
-        self.streams.retain(|kept| !is_old(kept));
+        let since = millis(now.saturating_sub(Session::RETENTION));
+        let is_old =
+            |stream: &ResumableStream| stream.ended.as_ref().is_some_and(|(ended, _)| *ended < since);
+        self.streams.retain(|stream| !is_old(stream));
     }
 }
 
-impl Kept {
+impl ResumableStream {
     fn bytes(&self) -> usize {
-        self.ended.as_ref().map_or(0, |(_, share)| share.amount())
+        self.ended.as_ref().map_or(0, |(_, permit)| permit.amount())
     }
 }
 
-/// Somebody uses a session: a request that is not answered yet, or a stream that is open.
-pub(crate) struct InUse(Arc<Session>);
+/// Guard for a use of a session: an unanswered request or an open stream.
+pub(crate) struct SessionUse(Arc<Session>);
 
-impl InUse {
+impl SessionUse {
     pub(crate) fn session(&self) -> &Arc<Session> {
         &self.0
     }
 }
 
-impl Drop for InUse {
+impl Drop for SessionUse {
     fn drop(&mut self) {
-        self.0.touch(self.0.common.clock.mono());
-        self.0.open.fetch_sub(1, Ordering::AcqRel);
+        self.0.touch(self.0.shared.clock.mono());
+        self.0.active.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
-/// A stream that a client has opened to listen.
-pub(crate) struct Listening(InUse);
+/// Guard for an open GET stream.
+pub(crate) struct OpenStream(SessionUse);
 
-impl Listening {
+impl OpenStream {
     pub(crate) fn session(&self) -> &Arc<Session> {
         &self.0.0
     }
 }
 
-impl Drop for Listening {
+impl Drop for OpenStream {
     fn drop(&mut self) {
         self.0.0.listening.fetch_sub(1, Ordering::AcqRel);
     }
@@ -407,104 +422,107 @@ fn millis(time: Duration) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::downstream::questions::Abilities;
+    use crate::mcp::elicitation::ElicitationSupport;
     use bytes::Bytes;
 
     fn session(memory: usize) -> Arc<Session> {
-        let memory = memory.saturating_mul(Common::KEPT_PART);
-        let memory = Shares::new(memory, memory);
-        let common = Arc::new(Common::new(Clock::new(), Host::builder().build(), &memory, Arc::default()));
-        let (now, version) = (common.clock.now(), ProtocolVersion::LATEST_LEGACY);
-        let pass = Pass::new(&version, Abilities::default(), now.wall, Duration::from_secs(3600)).unwrap();
-        Arc::new(Session::new("id".into(), pass, Peer::here(), Marks::default(), &common, now))
+        let memory = memory.saturating_mul(SharedState::RETAINED_FRACTION);
+        let memory = Quota::new(memory, memory);
+        let shared =
+            Arc::new(SharedState::new(Clock::new(), Host::builder().build(), &memory, Arc::default()));
+        let (now, version) = (shared.clock.now(), ProtocolVersion::LATEST_LEGACY);
+        let claims =
+            SessionClaims::new(&version, ElicitationSupport::default(), now.wall, Duration::from_secs(3600))
+                .unwrap();
+        Arc::new(Session::new("id".into(), claims, Peer::local(), ListVersions::default(), &shared, now))
     }
 
-    /// A stream that has told `bytes` and ended.
-    fn ended(bytes: usize) -> Arc<Outbox> {
-        let outbox = Arc::new(Outbox::default());
-        outbox.finish(Some(Bytes::from(vec![b'x'; bytes])));
-        outbox
+    /// Stream that has sent `bytes` and ended.
+    fn ended(bytes: usize) -> Arc<ReplayBuffer> {
+        let replay_buffer = Arc::new(ReplayBuffer::default());
+        replay_buffer.finish(Some(Bytes::from(vec![b'x'; bytes])));
+        replay_buffer
     }
 
     #[tokio::test]
-    async fn a_call_can_be_cancelled_until_it_has_ended_also_where_two_have_the_same_id() {
+    async fn a_call_can_be_cancelled_until_it_ends_even_with_a_duplicate_id() {
         let session = session(1000);
-        let outboxes = [Outbox::default(), Outbox::default(), Outbox::default()];
+        let replay_buffers = [ReplayBuffer::default(), ReplayBuffer::default(), ReplayBuffer::default()];
         let calls: Vec<AbortHandle> = ["a", "a", "b"]
             .into_iter()
-            .zip(&outboxes)
-            .map(|(id, outbox)| {
+            .zip(&replay_buffers)
+            .map(|(id, replay_buffer)| {
                 let (call, _) = AbortHandle::new_pair();
-                session.running(RequestId::from(id), call.clone(), outbox);
+                session.track_call(RequestId::from(id), call.clone(), replay_buffer);
                 call
             })
             .collect();
-        outboxes[1].finish(None);
+        replay_buffers[1].finish(None);
         session.cancel(&RequestId::from("a"));
         let aborted: Vec<bool> = calls.iter().map(AbortHandle::is_aborted).collect();
         assert_eq!(aborted, [true, false, false], "one has ended, and one is another");
-        outboxes[2].finish(None);
-        assert!(session.lock().running.len() == 0);
+        replay_buffers[2].finish(None);
+        assert!(session.lock().in_flight.len() == 0);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_stream_can_be_picked_up_for_five_minutes_after_its_end() {
+    async fn a_stream_can_be_resumed_for_five_minutes_after_its_end() {
         let session = session(1000);
         let (finished, unfinished) = (session.keep_stream(ended(10)), session.keep_stream(Arc::default()));
-        tokio::time::advance(Session::KEPT_FOR).await;
+        tokio::time::advance(Session::RETENTION).await;
         assert!(session.stream(finished).is_some() && session.stream(unfinished).is_some());
         tokio::time::advance(Duration::from_secs(1)).await;
         assert!(session.stream(finished).is_none(), "it was kept for long enough");
         assert!(session.stream(unfinished).is_some(), "its time has not begun");
-        assert_eq!(session.common.kept.taken(), 0);
+        assert_eq!(session.shared.retained.used(), 0);
     }
 
     #[tokio::test]
-    async fn a_session_that_comes_back_has_no_stream_under_the_number_of_an_earlier_one() {
+    async fn a_restored_session_does_not_reuse_stream_numbers() {
         let before = session(1000);
         let lost = before.keep_stream(ended(10));
         let again = Session::new(
             "id".into(),
-            before.pass.clone(),
-            Peer::here(),
-            Marks::default(),
-            &before.common,
-            before.common.clock.now(),
+            before.claims.clone(),
+            Peer::local(),
+            ListVersions::default(),
+            &before.shared,
+            before.shared.clock.now(),
         );
         again.keep_stream(Arc::default());
         assert!(before.stream(lost).is_some() && again.stream(lost).is_none());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_time_begins_when_the_call_ends() {
+    async fn the_retention_of_a_stream_begins_when_its_call_ends() {
         let session = session(1000);
-        let outbox = Arc::new(Outbox::default());
+        let replay_buffer = Arc::new(ReplayBuffer::default());
         let (call, _) = AbortHandle::new_pair();
-        session.running(RequestId::from("one"), call, &outbox);
-        let number = session.keep_stream(Arc::clone(&outbox));
-        tokio::time::advance(Session::KEPT_FOR * 2).await;
-        outbox.finish(Some(Bytes::from_static(b"answer")));
-        tokio::time::advance(Session::KEPT_FOR).await;
+        session.track_call(RequestId::from("one"), call, &replay_buffer);
+        let number = session.keep_stream(Arc::clone(&replay_buffer));
+        tokio::time::advance(Session::RETENTION * 2).await;
+        replay_buffer.finish(Some(Bytes::from_static(b"answer")));
+        tokio::time::advance(Session::RETENTION).await;
         assert!(session.stream(number).is_some());
         tokio::time::advance(Duration::from_secs(1)).await;
-        session.tidy(session.common.clock.now());
-        assert!(session.lock().streams.is_empty() && session.lock().running.len() == 0);
+        session.tidy(session.shared.clock.now());
+        assert!(session.lock().streams.is_empty() && session.lock().in_flight.len() == 0);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn c03_streams_of_calls_that_go_on_are_all_kept_and_those_that_ended_are_bounded() {
+    async fn c03_streams_in_flight_are_all_kept_and_ended_ones_are_bounded() {
         let session = session(1000);
         let running: Vec<u64> = (0..100).map(|_| session.keep_stream(Arc::default())).collect();
         let finished: Vec<u64> = (0..20).map(|_| session.keep_stream(ended(1))).collect();
         assert!(running.iter().all(|number| session.stream(*number).is_some()));
         let left = finished.iter().filter(|number| session.stream(**number).is_some());
-        assert_eq!(left.count(), Session::MOST_ENDED);
+        assert_eq!(left.count(), Session::MAX_ENDED);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_kept_is_bounded_in_bytes_for_a_session_and_for_all() {
+    async fn ended_streams_are_bounded_in_bytes_per_session_and_in_total() {
         let one = session(usize::MAX);
-        let large = one.keep_stream(ended(Session::KEPT_BYTES));
+        let large = one.keep_stream(ended(Session::MAX_RETAINED_BYTES));
         assert!(one.stream(large).is_some());
         let next = one.keep_stream(ended(10));
         assert!(one.stream(large).is_none() && one.stream(next).is_some());
@@ -517,12 +535,12 @@ mod tests {
     #[tokio::test]
     async fn a_client_may_have_sixteen_streams_open() {
         let session = session(0);
-        let mut open: Vec<Listening> =
+        let mut open: Vec<OpenStream> =
             (0..16).map(|_| Session::listen(session.in_use()).ok().unwrap()).collect();
         assert!(Session::listen(session.in_use()).is_err());
         open.pop();
         assert!(Session::listen(session.in_use()).is_ok());
         drop(open);
-        assert_eq!(session.open.load(Ordering::Acquire), 0);
+        assert_eq!(session.active.load(Ordering::Acquire), 0);
     }
 }

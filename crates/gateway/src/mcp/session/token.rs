@@ -1,5 +1,5 @@
-//! Session ids that carry their session: sealed, so that nobody can make or change one, and readable by
-//! every process that has the key, also after a restart.
+//! Encryption of session ids (AEAD): they cannot be forged or changed, and every process with the key can read them,
+//! also after a restart. The content is in `claims`.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -9,30 +9,30 @@ use ring::rand::{SecureRandom, SystemRandom};
 use std::io;
 use std::path::Path;
 
-/// Seals and opens session ids.
-pub struct Seal {
+/// Encrypts and decrypts session ids.
+pub struct TokenCipher {
     key: LessSafeKey,
     random: SystemRandom,
 }
 
 const KEY_LEN: usize = 32;
-/// A larger file is read no further: it is no key.
+/// Maximum size of the key file; a larger file is not a key.
 const LARGEST: u64 = 4096;
 const FILE: &str = "session.key";
-/// What the sealed bytes are for; the same key seals nothing else under this name.
+/// Associated data, so that a token for another purpose is not accepted as a session id.
 const PURPOSE: &[u8] = b"gripfast session 1";
 
-impl Seal {
-    /// A seal whose key lives in `directory`, made there if need be; several processes may ask at once.
+impl TokenCipher {
+    /// Loads the key from `directory`, or creates it; several processes may do so at once.
     ///
     /// # Errors
-    /// The key can be neither read nor made.
-    pub fn in_directory(directory: &Path) -> io::Result<Self> {
-        private_files::make_directory(directory)?;
+    /// The key can be neither read nor created.
+    pub fn load_or_create(directory: &Path) -> io::Result<Self> {
+        private_files::create_directory(directory)?;
         let path = directory.join(FILE);
         let found = match read_key(&path) {
             Err(error) if error.kind() == io::ErrorKind::InvalidData => {
-                private_files::set_aside_if_damaged(&path, read_key)?;
+                private_files::quarantine_if_damaged(&path, read_key)?;
                 read_key(&path)
             }
             found => found,
@@ -43,11 +43,11 @@ impl Seal {
         }
     }
 
-    /// A seal that nobody else can open, and we only until we end.
+    /// Creates a cipher with a random key that exists only in this process.
     ///
     /// # Errors
-    /// The system has no entropy.
-    pub fn of_this_process() -> io::Result<Self> {
+    /// The system provides no random numbers.
+    pub fn ephemeral() -> io::Result<Self> {
         let mut key = [0; KEY_LEN];
         SystemRandom::new().fill(&mut key).map_err(|_| no_entropy())?;
         Self::with_key(&key)
@@ -55,11 +55,11 @@ impl Seal {
 
     fn with_key(key: &[u8; KEY_LEN]) -> io::Result<Self> {
         let key =
-            UnboundKey::new(&CHACHA20_POLY1305, key).map_err(|_| io::Error::other("bad session key"))?;
+            UnboundKey::new(&CHACHA20_POLY1305, key).map_err(|_| io::Error::other("invalid session key"))?;
         Ok(Self { key: LessSafeKey::new(key), random: SystemRandom::new() })
     }
 
-    /// Seals `content` into a text that fits a header.
+    /// Encrypts `content` into a text that fits a header.
     pub(crate) fn seal(&self, content: &[u8]) -> Option<String> {
         let mut nonce = [0; NONCE_LEN];
         self.random.fill(&mut nonce).ok()?;
@@ -69,7 +69,7 @@ impl Seal {
         Some(URL_SAFE_NO_PAD.encode([&nonce[..], &sealed].concat()))
     }
 
-    /// What was sealed, if it was sealed with this key and nobody touched it since.
+    /// Decrypts a text; `None` if it was not encrypted with this key or was changed.
     pub(crate) fn open(&self, text: &str) -> Option<Vec<u8>> {
         let bytes = URL_SAFE_NO_PAD.decode(text).ok()?;
         let (nonce, sealed) = bytes.split_at_checked(NONCE_LEN)?;
@@ -81,21 +81,22 @@ impl Seal {
 }
 
 fn no_entropy() -> io::Error {
-    io::Error::other("the system gave no randomness")
+    io::Error::other("the system provided no random numbers")
 }
 
 fn read_key(path: &Path) -> io::Result<[u8; KEY_LEN]> {
     let key = private_files::read(path, LARGEST)?;
-    let damaged = |_| private_files::damaged(format!("`{}` is not a key of {KEY_LEN} bytes", path.display()));
+    let damaged =
+        |_| private_files::damaged_error(format!("`{}` is not a key of {KEY_LEN} bytes", path.display()));
     key.as_slice().try_into().map_err(damaged)
 }
 
-/// Makes the file whole or not at all, whenever we should be killed: whoever else starts at this moment reads the same
-/// key.
+/// Creates the file atomically: another process that starts at the same time reads the same key, and a kill leaves no
+/// partial file.
 fn make_key(path: &Path) -> io::Result<[u8; KEY_LEN]> {
     let mut key = [0; KEY_LEN];
     SystemRandom::new().fill(&mut key).map_err(|_| no_entropy())?;
-    let made = private_files::make(path, &key)?;
+    let made = private_files::create_new(path, &key)?;
     if made { Ok(key) } else { read_key(path) }
 }
 
@@ -106,12 +107,12 @@ mod tests {
     use std::fs;
 
     #[test]
-    fn what_was_sealed_opens_after_a_restart_and_not_with_another_key() {
+    fn a_token_opens_after_a_restart_and_not_with_another_key() {
         let directory = tempfile::tempdir().unwrap();
-        let sealed = Seal::in_directory(directory.path()).unwrap().seal(b"content").unwrap();
-        let again = Seal::in_directory(directory.path()).unwrap();
+        let sealed = TokenCipher::load_or_create(directory.path()).unwrap().seal(b"content").unwrap();
+        let again = TokenCipher::load_or_create(directory.path()).unwrap();
         assert_eq!(again.open(&sealed).unwrap(), b"content");
-        assert_eq!(Seal::of_this_process().unwrap().open(&sealed), None);
+        assert_eq!(TokenCipher::ephemeral().unwrap().open(&sealed), None);
     }
 
     #[test]
@@ -119,15 +120,18 @@ mod tests {
         for damage in [&b""[..], b"short", &[7; 5000]] {
             let directory = tempfile::tempdir().unwrap();
             fs::write(directory.path().join(FILE), damage).unwrap();
-            let sealed = Seal::in_directory(directory.path()).unwrap().seal(b"content").unwrap();
-            assert_eq!(Seal::in_directory(directory.path()).unwrap().open(&sealed).unwrap(), b"content");
+            let sealed = TokenCipher::load_or_create(directory.path()).unwrap().seal(b"content").unwrap();
+            assert_eq!(
+                TokenCipher::load_or_create(directory.path()).unwrap().open(&sealed).unwrap(),
+                b"content"
+            );
             assert_eq!(fs::read(directory.path().join("session.key.corrupt")).unwrap(), damage);
         }
     }
 
     #[test]
-    fn a_session_id_that_was_tampered_with_does_not_open() {
-        let seal = Seal::of_this_process().unwrap();
+    fn a_modified_session_id_does_not_open() {
+        let seal = TokenCipher::ephemeral().unwrap();
         let sealed = seal.seal(b"content").unwrap();
         for at in 0..sealed.len() {
             let mut bytes = sealed.clone().into_bytes();
@@ -140,26 +144,26 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn g05_a_key_behind_a_symlink_is_not_taken_and_a_new_directory_is_for_its_owner_alone() {
+    fn g05_a_symlinked_key_is_refused_and_a_new_directory_is_private() {
         use std::os::unix::fs::PermissionsExt;
         let (home, theirs) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        Seal::in_directory(theirs.path()).unwrap();
+        TokenCipher::load_or_create(theirs.path()).unwrap();
         let directory = home.path().join("state");
-        Seal::in_directory(&directory).unwrap();
+        TokenCipher::load_or_create(&directory).unwrap();
         assert_eq!(fs::metadata(&directory).unwrap().permissions().mode() & 0o777, 0o700);
         fs::remove_file(directory.join(FILE)).unwrap();
         std::os::unix::fs::symlink(theirs.path().join(FILE), directory.join(FILE)).unwrap();
-        let error = Seal::in_directory(&directory).err().expect("its owner knows the key");
+        let error = TokenCipher::load_or_create(&directory).err().expect("its owner knows the key");
         assert!(error.to_string().contains("is a symlink"), "{error}");
     }
 
     proptest! {
         #[test]
-        fn what_is_sealed_opens_as_it_was_and_with_one_bit_more_less_or_other_not_at_all(
+        fn a_sealed_token_opens_unchanged_and_not_after_any_modification(
             content in prop::collection::vec(any::<u8>(), 0..200),
             place in any::<prop::sample::Index>(),
         ) {
-            let seal = Seal::of_this_process().unwrap();
+            let seal = TokenCipher::ephemeral().unwrap();
             let sealed = seal.seal(&content).unwrap();
             prop_assert_eq!(seal.open(&sealed), Some(content.clone()));
             prop_assert_ne!(seal.seal(&content).unwrap(), sealed.clone(), "no two are alike");

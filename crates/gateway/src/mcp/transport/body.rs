@@ -1,10 +1,11 @@
-//! The body of a request: read within a time, up to a size, and only as long as there is memory for it.
+//! Reads request bodies with a timeout, a size limit and a memory quota, and admits requests.
 
-use super::Gateway;
-use super::refusal::{self, Overload};
-use crate::credential::Credential;
-use crate::memory;
-use crate::shares::{Exhausted, Peer, Share, Shares};
+use crate::auth::credential::Credential;
+use crate::mcp::Gateway;
+use crate::mcp::request::overload;
+use crate::mcp::request::overload::Overload;
+use crate::server::memory;
+use crate::server::quota::{Peer, Quota, QuotaExceeded, QuotaPermit};
 use axum::response::Response;
 use bytes::{Bytes, BytesMut};
 use gripfast::wire::era::meta;
@@ -16,187 +17,187 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The largest message a client may send.
-pub(super) const LARGEST: usize = 16 << 20;
-/// A body has to be complete after this.
-const WITHIN: Duration = Duration::from_secs(60);
-/// A message, whose it is, and the memory that it takes.
+/// Maximum size of a message from a client.
+pub(crate) const MAX_BODY: usize = 16 << 20;
+/// Time within which a body must be complete.
+const READ_TIMEOUT: Duration = Duration::from_secs(60);
+/// A message from a client, with the memory permit for it.
 #[derive(Debug, Clone)]
-pub(crate) struct Received {
+pub(crate) struct ReceivedMessage {
     pub(crate) bytes: Bytes,
-    pub(super) peer: Peer,
-    memory: Arc<Share>,
-    /// What it was let in by, where something has to be shown.
+    pub(crate) peer: Peer,
+    memory: Arc<QuotaPermit>,
+    /// Credential of the request, if authentication is on.
     credential: Option<Credential>,
 }
 
-impl Received {
-    /// A message that came by another way than a body.
-    pub(super) fn here(shares: &Shares, bytes: Bytes) -> Result<Self, Overload> {
-        let peer = Peer::here();
-        let memory = shares.take(&peer, bytes.len()).map_err(no_memory)?;
+impl ReceivedMessage {
+    /// Message that did not come in an HTTP body (stdio).
+    pub(crate) fn local(quota: &Quota, bytes: Bytes) -> Result<Self, Overload> {
+        let peer = Peer::local();
+        let memory = quota.acquire(&peer, bytes.len()).map_err(no_memory)?;
         Ok(Self { bytes, peer, memory: Arc::new(memory), credential: None })
     }
 
-    /// The same message, with the trace that its headers speak of where it does not speak of one itself. The few
-    /// bytes of it are not counted.
-    pub(super) fn traced_by(mut self, headers: &HeaderMap) -> Self {
+    /// Adds the trace context of the headers, unless the message has its own. These few bytes are not counted.
+    pub(crate) fn with_trace_headers(mut self, headers: &HeaderMap) -> Self {
         const PARENT: HeaderName = HeaderName::from_static(meta::TRACEPARENT);
         const STATE: HeaderName = HeaderName::from_static(meta::TRACESTATE);
         if headers.contains_key(PARENT) {
             let values = |name: HeaderName| headers.get_all(name).into_iter().map(HeaderValue::as_bytes);
-            let said = TraceContext::in_headers(values(PARENT), values(STATE));
-            if let Some(message) = said.and_then(|said| said.written_into(&self.bytes)) {
+            let context = TraceContext::from_headers(values(PARENT), values(STATE));
+            if let Some(message) = context.and_then(|context| context.inject(&self.bytes)) {
                 self.bytes = message.into();
             }
         }
         self
     }
 
-    /// The same message, of a request that was let in by what its extensions say.
-    pub(super) fn let_in_by(mut self, extensions: &Extensions) -> Self {
+    /// Sets the credential from the extensions of the request.
+    pub(crate) fn with_credential(mut self, extensions: &Extensions) -> Self {
         self.credential = extensions.get::<Credential>().cloned();
         self
     }
 
-    /// The message, counted for as long as it is held.
-    pub(super) fn counted(&self) -> Bytes {
-        memory::held(self.bytes.clone(), Arc::clone(&self.memory))
+    /// The message with its memory permit.
+    pub(crate) fn counted(&self) -> Bytes {
+        memory::with_permit(self.bytes.clone(), Arc::clone(&self.memory))
     }
 
-    /// A part of the same message.
-    pub(super) fn part(&self, bytes: Bytes) -> Self {
+    /// Part of the same message, which shares the permit.
+    pub(crate) fn part(&self, bytes: Bytes) -> Self {
         Self { bytes, ..self.clone() }
     }
 }
 
-/// How often a request is in memory on its way, besides as it came: as it is kept, with the server's own names, as it is kept
-/// for another round of input, and as it is written for the server.
+/// Copies of a request on its way, besides the received one: as kept for the call, with the server's own names, as kept
+/// for another round of input, and as written to the server.
 const COPIES: usize = 4;
 
-/// A request that there is room for.
-pub(super) struct Admitted {
-    _memory: Arc<Share>,
-    _copies: Share,
-    _slot: Share,
+/// Permits of an admitted request.
+pub(crate) struct AdmittedRequest {
+    _memory: Arc<QuotaPermit>,
+    _copies: QuotaPermit,
+    _slot: QuotaPermit,
     credential: Option<Credential>,
 }
 
-impl Admitted {
-    /// Answers the request, for as long as what it was let in by is good. The work is large, so it stays where it is.
-    pub(super) async fn while_good<T>(&self, work: Pin<&mut impl Future<Output = T>>) -> Option<T> {
+impl AdmittedRequest {
+    /// Runs `work` for as long as the credential is valid. Pinned by the caller, because the future is large.
+    pub(crate) async fn while_authorized<T>(&self, work: Pin<&mut impl Future<Output = T>>) -> Option<T> {
         match &self.credential {
-            Some(credential) => credential.while_good(work).await,
+            Some(credential) => credential.while_valid(work).await,
             None => Some(work.await),
         }
     }
 }
 
 impl Gateway {
-    /// Lets a request in, for as long as the answer lives, unless too many are under way.
-    pub(super) fn admit(&self, received: &Received) -> Result<Admitted, Overload> {
-        let slot = self.in_flight.take(&received.peer, 1);
-        let slot = slot.map_err(|exhausted| Overload::new(exhausted, "requests are under way"))?;
-        let copies = self.memory.take(&received.peer, COPIES * received.bytes.len()).map_err(no_memory)?;
+    /// Admits a request until the returned value is dropped, unless too many are in flight.
+    pub(crate) fn admit(&self, received: &ReceivedMessage) -> Result<AdmittedRequest, Overload> {
+        let slot = self.in_flight.acquire(&received.peer, 1);
+        let slot = slot.map_err(|exhausted| Overload::new(exhausted, "requests are in flight"))?;
+        let copies = self.memory.acquire(&received.peer, COPIES * received.bytes.len()).map_err(no_memory)?;
         let (memory, credential) = (Arc::clone(&received.memory), received.credential.clone());
-        Ok(Admitted { _memory: memory, _copies: copies, _slot: slot, credential })
+        Ok(AdmittedRequest { _memory: memory, _copies: copies, _slot: slot, credential })
     }
 }
 
-/// Reads a body as a whole, or says why not.
-pub(super) async fn read(
-    shares: &Shares,
+/// Reads a whole body, or returns the error response.
+pub(crate) async fn read(
+    quota: &Quota,
     peer: Peer,
     body: impl Body<Data = Bytes> + Unpin,
-) -> Result<Received, Box<Response>> {
-    whole(shares, peer, body).await.map_err(|failed| {
+) -> Result<ReceivedMessage, Box<Response>> {
+    read_bytes(quota, peer, body).await.map_err(|failed| {
         Box::new(match failed {
-            Failed::TooLarge => {
-                refusal::closing(StatusCode::PAYLOAD_TOO_LARGE, "the message is over the limit of 16 MiB\n")
+            BodyError::TooLarge => {
+                overload::closing(StatusCode::PAYLOAD_TOO_LARGE, "the message exceeds the limit of 16 MiB\n")
             }
-            Failed::Broken => {
-                refusal::closing(StatusCode::BAD_REQUEST, "the body is not what its head says\n")
+            BodyError::Broken => {
+                overload::closing(StatusCode::BAD_REQUEST, "request body does not match Content-Length\n")
             }
-            Failed::TooSlow => {
-                refusal::closing(StatusCode::REQUEST_TIMEOUT, "the body was not complete after 60 s\n")
-            }
-            Failed::NoMemory(exhausted) => refusal::overloaded(None, &no_memory(exhausted)),
+            BodyError::TooSlow => overload::closing(
+                StatusCode::REQUEST_TIMEOUT,
+                "the request body was not complete after 60 s\n",
+            ),
+            BodyError::NoMemory(exhausted) => overload::overloaded(None, &no_memory(exhausted)),
         })
     })
 }
 
-/// The same for those who have their own words for what went wrong.
-pub(crate) async fn whole(
-    shares: &Shares,
+/// Reads a whole body, for callers with their own error texts.
+pub(crate) async fn read_bytes(
+    quota: &Quota,
     peer: Peer,
     body: impl Body<Data = Bytes> + Unpin,
-) -> Result<Received, Failed> {
-    tokio::time::timeout(WITHIN, collect(shares, peer, body)).await.unwrap_or(Err(Failed::TooSlow))
+) -> Result<ReceivedMessage, BodyError> {
+    tokio::time::timeout(READ_TIMEOUT, collect(quota, peer, body)).await.unwrap_or(Err(BodyError::TooSlow))
 }
 
-fn no_memory(exhausted: Exhausted) -> Overload {
-    Overload::of_memory(exhausted)
+fn no_memory(exhausted: QuotaExceeded) -> Overload {
+    Overload::memory(exhausted)
 }
 
-/// Why there is no body.
+/// Reason why a body could not be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Failed {
-    /// It is over the limit.
+pub(crate) enum BodyError {
+    /// Above the size limit.
     TooLarge,
-    /// It ended before its end.
+    /// Broken off before its end.
     Broken,
-    /// It was not complete in time.
+    /// Not complete in time.
     TooSlow,
-    /// There is no memory left for it.
-    NoMemory(Exhausted),
+    /// No memory left.
+    NoMemory(QuotaExceeded),
 }
 
 async fn collect(
-    shares: &Shares,
+    quota: &Quota,
     peer: Peer,
     mut body: impl Body<Data = Bytes> + Unpin,
-) -> Result<Received, Failed> {
+) -> Result<ReceivedMessage, BodyError> {
     let mut bytes = next(&mut body).await?.unwrap_or_default();
-    let mut share = shares.take(&peer, bytes.len()).map_err(Failed::NoMemory)?;
+    let mut permit = quota.acquire(&peer, bytes.len()).map_err(BodyError::NoMemory)?;
     let mut whole: Option<BytesMut> = None;
     let mut length = bytes.len();
     while let Some(more) = next(&mut body).await? {
         length += more.len();
-        if length > LARGEST {
-            drop((share, whole));
+        if length > MAX_BODY {
+            drop((permit, whole));
             return Err(Box::pin(discard(body)).await);
         }
-        share.grow(more.len()).map_err(Failed::NoMemory)?;
-        // Most messages come in one piece, which need not be copied.
+        permit.grow(more.len()).map_err(BodyError::NoMemory)?;
+        // Most messages come in one piece, which is not copied.
         whole.get_or_insert_with(|| BytesMut::from(&*std::mem::take(&mut bytes))).extend_from_slice(&more);
     }
-    Ok(Received {
+    Ok(ReceivedMessage {
         bytes: whole.map_or(bytes, BytesMut::freeze),
         peer,
-        memory: Arc::new(share),
+        memory: Arc::new(permit),
         credential: None,
     })
 }
 
-/// Reads on for a while and keeps nothing: a client that is still sending would not see the answer.
-async fn discard(mut body: impl Body<Data = Bytes> + Unpin) -> Failed {
+/// Discards the rest for a while: a client that is still sending would not read the answer.
+async fn discard(mut body: impl Body<Data = Bytes> + Unpin) -> BodyError {
     let mut length = 0;
     while let Ok(Some(more)) = next(&mut body).await {
         length += more.len();
-        if length > LARGEST {
+        if length > MAX_BODY {
             break;
         }
     }
-    Failed::TooLarge
+    BodyError::TooLarge
 }
 
-async fn next(body: &mut (impl Body<Data = Bytes> + Unpin)) -> Result<Option<Bytes>, Failed> {
+async fn next(body: &mut (impl Body<Data = Bytes> + Unpin)) -> Result<Option<Bytes>, BodyError> {
     loop {
         match body.frame().await {
             None => return Ok(None),
-            Some(Err(_)) => return Err(Failed::Broken),
+            Some(Err(_)) => return Err(BodyError::Broken),
             Some(Ok(frame)) => {
-                // Trailers say nothing here.
+                // Trailers are ignored.
                 if let Ok(data) = frame.into_data() {
                     return Ok(Some(data));
                 }
@@ -217,56 +218,56 @@ mod tests {
         stream::iter((0..count).map(move |_| Ok(Bytes::from(vec![b'x'; length]))))
     }
 
-    async fn status_of(shares: &Shares, body: Body) -> u16 {
-        match read(shares, Peer::here(), body).await {
+    async fn status_of(quota: &Quota, body: Body) -> u16 {
+        match read(quota, Peer::local(), body).await {
             Ok(_) => 200,
             Err(refusal) => refusal.status().as_u16(),
         }
     }
 
     #[tokio::test]
-    async fn a_body_in_pieces_is_one_message_and_its_memory_is_given_back() {
-        let shares = Shares::new(100, 100);
-        let received = read(&shares, Peer::here(), Body::from_stream(pieces(4, 20))).await.unwrap();
-        assert_eq!((received.bytes.len(), shares.taken()), (80, 80));
+    async fn a_body_in_pieces_is_one_message_and_its_memory_is_released() {
+        let quota = Quota::new(100, 100);
+        let received = read(&quota, Peer::local(), Body::from_stream(pieces(4, 20))).await.unwrap();
+        assert_eq!((received.bytes.len(), quota.used()), (80, 80));
         let part = received.part(received.bytes.slice(..10));
         drop(received);
-        assert_eq!(shares.taken(), 80, "a part keeps the whole");
+        assert_eq!(quota.used(), 80, "a part keeps the whole");
         drop(part);
-        assert_eq!(shares.taken(), 0);
-        assert_eq!(status_of(&shares, Body::empty()).await, 200);
+        assert_eq!(quota.used(), 0);
+        assert_eq!(status_of(&quota, Body::empty()).await, 200);
     }
 
     #[tokio::test]
-    async fn what_there_is_no_memory_for_is_refused_and_nothing_is_held() {
-        let shares = Shares::new(100, 150);
-        assert_eq!(status_of(&shares, Body::from_stream(pieces(6, 20))).await, 429);
-        let other = shares.take(&Peer::at([192, 0, 2, 1].into()), 100).unwrap();
-        assert_eq!(status_of(&shares, Body::from_stream(pieces(3, 20))).await, 503);
+    async fn a_body_without_memory_is_refused_and_holds_nothing() {
+        let quota = Quota::new(100, 150);
+        assert_eq!(status_of(&quota, Body::from_stream(pieces(6, 20))).await, 429);
+        let other = quota.acquire(&Peer::from_address([192, 0, 2, 1].into()), 100).unwrap();
+        assert_eq!(status_of(&quota, Body::from_stream(pieces(3, 20))).await, 503);
         drop(other);
-        assert_eq!((status_of(&shares, Body::from_stream(pieces(3, 20))).await, shares.taken()), (200, 0));
+        assert_eq!((status_of(&quota, Body::from_stream(pieces(3, 20))).await, quota.used()), (200, 0));
     }
 
     #[tokio::test]
     async fn a_body_that_is_too_large_is_a_413_and_is_not_kept() {
-        let shares = Shares::new(256 << 20, 512 << 20);
-        assert_eq!(status_of(&shares, Body::from_stream(pieces(17, 1 << 20))).await, 413);
-        assert_eq!(status_of(&shares, Body::from_stream(pieces(16, 1 << 20))).await, 200);
-        assert_eq!(shares.taken(), 0);
+        let quota = Quota::new(256 << 20, 512 << 20);
+        assert_eq!(status_of(&quota, Body::from_stream(pieces(17, 1 << 20))).await, 413);
+        assert_eq!(status_of(&quota, Body::from_stream(pieces(16, 1 << 20))).await, 200);
+        assert_eq!(quota.used(), 0);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_body_that_does_not_come_is_a_408_after_a_minute() {
-        let (shares, begun) = (Shares::new(100, 100), Instant::now());
+    async fn an_incomplete_body_is_a_408_after_a_minute() {
+        let (quota, started) = (Quota::new(100, 100), Instant::now());
         let slow = Body::from_stream(pieces(1, 20).chain(stream::pending()));
-        assert_eq!(status_of(&shares, slow).await, 408);
-        assert_eq!((begun.elapsed(), shares.taken()), (WITHIN, 0));
+        assert_eq!(status_of(&quota, slow).await, 408);
+        assert_eq!((started.elapsed(), quota.used()), (READ_TIMEOUT, 0));
         let dripping = pieces(1000, 1).then(async |piece| {
             tokio::time::sleep(Duration::from_secs(1)).await;
             piece
         });
         assert_eq!(
-            status_of(&shares, Body::from_stream(dripping)).await,
+            status_of(&quota, Body::from_stream(dripping)).await,
             408,
             "a drop now and then is not enough"
         );

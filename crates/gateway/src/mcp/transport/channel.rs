@@ -1,22 +1,25 @@
-//! A client on one channel that carries everything, in either era: stdio, and the old HTTP+SSE.
+//! Client on a single duplex channel, in either era: stdio, the stdio bridge, and the old HTTP+SSE. Reading and writing
+//! the channel is left to these transports.
 
-use super::Gateway;
-use super::aside::{Aside, Channel, Way};
-use super::ask::Fault;
-use super::body::{Admitted, Received};
-use super::client::{Client, name_in};
-use super::era::{self, Around};
-use super::http::answer;
-use super::left_out::LeftOut;
-use super::listen::Listening;
-use super::modern::{self, NotBegun};
-use super::presence::Presence;
-use super::questions::{Abilities, Questions};
-use super::refusal::Overload;
-use super::respond;
-use super::suspended::Step;
-use super::under_way::{Number, UnderWay};
-use crate::shares::Peer;
+use super::body::{AdmittedRequest, ReceivedMessage};
+use super::dropped_messages::DroppedMessages;
+use super::stateless_http;
+use super::stateless_http::StartError;
+use super::streamable_http::answer;
+use crate::mcp::Gateway;
+use crate::mcp::client::{Client, name_in};
+use crate::mcp::elicitation::input_required::CallStep;
+use crate::mcp::elicitation::{ElicitationSupport, PendingElicitations};
+use crate::mcp::in_flight::{CallNumber, InFlightCalls};
+use crate::mcp::notify::listen::ListenStream;
+use crate::mcp::notify::push::{ClientChannel, PermanentChannel, Push};
+use crate::mcp::registration::ClientRegistration;
+use crate::mcp::request::dispatch::RpcFault;
+use crate::mcp::request::era;
+use crate::mcp::request::era::EraContext;
+use crate::mcp::request::overload::Overload;
+use crate::mcp::request::respond;
+use crate::server::quota::Peer;
 use bytes::Bytes;
 use gripfast::RawValue;
 use gripfast::transport::{BoxFuture, Listener};
@@ -30,93 +33,95 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::{AbortHandle, JoinSet};
 
-/// One client's side of the channel.
-pub(super) struct Conversation {
+/// Gateway side of one client's channel.
+pub(crate) struct ChannelClient {
     gateway: Arc<Gateway>,
     out: mpsc::Sender<Bytes>,
-    /// The same for what may be left out, and for questions.
-    channel: Channel,
-    running: Arc<Mutex<UnderWay<AbortHandle>>>,
-    /// What the client can be asked and wants to hear, from its `initialize` on.
+    /// Weak handle on `out` for droppable messages and for requests of servers.
+    channel: PermanentChannel,
+    in_flight: Arc<Mutex<InFlightCalls<AbortHandle>>>,
+    /// Capabilities and identity of the client, set by its `initialize`.
     client: Client,
-    questions: Arc<Questions>,
-    /// With the conversation end the instances that servers have for it alone.
-    presence: Presence,
-    /// Answers that are due.
+    elicitations: Arc<PendingElicitations>,
+    /// Ends the instances that are dedicated to the client together with the channel.
+    registration: ClientRegistration,
+    /// Calls in flight.
     tasks: JoinSet<()>,
-    /// Subscriptions, which never end by themselves.
+    /// Streams of `subscriptions/listen`, which do not end on their own.
     listening: JoinSet<()>,
-    herald: Option<AbortHandle>,
-    /// What was agreed on in the handshake, if there was one.
+    list_changes: Option<AbortHandle>,
+    /// Negotiated protocol version, after a handshake.
     version: Option<ProtocolVersion>,
 }
 
-const LARGEST_BATCH: usize = 100;
-/// Subscriptions on one channel.
-const MOST_LISTENING: usize = 16;
-/// A client that has said its last word may wait this long for its answers. One that died cannot be told
-/// from it, and must not keep us for as long as a call may take.
-pub(super) const DRAIN_FOR: Duration = Duration::from_secs(10);
+const MAX_BATCH: usize = 100;
+/// Maximum number of listen streams on one channel.
+const MAX_LISTENING: usize = 16;
+/// Time for the remaining answers after the client has closed its input. A client that died looks the same, so the wait
+/// must be shorter than a call may take.
+pub(crate) const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 
-impl Conversation {
-    pub(super) fn new(gateway: Arc<Gateway>, out: mpsc::Sender<Bytes>, peer: &Peer) -> Self {
-        let presence = Presence::begin(&gateway.host, peer.principal());
-        let abilities = Abilities::default();
+impl ChannelClient {
+    pub(crate) fn new(gateway: Arc<Gateway>, out: mpsc::Sender<Bytes>, peer: &Peer) -> Self {
+        let registration = ClientRegistration::new(&gateway.host, peer.principal());
+        let abilities = ElicitationSupport::default();
         let memory = gateway.memory_of(peer);
-        let questions = Questions::of(peer.principal(), gateway.sessions.questions());
-        let questions = Arc::new(questions.numbered_from(gateway.process >> 32));
+        let elicitations = PendingElicitations::new(peer.principal(), gateway.sessions.elicitations());
+        let elicitations = Arc::new(elicitations.with_first_number(gateway.process >> 32));
         Self {
             gateway,
-            channel: Channel::over(&out),
+            channel: PermanentChannel::new(&out),
             out,
-            running: Arc::default(),
-            client: Client::with(abilities, presence.client(abilities), memory),
-            questions,
-            presence,
+            in_flight: Arc::default(),
+            client: Client::legacy(abilities, registration.client(abilities), memory),
+            elicitations,
+            registration,
             tasks: JoinSet::new(),
             listening: JoinSet::new(),
-            herald: None,
+            list_changes: None,
             version: None,
         }
     }
 
-    /// Takes what the client says. Answers follow on the channel, in whatever order they come.
-    pub(super) async fn take(&mut self, body: &Received) {
+    /// Handles a message of the client. Answers are sent on the channel in the order of completion.
+    pub(crate) async fn handle(&mut self, body: &ReceivedMessage) {
         while self.tasks.try_join_next().is_some() || self.listening.try_join_next().is_some() {}
         if envelope::is_batch(&body.bytes) {
-            self.take_batch(body).await;
+            self.handle_batch(body).await;
         } else {
-            self.take_one(body, AnswerTo::Channel).await;
+            self.handle_one(body, ReplyTarget::Channel).await;
         }
     }
 
-    /// A batch is answered as a batch, when the last of its members is.
-    async fn take_batch(&mut self, body: &Received) {
-        let messages = match batch::split(&body.bytes, LARGEST_BATCH) {
+    /// Answers a batch as a batch, when its last member is answered.
+    async fn handle_batch(&mut self, body: &ReceivedMessage) {
+        let messages = match batch::split(&body.bytes, MAX_BATCH) {
             Ok(messages) => messages,
-            Err(error) => return self.refuse(None, &era::unreadable_batch(&error), AnswerTo::Channel).await,
+            Err(error) => {
+                return self.refuse(None, &era::batch_fault(&error), ReplyTarget::Channel).await;
+            }
         };
         if !self.version.as_ref().is_some_and(ProtocolVersion::allows_batches) {
-            let fault = Fault::new(codes::INVALID_REQUEST, "this protocol version has no batches");
-            return self.refuse(None, &fault, AnswerTo::Channel).await;
+            let fault = RpcFault::new(codes::INVALID_REQUEST, "this protocol version has no batches");
+            return self.refuse(None, &fault, ReplyTarget::Channel).await;
         }
-        // The request that brought them has been counted.
+        // One of them was counted with the HTTP request or line.
         let more = u32::try_from(messages.len()).unwrap_or(u32::MAX).saturating_sub(1);
         if let Some(limits) = self.gateway.request_limits.get()
             && let Err(too_many) = limits.spend(&body.peer, more)
         {
-            return self.refuse(None, &Overload::too_fast(too_many).fault(), AnswerTo::Channel).await;
+            return self.refuse(None, &Overload::rate(too_many).fault(), ReplyTarget::Channel).await;
         }
         let mut due = Vec::new();
         for message in messages {
             let (answer, answered) = oneshot::channel();
             let message = body.part(body.bytes.slice_ref(message));
-            self.take_one(&message, AnswerTo::Batch(answer)).await;
+            self.handle_one(&message, ReplyTarget::Batch(answer)).await;
             due.push(answered);
         }
         let (out, memory) = (self.out.clone(), Arc::clone(&self.client.memory));
         self.tasks.spawn(async move {
-            // A notification has no answer, and neither has a call that was cancelled.
+            // Notifications and cancelled calls have no answer.
             let answers = futures_util::future::join_all(due).await;
             let answers: Vec<Bytes> = answers.into_iter().flatten().collect();
             if let Some(joined) = memory.join(answers) {
@@ -125,58 +130,60 @@ impl Conversation {
         });
     }
 
-    /// A message cannot be taken, and was not looked into.
-    pub(super) async fn turn_away(&self, id: Option<Id<'_>>, fault: &Fault) {
-        self.refuse(id, fault, AnswerTo::Channel).await;
+    /// Refuses a message that was not parsed.
+    pub(crate) async fn reject(&self, id: Option<Id<'_>>, fault: &RpcFault) {
+        self.refuse(id, fault, ReplyTarget::Channel).await;
     }
 
-    /// Waits for the answers that are still due, for a while. Subscriptions have an answer when we leave, and none
-    /// when their client does.
-    pub(super) async fn finish(mut self) {
-        if let Some(herald) = self.herald.take() {
-            herald.abort();
+    /// Waits for the remaining answers, up to [`DRAIN_TIMEOUT`]. Listen streams get their response when the gateway
+    /// shuts down, and none when the client leaves.
+    pub(crate) async fn finish(mut self) {
+        if let Some(task) = self.list_changes.take() {
+            task.abort();
         }
-        if !self.gateway.leaving.is_cancelled() {
+        if !self.gateway.shutting_down.is_cancelled() {
             self.listening.abort_all();
         }
         let due = async {
             while self.tasks.join_next().await.is_some() {}
             while self.listening.join_next().await.is_some() {}
         };
-        let _ = tokio::time::timeout(DRAIN_FOR, due).await;
-        // Whoever writes for us ends when nobody has anything to say any more.
+        let _ = tokio::time::timeout(DRAIN_TIMEOUT, due).await;
+        // The writer task ends when all senders are dropped.
         self.tasks.shutdown().await;
         self.listening.shutdown().await;
     }
 
-    /// The client lost its channel, which does not cancel anything: its calls go on by themselves.
-    pub(super) fn abandon(mut self) {
-        if let Some(herald) = self.herald.take() {
-            herald.abort();
+    /// Ends the channel of a client that lost its connection. Its calls are not cancelled.
+    pub(crate) fn abandon(mut self) {
+        if let Some(task) = self.list_changes.take() {
+            task.abort();
         }
         self.listening.abort_all();
         tokio::spawn(async move { while self.tasks.join_next().await.is_some() {} });
     }
 
-    async fn take_one(&mut self, body: &Received, to: AnswerTo) {
+    async fn handle_one(&mut self, body: &ReceivedMessage, to: ReplyTarget) {
         let message = Message::parse(&body.bytes);
-        if let (Ok(message), Err(fault)) = (&message, era::not_too_deep(&body.bytes, self.gateway.nesting)) {
+        if let (Ok(message), Err(fault)) = (&message, era::check_depth(&body.bytes, self.gateway.max_nesting))
+        {
             return match message {
                 Message::Request(request) => self.refuse(Some(request.id), &fault, to).await,
                 Message::Notification(_) => {}
-                Message::Response(response) => self.questions.failed(response.id, &fault),
+                Message::Response(response) => self.elicitations.fail(response.id, &fault),
             };
         }
         match message {
-            Err(error) => self.refuse(None, &era::unreadable(&error), to).await,
+            Err(error) => self.refuse(None, &era::parse_fault(&error), to).await,
             Ok(Message::Request(request)) if request.method == "initialize" => match to {
-                AnswerTo::Channel => self.initialize(&request).await,
-                AnswerTo::Batch(_) => {
-                    let fault = Fault::new(codes::INVALID_REQUEST, "`initialize` stands alone");
+                ReplyTarget::Channel => self.initialize(&request).await,
+                ReplyTarget::Batch(_) => {
+                    let fault =
+                        RpcFault::new(codes::INVALID_REQUEST, "`initialize` must not be part of a batch");
                     self.refuse(Some(request.id), &fault, to).await;
                 }
             },
-            Ok(Message::Request(request)) => match era::of(&request, Around::Silent) {
+            Ok(Message::Request(request)) => match era::detect(&request, EraContext::Unknown) {
                 Ok(Era::Modern) if request.method == "subscriptions/listen" => match self.listen(&request) {
                     Ok(()) => {}
                     Err(refused) => self.refuse(Some(request.id), &refused.into_fault(), to).await,
@@ -193,18 +200,18 @@ impl Conversation {
                     && let Some(cancelled) = notification.params.and_then(Cancelled::read)
                 {
                     let id = cancelled.request_id.to_request_id();
-                    let calls = lock(&self.running).take(&id);
+                    let calls = lock(&self.in_flight).take(&id);
                     calls.iter().for_each(AbortHandle::abort);
                 }
                 if notification.method == roots::CHANGED {
                     self.gateway.roots_changed(&self.client);
                 }
                 if notification.method == "notifications/initialized" {
-                    self.announce();
+                    self.notify_list_changes();
                 }
             }
             Ok(Message::Response(_)) => {
-                self.questions.answered(body.counted());
+                self.elicitations.resolve(body.counted());
             }
         }
     }
@@ -212,29 +219,29 @@ impl Conversation {
     async fn initialize(&mut self, request: &Request<'_>) {
         let wanted = request.params.and_then(|params| InitializeParams::read(params).ok());
         let Some(wanted) = wanted else {
-            let fault = Fault::new(codes::INVALID_PARAMS, "`initialize` needs parameters");
-            return self.refuse(Some(request.id), &fault, AnswerTo::Channel).await;
+            let fault = RpcFault::new(codes::INVALID_PARAMS, "`initialize` needs parameters");
+            return self.refuse(Some(request.id), &fault, ReplyTarget::Channel).await;
         };
-        let abilities = Abilities::read(wanted.capabilities);
+        let abilities = ElicitationSupport::from_capabilities(wanted.capabilities);
         let memory = Arc::clone(&self.client.memory);
-        let mut client = Client::with(abilities, self.presence.client(abilities), Arc::clone(&memory));
-        client.at_servers = client.at_servers.heard_by(Arc::new(Aside {
-            way: self.channel.clone(),
-            left_out: LeftOut::default(),
+        let mut client = Client::legacy(abilities, self.registration.client(abilities), Arc::clone(&memory));
+        client.host_client = client.host_client.with_listener(Arc::new(Push {
+            channel: self.channel.clone(),
+            dropped: DroppedMessages::default(),
             abilities,
             level: Arc::clone(&client.level),
-            questions: Arc::clone(&self.questions),
+            elicitations: Arc::clone(&self.elicitations),
             memory,
         }));
         if let Some(name) = name_in(wanted.client_info) {
-            client.at_servers = client.at_servers.named(name);
+            client.host_client = client.host_client.with_name(name);
         }
         self.client = client;
-        // Whoever begins anew is told anew, from its `initialized` on.
-        if let Some(herald) = self.herald.take() {
-            herald.abort();
+        // A client that repeats `initialize` is notified again from its next `initialized` on.
+        if let Some(task) = self.list_changes.take() {
+            task.abort();
         }
-        let principal = self.client.at_servers.principal();
+        let principal = self.client.host_client.principal();
         let (version, result) = self.gateway.initialize(&wanted.version, principal).await;
         self.client.has_tasks = version.has_tasks();
         self.version = Some(version);
@@ -242,129 +249,137 @@ impl Conversation {
         let hello = match hello {
             Ok(hello) => hello,
             Err(exhausted) => {
-                let fault = Overload::of_memory(exhausted).fault();
-                return self.refuse(Some(request.id), &fault, AnswerTo::Channel).await;
+                let fault = Overload::memory(exhausted).fault();
+                return self.refuse(Some(request.id), &fault, ReplyTarget::Channel).await;
             }
         };
-        AnswerTo::Channel.say(&self.out, hello).await;
+        ReplyTarget::Channel.send(&self.out, hello).await;
     }
 
-    /// Whether a request may begin: there is room for it, and no other goes by its id, for two answers under one id
-    /// could not be told apart on one channel.
-    fn may_begin(&self, request: &Request<'_>) -> Result<(), NotBegun> {
+    /// Tests if a request may start: there is room for it, and no request with the same id is in flight, because two
+    /// answers with one id could not be told apart on one channel.
+    fn may_begin(&self, request: &Request<'_>) -> Result<(), StartError> {
         let id = request.id.to_request_id();
-        if lock(&self.running).has(&id) {
-            let text = format!("the id {} is in use by a request that is under way", id.as_raw());
-            return Err(NotBegun::Fault(Fault::new(codes::INVALID_REQUEST, text)));
+        if lock(&self.in_flight).contains(&id) {
+            let text = format!("the id {} is already used by a request in flight", id.as_raw());
+            return Err(StartError::Fault(RpcFault::new(codes::INVALID_REQUEST, text)));
         }
-        // Those count as well that have ended and whose answers nobody reads.
-        if self.tasks.len() >= UnderWay::<AbortHandle>::MOST {
-            return Err(NotBegun::NoRoom(Overload::of_session("requests are under way")));
+        // Includes calls whose answers the client does not read.
+        if self.tasks.len() >= InFlightCalls::<AbortHandle>::MAX {
+            return Err(StartError::NoRoom(Overload::session("requests are in flight")));
         }
         Ok(())
     }
 
-    fn admit(&self, request: &Request<'_>, body: &Received) -> Result<Admitted, NotBegun> {
+    fn admit(&self, request: &Request<'_>, body: &ReceivedMessage) -> Result<AdmittedRequest, StartError> {
         self.may_begin(request)?;
-        self.gateway.admit(body).map_err(NotBegun::NoRoom)
+        self.gateway.admit(body).map_err(StartError::NoRoom)
     }
 
-    fn begin(&mut self, request: &Request<'_>, admitted: Admitted, to: AnswerTo) {
+    fn begin(&mut self, request: &Request<'_>, admitted: AdmittedRequest, to: ReplyTarget) {
         let (gateway, client) = (Arc::clone(&self.gateway), self.client.clone());
-        let questions = Arc::clone(&self.questions);
-        let (channel, left_out) = (self.channel.clone(), LeftOut::default());
-        let ear = Arc::new(ToChannel { channel, left_out, client: client.clone(), questions });
-        let (own, out) = (request.to_own(), self.out.clone());
+        let elicitations = Arc::clone(&self.elicitations);
+        let (channel, dropped) = (self.channel.clone(), DroppedMessages::default());
+        let listener = Arc::new(ChannelListener { channel, dropped, client: client.clone(), elicitations });
+        let (own, out) = (request.to_owned_request(), self.out.clone());
         self.run(request.id.to_request_id(), to, async move {
-            let heard = Arc::clone(&ear);
+            let own_listener = Arc::clone(&listener);
             let request = own.as_request();
-            let work = pin!(answer(&gateway, Era::Legacy, &request, ear, client));
-            let answered = admitted.while_good(work).await;
-            if let Some(notice) = heard.left_out.take().filter(|notice| heard.client.wants(notice)) {
+            let work = pin!(answer(&gateway, Era::Legacy, &request, listener, client));
+            let answered = admitted.while_authorized(work).await;
+            if let Some(notice) =
+                own_listener.dropped.take().filter(|notice| own_listener.client.wants(notice))
+            {
                 let _ = out.send(notice).await;
             }
             answered.map(|answered| answered.message)
         });
     }
 
-    /// A modern client cannot be asked. It is told what is wanted, and comes back with it.
-    async fn begin_modern(&mut self, request: &Request<'_>, body: &Received, to: AnswerTo) {
-        let who = |abilities| self.presence.client(abilities);
+    /// Starts a request of a modern client, which gets an input-required result instead of requests.
+    async fn begin_modern(&mut self, request: &Request<'_>, body: &ReceivedMessage, to: ReplyTarget) {
+        let identify = |abilities| self.registration.client(abilities);
         let may_begin = self.may_begin(request);
-        let begun = may_begin.and_then(|()| modern::begin_or_resume(&self.gateway, request, body, who));
-        let mut call = match begun {
-            Ok(call) => call.goes_by_itself(),
+        let started =
+            may_begin.and_then(|()| stateless_http::begin_or_resume(&self.gateway, request, body, identify));
+        let mut call = match started {
+            Ok(call) => call.detached(),
             Err(not_begun) => {
                 let refusal = respond::error(Era::Modern, Some(request.id), &not_begun.into_fault());
-                return to.say(&self.out, refusal.message.into()).await;
+                return to.send(&self.out, refusal.message.into()).await;
             }
         };
         let (gateway, out, id) = (Arc::clone(&self.gateway), self.out.clone(), request.id.to_request_id());
         self.run(id.clone(), to, async move {
             loop {
                 match call.next().await {
-                    Step::Said(message) => out.send(message).await.ok()?,
-                    Step::Answered(answer) => return Some(modern::under(&id, answer, &call.outbox)),
-                    Step::Wanted => return Some(modern::input_required(&gateway, &id, call)),
-                    Step::End => return None,
+                    CallStep::Notification(message) => out.send(message).await.ok()?,
+                    CallStep::Answered(answer) => {
+                        return Some(stateless_http::with_id(&id, answer, &call.replay_buffer));
+                    }
+                    CallStep::InputRequired => {
+                        return Some(stateless_http::input_required(&gateway, &id, call));
+                    }
+                    CallStep::End => return None,
                 }
             }
         });
     }
 
-    /// Does this until it is cancelled under its id, and says what is to be said last.
+    /// Runs `work` until it is cancelled under its id, and sends its output as the last message.
     fn run(
         &mut self,
         id: RequestId,
-        to: AnswerTo,
+        to: ReplyTarget,
         work: impl Future<Output = Option<Bytes>> + Send + 'static,
     ) {
-        let (out, running) = (self.out.clone(), Arc::clone(&self.running));
+        let (out, in_flight) = (self.out.clone(), Arc::clone(&self.in_flight));
         let tasks = &mut self.tasks;
-        // The lock is held until the call is noted: one that is answered at once must not be noted after its end.
-        lock(&self.running).begin(id, |number| {
-            let noted = Noted { running, number };
+        // The lock is held until the call is registered: otherwise a call that ends at once would be registered after
+        // its end.
+        lock(&self.in_flight).insert(id, |number| {
+            let entry = InFlightEntry { in_flight, number };
             tasks.spawn(async move {
                 let last = work.await;
-                drop(noted);
+                drop(entry);
                 if let Some(last) = last {
-                    to.say(&out, last).await;
+                    to.send(&out, last).await;
                 }
             })
         });
     }
 
-    /// A stream of changes of the modern era: told of on the channel, until it is cancelled.
-    fn listen(&mut self, request: &Request<'_>) -> Result<(), NotBegun> {
-        if self.listening.len() >= MOST_LISTENING {
-            return Err(NotBegun::NoRoom(Overload::of_session("subscriptions are open")));
+    /// Starts a `subscriptions/listen` stream, which lasts until it is cancelled.
+    fn listen(&mut self, request: &Request<'_>) -> Result<(), StartError> {
+        if self.listening.len() >= MAX_LISTENING {
+            return Err(StartError::NoRoom(Overload::session("subscriptions are open")));
         }
         self.may_begin(request)?;
         let (gateway, out) = (Arc::clone(&self.gateway), self.out.clone());
         let (id, params) = (request.id.to_request_id(), request.params.map(RawValue::to_owned));
-        let who = |abilities| self.presence.client(abilities);
-        let client = Client::of_request(request.params, who, Arc::clone(&self.client.memory));
-        let running = Arc::clone(&self.running);
-        // What it listens to is kept for as long as it does.
+        let identify = |abilities| self.registration.client(abilities);
+        let client = Client::from_request(request.params, identify, Arc::clone(&self.client.memory));
+        let in_flight = Arc::clone(&self.in_flight);
+        // The filter is kept as long as the stream.
         let length = params.as_deref().map_or(0, |params| params.get().len());
         let held = client.memory.take(length);
-        let held = held.map_err(|exhausted| NotBegun::NoRoom(Overload::of_memory(exhausted)))?;
-        let tell = {
+        let held = held.map_err(|exhausted| StartError::NoRoom(Overload::memory(exhausted)))?;
+        let stream = {
             let id = id.clone();
             async move {
                 let _held = held;
-                let mut listening = Listening::begin(&gateway, &id, params.as_deref(), &client).await;
-                if out.send(listening.acknowledged()).await.is_err() {
+                let mut listening = ListenStream::open(&gateway, &id, params.as_deref(), &client).await;
+                if out.send(listening.ack_message()).await.is_err() {
                     return;
                 }
                 loop {
-                    let news = tokio::select! {
-                        news = listening.next() => news,
-                        () = gateway.leaving.cancelled() => None,
+                    let next = tokio::select! {
+                        next = listening.next() => next,
+                        () = gateway.shutting_down.cancelled() => None,
                     };
-                    let (messages, is_last) = match news {
-                        Some(news) => (news, false),
-                        None => (vec![listening.over()], true),
+                    let (messages, is_last) = match next {
+                        Some(next) => (next, false),
+                        None => (vec![listening.final_response()], true),
                     };
                     for message in messages {
                         if out.send(message).await.is_err() {
@@ -378,76 +393,76 @@ impl Conversation {
             }
         };
         let tasks = &mut self.listening;
-        lock(&self.running).begin(id, |number| {
-            let noted = Noted { running, number };
+        lock(&self.in_flight).insert(id, |number| {
+            let entry = InFlightEntry { in_flight, number };
             tasks.spawn(async move {
-                tell.await;
-                drop(noted);
+                stream.await;
+                drop(entry);
             })
         });
         Ok(())
     }
 
-    /// A legacy client is told of changed lists, and of what it follows, from its `initialized` on.
-    fn announce(&mut self) {
-        if self.herald.is_some() {
+    /// Notifies a legacy client of changed lists and updated resources, from its `initialized` on.
+    fn notify_list_changes(&mut self) {
+        if self.list_changes.is_some() {
             return;
         }
-        let (out, principal) = (self.out.clone(), self.client.at_servers.principal());
-        let mut marks = self.gateway.herald.follow(principal);
-        let mut told = *marks.borrow();
-        let follows = Arc::clone(&self.client.follows);
+        let (out, principal) = (self.out.clone(), self.client.host_client.principal());
+        let mut versions = self.gateway.list_changes.subscribe(principal);
+        let mut sent = *versions.borrow();
+        let subscriptions = Arc::clone(&self.client.subscriptions);
         let task = tokio::spawn(async move {
             loop {
-                let now = *marks.borrow_and_update();
-                let lists = std::mem::replace(&mut told, now).news(now);
+                let now = *versions.borrow_and_update();
+                let lists = std::mem::replace(&mut sent, now).changes_to(now);
                 let lists = lists.map(|method| envelope::notification(method, None).into());
-                for message in lists.chain(follows.tell().0) {
+                for message in lists.chain(subscriptions.take_updates().0) {
                     if out.send(message).await.is_err() {
                         return;
                     }
                 }
                 tokio::select! {
-                    changed = marks.changed() => if changed.is_err() { return },
-                    () = follows.changed() => {}
+                    changed = versions.changed() => if changed.is_err() { return },
+                    () = subscriptions.changed() => {}
                 }
             }
         });
-        self.herald = Some(task.abort_handle());
+        self.list_changes = Some(task.abort_handle());
     }
 
-    async fn refuse(&self, id: Option<Id<'_>>, fault: &Fault, to: AnswerTo) {
-        to.say(&self.out, respond::error(Era::Legacy, id, fault).message.into()).await;
+    async fn refuse(&self, id: Option<Id<'_>>, fault: &RpcFault, to: ReplyTarget) {
+        to.send(&self.out, respond::error(Era::Legacy, id, fault).message.into()).await;
     }
 }
 
-fn lock(running: &Mutex<UnderWay<AbortHandle>>) -> MutexGuard<'_, UnderWay<AbortHandle>> {
-    running.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock(in_flight: &Mutex<InFlightCalls<AbortHandle>>) -> MutexGuard<'_, InFlightCalls<AbortHandle>> {
+    in_flight.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A call that is under way until this is dropped, in whatever way it ends.
-struct Noted {
-    running: Arc<Mutex<UnderWay<AbortHandle>>>,
-    number: Number,
+/// Registration of a call in flight, removed on drop.
+struct InFlightEntry {
+    in_flight: Arc<Mutex<InFlightCalls<AbortHandle>>>,
+    number: CallNumber,
 }
 
-impl Drop for Noted {
+impl Drop for InFlightEntry {
     fn drop(&mut self) {
-        lock(&self.running).end(self.number);
+        lock(&self.in_flight).remove(self.number);
     }
 }
 
-/// Where an answer goes.
-enum AnswerTo {
-    /// To the client, as soon as it is there.
+/// Target of an answer.
+enum ReplyTarget {
+    /// To the client at once.
     Channel,
-    /// To the others of its batch.
+    /// To the batch that collects it.
     Batch(oneshot::Sender<Bytes>),
 }
 
-impl AnswerTo {
-    async fn say(self, channel: &mpsc::Sender<Bytes>, message: Bytes) {
-        // A client that is gone is noticed by whoever reads from it.
+impl ReplyTarget {
+    async fn send(self, channel: &mpsc::Sender<Bytes>, message: Bytes) {
+        // A closed channel is noticed by the reader.
         match self {
             Self::Channel => drop(channel.send(message).await),
             Self::Batch(others) => drop(others.send(message)),
@@ -455,39 +470,41 @@ impl AnswerTo {
     }
 }
 
-impl Drop for Conversation {
+impl Drop for ChannelClient {
     fn drop(&mut self) {
-        if let Some(herald) = self.herald.take() {
-            herald.abort();
+        if let Some(task) = self.list_changes.take() {
+            task.abort();
         }
     }
 }
 
-/// Hears a call on behalf of its client. Progress that does not fit is not worth waiting for; it is counted.
-struct ToChannel {
-    channel: Channel,
-    left_out: LeftOut,
+/// Listener for a call of one client. Messages that do not fit on the channel are dropped and counted.
+struct ChannelListener {
+    channel: PermanentChannel,
+    dropped: DroppedMessages,
     client: Client,
-    questions: Arc<Questions>,
+    elicitations: Arc<PendingElicitations>,
 }
 
-impl Listener for ToChannel {
-    fn said(&self, message: &[u8]) {
+impl Listener for ChannelListener {
+    fn on_message(&self, message: &[u8]) {
         if self.client.wants(message) {
-            self.left_out.say(
+            self.dropped.send_or_count(
                 message,
                 |notice| self.client.wants(notice),
-                |message| self.client.memory.hold(message).is_ok_and(|message| self.channel.say(message)),
+                |message| {
+                    self.client.memory.hold(message).is_ok_and(|message| self.channel.try_send(message))
+                },
             );
         }
     }
 
-    fn asked(&self, request: Bytes) -> Option<BoxFuture<'static, Vec<u8>>> {
+    fn on_request(&self, request: Bytes) -> Option<BoxFuture<'static, Vec<u8>>> {
         if !self.client.memory.has_room(request.len()) {
             return None;
         }
         let (channel, memory) = (self.channel.clone(), Arc::clone(&self.client.memory));
-        let send = move |message| channel.send(memory.hold_always(message));
-        self.questions.ask(self.client.abilities, &request, send)
+        let send = move |message| channel.send(memory.hold_unchecked(message));
+        self.elicitations.elicit(self.client.abilities, &request, send)
     }
 }

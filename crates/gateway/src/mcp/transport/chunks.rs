@@ -1,5 +1,5 @@
-//! Messages on their way to a socket, in pieces. A connection then copies and buffers a piece at a time, and the message
-//! itself, which is counted, is the only large thing in memory.
+//! Splits large messages into chunks on their way to a socket. The connection then copies and buffers one chunk at a
+//! time, and the message itself, which is counted, is the only large buffer in memory.
 
 use axum::body::Body;
 use bytes::Bytes;
@@ -10,18 +10,18 @@ use std::convert::Infallible;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-/// The largest piece.
-pub(super) const PIECE: usize = 64 << 10;
+/// Largest chunk.
+pub(crate) const CHUNK_SIZE: usize = 64 << 10;
 
-/// A message as the body of a response.
-pub(super) fn body(message: Bytes) -> Body {
-    if message.len() <= PIECE { Body::from(message) } else { Body::new(Pieces(message)) }
+/// Response body for a message.
+pub(crate) fn body(message: Bytes) -> Body {
+    if message.len() <= CHUNK_SIZE { Body::from(message) } else { Body::new(Chunks(message)) }
 }
 
-/// The rest of a message.
-struct Pieces(Bytes);
+/// Rest of a message.
+struct Chunks(Bytes);
 
-impl http_body::Body for Pieces {
+impl http_body::Body for Chunks {
     type Data = Bytes;
     type Error = Infallible;
 
@@ -42,31 +42,31 @@ impl http_body::Body for Pieces {
 }
 
 fn next(rest: &mut Bytes) -> Option<Bytes> {
-    (!rest.is_empty()).then(|| rest.split_to(rest.len().min(PIECE)))
+    (!rest.is_empty()).then(|| rest.split_to(rest.len().min(CHUNK_SIZE)))
 }
 
-/// An event of a stream.
-pub(super) enum Event {
-    /// Its bytes.
+/// SSE event.
+pub(crate) enum StreamEvent {
+    /// Encoded event.
     Whole(Bytes),
-    /// The fields before its data, and a message as its data.
+    /// Fields before `data`, and the message as `data`.
     Message(sse::Writer, Bytes),
 }
 
-impl Event {
-    /// The event that says nothing.
-    pub(super) fn keep_alive() -> Self {
+impl StreamEvent {
+    /// Comment event that keeps the connection alive.
+    pub(crate) fn keep_alive() -> Self {
         Self::Whole(Bytes::from_static(sse::KEEP_ALIVE))
     }
 
-    fn pieces(self) -> EventPieces {
+    fn into_chunks(self) -> EventChunks {
         match self {
-            Self::Whole(bytes) => EventPieces { head: Some(bytes), rest: Bytes::new(), tail: None },
-            Self::Message(fields, message) if message.len() <= PIECE => {
+            Self::Whole(bytes) => EventChunks { head: Some(bytes), rest: Bytes::new(), tail: None },
+            Self::Message(fields, message) if message.len() <= CHUNK_SIZE => {
                 let copy = fields.data(&message).finish();
-                EventPieces { head: Some(tied(copy, message)), rest: Bytes::new(), tail: None }
+                EventChunks { head: Some(tied(copy, message)), rest: Bytes::new(), tail: None }
             }
-            Self::Message(fields, message) => EventPieces {
+            Self::Message(fields, message) => EventChunks {
                 head: Some(fields.open_data().into()),
                 rest: message,
                 tail: Some(Bytes::from_static(sse::END_OF_DATA)),
@@ -75,20 +75,20 @@ impl Event {
     }
 }
 
-/// Events as the bytes of a stream.
-pub(super) fn events(
-    events: impl Stream<Item = Event> + Send + 'static,
+/// Encodes events as a byte stream.
+pub(crate) fn events(
+    events: impl Stream<Item = StreamEvent> + Send + 'static,
 ) -> impl Stream<Item = Result<Bytes, Infallible>> + Send + 'static {
-    events.flat_map(|event| stream::iter(event.pieces().map(Ok)))
+    events.flat_map(|event| stream::iter(event.into_chunks().map(Ok)))
 }
 
-struct EventPieces {
+struct EventChunks {
     head: Option<Bytes>,
     rest: Bytes,
     tail: Option<Bytes>,
 }
 
-impl Iterator for EventPieces {
+impl Iterator for EventChunks {
     type Item = Bytes;
 
     fn next(&mut self) -> Option<Bytes> {
@@ -96,8 +96,8 @@ impl Iterator for EventPieces {
     }
 }
 
-/// A piece of a message without line breaks. In valid JSON they stand between tokens only, where a space does as well.
-pub(super) fn one_line(piece: Bytes) -> Bytes {
+/// Replaces line breaks by spaces. In valid JSON they only occur between tokens.
+pub(crate) fn one_line(piece: Bytes) -> Bytes {
     let breaks = |byte: &u8| matches!(byte, b'\n' | b'\r');
     if !piece.iter().any(breaks) {
         return piece;
@@ -106,7 +106,7 @@ pub(super) fn one_line(piece: Bytes) -> Bytes {
     tied(copy, piece)
 }
 
-/// A copy that keeps the message it was made of counted.
+/// Copy that keeps the memory permit of its original message.
 fn tied(copy: Vec<u8>, message: Bytes) -> Bytes {
     struct Tied(Vec<u8>, #[expect(dead_code, reason = "held for its share")] Bytes);
     impl AsRef<[u8]> for Tied {
@@ -123,15 +123,15 @@ mod tests {
     use http_body_util::BodyExt;
 
     #[tokio::test]
-    async fn a_large_message_leaves_in_pieces_and_is_the_same_in_the_end() {
-        for length in [0, 1, PIECE, PIECE + 1, 5 * PIECE + 7] {
+    async fn a_large_message_is_sent_in_chunks_and_stays_the_same() {
+        for length in [0, 1, CHUNK_SIZE, CHUNK_SIZE + 1, 5 * CHUNK_SIZE + 7] {
             let message: Bytes = (0..length).map(|at| b'a' + (at % 26) as u8).collect();
             let mut body = body(message.clone());
             assert_eq!(http_body::Body::size_hint(&body).exact(), Some(length as u64));
             let mut read = Vec::new();
             while let Some(frame) = body.frame().await {
                 let piece = frame.unwrap().into_data().unwrap();
-                assert!(piece.len() <= PIECE);
+                assert!(piece.len() <= CHUNK_SIZE);
                 read.extend_from_slice(&piece);
             }
             assert_eq!(read, message);
@@ -139,17 +139,19 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_event_in_pieces_reads_as_the_event_that_is_written_at_once() {
-        for length in [1, PIECE, PIECE + 1, 3 * PIECE] {
+    async fn an_event_in_chunks_reads_like_a_single_write() {
+        for length in [1, CHUNK_SIZE, CHUNK_SIZE + 1, 3 * CHUNK_SIZE] {
             let message = Bytes::from(format!("[\"{}\"\n,\r\n1]", "x".repeat(length)));
             let fields = || sse::Writer::new().id("7").event("message");
-            let pieces =
-                events(stream::iter([Event::Message(fields(), message.clone()), Event::keep_alive()]));
-            let mut reader = sse::Reader::new(10 * PIECE);
+            let pieces = events(stream::iter([
+                StreamEvent::Message(fields(), message.clone()),
+                StreamEvent::keep_alive(),
+            ]));
+            let mut reader = sse::Reader::new(10 * CHUNK_SIZE);
             pieces
                 .for_each(|piece| {
                     let Ok(piece) = piece;
-                    assert!(piece.len() <= PIECE + 200);
+                    assert!(piece.len() <= CHUNK_SIZE + 200);
                     reader.push(&piece);
                     std::future::ready(())
                 })

@@ -1,42 +1,47 @@
-//! The log message that stands for others: a client that reads too slowly for a talkative server is told how many
-//! messages it did not get.
+//! Counts messages that a slow client did not get, and tells the client the number in one log message.
 
 use bytes::Bytes;
 use gripfast::wire::log;
 use serde_json::json;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// The message in place of this many that were left out; none if it is none.
+/// Log message for `count` dropped messages; `None` for zero.
 pub(crate) fn notice(count: usize) -> Option<Bytes> {
     if count == 0 {
         return None;
     }
-    let data = format!("{count} messages were left out: the client reads more slowly than the server talks");
+    let data = format!("{count} messages were dropped: the client reads more slowly than the server sends");
     let params = json!({ "level": "warning", "logger": "gripfast", "data": data });
     Some(json!({ "jsonrpc": "2.0", "method": log::MESSAGE, "params": params }).to_string().into())
 }
 
-/// How many messages did not fit on a channel, until its client is told.
+/// Number of dropped messages that the client was not told about yet.
 #[derive(Debug, Default)]
-pub(crate) struct LeftOut(AtomicUsize);
+pub(crate) struct DroppedMessages(AtomicUsize);
 
-impl LeftOut {
-    /// Says a message that may be left out, after those before it were accounted for. `say` answers whether it fitted.
-    pub(crate) fn say(&self, message: &[u8], wants: impl Fn(&[u8]) -> bool, say: impl Fn(Bytes) -> bool) {
+impl DroppedMessages {
+    /// Sends a message that may be dropped, after the notice about earlier dropped ones. `send` returns false if a
+    /// message did not fit.
+    pub(crate) fn send_or_count(
+        &self,
+        message: &[u8],
+        wants: impl Fn(&[u8]) -> bool,
+        send: impl Fn(Bytes) -> bool,
+    ) {
         let before = self.0.load(Ordering::Relaxed);
         if let Some(notice) = notice(before).filter(|notice| wants(notice)) {
-            if !say(notice) {
+            if !send(notice) {
                 self.0.fetch_add(1, Ordering::Relaxed);
                 return;
             }
             self.0.fetch_sub(before, Ordering::Relaxed);
         }
-        if !say(Bytes::copy_from_slice(message)) {
+        if !send(Bytes::copy_from_slice(message)) {
             self.0.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// The message for those that were left out since the client was last told.
+    /// Takes the notice for the messages that were dropped since the last one.
     pub(crate) fn take(&self) -> Option<Bytes> {
         notice(self.0.swap(0, Ordering::Relaxed))
     }

@@ -1,6 +1,5 @@
-//! The first check of every request: under which names a listener may be addressed (its own, so that no web page can
-//! send a browser here under a name that it has pointed at us), from which origins, and whether two readers could
-//! take the request for something else.
+//! First check of every request: allowed Host names (against DNS rebinding, where a web page reaches the gateway under
+//! a name of its own), allowed origins, and headers that occur twice and could be read in two ways.
 
 use axum::body::Body;
 use axum::response::Response;
@@ -11,24 +10,23 @@ use http::header::{
 use http::{HeaderMap, Method, StatusCode, Uri};
 use std::sync::Arc;
 
-/// The names under which a listener may be addressed.
+/// Names and origins under which a listener accepts requests.
 #[derive(Debug, Clone)]
-pub struct Guard {
+pub struct OriginCheck {
     names: Arc<Vec<String>>,
-    /// Our own port: a page of another port of this machine is another program's.
+    /// Port of the listener: a page from another port of this machine belongs to another program.
     port: u16,
-    /// Origins besides our own whose pages may speak to us.
+    /// Further allowed origins (`allowed_origins`, `public_url`).
     origins: Arc<Vec<String>>,
-    /// Whether any IP address will do: a name that was pointed at us is none.
+    /// Accepts any IP address as Host: DNS rebinding needs a name.
     addresses: bool,
-    /// The id of the host behind this listener. A request that carries it comes from that host.
+    /// Id of the host behind this listener. A request with this id comes from the gateway itself.
     host_id: Arc<str>,
 }
 
-impl Guard {
-    /// Loopback names, the address it listens on, and what the operator says that clients call it. One that
-    /// listens for other machines does not know all of its addresses, and may be called by any. Pages of the listener
-    /// itself and of `origins` may speak to it.
+impl OriginCheck {
+    /// Allows loopback names, the listen address and the public name. A listener on a non-loopback address does not
+    /// know all of its addresses, so it accepts every IP address. Allowed origins are its own pages and `origins`.
     pub fn new(
         listen: std::net::SocketAddr,
         public: Option<&str>,
@@ -50,7 +48,7 @@ impl Guard {
         }
     }
 
-    /// What a request is turned away with, if it is.
+    /// Error response for a request that is not allowed.
     pub(crate) fn refusal(&self, method: &Method, uri: &Uri, headers: &HeaderMap) -> Option<Response> {
         let refused = |status: StatusCode, why: &str| {
             let mut response = Response::new(Body::from(format!("{why}\n")));
@@ -58,15 +56,15 @@ impl Guard {
             response
         };
         if headers.get(HOST_ID).is_some_and(|id| *id == *self.host_id) {
-            let why = "this is the gateway that asks: it cannot be a server of itself";
+            let why = "this request comes from the same gateway: it cannot be a server of itself";
             return Some(refused(StatusCode::MISDIRECTED_REQUEST, why));
         }
         self.refuses(method, uri, headers).map(|(status, why)| refused(status, why))
     }
 
-    /// Why a request is turned away.
+    /// Status and text of the refusal.
     fn refuses(&self, method: &Method, uri: &Uri, headers: &HeaderMap) -> Option<(StatusCode, &'static str)> {
-        let Ok(named) = only(headers, &HOST) else {
+        let Ok(named) = single_header(headers, &HOST) else {
             return Some((StatusCode::BAD_REQUEST, "the request has more than one Host header"));
         };
         let target = uri.authority().map(|authority| authority.as_str());
@@ -77,34 +75,34 @@ impl Guard {
             }
             (Some(host), _) | (None, Some(host)) => host,
         };
-        if !self.knows(host) {
+        if !self.allows_host(host) {
             return Some((
                 StatusCode::FORBIDDEN,
                 "the Host header names another machine (DNS rebinding?); `public_url` in the table `gateway` names \
                  the address that clients use",
             ));
         }
-        let Ok(origin) = only(headers, &ORIGIN) else {
+        let Ok(origin) = single_header(headers, &ORIGIN) else {
             return Some((StatusCode::BAD_REQUEST, "the request has more than one Origin header"));
         };
-        if origin.is_some_and(|origin| !self.may_speak(origin, host)) {
+        if origin.is_some_and(|origin| !self.allows_origin(origin, host)) {
             return Some((
                 StatusCode::FORBIDDEN,
-                "the Origin header names another site; `allowed_origins` in the table `gateway` lets its pages in",
+                "the Origin header names another site; `allowed_origins` in the table `gateway` allows its pages",
             ));
         }
-        if only(headers, &AUTHORIZATION).is_err() {
+        if single_header(headers, &AUTHORIZATION).is_err() {
             return Some((StatusCode::BAD_REQUEST, "the request has more than one Authorization header"));
         }
         if method == Method::POST && has_body(headers) && !is_json(headers) {
-            let why = "the Content-Type of a POST has to be application/json";
+            let why = "the Content-Type of a POST must be application/json";
             return Some((StatusCode::UNSUPPORTED_MEDIA_TYPE, why));
         }
         None
     }
 
-    /// Whether pages of `origin` may speak to the listener that is addressed as `host`.
-    fn may_speak(&self, origin: &str, host: &str) -> bool {
+    /// Tests if pages of `origin` may send requests to the listener under the name `host`.
+    fn allows_origin(&self, origin: &str, host: &str) -> bool {
         if self.origins.iter().any(|known| known.eq_ignore_ascii_case(origin)) {
             return true;
         }
@@ -113,29 +111,29 @@ impl Guard {
             (None, Some(authority)) => (authority, 443),
             (None, None) => return false,
         };
-        // A page at an address is ours only at the address that this request is for.
-        let is_own = || self.names(authority) && port_in(authority).unwrap_or(usual) == self.port;
+        // A page at an IP address is only our own at the address of this request.
+        let is_own = || self.is_known_name(authority) && port_in(authority).unwrap_or(usual) == self.port;
         authority.eq_ignore_ascii_case(host) || is_own()
     }
 
-    fn knows(&self, authority: &str) -> bool {
+    fn allows_host(&self, authority: &str) -> bool {
         let is_address = || {
             let name = name_in(authority);
             let inner = name.strip_prefix('[').and_then(|name| name.strip_suffix(']'));
             inner.unwrap_or(name).parse::<std::net::IpAddr>().is_ok()
         };
-        self.names(authority) || (self.addresses && is_address())
+        self.is_known_name(authority) || (self.addresses && is_address())
     }
 
-    fn names(&self, authority: &str) -> bool {
+    fn is_known_name(&self, authority: &str) -> bool {
         let name = name_in(authority);
         self.names.iter().any(|known| known.eq_ignore_ascii_case(name))
     }
 }
 
-/// The value of a header that may be there once; an error if it is there more often. One that is no text is a name
-/// that nobody has.
-fn only<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Result<Option<&'h str>, ()> {
+/// Value of a header that may occur at most once; `Err` if it occurs more often. A value that is not text becomes
+/// empty, which matches nothing.
+fn single_header<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Result<Option<&'h str>, ()> {
     let mut values = headers.get_all(name).iter();
     match (values.next(), values.next()) {
         (_, Some(_)) => Err(()),
@@ -148,7 +146,7 @@ fn has_body(headers: &HeaderMap) -> bool {
 }
 
 fn is_json(headers: &HeaderMap) -> bool {
-    let kind = only(headers, &CONTENT_TYPE).ok().flatten();
+    let kind = single_header(headers, &CONTENT_TYPE).ok().flatten();
     kind.and_then(|kind| kind.split(';').next())
         .is_some_and(|kind| kind.trim().eq_ignore_ascii_case("application/json"))
 }
@@ -174,10 +172,10 @@ mod tests {
 
     fn refused_at(listen: &str, public: Option<&str>, host: &str, origin: Option<&str>) -> Option<u16> {
         let headers: Vec<_> = [("host", host)].into_iter().chain(origin.map(|o| ("origin", o))).collect();
-        asked(listen, public, "GET", "/mcp", &headers)
+        check(listen, public, "GET", "/mcp", &headers)
     }
 
-    fn asked(
+    fn check(
         listen: &str,
         public: Option<&str>,
         method: &str,
@@ -186,17 +184,17 @@ mod tests {
     ) -> Option<u16> {
         let mut origins = vec!["http://localhost:6274".to_owned()];
         origins.extend(public.map(|name| format!("https://{name}")));
-        let guard = Guard::new(listen.parse().unwrap(), public, origins, "host");
+        let origin_check = OriginCheck::new(listen.parse().unwrap(), public, origins, "host");
         let mut map = HeaderMap::new();
         for (name, value) in headers {
             map.append(name.parse::<HeaderName>().unwrap(), value.parse().unwrap());
         }
-        let refusal = guard.refuses(&method.parse().unwrap(), &target.parse().unwrap(), &map);
+        let refusal = origin_check.refuses(&method.parse().unwrap(), &target.parse().unwrap(), &map);
         refusal.map(|(status, _)| status.as_u16())
     }
 
     #[test]
-    fn g05_programs_of_this_machine_pass_and_rebound_names_and_foreign_sites_do_not() {
+    fn g05_local_names_pass_and_rebound_names_and_foreign_origins_do_not() {
         assert_eq!(refused("127.0.0.1:7331", None), None);
         assert_eq!(refused("localhost:9", None), None);
         assert_eq!(refused("[::1]:7331", None), None);
@@ -207,7 +205,7 @@ mod tests {
             ("localhost", Some("https://evil.example")),
             ("localhost", Some("null")),
             ("localhost", Some("ftp://localhost")),
-            // Another machine that nobody can reach us under.
+            // An address that is not this listener's.
             ("192.0.2.7:7331", None),
         ] {
             assert_eq!(refused(host, origin), Some(403), "{host} {origin:?}");
@@ -215,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn g05_a_page_of_another_port_of_this_machine_is_refused_unless_the_config_names_it() {
+    fn g05_an_origin_on_another_local_port_needs_allowed_origins() {
         let own =
             ["http://localhost:7331", "http://127.0.0.1:7331", "http://[::1]:7331", "HTTP://LOCALHOST:6274"];
         for origin in own {
@@ -234,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn g05_a_listener_for_other_machines_goes_by_its_addresses_and_its_public_name() {
+    fn g05_a_remote_listener_accepts_its_addresses_and_its_public_name() {
         let refused = |host, origin| refused_at("0.0.0.0:7331", Some("mcp.example.com"), host, origin);
         assert_eq!(refused("192.0.2.7:7331", None), None);
         assert_eq!(refused("[2001:db8::7]:7331", None), None);
@@ -253,28 +251,28 @@ mod tests {
 
     #[test]
     fn g05_a_request_that_names_two_hosts_or_two_origins_is_refused() {
-        let asked = |target, headers: &[(&str, &str)]| asked("127.0.0.1:7331", None, "GET", target, headers);
+        let check = |target, headers: &[(&str, &str)]| check("127.0.0.1:7331", None, "GET", target, headers);
         let (host, origin) = (("host", "localhost:7331"), ("origin", "http://localhost:7331"));
-        assert_eq!(asked("/mcp", &[host, origin]), None);
-        assert_eq!(asked("http://localhost:7331/mcp", &[host]), None);
-        assert_eq!(asked("http://localhost:7331/mcp", &[]), None);
-        assert_eq!(asked("/mcp", &[]), Some(400));
-        assert_eq!(asked("/mcp", &[host, host]), Some(400));
-        assert_eq!(asked("/mcp", &[host, origin, origin]), Some(400));
+        assert_eq!(check("/mcp", &[host, origin]), None);
+        assert_eq!(check("http://localhost:7331/mcp", &[host]), None);
+        assert_eq!(check("http://localhost:7331/mcp", &[]), None);
+        assert_eq!(check("/mcp", &[]), Some(400));
+        assert_eq!(check("/mcp", &[host, host]), Some(400));
+        assert_eq!(check("/mcp", &[host, origin, origin]), Some(400));
         assert_eq!(
-            asked("/mcp", &[host, ("authorization", "Bearer a"), ("authorization", "Bearer b")]),
+            check("/mcp", &[host, ("authorization", "Bearer a"), ("authorization", "Bearer b")]),
             Some(400)
         );
-        assert_eq!(asked("http://127.0.0.1:7331/mcp", &[host]), Some(400));
-        assert_eq!(asked("http://evil.example/mcp", &[host]), Some(400));
-        assert_eq!(asked("http://evil.example/mcp", &[]), Some(403));
+        assert_eq!(check("http://127.0.0.1:7331/mcp", &[host]), Some(400));
+        assert_eq!(check("http://evil.example/mcp", &[host]), Some(400));
+        assert_eq!(check("http://evil.example/mcp", &[]), Some(403));
     }
 
     #[test]
-    fn g05_a_post_with_a_body_that_is_not_said_to_be_json_is_refused() {
+    fn g05_a_post_body_without_a_json_content_type_is_refused() {
         let posted = |headers: &[(&str, &str)]| {
             let headers = [&[("host", "localhost"), ("content-length", "2")], headers].concat();
-            asked("127.0.0.1:7331", None, "POST", "/mcp", &headers)
+            check("127.0.0.1:7331", None, "POST", "/mcp", &headers)
         };
         assert_eq!(posted(&[("content-type", "application/json")]), None);
         assert_eq!(posted(&[("content-type", "Application/JSON ; charset=utf-8")]), None);
@@ -287,19 +285,21 @@ mod tests {
             Some(415)
         );
         let empty = [("host", "localhost"), ("content-length", "0")];
-        assert_eq!(asked("127.0.0.1:7331", None, "POST", "/api/v1/upstreams/x/stop", &empty), None);
+        assert_eq!(check("127.0.0.1:7331", None, "POST", "/api/v1/upstreams/x/stop", &empty), None);
     }
 
     #[test]
-    fn a_gateway_that_was_made_its_own_server_refuses_itself() {
-        let guard = Guard::new("127.0.0.1:7331".parse().unwrap(), None, Vec::new(), "host");
-        let asked_by = |id: &str| {
+    fn a_gateway_configured_as_its_own_server_refuses_itself() {
+        let origin_check = OriginCheck::new("127.0.0.1:7331".parse().unwrap(), None, Vec::new(), "host");
+        let check_from = |id: &str| {
             let mut headers = HeaderMap::new();
             headers.insert(HOST, "127.0.0.1:7331".parse().unwrap());
             headers.insert(HOST_ID, id.parse().unwrap());
-            guard.refusal(&Method::GET, &Uri::from_static("/mcp"), &headers).map(|response| response.status())
+            origin_check
+                .refusal(&Method::GET, &Uri::from_static("/mcp"), &headers)
+                .map(|response| response.status())
         };
-        assert_eq!(asked_by("host"), Some(StatusCode::MISDIRECTED_REQUEST));
-        assert_eq!(asked_by("another"), None);
+        assert_eq!(check_from("host"), Some(StatusCode::MISDIRECTED_REQUEST));
+        assert_eq!(check_from("another"), None);
     }
 }

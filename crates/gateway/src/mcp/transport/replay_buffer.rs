@@ -1,68 +1,68 @@
-//! What one request is told, in order: events on the way, the answer last. It can be read from any point,
-//! so a client that lost its stream picks it up where it was. It is bounded: of a talkative server the oldest progress
-//! and log messages are left out, and the reader is told how many. Questions, their cancellation and the answer never are.
+//! Messages of one call in order, the answer last. They can be read from any position, so a client that lost its stream
+//! resumes where it was. The buffer is bounded: the oldest progress and log messages are dropped, and the reader gets
+//! their number. Requests of servers, their cancellations and the answer are never dropped.
 
-use super::client::{Client, LeastSevere};
-use super::left_out;
-use crate::memory::ClientMemory;
+use super::dropped_messages;
+use crate::mcp::client::{Client, MinLogLevel};
+use crate::server::memory::ClientMemory;
 use bytes::Bytes;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::Notify;
 
-/// The messages of one request.
+/// Messages of one call.
 #[derive(Default)]
-pub(crate) struct Outbox {
+pub(crate) struct ReplayBuffer {
     log: Mutex<Log>,
-    news: Notify,
-    /// The log messages that the reader wants; all of them, unless it said otherwise.
-    level: Option<Arc<LeastSevere>>,
-    /// What the messages are counted against.
+    changed: Notify,
+    /// Minimum log level of the reader; `None` for all.
+    level: Option<Arc<MinLogLevel>>,
+    /// Memory account for the messages.
     memory: Option<Arc<ClientMemory>>,
 }
 
 #[derive(Default)]
 struct Log {
     messages: VecDeque<Entry>,
-    /// What they take together.
+    /// Size of all messages.
     bytes: usize,
-    /// Those of them that may be left out.
+    /// Number of messages that may be dropped.
     optional: usize,
-    /// The place of the next message.
+    /// Position of the next message.
     next: usize,
     done: bool,
-    /// Whether the last message is the answer.
+    /// The last message is the answer.
     answered: bool,
     status: u16,
-    at_the_end: Option<Box<dyn FnOnce() + Send>>,
+    on_done: Option<Box<dyn FnOnce() + Send>>,
 }
 
 struct Entry {
-    place: usize,
+    position: usize,
     message: Bytes,
-    keep: Keep,
+    droppable: Droppable,
 }
 
-/// Whether a message may be left out if there are too many.
+/// Marks messages that may be dropped if there are too many.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Keep {
+enum Droppable {
     /// Progress and log messages.
-    Optional,
-    /// Questions, their cancellation, the answer.
-    Always,
+    Yes,
+    /// Requests of servers, their cancellations, the answer.
+    No,
 }
 
 impl Log {
-    fn add(&mut self, message: Bytes, keep: Keep) {
+    fn add(&mut self, message: Bytes, droppable: Droppable) {
         self.bytes += message.len();
-        self.optional += usize::from(keep == Keep::Optional);
-        self.messages.push_back(Entry { place: self.next, message, keep });
+        self.optional += usize::from(droppable == Droppable::Yes);
+        self.messages.push_back(Entry { position: self.next, message, droppable });
         self.next += 1;
     }
 
-    /// Leaves out the oldest message that may be left out, but never the latest. Answers whether there was one.
-    fn leave_one_out(&mut self) -> bool {
-        let oldest = self.messages.iter().position(|entry| entry.keep == Keep::Optional);
+    /// Drops the oldest message that may be dropped, but never the latest message. Returns false if there is none.
+    fn drop_oldest_optional(&mut self) -> bool {
+        let oldest = self.messages.iter().position(|entry| entry.droppable == Droppable::Yes);
         let Some(at) = oldest.filter(|at| at + 1 < self.messages.len()) else { return false };
         if let Some(entry) = self.messages.remove(at) {
             self.bytes -= entry.message.len();
@@ -71,77 +71,75 @@ impl Log {
         true
     }
 
-    /// The first message at `place` or after it.
-    fn from(&self, place: usize) -> Option<&Entry> {
-        self.messages.get(self.messages.partition_point(|entry| entry.place < place))
+    /// First message at or after `position`.
+    fn from(&self, position: usize) -> Option<&Entry> {
+        self.messages.get(self.messages.partition_point(|entry| entry.position < position))
     }
 }
 
-/// What a reader finds at its place.
+/// Item at the position of a reader.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Next {
-    /// A message, and the place after it.
+pub(crate) enum ReplayItem {
+    /// Message, and the position after it.
     Message(Bytes, usize),
-    /// Nothing more will come.
+    /// End of the call.
     End,
 }
 
-impl Outbox {
-    /// Messages on the way that are kept, and what they may take together; a chatty server does not fill our
-    /// memory. The latest one is kept whatever its size.
-    const MOST: usize = 1024;
-    const MOST_BYTES: usize = 1 << 20;
+impl ReplayBuffer {
+    /// Maximum number and size of the messages before the answer. The latest one is kept whatever its size.
+    const MAX: usize = 1024;
+    const MAX_BYTES: usize = 1 << 20;
 
-    /// The outbox of a call of `client`.
-    pub(crate) fn to(client: &Client) -> Self {
+    /// Creates the buffer for a call of `client`.
+    pub(crate) fn for_client(client: &Client) -> Self {
         let (level, memory) = (Some(Arc::clone(&client.level)), Some(Arc::clone(&client.memory)));
         Self { level, memory, ..Self::default() }
     }
 
-    /// Adds progress or a log message on the way to the answer. It may be left out later, and is left out at once if
-    /// there is no memory for it.
+    /// Adds a progress or log message. It may be dropped later, and is dropped at once if there is no memory for it.
     pub(crate) fn push(&self, message: Bytes) {
         match self.memory.as_ref().map_or(Ok(message.clone()), |memory| memory.hold(message)) {
-            Ok(message) => self.add(message, Keep::Optional),
+            Ok(message) => self.add(message, Droppable::Yes),
             Err(_) => self.lock().next += 1,
         }
     }
 
-    /// Adds a question on the way to the answer, or its cancellation. How many there are is bounded by whoever asks.
-    pub(crate) fn push_always(&self, message: Bytes) {
-        self.add(self.counted(message), Keep::Always);
+    /// Adds a request of a server, or its cancellation. The caller bounds their number.
+    pub(crate) fn push_required(&self, message: Bytes) {
+        self.add(self.counted(message), Droppable::No);
     }
 
-    /// A message to the same client that is counted whether or not there is memory for it.
+    /// Counts a message against the memory of the client, even above the limit.
     pub(crate) fn counted(&self, message: Bytes) -> Bytes {
         match &self.memory {
-            Some(memory) => memory.hold_always(message),
+            Some(memory) => memory.hold_unchecked(message),
             None => message,
         }
     }
 
-    fn add(&self, message: Bytes, keep: Keep) {
+    fn add(&self, message: Bytes, droppable: Droppable) {
         let mut log = self.lock();
         if log.done {
             return;
         }
-        log.add(message, keep);
-        while log.optional > Self::MOST || log.bytes > Self::MOST_BYTES {
-            if !log.leave_one_out() {
+        log.add(message, droppable);
+        while log.optional > Self::MAX || log.bytes > Self::MAX_BYTES {
+            if !log.drop_oldest_optional() {
                 break;
             }
         }
         drop(log);
-        self.news.notify_waiters();
+        self.changed.notify_waiters();
     }
 
-    /// Adds the answer, the last message, with the HTTP status that fits it if it comes alone.
+    /// Adds the answer with its HTTP status, and ends the call.
     pub(crate) fn finish_with_status(&self, answer: Bytes, status: u16) {
         self.lock().status = status;
         self.finish(Some(answer));
     }
 
-    /// Adds the answer, if there is one: nothing follows it.
+    /// Adds the answer, if there is one, and ends the call.
     pub(crate) fn finish(&self, answer: Option<Bytes>) {
         let mut log = self.lock();
         if log.done {
@@ -149,83 +147,83 @@ impl Outbox {
         }
         log.answered = answer.is_some();
         if let Some(answer) = answer {
-            log.add(answer, Keep::Always);
+            log.add(answer, Droppable::No);
         }
         log.done = true;
-        let at_the_end = log.at_the_end.take();
+        let on_done = log.on_done.take();
         drop(log);
-        if let Some(act) = at_the_end {
+        if let Some(act) = on_done {
             act();
         }
-        self.news.notify_waiters();
+        self.changed.notify_waiters();
     }
 
-    /// Does something once nothing more will come; at once if that is already so.
+    /// Runs `act` when the call ends; at once if it has ended.
     pub(crate) fn when_done(&self, act: impl FnOnce() + Send + 'static) {
         let mut log = self.lock();
         if log.done {
             drop(log);
             act();
         } else {
-            log.at_the_end = Some(Box::new(act));
+            log.on_done = Some(Box::new(act));
         }
     }
 
-    /// The answer and its status, if it is the only message from `place` on.
-    pub(crate) fn only_the_answer(&self, place: usize) -> Option<(Bytes, u16)> {
+    /// The answer and its status, if it is the only message from `position` on.
+    pub(crate) fn sole_answer(&self, position: usize) -> Option<(Bytes, u16)> {
         let log = self.lock();
-        let answer = log.messages.back().filter(|last| log.done && last.place == place)?;
+        let answer = log.messages.back().filter(|last| log.done && last.position == position)?;
         Some((answer.message.clone(), log.status))
     }
 
-    /// Whether nothing more will come, and what it takes to keep it.
+    /// Size of the buffer, if the call has ended.
     pub(crate) fn end(&self) -> Option<usize> {
         let log = self.lock();
         log.done.then_some(log.bytes)
     }
 
-    /// The place of the next message to come.
-    pub(crate) fn next_place(&self) -> usize {
+    /// Position of the next message.
+    pub(crate) fn next_position(&self) -> usize {
         self.lock().next
     }
 
-    /// Whether the message before `place` is the answer.
-    pub(crate) fn is_answered_before(&self, place: usize) -> bool {
+    /// Tests if the message before `position` is the answer.
+    pub(crate) fn is_answered_before(&self, position: usize) -> bool {
         let log = self.lock();
-        log.answered && place == log.next
+        log.answered && position == log.next
     }
 
     /// Waits for the answer; `None` if the call ends without one.
     pub(crate) async fn answer(&self) -> Option<Bytes> {
-        let mut place = 0;
-        while let Next::Message(_, next) = self.next(place).await {
-            place = next;
+        let mut position = 0;
+        while let ReplayItem::Message(_, next) = self.next(position).await {
+            position = next;
         }
         let log = self.lock();
         log.messages.back().filter(|_| log.answered).map(|last| last.message.clone())
     }
 
-    /// Waits for the message at `place`; in place of messages that were left out there is one that says how many.
-    pub(crate) async fn next(&self, place: usize) -> Next {
+    /// Waits for the message at `position`. Dropped messages are replaced by one notice with their number.
+    pub(crate) async fn next(&self, position: usize) -> ReplayItem {
         loop {
-            // What is said from here on is heard, whether or not it is waited for yet.
-            let news = self.news.notified();
-            if let Some(next) = self.at(place) {
+            // Created before the check, so that no notification is missed.
+            let notified = self.changed.notified();
+            if let Some(next) = self.item_at(position) {
                 return next;
             }
-            news.await;
+            notified.await;
         }
     }
 
-    /// What is at `place`, unless it is still to come.
-    fn at(&self, place: usize) -> Option<Next> {
+    /// Item at `position`, if it exists already.
+    fn item_at(&self, position: usize) -> Option<ReplayItem> {
         let log = self.lock();
-        let Some(first) = log.from(place) else { return log.done.then_some(Next::End) };
-        let notice = left_out::notice(first.place - place);
+        let Some(first) = log.from(position) else { return log.done.then_some(ReplayItem::End) };
+        let notice = dropped_messages::notice(first.position - position);
         let wanted = |notice: &Bytes| self.level.as_ref().is_none_or(|level| level.wants(notice));
         Some(match notice.filter(wanted) {
-            Some(notice) => Next::Message(notice, first.place),
-            None => Next::Message(first.message.clone(), first.place + 1),
+            Some(notice) => ReplayItem::Message(notice, first.position),
+            None => ReplayItem::Message(first.message.clone(), first.position + 1),
         })
     }
 
@@ -239,70 +237,75 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_reader_can_begin_anywhere_and_misses_nothing() {
-        let outbox = Outbox::default();
-        outbox.push(Bytes::from_static(b"one"));
-        outbox.push(Bytes::from_static(b"two"));
-        outbox.finish(Some(Bytes::from_static(b"answer")));
-        assert_eq!(outbox.next(1).await, Next::Message(Bytes::from_static(b"two"), 2));
-        assert_eq!(outbox.next(2).await, Next::Message(Bytes::from_static(b"answer"), 3));
-        assert_eq!(outbox.next(3).await, Next::End);
-        assert_eq!(outbox.only_the_answer(0), None);
+    async fn a_reader_can_start_at_any_position() {
+        let buffer = ReplayBuffer::default();
+        buffer.push(Bytes::from_static(b"one"));
+        buffer.push(Bytes::from_static(b"two"));
+        buffer.finish(Some(Bytes::from_static(b"answer")));
+        assert_eq!(buffer.next(1).await, ReplayItem::Message(Bytes::from_static(b"two"), 2));
+        assert_eq!(buffer.next(2).await, ReplayItem::Message(Bytes::from_static(b"answer"), 3));
+        assert_eq!(buffer.next(3).await, ReplayItem::End);
+        assert_eq!(buffer.sole_answer(0), None);
     }
 
     #[tokio::test]
     async fn a_flood_is_bounded_and_the_answer_still_comes() {
-        let outbox = Outbox::default();
+        let buffer = ReplayBuffer::default();
         for n in 0..5000 {
-            outbox.push(Bytes::from(format!("{n}")));
+            buffer.push(Bytes::from(format!("{n}")));
         }
-        outbox.finish(Some(Bytes::from_static(b"answer")));
-        let Next::Message(notice, mut place) = outbox.next(0).await else { panic!("it has not ended") };
-        assert_eq!((&notice, place), (&left_out::notice(5000 - Outbox::MOST).unwrap(), 5000 - Outbox::MOST));
-        let (mut last, mut heard) = (Bytes::new(), 0);
-        while let Next::Message(message, next) = outbox.next(place).await {
-            (last, place, heard) = (message, next, heard + 1);
+        buffer.finish(Some(Bytes::from_static(b"answer")));
+        let ReplayItem::Message(notice, mut position) = buffer.next(0).await else {
+            panic!("it has not ended")
+        };
+        assert_eq!(
+            (&notice, position),
+            (&dropped_messages::notice(5000 - ReplayBuffer::MAX).unwrap(), 5000 - ReplayBuffer::MAX)
+        );
+        let (mut last, mut count) = (Bytes::new(), 0);
+        while let ReplayItem::Message(message, next) = buffer.next(position).await {
+            (last, position, count) = (message, next, count + 1);
         }
-        assert_eq!((last.as_ref(), place, heard), (b"answer".as_slice(), 5001, Outbox::MOST + 1));
-        assert_eq!(outbox.answer().await.as_deref(), Some(b"answer".as_slice()));
+        assert_eq!((last.as_ref(), position, count), (b"answer".as_slice(), 5001, ReplayBuffer::MAX + 1));
+        assert_eq!(buffer.answer().await.as_deref(), Some(b"answer".as_slice()));
     }
 
     #[tokio::test]
-    async fn few_and_large_messages_are_bounded_too_and_the_latest_is_kept_whatever_its_size() {
-        let outbox = Outbox::default();
+    async fn large_messages_are_bounded_too_except_the_latest() {
+        let buffer = ReplayBuffer::default();
         for _ in 0..10 {
-            outbox.push(Bytes::from(vec![b'x'; Outbox::MOST_BYTES / 4]));
+            buffer.push(Bytes::from(vec![b'x'; ReplayBuffer::MAX_BYTES / 4]));
         }
-        let first_kept = || outbox.lock().messages.front().map(|first| first.place);
+        let first_kept = || buffer.lock().messages.front().map(|first| first.position);
         assert_eq!(first_kept(), Some(6));
-        let large = Bytes::from(vec![b'y'; 3 * Outbox::MOST_BYTES]);
-        outbox.push(large.clone());
-        assert_eq!((first_kept(), outbox.next(10).await), (Some(10), Next::Message(large, 11)));
-        outbox.push(Bytes::from_static(b"small"));
+        let large = Bytes::from(vec![b'y'; 3 * ReplayBuffer::MAX_BYTES]);
+        buffer.push(large.clone());
+        assert_eq!((first_kept(), buffer.next(10).await), (Some(10), ReplayItem::Message(large, 11)));
+        buffer.push(Bytes::from_static(b"small"));
         assert_eq!(first_kept(), Some(11));
-        outbox.finish(None);
-        assert_eq!(outbox.end(), Some(5));
+        buffer.finish(None);
+        assert_eq!(buffer.end(), Some(5));
     }
 
     #[tokio::test]
-    async fn c07_questions_and_their_cancellation_survive_any_number_of_log_messages() {
-        let outbox = Outbox::default();
-        let flood = || (0..5000).for_each(|_| outbox.push(Bytes::from(vec![b'x'; 1000])));
+    async fn c07_requests_and_cancellations_survive_any_number_of_log_messages() {
+        let buffer = ReplayBuffer::default();
+        let flood = || (0..5000).for_each(|_| buffer.push(Bytes::from(vec![b'x'; 1000])));
         flood();
-        outbox.push_always(Bytes::from_static(b"question"));
+        buffer.push_required(Bytes::from_static(b"question"));
         flood();
-        outbox.push_always(Bytes::from_static(b"cancelled"));
+        buffer.push_required(Bytes::from_static(b"cancelled"));
         flood();
-        outbox.finish(Some(Bytes::from_static(b"answer")));
-        let (mut place, mut kept) = (0, Vec::new());
-        while let Next::Message(message, next) = outbox.next(place).await {
-            place = next;
+        buffer.finish(Some(Bytes::from_static(b"answer")));
+        let (mut position, mut kept) = (0, Vec::new());
+        while let ReplayItem::Message(message, next) = buffer.next(position).await {
+            position = next;
             if !message.starts_with(b"x") {
                 kept.push(message);
             }
         }
-        let notice = |count| left_out::notice(count).unwrap();
-        let dropped_last = place - 10_003 - outbox.lock().optional;
+        let notice = |count| dropped_messages::notice(count).unwrap();
+        let dropped_last = position - 10_003 - buffer.lock().optional;
         assert_eq!(
             kept,
             [
@@ -314,13 +317,13 @@ mod tests {
                 "answer".into()
             ]
         );
-        assert!(outbox.lock().bytes <= Outbox::MOST_BYTES + 100);
+        assert!(buffer.lock().bytes <= ReplayBuffer::MAX_BYTES + 100);
     }
 
     #[tokio::test]
-    async fn a_reader_that_wants_no_log_messages_is_not_told_how_many_were_left_out() {
-        let outbox = Outbox { level: Some(Arc::new(LeastSevere::silent())), ..Outbox::default() };
-        (0..5000).for_each(|_| outbox.push(Bytes::from_static(b"x")));
-        assert_eq!(outbox.next(0).await, Next::Message("x".into(), 5001 - Outbox::MOST));
+    async fn a_reader_without_log_messages_gets_no_notice_of_dropped_ones() {
+        let buffer = ReplayBuffer { level: Some(Arc::new(MinLogLevel::silent())), ..ReplayBuffer::default() };
+        (0..5000).for_each(|_| buffer.push(Bytes::from_static(b"x")));
+        assert_eq!(buffer.next(0).await, ReplayItem::Message("x".into(), 5001 - ReplayBuffer::MAX));
     }
 }

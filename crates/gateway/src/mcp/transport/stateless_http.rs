@@ -1,65 +1,72 @@
-//! A POST of a modern client: checked against its headers, answered with JSON or a stream, or with the
-//! question that has to be answered first. Going away is cancelling.
+//! POST requests of modern clients: checked against their headers, then answered with JSON, an event stream, or an
+//! input-required result. Closing the connection cancels the call.
 
-use super::Gateway;
-use super::ask::{Fault, who_answers};
-use super::body::Received;
-use super::client::Client;
-use super::http::{First, KEEP_ALIVE, begin_call, first, json_response, plain, stream, wire};
-use super::listen::Listening;
-use super::outbox::Outbox;
-use super::pieces::{self, Event};
-use super::presence;
-use super::questions::Abilities;
-use super::refusal::{self, Overload};
-use super::respond;
-use super::suspended::{Inputs, ModernEar, NotGiven, Origin, Step, Suspended};
-use crate::shares::{Peer, Share};
+use super::body::ReceivedMessage;
+use super::chunks;
+use super::chunks::StreamEvent;
+use super::replay_buffer::ReplayBuffer;
+use super::streamable_http::{
+    FirstEvent, KEEP_ALIVE, begin_call, first_event, json_response, stream, text_response, wire,
+};
+use crate::mcp::Gateway;
+use crate::mcp::client::Client;
+use crate::mcp::elicitation::ElicitationSupport;
+use crate::mcp::elicitation::input_required::{
+    CallOrigin, CallStep, InputRequiredCall, ModernListener, RequestedInputs, ResumeError,
+};
+use crate::mcp::notify::listen::ListenStream;
+use crate::mcp::registration;
+use crate::mcp::request::dispatch::{RpcFault, server_info_meta};
+use crate::mcp::request::overload;
+use crate::mcp::request::overload::Overload;
+use crate::mcp::request::respond;
+use crate::server::quota::{Peer, QuotaPermit};
 use axum::response::Response;
 use bytes::Bytes;
 use futures_util::StreamExt;
 use gripfast::wire::envelope::{self, Message, Request};
-use gripfast::wire::headers::{Mirrored, ParamHeaders};
+use gripfast::wire::headers::{MirroredHeaders, ParamHeaders};
 use gripfast::wire::patch::Object;
 use gripfast::wire::{Era, Id, RequestId, codes, sse};
 use gripfast::{Principal, RawValue};
 use http::{HeaderMap, StatusCode};
 use std::sync::Arc;
 
-pub(super) async fn post(
+pub(crate) async fn post(
     gateway: &Arc<Gateway>,
     headers: &HeaderMap,
     message: &Message<'_>,
-    body: &Received,
+    body: &ReceivedMessage,
 ) -> Response {
-    let Message::Request(request) = message else { return plain(StatusCode::ACCEPTED, "") };
-    if let Err(fault) = verify(headers, request, annotated(gateway, request, &body.peer.principal()).as_ref())
+    let Message::Request(request) = message else { return text_response(StatusCode::ACCEPTED, "") };
+    if let Err(fault) =
+        verify(headers, request, param_headers(gateway, request, &body.peer.principal()).as_ref())
     {
         return wire(respond::error(Era::Modern, Some(request.id), &fault), StatusCode::BAD_REQUEST);
     }
     if request.method == "subscriptions/listen" {
         return listen(gateway, request.id, request.params, &body.peer);
     }
-    match begin_or_resume(gateway, request, body, presence::without_session(body.peer.principal())) {
+    match begin_or_resume(gateway, request, body, registration::without_session(body.peer.principal())) {
         Ok(call) => deliver(gateway, request.id.to_request_id(), call).await,
-        Err(NotBegun::NoRoom(overload)) => refusal::overloaded(Some(request.id), &overload),
-        Err(NotBegun::Fault(fault)) => {
+        Err(StartError::NoRoom(overload)) => overload::overloaded(Some(request.id), &overload),
+        Err(StartError::Fault(fault)) => {
             wire(respond::error(Era::Modern, Some(request.id), &fault), StatusCode::OK)
         }
     }
 }
 
-/// Why a call does not begin.
-pub(super) enum NotBegun {
-    /// What it comes back to is not there.
-    Fault(Fault),
-    /// Too many are under way.
+/// Reason why a call does not start.
+pub(crate) enum StartError {
+    /// The request is invalid, or the call to resume does not exist.
+    Fault(RpcFault),
+    /// A limit is reached.
     NoRoom(Overload),
 }
 
-impl NotBegun {
-    /// The error that says so.
-    pub(super) fn into_fault(self) -> Fault {
+impl StartError {
+    /// JSON-RPC error for the client.
+    pub(crate) fn into_fault(self) -> RpcFault {
         match self {
             Self::Fault(fault) => fault,
             Self::NoRoom(overload) => overload.fault(),
@@ -67,194 +74,216 @@ impl NotBegun {
     }
 }
 
-/// Whether the headers of a request say what its body says.
-pub(super) fn verify(
+/// Checks that the mirrored headers of a request match its body.
+pub(crate) fn verify(
     headers: &HeaderMap,
     request: &Request<'_>,
     annotated: Option<&ParamHeaders>,
-) -> Result<(), Fault> {
-    let mirrored = Mirrored::collect(headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes())));
+) -> Result<(), RpcFault> {
+    let mirrored =
+        MirroredHeaders::collect(headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes())));
     let verified = mirrored.verify(request, annotated);
-    verified.map_err(|mismatch| Fault::new(codes::HEADER_MISMATCH, mismatch.to_string()))
+    verified.map_err(|mismatch| RpcFault::new(codes::HEADER_MISMATCH, mismatch.to_string()))
 }
 
-/// What the called tool wants mirrored in headers, if this is a call and the tool wants that. A tool that the client may
-/// not see wants nothing: a mismatch would tell that it exists.
-fn annotated(gateway: &Gateway, request: &Request<'_>, principal: &Principal) -> Option<ParamHeaders> {
+/// Parameters of the called tool that must be mirrored in headers. For a tool that the client may not see the result is
+/// `None`, because a mismatch would reveal that the tool exists.
+fn param_headers(gateway: &Gateway, request: &Request<'_>, principal: &Principal) -> Option<ParamHeaders> {
     if request.method != "tools/call" {
         return None;
     }
     let name = Object::parse(request.params?).ok()?.text("name")?.into_owned();
-    let menu = gateway.host.menu_for(principal);
-    let (_, tool) = menu.menu.tool(&name)?;
+    let catalog = gateway.host.catalog_snapshot_for(principal);
+    let (_, tool) = catalog.merged.tool(&name)?;
     let tool = Object::parse(&tool.raw).ok()?;
-    // Few tools do, and reading a schema takes longer than looking for the word.
+    // Few tools have such headers, and the text search is cheaper than parsing the schema.
     let schema = tool.get("inputSchema").filter(|schema| schema.get().contains("x-mcp-header"))?;
     ParamHeaders::from_input_schema(schema).ok()
 }
 
-/// The call that this request begins, or that it comes back to. `who` tells who its client is to the servers,
-/// given what it can be asked.
-pub(super) fn begin_or_resume(
+/// Starts the call of this request, or resumes the one that it repeats. `identify` returns the identity of the client
+/// for its elicitation support.
+pub(crate) fn begin_or_resume(
     gateway: &Arc<Gateway>,
     request: &Request<'_>,
-    body: &Received,
-    who: impl FnOnce(Abilities) -> gripfast::Client,
-) -> Result<Suspended, NotBegun> {
-    match resumed(gateway, request, &body.peer.principal()).map_err(NotBegun::Fault)? {
+    body: &ReceivedMessage,
+    identify: impl FnOnce(ElicitationSupport) -> gripfast::Client,
+) -> Result<InputRequiredCall, StartError> {
+    match resume(gateway, request, &body.peer.principal()).map_err(StartError::Fault)? {
         Some(call) => Ok(call),
-        None => begin(gateway, request, body, who).map_err(NotBegun::NoRoom),
+        None => begin(gateway, request, body, identify).map_err(StartError::NoRoom),
     }
 }
 
 fn begin(
     gateway: &Arc<Gateway>,
     request: &Request<'_>,
-    body: &Received,
-    who: impl FnOnce(Abilities) -> gripfast::Client,
-) -> Result<Suspended, Overload> {
+    body: &ReceivedMessage,
+    identify: impl FnOnce(ElicitationSupport) -> gripfast::Client,
+) -> Result<InputRequiredCall, Overload> {
     let admitted = gateway.admit(body)?;
-    let client = Client::of_request(request.params, who, gateway.memory_of(&body.peer));
-    let inputs = Arc::new(Inputs::of(body.peer.principal(), gateway.sessions.questions()));
-    let outbox = Arc::new(Outbox::to(&client));
-    let ear = ModernEar { outbox: Arc::clone(&outbox), inputs: Arc::clone(&inputs), client: client.clone() };
-    let of = (request.to_own(), admitted);
-    let call = begin_call(gateway, Era::Modern, of, Arc::clone(&outbox), Arc::new(ear), client, None);
-    let origin = Origin { principal: body.peer.principal(), asked: body.counted() };
-    Ok(Suspended::new(outbox, inputs, call, origin))
+    let client = Client::from_request(request.params, identify, gateway.memory_of(&body.peer));
+    let inputs = Arc::new(RequestedInputs::new(body.peer.principal(), gateway.sessions.elicitations()));
+    let replay_buffer = Arc::new(ReplayBuffer::for_client(&client));
+    let listener = ModernListener {
+        replay_buffer: Arc::clone(&replay_buffer),
+        inputs: Arc::clone(&inputs),
+        client: client.clone(),
+    };
+    let admitted_request = (request.to_owned_request(), admitted);
+    let call = begin_call(
+        gateway,
+        Era::Modern,
+        admitted_request,
+        Arc::clone(&replay_buffer),
+        Arc::new(listener),
+        client,
+        None,
+    );
+    let origin = CallOrigin { principal: body.peer.principal(), request: body.counted() };
+    Ok(InputRequiredCall::new(replay_buffer, inputs, call, origin))
 }
 
-/// The call that this request brings input for. A state that is not ours is the server's own business.
-fn resumed(
+/// Resumes the call that this request brings input for. A `requestState` that the gateway did not issue belongs to the
+/// server.
+fn resume(
     gateway: &Gateway,
     request: &Request<'_>,
     principal: &Principal,
-) -> Result<Option<Suspended>, Fault> {
+) -> Result<Option<InputRequiredCall>, RpcFault> {
     let params = request.params.and_then(|params| Object::parse(params).ok());
     let Some(params) = params else { return Ok(None) };
     let state = params.text("requestState");
     let Some(number) = state.and_then(|state| gateway.sessions.open_state(&state)) else { return Ok(None) };
-    let call = gateway.waiting.take(number, principal, request).map_err(|not_given| {
+    let call = gateway.input_required.take(number, principal, request).map_err(|not_given| {
         let text = match not_given {
-            NotGiven::Ended => "the call that waited for this input has ended; begin it again",
-            NotGiven::ForAnother => "this `requestState` is of another request; come back with the same one",
+            ResumeError::Ended => "the call that waited for this input has ended; start it again",
+            ResumeError::OtherRequest => {
+                "this `requestState` belongs to another request; repeat the original request"
+            }
         };
-        Fault::new(codes::INVALID_PARAMS, text)
+        RpcFault::new(codes::INVALID_PARAMS, text)
     })?;
     if let Some(responses) = params.object("inputResponses") {
-        call.inputs.give(&responses);
+        call.inputs.answer(&responses);
     }
     Ok(Some(call))
 }
 
-/// What the client gets next: the answer, a stream that ends with it, or a question.
-async fn deliver(gateway: &Arc<Gateway>, id: RequestId, mut call: Suspended) -> Response {
-    let (outbox, inputs, place) = (Arc::clone(&call.outbox), Arc::clone(&call.inputs), call.place);
-    let begun = async {
+/// Delivers the next result: the answer, a stream that ends with it, or an input-required result.
+async fn deliver(gateway: &Arc<Gateway>, id: RequestId, mut call: InputRequiredCall) -> Response {
+    let (replay_buffer, inputs, position) =
+        (Arc::clone(&call.replay_buffer), Arc::clone(&call.inputs), call.position);
+    let first = async {
         tokio::select! {
             biased;
-            begun = first(&outbox, place) => Some(begun),
+            first = first_event(&replay_buffer, position) => Some(first),
             () = inputs.wanted() => None,
-            // From here on there are signs of life. Errors that have a status of their own come sooner.
-            () = tokio::time::sleep(KEEP_ALIVE) => Some(First::Stream),
+            // From here on the stream sends keep-alives. Errors with an HTTP status of their own come earlier.
+            () = tokio::time::sleep(KEEP_ALIVE) => Some(FirstEvent::Stream),
         }
     };
-    match call.until(begun).await {
-        Some(First::Answer(answer, status)) => json_response(under(&id, answer, &outbox), status),
-        Some(First::Stream) => stream(pieces::events(events(Arc::clone(gateway), id, call.goes_by_itself()))),
+    match call.until(first).await {
+        Some(FirstEvent::Answer(answer, status)) => {
+            json_response(with_id(&id, answer, &replay_buffer), status)
+        }
+        Some(FirstEvent::Stream) => stream(chunks::events(events(Arc::clone(gateway), id, call.detached()))),
         None => json_response(input_required(gateway, &id, call), StatusCode::OK),
     }
 }
 
-/// The rest of a call as events. The call lives as long as the stream does, or until it is suspended.
+/// Rest of a call as events. Dropping the stream cancels the call, unless it waits for input.
 fn events(
     gateway: Arc<Gateway>,
     id: RequestId,
-    call: Suspended,
-) -> impl futures_util::Stream<Item = Event> + Send + 'static {
-    let event = |message| Event::Message(sse::Writer::new().event("message"), message);
+    call: InputRequiredCall,
+) -> impl futures_util::Stream<Item = StreamEvent> + Send + 'static {
+    let event = |message| StreamEvent::Message(sse::Writer::new().event("message"), message);
     futures_util::stream::unfold(Some((gateway, id, call)), move |state| async move {
         let (gateway, id, mut call) = state?;
         match tokio::time::timeout(KEEP_ALIVE, call.next()).await {
-            Err(_) => Some((Event::keep_alive(), Some((gateway, id, call)))),
-            Ok(Step::End) => None,
-            Ok(Step::Said(message)) => Some((event(message), Some((gateway, id, call)))),
-            Ok(Step::Answered(answer)) => {
-                Some((event(under(&id, answer, &call.outbox)), Some((gateway, id, call))))
+            Err(_) => Some((StreamEvent::keep_alive(), Some((gateway, id, call)))),
+            Ok(CallStep::End) => None,
+            Ok(CallStep::Notification(message)) => Some((event(message), Some((gateway, id, call)))),
+            Ok(CallStep::Answered(answer)) => {
+                Some((event(with_id(&id, answer, &call.replay_buffer)), Some((gateway, id, call))))
             }
-            Ok(Step::Wanted) => {
-                let question = input_required(&gateway, &id, call);
-                Some((event(question), None))
+            Ok(CallStep::InputRequired) => {
+                let result = input_required(&gateway, &id, call);
+                Some((event(result), None))
             }
         }
     })
 }
 
-/// The answer under the id of the request that it goes to: after a question that is another one than the
-/// call began with.
-pub(super) fn under(id: &RequestId, answer: Bytes, outbox: &Outbox) -> Bytes {
+/// Replaces the id of the answer: after an input-required result, the repeated request has another id than the call
+/// started with.
+pub(crate) fn with_id(id: &RequestId, answer: Bytes, replay_buffer: &ReplayBuffer) -> Bytes {
     if envelope::is_answer_to(&answer, id.as_id()) {
         return answer;
     }
-    envelope::with_id(&answer, id.as_id()).map_or(answer, |answer| outbox.counted(answer.into()))
+    envelope::with_id(&answer, id.as_id()).map_or(answer, |answer| replay_buffer.counted(answer.into()))
 }
 
-/// Suspends the call and tells the client what is wanted.
-pub(super) fn input_required(gateway: &Gateway, id: &RequestId, call: Suspended) -> Bytes {
+/// Holds the call, and returns the input-required result.
+pub(crate) fn input_required(gateway: &Gateway, id: &RequestId, call: InputRequiredCall) -> Bytes {
     let requests = call.inputs.requests();
     let fault = |text: &str| {
-        respond::error(Era::Modern, Some(id.as_id()), &Fault::new(codes::INTERNAL_ERROR, text)).message.into()
+        respond::error(Era::Modern, Some(id.as_id()), &RpcFault::new(codes::INTERNAL_ERROR, text))
+            .message
+            .into()
     };
     let Some((number, state)) = gateway.sessions.seal_state() else {
-        return fault("the call cannot be suspended");
+        return fault("cannot hold the call: the system provided no random numbers");
     };
     let result = format!(
         "{{\"resultType\":\"input_required\",\"inputRequests\":{requests},\"requestState\":{},\"_meta\":{}}}",
         serde_json::Value::from(state),
-        who_answers()
+        server_info_meta()
     );
     match RawValue::from_string(result) {
         Ok(result) => {
-            let asking = call.outbox.counted(envelope::response(id.as_id(), &result).into());
-            gateway.waiting.hold(number, call.goes_by_itself());
+            let asking = call.replay_buffer.counted(envelope::response(id.as_id(), &result).into());
+            gateway.input_required.hold(number, call.detached());
             asking
         }
-        Err(_) => fault("the server asked something that is not JSON"),
+        Err(_) => fault("the server's request for input is not valid JSON"),
     }
 }
 
-/// The stream of a modern client that listens. It ends with an answer when the gateway does.
+/// Opens a `subscriptions/listen` stream. When the gateway shuts down, the stream ends with a response.
 fn listen(gateway: &Arc<Gateway>, id: Id<'_>, params: Option<&RawValue>, peer: &Peer) -> Response {
-    let who = presence::without_session(peer.principal());
-    let client = Client::of_request(params, who, gateway.memory_of(peer));
-    // What it listens to is kept for as long as it does.
+    let identify = registration::without_session(peer.principal());
+    let client = Client::from_request(params, identify, gateway.memory_of(peer));
+    // The filter is kept as long as the stream.
     let held = match client.memory.take(params.map_or(0, |params| params.get().len())) {
         Ok(held) => held,
-        Err(exhausted) => return refusal::overloaded(Some(id), &Overload::of_memory(exhausted)),
+        Err(exhausted) => return overload::overloaded(Some(id), &Overload::memory(exhausted)),
     };
     let (id, params) = (id.to_request_id(), params.map(RawValue::to_owned));
-    let begin = Stage::Opening(Arc::clone(gateway), id, params, client, held);
-    let events = futures_util::stream::unfold(begin, |stage| async move {
+    let opening = Stage::Opening(Arc::clone(gateway), id, params, client, held);
+    let events = futures_util::stream::unfold(opening, |stage| async move {
         match stage {
             Stage::Opening(gateway, id, params, client, held) => {
-                let listening = Listening::begin(&gateway, &id, params.as_deref(), &client).await;
-                let hello = sse::Writer::message(&listening.acknowledged());
-                Some((hello.into(), Stage::Open(gateway, listening, held)))
+                let listening = ListenStream::open(&gateway, &id, params.as_deref(), &client).await;
+                let ack = sse::Writer::message(&listening.ack_message());
+                Some((ack.into(), Stage::Open(gateway, listening, held)))
             }
             Stage::Open(gateway, mut listening, held) => {
                 let next = tokio::select! {
                     next = tokio::time::timeout(KEEP_ALIVE, listening.next()) => next,
-                    () = gateway.leaving.cancelled() => Ok(None),
+                    () = gateway.shutting_down.cancelled() => Ok(None),
                 };
                 match next {
                     Err(_) => {
                         Some((Bytes::from_static(sse::KEEP_ALIVE), Stage::Open(gateway, listening, held)))
                     }
-                    Ok(Some(news)) => {
-                        let events: Vec<u8> = news.iter().flat_map(|one| sse::Writer::message(one)).collect();
+                    Ok(Some(messages)) => {
+                        let events: Vec<u8> =
+                            messages.iter().flat_map(|one| sse::Writer::message(one)).collect();
                         Some((events.into(), Stage::Open(gateway, listening, held)))
                     }
-                    Ok(None) => Some((sse::Writer::message(&listening.over()).into(), Stage::Over)),
+                    Ok(None) => Some((sse::Writer::message(&listening.final_response()).into(), Stage::Over)),
                 }
             }
             Stage::Over => None,
@@ -263,35 +292,35 @@ fn listen(gateway: &Arc<Gateway>, id: Id<'_>, params: Option<&RawValue>, peer: &
     stream(events.map(Ok))
 }
 
-/// How far a stream of changes has come.
+/// State of a listen stream.
 enum Stage {
-    Opening(Arc<Gateway>, RequestId, Option<Box<RawValue>>, Client, Share),
-    Open(Arc<Gateway>, Listening, Share),
+    Opening(Arc<Gateway>, RequestId, Option<Box<RawValue>>, Client, QuotaPermit),
+    Open(Arc<Gateway>, ListenStream, QuotaPermit),
     Over,
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::running::Running;
-    use super::super::{Seal, Terms};
     use super::*;
+    use crate::mcp::{Limits, TokenCipher};
+    use crate::server::runtime::inline_call::InlineCall;
     use gripfast::Host;
     use http_body_util::BodyExt;
 
     #[tokio::test(start_paused = true)]
-    async fn a_call_that_says_nothing_for_long_shows_signs_of_life() {
+    async fn a_silent_call_gets_keep_alives() {
         let gateway =
-            Gateway::new(Host::builder().build(), Seal::of_this_process().unwrap(), &Terms::default());
-        let outbox = Arc::new(Outbox::default());
-        let working = Running::new(std::future::pending);
-        let origin = Origin { principal: Principal::local(), asked: Bytes::new() };
-        let call = Suspended::new(Arc::clone(&outbox), Arc::default(), working, origin);
+            Gateway::new(Host::builder().build(), TokenCipher::ephemeral().unwrap(), &Limits::default());
+        let replay_buffer = Arc::new(ReplayBuffer::default());
+        let working = InlineCall::new(std::future::pending);
+        let origin = CallOrigin { principal: Principal::local(), request: Bytes::new() };
+        let call = InputRequiredCall::new(Arc::clone(&replay_buffer), Arc::default(), working, origin);
         let response = deliver(&gateway, RequestId::from(1), call).await;
         assert_eq!(response.headers()["content-type"], "text/event-stream");
         let mut body = response.into_body();
         let sign = body.frame().await.unwrap().unwrap().into_data().unwrap();
         assert_eq!(sign, sse::KEEP_ALIVE);
-        outbox.finish(Some(Bytes::from_static(br#"{"jsonrpc":"2.0","id":9,"result":{}}"#)));
+        replay_buffer.finish(Some(Bytes::from_static(br#"{"jsonrpc":"2.0","id":9,"result":{}}"#)));
         let answer = body.frame().await.unwrap().unwrap().into_data().unwrap();
         assert!(String::from_utf8_lossy(&answer).contains(r#""id":1"#), "{answer:?}");
     }

@@ -1,22 +1,23 @@
-//! The bridge between a client of `gripfast stdio` and a gateway that runs already, over a unix socket.
+//! Bridge between a client of `gripfast stdio` and a running gateway, over a Unix socket.
 //!
-//! The bridge sends one line with the names of the variables that its config needs, the gateway answers with one line of
-//! their digests, and from then on the socket carries MCP as stdin and stdout do. When the gateway goes away, the bridge
-//! restores the client's session at the next one: it repeats the handshake, the log level, the subscriptions and requests
-//! that change nothing. A tool call that was in flight is answered with `outcome_unknown`.
+//! The bridge sends one line with the names of the environment variables that its config needs, the gateway answers
+//! with one line of their digests, and from then on the socket carries MCP as stdin and stdout do. When the gateway
+//! goes away, the bridge restores the client's session at the next one: it repeats the handshake, the log level, the
+//! subscriptions and read-only requests. A tool call that was in flight is answered with `outcome_unknown`.
 
-use super::Gateway;
-use super::ask::{Fault, Told};
-use super::era::{self, Around};
-use super::respond;
-use super::stdio::{Line, next_line};
+use super::stdio::{ClientLine, next_line};
+use crate::mcp::Gateway;
+use crate::mcp::request::dispatch::{RequestOutcome, RpcFault};
+use crate::mcp::request::era;
+use crate::mcp::request::era::EraContext;
+use crate::mcp::request::respond;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
 use bytes::Bytes;
 use gripfast::wire::envelope::{self, Message, Notification, Request};
 use gripfast::wire::results::{self, Cancelled};
 use gripfast::wire::{Era, RequestId, batch, codes};
-use gripfast::{CallError, Code, Fate};
+use gripfast::{CallError, CallOutcome, Code};
 use ring::rand::{SecureRandom, SystemRandom};
 use ring::{digest, hmac};
 use serde::{Deserialize, Serialize};
@@ -34,50 +35,49 @@ use tokio::io::{
 use tokio::net::UnixStream;
 use tokio::sync::mpsc;
 
-/// The largest first line of either side.
-const LARGEST_HELLO: u64 = 256 << 10;
-/// Time for the first line of either side.
-const HELLO_WITHIN: Duration = Duration::from_secs(10);
-/// A request that is larger is not kept to be repeated.
-const LARGEST_REPEATED: usize = 64 << 10;
-/// Messages of a batch that are looked at, which are all that a gateway takes.
-const LARGEST_BATCH: usize = 100;
-/// Subscriptions that are restored, which are all that a gateway lets a client have.
-const MOST_SUBSCRIPTIONS: usize = 1000;
-/// Requests in flight that are kept, which are all that a gateway lets a client have.
-const MOST_IN_FLIGHT: usize = 1024;
+/// Maximum size of the first line of either side.
+const MAX_HELLO: u64 = 256 << 10;
+/// Timeout for the first line of either side.
+const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
+/// Maximum size of a request that is kept for repetition.
+const MAX_REPEATED: usize = 64 << 10;
+/// Maximum number of messages in a batch; the gateway accepts no more.
+const MAX_BATCH: usize = 100;
+/// Maximum number of restored subscriptions; the gateway allows no more per client.
+const MAX_SUBSCRIPTIONS: usize = 1000;
+/// Maximum number of tracked requests; the gateway allows no more per client.
+const MAX_IN_FLIGHT: usize = 1024;
 /// Lines that may wait for a client that does not read.
-const QUEUED: usize = 64;
-const TOO_LONG: &str = "the message is over the limit of 16 MiB, and was not read";
-const GONE: &str = "the gateway went away";
-const LOST: &str =
-    "the gateway went away during this request; whether the request was carried out is unknown";
-/// The ids of requests that the bridge makes itself begin with this.
-const OWN: &str = "gripfast-bridge-";
+const QUEUE_LEN: usize = 64;
+const TOO_LONG: &str = "the message exceeds the limit of 16 MiB and was not read";
+const GONE: &str = "the connection to the gateway was lost";
+const LOST: &str = "the connection to the gateway was lost during this request; it is unknown whether the request was carried out";
+/// Prefix of the ids of the bridge's own requests.
+const OWN_ID_PREFIX: &str = "gripfast-bridge-";
 
-/// The name under which a gateway for this config file is found in its state directory. Gateways of another version
-/// have another name.
+/// Name of the socket of the gateway for this config file in the state directory. Each gateway version has its own
+/// name.
 #[must_use]
-pub fn name(config: &Path, version: &str) -> String {
+pub fn socket_name(config: &Path, version: &str) -> String {
     let config = std::fs::canonicalize(config).unwrap_or_else(|_| config.to_owned());
     let text = [config.as_os_str().as_bytes(), b"\0", version.as_bytes()].concat();
     let digest = digest::digest(&digest::SHA256, &text);
     digest.as_ref()[..8].iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The first line of a bridge.
+/// First line of a bridge.
 #[derive(Debug, Serialize, Deserialize)]
 struct Hello {
-    /// The names of the variables that its config needs.
+    /// Names of the environment variables that its config needs.
     variables: BTreeSet<String>,
 }
 
-/// The first line of a gateway.
+/// First line of a gateway.
 #[derive(Debug, Serialize, Deserialize)]
 struct Answer {
-    /// The key of the digests, made for this connection.
+    /// HMAC key of the digests, new for each connection.
     salt: String,
-    /// The digest of each variable; `None` where it is not set.
+    /// Digest of each variable; `None` if it is not set.
     variables: BTreeMap<String, Option<String>>,
 }
 
@@ -94,8 +94,8 @@ impl Answer {
         Ok(Self { salt, variables })
     }
 
-    /// The variables that have another value here.
-    fn differing(&self, environment: impl Fn(&str) -> Option<OsString>) -> Vec<String> {
+    /// Variables that have another value in this process.
+    fn mismatches(&self, environment: impl Fn(&str) -> Option<OsString>) -> Vec<String> {
         let differs = |(name, there): &(&String, &Option<String>)| {
             environment(name).map(|value| digest_of(&self.salt, &value)) != **there
         };
@@ -127,30 +127,30 @@ async fn first_line<T: for<'de> Deserialize<'de>>(
     reader: &mut (impl AsyncBufReadExt + Unpin),
 ) -> io::Result<T> {
     let mut line = Vec::new();
-    let mut limited = reader.take(LARGEST_HELLO);
+    let mut limited = reader.take(MAX_HELLO);
     let read = limited.read_until(b'\n', &mut line);
-    let read = tokio::time::timeout(HELLO_WITHIN, read).await.map_err(|_| io::ErrorKind::TimedOut)?;
+    let read = tokio::time::timeout(HELLO_TIMEOUT, read).await.map_err(|_| io::ErrorKind::TimedOut)?;
     if read? == 0 {
         return Err(io::ErrorKind::UnexpectedEof.into());
     }
     Ok(serde_json::from_slice(&line)?)
 }
 
-/// A stream in both directions.
-pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+/// Stream in both directions.
+pub trait DuplexStream: AsyncRead + AsyncWrite + Send + Unpin {}
 
-impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> DuplexStream for S {}
 
-/// A connection that carries the lines of one client.
-pub type Connection = Box<dyn Stream>;
+/// Connection that carries the lines of one client.
+pub type BridgeConnection = Box<dyn DuplexStream>;
 
-/// Why a gateway that runs cannot be used.
+/// Reason why a running gateway cannot be used.
 #[derive(Debug, thiserror::Error)]
-pub enum NotJoined {
+pub enum JoinError {
     /// These variables have other values there.
-    #[error("variables that the config needs have other values in the running gateway: {}", .0.join(", "))]
-    OtherVariables(Vec<String>),
-    /// It went away, or does not answer.
+    #[error("environment variables of the config have other values in the running gateway: {}", .0.join(", "))]
+    EnvironmentMismatch(Vec<String>),
+    /// The gateway is gone or does not answer.
     #[error(transparent)]
     Io(#[from] io::Error),
 }
@@ -158,34 +158,34 @@ pub enum NotJoined {
 /// Joins the gateway at the other end, for a config that needs these variables.
 ///
 /// # Errors
-/// See [`NotJoined`].
-pub async fn join(stream: UnixStream, variables: BTreeSet<String>) -> Result<Connection, NotJoined> {
+/// See [`JoinError`].
+pub async fn join(stream: UnixStream, variables: BTreeSet<String>) -> Result<BridgeConnection, JoinError> {
     let (reader, mut writer) = tokio::io::split(stream);
     let mut hello = serde_json::to_vec(&Hello { variables }).map_err(io::Error::from)?;
     hello.push(b'\n');
     writer.write_all(&hello).await?;
     let mut reader = BufReader::new(reader);
     let answer: Answer = first_line(&mut reader).await?;
-    match answer.differing(environment) {
+    match answer.mismatches(environment) {
         differing if differing.is_empty() => Ok(Box::new(tokio::io::join(reader, writer))),
-        differing => Err(NotJoined::OtherVariables(differing)),
+        differing => Err(JoinError::EnvironmentMismatch(differing)),
     }
 }
 
-/// Carries the lines of a client over `connection` until the client leaves, and over the next connection that
-/// `reconnect` gives whenever one is lost.
+/// Forwards the lines of a client over `connection` until the client leaves. When a connection is lost, continues with
+/// the next one from `reconnect`.
 ///
 /// # Errors
-/// Those of `reconnect`; stdout breaks.
-pub async fn carry<E: From<io::Error>>(
+/// Errors of `reconnect`, and of writing to `output`.
+pub async fn run<E: From<io::Error>>(
     input: impl AsyncRead + Send + Unpin + 'static,
     output: impl AsyncWrite + Send + Unpin + 'static,
-    mut connection: Connection,
-    mut reconnect: impl AsyncFnMut() -> Result<Connection, E>,
+    mut connection: BridgeConnection,
+    mut reconnect: impl AsyncFnMut() -> Result<BridgeConnection, E>,
 ) -> Result<(), E> {
-    let (say, mut lines) = mpsc::channel(1);
-    let (out, queue) = mpsc::channel(QUEUED);
-    tokio::spawn(read(input, say));
+    let (to_bridge, mut lines) = mpsc::channel(1);
+    let (out, queue) = mpsc::channel(QUEUE_LEN);
+    tokio::spawn(read(input, to_bridge));
     let mut writing = tokio::spawn(write(output, queue));
     let session = Mutex::new(Session::default());
     let carrying = async {
@@ -198,7 +198,7 @@ pub async fn carry<E: From<io::Error>>(
                 tokio::select! {
                     () = &mut down => false,
                     _open = up => {
-                        // The client has said its last word, and may have answers yet to come.
+                        // The client has closed its input, and may still wait for answers.
                         down.await;
                         true
                     }
@@ -208,21 +208,21 @@ pub async fn carry<E: From<io::Error>>(
                 drop(out);
                 return Ok::<(), E>(());
             }
-            let lost = lock(&session).lost();
+            let lost = lock(&session).fail_in_flight();
             for message in lost {
                 let _ = out.send(message).await;
             }
             connection = reconnect().await?;
-            let (repeated, news) = lock(&session).restore();
+            let (repeated, notifications) = lock(&session).restore();
             first = repeated;
-            for message in news {
+            for message in notifications {
                 let _ = out.send(message).await;
             }
         }
     };
     tokio::select! {
         carried = carrying => carried?,
-        // Nobody hears the rest.
+        // The client does not read any more.
         written = &mut writing => return Ok(joined(written)?),
     }
     Ok(joined(writing.await)?)
@@ -232,11 +232,11 @@ fn joined(written: Result<io::Result<()>, tokio::task::JoinError>) -> io::Result
     written.unwrap_or_else(|error| Err(io::Error::other(error)))
 }
 
-/// Reads the lines of the client, whichever connection they will go over.
-async fn read(input: impl AsyncRead + Unpin, say: mpsc::Sender<Line>) {
+/// Reads the lines of the client, independent of the connection.
+async fn read(input: impl AsyncRead + Unpin, to_bridge: mpsc::Sender<ClientLine>) {
     let mut input = BufReader::new(input);
     while let Ok(Some(line)) = next_line(&mut input).await {
-        if say.send(line).await.is_err() {
+        if to_bridge.send(line).await.is_err() {
             return;
         }
     }
@@ -253,44 +253,44 @@ async fn write(mut output: impl AsyncWrite + Unpin, mut queue: mpsc::Receiver<By
     Ok(())
 }
 
-/// Passes on what the gateway says, until it goes away.
-async fn to_client(reader: ReadHalf<Connection>, out: &mpsc::Sender<Bytes>, session: &Mutex<Session>) {
+/// Forwards the messages of the gateway until the connection ends.
+async fn to_client(reader: ReadHalf<BridgeConnection>, out: &mpsc::Sender<Bytes>, session: &Mutex<Session>) {
     let mut reader = BufReader::new(reader);
     loop {
         let mut line = Vec::new();
         match reader.read_until(b'\n', &mut line).await {
-            // Half a line is no message.
+            // An incomplete line is not a message.
             Ok(_) if line.ends_with(b"\n") => {}
             Ok(_) | Err(_) => return,
         }
-        if lock(session).hear_gateway(&line) && out.send(line.into()).await.is_err() {
+        if lock(session).observe_gateway(&line) && out.send(line.into()).await.is_err() {
             return;
         }
     }
 }
 
-/// Sends `first` and then what the client says. Ends with the client; when the gateway goes away it is left to
-/// [`to_client`] to notice, which has the last answers to pass on.
+/// Sends `first` and then the lines of the client. Ends with the client; the end of the connection is detected by
+/// [`to_client`], which still forwards the last answers.
 async fn to_gateway(
-    mut writer: WriteHalf<Connection>,
+    mut writer: WriteHalf<BridgeConnection>,
     first: Vec<Bytes>,
-    lines: &mut mpsc::Receiver<Line>,
+    lines: &mut mpsc::Receiver<ClientLine>,
     out: &mpsc::Sender<Bytes>,
     session: &Mutex<Session>,
-) -> WriteHalf<Connection> {
+) -> WriteHalf<BridgeConnection> {
     let mut first = first.into_iter();
     loop {
         let line = match first.next() {
             Some(line) => line,
             None => match lines.recv().await {
-                Some(Line::Whole(line)) => {
+                Some(ClientLine::Whole(line)) => {
                     let line = Bytes::from(line);
-                    lock(session).hear_client(&line);
+                    lock(session).observe_client(&line);
                     line
                 }
-                Some(Line::TooLong { beginning, end }) => {
+                Some(ClientLine::TooLong { beginning, end }) => {
                     let id = envelope::request_id(&beginning, &end);
-                    let fault = Fault::new(codes::INVALID_REQUEST, TOO_LONG);
+                    let fault = RpcFault::new(codes::INVALID_REQUEST, TOO_LONG);
                     let id = id.as_ref().map(RequestId::as_id);
                     let _ = out.send(respond::error(Era::Legacy, id, &fault).message.into()).await;
                     continue;
@@ -310,7 +310,7 @@ async fn to_gateway(
         if sent.await.is_err() {
             std::future::pending::<()>().await;
         }
-        lock(session).sent();
+        lock(session).mark_sent();
     }
 }
 
@@ -318,69 +318,72 @@ fn lock(session: &Mutex<Session>) -> MutexGuard<'_, Session> {
     session.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What the next gateway has to be told about a client, and what the client has to be told about the last gateway.
+/// Session state of a client that must be restored at the next gateway, and requests that must be answered when a
+/// gateway is lost.
 #[derive(Default)]
 struct Session {
-    /// The handshake of a legacy client.
+    /// Handshake of a legacy client.
     initialize: Option<(RequestId, Bytes)>,
     is_initialized: bool,
     log_level: Option<Bytes>,
-    /// By their URIs.
+    /// By URI.
     subscriptions: BTreeMap<String, Bytes>,
     in_flight: HashMap<RequestId, InFlight>,
-    /// Those that the gateway cannot have seen yet, because the end of their line was not written.
+    /// Requests that the gateway cannot have seen yet, because their line is not completely written.
     unsent: Vec<RequestId>,
     /// Requests of the gateway that the client has not answered.
-    asked: HashSet<RequestId>,
-    /// Requests that the bridge has made itself.
-    made: u64,
+    server_requests: HashSet<RequestId>,
+    /// Number of the bridge's own requests so far.
+    own_ids: u64,
 }
 
-/// A request that is not answered yet.
+/// Request that is not answered yet.
 struct InFlight {
     era: Era,
     method: String,
     is_repeatable: bool,
-    /// To be sent again, if that does no harm: until it is sent for the first time, and then if it is repeatable.
+    /// The request, if it may be sent again: always before it was first sent, afterwards only if it is repeatable.
     line: Option<Bytes>,
 }
 
 impl Session {
-    fn hear_client(&mut self, line: &Bytes) {
+    fn observe_client(&mut self, line: &Bytes) {
         for message in messages(line) {
             let whole = line.slice_ref(message);
             match Message::parse(message) {
-                Ok(Message::Request(request)) => self.hear_request(&request, &whole),
+                Ok(Message::Request(request)) => self.observe_request(&request, &whole),
                 Ok(Message::Notification(notification)) => match &*notification.method {
                     "notifications/initialized" => self.is_initialized = true,
-                    // It may never be answered.
+                    // The request may never be answered.
                     Cancelled::METHOD => drop(cancelled(&notification).map(|id| self.in_flight.remove(&id))),
                     _ => {}
                 },
                 Ok(Message::Response(response)) => {
-                    response.id.map(|id| self.asked.remove(&id.to_request_id()));
+                    response.id.map(|id| self.server_requests.remove(&id.to_request_id()));
                 }
                 Err(_) => {}
             }
         }
     }
 
-    fn hear_request(&mut self, request: &Request<'_>, line: &Bytes) {
-        let uri = || serde_json::from_str::<Followed>(request.params?.get()).ok().map(|params| params.uri);
-        // Not a part of a large batch, of which all would stay in memory.
+    fn observe_request(&mut self, request: &Request<'_>, line: &Bytes) {
+        let uri = || {
+            serde_json::from_str::<SubscriptionParams>(request.params?.get()).ok().map(|params| params.uri)
+        };
+        // A slice would keep a whole large batch in memory.
         let copy = || Bytes::copy_from_slice(line);
         match &*request.method {
             "initialize" => self.initialize = Some((request.id.to_request_id(), copy())),
             "logging/setLevel" => self.log_level = Some(copy()),
-            "resources/subscribe" if self.subscriptions.len() < MOST_SUBSCRIPTIONS => {
+            "resources/subscribe" if self.subscriptions.len() < MAX_SUBSCRIPTIONS => {
                 self.subscriptions.extend(uri().map(|uri| (uri, copy())));
             }
             "resources/unsubscribe" => drop(uri().map(|uri| self.subscriptions.remove(&uri))),
             _ => {}
         }
-        if self.in_flight.len() < MOST_IN_FLIGHT {
-            let is_repeatable = changes_nothing(&request.method) && line.len() <= LARGEST_REPEATED;
-            let era = era::of(request, Around::Silent).unwrap_or(Era::Legacy);
+        if self.in_flight.len() < MAX_IN_FLIGHT {
+            let is_repeatable = is_read_only(&request.method) && line.len() <= MAX_REPEATED;
+            let era = era::detect(request, EraContext::Unknown).unwrap_or(Era::Legacy);
             let line = Some(if is_repeatable { copy() } else { line.clone() });
             let in_flight = InFlight { era, method: request.method.to_string(), is_repeatable, line };
             self.in_flight.insert(request.id.to_request_id(), in_flight);
@@ -388,8 +391,8 @@ impl Session {
         }
     }
 
-    /// The gateway may have seen everything that the client has said.
-    fn sent(&mut self) {
+    /// Marks everything from the client as seen by the gateway.
+    fn mark_sent(&mut self) {
         for id in self.unsent.drain(..) {
             if let Some(request) = self.in_flight.get_mut(&id).filter(|request| !request.is_repeatable) {
                 request.line = None;
@@ -397,20 +400,22 @@ impl Session {
         }
     }
 
-    /// Whether this is for the client.
-    fn hear_gateway(&mut self, line: &[u8]) -> bool {
+    /// Returns true if the line is for the client.
+    fn observe_gateway(&mut self, line: &[u8]) -> bool {
         let mut is_for_client = true;
         for message in messages(line) {
             match Message::parse(message) {
                 Ok(Message::Response(response)) => {
                     if let Some(id) = response.id {
-                        is_for_client &= !id.as_text().is_some_and(|text| text.starts_with(OWN));
+                        is_for_client &= !id.as_text().is_some_and(|text| text.starts_with(OWN_ID_PREFIX));
                         self.in_flight.remove(&id.to_request_id());
                     }
                 }
-                Ok(Message::Request(request)) => drop(self.asked.insert(request.id.to_request_id())),
+                Ok(Message::Request(request)) => {
+                    self.server_requests.insert(request.id.to_request_id());
+                }
                 Ok(Message::Notification(notification)) => {
-                    cancelled(&notification).map(|id| self.asked.remove(&id));
+                    cancelled(&notification).map(|id| self.server_requests.remove(&id));
                 }
                 Err(_) => {}
             }
@@ -418,68 +423,69 @@ impl Session {
         is_for_client
     }
 
-    /// What the client is told when the gateway has gone: the end of requests that are not repeated, and of questions.
-    fn lost(&mut self) -> Vec<Bytes> {
-        let asked = std::mem::take(&mut self.asked);
-        let withdrawn = asked.iter().map(|id| results::cancelled(id.as_id(), Some(GONE)).into());
-        let mut told: Vec<Bytes> = withdrawn.collect();
+    /// Messages for the client when the gateway is lost: errors for requests that are not repeated, and cancellations
+    /// of server requests.
+    fn fail_in_flight(&mut self) -> Vec<Bytes> {
+        let server_requests = std::mem::take(&mut self.server_requests);
+        let withdrawn = server_requests.iter().map(|id| results::cancelled(id.as_id(), Some(GONE)).into());
+        let mut messages: Vec<Bytes> = withdrawn.collect();
         self.in_flight.retain(|id, request| {
             if request.line.is_none() {
-                let lost = CallError::new(Code::OutcomeUnknown, "", Fate::Unknown, LOST).hint(
+                let lost = CallError::new(Code::OutcomeUnknown, "", CallOutcome::Unknown, LOST).with_hint(
                     "check the effect before you repeat the call; `gripfast calls` shows what is known about it",
                 );
-                let answer = respond::respond(request.era, &request.method, id.as_id(), Told::Failed(lost));
-                told.push(answer.message.into());
+                let answer = respond::respond(request.era, &request.method, id.as_id(), RequestOutcome::Failed(lost));
+                messages.push(answer.message.into());
             }
             request.line.is_some()
         });
-        told
+        messages
     }
 
-    /// What the next gateway is sent first, and what the client is told about it.
+    /// First messages for the next gateway, and notifications for the client.
     fn restore(&mut self) -> (Vec<Bytes>, Vec<Bytes>) {
         let mut first = Vec::new();
         let initialize = self.initialize.clone();
         if let Some((id, line)) = &initialize {
             match self.in_flight.contains_key(id) {
                 true => first.push(line.clone()),
-                false => first.extend(self.own(line)),
+                false => first.extend(self.with_own_id(line)),
             }
         }
         if self.is_initialized {
             first.push(envelope::notification("notifications/initialized", None).into());
         }
-        let standing: Vec<Bytes> =
+        let session_setup: Vec<Bytes> =
             self.log_level.iter().chain(self.subscriptions.values()).cloned().collect();
-        first.extend(standing.iter().filter_map(|line| self.own(line)));
+        first.extend(session_setup.iter().filter_map(|line| self.with_own_id(line)));
         let is_sent = |id: &RequestId| initialize.as_ref().is_some_and(|(sent, _)| sent == id);
         let in_flight = self.in_flight.iter().filter(|(id, _)| !is_sent(id));
         first.extend(in_flight.filter_map(|(_, request)| request.line.clone()));
-        // Changes of the lists in between were told to nobody.
+        // The client missed list changes while it was disconnected.
         let lists = ["tools", "resources", "prompts"].into_iter().filter(|_| self.is_initialized);
-        let news =
+        let notifications =
             lists.map(|list| envelope::notification(&format!("notifications/{list}/list_changed"), None));
-        (first, news.map(Bytes::from).collect())
+        (first, notifications.map(Bytes::from).collect())
     }
 
-    /// A request of the client under an id of the bridge, which keeps the answer from the client.
-    fn own(&mut self, line: &Bytes) -> Option<Bytes> {
-        self.made += 1;
-        let id = RequestId::from(format!("{OWN}{}", self.made).as_str());
+    /// Replaces the id of a request by one of the bridge, so that the answer is not forwarded to the client.
+    fn with_own_id(&mut self, line: &Bytes) -> Option<Bytes> {
+        self.own_ids += 1;
+        let id = RequestId::from(format!("{OWN_ID_PREFIX}{}", self.own_ids).as_str());
         envelope::with_id(line, id.as_id()).ok().map(Bytes::from)
     }
 }
 
-/// The parameters of a subscription.
+/// Parameters of a subscription.
 #[derive(Deserialize)]
-struct Followed {
+struct SubscriptionParams {
     uri: String,
 }
 
-/// The messages in a line.
+/// Messages in a line.
 fn messages(line: &[u8]) -> Vec<&[u8]> {
     match envelope::is_batch(line) {
-        true => batch::split(line, LARGEST_BATCH).unwrap_or_default(),
+        true => batch::split(line, MAX_BATCH).unwrap_or_default(),
         false => vec![line],
     }
 }
@@ -489,8 +495,8 @@ fn cancelled(notification: &Notification<'_>) -> Option<RequestId> {
     Cancelled::read(params).map(|cancelled| cancelled.request_id.to_request_id())
 }
 
-/// Whether a request may be carried out twice.
-fn changes_nothing(method: &str) -> bool {
+/// Tests if a request may be sent twice without harm.
+fn is_read_only(method: &str) -> bool {
     matches!(
         method,
         "initialize"
@@ -532,24 +538,24 @@ mod tests {
     }
 
     fn answer(session: &mut Session, id: &Value) -> bool {
-        session.hear_gateway(&line(&json!({ "jsonrpc": "2.0", "id": id, "result": {} })))
+        session.observe_gateway(&line(&json!({ "jsonrpc": "2.0", "id": id, "result": {} })))
     }
 
     #[test]
-    fn the_next_gateway_is_told_what_the_last_one_knew_and_the_client_hears_none_of_it() {
+    fn session_state_is_restored_at_the_next_gateway_unseen_by_the_client() {
         let mut session = Session::default();
-        session.hear_client(&request(1, "initialize", &json!({ "protocolVersion": "2025-11-25" })));
+        session.observe_client(&request(1, "initialize", &json!({ "protocolVersion": "2025-11-25" })));
         assert!(answer(&mut session, &json!(1)));
-        session.hear_client(&line(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" })));
-        session.hear_client(&request(2, "logging/setLevel", &json!({ "level": "debug" })));
-        session.hear_client(&request(3, "resources/subscribe", &json!({ "uri": "a:1" })));
-        session.hear_client(&request(4, "resources/subscribe", &json!({ "uri": "a:2" })));
-        session.hear_client(&request(5, "resources/unsubscribe", &json!({ "uri": "a:1" })));
+        session.observe_client(&line(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" })));
+        session.observe_client(&request(2, "logging/setLevel", &json!({ "level": "debug" })));
+        session.observe_client(&request(3, "resources/subscribe", &json!({ "uri": "a:1" })));
+        session.observe_client(&request(4, "resources/subscribe", &json!({ "uri": "a:2" })));
+        session.observe_client(&request(5, "resources/unsubscribe", &json!({ "uri": "a:1" })));
         for id in 2..=5 {
             assert!(answer(&mut session, &json!(id)));
         }
-        assert!(session.lost().is_empty());
-        let (first, news) = session.restore();
+        assert!(session.fail_in_flight().is_empty());
+        let (first, notifications) = session.restore();
         let expected = ["initialize", "notifications/initialized", "logging/setLevel", "resources/subscribe"];
         assert_eq!(methods(&first), expected);
         let first = read_all(&first);
@@ -560,50 +566,57 @@ mod tests {
         for one in first.iter().filter(|one| !one["id"].is_null()) {
             assert!(!answer(&mut session, &one["id"]), "{one}");
         }
-        assert_eq!(news.len(), 3, "the lists may have changed");
+        assert_eq!(notifications.len(), 3, "the lists may have changed");
     }
 
     #[test]
-    fn requests_that_change_nothing_are_repeated_and_others_have_an_unknown_outcome() {
+    fn read_only_requests_are_repeated_and_others_have_an_unknown_outcome() {
         let mut session = Session::default();
-        session.hear_client(&request(1, "initialize", &json!({})));
-        session.hear_client(&request(2, "tools/list", &json!({})));
-        session.hear_client(&request(3, "tools/call", &json!({ "name": "pay" })));
-        session.hear_client(&request(4, "tools/call", &json!({ "name": "pay" })));
+        session.observe_client(&request(1, "initialize", &json!({})));
+        session.observe_client(&request(2, "tools/list", &json!({})));
+        session.observe_client(&request(3, "tools/call", &json!({ "name": "pay" })));
+        session.observe_client(&request(4, "tools/call", &json!({ "name": "pay" })));
         let cancel =
             json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": 4 } });
-        session.hear_client(&line(&cancel));
-        session.sent();
-        session.hear_client(&request(5, "tools/call", &json!({ "name": "pay" })));
-        let told = read_all(&session.lost());
-        assert_eq!(told.len(), 1, "{told:?}");
-        assert_eq!(told[0]["id"], 3);
-        assert_eq!(told[0]["result"]["_meta"]["gripfast/failure"]["code"], "outcome_unknown", "{told:?}");
-        let (first, news) = session.restore();
+        session.observe_client(&line(&cancel));
+        session.mark_sent();
+        session.observe_client(&request(5, "tools/call", &json!({ "name": "pay" })));
+        let messages = read_all(&session.fail_in_flight());
+        assert_eq!(messages.len(), 1, "{messages:?}");
+        assert_eq!(messages[0]["id"], 3);
+        assert_eq!(
+            messages[0]["result"]["_meta"]["gripfast/failure"]["code"], "outcome_unknown",
+            "{messages:?}"
+        );
+        let (first, notifications) = session.restore();
         let mut first: Vec<u64> = read_all(&first).iter().map(|one| one["id"].as_u64().unwrap()).collect();
         first[1..].sort_unstable();
-        assert_eq!((first, news.len()), (vec![1, 2, 5], 0), "also a call that the gateway has not seen");
-        session.sent();
-        assert_eq!(session.lost().len(), 1, "now it has");
+        assert_eq!(
+            (first, notifications.len()),
+            (vec![1, 2, 5], 0),
+            "also a call that the gateway has not seen"
+        );
+        session.mark_sent();
+        assert_eq!(session.fail_in_flight().len(), 1, "now it has");
     }
 
     #[test]
-    fn questions_of_a_gateway_that_has_gone_are_withdrawn() {
+    fn requests_of_a_lost_gateway_are_cancelled() {
         let mut session = Session::default();
         for id in ["gripfast-7", "gripfast-8"] {
             let ask = json!({ "jsonrpc": "2.0", "id": id, "method": "roots/list" });
-            assert!(session.hear_gateway(&line(&ask)));
+            assert!(session.observe_gateway(&line(&ask)));
         }
-        session.hear_client(&line(&json!({ "jsonrpc": "2.0", "id": "gripfast-7", "result": {} })));
-        let told = read_all(&session.lost());
-        assert_eq!(told.len(), 1, "{told:?}");
-        let (method, id) = (&told[0]["method"], &told[0]["params"]["requestId"]);
+        session.observe_client(&line(&json!({ "jsonrpc": "2.0", "id": "gripfast-7", "result": {} })));
+        let messages = read_all(&session.fail_in_flight());
+        assert_eq!(messages.len(), 1, "{messages:?}");
+        let (method, id) = (&messages[0]["method"], &messages[0]["params"]["requestId"]);
         assert_eq!((method, id), (&json!("notifications/cancelled"), &json!("gripfast-8")));
-        assert!(session.lost().is_empty());
+        assert!(session.fail_in_flight().is_empty());
     }
 
     #[test]
-    fn variables_with_other_values_are_named_and_no_value_is_sent() {
+    fn differing_variables_are_named_without_their_values() {
         let here = |name: &str| match name {
             "SAME" => Some("same".into()),
             "OTHER" | "ONLY_HERE" => Some("hunter22".into()),
@@ -616,16 +629,19 @@ mod tests {
         };
         let names = ["SAME", "OTHER", "ONLY_HERE", "ONLY_THERE", "NOWHERE"].map(str::to_owned);
         let answer = Answer::to(Hello { variables: names.into() }, there).unwrap();
-        assert_eq!(answer.differing(here), ["ONLY_HERE", "ONLY_THERE", "OTHER"]);
+        assert_eq!(answer.mismatches(here), ["ONLY_HERE", "ONLY_THERE", "OTHER"]);
         let again = Answer::to(Hello { variables: ["SAME".to_owned()].into() }, there).unwrap();
         assert_ne!(answer.variables["SAME"], again.variables["SAME"], "under another salt");
         assert!(!serde_json::to_string(&answer).unwrap().contains("hunter"));
     }
 
     #[test]
-    fn a_gateway_is_known_by_its_config_and_its_version() {
+    fn the_socket_name_depends_on_config_and_version() {
         let (one, other) = (Path::new("/etc/a.toml"), Path::new("/etc/b.toml"));
-        assert_eq!(name(one, "1.0.0"), name(one, "1.0.0"));
-        assert!(name(one, "1.0.0") != name(other, "1.0.0") && name(one, "1.0.0") != name(one, "1.0.1"));
+        assert_eq!(socket_name(one, "1.0.0"), socket_name(one, "1.0.0"));
+        assert!(
+            socket_name(one, "1.0.0") != socket_name(other, "1.0.0")
+                && socket_name(one, "1.0.0") != socket_name(one, "1.0.1")
+        );
     }
 }

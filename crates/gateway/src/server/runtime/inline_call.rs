@@ -1,24 +1,24 @@
-//! A call of a client while it is under way. Most calls are over before anything else happens to them, so a call is
-//! driven by whoever waits for its answer; one that nobody waits for any more goes on in a task of its own.
+//! Runs a call inside the task that waits for its answer, because most calls end there. A call that is dropped before
+//! its end continues in a task of its own.
 
 use futures_util::future::{AbortHandle, Abortable, Aborted};
 use gripfast::transport::BoxFuture;
 use std::future::poll_fn;
 use std::pin::pin;
 
-/// A call under way. Dropped before its end, it goes on by itself; its handle ends it.
-pub(crate) struct Running {
+/// Call in flight. Dropping it before its end spawns it as a task; its handle aborts it.
+pub(crate) struct InlineCall {
     rest: Option<BoxFuture<'static, Result<(), Aborted>>>,
 }
 
-impl Running {
-    /// Begins a call. Nothing of it happens before somebody waits for it, or lets go of it.
+impl InlineCall {
+    /// Creates a call. It starts when it is first driven or dropped.
     pub(crate) fn new<F>(call: impl FnOnce() -> F) -> (Self, AbortHandle)
     where
         F: Future<Output = ()> + Send + 'static,
     {
         let (handle, registration) = AbortHandle::new_pair();
-        // Made where it stays: it is large.
+        // Constructed in the box, because it is large.
         (Self { rest: Some(Box::pin(Abortable::new(call(), registration))) }, handle)
     }
 
@@ -36,13 +36,13 @@ impl Running {
         .await
     }
 
-    /// Gives it up.
+    /// Cancels the call.
     pub(crate) fn cancel(mut self) {
         self.rest = None;
     }
 }
 
-impl Drop for Running {
+impl Drop for InlineCall {
     fn drop(&mut self) {
         if let Some(rest) = self.rest.take()
             && let Ok(runtime) = tokio::runtime::Handle::try_current()
@@ -60,16 +60,16 @@ mod tests {
     use tokio::sync::Notify;
     use tokio::time::{sleep, timeout};
 
-    fn calling(answered: &Arc<Notify>) -> (Running, AbortHandle) {
+    fn calling(answered: &Arc<Notify>) -> (InlineCall, AbortHandle) {
         let answered = Arc::clone(answered);
-        Running::new(|| async move {
+        InlineCall::new(|| async move {
             sleep(Duration::from_secs(1)).await;
             answered.notify_one();
         })
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_call_is_driven_by_whoever_waits_and_goes_on_when_nobody_does() {
+    async fn a_call_runs_inline_while_awaited_and_continues_when_dropped() {
         let answered = Arc::new(Notify::new());
         let (mut call, _handle) = calling(&answered);
         call.until(answered.notified()).await;
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_call_that_is_given_up_ends_whoever_drives_it() {
+    async fn a_cancelled_call_ends_inline_and_as_a_task() {
         let answered = Arc::new(Notify::new());
         let (mut call, handle) = calling(&answered);
         let waiting = async { timeout(Duration::from_secs(2), call.until(answered.notified())).await };

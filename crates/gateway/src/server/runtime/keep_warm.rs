@@ -1,6 +1,6 @@
-//! A timer that is never far away while there are requests. The runtime sleeps until its next timer, and a request
-//! that sets an earlier one has to wake it for that, with a system call and often a second thread. Nearly every
-//! request sets timers and is answered long before them; with a beat before all of these nobody need be woken.
+//! Keeps one Tokio timer due within 500 ms while requests are active. The runtime sleeps until its next timer, and a
+//! request that sets an earlier one has to wake it with a system call and often a second thread. Nearly every request
+//! sets timers and is answered long before they fire; with an earlier timer already set, none of them wakes the driver.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -8,10 +8,10 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio_util::task::AbortOnDropHandle;
 
-/// Beats while there are requests, and rests while there are none.
-pub(super) struct Pulse {
+/// Keeps a timer running while there are requests.
+pub(crate) struct KeepWarm {
     inner: Arc<Inner>,
-    _beating: AbortOnDropHandle<()>,
+    _task: AbortOnDropHandle<()>,
 }
 
 #[derive(Default)]
@@ -21,39 +21,39 @@ struct Inner {
 }
 
 const RESTING: u8 = 0;
-/// It beats, and nobody came since it last did.
+/// The timer runs, and no request came since it last fired.
 const BEATING: u8 = 1;
-/// It beats, and somebody came since.
+/// The timer runs, and a request came since.
 const WANTED: u8 = 2;
 
-impl Pulse {
-    /// Shorter than the shortest time that a request is given for anything.
-    const EVERY: Duration = Duration::from_millis(500);
+impl KeepWarm {
+    /// Shorter than the shortest timeout of a request.
+    const INTERVAL: Duration = Duration::from_millis(500);
 
-    /// A pulse on this runtime, which rests.
-    pub(super) fn start() -> Self {
+    /// Starts the task on this runtime, without a timer.
+    pub(crate) fn start() -> Self {
         let inner = Arc::<Inner>::default();
-        let beating = tokio::spawn(beat(Arc::clone(&inner)));
-        Self { inner, _beating: AbortOnDropHandle::new(beating) }
+        let task = tokio::spawn(run(Arc::clone(&inner)));
+        Self { inner, _task: AbortOnDropHandle::new(task) }
     }
 
-    /// There is a request.
-    pub(super) fn beat(&self) {
-        self.inner.is_wanted();
+    /// Reports a request.
+    pub(crate) fn touch(&self) {
+        self.inner.request();
     }
 }
 
-async fn beat(inner: Arc<Inner>) {
+async fn run(inner: Arc<Inner>) {
     loop {
         inner.wanted.notified().await;
-        while inner.beats_on() {
-            tokio::time::sleep(Pulse::EVERY).await;
+        while inner.take_request() {
+            tokio::time::sleep(KeepWarm::INTERVAL).await;
         }
     }
 }
 
 impl Inner {
-    fn is_wanted(&self) {
+    fn request(&self) {
         if self.state.load(Ordering::Relaxed) != WANTED
             && self.state.swap(WANTED, Ordering::AcqRel) == RESTING
         {
@@ -61,8 +61,8 @@ impl Inner {
         }
     }
 
-    /// Whether somebody came since this was last asked; if nobody did, it rests from now on.
-    fn beats_on(&self) -> bool {
+    /// Returns true if a request came since the last call. Otherwise the timer stops.
+    fn take_request(&self) -> bool {
         let came = self.state.compare_exchange(WANTED, BEATING, Ordering::AcqRel, Ordering::Acquire).is_ok();
         came || self.state.compare_exchange(BEATING, RESTING, Ordering::AcqRel, Ordering::Acquire).is_err()
     }
@@ -73,16 +73,16 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn it_beats_while_there_are_requests_and_rests_soon_after() {
-        let pulse = Pulse::start();
-        let state = || pulse.inner.state.load(Ordering::Relaxed);
+    async fn the_timer_runs_while_there_are_requests_and_stops_soon_after() {
+        let keep_warm = KeepWarm::start();
+        let state = || keep_warm.inner.state.load(Ordering::Relaxed);
         for _ in 0..3 {
-            pulse.beat();
-            tokio::time::sleep(Pulse::EVERY / 2).await;
+            keep_warm.touch();
+            tokio::time::sleep(KeepWarm::INTERVAL / 2).await;
             assert_eq!(state(), BEATING);
-            pulse.beat();
+            keep_warm.touch();
             assert_eq!(state(), WANTED, "it goes on");
-            tokio::time::sleep(Pulse::EVERY * 3).await;
+            tokio::time::sleep(KeepWarm::INTERVAL * 3).await;
             assert_eq!(state(), RESTING);
         }
     }

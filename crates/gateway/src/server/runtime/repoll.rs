@@ -1,7 +1,6 @@
-//! A future that does not hurry its runtime. Parts of one task wake each other all the time: a call tells its
-//! connection that the answer is there, and the connection is what polls the call. To the runtime each of these is news
-//! for which it looks for another thread. Here whoever is woken while being polled is polled again on the spot; and a
-//! part that nothing happened to is left alone meanwhile.
+//! Re-polls a future that wakes itself during poll, so that Tokio does not schedule another worker for it. Parts of one
+//! task often wake each other: a call wakes its connection when the answer is there, and the connection is what polls
+//! the call. Parts that were not woken are skipped meanwhile.
 
 use futures_util::task::AtomicWaker;
 use std::pin::Pin;
@@ -9,61 +8,61 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 
-/// Runs a future, and keeps to itself what wakes it while it runs.
-pub(crate) struct Steady<F> {
+/// Polls a future again while it wakes itself.
+pub(crate) struct Repoll<F> {
     inner: F,
-    bell: Arc<Bell>,
+    flag: Arc<WakeFlag>,
     waker: Waker,
 }
 
-/// Rung by whatever wakes the future.
-struct Bell {
+/// Waker of the future.
+struct WakeFlag {
     state: AtomicU8,
-    /// The task that the future runs in.
+    /// Waker of the task that the future runs in.
     task: Mutex<Option<Waker>>,
 }
 
-/// Nobody polls it: its task has to be woken.
+/// The future is not being polled: a wake goes to its task.
 const WAITS: u8 = 0;
-/// It is being polled.
+/// The future is being polled.
 const RUNS: u8 = 1;
-/// It is being polled, and was woken since that began.
+/// The future is being polled, and was woken meanwhile.
 const RUNS_AGAIN: u8 = 2;
 
-impl<F: Future + Unpin> Steady<F> {
-    /// In a row, so that others have their turn.
-    const TURNS: usize = 8;
+impl<F: Future + Unpin> Repoll<F> {
+    /// Maximum number of polls in a row, so that other tasks get their turn.
+    const MAX_POLLS: usize = 8;
 
     pub(crate) fn new(inner: F) -> Self {
-        let bell = Arc::new(Bell { state: AtomicU8::new(WAITS), task: Mutex::default() });
-        let waker = Waker::from(Arc::clone(&bell));
-        Self { inner, bell, waker }
+        let flag = Arc::new(WakeFlag { state: AtomicU8::new(WAITS), task: Mutex::default() });
+        let waker = Waker::from(Arc::clone(&flag));
+        Self { inner, flag, waker }
     }
 }
 
-impl<F: Future + Unpin> Future for Steady<F> {
+impl<F: Future + Unpin> Future for Repoll<F> {
     type Output = F::Output;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
-        let Self { inner, bell, waker } = self.get_mut();
-        bell.belongs_to(cx.waker());
-        for _ in 0..Self::TURNS {
-            bell.state.store(RUNS, Ordering::Release);
+        let Self { inner, flag, waker } = self.get_mut();
+        flag.set_task(cx.waker());
+        for _ in 0..Self::MAX_POLLS {
+            flag.state.store(RUNS, Ordering::Release);
             if let Poll::Ready(output) = Pin::new(&mut *inner).poll(&mut Context::from_waker(waker)) {
                 return Poll::Ready(output);
             }
-            if bell.state.compare_exchange(RUNS, WAITS, Ordering::AcqRel, Ordering::Acquire).is_ok() {
+            if flag.state.compare_exchange(RUNS, WAITS, Ordering::AcqRel, Ordering::Acquire).is_ok() {
                 return Poll::Pending;
             }
         }
-        bell.state.store(WAITS, Ordering::Release);
+        flag.state.store(WAITS, Ordering::Release);
         cx.waker().wake_by_ref();
         Poll::Pending
     }
 }
 
-impl Bell {
-    fn belongs_to(&self, task: &Waker) {
+impl WakeFlag {
+    fn set_task(&self, task: &Waker) {
         let mut known = self.task.lock().unwrap_or_else(PoisonError::into_inner);
         if !known.as_ref().is_some_and(|known| known.will_wake(task)) {
             *known = Some(task.clone());
@@ -71,7 +70,7 @@ impl Bell {
     }
 }
 
-impl Wake for Bell {
+impl Wake for WakeFlag {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }
@@ -88,37 +87,37 @@ impl Wake for Bell {
     }
 }
 
-/// A part of a task, which is polled only if something has happened to it: whoever drives the task looks at all of its
-/// parts each time, and going down to the bottom of a call takes a while.
-pub(crate) struct Part {
-    door: Arc<Door>,
+/// Part of a task that is polled only if it was woken: the connection polls all of its parts each time, and descending
+/// into a call is slow.
+pub(crate) struct RepollPart {
+    wake: Arc<PartWaker>,
     waker: Waker,
 }
 
 #[derive(Default)]
-struct Door {
-    /// Something happened since it was last polled.
-    knocked: AtomicBool,
-    /// What drives the task.
+struct PartWaker {
+    /// The part was woken since it was last polled.
+    woken: AtomicBool,
+    /// Waker of the task.
     task: AtomicWaker,
 }
 
-impl Part {
+impl RepollPart {
     pub(crate) fn new() -> Self {
-        let door = Arc::<Door>::default();
-        let waker = Waker::from(Arc::clone(&door));
-        Self { door, waker }
+        let wake = Arc::<PartWaker>::default();
+        let waker = Waker::from(Arc::clone(&wake));
+        Self { wake, waker }
     }
 
-    /// Does `work`, which is this part from now on.
-    pub(crate) async fn does<F: Future>(&self, work: impl FnOnce() -> F) -> F::Output {
-        // Made here, so that there is one copy of it.
+    /// Runs `work` as this part.
+    pub(crate) async fn run<F: Future>(&self, work: impl FnOnce() -> F) -> F::Output {
+        // Constructed here, so that the future is not copied.
         let mut work = std::pin::pin!(work());
-        self.door.knocked.store(true, Ordering::Release);
+        self.wake.woken.store(true, Ordering::Release);
         std::future::poll_fn(|cx| {
-            // First, so that a knock from here on is heard.
-            self.door.task.register(cx.waker());
-            if !self.door.knocked.swap(false, Ordering::AcqRel) {
+            // Registered first, so that no wake is missed.
+            self.wake.task.register(cx.waker());
+            if !self.wake.woken.swap(false, Ordering::AcqRel) {
                 return Poll::Pending;
             }
             work.as_mut().poll(&mut Context::from_waker(&self.waker))
@@ -127,13 +126,13 @@ impl Part {
     }
 }
 
-impl Wake for Door {
+impl Wake for PartWaker {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        self.knocked.store(true, Ordering::Release);
+        self.woken.store(true, Ordering::Release);
         self.task.wake();
     }
 }
@@ -153,15 +152,15 @@ mod tests {
         }
     }
 
-    fn polled<F: Future + Unpin>(steady: &mut Steady<F>, count: &Arc<Count>) -> Poll<F::Output> {
-        Pin::new(steady).poll(&mut Context::from_waker(&Waker::from(Arc::clone(count))))
+    fn polled<F: Future + Unpin>(repoll: &mut Repoll<F>, count: &Arc<Count>) -> Poll<F::Output> {
+        Pin::new(repoll).poll(&mut Context::from_waker(&Waker::from(Arc::clone(count))))
     }
 
     #[test]
-    fn what_wakes_it_while_it_runs_is_its_own_business_and_what_comes_later_is_not() {
+    fn wakes_during_poll_stay_inside_and_later_ones_reach_the_task() {
         let (count, kept) = (Arc::<Count>::default(), Arc::new(Mutex::new(None::<Waker>)));
         let (mut turns, keep) = (0, Arc::clone(&kept));
-        let mut steady = Steady::new(poll_fn(move |cx| {
+        let mut repoll = Repoll::new(poll_fn(move |cx| {
             turns += 1;
             if turns < 3 {
                 cx.waker().wake_by_ref();
@@ -169,17 +168,17 @@ mod tests {
             *keep.lock().unwrap() = Some(cx.waker().clone());
             if turns == 4 { Poll::Ready(turns) } else { Poll::Pending }
         }));
-        assert!(polled(&mut steady, &count).is_pending());
+        assert!(polled(&mut repoll, &count).is_pending());
         assert_eq!(count.0.load(Ordering::Relaxed), 0, "it went on by itself until nothing was left to do");
         kept.lock().unwrap().take().unwrap().wake();
         assert_eq!(count.0.load(Ordering::Relaxed), 1);
-        assert_eq!(polled(&mut steady, &count), Poll::Ready(4));
+        assert_eq!(polled(&mut repoll, &count), Poll::Ready(4));
     }
 
     #[test]
-    fn a_part_is_polled_when_something_happened_to_it_and_not_before() {
+    fn a_part_is_polled_only_after_a_wake() {
         let (count, kept) = (Arc::<Count>::default(), Arc::new(Mutex::new(None::<Waker>)));
-        let (polls, part) = (AtomicUsize::new(0), Part::new());
+        let (polls, part) = (AtomicUsize::new(0), RepollPart::new());
         let work = || {
             poll_fn(|cx| {
                 *kept.lock().unwrap() = Some(cx.waker().clone());
@@ -189,7 +188,7 @@ mod tests {
         let waker = Waker::from(Arc::clone(&count));
         let mut cx = Context::from_waker(&waker);
         for round in 0..2 {
-            let mut doing = Box::pin(part.does(work));
+            let mut doing = Box::pin(part.run(work));
             for _ in 0..3 {
                 assert!(doing.as_mut().poll(&mut cx).is_pending());
             }
@@ -202,13 +201,13 @@ mod tests {
     }
 
     #[test]
-    fn one_that_never_rests_lets_others_have_their_turn() {
+    fn a_future_that_always_wakes_itself_yields() {
         let count = Arc::<Count>::default();
-        let mut steady = Steady::new(poll_fn(|cx| {
+        let mut repoll = Repoll::new(poll_fn(|cx| {
             cx.waker().wake_by_ref();
             Poll::<()>::Pending
         }));
-        assert!(polled(&mut steady, &count).is_pending());
+        assert!(polled(&mut repoll, &count).is_pending());
         assert_eq!(count.0.load(Ordering::Relaxed), 1);
     }
 }

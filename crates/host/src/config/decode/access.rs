@@ -1,9 +1,9 @@
-//! The keys of the table `gateway` about who may use it.
+//! Decodes the access keys of the table `gateway`: public URL, origins, authentication, TLS and strict modes.
 
 use super::fields::{Field, Fields, Problems};
 use crate::config::access::{AccessConfig, Jwks, JwtConfig, ListenerTls, TokenTypes, is_confidential};
 use crate::config::keys;
-use crate::config::keys::words::TOKEN_TYPES;
+use crate::config::keys::choices::TOKEN_TYPES;
 use crate::private_files::StrictModes;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -33,8 +33,8 @@ pub(super) fn access(fields: &mut Fields<'_>, listen: SocketAddr, problems: &mut
             if access.jwt.is_some() && !has_name {
                 problems.error(
                     field
-                        .error("clients that have to log in cannot be told for what: `listen` names no address of its own")
-                        .with_hint("`public_url` in the table `gateway` says what they call it, for example \"https://mcp.example.com\""),
+                        .error("`auth.jwt` requires `public_url`, because `listen` is every address")
+                        .with_hint("set `public_url` in the table `gateway` to the URL that clients use, for example \"https://mcp.example.com\""),
                 );
             }
         }
@@ -54,13 +54,13 @@ fn allowed_origins(fields: &mut Fields<'_>, problems: &mut Problems) -> Vec<Stri
     let mut origins = Vec::new();
     for element in field.as_ref().and_then(|field| field.elements(problems)).into_iter().flatten() {
         let Some(text) = element.text(problems) else { continue };
-        // As browsers write it: without the usual port, and without a path.
+        // As browsers write it: without the default port, and without a path.
         let origin = url(text).map(|url| url.origin().ascii_serialization());
         match origin.filter(|origin| text.trim_end_matches('/').eq_ignore_ascii_case(origin)) {
             Some(origin) => origins.push(origin),
             None => problems.error(
                 element
-                    .error("expected an origin as browsers send it: scheme, host and a port that is not the usual one")
+                    .error("expected an origin as browsers send it: scheme, host and a port that is not the default one")
                     .with_hint("for example \"http://localhost:6274\""),
             ),
         }
@@ -70,14 +70,14 @@ fn allowed_origins(fields: &mut Fields<'_>, problems: &mut Problems) -> Vec<Stri
 
 fn tls(field: &Field<'_>, problems: &mut Problems) -> Option<ListenerTls> {
     let mut table = Fields::open(field, &keys::TLS, problems)?;
-    let cert = some_text(&mut table, "cert", problems);
-    let key = some_text(&mut table, "key", problems);
+    let cert = optional_text(&mut table, "cert", problems);
+    let key = optional_text(&mut table, "key", problems);
     table.finish(problems);
     let (Some(cert), Some(key)) = (cert, key) else {
         problems.error(
-            field.error("expected `cert` and `key`").with_hint(
-                "the files of the certificate, with those that vouch for it, and of its private key",
-            ),
+            field
+                .error("expected `cert` and `key`")
+                .with_hint("the PEM files of the certificate chain and of its private key"),
         );
         return None;
     };
@@ -86,19 +86,21 @@ fn tls(field: &Field<'_>, problems: &mut Problems) -> Option<ListenerTls> {
 
 fn jwt(field: &Field<'_>, problems: &mut Problems) -> Option<JwtConfig> {
     let mut table = Fields::open(field, &keys::JWT, problems)?;
-    let issuer = some_confidential(&mut table, "issuer", problems);
-    let audience = some_text(&mut table, "audience", problems);
-    let jwks = some_confidential(&mut table, "jwks", problems);
-    let name = some_text(&mut table, "name", problems).unwrap_or_else(|| "sub".to_owned());
+    let issuer = optional_confidential(&mut table, "issuer", problems);
+    let audience = optional_text(&mut table, "audience", problems);
+    let jwks = optional_confidential(&mut table, "jwks", problems);
+    let name = optional_text(&mut table, "name", problems).unwrap_or_else(|| "sub".to_owned());
     let mut scopes = Vec::new();
     table.words("scopes", &mut scopes, problems);
     let mut typ = TokenTypes::default();
     table.choice("typ", TOKEN_TYPES, &mut typ, problems);
     table.finish(problems);
     let (Some(issuer), Some(audience), Some(jwks)) = (issuer, audience, jwks) else {
-        problems.error(field.error("expected `issuer`, `audience` and `jwks`").with_hint(
-            "who issues the tokens (`iss`), whom they are for (`aud`), and the URL or file of the issuer's keys",
-        ));
+        problems.error(
+            field.error("expected `issuer`, `audience` and `jwks`").with_hint(
+                "the values of the claims `iss` and `aud`, and the URL or file of the issuer's keys",
+            ),
+        );
         return None;
     };
     let jwks = match url(&jwks) {
@@ -112,28 +114,32 @@ fn jwt(field: &Field<'_>, problems: &mut Problems) -> Option<JwtConfig> {
     Some(JwtConfig { issuer, audience, jwks, name, scopes, typ })
 }
 
-/// A text that, if it is a URL, is one that nobody on the way can read or change.
-fn some_confidential(table: &mut Fields<'_>, name: &'static str, problems: &mut Problems) -> Option<String> {
+/// A string that, if it is a URL, must be https, or http on loopback.
+fn optional_confidential(
+    table: &mut Fields<'_>,
+    name: &'static str,
+    problems: &mut Problems,
+) -> Option<String> {
     let field = table.take(name)?;
-    let text = filled(&field, problems)?;
+    let text = nonempty_text(&field, problems)?;
     if url(&text).is_some_and(|url| !is_confidential(&url)) {
         problems.error(
-            field.error("plain http is accepted for loopback addresses only").with_hint(
-                "begin it with `https://`: what goes in clear can be read and replaced on the way",
-            ),
+            field
+                .error("plain http is accepted for loopback addresses only")
+                .with_hint("use `https://`: plain http can be read and changed on the network"),
         );
     }
     Some(text)
 }
 
-fn some_text(table: &mut Fields<'_>, name: &'static str, problems: &mut Problems) -> Option<String> {
-    filled(&table.take(name)?, problems)
+fn optional_text(table: &mut Fields<'_>, name: &'static str, problems: &mut Problems) -> Option<String> {
+    nonempty_text(&table.take(name)?, problems)
 }
 
-fn filled(field: &Field<'_>, problems: &mut Problems) -> Option<String> {
+fn nonempty_text(field: &Field<'_>, problems: &mut Problems) -> Option<String> {
     let text = field.text(problems)?;
     if text.trim().is_empty() {
-        problems.error(field.error("expected a text, found an empty string"));
+        problems.error(field.error("expected a string that is not empty"));
         return None;
     }
     Some(text.to_owned())

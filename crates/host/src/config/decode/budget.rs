@@ -1,13 +1,13 @@
-//! Call budgets. A mistake here is one of the file: a budget that is not understood would limit nobody.
+//! Decodes call budgets. A mistake here is an error of the file, because a budget without effect would limit nothing.
 
 use super::fields::{Field, Fields, Problems};
-use crate::call::{BudgetSpec, Per, Window};
+use crate::call::{BudgetScope, BudgetSpec, BudgetWindow};
 use crate::config::keys::BUDGET;
-use crate::config::keys::words::{COUNTINGS, Counting, SUBJECTS};
-use crate::config::node::{Key, Node};
+use crate::config::keys::choices::{BUDGET_SCOPES, WINDOWS, WindowChoice};
+use crate::config::node::{KeyNode, Node};
 use gripfast_core::policy::Pattern;
 
-pub(super) fn budgets(key: &Key, node: &Node, problems: &mut Problems) -> Vec<BudgetSpec> {
+pub(super) fn budgets(key: &KeyNode, node: &Node, problems: &mut Problems) -> Vec<BudgetSpec> {
     let mut budgets = Vec::new();
     for (name, field) in Field::top(key, node).pairs(problems) {
         let Some(fields) = Fields::open(&field, &BUDGET, problems) else { continue };
@@ -28,18 +28,18 @@ fn budget(
     };
     let (client, server, tool) = (pattern("client"), pattern("server"), pattern("tool"));
     let per = per(&mut fields, problems);
-    let calls = fields.some_number("calls", problems);
-    let within = fields.some_duration("within", problems);
-    let mut counting = Counting::Sliding;
-    fields.choice("window", COUNTINGS, &mut counting, problems);
-    let in_flight = fields.some_number("in_flight", problems);
+    let calls = fields.optional_number("calls", problems);
+    let within = fields.optional_duration("within", problems);
+    let mut counting = WindowChoice::Sliding;
+    fields.choice("window", WINDOWS, &mut counting, problems);
+    let in_flight = fields.optional_number("in_flight", problems);
     fields.finish(problems);
     let calls = match (calls, within) {
         (Some(calls), Some(within)) => Some((
             calls,
             match counting {
-                Counting::Sliding => Window::Sliding(within),
-                Counting::Fixed => Window::Fixed(within),
+                WindowChoice::Sliding => BudgetWindow::Sliding(within),
+                WindowChoice::Fixed => BudgetWindow::Fixed(within),
             },
         )),
         (None, None) => None,
@@ -59,12 +59,12 @@ fn budget(
     Some(BudgetSpec { name: name.to_owned(), client, server, tool, per, calls, in_flight })
 }
 
-/// What has a counter of its own.
-fn per(fields: &mut Fields<'_>, problems: &mut Problems) -> Per {
-    let mut per = Per::default();
+/// The dimensions with separate counters.
+fn per(fields: &mut Fields<'_>, problems: &mut Problems) -> BudgetScope {
+    let mut per = BudgetScope::default();
     let Some(field) = fields.take("per") else { return per };
     for element in field.elements(problems).unwrap_or_default() {
-        let subjects: Vec<_> = SUBJECTS.iter().map(|subject| (*subject, *subject)).collect();
+        let subjects: Vec<_> = BUDGET_SCOPES.iter().map(|subject| (*subject, *subject)).collect();
         match element.choice(&subjects, problems) {
             Some("client") => per.client = true,
             Some("server") => per.server = true,

@@ -1,17 +1,17 @@
-//! Reading one table: take what is known, by its name or an alias, and account for what is left. Every value
-//! is checked where it is read, and a wrong one is reported and skipped, so that one run finds all mistakes.
+//! Decodes one table: takes known keys, by name or alias, and reports the rest. Every value is checked where it is
+//! read, and a wrong one is reported and skipped, so that one run finds all mistakes.
 
-use super::Origin;
+use super::FileDialect;
 use crate::config::diagnostic::{Diagnostic, quoted};
-use crate::config::keys::{Kind, Row, Table};
-use crate::config::node::{Key, Node, Position, Value};
+use crate::config::keys::{Row, Table, ValueKind};
+use crate::config::node::{KeyNode, Node, Position, Value};
 use crate::config::suggest::nearest;
 use crate::config::template::Template;
-use crate::config::units::{self, Span};
+use crate::config::units::{self, DurationRange};
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-/// What has been found so far.
+/// Errors and warnings found so far.
 #[derive(Debug, Default)]
 pub(super) struct Problems {
     pub(super) errors: Vec<Diagnostic>,
@@ -28,19 +28,19 @@ impl Problems {
     }
 }
 
-/// One value and its full name.
+/// One value with the full path of its key.
 #[derive(Debug, Clone)]
 pub(super) struct Field<'n> {
     pub(super) path: String,
     pub(super) key_at: Position,
     pub(super) node: &'n Node,
-    pub(super) origin: Origin,
+    pub(super) dialect: FileDialect,
 }
 
 impl<'n> Field<'n> {
     /// A field of the file itself.
-    pub(super) fn top(key: &Key, node: &'n Node) -> Self {
-        Self { path: key.name.clone(), key_at: key.at, node, origin: Origin::Native }
+    pub(super) fn top(key: &KeyNode, node: &'n Node) -> Self {
+        Self { path: key.name.clone(), key_at: key.at, node, dialect: FileDialect::Native }
     }
 
     pub(super) fn error(&self, message: impl Into<String>) -> Diagnostic {
@@ -65,13 +65,13 @@ impl<'n> Field<'n> {
         }
     }
 
-    /// Text, or in others' files a number or a flag that stands for its own text, as in `PORT: 8080`.
+    /// A string; in files of other clients also a number or a boolean, as in `PORT: 8080`.
     pub(super) fn scalar(&self, problems: &mut Problems) -> Option<String> {
-        match (&self.node.value, self.origin) {
+        match (&self.node.value, self.dialect) {
             (Value::Str(text), _) => Some(text.clone()),
-            (Value::Number(text), Origin::Foreign | Origin::Hermes) => Some(text.clone()),
-            (Value::Bool(flag), Origin::Foreign | Origin::Hermes) => Some(flag.to_string()),
-            (Value::Number(_) | Value::Bool(_), Origin::Native) => {
+            (Value::Number(text), FileDialect::Foreign | FileDialect::Hermes) => Some(text.clone()),
+            (Value::Bool(flag), FileDialect::Foreign | FileDialect::Hermes) => Some(flag.to_string()),
+            (Value::Number(_) | Value::Bool(_), FileDialect::Native) => {
                 problems.error(self.expected("a string").with_hint("put it in quotes"));
                 None
             }
@@ -98,10 +98,10 @@ impl<'n> Field<'n> {
     }
 
     /// A template that may not be empty.
-    pub(super) fn filled_template(&self, problems: &mut Problems) -> Option<Template> {
+    pub(super) fn nonempty_template(&self, problems: &mut Problems) -> Option<Template> {
         let template = self.template(problems)?;
         if template.source().trim().is_empty() {
-            problems.error(self.error("expected some text, found an empty string"));
+            problems.error(self.error("expected a string that is not empty"));
             return None;
         }
         Some(template)
@@ -130,9 +130,9 @@ impl<'n> Field<'n> {
         }
     }
 
-    pub(super) fn duration(&self, span: Span, problems: &mut Problems) -> Option<Duration> {
+    pub(super) fn duration(&self, span: DurationRange, problems: &mut Problems) -> Option<Duration> {
         let duration = match &self.node.value {
-            Value::Str(text) => match units::duration(text) {
+            Value::Str(text) => match units::parse_duration(text) {
                 Some(duration) => duration,
                 None => {
                     let hint = match text.trim().parse::<u64>() {
@@ -158,7 +158,8 @@ impl<'n> Field<'n> {
             }
         };
         if !span.contains(duration) {
-            let message = format!("{} is out of range; allowed: {}", units::show(duration), span.allowed());
+            let message =
+                format!("{} is out of range; allowed: {}", units::format_duration(duration), span.describe());
             problems.error(self.error(message));
             return None;
         }
@@ -193,10 +194,10 @@ impl<'n> Field<'n> {
 
     pub(super) fn size(&self, range: RangeInclusive<u64>, problems: &mut Problems) -> Option<u64> {
         let error = match &self.node.value {
-            Value::Str(text) | Value::Number(text) => match units::size(text) {
+            Value::Str(text) | Value::Number(text) => match units::parse_size(text) {
                 Some(size) if range.contains(&size) => return Some(size),
                 Some(_) => {
-                    let [least, most] = [*range.start(), *range.end()].map(units::show_size);
+                    let [least, most] = [*range.start(), *range.end()].map(units::format_size);
                     self.error(format!("{} is out of range; allowed: {least} to {most}", quoted(text)))
                 }
                 None => self
@@ -209,7 +210,7 @@ impl<'n> Field<'n> {
         None
     }
 
-    /// One of a few words.
+    /// A word from a fixed set.
     pub(super) fn choice<T: Copy>(
         &self,
         choices: &[(&'static str, T)],
@@ -246,7 +247,7 @@ impl<'n> Field<'n> {
                     path: format!("{}[{index}]", self.path),
                     key_at: node.at,
                     node,
-                    origin: self.origin,
+                    dialect: self.dialect,
                 })
                 .collect(),
         )
@@ -267,17 +268,17 @@ impl<'n> Field<'n> {
         Some(words)
     }
 
-    /// The entries of a table whose keys are the user's own.
-    pub(super) fn pairs(&self, problems: &mut Problems) -> Vec<(&'n Key, Self)> {
+    /// The entries of a table whose keys the user chooses.
+    pub(super) fn pairs(&self, problems: &mut Problems) -> Vec<(&'n KeyNode, Self)> {
         let Value::Table(entries) = &self.node.value else {
             problems.error(self.expected("a table"));
             return Vec::new();
         };
-        let field = |key: &Key, node| Self {
+        let field = |key: &KeyNode, node| Self {
             path: format!("{}.{}", self.path, key.name),
             key_at: key.at,
             node,
-            origin: self.origin,
+            dialect: self.dialect,
         };
         entries
             .iter()
@@ -288,14 +289,14 @@ impl<'n> Field<'n> {
     }
 }
 
-/// A table whose keys are ours. What each may hold is in `config::keys`.
+/// A table with known keys, which `config::keys` describes.
 pub(super) struct Fields<'n> {
     pub(super) path: String,
     table: &'static Table,
-    origin: Origin,
-    left: Vec<&'n (Key, Node)>,
+    dialect: FileDialect,
+    remaining: Vec<&'n (KeyNode, Node)>,
     taken: Vec<&'static str>,
-    /// Keys of others that we understand, besides those that are aliases.
+    /// Keys of other clients that are understood, besides the aliases.
     foreign: Vec<&'static str>,
     aliases: Vec<(&'static str, &'static str)>,
 }
@@ -310,22 +311,22 @@ impl<'n> Fields<'n> {
         Some(Self {
             path: field.path.clone(),
             table,
-            origin: field.origin,
-            left: entries.iter().collect(),
+            dialect: field.dialect,
+            remaining: entries.iter().collect(),
             taken: Vec::new(),
             foreign: Vec::new(),
             aliases: Vec::new(),
         })
     }
 
-    /// The full name and the place of a field that was not taken yet; of the table's beginning if there is none.
-    pub(super) fn place(&self, name: &str) -> (String, Position) {
-        let field = self.left.iter().find(|(key, _)| key.name == name);
-        let at = field.or(self.left.first()).map_or(Position::START, |(_, node)| node.at);
+    /// The full path and the position of a field that was not taken yet; the start of the table if there is none.
+    pub(super) fn position_of(&self, name: &str) -> (String, Position) {
+        let field = self.remaining.iter().find(|(key, _)| key.name == name);
+        let at = field.or(self.remaining.first()).map_or(Position::START, |(_, node)| node.at);
         (format!("{}.{name}", self.path), at)
     }
 
-    /// Takes the field of this name. Null means that it is not there.
+    /// Takes the field of this name. A null value counts as absent.
     pub(super) fn take(&mut self, name: &'static str) -> Option<Field<'n>> {
         self.take_row(name).1
     }
@@ -336,16 +337,16 @@ impl<'n> Fields<'n> {
         (row, self.remove(name))
     }
 
-    /// Takes a field that only others' files have, under their name of it.
+    /// Takes a field that only files of other clients have.
     pub(super) fn take_foreign(&mut self, name: &'static str) -> Option<Field<'n>> {
-        if self.origin == Origin::Native {
+        if self.dialect == FileDialect::Native {
             return None;
         }
         self.foreign.push(name);
         self.remove(name)
     }
 
-    /// Takes the field of this name or, in others' files, of one of its aliases.
+    /// Takes the field of this name or, in files of other clients, of one of its aliases.
     pub(super) fn take_or_alias(
         &mut self,
         name: &'static str,
@@ -354,7 +355,7 @@ impl<'n> Fields<'n> {
     ) -> Option<Field<'n>> {
         let mut found = self.take(name);
         self.aliases.extend(aliases.iter().map(|alias| (*alias, name)));
-        if self.origin == Origin::Native {
+        if self.dialect == FileDialect::Native {
             return found;
         }
         for alias in aliases {
@@ -362,7 +363,7 @@ impl<'n> Fields<'n> {
             match &found {
                 None => found = Some(field),
                 Some(first) => {
-                    let message = format!("`{alias}` means the same as `{}`, which is given too", first.path);
+                    let message = format!("`{alias}` means the same as `{}`, which is also set", first.path);
                     problems.error(
                         Diagnostic::error(field.path, field.key_at, message).with_hint("keep one of them"),
                     );
@@ -373,59 +374,63 @@ impl<'n> Fields<'n> {
     }
 
     fn remove(&mut self, name: &str) -> Option<Field<'n>> {
-        let index = self.left.iter().position(|(key, _)| key.name == name)?;
-        let (key, node) = self.left.remove(index);
+        let index = self.remaining.iter().position(|(key, _)| key.name == name)?;
+        let (key, node) = self.remaining.remove(index);
         let path = format!("{}.{name}", self.path);
-        let field = Field { path, key_at: key.at, node, origin: self.origin };
+        let field = Field { path, key_at: key.at, node, dialect: self.dialect };
         (!matches!(node.value, Value::Null)).then_some(field)
     }
 
-    /// Reads a duration into `into`, which keeps its default when there is none.
+    /// Reads a duration into `into`, which keeps its default if the key is absent.
     pub(super) fn duration(&mut self, name: &'static str, into: &mut Duration, problems: &mut Problems) {
-        if let Some(duration) = self.some_duration(name, problems) {
+        if let Some(duration) = self.optional_duration(name, problems) {
             *into = duration;
         }
     }
 
     /// Reads a duration that may be missing.
-    pub(super) fn some_duration(&mut self, name: &'static str, problems: &mut Problems) -> Option<Duration> {
+    pub(super) fn optional_duration(
+        &mut self,
+        name: &'static str,
+        problems: &mut Problems,
+    ) -> Option<Duration> {
         let (row, field) = self.take_row(name);
-        field?.duration(row.span(), problems)
+        field?.duration(row.duration_range(), problems)
     }
 
-    /// Reads a whole number into `into`, which keeps its default when there is none.
+    /// Reads a whole number into `into`, which keeps its default if the key is absent.
     pub(super) fn whole_number(&mut self, name: &'static str, into: &mut u32, problems: &mut Problems) {
-        if let Some(number) = self.some_number(name, problems) {
+        if let Some(number) = self.optional_number(name, problems) {
             *into = number;
         }
     }
 
     /// Reads a whole number that may be missing.
-    pub(super) fn some_number(&mut self, name: &'static str, problems: &mut Problems) -> Option<u32> {
+    pub(super) fn optional_number(&mut self, name: &'static str, problems: &mut Problems) -> Option<u32> {
         let (row, field) = self.take_row(name);
         match &row.kind {
-            Kind::Number(range) => field?.whole_number(range.clone(), problems),
+            ValueKind::Number(range) => field?.whole_number(range.clone(), problems),
             kind => unreachable!("`{name}` is {kind:?} in its table"),
         }
     }
 
     /// Reads a number of bytes that may be missing.
-    pub(super) fn some_size(&mut self, name: &'static str, problems: &mut Problems) -> Option<u64> {
+    pub(super) fn optional_size(&mut self, name: &'static str, problems: &mut Problems) -> Option<u64> {
         let (row, field) = self.take_row(name);
         match &row.kind {
-            Kind::Size(range) => field?.size(range.clone(), problems),
+            ValueKind::Size(range) => field?.size(range.clone(), problems),
             kind => unreachable!("`{name}` is {kind:?} in its table"),
         }
     }
 
-    /// Reads true or false into `into`, which keeps its default when there is neither.
+    /// Reads a boolean into `into`, which keeps its default if the key is absent.
     pub(super) fn flag(&mut self, name: &'static str, into: &mut bool, problems: &mut Problems) {
         if let Some(flag) = self.take(name).and_then(|field| field.flag(problems)) {
             *into = flag;
         }
     }
 
-    /// Reads one of a few words into `into`, which keeps its default when there is none.
+    /// Reads a word from a fixed set into `into`, which keeps its default if the key is absent.
     pub(super) fn choice<T: Copy>(
         &mut self,
         name: &'static str,
@@ -438,7 +443,7 @@ impl<'n> Fields<'n> {
         }
     }
 
-    /// Reads a list of strings into `into`, which keeps its default when there is none.
+    /// Reads a list of strings into `into`, which keeps its default if the key is absent.
     pub(super) fn words(&mut self, name: &'static str, into: &mut Vec<String>, problems: &mut Problems) {
         if let Some(words) = self.take(name).and_then(|field| field.words(problems)) {
             *into = words;
@@ -446,52 +451,54 @@ impl<'n> Fields<'n> {
     }
 
     /// The range of the durations under this key.
-    pub(super) fn span_of(&self, name: &str) -> Span {
+    pub(super) fn duration_range(&self, name: &str) -> DurationRange {
         let row = self.table.row(name).expect("the decoder asks for keys that its table has");
-        row.span()
+        row.duration_range()
     }
 
     /// Opens a table inside this one.
     pub(super) fn table(&mut self, name: &'static str, problems: &mut Problems) -> Option<Self> {
         let (row, field) = self.take_row(name);
         match &row.kind {
-            Kind::Table(table) => Self::open(&field?, table, problems),
+            ValueKind::Table(table) => Self::open(&field?, table, problems),
             kind => unreachable!("`{name}` is {kind:?} in its table"),
         }
     }
 
-    /// The keys that may stand here.
+    /// The keys that are allowed here.
     fn known(&self) -> impl Iterator<Item = &'static str> + Clone + use<'_, 'n> {
         self.table.names().chain(self.foreign.iter().copied())
     }
 
-    /// Whether something that nobody took will be reported as a misspelling of one of `names`.
+    /// Returns whether a remaining key will be reported as a misspelling of one of `names`.
     pub(super) fn misspells(&self, names: &[&str]) -> bool {
-        self.origin == Origin::Native
-            && self.left.iter().any(|(key, _)| {
+        self.dialect == FileDialect::Native
+            && self.remaining.iter().any(|(key, _)| {
                 let alias = self.aliases.iter().find(|(alias, _)| *alias == key.name).map(|(_, name)| *name);
-                let meant = alias.or_else(|| nearest(&key.name, self.known()));
-                meant.is_some_and(|meant| names.contains(&meant))
+                let intended = alias.or_else(|| nearest(&key.name, self.known()));
+                intended.is_some_and(|intended| names.contains(&intended))
             })
     }
 
-    /// Accounts for what nobody took.
+    /// Reports the remaining keys.
     pub(super) fn finish(self, problems: &mut Problems) {
         debug_assert!(
             self.table.names().all(|name| self.taken.contains(&name)),
             "the decoder takes every key of its table: {:?}",
             self.taken
         );
-        for (key, _) in &self.left {
-            match self.origin {
-                Origin::Native => {
+        for (key, _) in &self.remaining {
+            match self.dialect {
+                FileDialect::Native => {
                     let alias = self.aliases.iter().find(|(alias, _)| *alias == key.name);
                     problems.error(match alias {
-                        Some((_, name)) => not_known(key, &self.path).with_hint(format!("write `{name}`")),
-                        None => unknown(key, &self.path, self.known()),
+                        Some((_, name)) => {
+                            unknown_key_without_hint(key, &self.path).with_hint(format!("write `{name}`"))
+                        }
+                        None => unknown_key(key, &self.path, self.known()),
                     });
                 }
-                Origin::Foreign | Origin::Hermes => {
+                FileDialect::Foreign | FileDialect::Hermes => {
                     problems.warning(ignored(key, &self.path, self.known()));
                 }
             }
@@ -501,59 +508,62 @@ impl<'n> Fields<'n> {
 
 impl Row {
     /// The range of a duration.
-    pub(super) fn span(&self) -> Span {
+    pub(super) fn duration_range(&self) -> DurationRange {
         match &self.kind {
-            Kind::Duration(span) | Kind::Map(Kind::DurationOr(span, _)) => *span,
+            ValueKind::Duration(span) | ValueKind::Map(ValueKind::DurationOr(span, _)) => *span,
             kind => unreachable!("`{}` is {kind:?} in its table", self.name),
         }
     }
 }
 
-fn not_known(key: &Key, path: &str) -> Diagnostic {
+fn unknown_key_without_hint(key: &KeyNode, path: &str) -> Diagnostic {
     let path = if path.is_empty() { key.name.clone() } else { format!("{path}.{}", key.name) };
     Diagnostic::error(path, key.at, format!("unknown key {}", quoted(&key.name)))
 }
 
-/// The error for a key that nobody knows, with the nearest that somebody does.
-pub(super) fn unknown<'k>(
-    key: &Key,
+/// The error for an unknown key, with the nearest known one as a hint.
+pub(super) fn unknown_key<'k>(
+    key: &KeyNode,
     path: &str,
     known: impl IntoIterator<Item = &'k str> + Clone,
 ) -> Diagnostic {
-    let diagnostic = not_known(key, path);
+    let diagnostic = unknown_key_without_hint(key, path);
     match nearest(&key.name, known.clone()) {
         Some(name) => diagnostic.with_hint(format!("did you mean `{name}`?")),
         None => {
             let names: Vec<&str> = known.into_iter().collect();
-            // The keys of a server are a page of the manual, not a hint.
+            // A longer list, such as the keys of a server, would be no help.
             match names.len() {
-                0..=10 => diagnostic.with_hint(format!("known here: {}", names.join(", "))),
+                0..=10 => diagnostic.with_hint(format!("known keys: {}", names.join(", "))),
                 _ => diagnostic,
             }
         }
     }
 }
 
-/// Keys of other clients that deserve more than "ignored".
-const NOTES: &[(&[&str], &str)] = &[
+/// Hints for ignored keys of other clients.
+const FOREIGN_KEY_HINTS: &[(&[&str], &str)] = &[
     (
         &["timeout", "request_timeout_ms", "requestTimeout", "tool_timeout_sec"],
-        "clients disagree about its unit; `timeouts.call` takes \"300s\"",
+        "clients use different units for it; set `timeouts.call`, for example \"300s\"",
     ),
     (
         &["connect_timeout", "connectionTimeout", "startup_timeout_sec", "startup_timeout_ms"],
-        "`timeouts.connect` takes \"30s\"",
+        "set `timeouts.connect`, for example \"30s\"",
     ),
-    (&["autoApprove", "alwaysAllow", "trust"], "approving calls is up to the client"),
+    (&["autoApprove", "alwaysAllow", "trust"], "the client approves calls"),
     (&["envFile"], "name the variables in `env`, for example \"${env:NAME}\""),
-    (&["oauth", "auth"], "gripfast logs in by itself: `gripfast login NAME`"),
-    (&["ssl_verify"], "certificates are always checked; `ca_file` names your own authority"),
+    (&["oauth", "auth"], "gripfast logs in without it: `gripfast login NAME`"),
+    (
+        &["ssl_verify"],
+        "certificates are always checked; set `ca_file` to trust your own certificate authority",
+    ),
 ];
 
-fn ignored<'k>(key: &Key, path: &str, known: impl Iterator<Item = &'k str>) -> Diagnostic {
+fn ignored<'k>(key: &KeyNode, path: &str, known: impl Iterator<Item = &'k str>) -> Diagnostic {
     let message = format!("ignored unknown key {}", quoted(&key.name));
     let warning = Diagnostic::warning(format!("{path}.{}", key.name), key.at, message);
-    let note = NOTES.iter().find(|(names, _)| names.contains(&key.name.as_str()));
+    let note = FOREIGN_KEY_HINTS.iter().find(|(names, _)| names.contains(&key.name.as_str()));
     match (note, nearest(&key.name, known)) {
         (Some((_, note)), _) => warning.with_hint(*note),
         (None, Some(name)) => warning.with_hint(format!("did you mean `{name}`?")),

@@ -1,6 +1,6 @@
-//! From the tree to the config. The file as a whole is decided here: whose file it is, where its servers
-//! are, what else stands in it. An error here is an error of the file; an error inside a server's table is
-//! kept as that server's and never stops the others.
+//! Decodes the tree into a [`Config`]. This module handles the file as a whole: its dialect, the key that holds the
+//! servers, and unknown keys. An error here is an error of the file; an error inside a server's table is kept with that
+//! server and does not affect the others.
 
 mod access;
 mod budget;
@@ -16,26 +16,27 @@ mod target;
 use super::defaults;
 use super::diagnostic::{Diagnostic, quoted};
 use super::formats::Format;
-use super::keys::{self, words};
-use super::node::{Key, Node, Position, Value};
+use super::keys;
+use super::keys::choices;
+use super::node::{KeyNode, Node, Position, Value};
 use super::spec::{GatewayConfig, Target};
 use super::{Config, ServerEntry};
 use fields::{Field, Fields, Problems};
 use std::path::PathBuf;
 
-/// Whose habits a file follows.
+/// Conventions that a file follows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Origin {
-    /// Our own form: a key that we do not know is a mistake.
+pub(super) enum FileDialect {
+    /// The native format: an unknown key is an error.
     Native,
-    /// A file that other clients read too: aliases are understood, and a key that we do not know is theirs.
+    /// A file that other clients read too: aliases are understood, and an unknown key belongs to another client.
     Foreign,
-    /// As `Foreign`, in Hermes' form, where `keepalive_interval` is a number of seconds and an include list
-    /// wins over the exclude list.
+    /// As `Foreign`, with the conventions of Hermes: `keepalive_interval` is a number of seconds, and an include list
+    /// takes precedence over the exclude list.
     Hermes,
 }
 
-/// Keys that hold the servers. In TOML only the first and the last: the middle one would be nobody's file.
+/// Keys that hold the servers. In TOML only the first and the last: no client writes the other one in TOML.
 const ROOTS: &[&str] = &["servers", "mcpServers", "mcp_servers"];
 
 /// The keys that may hold the servers in a format.
@@ -46,8 +47,8 @@ pub(super) fn roots(format: Format) -> &'static [&'static str] {
     }
 }
 
-/// Where other clients keep their servers, for a better answer than "unknown key".
-const ROOTS_OF_OTHERS: &[(&str, &str)] = &[
+/// Keys under which other clients keep their servers, for a better error than "unknown key".
+const FOREIGN_ROOTS: &[(&str, &str)] = &[
     ("context_servers", "Zed's key"),
     ("mcp", "opencode's key"),
     ("extensions", "Goose's key"),
@@ -55,7 +56,7 @@ const ROOTS_OF_OTHERS: &[(&str, &str)] = &[
     ("mcpServers", "the key of JSON files"),
 ];
 
-/// Decodes a whole file. `root` is `None` when there is nothing in it.
+/// Decodes a whole file. `root` is `None` if the file is empty.
 pub(super) fn config(root: Option<&Node>, format: Format) -> Result<Config, Vec<Diagnostic>> {
     let Some(root) = root else {
         return Err(vec![empty(Position::START, format)]);
@@ -68,7 +69,7 @@ pub(super) fn config(root: Option<&Node>, format: Format) -> Result<Config, Vec<
 }
 
 struct File<'n> {
-    entries: &'n [(Key, Node)],
+    entries: &'n [(KeyNode, Node)],
     format: Format,
     at: Position,
 }
@@ -78,14 +79,17 @@ impl<'n> File<'n> {
         let mut problems = Problems::default();
         let root = self.root(&mut problems);
         let origin = match (root, self.format) {
-            (Some((key, _)), Format::Yaml) if key.name == "mcp_servers" => Origin::Hermes,
-            (Some((key, _)), Format::Toml) if key.name == "mcp_servers" => Origin::Foreign,
-            (_, Format::Toml) => Origin::Native,
-            (_, Format::Jsonc | Format::Yaml) => Origin::Foreign,
+            (Some((key, _)), Format::Yaml) if key.name == "mcp_servers" => FileDialect::Hermes,
+            (Some((key, _)), Format::Toml) if key.name == "mcp_servers" => FileDialect::Foreign,
+            (_, Format::Toml) => FileDialect::Native,
+            (_, Format::Jsonc | Format::Yaml) => FileDialect::Foreign,
         };
         let gateway_node = self.get("gateway");
-        self.strangers(root, origin, &mut problems);
-        if root.is_none() && gateway_node.is_none() && origin != Origin::Native && problems.errors.is_empty()
+        self.unknown_top_level_keys(root, origin, &mut problems);
+        if root.is_none()
+            && gateway_node.is_none()
+            && origin != FileDialect::Native
+            && problems.errors.is_empty()
         {
             problems.error(self.no_root());
         }
@@ -108,7 +112,7 @@ impl<'n> File<'n> {
                     format!("add one to `{}`: a NAME, and under it a `command` or a `url`", key.name)
                 }
                 (Format::Jsonc | Format::Yaml, None) => {
-                    format!("put the servers under `{}`", preferred(self.format))
+                    format!("put the servers under `{}`", preferred_root(self.format))
                 }
             };
             let at = root.map_or(self.at, |(key, _)| key.at);
@@ -133,7 +137,7 @@ impl<'n> File<'n> {
         })
     }
 
-    fn get(&self, name: &str) -> Option<&'n (Key, Node)> {
+    fn get(&self, name: &str) -> Option<&'n (KeyNode, Node)> {
         self.entries.iter().find(|(key, _)| key.name == name)
     }
 
@@ -141,7 +145,7 @@ impl<'n> File<'n> {
         roots(self.format)
     }
 
-    fn root(&self, problems: &mut Problems) -> Option<&'n (Key, Node)> {
+    fn root(&self, problems: &mut Problems) -> Option<&'n (KeyNode, Node)> {
         let mut found = self.entries.iter().filter(|(key, _)| self.roots().contains(&key.name.as_str()));
         let root = found.next();
         if let (Some((first, _)), Some((second, _))) = (root, found.next()) {
@@ -154,42 +158,47 @@ impl<'n> File<'n> {
         root
     }
 
-    /// Top-level keys that are not ours: each an error in our own file, together one warning in others'.
-    fn strangers(&self, root: Option<&(Key, Node)>, origin: Origin, problems: &mut Problems) {
+    /// Reports unknown top-level keys: each as an error in a native file, together as one warning in other files.
+    fn unknown_top_level_keys(
+        &self,
+        root: Option<&(KeyNode, Node)>,
+        origin: FileDialect,
+        problems: &mut Problems,
+    ) {
         let known =
             |name: &str| self.roots().contains(&name) || keys::FILE.row(name).is_some() || name == "$schema";
-        let strangers: Vec<&Key> =
+        let unknown: Vec<&KeyNode> =
             self.entries.iter().map(|(key, _)| key).filter(|key| !known(&key.name)).collect();
         match origin {
-            Origin::Native => {
-                for key in strangers {
+            FileDialect::Native => {
+                for key in unknown {
                     problems.error(match self.misplaced(key) {
                         Some(diagnostic) => diagnostic,
-                        None => fields::unknown(key, "", keys::FILE.names()),
+                        None => fields::unknown_key(key, "", keys::FILE.names()),
                     });
                 }
             }
-            Origin::Foreign | Origin::Hermes if root.is_some() => {
-                let [first, ..] = strangers.as_slice() else { return };
-                let names: Vec<String> = strangers.iter().take(5).map(|key| quoted(&key.name)).collect();
-                let more = match strangers.len().saturating_sub(names.len()) {
+            FileDialect::Foreign | FileDialect::Hermes if root.is_some() => {
+                let [first, ..] = unknown.as_slice() else { return };
+                let names: Vec<String> = unknown.iter().take(5).map(|key| quoted(&key.name)).collect();
+                let more = match unknown.len().saturating_sub(names.len()) {
                     0 => String::new(),
                     more => format!(" and {more} more"),
                 };
-                let message = format!("ignored what is not about servers: {}{more}", names.join(", "));
+                let message = format!("ignored keys that are not about servers: {}{more}", names.join(", "));
                 problems.warning(Diagnostic::warning(&first.name, first.at, message));
             }
-            Origin::Foreign | Origin::Hermes => {
-                problems.errors.extend(strangers.into_iter().find_map(|key| self.misplaced(key)));
+            FileDialect::Foreign | FileDialect::Hermes => {
+                problems.errors.extend(unknown.into_iter().find_map(|key| self.misplaced(key)));
             }
         }
     }
 
-    /// Servers under the key of another client.
-    fn misplaced(&self, key: &Key) -> Option<Diagnostic> {
-        let (_, whose) = ROOTS_OF_OTHERS.iter().find(|(name, _)| *name == key.name)?;
+    /// The error for servers under the key of another client.
+    fn misplaced(&self, key: &KeyNode) -> Option<Diagnostic> {
+        let (_, whose) = FOREIGN_ROOTS.iter().find(|(name, _)| *name == key.name)?;
         let message = format!("found `{}` ({whose}), expected {}", key.name, self.expected());
-        let hint = format!("rename it to `{}`", preferred(self.format));
+        let hint = format!("rename it to `{}`", preferred_root(self.format));
         Some(Diagnostic::error(&key.name, key.at, message).with_hint(hint))
     }
 
@@ -200,7 +209,7 @@ impl<'n> File<'n> {
                 let found: Vec<String> =
                     self.entries.iter().take(5).map(|(key, _)| quoted(&key.name)).collect();
                 let message = format!("found {}, expected {}", found.join(", "), self.expected());
-                let hint = format!("put the servers under `{}`", preferred(self.format));
+                let hint = format!("put the servers under `{}`", preferred_root(self.format));
                 Diagnostic::error("", first.at, message).with_hint(hint)
             }
         }
@@ -213,12 +222,12 @@ impl<'n> File<'n> {
 }
 
 fn empty(at: Position, format: Format) -> Diagnostic {
-    let hint = format!("put the servers under `{}`", preferred(format));
+    let hint = format!("put the servers under `{}`", preferred_root(format));
     Diagnostic::error("", at, "the file is empty").with_hint(hint)
 }
 
-/// The root key that people expect in a format.
-fn preferred(format: Format) -> &'static str {
+/// The usual key for the servers in a format.
+fn preferred_root(format: Format) -> &'static str {
     match format {
         Format::Toml => "servers",
         Format::Jsonc => "mcpServers",
@@ -226,7 +235,7 @@ fn preferred(format: Format) -> &'static str {
     }
 }
 
-/// The table is ours in every format, so a key that we do not know is a mistake in every format.
+/// Decodes the table `gateway`. It belongs to gripfast in every format, so an unknown key is always an error.
 fn gateway(field: Field<'_>, problems: &mut Problems) -> GatewayConfig {
     let mut gateway = GatewayConfig::default();
     let Some(mut fields) = Fields::open(&field, &keys::GATEWAY, problems) else { return gateway };
@@ -264,10 +273,10 @@ fn gateway(field: Field<'_>, problems: &mut Problems) -> GatewayConfig {
         table.whole_number("in_flight_per_client", &mut limits.in_flight_per_client, problems);
         table.whole_number("connections", &mut limits.connections, problems);
         table.whole_number("connections_per_client", &mut limits.connections_per_client, problems);
-        if let Some(size) = table.some_size("memory", problems) {
+        if let Some(size) = table.optional_size("memory", problems) {
             limits.memory = size;
         }
-        if let Some(size) = table.some_size("memory_per_client", problems) {
+        if let Some(size) = table.optional_size("memory_per_client", problems) {
             limits.memory_per_client = size;
         }
         table.whole_number("nesting", &mut limits.nesting, problems);
@@ -276,34 +285,34 @@ fn gateway(field: Field<'_>, problems: &mut Problems) -> GatewayConfig {
         table.whole_number("questions", &mut limits.questions, problems);
         table.whole_number("questions_per_client", &mut limits.questions_per_client, problems);
         table.duration("first_request_timeout", &mut limits.first_request_timeout, problems);
-        limits.requests = table.some_number("requests", problems);
+        limits.requests = table.optional_number("requests", problems);
         table.finish(problems);
     }
-    fields.choice("ledger", &words::ledgers(), &mut gateway.ledger.keeps, problems);
-    if let Some(size) = fields.some_size("ledger_size", problems) {
+    fields.choice("ledger", &choices::ledgers(), &mut gateway.ledger.detail, problems);
+    if let Some(size) = fields.optional_size("ledger_size", problems) {
         gateway.ledger.size = size;
     }
     gateway.access = access::access(&mut fields, gateway.listen, problems);
-    fields.choice("audit", &words::audits(), &mut gateway.audit.keeps, problems);
-    if let Some(size) = fields.some_size("audit_size", problems) {
+    fields.choice("audit", &choices::audits(), &mut gateway.audit.detail, problems);
+    if let Some(size) = fields.optional_size("audit_size", problems) {
         gateway.audit.size = size;
     }
     fields.flag("audit_fail_closed", &mut gateway.audit.fail_closed, problems);
     fields.flag("status_tool", &mut gateway.status_tool, problems);
-    fields.choice("log_format", &words::log_formats(), &mut gateway.log_format, problems);
-    fields.choice("login_key", &words::login_keys(), &mut gateway.login_key, problems);
-    if let Some(size) = fields.some_size("cache_size", problems) {
+    fields.choice("log_format", &choices::log_formats(), &mut gateway.log_format, problems);
+    fields.choice("login_key", &choices::login_keys(), &mut gateway.login_key, problems);
+    if let Some(size) = fields.optional_size("cache_size", problems) {
         gateway.cache.bytes = usize::try_from(size).unwrap_or(usize::MAX);
     }
-    if let Some(answers) = fields.some_number("cache_per_tool", problems) {
+    if let Some(answers) = fields.optional_number("cache_per_tool", problems) {
         gateway.cache.per_topic = answers as usize;
     }
     fields.finish(problems);
     gateway
 }
 
-/// Reports what is wrong in `[defaults]` once, and not for every server.
-fn check_defaults(key: &Key, node: &Node, origin: Origin, problems: &mut Problems) {
+/// Reports mistakes in `[defaults]` once, and not for every server.
+fn check_defaults(key: &KeyNode, node: &Node, origin: FileDialect, problems: &mut Problems) {
     let Value::Table(entries) = &node.value else {
         problems.error(Field::top(key, node).expected("a table with keys for all servers"));
         return;
@@ -312,20 +321,20 @@ fn check_defaults(key: &Key, node: &Node, origin: Origin, problems: &mut Problem
         let path = format!("{}.{}", key.name, own.name);
         let message = format!("`{}` cannot be the same for all servers", own.name);
         match origin {
-            // In YAML it may be an anchor for parts of servers.
-            Origin::Foreign | Origin::Hermes => {
+            // In YAML the table may hold anchors for parts of servers.
+            FileDialect::Foreign | FileDialect::Hermes => {
                 problems.warning(Diagnostic::warning(path, own.at, format!("ignored: {message}")));
             }
-            Origin::Native if keys::SERVER.row(&own.name).is_some() => {
+            FileDialect::Native if keys::SERVER.row(&own.name).is_some() => {
                 let error = Diagnostic::error(path, own.at, message);
                 problems.error(error.with_hint("write it in the table of each server"));
             }
-            Origin::Native => problems.error(fields::unknown(own, &key.name, defaults::names())),
+            FileDialect::Native => problems.error(fields::unknown_key(own, &key.name, defaults::names())),
         }
     }
     let mut found: Vec<Diagnostic> = Vec::new();
     for sample in defaults::samples(entries, node.at) {
-        let entry = server::entry(key, &sample, "", Origin::Native, &mut Vec::new());
+        let entry = server::entry(key, &sample, "", FileDialect::Native, &mut Vec::new());
         for mut error in entry.spec.err().into_iter().flatten() {
             error.path = error.path.trim_start_matches('.').to_owned();
             if !found.contains(&error) {
@@ -336,7 +345,7 @@ fn check_defaults(key: &Key, node: &Node, origin: Origin, problems: &mut Problem
     problems.errors.extend(found);
 }
 
-fn servers(key: &Key, node: &Node, origin: Origin, problems: &mut Problems) -> Vec<ServerEntry> {
+fn servers(key: &KeyNode, node: &Node, origin: FileDialect, problems: &mut Problems) -> Vec<ServerEntry> {
     match &node.value {
         Value::Table(entries) => entries
             .iter()

@@ -1,31 +1,31 @@
-//! Who may see and use what: the lists of a server, in its own table, and those of clients, in `clients.NAME`.
+//! Decodes the allow and deny lists of a server, in its own table, and of clients, in `clients.NAME`.
 
-use super::Origin;
+use super::FileDialect;
 use super::fields::{Field, Fields, Problems};
 use crate::config::diagnostic::Diagnostic;
 use crate::config::keys::{CLIENT, LISTS};
-use crate::config::node::{Key, Node, Position, Value};
+use crate::config::node::{KeyNode, Node, Position, Value};
 use crate::policy::{BadEntry, ClientPolicy, Lists, Policy};
 use gripfast_core::policy::Pattern;
 
-/// The words of a pair of lists, as they are written.
-struct Words {
+/// The entries of a pair of lists, as written.
+struct ListWords {
     allow: Vec<String>,
     deny: Vec<String>,
 }
 
-impl Default for Words {
+impl Default for ListWords {
     fn default() -> Self {
         Self { allow: vec!["*".to_owned()], deny: Vec::new() }
     }
 }
 
-/// How words become lists.
-type Reading = fn(&[String], &[String]) -> Result<Lists, BadEntry>;
+/// Parser of the entries of a pair of lists.
+type ParseLists = fn(&[String], &[String]) -> Result<Lists, BadEntry>;
 
 /// The lists of a server.
 pub(super) fn policy_of_server(fields: &mut Fields<'_>, problems: &mut Problems) -> Policy {
-    let at = fields.place("tools");
+    let at = fields.position_of("tools");
     let words = tools(fields, problems);
     Policy {
         tools: read(words, Lists::of_server, at, problems),
@@ -35,9 +35,8 @@ pub(super) fn policy_of_server(fields: &mut Fields<'_>, problems: &mut Problems)
     }
 }
 
-/// The lists of all clients. A mistake here is one of the file: lists that are not understood allow nobody
-/// anything.
-pub(super) fn clients(key: &Key, node: &Node, problems: &mut Problems) -> Vec<ClientPolicy> {
+/// The lists of all clients. A mistake here is an error of the file, because access rules must not be ignored.
+pub(super) fn clients(key: &KeyNode, node: &Node, problems: &mut Problems) -> Vec<ClientPolicy> {
     let mut clients = Vec::new();
     for (name, field) in Field::top(key, node).pairs(problems) {
         let Some(mut fields) = Fields::open(&field, &CLIENT, problems) else { continue };
@@ -58,16 +57,21 @@ fn methods(fields: &mut Fields<'_>, problems: &mut Problems) -> Option<Vec<Patte
     Some(words.into_iter().map(Pattern::new).collect())
 }
 
-fn lists(fields: &mut Fields<'_>, name: &'static str, reading: Reading, problems: &mut Problems) -> Lists {
-    let at = fields.place(name);
-    let mut words = Words::default();
+fn lists(fields: &mut Fields<'_>, name: &'static str, reading: ParseLists, problems: &mut Problems) -> Lists {
+    let at = fields.position_of(name);
+    let mut words = ListWords::default();
     if let Some(field) = fields.take(name) {
         table(&field, &mut words, problems);
     }
     read(words, reading, at, problems)
 }
 
-fn read(words: Words, reading: Reading, (path, at): (String, Position), problems: &mut Problems) -> Lists {
+fn read(
+    words: ListWords,
+    reading: ParseLists,
+    (path, at): (String, Position),
+    problems: &mut Problems,
+) -> Lists {
     reading(&words.allow, &words.deny).unwrap_or_else(|bad| {
         problems.error(Diagnostic::error(path, at, bad.to_string()));
         Lists::default()
@@ -78,16 +82,18 @@ const ALLOW_ALIASES: &[&str] =
     &["enabledTools", "enabled_tools", "includeTools", "allowedTools", "available_tools"];
 const DENY_ALIASES: &[&str] = &["disabledTools", "disabled_tools", "excludeTools"];
 
-/// The words of the tools, with what other clients call them.
-fn tools(fields: &mut Fields<'_>, problems: &mut Problems) -> Words {
-    let mut filter = Words::default();
+/// The entries for tools, with the names that other clients use for the keys.
+fn tools(fields: &mut Fields<'_>, problems: &mut Problems) -> ListWords {
+    let mut filter = ListWords::default();
     if let Some(field) = fields.take("tools") {
-        match (&field.node.value, field.origin) {
-            // Copilot CLI: a list of names, or the one word `*`.
-            (Value::List(_), Origin::Foreign | Origin::Hermes) => {
+        match (&field.node.value, field.dialect) {
+            // Copilot CLI writes a list of names, or the string `*`.
+            (Value::List(_), FileDialect::Foreign | FileDialect::Hermes) => {
                 filter.allow = field.words(problems).unwrap_or_default();
             }
-            (Value::Str(text), Origin::Foreign | Origin::Hermes) => filter.allow = vec![text.clone()],
+            (Value::Str(text), FileDialect::Foreign | FileDialect::Hermes) => {
+                filter.allow = vec![text.clone()]
+            }
             _ => table(&field, &mut filter, problems),
         }
     }
@@ -96,19 +102,20 @@ fn tools(fields: &mut Fields<'_>, problems: &mut Problems) -> Words {
     filter
 }
 
-fn table(field: &Field<'_>, filter: &mut Words, problems: &mut Problems) {
+fn table(field: &Field<'_>, filter: &mut ListWords, problems: &mut Problems) {
     let Some(mut table) = Fields::open(field, &LISTS, problems) else { return };
     let allow = table.take_or_alias("allow", &["include"], problems);
     let deny = table.take_or_alias("deny", &["exclude"], problems);
-    let include_wins = field.origin == Origin::Hermes
+    let include_wins = field.dialect == FileDialect::Hermes
         && [&allow, &deny].iter().all(|list| list.as_ref().is_some_and(|list| list.path.ends_with("clude")));
     if let Some(words) = allow.and_then(|field| field.words(problems)) {
         filter.allow = words;
     }
     if let Some(field) = deny {
         if include_wins {
-            let message = "ignored, because `include` is given and wins over `exclude` in this kind of file";
-            problems.warning(field.warning(message).with_hint("`deny` always counts"));
+            let message =
+                "ignored, because `include` is set and takes precedence over `exclude` in this kind of file";
+            problems.warning(field.warning(message).with_hint("`deny` always applies"));
         } else if let Some(words) = field.words(problems) {
             filter.deny = words;
         }
@@ -116,7 +123,7 @@ fn table(field: &Field<'_>, filter: &mut Words, problems: &mut Problems) {
     table.finish(problems);
 }
 
-/// A filter beside `tools`, as several clients have it. Dropping it would offer what somebody has hidden.
+/// A filter beside `tools`, as several clients have it. Ignoring it would offer tools that the user has hidden.
 fn flat_list(
     fields: &mut Fields<'_>,
     names: &'static [&'static str],

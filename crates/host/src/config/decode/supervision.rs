@@ -1,9 +1,9 @@
-//! The keys that say how a server is kept alive.
+//! Decodes the supervision keys of a server.
 
-use super::Origin;
+use super::FileDialect;
 use super::fields::{Fields, Problems};
 use crate::config::diagnostic::Diagnostic;
-use crate::config::keys::words::WHEN_DOWN;
+use crate::config::keys::choices::WHEN_DOWN;
 use crate::config::node::Value;
 use crate::config::spec::{Target, default_supervision};
 use crate::config::units;
@@ -28,8 +28,8 @@ pub(super) fn supervision(
     fields.whole_number("spare", &mut spares, problems);
     spec.spare = spares == 1;
     if let Some(mut recycle) = fields.table("recycle", problems) {
-        spec.recycle.max_lifetime = recycle.some_duration("max_lifetime", problems);
-        spec.recycle.max_rss = recycle.some_size("max_rss", problems);
+        spec.recycle.max_lifetime = recycle.optional_duration("max_lifetime", problems);
+        spec.recycle.max_rss = recycle.optional_size("max_rss", problems);
         recycle.finish(problems);
     }
 
@@ -39,22 +39,22 @@ pub(super) fn supervision(
         circuit.finish(problems);
     }
     restart(fields, &mut spec, problems);
-    let (path, at) = fields.place("timeouts");
+    let (path, at) = fields.position_of("timeouts");
     if let Some(mut timeouts) = fields.table("timeouts", problems) {
         let is_runner = target.is_some_and(|target| target.package_runner().is_some());
-        let connect = timeouts.some_duration("connect", problems);
-        let connect_max = timeouts.some_duration("connect_max", problems);
+        let connect = timeouts.optional_duration("connect", problems);
+        let connect_max = timeouts.optional_duration("connect_max", problems);
         if let (Some(first), Some(most)) = (connect, connect_max)
             && first > most
         {
-            let [first, most] = [first, most].map(units::show);
+            let [first, most] = [first, most].map(units::format_duration);
             let message = format!("`connect` ({first}) is longer than `connect_max` ({most})");
             problems.error(Diagnostic::error(path, at, message));
         }
-        // Whichever is given alone moves the other one along where it would contradict it.
+        // If only one of the two is set, it moves the other one where they would contradict each other.
         let most = connect_max.unwrap_or(spec.timeouts.connect_max.max(connect.unwrap_or_default()));
-        let usual = if is_runner { most } else { spec.timeouts.connect.min(most) };
-        (spec.timeouts.connect, spec.timeouts.connect_max) = (connect.unwrap_or(usual), most);
+        let default = if is_runner { most } else { spec.timeouts.connect.min(most) };
+        (spec.timeouts.connect, spec.timeouts.connect_max) = (connect.unwrap_or(default), most);
         timeouts.duration("call", &mut spec.timeouts.call, problems);
         timeouts.duration("progress", &mut spec.timeouts.progress, problems);
         timeouts.duration("reconnect_wait", &mut spec.timeouts.reconnect_wait, problems);
@@ -64,22 +64,28 @@ pub(super) fn supervision(
 }
 
 fn keepalive(fields: &mut Fields<'_>, spec: &mut KeepaliveSpec, problems: &mut Problems) {
-    let span = fields.span_of("keepalive_interval");
+    let span = fields.duration_range("keepalive_interval");
     if let Some(field) = fields.take("keepalive_interval") {
-        // Hermes has this key in seconds: the form of the file says so, not the size of the number.
-        let seconds = match (&field.node.value, field.origin) {
-            (Value::Number(text), Origin::Hermes) => text.parse().ok().map(Duration::from_secs),
+        // In the files of Hermes this key is in seconds. The dialect decides that, not the size of the number.
+        let seconds = match (&field.node.value, field.dialect) {
+            (Value::Number(text), FileDialect::Hermes) => text.parse().ok().map(Duration::from_secs),
             _ => None,
         };
         let interval = match seconds {
             Some(seconds) if span.contains(seconds) => {
-                let hint = format!("write \"{}\" to be read alike everywhere", units::show(seconds));
+                let hint = format!(
+                    "write \"{}\" to have the same meaning in every file",
+                    units::format_duration(seconds)
+                );
                 problems.warning(field.warning("taken as seconds").with_hint(hint));
                 Some(seconds)
             }
             Some(seconds) => {
-                let message =
-                    format!("{} is out of range; allowed: {}", units::show(seconds), span.allowed());
+                let message = format!(
+                    "{} is out of range; allowed: {}",
+                    units::format_duration(seconds),
+                    span.describe()
+                );
                 problems.error(field.error(message));
                 None
             }
@@ -93,7 +99,7 @@ fn keepalive(fields: &mut Fields<'_>, spec: &mut KeepaliveSpec, problems: &mut P
 }
 
 fn restart(fields: &mut Fields<'_>, spec: &mut SupervisionSpec, problems: &mut Problems) {
-    let (path, at) = fields.place("restart");
+    let (path, at) = fields.position_of("restart");
     let Some(mut table) = fields.table("restart", problems) else { return };
     let restart = &mut spec.restart;
     table.whole_number("max", &mut restart.max, problems);
@@ -102,7 +108,7 @@ fn restart(fields: &mut Fields<'_>, spec: &mut SupervisionSpec, problems: &mut P
     table.duration("backoff_min", &mut restart.backoff_min, problems);
     table.duration("backoff_max", &mut restart.backoff_max, problems);
     if restart.backoff_min > restart.backoff_max && problems.errors.len() == before {
-        let [least, most] = [restart.backoff_min, restart.backoff_max].map(units::show);
+        let [least, most] = [restart.backoff_min, restart.backoff_max].map(units::format_duration);
         let message = format!("`backoff_min` ({least}) is longer than `backoff_max` ({most})");
         problems.error(Diagnostic::error(path, at, message));
     }

@@ -1,26 +1,26 @@
-//! How a server is reached: a command or a URL, never both, and the keys that go with each.
+//! Decodes the target of a server: a command or a URL, never both, and the keys that belong to each.
 
-use super::Origin;
+use super::FileDialect;
 use super::fields::{Field, Fields, Problems};
 use crate::config::diagnostic::{Diagnostic, quoted};
-use crate::config::keys::words::{TRANSPORTS, Transport};
-use crate::config::node::{Key, Value};
+use crate::config::keys::choices::{TRANSPORTS, TransportChoice};
+use crate::config::node::{KeyNode, Value};
 use crate::config::spec::{Target, TlsSpec, UrlTransport, endpoint};
 use crate::config::template::Template;
 use gripfast_core::redact::secret_arguments;
 
-/// What others call the transports. `remote` says only that there is a URL.
-const TRANSPORT_ALIASES: &[(&str, Transport)] = &[
-    ("streamable-http", Transport::Http),
-    ("streamable_http", Transport::Http),
-    ("streamableHttp", Transport::Http),
-    ("streamablehttp", Transport::Http),
-    ("remote", Transport::Auto),
-    ("local", Transport::Stdio),
+/// Names that other clients use for the transports. `remote` means only that there is a URL.
+const TRANSPORT_ALIASES: &[(&str, TransportChoice)] = &[
+    ("streamable-http", TransportChoice::Http),
+    ("streamable_http", TransportChoice::Http),
+    ("streamableHttp", TransportChoice::Http),
+    ("streamablehttp", TransportChoice::Http),
+    ("remote", TransportChoice::Auto),
+    ("local", TransportChoice::Stdio),
 ];
 
-/// Takes all keys of both kinds of target; those of the other kind are reported, not silently dropped.
-pub(super) fn target(fields: &mut Fields<'_>, key: &Key, problems: &mut Problems) -> Option<Target> {
+/// Takes the keys of both kinds of target. Those of the other kind are reported, not silently dropped.
+pub(super) fn target(fields: &mut Fields<'_>, key: &KeyNode, problems: &mut Problems) -> Option<Target> {
     let transport_field = fields.take_or_alias("transport", &["type", "transportType"], problems);
     let command = fields.take_or_alias("command", &["cmd"], problems);
     let url = fields.take_or_alias("url", &["serverUrl", "httpUrl", "server_url", "uri"], problems);
@@ -30,18 +30,20 @@ pub(super) fn target(fields: &mut Fields<'_>, key: &Key, problems: &mut Problems
     let transport = transport_field.as_ref().and_then(|field| transport(field, problems));
     match (command, url) {
         (Some(command), None) => {
-            if let (Some(field), Some(Transport::Http | Transport::Sse)) = (&transport_field, transport) {
+            if let (Some(field), Some(TransportChoice::Http | TransportChoice::Sse)) =
+                (&transport_field, transport)
+            {
                 problems.error(field.error("this transport needs a `url`, but the server has a `command`"));
             }
             connection.misplaced("url", problems);
             process.target(&command, problems)
         }
         (None, Some(url)) => {
-            if let (Some(field), Some(Transport::Stdio)) = (&transport_field, transport) {
+            if let (Some(field), Some(TransportChoice::Stdio)) = (&transport_field, transport) {
                 problems.error(field.error("this transport needs a `command`, but the server has a `url`"));
             }
             process.misplaced("command", problems);
-            connection.target(&url, transport.unwrap_or(Transport::Auto), problems)
+            connection.target(&url, transport.unwrap_or(TransportChoice::Auto), problems)
         }
         (Some(command), Some(url)) => {
             let (_, second) = if command.key_at < url.key_at { (command, url) } else { (url, command) };
@@ -50,7 +52,7 @@ pub(super) fn target(fields: &mut Fields<'_>, key: &Key, problems: &mut Problems
                 .error(Diagnostic::error(second.path, second.key_at, message).with_hint("keep one of them"));
             None
         }
-        // "Unknown key `comand`" says it better.
+        // The error "unknown key `comand`" is more helpful.
         (None, None) if fields.misspells(&["command", "url"]) => None,
         (None, None) => {
             let message = format!("server {} has neither a `command` nor a `url`", quoted(&key.name));
@@ -63,19 +65,19 @@ pub(super) fn target(fields: &mut Fields<'_>, key: &Key, problems: &mut Problems
     }
 }
 
-fn transport(field: &Field<'_>, problems: &mut Problems) -> Option<Transport> {
+fn transport(field: &Field<'_>, problems: &mut Problems) -> Option<TransportChoice> {
     if let Value::Str(text) = &field.node.value {
         if matches!(text.as_str(), "ws" | "wss" | "websocket") {
             problems.error(
                 field
-                    .error("WebSocket is not a transport of MCP, and gripfast does not speak it")
-                    .with_hint("ask the server's documentation for its Streamable HTTP address"),
+                    .error("WebSocket is not an MCP transport, and gripfast does not support it")
+                    .with_hint("look up the server's Streamable HTTP URL in its documentation"),
             );
             return None;
         }
         let alias = TRANSPORT_ALIASES.iter().find(|(alias, _)| alias == text);
         if let Some((_, transport)) = alias {
-            if field.origin != Origin::Native {
+            if field.dialect != FileDialect::Native {
                 return Some(*transport);
             }
             let name =
@@ -91,7 +93,7 @@ fn transport(field: &Field<'_>, problems: &mut Problems) -> Option<Transport> {
     field.choice(TRANSPORTS, problems)
 }
 
-/// The keys that go with a `command`.
+/// The keys of a server with a `command`.
 struct Process<'n> {
     args: Option<Field<'n>>,
     env: Option<Field<'n>>,
@@ -120,9 +122,9 @@ impl<'n> Process<'n> {
 
     fn target(self, command: &Field<'n>, problems: &mut Problems) -> Option<Target> {
         let mut args = Vec::new();
-        let command = match (&command.node.value, command.origin) {
+        let command = match (&command.node.value, command.dialect) {
             // opencode writes the command with its arguments as one list.
-            (Value::List(_), Origin::Foreign | Origin::Hermes) => {
+            (Value::List(_), FileDialect::Foreign | FileDialect::Hermes) => {
                 let mut words = templates(command, problems).into_iter();
                 let first = words.next();
                 if first.is_none() {
@@ -131,15 +133,15 @@ impl<'n> Process<'n> {
                 args.extend(words);
                 first
             }
-            (Value::List(_), Origin::Native) => {
+            (Value::List(_), FileDialect::Native) => {
                 let hint = "write `command = \"program\"` and `args = [\"…\"]`";
                 problems.error(command.expected("a string").with_hint(hint));
                 None
             }
             _ => {
-                let program = command.filled_template(problems);
+                let program = command.nonempty_template(problems);
                 if let Some(program) = &program {
-                    trim_warning(command, program, problems);
+                    warn_about_whitespace(command, program, problems);
                 }
                 program
             }
@@ -148,15 +150,15 @@ impl<'n> Process<'n> {
             args.extend(templates(&field, problems));
         }
         let env = self.env.map(|field| variables(&field, problems)).unwrap_or_default();
-        let inherit_env = self.inherit_env.map(|field| inherited(&field, problems)).unwrap_or_default();
+        let inherit_env = self.inherit_env.map(|field| inherited_names(&field, problems)).unwrap_or_default();
         let network_env = self.network_env.and_then(|field| field.flag(problems)).unwrap_or(true);
-        let cwd = self.cwd.and_then(|field| field.filled_template(problems));
+        let cwd = self.cwd.and_then(|field| field.nonempty_template(problems));
         let args = with_secrets(args);
         Some(Target::Stdio { command: command?, args, env, inherit_env, network_env, cwd })
     }
 }
 
-/// Marks the arguments that hold a secret.
+/// Marks the arguments that contain a secret.
 fn with_secrets(args: Vec<Template>) -> Vec<Template> {
     let texts: Vec<&str> = args.iter().map(Template::source).collect();
     let hold: Vec<bool> = secret_arguments(&texts).iter().map(Option::is_some).collect();
@@ -164,7 +166,7 @@ fn with_secrets(args: Vec<Template>) -> Vec<Template> {
     marked.collect()
 }
 
-/// The keys that go with a `url`.
+/// The keys of a server with a `url`.
 struct Connection<'n> {
     headers: Option<Field<'n>>,
     redirects: Option<Field<'n>>,
@@ -177,7 +179,7 @@ struct Connection<'n> {
 
 impl<'n> Connection<'n> {
     fn take(fields: &mut Fields<'n>, problems: &mut Problems) -> Self {
-        // Codex names variables instead of referring to them.
+        // Codex has keys that name variables instead of references to variables.
         let [env_headers, bearer_variable] =
             ["env_http_headers", "bearer_token_env_var"].map(|name| fields.take_foreign(name));
         Self {
@@ -206,22 +208,22 @@ impl<'n> Connection<'n> {
         .for_each(|field| misplaced(&field, needs, problems));
     }
 
-    fn target(self, url: &Field<'n>, transport: Transport, problems: &mut Problems) -> Option<Target> {
+    fn target(self, url: &Field<'n>, transport: TransportChoice, problems: &mut Problems) -> Option<Target> {
         let tls = self.tls(problems);
         let redirects = self.redirects(problems);
         let headers = self.headers(problems);
-        let template = url.filled_template(problems)?.into_url();
-        trim_warning(url, &template, problems);
+        let template = url.nonempty_template(problems)?.into_url();
+        warn_about_whitespace(url, &template, problems);
         if let Some(literal) = template.literal()
             && let Err(error) = endpoint(literal)
         {
             problems.error(url.error(error.to_string()).with_hint("for example \"https://example.com/mcp\""));
         }
         let transport = match transport {
-            // A `stdio` here has been reported as an error.
-            Transport::Auto | Transport::Stdio => UrlTransport::Auto,
-            Transport::Http => UrlTransport::Http,
-            Transport::Sse => UrlTransport::Sse,
+            // `stdio` has already been reported as an error.
+            TransportChoice::Auto | TransportChoice::Stdio => UrlTransport::Auto,
+            TransportChoice::Http => UrlTransport::Http,
+            TransportChoice::Sse => UrlTransport::Sse,
         };
         Some(Target::Url { url: template, transport, headers, tls, redirects })
     }
@@ -244,10 +246,10 @@ impl<'n> Connection<'n> {
 
     fn tls(&self, problems: &mut Problems) -> TlsSpec {
         if let (Some(one), None) | (None, Some(one)) = (&self.client_cert, &self.client_key) {
-            let message = "`client_cert` and `client_key` go together, but only one is given";
+            let message = "`client_cert` and `client_key` go together, but only one is set";
             problems.error(Diagnostic::error(&one.path, one.key_at, message));
         }
-        let mut file = |field: &Option<Field<'n>>| field.as_ref()?.filled_template(problems);
+        let mut file = |field: &Option<Field<'n>>| field.as_ref()?.nonempty_template(problems);
         TlsSpec {
             ca_file: file(&self.ca_file),
             client_cert: file(&self.client_cert),
@@ -262,9 +264,10 @@ impl<'n> Connection<'n> {
         for (key, field) in given {
             let Some(value) = field.template(problems) else { continue };
             if value.source().contains(|letter: char| letter.is_control() && letter != '\t') {
-                problems.error(field.error("a header cannot hold line breaks or other control characters"));
+                problems
+                    .error(field.error("a header cannot contain line breaks or other control characters"));
             }
-            trim_warning(&field, &value, problems);
+            warn_about_whitespace(&field, &value, problems);
             headers.push((key, field, value.into_secret()));
         }
         let named = self.env_headers.iter().flat_map(|field| field.pairs(problems)).collect::<Vec<_>>();
@@ -285,7 +288,7 @@ impl<'n> Connection<'n> {
     }
 }
 
-/// A reference to the variable that a field names, after some fixed text.
+/// A template of the text `before` and a reference to the variable that the field names.
 fn variable(before: &str, field: &Field<'_>, problems: &mut Problems) -> Option<Template> {
     let name = field.text(problems)?;
     match Template::parse(&format!("{before}${{env:{name}}}")) {
@@ -297,13 +300,13 @@ fn variable(before: &str, field: &Field<'_>, problems: &mut Problems) -> Option<
     }
 }
 
-/// A key that belongs to the other kind of target. In others' files it may be a leftover.
+/// Reports a key that belongs to the other kind of target. In files of other clients it may be a leftover.
 fn misplaced(field: &Field<'_>, needs: &str, problems: &mut Problems) {
     let name = field.path.rsplit('.').next().unwrap_or_default();
-    let message = format!("`{name}` goes with `{needs}`, which this server does not have");
-    match field.origin {
-        Origin::Native => problems.error(Diagnostic::error(&field.path, field.key_at, message)),
-        Origin::Foreign | Origin::Hermes => problems
+    let message = format!("`{name}` requires `{needs}`, which this server does not have");
+    match field.dialect {
+        FileDialect::Native => problems.error(Diagnostic::error(&field.path, field.key_at, message)),
+        FileDialect::Foreign | FileDialect::Hermes => problems
             .warning(Diagnostic::warning(&field.path, field.key_at, message).with_hint("it is ignored")),
     }
 }
@@ -322,20 +325,20 @@ fn variables(field: &Field<'_>, problems: &mut Problems) -> Vec<(String, Templat
         }
         let Some(value) = field.template(problems) else { continue };
         if value.source().contains('\0') {
-            problems.error(field.error("a variable cannot hold a NUL character"));
+            problems.error(field.error("a variable cannot contain a NUL character"));
         }
-        trim_warning(&field, &value, problems);
+        warn_about_whitespace(&field, &value, problems);
         variables.push((key.name.clone(), value.into_secret()));
     }
     variables
 }
 
 /// Names of variables; Codex also writes `{ name = "…" }`.
-fn inherited(field: &Field<'_>, problems: &mut Problems) -> Vec<String> {
+fn inherited_names(field: &Field<'_>, problems: &mut Problems) -> Vec<String> {
     let mut names = Vec::new();
     for element in field.elements(problems).unwrap_or_default() {
-        let name = match (&element.node.value, element.origin) {
-            (Value::Table(entries), Origin::Foreign | Origin::Hermes) => {
+        let name = match (&element.node.value, element.dialect) {
+            (Value::Table(entries), FileDialect::Foreign | FileDialect::Hermes) => {
                 entries.iter().find(|(key, _)| key.name == "name").and_then(|(_, node)| match &node.value {
                     Value::Str(name) => Some(name.as_str()),
                     _ => None,
@@ -354,8 +357,8 @@ fn inherited(field: &Field<'_>, problems: &mut Problems) -> Vec<String> {
     names
 }
 
-/// White space around a value is nearly always pasted by accident, and invisible in every error that follows.
-fn trim_warning(field: &Field<'_>, value: &Template, problems: &mut Problems) {
+/// Warns about white space around a value: it is nearly always pasted by accident, and invisible in later errors.
+fn warn_about_whitespace(field: &Field<'_>, value: &Template, problems: &mut Problems) {
     if value.source().trim() != value.source() {
         problems.warning(field.warning("the value begins or ends with white space"));
     }

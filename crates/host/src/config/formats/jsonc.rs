@@ -1,12 +1,12 @@
-//! JSON into the tree, with the two liberties that people take in config files: comments and trailing commas.
+//! Parses JSON with comments and trailing commas into the tree.
 
-use crate::config::node::{DEEPEST, Entries, Key, Lines, Node, SyntaxError, Value};
+use crate::config::node::{Entries, KeyNode, Lines, MAX_DEPTH, Node, SyntaxError, Value};
 use jsonc_parser::ast::{ObjectProp, Value as Json};
 use jsonc_parser::common::Ranged;
 use jsonc_parser::{CollectOptions, ParseOptions, parse_to_ast};
 
-/// Comments and trailing commas are in the files of VS Code, Zed and others; the remaining liberties would
-/// make a file that only gripfast can read.
+/// Comments and trailing commas are in the files of VS Code, Zed and others; any other extension would allow files that
+/// only gripfast can read.
 const ACCEPTED: ParseOptions = ParseOptions {
     allow_comments: true,
     allow_trailing_commas: true,
@@ -21,22 +21,22 @@ const ACCEPTED: ParseOptions = ParseOptions {
 };
 
 pub(super) fn parse(text: &str) -> Result<Option<Node>, SyntaxError> {
-    let lines = Lines::of(text);
+    let lines = Lines::new(text);
     let parsed = parse_to_ast(text, &CollectOptions::default(), &ACCEPTED)
-        .map_err(|error| SyntaxError::new(lines.at(error.range().start), in_our_words(&error)))?;
+        .map_err(|error| SyntaxError::new(lines.position(error.range().start), normalized_message(&error)))?;
     parsed.value.map(|value| node(value, &lines, 0)).transpose()
 }
 
-/// The parser's messages begin with a capital and some end with a full stop.
-fn in_our_words(error: &jsonc_parser::errors::ParseError) -> String {
+/// The parser's message in the style of other diagnostics: it starts with a capital, and may end with a full stop.
+fn normalized_message(error: &jsonc_parser::errors::ParseError) -> String {
     let message = error.kind().to_string();
     let mut letters = message.trim_end_matches('.').chars();
     letters.next().into_iter().flat_map(char::to_lowercase).chain(letters).collect()
 }
 
 fn node(json: Json<'_>, lines: &Lines<'_>, depth: usize) -> Result<Node, SyntaxError> {
-    let at = lines.at(json.range().start);
-    if depth > DEEPEST {
+    let at = lines.position(json.range().start);
+    if depth > MAX_DEPTH {
         return Err(SyntaxError::too_deep(at));
     }
     let value = match json {
@@ -51,7 +51,7 @@ fn node(json: Json<'_>, lines: &Lines<'_>, depth: usize) -> Result<Node, SyntaxE
         Json::Object(object) => {
             let mut entries = Entries::default();
             for ObjectProp { name, value, .. } in object.properties {
-                let key = Key { at: lines.at(name.range().start), name: name.into_string() };
+                let key = KeyNode { at: lines.position(name.range().start), name: name.into_string() };
                 entries.push(key, node(value, lines, depth + 1)?)?;
             }
             entries.into_table()

@@ -1,4 +1,4 @@
-//! Which of the three formats a text is in, and the way from there into the tree.
+//! Detects the format of a config file and parses it into the tree.
 
 mod jsonc;
 mod toml;
@@ -11,13 +11,13 @@ use std::path::Path;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Format {
     Toml,
-    /// JSON, with comments and trailing commas as the editors' own files have them.
+    /// JSON with comments and trailing commas, as editors accept them.
     Jsonc,
     Yaml,
 }
 
 impl Format {
-    /// By extension and, failing that, by content: files behind `/dev/fd/63` or a dot name have none.
+    /// Detects the format by extension or, if there is none, by content: `/dev/fd/63` and dot files have no extension.
     pub(super) fn of(path: &Path, text: &str) -> Self {
         let extension = path.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
         match extension.to_ascii_lowercase().as_str() {
@@ -28,7 +28,7 @@ impl Format {
         }
     }
 
-    /// The first line that says anything tells the formats apart.
+    /// Detects the format by the first line that is neither empty nor a `#` comment.
     fn by_content(text: &str) -> Self {
         let Some(line) = text.lines().map(str::trim).find(|line| !line.is_empty() && !line.starts_with('#'))
         else {
@@ -45,7 +45,7 @@ impl Format {
         }
     }
 
-    /// Reads the whole text. `None` means that there is nothing in it but space and comments.
+    /// Parses the whole text; `None` if there is nothing in it but white space and comments.
     pub(super) fn parse(self, text: &str) -> Result<Option<Node>, SyntaxError> {
         match self {
             Self::Toml => toml::parse(text).map(Some),
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_extension_decides_and_the_content_when_there_is_none() {
+    fn the_format_is_detected_by_extension_and_then_by_content() {
         let of = |path: &str, text: &str| Format::of(Path::new(path), text);
         assert_eq!(of("a.TOML", "{}"), Format::Toml);
         assert_eq!(of("a.jsonc", ""), Format::Jsonc);

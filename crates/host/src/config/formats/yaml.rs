@@ -1,14 +1,14 @@
-//! YAML into the tree, by the core schema of YAML 1.2 (`yes` is a string) plus merge keys, which people's
-//! files have. Tags are refused except `!!str`, and what aliases may add up to is bounded, so a small file
-//! cannot become a large tree.
+//! Parses YAML into the tree, by the core schema of YAML 1.2 (`yes` is a string) plus merge keys, which are common in
+//! config files. Tags except `!!str` are refused, and the expansion of aliases is bounded, so that a small file cannot
+//! become a large tree.
 
-use crate::config::node::{DEEPEST, Entries, Key, Node, Position, SyntaxError, Value};
+use crate::config::node::{Entries, KeyNode, MAX_DEPTH, Node, Position, SyntaxError, Value};
 use saphyr_parser::{Event, Marker, Parser, ScalarStyle, Span, Tag};
 use std::borrow::Cow;
 use std::collections::HashMap;
 
-/// What all copies that anchors and aliases ask for may weigh together, in bytes of text and nodes.
-const ALIAS_ALLOWANCE: usize = 1 << 20;
+/// Largest total of all copies made for anchors and aliases, in bytes of text plus nodes.
+const MAX_ALIAS_EXPANSION: usize = 1 << 20;
 
 pub(super) fn parse(text: &str) -> Result<Option<Node>, SyntaxError> {
     let mut builder = Builder::default();
@@ -17,7 +17,7 @@ pub(super) fn parse(text: &str) -> Result<Option<Node>, SyntaxError> {
             .map_err(|error| SyntaxError::new(position(error.marker()), error.info().replace('\n', " ")))?;
         builder.event(event, &span)?;
     }
-    // A document with nothing in it is a null at its very start.
+    // An empty document is parsed as a null.
     Ok(builder.root.filter(|root| !matches!(root.value, Value::Null)))
 }
 
@@ -42,16 +42,16 @@ struct Open {
 
 enum Collection {
     List(Vec<Node>),
-    /// The key waits here for its value. Merges count last, whatever their place: what a mapping says itself
-    /// wins.
+    /// `key` waits for its value. Merges are applied last, wherever they are in the mapping, so that the mapping's own
+    /// keys take precedence.
     Table {
         entries: Entries,
-        key: Option<(Key, IsMerge)>,
+        key: Option<(KeyNode, IsMerge)>,
         merges: Vec<Node>,
     },
 }
 
-/// Whether a key is the plain `<<`.
+/// Tells whether a key is the plain `<<`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum IsMerge {
     Yes,
@@ -88,17 +88,17 @@ impl Builder {
             Event::SequenceEnd | Event::MappingEnd => self.end(at),
             Event::Alias(anchor) => {
                 let Some(node) = self.anchors.get(&anchor) else {
-                    return Err(SyntaxError::new(at, "an alias stands inside what it refers to"));
+                    return Err(SyntaxError::new(at, "an alias is inside the value that it refers to"));
                 };
                 let node = node.clone();
-                self.charge(&node, at)?;
+                self.count_copy(&node, at)?;
                 self.add(node, 0, IsMerge::No)
             }
         }
     }
 
     fn start(&mut self, at: Position, anchor: usize, kind: Collection) -> Result<(), SyntaxError> {
-        if self.open.len() >= DEEPEST {
+        if self.open.len() >= MAX_DEPTH {
             return Err(SyntaxError::too_deep(at));
         }
         self.open.push(Open { at, anchor, kind });
@@ -119,10 +119,10 @@ impl Builder {
         self.add(Node { value, at }, anchor, IsMerge::No)
     }
 
-    /// Puts a finished node where it belongs and remembers it under its anchor.
+    /// Adds a finished node to the open collection and stores it under its anchor.
     fn add(&mut self, node: Node, anchor: usize, is_merge: IsMerge) -> Result<(), SyntaxError> {
         if anchor != 0 {
-            self.charge(&node, node.at)?;
+            self.count_copy(&node, node.at)?;
             self.anchors.insert(anchor, node.clone());
         }
         match self.open.last_mut().map(|open| &mut open.kind) {
@@ -137,14 +137,14 @@ impl Builder {
         Ok(())
     }
 
-    /// Accounts for one copy of `node`, before many of them fill the memory.
-    fn charge(&mut self, node: &Node, at: Position) -> Result<(), SyntaxError> {
+    /// Counts one copy of `node`, so that many copies cannot fill the memory.
+    fn count_copy(&mut self, node: &Node, at: Position) -> Result<(), SyntaxError> {
         self.copied = self.copied.saturating_add(weight(node));
-        if self.copied > ALIAS_ALLOWANCE {
-            return Err(SyntaxError::new(at, "the aliases of this file expand to too much"));
+        if self.copied > MAX_ALIAS_EXPANSION {
+            return Err(SyntaxError::new(at, "the aliases of this file expand to too much data"));
         }
-        // A copy may stand deeper than its original.
-        if self.open.len() + depth(node) > DEEPEST {
+        // A copy may be nested more deeply than its original.
+        if self.open.len() + depth(node) > MAX_DEPTH {
             return Err(SyntaxError::too_deep(at));
         }
         Ok(())
@@ -168,7 +168,7 @@ fn depth(node: &Node) -> usize {
     }
 }
 
-fn key_of(node: Node) -> Result<Key, SyntaxError> {
+fn key_of(node: Node) -> Result<KeyNode, SyntaxError> {
     let name = match node.value {
         Value::Str(text) | Value::Number(text) => text,
         Value::Bool(flag) => flag.to_string(),
@@ -177,10 +177,10 @@ fn key_of(node: Node) -> Result<Key, SyntaxError> {
             return Err(SyntaxError::new(node.at, format!("{} cannot be a key", node.value.kind())));
         }
     };
-    Ok(Key { name, at: node.at })
+    Ok(KeyNode { name, at: node.at })
 }
 
-/// `<<: *defaults`, or a list of such: the earlier wins.
+/// Applies `<<: *defaults`, or a list of aliases, of which the earlier takes precedence.
 fn merge(entries: &mut Entries, merged: Node) -> Result<(), SyntaxError> {
     match merged.value {
         Value::Table(list) => {
@@ -203,8 +203,7 @@ fn merge(entries: &mut Entries, merged: Node) -> Result<(), SyntaxError> {
 fn refuse_tag(tag: Option<&Tag>, harmless: &[&str], at: Position) -> Result<(), SyntaxError> {
     match tag {
         Some(tag) if !(tag.is_yaml_core_schema() && harmless.contains(&tag.suffix.as_str())) => {
-            Err(SyntaxError::new(at, "YAML tags are not supported")
-                .with_hint("remove the word that begins with `!`"))
+            Err(SyntaxError::new(at, "YAML tags are not supported").with_hint("remove the YAML tag (`!…`)"))
         }
         _ => Ok(()),
     }
@@ -229,7 +228,7 @@ fn scalar(
     })
 }
 
-/// Numbers of the core schema, a little wider: what Rust reads as a float and begins like a number.
+/// Recognises the numbers of the core schema, and whatever else Rust parses as a float and starts like a number.
 fn is_number(text: &str) -> bool {
     let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
     let based = |prefix, radix| {

@@ -1,32 +1,32 @@
-//! The words that some keys choose from, and what each means.
+//! The words that keys with a fixed set of values accept, and their meanings.
 
-use crate::audit::AuditKeeps;
 use crate::config::access::TokenTypes;
 use crate::config::spec::{Grant, Isolation, LogFormat, LoginKey, PinMode, ProtocolChoice};
-use crate::ledger::Keeps;
+use crate::records::audit::AuditDetail;
+use crate::records::ledger::LedgerDetail;
 use gripfast_core::supervise::spec::WhenDown;
 
-/// How `transport` may be said.
+/// Values of the key `transport`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::config) enum Transport {
+pub(in crate::config) enum TransportChoice {
     Auto,
     Stdio,
     Http,
     Sse,
 }
 
-/// How calls are counted within a time.
+/// Values of the key `window` of a budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::config) enum Counting {
+pub(in crate::config) enum WindowChoice {
     Sliding,
     Fixed,
 }
 
-pub(in crate::config) const TRANSPORTS: &[(&str, Transport)] = &[
-    ("auto", Transport::Auto),
-    ("stdio", Transport::Stdio),
-    ("http", Transport::Http),
-    ("sse", Transport::Sse),
+pub(in crate::config) const TRANSPORTS: &[(&str, TransportChoice)] = &[
+    ("auto", TransportChoice::Auto),
+    ("stdio", TransportChoice::Stdio),
+    ("http", TransportChoice::Http),
+    ("sse", TransportChoice::Sse),
 ];
 
 pub(in crate::config) const PROTOCOLS: &[(&str, ProtocolChoice)] =
@@ -51,37 +51,37 @@ pub(in crate::config) const GRANTS: &[(&str, Grant)] =
 pub(in crate::config) const TOKEN_TYPES: &[(&str, TokenTypes)] =
     &[("any", TokenTypes::Any), ("at+jwt", TokenTypes::AccessToken)];
 
-pub(in crate::config) const COUNTINGS: &[(&str, Counting)] =
-    &[("sliding", Counting::Sliding), ("fixed", Counting::Fixed)];
+pub(in crate::config) const WINDOWS: &[(&str, WindowChoice)] =
+    &[("sliding", WindowChoice::Sliding), ("fixed", WindowChoice::Fixed)];
 
-pub(in crate::config) const SUBJECTS: &[&str] = &["client", "server", "tool"];
+pub(in crate::config) const BUDGET_SCOPES: &[&str] = &["client", "server", "tool"];
 
-pub(in crate::config) fn ledgers() -> [(&'static str, Keeps); 3] {
-    [Keeps::Nothing, Keeps::Digest, Keeps::Arguments].map(|keeps| (keeps.word(), keeps))
+pub(in crate::config) fn ledgers() -> [(&'static str, LedgerDetail); 3] {
+    [LedgerDetail::Nothing, LedgerDetail::Digest, LedgerDetail::Arguments].map(|keeps| (keeps.word(), keeps))
 }
 
-pub(in crate::config) fn audits() -> [(&'static str, AuditKeeps); 3] {
-    [AuditKeeps::Nothing, AuditKeeps::Digest, AuditKeeps::Arguments].map(|keeps| (keeps.word(), keeps))
+pub(in crate::config) fn audits() -> [(&'static str, AuditDetail); 3] {
+    [AuditDetail::Nothing, AuditDetail::Digest, AuditDetail::Arguments].map(|keeps| (keeps.word(), keeps))
 }
 
 pub(in crate::config) fn log_formats() -> [(&'static str, LogFormat); 2] {
-    LogFormat::ALL.map(|format| (format.word(), format))
+    LogFormat::ALL.map(|format| (format.as_str(), format))
 }
 
 pub(in crate::config) fn login_keys() -> [(&'static str, LoginKey); 2] {
-    LoginKey::ALL.map(|key| (key.word(), key))
+    LoginKey::ALL.map(|key| (key.as_str(), key))
 }
 
 /// The words alone.
-pub(super) fn of<T>(choices: &[(&'static str, T)]) -> Vec<&'static str> {
+pub(super) fn names<T>(choices: &[(&'static str, T)]) -> Vec<&'static str> {
     choices.iter().map(|(word, _)| *word).collect()
 }
 
 /// The word for a meaning.
-pub(super) fn for_meaning<T: PartialEq>(choices: &[(&'static str, T)], meant: &T) -> String {
+pub(super) fn name_of<T: PartialEq>(choices: &[(&'static str, T)], wanted: &T) -> String {
     choices
         .iter()
-        .find(|(_, meaning)| meaning == meant)
+        .find(|(_, meaning)| meaning == wanted)
         .map(|(word, _)| (*word).to_owned())
         .unwrap_or_default()
 }

@@ -1,24 +1,24 @@
-//! The tables as a page of the manual.
+//! The config reference in Markdown, generated from the key tables.
 
-use super::{FILE, Kind, Row, Table, Usual};
+use super::{DefaultValue, FILE, Row, Table, ValueKind};
 use crate::config::units;
 
 const INTRODUCTION: &str = "\
 # The config
 
-gripfast takes the file that `--config` names, or `$GRIPFAST_CONFIG`, or `./gripfast.toml`, or `gripfast/gripfast.toml`
-in the platform's config directory. Its own form is TOML, in which a key that it does not know is a mistake. JSON and
-JSONC with `mcpServers` or `servers`, and YAML with `mcp_servers`, are taken as other clients have them: the keys are the
-same, other clients' names of them are understood, and what is not known is ignored with a warning.
+gripfast reads the file that `--config` names, or `$GRIPFAST_CONFIG`, or `./gripfast.toml`, or `gripfast/gripfast.toml`
+in the platform's config directory. The native format is TOML; there an unknown key is an error. JSON and JSONC files
+with `mcpServers` or `servers`, and YAML files with `mcp_servers`, are read as other clients write them: the keys are
+the same, the names that other clients use for them are understood, and unknown keys are ignored with a warning.
 
-Durations are texts of whole numbers with units: `\"100ms\"`, `\"30s\"`, `\"5m\"`, `\"1h30m\"`, `\"2d\"`. Sizes are numbers of
-bytes or texts such as `\"16MiB\"`. `gripfast check` validates a file without starting anything, `gripfast schema` prints
-this page as a JSON Schema for editors.
+Durations are strings of whole numbers with units: `\"100ms\"`, `\"30s\"`, `\"5m\"`, `\"1h30m\"`, `\"2d\"`. Sizes are
+numbers of bytes or strings such as `\"16MiB\"`. `gripfast check` validates a file without starting anything,
+`gripfast schema` prints this page as a JSON Schema for editors.
 
-This page is made from the code; `cargo xtask reference --write` renews it.
+This page is generated from the code; `cargo xtask reference --write` updates it.
 ";
 
-/// The reference of the config, in Markdown.
+/// The config reference, in Markdown.
 #[must_use]
 pub fn manual() -> String {
     let mut page = INTRODUCTION.to_owned();
@@ -28,56 +28,77 @@ pub fn manual() -> String {
 
 fn section(path: &str, table: &Table, page: &mut String) {
     if !path.is_empty() {
-        *page += &format!("\n## `{path}`\n\n{}\n", table.about);
+        *page += &format!("\n## `{path}`\n\n{}\n", table.doc);
     }
     *page += "\n| key | value | default | |\n|---|---|---|---|\n";
     for row in table.rows() {
         *page += &line(path, row);
     }
+    let mut details = table.rows().filter_map(|row| Some((row, split_summary(row.doc).1?))).peekable();
+    if details.peek().is_some() {
+        *page += "\n";
+    }
+    for (row, detail) in details {
+        *page += &format!("- `{}`: {detail}\n", row.name);
+    }
     for row in table.rows() {
         let path = join(path, row.name);
         match &row.kind {
-            Kind::Table(inner) => section(&path, inner, page),
-            Kind::Tables(inner) => section(&format!("{path}[]"), inner, page),
-            Kind::Map(Kind::Table(inner)) => section(&format!("{path}.NAME"), inner, page),
+            ValueKind::Table(inner) => section(&path, inner, page),
+            ValueKind::Tables(inner) => section(&format!("{path}[]"), inner, page),
+            ValueKind::Map(ValueKind::Table(inner)) => section(&format!("{path}.NAME"), inner, page),
             _ => {}
         }
     }
 }
 
 fn line(path: &str, row: &Row) -> String {
-    let usual = match &row.usual {
-        Usual::Needed => "needed".to_owned(),
-        Usual::Nothing => String::new(),
-        Usual::Words(words) => (*words).to_owned(),
-        Usual::Is(_) | Usual::Gateway(_) | Usual::Server(_) => {
-            row.usual.written().map(|written| format!("`{}`", row.kind.quoted(&written))).unwrap_or_default()
-        }
+    let default = match &row.default {
+        DefaultValue::Required => "required".to_owned(),
+        DefaultValue::Absent => String::new(),
+        DefaultValue::Described(words) => (*words).to_owned(),
+        DefaultValue::Literal(_) | DefaultValue::Gateway(_) | DefaultValue::Server(_) => row
+            .default
+            .written()
+            .map(|written| format!("`{}`", row.kind.quoted(&written)))
+            .unwrap_or_default(),
     };
-    format!("| `{}` | {} | {usual} | {} |\n", row.name, row.kind.shown(&join(path, row.name)), row.about)
+    format!(
+        "| `{}` | {} | {default} | {} |\n",
+        row.name,
+        row.kind.shown(&join(path, row.name)),
+        split_summary(row.doc).0
+    )
+}
+
+/// The first sentence of a text, for the table, and the rest, for the list below it.
+fn split_summary(doc: &str) -> (&str, Option<&str>) {
+    let starts_sentence = |rest: &str| rest.starts_with(|char: char| char.is_uppercase() || char == '`');
+    let end = doc.match_indices(". ").map(|(at, _)| at + 1).find(|end| starts_sentence(&doc[end + 1..]));
+    end.map_or((doc, None), |end| (&doc[..end], Some(&doc[end + 1..])))
 }
 
 fn join(path: &str, name: &str) -> String {
     if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
 }
 
-impl Kind {
-    /// What may stand there, in words.
+impl ValueKind {
+    /// The allowed values, in words.
     fn shown(&self, path: &str) -> String {
         match self {
             Self::Flag => "`true`, `false`".to_owned(),
             Self::Number(range) => format!("{} to {}", range.start(), range.end()),
-            Self::Duration(span) => span.allowed(),
-            Self::DurationOr(span, word) => format!("{}, or `\"{word}\"`", span.allowed()),
+            Self::Duration(span) => span.describe(),
+            Self::DurationOr(span, word) => format!("{}, or `\"{word}\"`", span.describe()),
             Self::Size(range) => {
-                let [least, most] = [*range.start(), *range.end()].map(units::show_size);
+                let [least, most] = [*range.start(), *range.end()].map(units::format_size);
                 format!("{least} to {most}")
             }
             Self::Choice(words) => quoted_all(&words()),
             Self::Choices(words) => format!("a list of {}", quoted_all(words)),
-            Self::Text | Self::Template => "a text".to_owned(),
-            Self::Words | Self::Templates => "a list of texts".to_owned(),
-            Self::Anything => "anything".to_owned(),
+            Self::Text | Self::Template => "a string".to_owned(),
+            Self::TextList | Self::Templates => "a list of strings".to_owned(),
+            Self::AnyJson => "any value".to_owned(),
             Self::Table(_) => format!("a table: [`{path}`](#{})", anchor(path)),
             Self::Tables(_) => format!("a list of tables: [`{path}[]`](#{})", anchor(path)),
             Self::ServerKeys => "keys of [`servers.NAME`](#serversname)".to_owned(),
@@ -92,7 +113,7 @@ impl Kind {
     /// A value as it is written in a file.
     pub(super) fn quoted(&self, written: &str) -> String {
         match self {
-            Self::Flag | Self::Number(_) | Self::Words | Self::Choices(_) | Self::Templates => {
+            Self::Flag | Self::Number(_) | Self::TextList | Self::Choices(_) | Self::Templates => {
                 written.to_owned()
             }
             Self::Duration(_)
@@ -101,7 +122,7 @@ impl Kind {
             | Self::Choice(_)
             | Self::Text
             | Self::Template
-            | Self::Anything
+            | Self::AnyJson
             | Self::Table(_)
             | Self::Tables(_)
             | Self::ServerKeys
@@ -114,10 +135,24 @@ fn quoted_all(words: &[&str]) -> String {
     words.iter().map(|word| format!("`\"{word}\"`")).collect::<Vec<_>>().join(", ")
 }
 
-/// What a heading is called in links.
+/// The link target of a heading.
 fn anchor(path: &str) -> String {
     path.to_lowercase()
         .chars()
         .filter(|letter| letter.is_alphanumeric() || matches!(letter, '_' | '-'))
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_sentence_is_the_summary() {
+        assert_eq!(split_summary("Time limit."), ("Time limit.", None));
+        assert_eq!(
+            split_summary("A file, e.g. a key. `x` is one. End."),
+            ("A file, e.g. a key.", Some("`x` is one. End."))
+        );
+    }
 }

@@ -1,40 +1,39 @@
-//! Every key that a config of our own form may have: its name, what may stand under it, what it is when nobody says
-//! anything, and its page of the manual. The decoder takes keys by these tables, so it knows no key and no range that
-//! is not here; the nearest name for a misspelt one, the JSON Schema, the reference and the defaults of the config in
-//! force come from them too. What other clients call our keys is not here: the decoder knows that.
+//! Tables of all keys of the native config format: name, kind of value, default and manual entry. The decoder, the
+//! suggestions for misspelt keys, the JSON Schema, the reference and the effective config are all made from them. The
+//! names that other clients use for these keys are in the decoder.
 
+pub(super) mod choices;
 mod file;
 mod gateway;
-mod page;
+mod manual;
 mod rules;
 mod schema;
 mod server;
 mod supervision;
-pub(super) mod words;
 
+pub use super::keys::manual::manual;
 pub(super) use file::FILE;
 pub(super) use gateway::{GATEWAY, JWT, TLS};
-pub use page::manual;
-pub(super) use rules::{BUDGET, CLIENT, LISTS, RESTORED};
+pub(super) use rules::{BUDGET, CLIENT, LISTS, RESTORE_CALL};
 pub use schema::schema;
 pub(super) use server::{OAUTH, SERVER};
 
 use super::spec::{GatewayConfig, ServerSpec};
-use super::units::{self, Span};
+use super::units::{self, DurationRange};
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
 /// A table of the config.
 #[derive(Debug)]
 pub(super) struct Table {
-    /// What it is about, in a sentence or two.
-    pub(super) about: &'static str,
-    /// Its keys, in groups that belong together.
+    /// Manual entry of the table, in a sentence or two.
+    pub(super) doc: &'static str,
+    /// Keys, in groups that belong together.
     pub(super) groups: &'static [&'static [Row]],
 }
 
 impl Table {
-    /// Its keys in the order of the manual.
+    /// The keys in the order of the manual.
     pub(super) fn rows(&self) -> impl Iterator<Item = &'static Row> + Clone + use<> {
         self.groups.iter().flat_map(|group| group.iter())
     }
@@ -52,51 +51,51 @@ impl Table {
 #[derive(Debug)]
 pub(super) struct Row {
     pub(super) name: &'static str,
-    pub(super) kind: Kind,
-    pub(super) usual: Usual,
-    /// Its page of the manual: what it does, when to change it, what goes wrong when it is too small or too large.
-    pub(super) about: &'static str,
+    pub(super) kind: ValueKind,
+    pub(super) default: DefaultValue,
+    /// Manual entry: what the key does, when to change it, what goes wrong if the value is too small or too large.
+    pub(super) doc: &'static str,
 }
 
-/// What may stand under a key.
+/// Kind of value that a key takes.
 #[derive(Debug)]
-pub(super) enum Kind {
+pub(super) enum ValueKind {
     /// True or false.
     Flag,
     /// A whole number.
     Number(RangeInclusive<u32>),
-    /// A text such as `"30s"`.
-    Duration(Span),
+    /// A string such as `"30s"`.
+    Duration(DurationRange),
     /// A duration, or this one word.
-    DurationOr(Span, &'static str),
-    /// A number of bytes, or a text such as `"16MiB"`.
+    DurationOr(DurationRange, &'static str),
+    /// A number of bytes, or a string such as `"16MiB"`.
     Size(RangeInclusive<u64>),
     /// One of a few words.
     Choice(fn() -> Vec<&'static str>),
-    /// A text. What it has to look like is in the manual.
+    /// A string. The manual entry describes its form.
     Text,
-    /// A text that may refer to variables and files.
+    /// A string that may refer to variables and files.
     Template,
-    /// A list of texts.
-    Words,
-    /// A list of some of a few words.
+    /// A list of strings.
+    TextList,
+    /// A list of words from a fixed set.
     Choices(&'static [&'static str]),
-    /// A list of texts that may refer to variables and files.
+    /// A list of strings that may refer to variables and files.
     Templates,
-    /// Whatever JSON has, with texts that may refer to variables and files.
-    Anything,
-    /// A table with keys of ours.
+    /// Any JSON value. Its strings may refer to variables and files.
+    AnyJson,
+    /// A table with known keys.
     Table(&'static Table),
     /// A list of such tables.
     Tables(&'static Table),
-    /// A table with those keys of a server that may be the same for all.
+    /// A table with the server keys that are allowed in `[defaults]`.
     ServerKeys,
-    /// A table with keys of the user's own.
+    /// A table whose keys the user chooses.
     Map(&'static Self),
 }
 
-/// Keys of a server that are its own: what it is, what it is shown as a credential, what it is called.
-const OWN: &[&str] = &[
+/// Keys that are not allowed in `[defaults]`, because they belong to one server: its target, credentials and name.
+const SERVER_ONLY_KEYS: &[&str] = &[
     "command",
     "args",
     "cwd",
@@ -111,41 +110,41 @@ const OWN: &[&str] = &[
     "restore",
 ];
 
-/// Whether a key of a server may stand in `[defaults]`.
+/// Returns whether a server key is allowed in `[defaults]`.
 pub(super) fn may_be_default(name: &str) -> bool {
-    SERVER.row(name).is_some() && !OWN.contains(&name)
+    SERVER.row(name).is_some() && !SERVER_ONLY_KEYS.contains(&name)
 }
 
-/// What holds when nobody says anything.
+/// Value of a key that the config does not set.
 #[derive(Debug)]
-pub(super) enum Usual {
-    /// It has to be said.
-    Needed,
-    /// Nothing.
-    Nothing,
-    /// Something that is not the same everywhere, in words.
-    Words(&'static str),
-    /// This, as it would be written.
-    Is(&'static str),
-    /// What a config of the gateway without this key has, as it would be written.
+pub(super) enum DefaultValue {
+    /// The key must be set.
+    Required,
+    /// No value.
+    Absent,
+    /// A default that depends on the platform or on other keys, described in words.
+    Described(&'static str),
+    /// A fixed value, as a config file would write it.
+    Literal(&'static str),
+    /// The value in the default [`GatewayConfig`], as a config file would write it.
     Gateway(fn(&GatewayConfig) -> String),
-    /// What the spec of a server without this key has, as it would be written.
+    /// The value in the default [`ServerSpec`], as a config file would write it.
     Server(fn(&ServerSpec) -> String),
 }
 
-/// A duration as it would be written.
+/// A duration as a config file would write it.
 fn show(duration: Duration) -> String {
-    units::show(duration)
+    units::format_duration(duration)
 }
 
-/// A duration that may be off, as it would be written.
+/// A duration that may be off, as a config file would write it.
 fn or_off(duration: Option<Duration>) -> String {
-    units::show(duration.unwrap_or_default())
+    units::format_duration(duration.unwrap_or_default())
 }
 
-/// A size as it would be written.
+/// A size as a config file would write it.
 fn size(bytes: u64) -> String {
-    units::show_size(bytes)
+    units::format_size(bytes)
 }
 
 #[cfg(test)]
@@ -154,13 +153,13 @@ mod tests {
     use crate::config::Config;
     use std::collections::BTreeSet;
 
-    /// Every key with its full name in front of what may stand there, as a file of ours would have it.
+    /// Collects every key of a table and of the tables inside it, with its full path.
     fn all(path: &str, table: &'static Table, found: &mut Vec<(String, &'static Row)>) {
         for row in table.rows() {
             let path = if path.is_empty() { row.name.to_owned() } else { format!("{path}.{}", row.name) };
             match &row.kind {
-                Kind::Table(inner) => all(&path, inner, found),
-                Kind::Map(Kind::Table(inner)) => all(&format!("{path}.x"), inner, found),
+                ValueKind::Table(inner) => all(&path, inner, found),
+                ValueKind::Map(ValueKind::Table(inner)) => all(&format!("{path}.x"), inner, found),
                 _ => {}
             }
             found.push((path, row));
@@ -177,7 +176,7 @@ mod tests {
         Config::parse(text, "gripfast.toml".as_ref()).unwrap_or_else(|error| panic!("{error}\n{text}"))
     }
 
-    /// What each table needs to be a good one.
+    /// The keys that each table needs to be valid.
     const AROUND: &[(&str, &str)] = &[
         ("servers.x.oauth", "servers.x.url = \"https://h.example\"\nservers.x.oauth.client_id = \"c\"\n"),
         ("servers.x", "servers.x.command = \"true\"\n"),
@@ -191,38 +190,38 @@ mod tests {
     ];
 
     #[test]
-    fn a_config_that_says_the_defaults_is_the_config_that_says_nothing() {
-        let mut said = 0;
+    fn a_config_that_sets_every_default_equals_one_that_sets_nothing() {
+        let mut checked = 0;
         for (path, row) in everything() {
-            // Patterns for resources are said around the table.
-            let Some(usual) = row.usual.written().filter(|_| path != "clients.x.resources.deny") else {
+            // `AROUND` already sets the patterns for resources.
+            let Some(default) = row.default.written().filter(|_| path != "clients.x.resources.deny") else {
                 continue;
             };
             let (_, around) = AROUND.iter().find(|(table, _)| path.starts_with(table)).unwrap();
-            let usual = row.kind.quoted(&usual);
+            let default = row.kind.quoted(&default);
             let [without, with] =
-                ["", &format!("{path} = {usual}\n")].map(|line| parse(&format!("{around}{line}")));
+                ["", &format!("{path} = {default}\n")].map(|line| parse(&format!("{around}{line}")));
             assert!(
                 with.servers.iter().all(|server| server.spec.is_ok()),
-                "{path} = {usual}: {:?}",
+                "{path} = {default}: {:?}",
                 with.servers
             );
-            assert_eq!(with, without, "{path} = {usual}");
-            said += 1;
+            assert_eq!(with, without, "{path} = {default}");
+            checked += 1;
         }
-        assert!(said > 50, "{said}");
+        assert!(checked > 50, "{checked}");
     }
 
     #[test]
-    fn every_key_has_its_page_of_the_manual_and_no_name_comes_twice() {
+    fn every_key_has_a_manual_entry_and_no_path_occurs_twice() {
         let mut paths = BTreeSet::new();
         for (path, row) in everything() {
-            assert!(row.about.ends_with('.') && row.about.len() > 8, "{path}: {}", row.about);
+            assert!(row.doc.ends_with('.') && row.doc.len() > 8, "{path}: {}", row.doc);
             assert!(
-                !row.about.contains('|') && !row.about.contains('\n'),
-                "{path} stands in a table of Markdown"
+                !row.doc.contains('|') && !row.doc.contains('\n'),
+                "{path}: the text is a cell of a Markdown table"
             );
-            assert!(paths.insert(path.clone()), "{path} comes twice");
+            assert!(paths.insert(path.clone()), "{path} occurs twice");
         }
     }
 

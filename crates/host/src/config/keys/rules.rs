@@ -1,186 +1,208 @@
-//! The keys that say who may use what, how often, and what may be repeated.
+//! The keys for access rules, call budgets, caching, replay and restored calls.
 
-use super::words::{COUNTINGS, SUBJECTS};
-use super::{Kind, Row, Span, Table, Usual, show, words};
+use super::choices::{BUDGET_SCOPES, WINDOWS};
+use super::{DefaultValue, DurationRange, Row, Table, ValueKind, choices, show};
 use gripfast_core::policy::budget::Budgets;
 use std::time::Duration;
 
 pub(in crate::config) static LISTS: Table = Table {
-    about: "What is offered. Patterns match whole names of the server's own, or whole URIs; `*` stands for any number \
-            of characters, `?` for one.",
-    groups: LISTS_KEYS,
+    doc: "Entries to offer. Patterns match the server's own names, as a whole, or whole URIs; `*` matches any number \
+          of characters, `?` exactly one.",
+    groups: &[&[
+        Row {
+            name: "allow",
+            kind: ValueKind::TextList,
+            default: DefaultValue::Literal("[\"*\"]"),
+            doc: "Entries to offer. An empty list offers nothing.",
+        },
+        Row {
+            name: "deny",
+            kind: ValueKind::TextList,
+            default: DefaultValue::Literal("[]"),
+            doc: "Entries not to offer. Takes precedence over `allow`.",
+        },
+    ]],
 };
 
-const LISTS_KEYS: &[&[Row]] = &[&[
-    Row {
-        name: "allow",
-        kind: Kind::Words,
-        usual: Usual::Is("[\"*\"]"),
-        about: "What is offered. An empty list offers nothing.",
-    },
-    Row { name: "deny", kind: Kind::Words, usual: Usual::Is("[]"), about: "What is not. Wins over `allow`." },
-]];
-
 static CLIENT_LISTS: Table = Table {
-    about: "What a client may see and use: patterns as those of a server, in the form `SERVER/NAME`.",
-    groups: LISTS_KEYS,
+    doc: "Entries that the clients may see and use: patterns as for a server, in the form `SERVER/NAME`.",
+    groups: &[&[
+        Row {
+            name: "allow",
+            kind: ValueKind::TextList,
+            default: DefaultValue::Literal("[\"*\"]"),
+            doc: "Entries that the clients may use. An empty list allows nothing.",
+        },
+        Row {
+            name: "deny",
+            kind: ValueKind::TextList,
+            default: DefaultValue::Literal("[]"),
+            doc: "Entries that the clients may not use. Takes precedence over `allow`.",
+        },
+    ]],
 };
 
 pub(in crate::config) static CLIENT: Table = Table {
-    about: "What the clients may see and use whose names fit the name of the table, which may be a pattern.",
+    doc: "Access rules for the clients whose names match the name of the table, which may be a pattern.",
     groups: &[&[
-        Row { name: "tools", kind: Kind::Table(&CLIENT_LISTS), usual: Usual::Nothing, about: "Which tools." },
+        Row {
+            name: "tools",
+            kind: ValueKind::Table(&CLIENT_LISTS),
+            default: DefaultValue::Absent,
+            doc: "Tools that the clients may see and call.",
+        },
         Row {
             name: "resources",
-            kind: Kind::Table(&CLIENT_LISTS),
-            usual: Usual::Nothing,
-            about: "Which resources, by `SERVER/URI`.",
+            kind: ValueKind::Table(&CLIENT_LISTS),
+            default: DefaultValue::Absent,
+            doc: "Resources that the clients may see and read, by `SERVER/URI`.",
         },
         Row {
             name: "prompts",
-            kind: Kind::Table(&CLIENT_LISTS),
-            usual: Usual::Nothing,
-            about: "Which prompts.",
+            kind: ValueKind::Table(&CLIENT_LISTS),
+            default: DefaultValue::Absent,
+            doc: "Prompts that the clients may see and get.",
         },
         Row {
             name: "methods",
-            kind: Kind::Words,
-            usual: Usual::Nothing,
-            about: "Which methods that are not of the protocol may be used, by patterns such as `skills/*`. Without it all \
-                    of them may, unless one of the tables above has an `allow` list: then none may, for no list can see \
-                    what such a method does.",
+            kind: ValueKind::TextList,
+            default: DefaultValue::Absent,
+            doc: "Methods that MCP does not define and that the clients may call, by patterns such as `skills/*`. \
+                  Without this key all of them are allowed, unless one of the tables above has an `allow` list: then \
+                  none is, because gripfast cannot know what they access.",
         },
     ]],
 };
 
 pub(in crate::config) static BUDGET: Table = Table {
-    about: "A budget of calls: `calls` within `within`, or `in_flight`, or both.",
+    doc: "A budget of calls: `calls` within `within`, or `in_flight`, or both.",
     groups: &[&[
         Row {
             name: "client",
-            kind: Kind::Text,
-            usual: Usual::Is("*"),
-            about: "Whose calls count: a pattern over the names of clients.",
+            kind: ValueKind::Text,
+            default: DefaultValue::Literal("*"),
+            doc: "Clients whose calls count: a pattern over client names.",
         },
         Row {
             name: "server",
-            kind: Kind::Text,
-            usual: Usual::Is("*"),
-            about: "Calls of which servers count: a pattern.",
+            kind: ValueKind::Text,
+            default: DefaultValue::Literal("*"),
+            doc: "Servers whose calls count: a pattern over server names.",
         },
         Row {
             name: "tool",
-            kind: Kind::Text,
-            usual: Usual::Is("*"),
-            about: "Calls of which tools count: a pattern over the servers' own names.",
+            kind: ValueKind::Text,
+            default: DefaultValue::Literal("*"),
+            doc: "Tools whose calls count: a pattern over the servers' own names.",
         },
         Row {
             name: "per",
-            kind: Kind::Choices(SUBJECTS),
-            usual: Usual::Is("[]"),
-            about: "What has a counter of its own. Without it there is one for all.",
+            kind: ValueKind::Choices(BUDGET_SCOPES),
+            default: DefaultValue::Literal("[]"),
+            doc: "Separate counters for each client, server or tool. Without it there is one counter for all.",
         },
         Row {
             name: "calls",
-            kind: Kind::Number(0..=Budgets::MOST_CALLS),
-            usual: Usual::Nothing,
-            about: "How many calls there may be within `within`.",
+            kind: ValueKind::Number(0..=Budgets::MAX_CALLS),
+            default: DefaultValue::Absent,
+            doc: "Largest number of calls within `within`.",
         },
         Row {
             name: "within",
-            kind: Kind::Duration(Span::between(
+            kind: ValueKind::Duration(DurationRange::between(
                 Duration::from_millis(1),
                 Duration::from_secs(31 * 24 * 3600),
             )),
-            usual: Usual::Nothing,
-            about: "The time for `calls`.",
+            default: DefaultValue::Absent,
+            doc: "Period for `calls`.",
         },
         Row {
             name: "window",
-            kind: Kind::Choice(|| words::of(COUNTINGS)),
-            usual: Usual::Is("sliding"),
-            about: "`sliding` counts the calls of the last `within`, at any moment; `fixed` begins anew every `within`.",
+            kind: ValueKind::Choice(|| choices::names(WINDOWS)),
+            default: DefaultValue::Literal("sliding"),
+            doc: "`sliding` counts the calls of the last `within`, at any moment; `fixed` starts a new count every \
+                  `within`.",
         },
         Row {
             name: "in_flight",
-            kind: Kind::Number(0..=1_000_000),
-            usual: Usual::Nothing,
-            about: "How many calls there may be at a time.",
+            kind: ValueKind::Number(0..=1_000_000),
+            default: DefaultValue::Absent,
+            doc: "Largest number of calls at a time.",
         },
     ]],
 };
 
 pub(super) static CACHE: Table = Table {
-    about: "Which answers of a server may be given again.",
+    doc: "Answers of a server that may be cached.",
     groups: &[&[
         Row {
             name: "reads",
-            kind: Kind::Flag,
-            usual: Usual::Server(|spec| spec.cache.reads.to_string()),
-            about: "Whether resources are kept for as long as the server says. Servers of the legacy era say nothing, \
-                    and nothing of theirs is kept.",
+            kind: ValueKind::Flag,
+            default: DefaultValue::Server(|spec| spec.cache.reads.to_string()),
+            doc: "Cache resources for as long as the server states. Legacy servers state no time, so nothing of \
+                  theirs is cached.",
         },
         Row {
             name: "tools",
-            kind: Kind::Map(&Kind::DurationOr(
-                Span::between(Duration::from_millis(1), Duration::from_secs(24 * 3600)),
+            kind: ValueKind::Map(&ValueKind::DurationOr(
+                DurationRange::between(Duration::from_millis(1), Duration::from_secs(24 * 3600)),
                 "hinted",
             )),
-            usual: Usual::Nothing,
-            about: "Tools whose results may be given again, by pattern, and for how long; `hinted` is as long as the \
-                    server says. Only tools that say that they change nothing are kept, whatever is written here. The \
-                    first pattern that fits counts.",
+            default: DefaultValue::Absent,
+            doc: "Tools whose results may be cached, by pattern, and for how long; `hinted` means as long as the \
+                  server states. Only tools that declare themselves read-only are cached, regardless of this key. \
+                  The first matching pattern applies. Too long: clients get outdated results.",
         },
         Row {
             name: "lists",
-            kind: Kind::Duration(Span::between(Duration::ZERO, Duration::from_secs(24 * 3600))),
-            usual: Usual::Server(|spec| show(spec.cache.lists)),
-            about: "For how long clients may keep the lists of a server that says nothing about it, as no server of the \
-                    legacy era does, but tells when they change. Too long, and a client that does not listen works with \
-                    old lists.",
+            kind: ValueKind::Duration(DurationRange::between(Duration::ZERO, Duration::from_secs(24 * 3600))),
+            default: DefaultValue::Server(|spec| show(spec.cache.lists)),
+            doc: "Time that clients may cache the lists of a server that states none, as legacy servers do, but \
+                  notifies of changes. Too long: a client that does not listen for changes works with old lists.",
         },
         Row {
             name: "stale_lists",
-            kind: Kind::Duration(Span::between(Duration::ZERO, Duration::from_secs(24 * 3600))),
-            usual: Usual::Server(|spec| show(spec.cache.stale_lists)),
-            about: "For how long a list that a program asked the library for, and whose time is over, is given all the \
-                    same if the server fails. At `0s` its failure is the answer.",
+            kind: ValueKind::Duration(DurationRange::between(Duration::ZERO, Duration::from_secs(24 * 3600))),
+            default: DefaultValue::Server(|spec| show(spec.cache.stale_lists)),
+            doc: "Time that an expired list is still returned if the server fails, to programs that request lists \
+                  through the library. With `0s` they get the failure. Too long: they work with outdated lists.",
         },
     ]],
 };
 
 pub(super) static REPLAY: Table = Table {
-    about: "Which tools may be sent again when the link is lost before the answer.",
+    doc: "Tools that may be called again if the connection is lost before the answer.",
     groups: &[&[
         Row {
             name: "safe",
-            kind: Kind::Words,
-            usual: Usual::Is("[]"),
-            about: "Safe to send twice, whatever the server says about them: patterns over its own names.",
+            kind: ValueKind::TextList,
+            default: DefaultValue::Literal("[]"),
+            doc: "Tools that may be called twice, whatever the server says about them: patterns over its own names.",
         },
         Row {
             name: "never",
-            kind: Kind::Words,
-            usual: Usual::Is("[]"),
-            about: "Never sent twice, whatever the server says about them. Wins over `safe`.",
+            kind: ValueKind::TextList,
+            default: DefaultValue::Literal("[]"),
+            doc: "Tools that are never called twice, whatever the server says about them. Takes precedence over \
+                  `safe`.",
         },
     ]],
 };
 
-pub(in crate::config) static RESTORED: Table = Table {
-    about: "A call that is made in every new session.",
+pub(in crate::config) static RESTORE_CALL: Table = Table {
+    doc: "A call that is made in every new session.",
     groups: &[&[
         Row {
             name: "tool",
-            kind: Kind::Text,
-            usual: Usual::Needed,
-            about: "The server's own name of the tool.",
+            kind: ValueKind::Text,
+            default: DefaultValue::Required,
+            doc: "Tool to call, by the server's own name.",
         },
         Row {
             name: "arguments",
-            kind: Kind::Map(&Kind::Anything),
-            usual: Usual::Nothing,
-            about: "Its arguments. Texts may refer to variables and files.",
+            kind: ValueKind::Map(&ValueKind::AnyJson),
+            default: DefaultValue::Absent,
+            doc: "Arguments of the call. Strings may refer to variables and files.",
         },
     ]],
 };

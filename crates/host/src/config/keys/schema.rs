@@ -1,12 +1,12 @@
-//! The tables as a JSON Schema, for editors that complete and check while somebody types. It says what the decoder
-//! says, as far as a schema can: that two keys exclude each other it knows only where it matters most.
+//! JSON Schema of the config, generated from the key tables, for completion and checks in editors. It accepts what the
+//! decoder accepts, except that of the keys that exclude each other it covers only `command` and `url`.
 
-use super::{FILE, Kind, Row, SERVER, Table, Usual, may_be_default};
+use super::{DefaultValue, FILE, Row, SERVER, Table, ValueKind, may_be_default};
 use crate::config::spec::{GatewayConfig, ServerSpec, Target};
 use crate::config::template::Template;
 use serde_json::{Map, Value, json};
 
-/// The JSON Schema (draft 7) of a config in our own form.
+/// The JSON Schema (draft 7) of the native config format.
 #[must_use]
 pub fn schema() -> Value {
     let mut schema = table(&FILE);
@@ -23,11 +23,14 @@ pub fn schema() -> Value {
 fn table(table: &Table) -> Value {
     let properties: Map<String, Value> =
         table.rows().map(|row| (row.name.to_owned(), property(row))).collect();
-    let needed: Vec<&str> =
-        table.rows().filter(|row| matches!(row.usual, Usual::Needed)).map(|row| row.name).collect();
+    let needed: Vec<&str> = table
+        .rows()
+        .filter(|row| matches!(row.default, DefaultValue::Required))
+        .map(|row| row.name)
+        .collect();
     let mut schema = json!({
         "type": "object",
-        "description": table.about,
+        "description": table.doc,
         "properties": properties,
         "additionalProperties": false,
     });
@@ -42,59 +45,59 @@ fn table(table: &Table) -> Value {
 
 fn property(row: &Row) -> Value {
     let mut schema = value(&row.kind);
-    schema["description"] = json!(row.about);
-    if let Some(usual) = row.usual.written() {
-        schema["default"] = row.kind.json(&usual);
+    schema["description"] = json!(row.doc);
+    if let Some(default) = row.default.written() {
+        schema["default"] = row.kind.json(&default);
     }
     schema
 }
 
-/// Whole numbers with units, as `units::duration` reads them.
+/// Whole numbers with units, as `units::parse_duration` reads them.
 const DURATION: &str = "^([0-9]+(d|h|ms|m|s))+$";
-/// A number, perhaps with a unit, as `units::size` reads it.
+/// A number, perhaps with a unit, as `units::parse_size` reads it.
 const SIZE: &str = "^ *[0-9]+ *([bB]|[kKmMgG][iI]?[bB])? *$";
 
-fn value(kind: &Kind) -> Value {
+fn value(kind: &ValueKind) -> Value {
     match kind {
-        Kind::Flag => json!({ "type": "boolean" }),
-        Kind::Number(range) => {
+        ValueKind::Flag => json!({ "type": "boolean" }),
+        ValueKind::Number(range) => {
             json!({ "type": "integer", "minimum": range.start(), "maximum": range.end() })
         }
-        Kind::Duration(_) => json!({ "type": "string", "pattern": DURATION }),
-        Kind::DurationOr(_, word) => {
+        ValueKind::Duration(_) => json!({ "type": "string", "pattern": DURATION }),
+        ValueKind::DurationOr(_, word) => {
             json!({ "anyOf": [{ "const": word }, { "type": "string", "pattern": DURATION }] })
         }
-        Kind::Size(range) => json!({ "anyOf": [
+        ValueKind::Size(range) => json!({ "anyOf": [
             { "type": "string", "pattern": SIZE },
             { "type": "integer", "minimum": range.start(), "maximum": range.end() },
         ] }),
-        Kind::Choice(words) => json!({ "enum": words() }),
-        Kind::Text | Kind::Template => json!({ "type": "string" }),
-        Kind::Words => json!({ "type": "array", "items": { "type": "string", "minLength": 1 } }),
-        Kind::Choices(words) => json!({ "type": "array", "items": { "enum": words } }),
-        Kind::Templates => json!({ "type": "array", "items": { "type": "string" } }),
-        Kind::Anything => json!({}),
-        Kind::Table(inner) => table(inner),
-        Kind::ServerKeys => {
+        ValueKind::Choice(words) => json!({ "enum": words() }),
+        ValueKind::Text | ValueKind::Template => json!({ "type": "string" }),
+        ValueKind::TextList => json!({ "type": "array", "items": { "type": "string", "minLength": 1 } }),
+        ValueKind::Choices(words) => json!({ "type": "array", "items": { "enum": words } }),
+        ValueKind::Templates => json!({ "type": "array", "items": { "type": "string" } }),
+        ValueKind::AnyJson => json!({}),
+        ValueKind::Table(inner) => table(inner),
+        ValueKind::ServerKeys => {
             let rows = SERVER.rows().filter(|row| may_be_default(row.name));
             let known: Map<String, Value> = rows.map(|row| (row.name.to_owned(), property(row))).collect();
             json!({ "type": "object", "properties": known, "additionalProperties": false })
         }
-        Kind::Tables(inner) => json!({ "type": "array", "items": table(inner) }),
-        Kind::Map(inner) => json!({ "type": "object", "additionalProperties": value(inner) }),
+        ValueKind::Tables(inner) => json!({ "type": "array", "items": table(inner) }),
+        ValueKind::Map(inner) => json!({ "type": "object", "additionalProperties": value(inner) }),
     }
 }
 
-impl Kind {
-    /// A value that is written like this, as JSON has it.
+impl ValueKind {
+    /// The JSON form of a value that a config file would write like this.
     fn json(&self, written: &str) -> Value {
         match self {
             Self::Flag
             | Self::Number(_)
-            | Self::Words
+            | Self::TextList
             | Self::Choices(_)
             | Self::Templates
-            | Self::Anything => serde_json::from_str(written).unwrap_or_else(|_| json!(written)),
+            | Self::AnyJson => serde_json::from_str(written).unwrap_or_else(|_| json!(written)),
             Self::Duration(_)
             | Self::DurationOr(..)
             | Self::Size(_)
@@ -109,20 +112,20 @@ impl Kind {
     }
 }
 
-impl Usual {
-    /// What holds, as it would be written, if that is the same everywhere.
+impl DefaultValue {
+    /// The default as a config file would write it, if it is the same everywhere.
     pub(super) fn written(&self) -> Option<String> {
         match self {
-            Self::Needed | Self::Nothing | Self::Words(_) => None,
-            Self::Is(written) => Some((*written).to_owned()),
+            Self::Required | Self::Absent | Self::Described(_) => None,
+            Self::Literal(written) => Some((*written).to_owned()),
             Self::Gateway(of) => Some(of(&GatewayConfig::default())),
-            Self::Server(of) => Some(of(&any_server())),
+            Self::Server(of) => Some(of(&default_server())),
         }
     }
 }
 
-/// A server about which nothing is said.
-fn any_server() -> ServerSpec {
+/// A server with every default.
+fn default_server() -> ServerSpec {
     ServerSpec::new(Target::Stdio {
         command: Template::parse("server").expect("a word without references is a template"),
         args: Vec::new(),

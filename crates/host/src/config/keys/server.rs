@@ -1,273 +1,288 @@
-//! The keys of a server, but for those that say how it is kept alive.
+//! The keys of a server, except for those of its supervision.
 
-use super::rules::{CACHE, LISTS, REPLAY, RESTORED};
-use super::supervision::{LIFE, PATIENCE};
-use super::words::{GRANTS, ISOLATIONS, PIN_MODES, PROTOCOLS, TRANSPORTS};
-use super::{Kind, Row, Table, Usual, size, words};
+use super::choices::{GRANTS, ISOLATIONS, PIN_MODES, PROTOCOLS, TRANSPORTS};
+use super::rules::{CACHE, LISTS, REPLAY, RESTORE_CALL};
+use super::supervision::{CALL_LIMITS, SUPERVISION};
+use super::{DefaultValue, Row, Table, ValueKind, choices, size};
 
 pub(in crate::config) static SERVER: Table = Table {
-    about: "One server. It has a `command` or a `url`. Texts may refer to what is not in the file: `${env:NAME}`, \
-            `${env:NAME:-otherwise}`, `${file:PATH}`, `${cmd:PROGRAM ARGUMENTS}`. A mistake here, or a variable that is \
-            not set, keeps only this server out.",
-    groups: &[PROCESS, CONNECTION, LIFE, PATIENCE, OFFER],
+    doc: "One server, with a `command` or a `url`. Strings may contain references: `${env:NAME}`, \
+          `${env:NAME:-default}`, `${file:PATH}`, `${cmd:PROGRAM ARGUMENTS}`. A mistake in this table, or a variable \
+          that is not set, blocks only this server.",
+    groups: &[PROCESS, CONNECTION, SUPERVISION, CALL_LIMITS, CATALOG],
 };
 
 const PROCESS: &[Row] = &[
     Row {
         name: "command",
-        kind: Kind::Template,
-        usual: Usual::Nothing,
-        about: "The program to start: a path, or a name to look up in `PATH`. It never goes through a shell.",
+        kind: ValueKind::Template,
+        default: DefaultValue::Absent,
+        doc: "Program to start: a path, or a name to look up in `PATH`. It never goes through a shell.",
     },
-    Row { name: "args", kind: Kind::Templates, usual: Usual::Nothing, about: "Its arguments." },
+    Row {
+        name: "args",
+        kind: ValueKind::Templates,
+        default: DefaultValue::Absent,
+        doc: "Arguments of `command`.",
+    },
     Row {
         name: "env",
-        kind: Kind::Map(&Kind::Template),
-        usual: Usual::Nothing,
-        about: "Variables to set for it. Of gripfast's own environment it gets `PATH`, `HOME`, `USER`, `LOGNAME`, `LANG`, \
-                `TERM`, `SHELL`, `TMPDIR`, `LC_*`, `XDG_*` and those of `network_env`, and no others.",
+        kind: ValueKind::Map(&ValueKind::Template),
+        default: DefaultValue::Absent,
+        doc: "Environment variables to set for the program. Of gripfast's own environment it gets `PATH`, `HOME`, \
+              `USER`, `LOGNAME`, `LANG`, `TERM`, `SHELL`, `TMPDIR`, `LC_*`, `XDG_*` and those of `network_env`, and \
+              no others.",
     },
     Row {
         name: "inherit_env",
-        kind: Kind::Words,
-        usual: Usual::Nothing,
-        about: "More variables of gripfast's own environment to pass to it.",
+        kind: ValueKind::TextList,
+        default: DefaultValue::Absent,
+        doc: "More variables of gripfast's own environment to pass to the program.",
     },
     Row {
         name: "network_env",
-        kind: Kind::Flag,
-        usual: Usual::Is("true"),
-        about: "Whether it gets the certificate authorities and proxies of gripfast's own environment: `SSL_CERT_FILE`, \
-                `SSL_CERT_DIR`, `NODE_EXTRA_CA_CERTS`, `REQUESTS_CA_BUNDLE`, `CURL_CA_BUNDLE`, `HTTP_PROXY`, `HTTPS_PROXY`, \
-                `ALL_PROXY`, `NO_PROXY` and the proxies in lower case. Say `false` for a server that must not see a proxy \
-                password. Without them a server behind a company's proxy cannot reach anything.",
+        kind: ValueKind::Flag,
+        default: DefaultValue::Literal("true"),
+        doc: "Pass the variables for certificate authorities and proxies from gripfast's own environment: \
+              `SSL_CERT_FILE`, `SSL_CERT_DIR`, `NODE_EXTRA_CA_CERTS`, `REQUESTS_CA_BUNDLE`, `CURL_CA_BUNDLE`, \
+              `HTTP_PROXY`, `HTTPS_PROXY`, `ALL_PROXY`, `NO_PROXY` and the proxies in lower case. Set `false` for a \
+              server that must not see a proxy password. Without them a server behind a company proxy cannot reach \
+              the network.",
     },
     Row {
         name: "cwd",
-        kind: Kind::Template,
-        usual: Usual::Words("gripfast's own"),
-        about: "The directory to start it in.",
+        kind: ValueKind::Template,
+        default: DefaultValue::Described("gripfast's working directory"),
+        doc: "Working directory of the program.",
     },
 ];
 
 const CONNECTION: &[Row] = &[
     Row {
         name: "url",
-        kind: Kind::Template,
-        usual: Usual::Nothing,
-        about: "The address of its MCP endpoint, `http` or `https`.",
+        kind: ValueKind::Template,
+        default: DefaultValue::Absent,
+        doc: "URL of the server's MCP endpoint, `http` or `https`.",
     },
     Row {
         name: "transport",
-        kind: Kind::Choice(|| words::of(TRANSPORTS)),
-        usual: Usual::Is("auto"),
-        about: "How it is spoken to: `http` is Streamable HTTP, `sse` the older HTTP+SSE. `auto` finds out and \
-                remembers.",
+        kind: ValueKind::Choice(|| choices::names(TRANSPORTS)),
+        default: DefaultValue::Literal("auto"),
+        doc: "Transport of the server: `http` is Streamable HTTP, `sse` the older HTTP+SSE. `auto` detects it and \
+              remembers the result.",
     },
     Row {
         name: "headers",
-        kind: Kind::Map(&Kind::Template),
-        usual: Usual::Nothing,
-        about: "Headers to send with every request.",
+        kind: ValueKind::Map(&ValueKind::Template),
+        default: DefaultValue::Absent,
+        doc: "HTTP headers to send with every request.",
     },
     Row {
         name: "redirects",
-        kind: Kind::Words,
-        usual: Usual::Nothing,
-        about: "Other origins that it may redirect to, such as `\"https://eu.example.com\"`. Redirects on its own origin, and \
-                from http to https on its own host, are followed anyway. Neither `headers` nor a token go to another origin.",
+        kind: ValueKind::TextList,
+        default: DefaultValue::Absent,
+        doc: "Other origins that the server may redirect to, such as `\"https://eu.example.com\"`. Redirects within \
+              its own origin, and from http to https on its own host, are always followed. `headers` and tokens are \
+              not sent to another origin.",
     },
     Row {
         name: "ca_file",
-        kind: Kind::Template,
-        usual: Usual::Nothing,
-        about: "A file with certificates (PEM) to trust besides those of the system: of authorities, or of the server itself.",
+        kind: ValueKind::Template,
+        default: DefaultValue::Absent,
+        doc: "PEM file with certificates to trust besides those of the system: of certificate authorities, or of the \
+              server itself.",
     },
     Row {
         name: "client_cert",
-        kind: Kind::Template,
-        usual: Usual::Nothing,
-        about: "A file with the certificate (PEM) to show to the server. Goes with `client_key`.",
+        kind: ValueKind::Template,
+        default: DefaultValue::Absent,
+        doc: "PEM file with the client certificate to present to the server. Requires `client_key`.",
     },
     Row {
         name: "client_key",
-        kind: Kind::Template,
-        usual: Usual::Nothing,
-        about: "A file with the key (PEM) of `client_cert`.",
+        kind: ValueKind::Template,
+        default: DefaultValue::Absent,
+        doc: "PEM file with the private key of `client_cert`.",
     },
     Row {
         name: "oauth",
-        kind: Kind::Table(&OAUTH),
-        usual: Usual::Nothing,
-        about: "How a token for it is got, where it wants one and says too little itself. Without an `Authorization` in \
-                `headers`.",
+        kind: ValueKind::Table(&OAUTH),
+        default: DefaultValue::Absent,
+        doc: "OAuth settings, for a server that requires a token and whose own metadata is not enough. For servers \
+              without an `Authorization` in `headers`.",
     },
     Row {
         name: "protocol",
-        kind: Kind::Choice(|| words::of(PROTOCOLS)),
-        usual: Usual::Server(|spec| words::for_meaning(PROTOCOLS, &spec.protocol)),
-        about: "Which generation of MCP to speak: `legacy` has the `initialize` handshake (until 2025-11-25), `modern` \
-                has none. `auto` finds out and remembers.",
+        kind: ValueKind::Choice(|| choices::names(PROTOCOLS)),
+        default: DefaultValue::Server(|spec| choices::name_of(PROTOCOLS, &spec.protocol)),
+        doc: "Generation of MCP: `legacy` has the `initialize` handshake (until 2025-11-25), `modern` has none. \
+              `auto` detects it and remembers the result.",
     },
     Row {
         name: "max_message",
-        kind: Kind::Size(1 << 10..=1 << 30),
-        usual: Usual::Server(|spec| size(spec.max_message as u64)),
-        about: "The largest message it may send. A larger one ends the call, or the link where the call cannot be told.",
+        kind: ValueKind::Size(1 << 10..=1 << 30),
+        default: DefaultValue::Server(|spec| size(spec.max_message as u64)),
+        doc: "Largest message that the server may send. A larger one ends its call, or the connection if its call \
+              cannot be identified. Too small: large results fail. Too large: one message can use that much memory.",
     },
 ];
 
-const OFFER: &[Row] = &[
+const CATALOG: &[Row] = &[
     Row {
         name: "prefix",
-        kind: Kind::Text,
-        usual: Usual::Words("the server's name"),
-        about: "What its tools and prompts are prefixed with, before `__`. Empty leaves their names as they are; where \
-                two then collide, the one that has the name first keeps it, and the other gets its own name in front.",
+        kind: ValueKind::Text,
+        default: DefaultValue::Described("the server's name"),
+        doc: "Prefix of the names of its tools and prompts, before `__`. With an empty prefix the names stay as they \
+              are; if two of them collide, the server that has the name first keeps it, and the other name gets its \
+              server's name as prefix.",
     },
     Row {
         name: "tools",
-        kind: Kind::Table(&LISTS),
-        usual: Usual::Nothing,
-        about: "Which of its tools are offered. Tools may be named by what they say about themselves: `@read_only`, \
-                `@destructive`, `@idempotent`.",
+        kind: ValueKind::Table(&LISTS),
+        default: DefaultValue::Absent,
+        doc: "Tools to offer. Besides names, entries may be `@read_only`, `@destructive` and `@idempotent`, which \
+              match the annotations of tools.",
     },
     Row {
         name: "resources",
-        kind: Kind::Table(&LISTS),
-        usual: Usual::Nothing,
-        about: "Which of its resources are offered, by URI.",
+        kind: ValueKind::Table(&LISTS),
+        default: DefaultValue::Absent,
+        doc: "Resources to offer, by URI.",
     },
     Row {
         name: "prompts",
-        kind: Kind::Table(&LISTS),
-        usual: Usual::Nothing,
-        about: "Which of its prompts are offered.",
+        kind: ValueKind::Table(&LISTS),
+        default: DefaultValue::Absent,
+        doc: "Prompts to offer.",
     },
     Row {
         name: "methods",
-        kind: Kind::Words,
-        usual: Usual::Nothing,
-        about: "Which methods that are not of the protocol may be used, by patterns such as `skills/*`. Without it all of \
-                them may, unless `tools`, `resources` or `prompts` has an `allow` list: then none may, for no list can see \
-                what such a method does.",
+        kind: ValueKind::TextList,
+        default: DefaultValue::Absent,
+        doc: "Methods that MCP does not define and that clients may call, by patterns such as `skills/*`. Without \
+              this key all of them are allowed, unless `tools`, `resources` or `prompts` has an `allow` list: then \
+              none is, because gripfast cannot know what they access.",
     },
     Row {
         name: "pins",
-        kind: Kind::Choice(|| words::of(PIN_MODES)),
-        usual: Usual::Server(|spec| words::for_meaning(PIN_MODES, &spec.pins)),
-        about: "What is done about a tool that says something else than when it was first seen: `enforce` holds it back \
-                until `gripfast pins approve`, and shows it as it was; `strict` holds new tools back too; `warn` tells of it \
-                and uses it; `off` looks at nothing. Say `warn` for a server whose descriptions change by themselves, with \
-                dates or counts in them.",
+        kind: ValueKind::Choice(|| choices::names(PIN_MODES)),
+        default: DefaultValue::Server(|spec| choices::name_of(PIN_MODES, &spec.pins)),
+        doc: "Handling of a tool whose definition has changed since it was first seen: `enforce` blocks it until \
+              `gripfast pins approve` and shows its earlier definition; `strict` blocks new tools too; `warn` reports \
+              the change and uses the tool; `off` compares nothing. Set `warn` for a server whose descriptions change \
+              by themselves, with dates or counts in them.",
     },
     Row {
         name: "max_tools",
-        kind: Kind::Number(1..=100_000),
-        usual: Usual::Server(|spec| spec.max_tools.to_string()),
-        about: "How many tools of it are pinned and offered, and as many prompts and resource templates. Beyond it new ones \
-                are hidden, with an event; those that were approved stay. Too few, and new tools of a large server are \
-                missing; too many, and a server can fill the context of its clients and the state directory.",
+        kind: ValueKind::Number(1..=100_000),
+        default: DefaultValue::Server(|spec| spec.max_tools.to_string()),
+        doc: "Largest number of tools that are pinned and offered, and of prompts and resource templates each. Beyond \
+              it new ones are hidden, with an event; approved ones stay. Too small: new tools of a large server are \
+              missing. Too large: a server can fill the context of its clients and the state directory.",
     },
     Row {
         name: "isolation",
-        kind: Kind::Choice(|| words::of(ISOLATIONS)),
-        usual: Usual::Server(|spec| words::for_meaning(ISOLATIONS, &spec.isolation)),
-        about: "Whether clients share one instance of it, which is one child or session. `auto` shares until the server \
-                asks something, or logs while several principals share it, and it cannot be known for whom. Say `per_client` for a server that keeps state per session; \
-                with `shared` its clients meet each other's state.",
+        kind: ValueKind::Choice(|| choices::names(ISOLATIONS)),
+        default: DefaultValue::Server(|spec| choices::name_of(ISOLATIONS, &spec.isolation)),
+        doc: "Sharing of instances between clients. An instance is one child process or session. `auto` shares one \
+              instance until the server sends a request, or logs while several principals share it, and the client \
+              that it is meant for cannot be determined. Set `per_client` for a server that keeps state per session; \
+              with `shared` its clients see each other's state.",
     },
     Row {
         name: "max_instances",
-        kind: Kind::Number(1..=10_000),
-        usual: Usual::Server(|spec| spec.max_instances.to_string()),
-        about: "How many clients may have an instance of their own at a time. Too few, and with `per_client` calls of \
-                further clients are refused as overloaded (with `auto` they share); too many, and as many children run.",
+        kind: ValueKind::Number(1..=10_000),
+        default: DefaultValue::Server(|spec| spec.max_instances.to_string()),
+        doc: "Largest number of clients with an instance of their own at a time. Too small: with `per_client` calls \
+              of further clients are refused as overloaded (with `auto` they share). Too large: as many child \
+              processes run.",
     },
     Row {
         name: "replay",
-        kind: Kind::Table(&REPLAY),
-        usual: Usual::Nothing,
-        about: "Which of its tools may be sent again when the link is lost before the answer.",
+        kind: ValueKind::Table(&REPLAY),
+        default: DefaultValue::Absent,
+        doc: "Tools that may be called again if the connection is lost before the answer.",
     },
     Row {
         name: "restore",
-        kind: Kind::Tables(&RESTORED),
-        usual: Usual::Nothing,
-        about: "Calls that are made in every new session before anybody else's, in this order: a login, the choice of a \
-                workspace. One that fails is named in status and keeps nobody out. They have half of `timeouts.connect` \
-                together; each costs a round trip before the server is used. At most 32.",
+        kind: ValueKind::Tables(&RESTORE_CALL),
+        default: DefaultValue::Absent,
+        doc: "Calls to make in every new session before all others, in this order: a login, the choice of a \
+              workspace. A failed call is shown in `status` and blocks no client. Together they have half of \
+              `timeouts.connect`; each costs a round trip before the server can be used. At most 32.",
     },
     Row {
         name: "cache",
-        kind: Kind::Table(&CACHE),
-        usual: Usual::Nothing,
-        about: "Which of its answers may be given again.",
+        kind: ValueKind::Table(&CACHE),
+        default: DefaultValue::Absent,
+        doc: "Answers of the server that may be cached.",
     },
 ];
 
 pub(in crate::config) static OAUTH: Table = Table {
-    about: "Who we are to the authorization server of a server with a `url`.",
+    doc: "Settings of the OAuth client for the authorization server of a server with a `url`.",
     groups: &[&[
         Row {
             name: "issuer",
-            kind: Kind::Template,
-            usual: Usual::Words("the authorization server that the server names"),
-            about: "The address of the authorization server (`https`, or on this machine). Tokens are asked for at its own \
-                    endpoints, whatever the server says. Needed with a `client_secret` or a `private_key`, which go to \
-                    no other authorization server; and for one in a private network.",
+            kind: ValueKind::Template,
+            default: DefaultValue::Described("the authorization server that the server names"),
+            doc: "Address of the authorization server (`https`, or on this machine). Tokens are requested at its own \
+                  endpoints, whatever the server names. Required with a `client_secret` or a `private_key`, which are \
+                  sent to no other authorization server, and for an authorization server in a private network.",
         },
         Row {
             name: "client_id",
-            kind: Kind::Template,
-            usual: Usual::Words("we register ourselves"),
-            about: "The id of a client that was registered for us.",
+            kind: ValueKind::Template,
+            default: DefaultValue::Described("gripfast registers a client"),
+            doc: "Id of a client that is already registered at the authorization server.",
         },
         Row {
             name: "client_secret",
-            kind: Kind::Template,
-            usual: Usual::Nothing,
-            about: "The secret that goes with `client_id`, if it has one.",
+            kind: ValueKind::Template,
+            default: DefaultValue::Absent,
+            doc: "Secret of `client_id`, if it has one.",
         },
         Row {
             name: "private_key",
-            kind: Kind::Template,
-            usual: Usual::Nothing,
-            about: "A key in PEM form (PKCS #8; P-256, P-384, Ed25519, or RSA) by which the client signs instead of having a \
-                    secret (`private_key_jwt`); with `client_credentials`. Mostly a reference: `\"${file:/run/secrets/key}\"`.",
+            kind: ValueKind::Template,
+            default: DefaultValue::Absent,
+            doc: "PEM key (PKCS #8; P-256, P-384, Ed25519, or RSA) with which the client signs instead of sending a \
+                  secret (`private_key_jwt`); with `client_credentials`. Usually a reference: \
+                  `\"${file:/run/secrets/key}\"`.",
         },
         Row {
             name: "private_key_id",
-            kind: Kind::Text,
-            usual: Usual::Nothing,
-            about: "What the authorization server calls that key (`kid`), if it wants to be told.",
+            kind: ValueKind::Text,
+            default: DefaultValue::Absent,
+            doc: "Id of `private_key` at the authorization server (`kid`), if it requires one.",
         },
         Row {
             name: "client_metadata_url",
-            kind: Kind::Text,
-            usual: Usual::Nothing,
-            about: "The `https` address of a document that says who we are, for authorization servers that know clients \
-                    by such documents; used where there is no `client_id`.",
+            kind: ValueKind::Text,
+            default: DefaultValue::Absent,
+            doc: "The `https` address of a client metadata document, for authorization servers that identify clients \
+                  by such documents. Used if there is no `client_id`.",
         },
         Row {
             name: "scopes",
-            kind: Kind::Words,
-            usual: Usual::Words("what the server says it wants"),
-            about: "What to ask for.",
+            kind: ValueKind::TextList,
+            default: DefaultValue::Described("the scopes that the server asks for"),
+            doc: "Scopes to request.",
         },
         Row {
             name: "grant",
-            kind: Kind::Choice(|| words::of(GRANTS)),
-            usual: Usual::Is("authorization_code"),
-            about: "Who gives the grant: a person by `gripfast login`, or with `client_credentials` the client itself by \
-                    its `client_id` and `client_secret` or `private_key`, which needs nobody.",
+            kind: ValueKind::Choice(|| choices::names(GRANTS)),
+            default: DefaultValue::Literal("authorization_code"),
+            doc: "OAuth grant: with `authorization_code` a person logs in by `gripfast login`; with \
+                  `client_credentials` the client uses its `client_id` and its `client_secret` or `private_key`, \
+                  without a person.",
         },
         Row {
             name: "callback_port",
-            kind: Kind::Number(1..=65_535),
-            usual: Usual::Words("any that is free"),
-            about: "The port on which `gripfast login` waits for the browser to come back. Say one if the client was \
-                    registered with it.",
+            kind: ValueKind::Number(1..=65_535),
+            default: DefaultValue::Described("any free port"),
+            doc: "Port on which `gripfast login` waits for the browser. Set it if the client was registered with a \
+                  fixed port.",
         },
     ]],
 };

@@ -1,224 +1,235 @@
-//! The keys of a server that say how it is kept alive.
+//! The supervision keys of a server: lifecycle, keepalive, restarts, timeouts and queue limits.
 
-use super::words::WHEN_DOWN;
-use super::{Kind, Row, Span, Table, Usual, or_off, show, words};
+use super::choices::WHEN_DOWN;
+use super::{DefaultValue, DurationRange, Row, Table, ValueKind, choices, or_off, show};
 use gripfast_core::supervise::spec::KeepaliveSpec;
 use std::time::Duration;
 
-/// The least that a clock of milliseconds can wait.
-const INSTANT: Span = Span::at_least(Duration::from_millis(1));
+/// The shortest time that a clock of milliseconds can wait.
+const AT_LEAST_1_MS: DurationRange = DurationRange::at_least(Duration::from_millis(1));
 
-/// How often something may be tried without being a storm.
-const PATIENT: Span = Span::at_least(Duration::from_millis(100));
+/// Long enough that repeated attempts do not become a storm.
+const AT_LEAST_100_MS: DurationRange = DurationRange::at_least(Duration::from_millis(100));
 
-pub(super) const LIFE: &[Row] = &[
+pub(super) const SUPERVISION: &[Row] = &[
     Row {
         name: "disabled",
-        kind: Kind::Flag,
-        usual: Usual::Server(|spec| spec.disabled.to_string()),
-        about: "Kept in the config but not used.",
+        kind: ValueKind::Flag,
+        default: DefaultValue::Server(|spec| spec.disabled.to_string()),
+        doc: "Keep the server in the config without using it.",
     },
     Row {
         name: "enabled",
-        kind: Kind::Flag,
-        usual: Usual::Nothing,
-        about: "The opposite of `disabled`; one of them is enough.",
+        kind: ValueKind::Flag,
+        default: DefaultValue::Absent,
+        doc: "The opposite of `disabled`; set only one of them.",
     },
     Row {
         name: "lazy",
-        kind: Kind::Flag,
-        usual: Usual::Server(|spec| spec.supervision.lazy.to_string()),
-        about: "Start on first use instead of at once. Its tools are listed from what is stored of them, so it has to \
-                have run once.",
+        kind: ValueKind::Flag,
+        default: DefaultValue::Server(|spec| spec.supervision.lazy.to_string()),
+        doc: "Start the server on first use instead of at once. Its tools are listed from the stored catalog, so the \
+              server must have run once.",
     },
     Row {
         name: "idle_timeout",
-        kind: Kind::Duration(PATIENT),
-        usual: Usual::Server(|spec| show(spec.supervision.idle_timeout)),
-        about: "How long a lazy server may be unused before it is stopped again. Too short, and calls wait for its \
-                start; too long, and it holds memory for nobody. Means nothing without `lazy`.",
+        kind: ValueKind::Duration(AT_LEAST_100_MS),
+        default: DefaultValue::Server(|spec| show(spec.supervision.idle_timeout)),
+        doc: "Time without use after which a lazy server, or a dedicated instance, is stopped. Too short: calls wait \
+              for its start. Too long: it uses memory for nothing.",
     },
     Row {
         name: "when_down",
-        kind: Kind::Choice(|| words::of(WHEN_DOWN)),
-        usual: Usual::Server(|spec| words::for_meaning(WHEN_DOWN, &spec.supervision.when_down)),
-        about: "What happens to the tools of a server that is away: `keep` leaves them listed byte for byte, and a call \
-                waits or is answered at once; `withdraw` takes them off the list while it is parked.",
+        kind: ValueKind::Choice(|| choices::names(WHEN_DOWN)),
+        default: DefaultValue::Server(|spec| choices::name_of(WHEN_DOWN, &spec.supervision.when_down)),
+        doc: "Listing of tools while their server is down: `keep` leaves them listed byte for byte, and a call waits \
+              or gets an error at once; `withdraw` removes them from the list while the server is parked.",
     },
     Row {
         name: "keepalive_interval",
-        kind: Kind::Duration(Span::at_least(KeepaliveSpec::SHORTEST_INTERVAL).or_off()),
-        usual: Usual::Server(|spec| or_off(spec.supervision.keepalive.interval)),
-        about: "Silence after which an idle server is asked whether it is there. Too long, and a call finds out that it \
-                is not; too short, and it is asked for nothing.",
+        kind: ValueKind::Duration(DurationRange::at_least(KeepaliveSpec::SHORTEST_INTERVAL).or_off()),
+        default: DefaultValue::Server(|spec| or_off(spec.supervision.keepalive.interval)),
+        doc: "Silence after which an idle server is probed. Too long: a call is the first to notice that the server \
+              is gone. Too short: needless probes.",
     },
     Row {
         name: "keepalive_timeout",
-        kind: Kind::Duration(PATIENT),
-        usual: Usual::Server(|spec| show(spec.supervision.keepalive.timeout)),
-        about: "How long its answer to that may take before the link is replaced. Too short, and a busy server is \
-                restarted; too long, and calls wait for one that hangs.",
+        kind: ValueKind::Duration(AT_LEAST_100_MS),
+        default: DefaultValue::Server(|spec| show(spec.supervision.keepalive.timeout)),
+        doc: "Time limit for the answer to a probe; after it the connection is replaced. Too short: a busy server \
+              is restarted. Too long: calls wait for a server that hangs.",
     },
     Row {
         name: "circuit",
-        kind: Kind::Table(&CIRCUIT),
-        usual: Usual::Nothing,
-        about: "When to stop sending calls into a failing link.",
+        kind: ValueKind::Table(&CIRCUIT),
+        default: DefaultValue::Absent,
+        doc: "Circuit breaker: when to stop sending calls over a failing connection.",
     },
     Row {
         name: "restart",
-        kind: Kind::Table(&RESTART),
-        usual: Usual::Nothing,
-        about: "How eagerly it is brought back, and when eagerness turns into patience.",
+        kind: ValueKind::Table(&RESTART),
+        default: DefaultValue::Absent,
+        doc: "Restart policy for a lost server: pauses between attempts, and when it is parked.",
     },
     Row {
         name: "spare",
-        kind: Kind::Number(0..=1),
-        usual: Usual::Server(|spec| u32::from(spec.supervision.spare).to_string()),
-        about: "1 keeps a second child ready, which takes over when the first one dies. Costs a second process. For \
-                servers with a `command`.",
+        kind: ValueKind::Number(0..=1),
+        default: DefaultValue::Server(|spec| u32::from(spec.supervision.spare).to_string()),
+        doc: "1 keeps a second child process ready, which takes over when the first one dies. Costs a second process. \
+              For servers with a `command`.",
     },
     Row {
         name: "recycle",
-        kind: Kind::Table(&RECYCLE),
-        usual: Usual::Nothing,
-        about: "When a link that works is replaced all the same, for servers that leak. The new one is made first.",
+        kind: ValueKind::Table(&RECYCLE),
+        default: DefaultValue::Absent,
+        doc: "Replacement of a connection that still works, for servers that leak. The new connection is made first.",
     },
 ];
 
-pub(super) const PATIENCE: &[Row] = &[
+pub(super) const CALL_LIMITS: &[Row] = &[
     Row {
         name: "timeouts",
-        kind: Kind::Table(&TIMEOUTS),
-        usual: Usual::Nothing,
-        about: "How long anything may take.",
+        kind: ValueKind::Table(&TIMEOUTS),
+        default: DefaultValue::Absent,
+        doc: "Time limits of connection attempts and calls.",
     },
     Row {
         name: "max_in_flight",
-        kind: Kind::Number(1..=65_536),
-        usual: Usual::Server(|spec| spec.supervision.max_in_flight.to_string()),
-        about: "Requests under way at once; more wait. Too small, and calls queue behind slow ones; too large, and the \
-                server may choke.",
+        kind: ValueKind::Number(1..=65_536),
+        default: DefaultValue::Server(|spec| spec.supervision.max_in_flight.to_string()),
+        doc: "Requests in flight to the server at once; more wait. Too small: calls queue behind slow ones. Too \
+              large: the server may be overloaded.",
     },
     Row {
         name: "max_waiting",
-        kind: Kind::Number(0..=1_000_000),
-        usual: Usual::Server(|spec| spec.supervision.max_waiting.to_string()),
-        about: "Requests that may wait, for a slot or for the link. More are refused as overloaded.",
+        kind: ValueKind::Number(0..=1_000_000),
+        default: DefaultValue::Server(|spec| spec.supervision.max_waiting.to_string()),
+        doc: "Requests that may wait, for a slot or for the connection. More are refused as overloaded. Too small: \
+              short bursts are refused. Too large: more memory, and long waits.",
     },
 ];
 
 static CIRCUIT: Table = Table {
-    about: "When to stop sending calls into a failing link.",
+    doc: "Circuit breaker: when to stop sending calls over a failing connection.",
     groups: &[&[
         Row {
             name: "threshold",
-            kind: Kind::Number(1..=10_000),
-            usual: Usual::Server(|spec| spec.supervision.circuit.threshold.to_string()),
-            about: "Failures of the link in a row that open the circuit. Too small, and one bad moment refuses calls; \
-                    too large, and many calls wait for a server that is not there.",
+            kind: ValueKind::Number(1..=10_000),
+            default: DefaultValue::Server(|spec| spec.supervision.circuit.threshold.to_string()),
+            doc: "Consecutive failures of the connection that open the circuit. Too small: one short failure refuses \
+                  calls. Too large: many calls wait for a server that is gone.",
         },
         Row {
             name: "cooldown",
-            kind: Kind::Duration(PATIENT),
-            usual: Usual::Server(|spec| show(spec.supervision.circuit.cooldown)),
-            about: "How long it stays open before one call is let through to try. Too long, and a server that is back \
-                    goes unused.",
+            kind: ValueKind::Duration(AT_LEAST_100_MS),
+            default: DefaultValue::Server(|spec| show(spec.supervision.circuit.cooldown)),
+            doc: "Time that the circuit stays open before one call is let through as a trial. Too long: a server that \
+                  is back goes unused. Too short: trial calls fail while the server is still down.",
         },
     ]],
 };
 
 static RESTART: Table = Table {
-    about: "How eagerly a lost server is brought back. It is never given up.",
+    doc: "Restart policy for a lost server: pauses between attempts, and when it is parked. The gateway never gives \
+          up.",
     groups: &[&[
         Row {
             name: "max",
-            kind: Kind::Number(0..=10_000),
-            usual: Usual::Server(|spec| spec.supervision.restart.max.to_string()),
-            about: "Restarts within `window` that are still taken for bad luck; one more parks the server.",
+            kind: ValueKind::Number(0..=10_000),
+            default: DefaultValue::Server(|spec| spec.supervision.restart.max.to_string()),
+            doc: "Restarts within `window` that are tolerated; one more parks the server. Too small: a server with a \
+                  short problem is parked. Too large: a broken server is restarted for longer.",
         },
         Row {
             name: "window",
-            kind: Kind::Duration(PATIENT),
-            usual: Usual::Server(|spec| show(spec.supervision.restart.window)),
-            about: "The time in which `max` is counted. Being away for all of it parks the server too.",
+            kind: ValueKind::Duration(AT_LEAST_100_MS),
+            default: DefaultValue::Server(|spec| show(spec.supervision.restart.window)),
+            doc: "Period in which `max` is counted. A server that is down for all of it is parked too. Too short: \
+                  repeated restarts are not counted together. Too long: a server is parked because of old restarts.",
         },
         Row {
             name: "backoff_min",
-            kind: Kind::Duration(INSTANT),
-            usual: Usual::Server(|spec| show(spec.supervision.restart.backoff_min)),
-            about: "The first pause after the retry that comes at once. They grow from there.",
+            kind: ValueKind::Duration(AT_LEAST_1_MS),
+            default: DefaultValue::Server(|spec| show(spec.supervision.restart.backoff_min)),
+            doc: "First pause after the immediate retry. The pauses grow from there. Too short: a failing server is \
+                  tried in quick succession. Too long: a short outage lasts longer.",
         },
         Row {
             name: "backoff_max",
-            kind: Kind::Duration(INSTANT),
-            usual: Usual::Server(|spec| show(spec.supervision.restart.backoff_max)),
-            about: "The longest pause. Too long, and a server that is back goes unused; too short, and a remote one is \
-                    asked all the time.",
+            kind: ValueKind::Duration(AT_LEAST_1_MS),
+            default: DefaultValue::Server(|spec| show(spec.supervision.restart.backoff_max)),
+            doc: "Longest pause. Too long: a server that is back goes unused. Too short: a remote server gets \
+                  attempts all the time.",
         },
         Row {
             name: "parked_probe",
-            kind: Kind::Duration(PATIENT),
-            usual: Usual::Server(|spec| show(spec.supervision.restart.parked_probe)),
-            about: "How often a parked server is tried when nobody calls it.",
+            kind: ValueKind::Duration(AT_LEAST_100_MS),
+            default: DefaultValue::Server(|spec| show(spec.supervision.restart.parked_probe)),
+            doc: "Interval at which a parked server is tried without a call. Too long: a server that is back is \
+                  noticed late. Too short: needless attempts.",
         },
     ]],
 };
 
 static RECYCLE: Table = Table {
-    about: "When a link that works is replaced all the same. The new one is made first.",
+    doc: "Replacement of a connection that still works. The new connection is made first.",
     groups: &[&[
         Row {
             name: "max_lifetime",
-            kind: Kind::Duration(Span::at_least(Duration::from_secs(1))),
-            usual: Usual::Nothing,
-            about: "Replace it after this time.",
+            kind: ValueKind::Duration(DurationRange::at_least(Duration::from_secs(1))),
+            default: DefaultValue::Absent,
+            doc: "Replace the connection after this time. Too short: needless restarts.",
         },
         Row {
             name: "max_rss",
-            kind: Kind::Size(1 << 20..=1 << 40),
-            usual: Usual::Nothing,
-            about: "Replace it when the child and its offspring hold more memory than this. For servers with a \
-                    `command`.",
+            kind: ValueKind::Size(1 << 20..=1 << 40),
+            default: DefaultValue::Absent,
+            doc: "Replace the connection when the child process and its descendants use more memory than this. For \
+                  servers with a `command`. Too small: a healthy server is replaced again and again.",
         },
     ]],
 };
 
 static TIMEOUTS: Table = Table {
-    about: "How long anything may take.",
+    doc: "Time limits of connection attempts and calls.",
     groups: &[&[
         Row {
             name: "connect",
-            kind: Kind::Duration(INSTANT),
-            usual: Usual::Server(|spec| show(spec.supervision.timeouts.connect)),
-            about: "The first attempt to connect to the server or to start it, with the handshake. With `npx`, `uvx`, `pipx`, \
-                    `bunx` and `docker`, which may download the server first, the default is `connect_max`.",
+            kind: ValueKind::Duration(AT_LEAST_1_MS),
+            default: DefaultValue::Server(|spec| show(spec.supervision.timeouts.connect)),
+            doc: "First attempt to connect to the server or to start it, with the handshake. With `npx`, `uvx`, \
+                  `pipx`, `bunx` and `docker`, which may download the server first, the default is `connect_max`.",
         },
         Row {
             name: "connect_max",
-            kind: Kind::Duration(INSTANT),
-            usual: Usual::Server(|spec| show(spec.supervision.timeouts.connect_max)),
-            about: "The longest attempt. After an attempt that ran out of time the next one gets twice its time, up to this, so \
-                    a server that is slow to start comes up. Too short, and a slow server is stopped before it is ready; \
-                    too long, and a server that hangs at start is noticed late.",
+            kind: ValueKind::Duration(AT_LEAST_1_MS),
+            default: DefaultValue::Server(|spec| show(spec.supervision.timeouts.connect_max)),
+            doc: "Longest attempt. After an attempt that timed out the next one gets twice its time, up to this \
+                  limit, so that a slow server comes up. Too short: a slow server is stopped before it is ready. Too \
+                  long: a server that hangs at start is noticed late.",
         },
         Row {
             name: "call",
-            kind: Kind::Duration(INSTANT),
-            usual: Usual::Server(|spec| show(spec.supervision.timeouts.call)),
-            about: "One call, from being written to being answered. Progress does not extend it.",
+            kind: ValueKind::Duration(AT_LEAST_1_MS),
+            default: DefaultValue::Server(|spec| show(spec.supervision.timeouts.call)),
+            doc: "Whole call: waiting, all attempts and the answer. Progress does not extend it; time in which the \
+                  server waits for input from the client does not count. Too short: long calls fail. Too long: \
+                  clients wait for calls that hang.",
         },
         Row {
             name: "progress",
-            kind: Kind::Duration(INSTANT),
-            usual: Usual::Server(|spec| show(spec.supervision.timeouts.progress)),
-            about: "Silence between two progress notifications of one call; counts from the first one.",
+            kind: ValueKind::Duration(AT_LEAST_1_MS),
+            default: DefaultValue::Server(|spec| show(spec.supervision.timeouts.progress)),
+            doc: "Longest silence between two progress notifications of one call, counted from the first one. Too \
+                  short: calls with rare progress fail. Too long: calls that hang are noticed late.",
         },
         Row {
             name: "reconnect_wait",
-            kind: Kind::Duration(Span::at_least(Duration::ZERO)),
-            usual: Usual::Server(|spec| show(spec.supervision.timeouts.reconnect_wait)),
-            about: "How long a call is held for a link that is being made; with 0s it is answered at once.",
+            kind: ValueKind::Duration(DurationRange::at_least(Duration::ZERO)),
+            default: DefaultValue::Server(|spec| show(spec.supervision.timeouts.reconnect_wait)),
+            doc: "Time that a call waits for a connection that is being made; with 0s it gets an error at once. Too \
+                  short: calls fail during a short reconnect. Too long: clients wait for a server that does not come \
+                  back.",
         },
     ]],
 };

@@ -1,19 +1,20 @@
-//! The audit log: one line of JSON for every request that the host was asked for, with what was decided about it
-//! and what became of it, and one for each security event: failed authentications, what operators did and approved, and
-//! changes of keys and trust. Written by a thread of its own; nobody waits for
-//! it. What cannot be written is counted and said aloud, and if the operator wants that, nothing is done any more
-//! that cannot be written down.
+//! Audit log: one line of JSON for every request to the host, with the decision and the outcome, and one for each
+//! security event: failed authentications, actions and approvals of operators, and changes of keys and trust. A
+//! separate thread writes it, and no request waits for it. Lines that cannot be written are counted and reported; with
+//! `audit_fail_closed`, requests are refused meanwhile.
 
-mod verify;
-mod writer;
+pub(crate) mod verify;
+pub(crate) mod writer;
 
+pub use super::audit::verify::{AuditFile, AuditFinding, verify_audit};
+use super::audit::writer::AuditWriter;
+use super::request_summary::RequestSummary;
 use crate::client::Principal;
 use crate::clock::Clock;
-use crate::said::Said;
 use crate::upstream::Answer;
-use gripfast_core::failure::{CallError, Code, Outcome as Fate};
+use gripfast_core::failure::{CallError, CallOutcome, Code};
 use gripfast_core::json::Digest;
-use gripfast_core::line::Line;
+use gripfast_core::json_line::JsonLine;
 use gripfast_core::redact;
 use gripfast_core::security::SecurityEvent;
 use gripfast_core::time::Now;
@@ -21,23 +22,21 @@ use gripfast_wire::RawValue;
 use serde_json::value::to_raw_value;
 use std::borrow::Cow;
 use std::path::Path;
-pub use verify::{AuditFile, AuditFinding, verify_audit};
-use writer::Writer;
 
-/// What the audit log keeps of a request.
+/// Detail that the audit log records of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum AuditKeeps {
-    /// There is no audit log.
+pub enum AuditDetail {
+    /// No audit log.
     #[default]
     Nothing,
-    /// Everything but the arguments, of which there is a digest.
+    /// Everything but the arguments, of which only a digest is recorded.
     Digest,
-    /// The arguments too, up to 16 KiB of them, without what looks like a secret.
+    /// The arguments too, up to 16 KiB of them, redacted.
     Arguments,
 }
 
-impl AuditKeeps {
-    /// The word in the config and in status.
+impl AuditDetail {
+    /// Returns the name in the config and in status.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Nothing => "off",
@@ -47,173 +46,173 @@ impl AuditKeeps {
     }
 }
 
-/// How a host keeps its audit log.
+/// Options of the audit log of a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AuditOptions {
-    /// What is kept of a request.
-    pub keeps: AuditKeeps,
-    /// Bytes that the logs of all processes in one state directory take at the most. The oldest file that
-    /// nobody writes to is thrown away when they are full.
+    /// Detail recorded of a request.
+    pub detail: AuditDetail,
+    /// Maximum number of bytes of the logs of all processes in one state directory. When they are full, the oldest file
+    /// that no process writes to is deleted.
     pub size: u64,
-    /// Whether requests are refused while they cannot be written down.
+    /// True if requests are refused while they cannot be recorded.
     pub fail_closed: bool,
 }
 
 impl AuditOptions {
-    /// About two hundred thousand requests.
-    pub const USUAL_SIZE: u64 = 64 << 20;
+    /// Room for about two hundred thousand requests.
+    pub const DEFAULT_SIZE: u64 = 64 << 20;
 }
 
 impl Default for AuditOptions {
     fn default() -> Self {
-        Self { keeps: AuditKeeps::Nothing, size: Self::USUAL_SIZE, fail_closed: false }
+        Self { detail: AuditDetail::Nothing, size: Self::DEFAULT_SIZE, fail_closed: false }
     }
 }
 
-/// How the audit log does.
+/// Status of the audit log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuditStatus {
-    /// What is kept of a request.
-    pub keeps: AuditKeeps,
-    /// Lines that were written since the start.
+    /// Detail recorded of a request.
+    pub detail: AuditDetail,
+    /// Lines written since the start.
     pub lines: u64,
     /// Lines that could not be written.
     pub lost: u64,
-    /// Why it cannot be written at present.
+    /// Reason why it cannot be written at present.
     pub cause: Option<String>,
 }
 
-/// The audit log of one host.
+/// Audit log of one host.
 pub(crate) struct Audit {
     options: AuditOptions,
     clock: Clock,
-    writer: Option<Writer>,
+    writer: Option<AuditWriter>,
 }
 
-/// A request that has not ended. It is written down on whatever way it ends.
-pub(crate) struct Open<'a> {
+/// A request that has not ended. It is recorded however it ends.
+pub(crate) struct OpenAuditEntry<'a> {
     audit: &'a Audit,
-    writer: &'a Writer,
-    begun: Now,
-    /// The beginning of its line: who asked for what.
+    writer: &'a AuditWriter,
+    started: Now,
+    /// Beginning of its line: the client and the request.
     line: Vec<u8>,
     digest: Option<Digest>,
     arguments: Option<Box<RawValue>>,
     ended: bool,
 }
 
-/// Who asks for something.
+/// Client that sends a request.
 pub(crate) struct AuditCaller<'a> {
-    /// The principal, if there is one.
+    /// Principal, if there is one.
     pub(crate) principal: Option<&'a str>,
-    /// What the client calls itself. Nobody has checked it.
-    pub(crate) says_it_is: Option<Cow<'a, str>>,
+    /// Name that the client gives itself; it is not verified.
+    pub(crate) claimed_name: Option<Cow<'a, str>>,
 }
 
-/// What became of a request.
+/// End of a request.
 struct End<'e> {
     decision: &'static str,
     reason: Option<&'e str>,
-    outcome: Option<Fate>,
+    outcome: Option<CallOutcome>,
     code: Option<Code>,
-    /// Whether it was answered from the cache, so that no server had a part in it.
+    /// True if it was answered from the cache, without the server.
     cached: bool,
 }
 
 impl Audit {
-    /// The audit log in `state_dir`.
+    /// Opens the audit log in `state_dir`.
     pub(crate) fn open(state_dir: Option<&Path>, options: AuditOptions, clock: Clock) -> Self {
-        let writer = match (options.keeps, state_dir) {
-            (AuditKeeps::Nothing, _) => None,
-            (AuditKeeps::Digest | AuditKeeps::Arguments, None) => {
-                tracing::warn!("there is no audit log without a state directory");
+        let writer = match (options.detail, state_dir) {
+            (AuditDetail::Nothing, _) => None,
+            (AuditDetail::Digest | AuditDetail::Arguments, None) => {
+                tracing::warn!("no audit log is written: there is no state directory");
                 None
             }
-            (AuditKeeps::Digest | AuditKeeps::Arguments, Some(state_dir)) => {
-                Writer::start(state_dir.join("audit"), options.size)
+            (AuditDetail::Digest | AuditDetail::Arguments, Some(state_dir)) => {
+                AuditWriter::start(state_dir.join("audit"), options.size)
             }
         };
         Self { options, clock, writer }
     }
 
-    /// Begins to write a request down.
+    /// Begins the record of a request.
     ///
     /// # Errors
-    /// It cannot be written down, and nothing is to be done then.
+    /// The request cannot be recorded, and `fail_closed` is set.
     pub(crate) fn begin(
         &self,
         caller: &AuditCaller<'_>,
         server: &str,
         method: &str,
-        said: &Said<'_>,
-    ) -> Result<Option<Open<'_>>, CallError> {
+        summary: &RequestSummary<'_>,
+    ) -> Result<Option<OpenAuditEntry<'_>>, CallError> {
         let Some(writer) = &self.writer else {
-            let wanted = self.options.keeps != AuditKeeps::Nothing;
+            let wanted = self.options.detail != AuditDetail::Nothing;
             return if wanted && self.options.fail_closed { Err(refused(server)) } else { Ok(None) };
         };
-        if self.options.fail_closed && !writer.is_well() {
+        if self.options.fail_closed && !writer.is_writable() {
             return Err(refused(server));
         }
-        let begun = self.clock.now();
-        let mut open = Open {
+        let started = self.clock.now();
+        let mut open = OpenAuditEntry {
             audit: self,
             writer,
-            begun,
-            line: Vec::with_capacity(Open::USUAL),
-            digest: said.digest(),
-            arguments: match self.options.keeps {
-                AuditKeeps::Arguments => said.redacted_arguments(),
-                AuditKeeps::Nothing | AuditKeeps::Digest => None,
+            started,
+            line: Vec::with_capacity(OpenAuditEntry::LINE_CAPACITY),
+            digest: summary.digest(),
+            arguments: match self.options.detail {
+                AuditDetail::Arguments => summary.redacted_arguments(),
+                AuditDetail::Nothing | AuditDetail::Digest => None,
             },
             ended: false,
         };
-        let says_it_is = caller.says_it_is.as_deref().map(redact::name);
-        let item = said.text("name").or_else(|| said.text("uri"));
-        let mut line = Line::begin(&mut open.line);
-        line.moment("at_ms", begun.wall);
-        line.word("event", "request");
+        let claimed_name = caller.claimed_name.as_deref().map(redact::name);
+        let item = summary.text("name").or_else(|| summary.text("uri"));
+        let mut line = JsonLine::begin(&mut open.line);
+        line.timestamp("at_ms", started.wall);
+        line.constant("event", "request");
         line.text_or_null("client", caller.principal);
-        // What the client calls itself. Nobody has checked it.
-        line.text_or_null("says_it_is", says_it_is.as_deref());
+        // Name that the client gives itself; it is not verified.
+        line.text_or_null("says_it_is", claimed_name.as_deref());
         line.text("server", server);
         line.text("method", method);
         // The tool, prompt or resource.
-        line.text_or_null("item", item.map(|item| said.redacted_name(&item)).as_deref());
+        line.text_or_null("item", item.map(|item| summary.redacted_name(&item)).as_deref());
         Ok(Some(open))
     }
 
-    /// Somebody approved what tools say.
-    pub(crate) fn approved(&self, server: &str, tools: &[String]) {
+    /// Records that tools were approved.
+    pub(crate) fn record_approval(&self, server: &str, tools: &[String]) {
         let (Some(writer), Ok(tools)) = (&self.writer, to_raw_value(tools)) else { return };
         let now = self.clock.now();
         let mut bytes = Vec::new();
-        let mut line = Line::begin(&mut bytes);
-        line.moment("at_ms", now.wall);
-        line.word("event", "approved");
+        let mut line = JsonLine::begin(&mut bytes);
+        line.timestamp("at_ms", now.wall);
+        line.constant("event", "approved");
         line.text("server", server);
         line.json("tools", &tools);
         line.end();
-        writer.put(millis(now), &bytes);
+        writer.append(millis(now), &bytes);
     }
 
-    /// Something happened that concerns the gateway as a whole.
+    /// Records a security event of the gateway.
     pub(crate) fn record(&self, now: Now, event: &SecurityEvent) {
         let Some(writer) = &self.writer else { return };
         let mut bytes = Vec::new();
-        let mut line = Line::begin(&mut bytes);
-        line.moment("at_ms", now.wall);
-        line.word("event", event.word());
+        let mut line = JsonLine::begin(&mut bytes);
+        line.timestamp("at_ms", now.wall);
+        line.constant("event", event.kind());
         match event {
             SecurityEvent::AuthFailed(failed) => {
-                line.word("target", failed.target.word());
-                line.word("reason", failed.reason.word());
+                line.constant("target", failed.target.as_str());
+                line.constant("reason", failed.reason.as_str());
                 line.text_or_null("client", failed.principal.as_deref());
                 line.text("source", &failed.source.to_string());
                 line.number("count", failed.count);
             }
             SecurityEvent::AdminAction { action, server, tool, source, status } => {
-                line.word("actor", Principal::ADMIN);
-                line.word("action", action.word());
+                line.constant("actor", Principal::ADMIN);
+                line.constant("action", action.as_str());
                 line.text_or_null("server", server.as_deref());
                 line.text_or_null("item", tool.as_deref());
                 line.text("source", &source.to_string());
@@ -223,28 +222,28 @@ impl Audit {
                 }
             }
             SecurityEvent::KeysChanged { change, names, actor } => {
-                line.word("change", change.word());
+                line.constant("change", change.as_str());
                 if let Ok(names) = to_raw_value(names) {
                     line.json("names", &names);
                 }
                 line.text_or_null("actor", actor.as_deref());
             }
             SecurityEvent::TrustChanged { decision, path, actor } => {
-                line.word("decision", decision.word());
+                line.constant("decision", decision.as_str());
                 line.text("path", path);
                 line.text_or_null("actor", actor.as_deref());
             }
         }
         line.end();
-        writer.put(millis(now), &bytes);
+        writer.append(millis(now), &bytes);
     }
 
     pub(crate) fn status(&self) -> AuditStatus {
-        let none = AuditStatus { keeps: AuditKeeps::Nothing, lines: 0, lost: 0, cause: None };
-        self.writer.as_ref().map_or(none, |writer| writer.status(self.options.keeps))
+        let none = AuditStatus { detail: AuditDetail::Nothing, lines: 0, lost: 0, cause: None };
+        self.writer.as_ref().map_or(none, |writer| writer.status(self.options.detail))
     }
 
-    /// Waits, for a moment, until everything is written.
+    /// Waits, for a bounded time, until everything is written.
     pub(crate) fn flush(&self) {
         if let Some(writer) = &self.writer {
             writer.flush();
@@ -252,15 +251,15 @@ impl Audit {
     }
 }
 
-/// Writes a security event to the audit log in `state_dir`, as a process does that changes something there and has no
-/// host. Nothing is written where `options` keep no audit log.
+/// Writes a security event to the audit log in `state_dir`, for a process without a host. Nothing is written where
+/// `options` disable the audit log.
 ///
 /// # Errors
-/// The line could not be written, and why.
+/// The line could not be written; holds the cause.
 pub fn record_audit(state_dir: &Path, options: AuditOptions, event: &SecurityEvent) -> Result<(), String> {
     let audit = Audit::open(Some(state_dir), options, Clock::new());
-    if audit.writer.is_none() && options.keeps != AuditKeeps::Nothing {
-        return Err("its thread cannot be started".to_owned());
+    if audit.writer.is_none() && options.detail != AuditDetail::Nothing {
+        return Err("the thread of the audit log cannot be started".to_owned());
     }
     audit.record(audit.clock.now(), event);
     audit.flush();
@@ -270,16 +269,16 @@ pub fn record_audit(state_dir: &Path, options: AuditOptions, event: &SecurityEve
     }
 }
 
-impl Open<'_> {
-    /// Enough for the usual line.
-    const USUAL: usize = 512;
+impl OpenAuditEntry<'_> {
+    /// Capacity for the usual line.
+    const LINE_CAPACITY: usize = 512;
 
-    /// It ended.
+    /// Records the outcome of the request.
     pub(crate) fn end(mut self, outcome: &Result<Answer, CallError>) {
         let allowed = |outcome| End { decision: "allowed", reason: None, outcome, code: None, cached: false };
         match outcome {
             Ok(answer) => {
-                self.write(&End { cached: answer.was_given_before(), ..allowed(Some(answer.fate())) });
+                self.write(&End { cached: answer.is_cached(), ..allowed(Some(answer.call_outcome())) });
             }
             Err(error) => {
                 let decision = match error.code {
@@ -311,12 +310,12 @@ impl Open<'_> {
     fn write(&mut self, end: &End<'_>) {
         self.ended = true;
         let now = self.audit.clock.now();
-        let mut line = Line::go_on(&mut self.line);
-        line.word("decision", end.decision);
+        let mut line = JsonLine::resume(&mut self.line);
+        line.constant("decision", end.decision);
         line.text_or_null("reason", end.reason);
-        line.word_or_null("outcome", end.outcome.map(Fate::word));
-        line.word_or_null("code", end.code.map(Code::word));
-        line.millis("took_ms", now.mono - self.begun.mono);
+        line.constant_or_null("outcome", end.outcome.map(CallOutcome::as_str));
+        line.constant_or_null("code", end.code.map(Code::as_str));
+        line.millis("took_ms", now.mono - self.started.mono);
         if end.cached {
             line.raw("cached", "true");
         }
@@ -328,12 +327,12 @@ impl Open<'_> {
             line.json("arguments", arguments);
         }
         line.end();
-        self.writer.put(millis(now), &self.line);
+        self.writer.append(millis(now), &self.line);
     }
 }
 
-impl Drop for Open<'_> {
-    /// Its caller gave it up.
+impl Drop for OpenAuditEntry<'_> {
+    /// Records that the caller has dropped the request.
     fn drop(&mut self) {
         if !self.ended {
             let code = Some(Code::Cancelled);
@@ -343,9 +342,10 @@ impl Drop for Open<'_> {
 }
 
 fn refused(server: &str) -> CallError {
-    let text = format!("upstream `{server}` is not asked: the audit log cannot be written");
-    CallError::new(Code::Overloaded, server, Fate::NotSent, text)
-        .hint("`gripfast status -o json` says why; `gateway.audit_fail_closed` wants it this way")
+    let text = format!("server `{server}` was not called: the audit log cannot be written");
+    CallError::new(Code::Overloaded, server, CallOutcome::NotSent, text).with_hint(
+        "`gripfast status -o json` shows the cause; `gateway.audit_fail_closed` refuses calls meanwhile",
+    )
 }
 
 fn millis(now: Now) -> u64 {

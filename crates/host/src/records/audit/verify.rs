@@ -1,44 +1,45 @@
-//! Compares the files of an audit log with their hash chains.
+//! Verifies the files of an audit log by their hash chains.
 
 use crate::private_files;
-use gripfast_core::chain::{self, START, Verdict};
+use gripfast_core::hash_chain;
+use gripfast_core::hash_chain::{ChainVerdict, START};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// What was found of one file.
+/// Finding for one file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuditFile {
-    /// The file.
+    /// Path of the file.
     pub path: PathBuf,
-    /// What it shows.
+    /// Finding for this file.
     pub finding: AuditFinding,
 }
 
-/// What a file of the audit log shows.
+/// Finding for a file of the audit log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AuditFinding {
-    /// All its lines are as they were written.
+    /// All lines are as they were written.
     Whole {
-        /// How many.
+        /// Number of lines.
         lines: usize,
     },
-    /// It has no chain: an older version wrote it.
+    /// The file has no chain: an older version wrote it.
     Unchained,
-    /// This line, counted from 1, was changed, or lines before it were taken out or put in.
+    /// This line, counted from 1, was changed, or lines before it were removed or inserted.
     Broken {
-        /// Its number.
+        /// Line number.
         line: usize,
     },
-    /// Lines are missing at the end of the file before it.
+    /// Lines are missing at the end of the previous file.
     Detached,
 }
 
-/// The largest file that is read: the largest part, and a line.
-const LARGEST: u64 = 9 << 30;
+/// Maximum size of a file: the largest part, and a line.
+const MAX_FILE_BYTES: u64 = 9 << 30;
 
-/// Compares the audit log in a state directory with its chains, the oldest file first. Lines that were taken off the end
-/// of the newest file of a process cannot be missed.
+/// Verifies the audit log in a state directory, the oldest file first. Lines that were removed from the end of the
+/// newest file of a process cannot be detected.
 ///
 /// # Errors
 /// The files cannot be read.
@@ -51,17 +52,17 @@ pub fn verify_audit(state_dir: &Path) -> io::Result<Vec<AuditFile>> {
     };
     paths.retain(|path| path.extension().is_some_and(|ending| ending == "jsonl"));
     paths.sort_unstable();
-    // The last link of each process that is known, by its number in the names of its files.
+    // Last known link of each process, by the process id in its file names.
     let mut lasts: Vec<(String, String)> = Vec::new();
     let mut found = Vec::new();
     for path in paths {
-        let text = String::from_utf8_lossy(&private_files::read(&path, LARGEST)?).into_owned();
+        let text = String::from_utf8_lossy(&private_files::read(&path, MAX_FILE_BYTES)?).into_owned();
         let process = path.file_name().and_then(|name| name.to_str()).and_then(|name| name.split('-').nth(1));
         let process = process.unwrap_or_default().to_owned();
-        let finding = match chain::verify(&text) {
-            Verdict::Unchained => AuditFinding::Unchained,
-            Verdict::Broken { line } => AuditFinding::Broken { line },
-            Verdict::Whole { lines, follows, last } => {
+        let finding = match hash_chain::verify(&text) {
+            ChainVerdict::Unchained => AuditFinding::Unchained,
+            ChainVerdict::Broken { line } => AuditFinding::Broken { line },
+            ChainVerdict::Intact { lines, previous: follows, last } => {
                 let before = lasts.iter_mut().find(|(known, _)| *known == process);
                 let is_detached =
                     follows != START && before.as_ref().is_some_and(|(_, last)| *last != follows);

@@ -1,12 +1,12 @@
-//! The thread that writes, and the files it writes: several parts, of which the oldest is thrown away, also if
-//! another process left it there.
+//! Writer thread of the audit log, and its files: several parts, of which the oldest is deleted, also if another
+//! process left it there.
 //!
-//! Lines are laid on a desk, one after the other in one buffer, which the thread takes away every few milliseconds:
-//! to wake it for each of them, or to hand over memory for each, would cost more than to write it.
+//! Lines are collected in one buffer, which the thread takes every few milliseconds: waking it, or handing over memory,
+//! for each line would cost more than writing it.
 
-use super::{AuditKeeps, AuditStatus};
+use super::{AuditDetail, AuditStatus};
 use crate::private_files;
-use gripfast_core::chain::Chain;
+use gripfast_core::hash_chain::HashChain;
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -15,211 +15,212 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// The way to the thread that writes; the thread ends with it.
-pub(super) struct Writer(Arc<Shared>);
+/// Handle of the writer thread; the thread ends with it.
+pub(super) struct AuditWriter(Arc<Shared>);
 
 #[derive(Default)]
 struct Shared {
-    desk: Mutex<Desk>,
-    bell: Condvar,
+    buffer: Mutex<WriteBuffer>,
+    signal: Condvar,
     written: AtomicU64,
     lost: AtomicU64,
-    /// Why the last line was not written, if it was not.
-    trouble: Mutex<Option<String>>,
+    /// Reason why the last line was not written, if it was not.
+    failure: Mutex<Option<String>>,
 }
 
-/// What is left for the thread to do.
+/// Work for the writer thread.
 #[derive(Default)]
-struct Desk {
-    /// Whole lines.
+struct WriteBuffer {
+    /// Complete lines.
     lines: Vec<u8>,
-    /// When the first of them came.
+    /// Time of the first line.
     at_ms: u64,
-    /// Find out whether lines could be written now.
-    is_tried: bool,
-    /// Those who wait until everything is written.
+    /// Request to check whether lines can be written now.
+    probe: bool,
+    /// Callers that wait until everything is written.
     flushes: Vec<SyncSender<()>>,
-    /// Nobody will come any more.
+    /// The handle was dropped.
     closed: bool,
-    /// The thread has nothing to do, and has to be woken.
+    /// The thread waits, and has to be woken.
     asleep: bool,
 }
 
-impl Writer {
-    /// Bytes of lines that may wait for a slow disk. Beyond it they are lost, and counted.
-    const WAITING: usize = 16 << 20;
-    /// Those who may wait for a flush at a time.
-    const FLUSHES: usize = 64;
-    /// A shutdown does not wait longer for a disk.
-    const FLUSH_WITHIN: Duration = Duration::from_secs(2);
+impl AuditWriter {
+    /// Maximum number of bytes that may wait for a slow disk. Further lines are lost, and counted.
+    const MAX_QUEUED_BYTES: usize = 16 << 20;
+    /// Maximum number of callers that wait for a flush.
+    const MAX_FLUSHES: usize = 64;
+    /// Time limit of a flush; a shutdown does not wait longer for a disk.
+    const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
 
     pub(super) fn start(directory: PathBuf, size: u64) -> Option<Self> {
-        Self::over(Files::new(directory, size))
+        Self::with_files(Files::new(directory, size))
     }
 
-    fn over(files: Files) -> Option<Self> {
+    fn with_files(files: Files) -> Option<Self> {
         let shared = Arc::new(Shared::default());
         let seen = Arc::clone(&shared);
         let thread = std::thread::Builder::new().name("gripfast-audit".to_owned());
         match thread.spawn(move || write(files, &seen)) {
             Ok(_) => Some(Self(shared)),
             Err(error) => {
-                tracing::warn!(%error, "there is no audit log: its thread cannot be started");
+                tracing::warn!(%error, "no audit log is written: its thread cannot be started");
                 None
             }
         }
     }
 
-    /// Leaves a line, with its end.
-    pub(super) fn put(&self, at_ms: u64, line: &[u8]) {
-        let mut desk = self.0.desk();
-        if desk.lines.len() + line.len() > Self::WAITING {
-            drop(desk);
+    /// Queues a line, with its line break.
+    pub(super) fn append(&self, at_ms: u64, line: &[u8]) {
+        let mut buffer = self.0.buffer();
+        if buffer.lines.len() + line.len() > Self::MAX_QUEUED_BYTES {
+            drop(buffer);
             self.0.lost.fetch_add(1, Ordering::Relaxed);
-            self.0.fails("more lines wait than may");
+            self.0.note_failure("too many lines wait to be written");
             return;
         }
-        if desk.lines.is_empty() {
-            desk.at_ms = at_ms;
+        if buffer.lines.is_empty() {
+            buffer.at_ms = at_ms;
         }
-        desk.lines.extend_from_slice(line);
-        self.0.wake(desk);
+        buffer.lines.extend_from_slice(line);
+        self.0.wake(buffer);
     }
 
-    /// Whether the last line was written. If not, it is found out whether the next one would be.
-    pub(super) fn is_well(&self) -> bool {
-        let well = self.0.trouble().is_none();
-        if !well {
-            let mut desk = self.0.desk();
-            desk.is_tried = true;
-            self.0.wake(desk);
+    /// Returns whether the last line was written. If not, has the thread check whether the next one can be.
+    pub(super) fn is_writable(&self) -> bool {
+        let writable = self.0.failure().is_none();
+        if !writable {
+            let mut buffer = self.0.buffer();
+            buffer.probe = true;
+            self.0.wake(buffer);
         }
-        well
+        writable
     }
 
-    pub(super) fn status(&self, keeps: AuditKeeps) -> AuditStatus {
+    pub(super) fn status(&self, keeps: AuditDetail) -> AuditStatus {
         AuditStatus {
-            keeps,
+            detail: keeps,
             lines: self.0.written.load(Ordering::Relaxed),
             lost: self.0.lost.load(Ordering::Relaxed),
-            cause: self.0.trouble().clone(),
+            cause: self.0.failure().clone(),
         }
     }
 
     pub(super) fn flush(&self) {
         let (done, wait) = sync_channel(1);
-        let mut desk = self.0.desk();
-        if desk.flushes.len() < Self::FLUSHES {
-            desk.flushes.push(done);
-            drop(desk);
-            self.0.bell.notify_one();
-            let _ = wait.recv_timeout(Self::FLUSH_WITHIN);
+        let mut buffer = self.0.buffer();
+        if buffer.flushes.len() < Self::MAX_FLUSHES {
+            buffer.flushes.push(done);
+            drop(buffer);
+            self.0.signal.notify_one();
+            let _ = wait.recv_timeout(Self::FLUSH_TIMEOUT);
         }
     }
 }
 
-impl Drop for Writer {
+impl Drop for AuditWriter {
     fn drop(&mut self) {
-        self.0.desk().closed = true;
-        self.0.bell.notify_one();
+        self.0.buffer().closed = true;
+        self.0.signal.notify_one();
     }
 }
 
-impl Desk {
+impl WriteBuffer {
     fn is_empty(&self) -> bool {
-        self.lines.is_empty() && !self.is_tried && self.flushes.is_empty()
+        self.lines.is_empty() && !self.probe && self.flushes.is_empty()
     }
 }
 
 impl Shared {
-    fn desk(&self) -> MutexGuard<'_, Desk> {
-        self.desk.lock().unwrap_or_else(PoisonError::into_inner)
+    fn buffer(&self) -> MutexGuard<'_, WriteBuffer> {
+        self.buffer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn trouble(&self) -> MutexGuard<'_, Option<String>> {
-        self.trouble.lock().unwrap_or_else(PoisonError::into_inner)
+    fn failure(&self) -> MutexGuard<'_, Option<String>> {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Wakes the thread, unless it is at work or about to be.
-    fn wake(&self, mut desk: MutexGuard<'_, Desk>) {
-        if std::mem::take(&mut desk.asleep) {
-            drop(desk);
-            self.bell.notify_one();
+    fn wake(&self, mut buffer: MutexGuard<'_, WriteBuffer>) {
+        if std::mem::take(&mut buffer.asleep) {
+            drop(buffer);
+            self.signal.notify_one();
         }
     }
 
-    /// Waits until there is something to do, and a moment longer, for what comes with it. Takes what is on the desk,
-    /// and leaves `spare` for the lines to come; `None` if there is nothing, and nobody will come.
-    fn take(&self, spare: Vec<u8>) -> Option<Desk> {
-        let nothing = |desk: &mut Desk| {
-            desk.asleep = desk.is_empty() && !desk.closed;
-            desk.asleep
+    /// Waits for work, and a moment longer for more of it. Takes the buffer, and leaves `spare` for further lines;
+    /// `None` if there is no work and the handle was dropped.
+    fn take(&self, spare: Vec<u8>) -> Option<WriteBuffer> {
+        let nothing = |buffer: &mut WriteBuffer| {
+            buffer.asleep = buffer.is_empty() && !buffer.closed;
+            buffer.asleep
         };
-        let desk = self.bell.wait_while(self.desk(), nothing).unwrap_or_else(PoisonError::into_inner);
-        let may_wait = |desk: &mut Desk| desk.flushes.is_empty() && !desk.closed;
-        let gathered = self.bell.wait_timeout_while(desk, GATHER, may_wait);
-        let (mut desk, _) = gathered.unwrap_or_else(PoisonError::into_inner);
-        let closed = desk.closed;
-        let taken = std::mem::replace(&mut *desk, Desk { lines: spare, closed, ..Desk::default() });
+        let buffer = self.signal.wait_while(self.buffer(), nothing).unwrap_or_else(PoisonError::into_inner);
+        let may_wait = |buffer: &mut WriteBuffer| buffer.flushes.is_empty() && !buffer.closed;
+        let gathered = self.signal.wait_timeout_while(buffer, BATCH_DELAY, may_wait);
+        let (mut buffer, _) = gathered.unwrap_or_else(PoisonError::into_inner);
+        let closed = buffer.closed;
+        let taken =
+            std::mem::replace(&mut *buffer, WriteBuffer { lines: spare, closed, ..WriteBuffer::default() });
         (!taken.is_empty() || !closed).then_some(taken)
     }
 
-    /// Says aloud that it cannot be written, once until it can.
-    fn fails(&self, cause: &str) {
-        let before = self.trouble().replace(cause.to_owned());
+    /// Records a failure. The first one is logged, until writing works again.
+    fn note_failure(&self, cause: &str) {
+        let before = self.failure().replace(cause.to_owned());
         if before.is_none() {
-            tracing::warn!(cause, "the audit log cannot be written: lines are lost, and counted");
+            tracing::warn!(cause, "cannot write the audit log: lines are lost and counted");
         }
     }
 
-    fn is_mended(&self) {
-        if self.trouble().take().is_some() {
+    fn note_recovery(&self) {
+        if self.failure().take().is_some() {
             let lost = self.lost.load(Ordering::Relaxed);
-            tracing::info!(lost, "the audit log is written again");
+            tracing::info!(lost, "the audit log can be written again");
         }
     }
 }
 
-/// Lines of one moment are written together.
-const GATHER: Duration = Duration::from_millis(5);
-/// Bytes that are written at a time, and that are kept ready for lines to come.
-const MOST_GATHERED: usize = 256 << 10;
+/// Time for which lines are collected before they are written together.
+const BATCH_DELAY: Duration = Duration::from_millis(5);
+/// Bytes that are written at a time, and capacity that is kept for further lines.
+const MAX_BATCH_BYTES: usize = 256 << 10;
 
 fn write(mut files: Files, shared: &Shared) {
-    // Whoever wants nothing done that cannot be written down learns before the first request whether it can.
+    // With `fail_closed`, it has to be known before the first request whether lines can be written.
     if let Err(error) = files.probe() {
-        shared.fails(&error.to_string());
+        shared.note_failure(&error.to_string());
     }
     let mut spare = Vec::new();
-    while let Some(Desk { mut lines, at_ms, is_tried, flushes, .. }) = shared.take(spare) {
-        if is_tried {
+    while let Some(WriteBuffer { mut lines, at_ms, probe, flushes, .. }) = shared.take(spare) {
+        if probe {
             match files.probe() {
-                Ok(()) => shared.is_mended(),
-                Err(error) => shared.fails(&error.to_string()),
+                Ok(()) => shared.note_recovery(),
+                Err(error) => shared.note_failure(&error.to_string()),
             }
         }
-        for some in portions(&lines) {
-            write_lines(&mut files, shared, at_ms, some);
+        for chunk in chunks(&lines) {
+            write_lines(&mut files, shared, at_ms, chunk);
         }
         for done in flushes {
-            // Whoever waits may have gone.
+            // The caller may have stopped waiting.
             let _ = done.try_send(());
         }
         lines.clear();
-        lines.shrink_to(MOST_GATHERED);
+        lines.shrink_to(MAX_BATCH_BYTES);
         spare = lines;
     }
 }
 
-/// Whole lines, about as many as are written at a time.
-fn portions(mut lines: &[u8]) -> impl Iterator<Item = &[u8]> {
+/// Splits lines into chunks of about the size that is written at a time.
+fn chunks(mut lines: &[u8]) -> impl Iterator<Item = &[u8]> {
     std::iter::from_fn(move || {
-        let least = lines.len().min(MOST_GATHERED);
+        let least = lines.len().min(MAX_BATCH_BYTES);
         let end =
             lines[least..].iter().position(|byte| *byte == b'\n').map_or(lines.len(), |at| least + at + 1);
-        let (some, rest) = lines.split_at(end);
+        let (chunk, rest) = lines.split_at(end);
         lines = rest;
-        (!some.is_empty()).then_some(some)
+        (!chunk.is_empty()).then_some(chunk)
     })
 }
 
@@ -228,11 +229,11 @@ fn write_lines(files: &mut Files, shared: &Shared, at_ms: u64, lines: &[u8]) {
     match files.append(at_ms, lines) {
         Ok(()) => {
             shared.written.fetch_add(count, Ordering::Relaxed);
-            shared.is_mended();
+            shared.note_recovery();
         }
         Err(error) => {
             shared.lost.fetch_add(count, Ordering::Relaxed);
-            shared.fails(&error.to_string());
+            shared.note_failure(&error.to_string());
         }
     }
 }
@@ -244,36 +245,36 @@ struct Files {
     /// The disk is full.
     #[cfg(test)]
     is_full: Arc<std::sync::atomic::AtomicBool>,
-    /// Goes on from file to file.
-    chain: Chain,
+    /// Continues from file to file.
+    chain: HashChain,
 }
 
 impl Files {
-    /// The parts of a log.
+    /// Number of parts of a log.
     const PARTS: u64 = 8;
 
-    /// What has to fit on the disk before requests are let through again: more than the line of any request takes.
-    const ROOM: usize = 64 << 10;
+    /// Bytes that have to fit on the disk before requests are allowed again: more than the line of any request takes.
+    const PROBE_BYTES: usize = 64 << 10;
 
     fn new(directory: PathBuf, size: u64) -> Self {
         Self {
             directory,
             size,
             current: None,
-            chain: Chain::default(),
+            chain: HashChain::default(),
             #[cfg(test)]
             is_full: Arc::default(),
         }
     }
 
-    /// Finds out whether lines could be written, by writing as much as several take and throwing it away. That a file can
-    /// be made says nothing: a full disk lets one make any number of empty ones.
+    /// Checks whether lines can be written, by writing as much as several take and deleting it. Creating a file proves
+    /// nothing: a full disk allows any number of empty ones.
     fn probe(&self) -> io::Result<()> {
-        private_files::make_part(&self.directory)?;
+        private_files::create_subdirectory(&self.directory)?;
         let path = self.directory.join(format!("{}.room", std::process::id()));
         let _ = fs::remove_file(&path);
         let mut file = private_files::open(&path, |how| how.create_new(true).write(true))?;
-        let written = self.write(&mut file, &[b' '; Self::ROOM]);
+        let written = self.write(&mut file, &[b' '; Self::PROBE_BYTES]);
         let removed = fs::remove_file(&path);
         written.and(removed)
     }
@@ -292,10 +293,10 @@ impl Files {
             self.current = None;
         }
         if self.current.is_none() {
-            self.current = Some(self.begin(at_ms)?);
+            self.current = Some(self.create_file(at_ms)?);
         }
         let Some((path, mut file, filled)) = self.current.take() else { return Ok(()) };
-        // What is not written is in no chain.
+        // Lines that are not written are in no chain.
         let (mut chain, mut linked) = (self.chain.clone(), Vec::with_capacity(bytes.len() * 2));
         for (number, line) in bytes.split_inclusive(|byte| *byte == b'\n').enumerate() {
             chain.append(line, number == 0 && filled == 0, &mut linked);
@@ -306,7 +307,7 @@ impl Files {
                 self.chain = chain;
                 self.current = Some((path, file, filled + linked.len() as u64));
             }
-            // What is there of the line is cut off, and the file is used again. One with nothing in it is not left behind.
+            // A partial line is cut off, and the file is used again. An empty file is removed.
             Err(_) if filled == 0 => drop(fs::remove_file(path)),
             Err(_) if file.set_len(filled).is_ok() => self.current = Some((path, file, filled)),
             Err(_) => {}
@@ -314,8 +315,8 @@ impl Files {
         written
     }
 
-    fn begin(&self, at_ms: u64) -> io::Result<(PathBuf, File, u64)> {
-        private_files::make_part(&self.directory)?;
+    fn create_file(&self, at_ms: u64) -> io::Result<(PathBuf, File, u64)> {
+        private_files::create_subdirectory(&self.directory)?;
         let name = format!(
             "{at_ms:013}-{}-{:04x}.jsonl",
             std::process::id(),
@@ -323,7 +324,7 @@ impl Files {
         );
         let path = self.directory.join(name);
         let file = private_files::open(&path, |how| how.create_new(true).append(true))?;
-        // Tells other processes that it is written to. Where there are no locks it goes without.
+        // Tells other processes that it is written to. Without support for locks it is written all the same.
         let _ = file.try_lock();
         if let Err(error) = self.make_room(&path) {
             let _ = fs::remove_file(path);
@@ -332,8 +333,8 @@ impl Files {
         Ok((path, file, 0))
     }
 
-    /// Throws the oldest files away until there is room for one more part. Those that another process writes to stay,
-    /// however old: one that has little to say keeps its file for long.
+    /// Deletes the oldest files until there is room for one more part. Those that another process writes to stay,
+    /// however old: a quiet process keeps its file for long.
     fn make_room(&self, current: &Path) -> io::Result<()> {
         let mut files: Vec<(PathBuf, u64)> = Vec::new();
         for file in fs::read_dir(&self.directory)? {
@@ -343,7 +344,7 @@ impl Files {
                 files.push((path, file.metadata().map_or(0, |facts| facts.len())));
             }
         }
-        // What another process writes to is in its account.
+        // A file that another process writes to counts for that process.
         files.retain(|(path, _)| !is_written_to(path));
         files.sort_unstable();
         let mut total: u64 = files.iter().map(|(_, size)| size).sum();
@@ -377,47 +378,47 @@ mod tests {
         fs::read_dir(directory).unwrap().map(|file| file.unwrap().metadata().unwrap().len()).sum()
     }
 
-    /// G05: a full disk, on which files can be made and nothing can be written.
+    /// G05: a full disk, on which files can be created and nothing can be written.
     #[test]
-    fn g05_on_a_full_disk_no_request_is_let_through_and_no_file_is_left() {
+    fn g05_a_full_disk_refuses_every_request_and_leaves_no_file() {
         let directory = tempfile::tempdir().unwrap();
         let part = directory.path().join("audit");
         let files = files(&part, 1 << 20);
         let is_full = Arc::clone(&files.is_full);
-        let writer = Writer::over(files).unwrap();
+        let writer = AuditWriter::with_files(files).unwrap();
         let put = || {
-            writer.put(1, b"{\"a\":1}\n");
+            writer.append(1, b"{\"a\":1}\n");
             writer.flush();
         };
         put();
-        assert!(writer.is_well());
+        assert!(writer.is_writable());
         is_full.store(true, Ordering::Relaxed);
         put();
         for _ in 0..20 {
-            assert!(!writer.is_well(), "every request is refused, not every second one");
+            assert!(!writer.is_writable(), "every request is refused, not every second one");
             writer.flush();
         }
         assert_eq!(fs::read_dir(&part).unwrap().count(), 1);
         is_full.store(false, Ordering::Relaxed);
-        assert!(!writer.is_well(), "it is found out first");
+        assert!(!writer.is_writable(), "it is checked first");
         writer.flush();
-        assert!(writer.is_well());
+        assert!(writer.is_writable());
         put();
         let files: Vec<_> = fs::read_dir(&part).unwrap().map(|file| file.unwrap().path()).collect();
         let kept = fs::read_to_string(&files[0]).unwrap();
         let lines: Vec<&str> = kept.split_inclusive('\n').collect();
-        assert_eq!((files.len(), lines.len()), (1, 2), "no half line is left: {kept}");
+        assert_eq!((files.len(), lines.len()), (1, 2), "no partial line is left: {kept}");
         assert!(lines.iter().all(|line| line.starts_with("{\"a\":1,") && line.ends_with("\"}\n")), "{kept}");
     }
 
     #[test]
-    fn g05_a_disk_that_is_full_at_the_start_lets_no_request_through() {
+    fn g05_a_disk_that_is_full_at_the_start_refuses_requests() {
         let directory = tempfile::tempdir().unwrap();
         let files = files(&directory.path().join("audit"), 1 << 20);
         files.is_full.store(true, Ordering::Relaxed);
-        let writer = Writer::over(files).unwrap();
+        let writer = AuditWriter::with_files(files).unwrap();
         writer.flush();
-        assert!(!writer.is_well());
+        assert!(!writer.is_writable());
         assert_eq!(fs::read_dir(directory.path().join("audit")).unwrap().count(), 0);
     }
 
@@ -432,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn g05_a_busy_process_does_not_throw_away_what_a_quiet_one_is_writing_to() {
+    fn g05_a_busy_process_keeps_the_open_file_of_a_quiet_one() {
         let directory = tempfile::tempdir().unwrap();
         let [mut quiet, mut busy] = [(); 2].map(|()| files(directory.path(), 8_000));
         quiet.append(0, b"first\n").unwrap();
@@ -447,11 +448,11 @@ mod tests {
             busy.append(number, &[b'x'; 100]).unwrap();
         }
         let oldest = fs::read_dir(directory.path()).unwrap().map(|file| file.unwrap().file_name()).min();
-        assert!(oldest.unwrap().to_str().unwrap() > "0000000000399", "what nobody writes to makes room");
+        assert!(oldest.unwrap().to_str().unwrap() > "0000000000399", "a file without a writer makes room");
     }
 
     #[test]
-    fn g05_the_log_is_rotated_and_stays_within_its_size_also_with_what_others_left() {
+    fn g05_the_log_rotates_within_its_size_including_files_of_other_processes() {
         let directory = tempfile::tempdir().unwrap();
         let line = [b'x'; 100];
         for writer in 0..2 {
@@ -465,34 +466,36 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_written_in_portions_and_none_is_cut() {
+    fn lines_are_written_in_chunks_and_none_is_cut() {
         let line = [[b'x'; 999].as_slice(), b"\n"].concat();
         for count in [0, 1, 262, 263, 1000] {
             let lines = line.repeat(count);
-            let some: Vec<&[u8]> = portions(&lines).collect();
-            assert_eq!(some.concat(), lines);
-            assert!(some.iter().all(|some| some.ends_with(b"\n") && some.len() <= MOST_GATHERED + 1000));
-            assert_eq!(some.len(), count.div_ceil(263));
+            let chunk: Vec<&[u8]> = chunks(&lines).collect();
+            assert_eq!(chunk.concat(), lines);
+            assert!(
+                chunk.iter().all(|chunk| chunk.ends_with(b"\n") && chunk.len() <= MAX_BATCH_BYTES + 1000)
+            );
+            assert_eq!(chunk.len(), count.div_ceil(263));
         }
     }
 
     #[test]
-    fn g05_lines_of_many_threads_are_all_written_also_by_a_writer_that_ends() {
+    fn g05_lines_of_many_threads_are_all_written_before_the_writer_ends() {
         let directory = tempfile::tempdir().unwrap();
-        let writer = Writer::start(directory.path().to_owned(), 64 << 20).unwrap();
+        let writer = AuditWriter::start(directory.path().to_owned(), 64 << 20).unwrap();
         std::thread::scope(|scope| {
             for thread in 0..4 {
                 let writer = &writer;
                 scope.spawn(move || {
                     for number in 0..500 {
-                        writer.put(1, format!("{thread} {number}\n").as_bytes());
+                        writer.append(1, format!("{thread} {number}\n").as_bytes());
                     }
                 });
             }
         });
         let shared = Arc::clone(&writer.0);
         drop(writer);
-        // The thread has the other one until it has written everything.
+        // The thread holds the other reference until it has written everything.
         while Arc::strong_count(&shared) > 1 {
             std::thread::yield_now();
         }
@@ -506,21 +509,21 @@ mod tests {
     }
 
     #[test]
-    fn g05_what_cannot_be_written_is_counted_and_writing_goes_on_when_it_can() {
+    fn g05_lost_lines_are_counted_and_writing_resumes() {
         let directory = tempfile::tempdir().unwrap();
-        let place = directory.path().join("audit");
-        fs::write(&place, "in the way").unwrap();
-        let writer = Writer::start(place.clone(), 80_000).unwrap();
-        writer.put(1, b"{}\n");
+        let path = directory.path().join("audit");
+        fs::write(&path, "in the way").unwrap();
+        let writer = AuditWriter::start(path.clone(), 80_000).unwrap();
+        writer.append(1, b"{}\n");
         writer.flush();
-        let status = writer.status(AuditKeeps::Digest);
+        let status = writer.status(AuditDetail::Digest);
         assert_eq!((status.lines, status.lost), (0, 1));
-        assert!(status.cause.is_some() && !writer.is_well());
+        assert!(status.cause.is_some() && !writer.is_writable());
         writer.flush();
-        fs::remove_file(&place).unwrap();
-        writer.put(2, b"{}\n");
+        fs::remove_file(&path).unwrap();
+        writer.append(2, b"{}\n");
         writer.flush();
-        let status = writer.status(AuditKeeps::Digest);
+        let status = writer.status(AuditDetail::Digest);
         assert_eq!((status.lines, status.lost, status.cause), (1, 1, None));
     }
 }

@@ -1,86 +1,86 @@
-//! The calls that were begun and have not ended: what a new segment begins with.
+//! Calls that were begun and have not ended: the head of a new segment.
 
-/// Their lines, each on a seat of its own. As many as the servers have in flight and waiting.
+/// Their lines, each in a slot of its own. As many as the servers have in flight and waiting.
 #[derive(Debug, Default)]
 pub(super) struct InFlight {
-    seats: Vec<Begun>,
-    free: Vec<Seat>,
+    slots: Vec<StartedCall>,
+    free: Vec<LineSlot>,
 }
 
-/// Where the line of one call is kept.
+/// Slot of the line of one call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Seat(usize);
+pub(super) struct LineSlot(usize);
 
 #[derive(Debug, Default)]
-struct Begun {
-    /// That it was begun, with its present fate; empty if the seat is free.
+struct StartedCall {
+    /// Its start line with the present outcome; empty if the slot is free.
     line: Vec<u8>,
-    /// Whether the present book knows of it.
-    on_paper: bool,
+    /// True if the current segments contain it.
+    written: bool,
 }
 
 impl InFlight {
-    /// What is kept for the calls to come when there are none. Lines with arguments are let go of at once.
-    const SEATS: usize = 256;
-    const LINE: usize = 1024;
+    /// Slots and line capacity that are kept when there are no calls. Lines with arguments are freed at once.
+    const KEPT_SLOTS: usize = 256;
+    const KEPT_LINE_BYTES: usize = 1024;
 
-    /// Keeps the line of a call, which has a seat from now on. It counts as known to the book, and the answer is
-    /// whether it was before.
-    pub(super) fn keep(&mut self, seat: &mut Option<Seat>, line: &[u8]) -> bool {
-        let Seat(at) = *seat.get_or_insert_with(|| {
+    /// Sets the line of a call, which gets a slot if it has none. The line counts as written; returns whether it did
+    /// before.
+    pub(super) fn set(&mut self, slot: &mut Option<LineSlot>, line: &[u8]) -> bool {
+        let LineSlot(at) = *slot.get_or_insert_with(|| {
             self.free.pop().unwrap_or_else(|| {
-                self.seats.push(Begun::default());
-                Seat(self.seats.len() - 1)
+                self.slots.push(StartedCall::default());
+                LineSlot(self.slots.len() - 1)
             })
         });
-        let begun = &mut self.seats[at];
-        begun.line.clear();
-        begun.line.extend_from_slice(line);
-        std::mem::replace(&mut begun.on_paper, true)
+        let call = &mut self.slots[at];
+        call.line.clear();
+        call.line.extend_from_slice(line);
+        std::mem::replace(&mut call.written, true)
     }
 
-    /// The book does not know of it after all.
-    pub(super) fn is_not_on_paper(&mut self, seat: Option<Seat>) {
-        if let Some(Seat(at)) = seat {
-            self.seats[at].on_paper = false;
+    /// Marks a line as not written after all.
+    pub(super) fn mark_unwritten(&mut self, slot: Option<LineSlot>) {
+        if let Some(LineSlot(at)) = slot {
+            self.slots[at].written = false;
         }
     }
 
-    /// The call ended. Answers whether the book knows that it was begun.
-    pub(super) fn leave(&mut self, seat: Option<Seat>) -> bool {
-        let Some(Seat(at)) = seat else { return false };
-        let begun = &mut self.seats[at];
-        let was_on_paper = std::mem::take(&mut begun.on_paper);
-        begun.line.clear();
-        begun.line.shrink_to(Self::LINE);
-        self.free.push(Seat(at));
-        if self.free.len() == self.seats.len() && self.seats.len() > Self::SEATS {
+    /// Removes a call that has ended. Returns whether its start was written.
+    pub(super) fn remove(&mut self, slot: Option<LineSlot>) -> bool {
+        let Some(LineSlot(at)) = slot else { return false };
+        let call = &mut self.slots[at];
+        let was_written = std::mem::take(&mut call.written);
+        call.line.clear();
+        call.line.shrink_to(Self::KEPT_LINE_BYTES);
+        self.free.push(LineSlot(at));
+        if self.free.len() == self.slots.len() && self.slots.len() > Self::KEPT_SLOTS {
             *self = Self::default();
         }
-        was_on_paper
+        was_written
     }
 
-    /// The lines of all of them.
+    /// Returns the lines of all calls.
     pub(super) fn lines(&self) -> impl Iterator<Item = &[u8]> {
-        self.seats.iter().map(|begun| begun.line.as_slice()).filter(|line| !line.is_empty())
+        self.slots.iter().map(|call| call.line.as_slice()).filter(|line| !line.is_empty())
     }
 
-    /// Those that the book does not know of are written down; each that was is on paper.
+    /// Writes the lines that are not written yet.
     pub(super) fn write_missing<E>(
         &mut self,
         mut write: impl FnMut(&[u8]) -> Result<(), E>,
     ) -> Result<(), E> {
-        for begun in self.seats.iter_mut().filter(|begun| !begun.on_paper && !begun.line.is_empty()) {
-            write(&begun.line)?;
-            begun.on_paper = true;
+        for call in self.slots.iter_mut().filter(|call| !call.written && !call.line.is_empty()) {
+            write(&call.line)?;
+            call.written = true;
         }
         Ok(())
     }
 
-    /// The book knows of all of them.
-    pub(super) fn are_on_paper(&mut self) {
-        for begun in self.seats.iter_mut().filter(|begun| !begun.line.is_empty()) {
-            begun.on_paper = true;
+    /// Marks all lines as written.
+    pub(super) fn mark_all_written(&mut self) {
+        for call in self.slots.iter_mut().filter(|call| !call.line.is_empty()) {
+            call.written = true;
         }
     }
 }
@@ -97,54 +97,56 @@ mod tests {
     }
 
     #[test]
-    fn a_call_has_one_line_until_it_ends_whoever_else_comes_and_goes() {
+    fn a_call_has_one_line_until_it_ends() {
         let (mut in_flight, mut a, mut b, mut c) = (InFlight::default(), None, None, None);
-        assert!(!in_flight.keep(&mut a, b"a"));
-        assert!(!in_flight.keep(&mut b, b"b"));
-        assert!(in_flight.keep(&mut a, b"a, changed"));
+        assert!(!in_flight.set(&mut a, b"a"));
+        assert!(!in_flight.set(&mut b, b"b"));
+        assert!(in_flight.set(&mut a, b"a, changed"));
         assert_eq!(kept(&in_flight), ["a, changed", "b"]);
-        assert!(in_flight.leave(a));
-        assert!(!in_flight.keep(&mut c, b"c"), "nothing of who sat there before");
+        assert!(in_flight.remove(a));
+        assert!(!in_flight.set(&mut c, b"c"), "nothing is left of the previous call");
         assert_eq!(kept(&in_flight), ["b", "c"]);
-        assert!(!in_flight.leave(None), "it was never begun");
+        assert!(!in_flight.remove(None), "it has no slot");
     }
 
     #[test]
-    fn what_could_not_be_written_is_written_once_when_it_can() {
+    fn missing_lines_are_written_once() {
         let (mut in_flight, mut a, mut b) = (InFlight::default(), None, None);
-        in_flight.keep(&mut a, b"a");
-        in_flight.keep(&mut b, b"b");
-        in_flight.is_not_on_paper(a);
-        let mut paper = Vec::new();
+        in_flight.set(&mut a, b"a");
+        in_flight.set(&mut b, b"b");
+        in_flight.mark_unwritten(a);
+        let mut written = Vec::new();
         let mut missing = |in_flight: &mut InFlight| {
             in_flight.write_missing(|line| {
-                paper.push(line.to_vec());
+                written.push(line.to_vec());
                 Ok::<_, ()>(())
             })
         };
         missing(&mut in_flight).unwrap();
         missing(&mut in_flight).unwrap();
-        assert_eq!(paper, [b"a"]);
+        assert_eq!(written, [b"a"]);
         assert_eq!(in_flight.write_missing(|_| Err("full")), Ok(()));
-        in_flight.is_not_on_paper(b);
+        in_flight.mark_unwritten(b);
         assert_eq!(in_flight.write_missing(|_| Err("full")), Err("full"));
-        assert!(in_flight.leave(a) && !in_flight.leave(b));
+        assert!(in_flight.remove(a) && !in_flight.remove(b));
     }
 
     #[test]
-    fn what_is_kept_for_later_is_bounded() {
+    fn kept_capacity_is_bounded() {
         let mut in_flight = InFlight::default();
-        let mut seats = vec![None; InFlight::SEATS * 4];
-        for seat in &mut seats {
-            in_flight.keep(seat, &[b'x'; InFlight::LINE * 4]);
+        let mut slots = vec![None; InFlight::KEPT_SLOTS * 4];
+        for slot in &mut slots {
+            in_flight.set(slot, &[b'x'; InFlight::KEPT_LINE_BYTES * 4]);
         }
-        for seat in seats {
-            in_flight.leave(seat);
+        for slot in slots {
+            in_flight.remove(slot);
         }
-        assert!(in_flight.seats.len() <= InFlight::SEATS && in_flight.free.len() <= InFlight::SEATS);
-        let mut seat = None;
-        in_flight.keep(&mut seat, &[b'x'; InFlight::LINE * 4]);
-        in_flight.leave(seat);
-        assert!(in_flight.seats.iter().all(|begun| begun.line.capacity() <= InFlight::LINE));
+        assert!(
+            in_flight.slots.len() <= InFlight::KEPT_SLOTS && in_flight.free.len() <= InFlight::KEPT_SLOTS
+        );
+        let mut slot = None;
+        in_flight.set(&mut slot, &[b'x'; InFlight::KEPT_LINE_BYTES * 4]);
+        in_flight.remove(slot);
+        assert!(in_flight.slots.iter().all(|call| call.line.capacity() <= InFlight::KEPT_LINE_BYTES));
     }
 }

@@ -1,41 +1,40 @@
-//! The ledger on disk: a row for every tool call, written so that a process which is killed in mid-call
-//! leaves behind what it was at.
+//! Ledger on disk: a row for every tool call, written so that a process that is killed during a call leaves a record of
+//! it.
 //!
-//! A row is begun before its request goes out and ended when the call is settled, each with one `write` that
-//! nobody waits longer for than for a copy into the page cache, which outlives a killed process. Nothing
-//! here fails or holds up a call: what cannot be written is counted and said aloud once. `book` has the
-//! files, `writer` what the process knows of them, `in_flight` what has to be said again in a new one, `row` one
-//! call's view of it, `read` everybody else's.
+//! A row is begun before its request is sent and ended when the call is settled, each with one `write` that takes no
+//! longer than a copy into the page cache, which outlives a killed process. Nothing here fails or delays a call: failed
+//! writes are counted and logged once. `segments` has the files, `writer` the state of this process, `in_flight` the
+//! lines that a new segment repeats, `row` the view of one call, and `read` the queries.
 
-mod book;
-mod in_flight;
-mod read;
-mod row;
-mod writer;
+pub(crate) mod in_flight;
+pub(crate) mod read;
+pub(crate) mod row;
+pub(crate) mod segments;
+pub(crate) mod writer;
 
-use gripfast_core::ledger::entry::LedgerCaller;
-pub use gripfast_core::ledger::{End, Query, Row, RowId, Settled, Subject};
-pub(crate) use row::OpenRow;
+pub(crate) use super::ledger::row::OpenRow;
+use gripfast_core::ledger::ledger_entry::LedgerCaller;
+pub use gripfast_core::ledger::{CallSubject, Query, Row, RowEnd, RowId, Settled};
 
+use super::ledger::writer::LedgerWriter;
+use super::request_summary::RequestSummary;
 use crate::clock::Clock;
-use crate::said::Said;
 use std::path::{Path, PathBuf};
-use writer::Writer;
 
-/// What the ledger keeps of a call.
+/// Detail that the ledger records of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Keeps {
-    /// There is no ledger.
+pub enum LedgerDetail {
+    /// No ledger.
     Nothing,
-    /// Everything but the arguments, of which there is a digest.
+    /// Everything but the arguments, of which only a digest is recorded.
     #[default]
     Digest,
-    /// The arguments too, up to 16 KiB of them.
+    /// The arguments too, up to 16 KiB of them, redacted.
     Arguments,
 }
 
-impl Keeps {
-    /// The word in the config and in status.
+impl LedgerDetail {
+    /// Returns the name in the config and in status.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Nothing => "off",
@@ -45,101 +44,101 @@ impl Keeps {
     }
 }
 
-/// How a host keeps its ledger.
+/// Options of the ledger of a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LedgerOptions {
-    /// What is kept of a call.
-    pub keeps: Keeps,
-    /// Bytes that the ledger of one process takes at the most, calls in flight aside. The oldest eighth is
-    /// thrown away when it is full.
+    /// Detail recorded of a call.
+    pub detail: LedgerDetail,
+    /// Maximum number of bytes of the ledger of one process, calls in flight aside. When it is full, the oldest eighth
+    /// is deleted.
     pub size: u64,
 }
 
 impl Default for LedgerOptions {
     fn default() -> Self {
-        Self { keeps: Keeps::Digest, size: Self::USUAL_SIZE }
+        Self { detail: LedgerDetail::Digest, size: Self::DEFAULT_SIZE }
     }
 }
 
 impl LedgerOptions {
-    /// About thirty thousand calls.
-    pub const USUAL_SIZE: u64 = 16 << 20;
+    /// Room for about thirty thousand calls.
+    pub const DEFAULT_SIZE: u64 = 16 << 20;
 }
 
-/// How the ledger does.
+/// Status of the ledger.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LedgerStatus {
-    /// What is kept of a call.
-    pub keeps: Keeps,
-    /// Calls of this process that the ledger was told of.
+    /// Detail recorded of a call.
+    pub detail: LedgerDetail,
+    /// Calls of this process that the ledger has seen.
     pub calls: u64,
-    /// Writes that failed since the start.
+    /// Failed writes since the start.
     pub failed_writes: u64,
-    /// Why it cannot be written at present.
+    /// Reason why it cannot be written at present.
     pub cause: Option<String>,
 }
 
-/// Calls out of a ledger.
+/// Result of a ledger query.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Calls {
-    /// The rows that were asked for, newest first.
+    /// Matching rows, newest first.
     pub rows: Vec<Row>,
-    /// How many older ones were left out.
+    /// Number of older rows that were left out.
     pub left_out: u64,
 }
 
 impl Calls {
-    /// The calls that the processes which use this state directory have noted down, whether or not they still
-    /// live. Blocks while it reads, at most what the ledgers may hold.
+    /// Reads the calls of all processes that use, or have used, this state directory. Blocks while it reads, at most
+    /// what the ledgers may hold.
     ///
     /// # Errors
     /// There is a ledger, and it cannot be read.
     pub fn in_directory(state_dir: &Path, query: Query) -> std::io::Result<Self> {
-        read::read(&place(state_dir), query)
+        read::read(&ledger_dir(state_dir), query)
     }
 }
 
-fn place(state_dir: &Path) -> PathBuf {
+fn ledger_dir(state_dir: &Path) -> PathBuf {
     state_dir.join("ledger")
 }
 
-/// The ledger of one host.
+/// Ledger of one host.
 pub(crate) struct Ledger {
     directory: Option<PathBuf>,
-    writer: Option<Writer>,
-    /// One reader at a time: a ledger is some megabytes.
+    writer: Option<LedgerWriter>,
+    /// Allows one reader at a time: a ledger is some megabytes.
     reading: tokio::sync::Mutex<()>,
 }
 
 impl Ledger {
-    /// Opens the ledger in `state_dir`, and finds out what earlier processes left in flight there.
+    /// Opens the ledger in `state_dir`, and finds the calls that earlier processes left in flight there.
     pub(crate) fn open(state_dir: Option<&Path>, options: LedgerOptions, clock: Clock) -> Self {
-        let directory = state_dir.map(place);
-        let writer = match (&directory, options.keeps) {
-            (None, _) | (_, Keeps::Nothing) => None,
-            (Some(directory), Keeps::Digest | Keeps::Arguments) => {
-                Some(Writer::open(directory.clone(), options, clock))
+        let directory = state_dir.map(ledger_dir);
+        let writer = match (&directory, options.detail) {
+            (None, _) | (_, LedgerDetail::Nothing) => None,
+            (Some(directory), LedgerDetail::Digest | LedgerDetail::Arguments) => {
+                Some(LedgerWriter::open(directory.clone(), options, clock))
             }
         };
         Self { directory, writer, reading: tokio::sync::Mutex::default() }
     }
 
-    /// Begins a row. Nothing is written before the call waits, goes or ends.
+    /// Begins a row. Nothing is written before the call waits, is sent or ends.
     pub(crate) fn row(
         &self,
         caller: &LedgerCaller<'_>,
         server: &str,
         tool: &str,
-        said: &Said<'_>,
+        summary: &RequestSummary<'_>,
     ) -> OpenRow<'_> {
         self.writer
             .as_ref()
-            .map_or_else(OpenRow::nowhere, |writer| OpenRow::of(writer, caller, server, tool, said))
+            .map_or_else(OpenRow::disabled, |writer| OpenRow::new(writer, caller, server, tool, summary))
     }
 
     pub(crate) fn status(&self) -> LedgerStatus {
-        let none = LedgerStatus { keeps: Keeps::Nothing, calls: 0, failed_writes: 0, cause: None };
-        self.writer.as_ref().map_or(none, Writer::status)
+        let none = LedgerStatus { detail: LedgerDetail::Nothing, calls: 0, failed_writes: 0, cause: None };
+        self.writer.as_ref().map_or(none, LedgerWriter::status)
     }
 
     pub(crate) async fn calls(&self, query: Query) -> std::io::Result<Calls> {

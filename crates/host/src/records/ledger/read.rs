@@ -1,30 +1,30 @@
-//! Reading along: all books of a directory, those of other processes too, without getting in anybody's way.
+//! Reads the segments of all processes in a directory, without getting in their way.
 
 use super::Calls;
-use super::book::Place;
-use gripfast_core::ledger::fold::{Fold, Owner};
+use super::segments::SegmentDir;
+use gripfast_core::ledger::fold::{Fold, WriterState};
 use gripfast_core::ledger::{Query, Selection};
 use std::io;
 use std::path::Path;
 
 pub(super) fn read(directory: &Path, query: Query) -> io::Result<Calls> {
     let mut selection = Selection::new(query);
-    for place in Place::all(directory) {
-        let held = place.is_held();
-        let numbers = match place.segments() {
+    for dir in SegmentDir::all(directory) {
+        let was_locked = dir.is_locked();
+        let numbers = match dir.segments() {
             Ok(numbers) => numbers,
-            // No call has been noted down here yet.
+            // No call has been recorded here yet.
             Err(error) if error.kind() == io::ErrorKind::NotFound => break,
             Err(error) => return Err(error),
         };
         let mut fold = Fold::default();
         for number in numbers {
-            place.lines(number, |line| fold.line(line, |row| selection.consider(row)))?;
+            dir.for_each_line(number, |line| fold.push_line(line, |row| selection.push(row)))?;
         }
-        // Somebody may have come or gone while we read. What is open is called so until nobody is there
-        // before and after.
-        let owner = if held || place.is_held() { Owner::Lives } else { Owner::IsGone };
-        fold.finish(owner, |row| selection.consider(row));
+        // A process may have started or ended meanwhile. Open calls count as in flight, unless the lock was free before
+        // and after.
+        let writer = if was_locked || dir.is_locked() { WriterState::Alive } else { WriterState::Gone };
+        fold.finish(writer, |row| selection.push(row));
     }
     let (rows, left_out) = selection.finish();
     Ok(Calls { rows, left_out })

@@ -1,128 +1,128 @@
-//! One call's row, from its first line to its last. It is settled on whatever way the call ends, also when
-//! its future is dropped.
+//! Row of one call, from its first line to its last. It is settled however the call ends, also when its future is
+//! dropped.
 
-use super::Keeps;
-use super::in_flight::Seat;
-use super::writer::Writer;
-use crate::said::Said;
-use gripfast_core::failure::{Code, Outcome as Fate};
+use super::LedgerDetail;
+use super::in_flight::LineSlot;
+use super::writer::LedgerWriter;
+use crate::records::request_summary::RequestSummary;
+use gripfast_core::failure::{CallOutcome, Code};
 use gripfast_core::ledger::Settled;
-use gripfast_core::ledger::entry::Entry;
-use gripfast_core::ledger::entry::LedgerCaller;
+use gripfast_core::ledger::ledger_entry::LedgerCaller;
+use gripfast_core::ledger::ledger_entry::LedgerEntry;
 use gripfast_core::time::Now;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The row of a call that has not ended.
-pub(crate) struct OpenRow<'w>(Option<(&'w Writer, Mutex<Open>)>);
+/// Row of a call that has not ended.
+pub(crate) struct OpenRow<'w>(Option<(&'w LedgerWriter, Mutex<Open>)>);
 
-/// What is known about it so far.
+/// State of the row.
 struct Open {
-    entry: Entry,
-    begun: Now,
-    /// Its fate if nothing more is heard of it; `None` while nothing was written.
-    fate: Option<Fate>,
-    /// Where its line is kept while it is in flight.
-    seat: Option<Seat>,
+    entry: LedgerEntry,
+    started: Now,
+    /// Outcome of the call if the process ended now; `None` while nothing was written.
+    outcome_if_lost: Option<CallOutcome>,
+    /// Slot of its line while it is in flight.
+    slot: Option<LineSlot>,
     attempts: u32,
     replays: u32,
 }
 
 impl<'w> OpenRow<'w> {
-    /// A row of a ledger that is not kept.
-    pub(crate) fn nowhere() -> Self {
+    /// Creates a row without a ledger.
+    pub(crate) fn disabled() -> Self {
         Self(None)
     }
 
-    pub(super) fn of(
-        writer: &'w Writer,
+    pub(super) fn new(
+        writer: &'w LedgerWriter,
         caller: &LedgerCaller<'_>,
         server: &str,
         tool: &str,
-        said: &Said<'_>,
+        summary: &RequestSummary<'_>,
     ) -> Self {
-        let begun = writer.now();
-        let mut entry = Entry::of(writer.next_call(), begun.wall, caller, server, tool);
-        if let Some(digest) = said.digest() {
-            entry.digest(digest);
+        let started = writer.now();
+        let mut entry = LedgerEntry::new(writer.next_call(), started.wall, caller, server, tool);
+        if let Some(digest) = summary.digest() {
+            entry.set_digest(digest);
         }
-        let arguments = match writer.keeps() {
-            Keeps::Arguments => said.redacted_arguments(),
-            Keeps::Nothing | Keeps::Digest => None,
+        let arguments = match writer.detail() {
+            LedgerDetail::Arguments => summary.redacted_arguments(),
+            LedgerDetail::Nothing | LedgerDetail::Digest => None,
         };
         if let Some(arguments) = arguments {
-            entry.arguments(&arguments);
+            entry.set_arguments(&arguments);
         }
-        let open = Open { entry, begun, fate: None, seat: None, attempts: 0, replays: 0 };
+        let open = Open { entry, started, outcome_if_lost: None, slot: None, attempts: 0, replays: 0 };
         Self(Some((writer, Mutex::new(open))))
     }
 
-    /// It has to wait; this is what is known of earlier attempts, if they left us at all.
-    pub(crate) fn waits(&self, attempted: Option<Fate>) {
+    /// Records that the call waits, with the outcome of earlier attempts if they were sent.
+    pub(crate) fn record_waiting(&self, attempted: Option<CallOutcome>) {
         if let Some((writer, mut open)) = self.open() {
-            open.would_be(writer, attempted.unwrap_or(Fate::NotSent));
+            open.note_outcome_if_lost(writer, attempted.unwrap_or(CallOutcome::NotSent));
         }
     }
 
-    /// It is handed to a link. From now on nobody knows whether it was carried out, until the answer comes.
-    pub(crate) fn goes(&self) {
+    /// Records that the call is handed to a link. From now on its outcome is unknown until the response arrives.
+    pub(crate) fn record_sent(&self) {
         if let Some((writer, mut open)) = self.open() {
             open.attempts += 1;
-            open.would_be(writer, Fate::Unknown);
+            open.note_outcome_if_lost(writer, CallOutcome::Unknown);
         }
     }
 
-    /// It was sent again so many times.
-    pub(crate) fn replayed(&self, replays: u32) {
+    /// Records the number of replays.
+    pub(crate) fn record_replays(&self, replays: u32) {
         if let Some((_, mut open)) = self.open() {
             open.replays = replays;
         }
     }
 
-    /// It ended.
-    pub(crate) fn settle(mut self, outcome: Fate, code: Option<Code>) {
+    /// Records the end of the call.
+    pub(crate) fn settle(mut self, outcome: CallOutcome, code: Option<Code>) {
         if let Some((writer, open)) = self.take() {
             open.settle(writer, outcome, code);
         }
     }
 
-    fn open(&self) -> Option<(&'w Writer, MutexGuard<'_, Open>)> {
+    fn open(&self) -> Option<(&'w LedgerWriter, MutexGuard<'_, Open>)> {
         let (writer, open) = self.0.as_ref()?;
         Some((writer, open.lock().unwrap_or_else(PoisonError::into_inner)))
     }
 
-    fn take(&mut self) -> Option<(&'w Writer, Open)> {
+    fn take(&mut self) -> Option<(&'w LedgerWriter, Open)> {
         let (writer, open) = self.0.take()?;
         Some((writer, open.into_inner().unwrap_or_else(PoisonError::into_inner)))
     }
 }
 
 impl Drop for OpenRow<'_> {
-    /// Its caller gave it up.
+    /// Records that the caller has dropped the call.
     fn drop(&mut self) {
         if let Some((writer, open)) = self.take() {
-            let fate = open.fate.unwrap_or(Fate::NotSent);
-            open.settle(writer, fate, Some(Code::Cancelled));
+            let outcome = open.outcome_if_lost.unwrap_or(CallOutcome::NotSent);
+            open.settle(writer, outcome, Some(Code::Cancelled));
         }
     }
 }
 
 impl Open {
-    fn would_be(&mut self, writer: &Writer, fate: Fate) {
-        if self.fate.replace(fate) != Some(fate) {
-            writer.note(&mut self.entry, &mut self.seat, fate);
+    fn note_outcome_if_lost(&mut self, writer: &LedgerWriter, outcome: CallOutcome) {
+        if self.outcome_if_lost.replace(outcome) != Some(outcome) {
+            writer.write_pending(&mut self.entry, &mut self.slot, outcome);
         }
     }
 
-    fn settle(mut self, writer: &Writer, outcome: Fate, code: Option<Code>) {
+    fn settle(mut self, writer: &LedgerWriter, outcome: CallOutcome, code: Option<Code>) {
         let now = writer.now();
         let settled = Settled {
             ended: now.wall,
-            took: now.mono - self.begun.mono,
+            took: now.mono - self.started.mono,
             outcome,
             code,
             attempts: self.attempts,
             replays: self.replays,
         };
-        writer.end(&mut self.entry, self.seat, &settled);
+        writer.write_end(&mut self.entry, self.slot, &settled);
     }
 }

@@ -1,16 +1,17 @@
-//! What this process writes down, and what it does when it cannot: calls go on, lines that must not be
-//! missing are owed, and the next write that works brings them along.
+//! Writer of the ledger of this process. If writing fails, calls continue, required lines are kept, and the next
+//! successful write includes them.
 //!
-//! As long as all is well, lines are written side by side, and no thread waits for one that holds the pen and is not
-//! given a processor. Whatever else there is to do, such as a new segment or paying debts, is done alone.
+//! Normally lines are written in parallel under a read lock, and no thread waits for one that holds the lock and is not
+//! scheduled. Everything else, such as a new segment or kept lines, is done under the write lock.
 
-use super::book::{self, Book};
-use super::in_flight::{InFlight, Seat};
-use super::{Keeps, LedgerOptions, LedgerStatus};
+use super::in_flight::{InFlight, LineSlot};
+use super::segments;
+use super::segments::Segments;
+use super::{LedgerDetail, LedgerOptions, LedgerStatus};
 use crate::clock::Clock;
-use gripfast_core::failure::Outcome as Fate;
+use gripfast_core::failure::CallOutcome;
 use gripfast_core::ledger::Settled;
-use gripfast_core::ledger::entry::Entry;
+use gripfast_core::ledger::ledger_entry::LedgerEntry;
 use gripfast_core::text::times;
 use gripfast_core::time::{Mono, Now};
 use std::io;
@@ -19,51 +20,52 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
-/// The ledger of this process.
-pub(super) struct Writer {
+/// Ledger of this process.
+pub(super) struct LedgerWriter {
     directory: PathBuf,
     options: LedgerOptions,
     clock: Clock,
     next_call: AtomicU64,
-    pen: RwLock<Pen>,
+    state: RwLock<WriterState>,
 }
 
 #[derive(Default)]
-struct Pen {
-    book: Option<Book>,
-    /// Changed together with the book while nobody turns to a new segment. Held for no longer than a line is copied.
+struct WriterState {
+    segments: Option<Segments>,
+    /// Changed together with the segments, except during a rotation. Held for no longer than a line is copied.
     in_flight: Mutex<InFlight>,
-    owed: Owed,
-    /// When a book or a segment that could not be opened is tried again.
-    not_before: Mono,
-    /// Why the last write failed, if it did, and how many did in a row.
-    trouble: Option<(String, u64)>,
+    unwritten: UnwrittenLines,
+    /// Time of the next attempt to open segments or begin a new one.
+    retry_at: Mono,
+    /// Cause of the last write if it failed, and the number of failures in a row.
+    failure: Option<(String, u64)>,
     failed_writes: u64,
     buffer: Vec<u8>,
 }
 
-/// What is to be said aloud once the pen is free.
-enum News {
+/// Message to log once the lock is free.
+enum WriteNotices {
     Failing(String),
-    Mended { failed: u64 },
+    Recovered { failed: u64 },
     Orphans(usize),
 }
 
-impl Writer {
-    /// The parts of a ledger, of which the oldest is thrown away when they are full.
+impl LedgerWriter {
+    /// Number of segments of a ledger; the oldest is deleted when they are full.
     const SEGMENTS: usize = 8;
-    /// What could not be opened is tried again after this.
-    const RETRY: Duration = Duration::from_secs(30);
+    /// Interval between attempts to open segments.
+    const RETRY_INTERVAL: Duration = Duration::from_secs(30);
 
-    /// Takes a book. If there is none to be had, that is said aloud, and tried again later.
+    /// Acquires segments. If there are none to be had, that is logged, and tried again later.
     pub(super) fn open(directory: PathBuf, options: LedgerOptions, clock: Clock) -> Self {
-        let writer = Self { directory, options, clock, next_call: AtomicU64::new(1), pen: RwLock::default() };
-        writer.alone(|_| Ok(()));
+        let writer =
+            Self { directory, options, clock, next_call: AtomicU64::new(1), state: RwLock::default() };
+        writer.with_exclusive(|_| Ok(()));
         writer
     }
 
-    pub(super) fn keeps(&self) -> Keeps {
-        self.options.keeps
+    pub(super) fn detail(&self) -> LedgerDetail {
+        self.options.detail
     }
 
     pub(super) fn now(&self) -> Now {
@@ -74,204 +76,215 @@ impl Writer {
         self.next_call.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Writes down what would be known of the call if nothing more were heard of it.
-    pub(super) fn note(&self, entry: &mut Entry, seat: &mut Option<Seat>, fate: Fate) {
-        if self.note_beside_others(entry, seat, fate) {
+    /// Writes the outcome that the call has if the process ends now.
+    pub(super) fn write_pending(
+        &self,
+        entry: &mut LedgerEntry,
+        slot: &mut Option<LineSlot>,
+        outcome: CallOutcome,
+    ) {
+        if self.try_write_shared(entry, slot, outcome) {
             return;
         }
-        self.alone(|pen| {
-            let line = entry.begun(fate);
-            if pen.in_flight_alone().keep(seat, line) {
-                return pen.put(entry.changed(fate), Line::Lasting);
+        self.with_exclusive(|state| {
+            let line = entry.start_line(outcome);
+            if state.in_flight_mut().set(slot, line) {
+                return state.write_line(entry.update_line(outcome), LineFate::Required);
             }
-            let went = pen.put(line, Line::Passing);
-            if went.is_err() {
-                pen.in_flight_alone().is_not_on_paper(*seat);
+            let result = state.write_line(line, LineFate::Optional);
+            if result.is_err() {
+                state.in_flight_mut().mark_unwritten(*slot);
             }
-            went
+            result
         });
     }
 
-    fn note_beside_others(&self, entry: &mut Entry, seat: &mut Option<Seat>, fate: Fate) -> bool {
-        let pen = self.look();
-        let Some(book) = pen.book_at_ease() else { return false };
-        let line = entry.begun(fate);
-        let was_on_paper = pen.in_flight().keep(seat, line);
-        let went = book.append(if was_on_paper { entry.changed(fate) } else { line });
-        if went.is_ok() {
-            self.turn_if_full_now(pen);
-        } else if !was_on_paper {
-            pen.in_flight().is_not_on_paper(*seat);
+    fn try_write_shared(
+        &self,
+        entry: &mut LedgerEntry,
+        slot: &mut Option<LineSlot>,
+        outcome: CallOutcome,
+    ) -> bool {
+        let state = self.read_state();
+        let Some(segments) = state.writable_segments() else { return false };
+        let line = entry.start_line(outcome);
+        let was_written = state.in_flight().set(slot, line);
+        let result = segments.append(if was_written { entry.update_line(outcome) } else { line });
+        if result.is_ok() {
+            self.release_and_rotate(state);
+        } else if !was_written {
+            state.in_flight().mark_unwritten(*slot);
         }
-        went.is_ok()
+        result.is_ok()
     }
 
-    /// Writes down how the call ended.
-    pub(super) fn end(&self, entry: &mut Entry, seat: Option<Seat>, settled: &Settled) {
-        fn last<'e>(entry: &'e mut Entry, was_begun: bool, settled: &Settled) -> &'e [u8] {
-            if was_begun { entry.ended(settled) } else { entry.ended_at_once(settled) }
+    /// Writes how the call ended.
+    pub(super) fn write_end(&self, entry: &mut LedgerEntry, slot: Option<LineSlot>, settled: &Settled) {
+        fn last<'e>(entry: &'e mut LedgerEntry, was_begun: bool, settled: &Settled) -> &'e [u8] {
+            if was_begun { entry.end_line(settled) } else { entry.single_line(settled) }
         }
         let mut left = None;
-        let pen = self.look();
-        if let Some(book) = pen.book_at_ease() {
-            let was_begun = *left.insert(pen.in_flight().leave(seat));
-            if book.append(last(entry, was_begun, settled)).is_ok() {
-                return self.turn_if_full_now(pen);
+        let state = self.read_state();
+        if let Some(segments) = state.writable_segments() {
+            let was_begun = *left.insert(state.in_flight().remove(slot));
+            if segments.append(last(entry, was_begun, settled)).is_ok() {
+                return self.release_and_rotate(state);
             }
         }
-        drop(pen);
-        self.alone(|pen| {
-            let was_begun = left.unwrap_or_else(|| pen.in_flight_alone().leave(seat));
-            pen.put(last(entry, was_begun, settled), Line::Lasting)
+        drop(state);
+        self.with_exclusive(|state| {
+            let was_begun = left.unwrap_or_else(|| state.in_flight_mut().remove(slot));
+            state.write_line(last(entry, was_begun, settled), LineFate::Required)
         });
     }
 
     pub(super) fn status(&self) -> LedgerStatus {
-        let pen = self.look();
+        let state = self.read_state();
         LedgerStatus {
-            keeps: self.options.keeps,
+            detail: self.options.detail,
             calls: self.next_call.load(Ordering::Relaxed) - 1,
-            failed_writes: pen.failed_writes,
-            cause: pen.trouble.as_ref().map(|(cause, _)| cause.clone()),
+            failed_writes: state.failed_writes,
+            cause: state.failure.as_ref().map(|(cause, _)| cause.clone()),
         }
     }
 
-    /// The pen, beside others who look.
-    fn look(&self) -> RwLockReadGuard<'_, Pen> {
-        self.pen.read().unwrap_or_else(PoisonError::into_inner)
+    /// Locks the state for shared access.
+    fn read_state(&self) -> RwLockReadGuard<'_, WriterState> {
+        self.state.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whoever filled the segment begins the next one.
-    fn turn_if_full_now(&self, pen: RwLockReadGuard<'_, Pen>) {
-        let full = pen.book.as_ref().is_some_and(Book::is_full);
-        drop(pen);
+    /// Releases the lock. The thread that filled the segment begins the next one.
+    fn release_and_rotate(&self, state: RwLockReadGuard<'_, WriterState>) {
+        let full = state.segments.as_ref().is_some_and(Segments::is_full);
+        drop(state);
         if full {
-            self.alone(|_| Ok(()));
+            self.with_exclusive(|_| Ok(()));
         }
     }
 
-    /// Does what cannot be done beside others, and before it what makes sense then.
-    fn alone(&self, act: impl FnOnce(&mut Pen) -> io::Result<()>) {
+    /// Acts with exclusive access. Opens segments before, and begins a new one after, if needed.
+    fn with_exclusive(&self, act: impl FnOnce(&mut WriterState) -> io::Result<()>) {
         let now = self.clock.now();
         let (found, done) = {
-            let mut pen = self.pen.write().unwrap_or_else(PoisonError::into_inner);
-            let (found, opened) = match self.open_book(&mut pen, now) {
+            let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
+            let (found, opened) = match self.open_segments(&mut state, now) {
                 Ok(orphans) => (orphans, Ok(())),
                 Err(error) => (0, Err(error)),
             };
-            // Also without a book: what is owed is remembered.
-            let acted = act(&mut pen).and_then(|()| self.turn_if_full(&mut pen, now));
-            (found, pen.take_note(opened.and(acted)))
+            // Also without segments: required lines are kept.
+            let acted = act(&mut state).and_then(|()| self.rotate_if_full(&mut state, now));
+            (found, state.note_result(opened.and(acted)))
         };
-        // Not while others wait for the pen.
-        let orphans = (found > 0).then_some(News::Orphans(found));
-        orphans.into_iter().chain(done).for_each(|news| self.say(&news));
+        // Logged after the lock was released.
+        let orphans = (found > 0).then_some(WriteNotices::Orphans(found));
+        orphans.into_iter().chain(done).for_each(|notice| self.log(&notice));
     }
 
-    /// Makes sure that there is a book, if one can be had; answers with the calls that were found in flight.
-    fn open_book(&self, pen: &mut Pen, now: Now) -> io::Result<usize> {
-        if pen.book.is_some() {
+    /// Ensures that there are segments, if possible. Returns the number of calls that were found in flight.
+    fn open_segments(&self, state: &mut WriterState, now: Now) -> io::Result<usize> {
+        if state.segments.is_some() {
             return Ok(0);
         }
-        if now.mono < pen.not_before {
-            return Err(io::Error::other("there is no book to write in"));
+        if now.mono < state.retry_at {
+            return Err(io::Error::other("no ledger segment is open"));
         }
-        pen.not_before = now.mono + Self::RETRY;
-        let taken = book::take_any(&self.directory, now.wall, self.options.size / Self::SEGMENTS as u64)?;
-        pen.book = Some(taken.book);
-        pen.not_before = now.mono;
-        let mut in_flight = std::mem::take(pen.in_flight_alone());
-        let begun = in_flight.write_missing(|line| pen.put(line, Line::Passing));
-        *pen.in_flight_alone() = in_flight;
+        state.retry_at = now.mono + Self::RETRY_INTERVAL;
+        let taken =
+            segments::acquire_any(&self.directory, now.wall, self.options.size / Self::SEGMENTS as u64)?;
+        state.segments = Some(taken.segments);
+        state.retry_at = now.mono;
+        let mut in_flight = std::mem::take(state.in_flight_mut());
+        let begun = in_flight.write_missing(|line| state.write_line(line, LineFate::Optional));
+        *state.in_flight_mut() = in_flight;
         begun.map(|()| taken.orphans)
     }
 
-    fn turn_if_full(&self, pen: &mut Pen, now: Now) -> io::Result<()> {
-        let Pen { book: Some(book), in_flight, .. } = pen else { return Ok(()) };
-        if !book.is_full() || now.mono < pen.not_before {
+    fn rotate_if_full(&self, state: &mut WriterState, now: Now) -> io::Result<()> {
+        let WriterState { segments: Some(segments), in_flight, .. } = state else { return Ok(()) };
+        if !segments.is_full() || now.mono < state.retry_at {
             return Ok(());
         }
-        pen.not_before = now.mono + Self::RETRY;
+        state.retry_at = now.mono + Self::RETRY_INTERVAL;
         let in_flight = in_flight.get_mut().unwrap_or_else(PoisonError::into_inner);
         let lines: Vec<&[u8]> = in_flight.lines().collect();
-        book.turn(now.wall, &lines.concat(), Self::SEGMENTS)?;
-        in_flight.are_on_paper();
-        pen.not_before = now.mono;
+        segments.rotate(now.wall, &lines.concat(), Self::SEGMENTS)?;
+        in_flight.mark_all_written();
+        state.retry_at = now.mono;
         Ok(())
     }
 
-    fn say(&self, news: &News) {
+    fn log(&self, notice: &WriteNotices) {
         let directory = self.directory.display();
-        match news {
-            News::Failing(cause) => tracing::warn!(
+        match notice {
+            WriteNotices::Failing(cause) => tracing::warn!(
                 %directory,
                 cause,
-                "the ledger cannot be written: calls go on, and what becomes of them may not be found there"
+                "cannot write the ledger: calls continue, but their outcomes may be missing from it"
             ),
-            News::Mended { failed } => tracing::info!(
+            WriteNotices::Recovered { failed } => tracing::info!(
                 %directory,
                 failed,
-                "the ledger is written again; writing had failed {}",
+                "the ledger can be written again; writing had failed {}",
                 times(*failed)
             ),
-            News::Orphans(1) => tracing::warn!(
-                "a call was under way when an earlier gripfast ended; `gripfast calls --unknown` tells more"
+            WriteNotices::Orphans(1) => tracing::warn!(
+                "a call was in flight when an earlier gripfast ended; `gripfast calls --unknown` shows it"
             ),
-            News::Orphans(count) => tracing::warn!(
+            WriteNotices::Orphans(count) => tracing::warn!(
                 count,
-                "{count} calls were under way when an earlier gripfast ended; \
-                 `gripfast calls --unknown` tells more"
+                "{count} calls were in flight when an earlier gripfast ended; \
+                 `gripfast calls --unknown` shows them"
             ),
         }
     }
 }
 
-impl Pen {
-    /// The book, if a line can be written there beside others: nothing is owed, and it is not full.
-    fn book_at_ease(&self) -> Option<&Book> {
-        let well = self.trouble.is_none() && self.owed.is_nothing();
-        self.book.as_ref().filter(|book| well && !book.is_full())
+impl WriterState {
+    /// Returns the segments, if a line can be written in parallel: nothing is kept back, and they are not full.
+    fn writable_segments(&self) -> Option<&Segments> {
+        let well = self.failure.is_none() && self.unwritten.is_empty();
+        self.segments.as_ref().filter(|segments| well && !segments.is_full())
     }
 
     fn in_flight(&self) -> MutexGuard<'_, InFlight> {
         self.in_flight.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn in_flight_alone(&mut self) -> &mut InFlight {
+    fn in_flight_mut(&mut self) -> &mut InFlight {
         self.in_flight.get_mut().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn put(&mut self, text: &[u8], line: Line) -> io::Result<()> {
-        let Self { book, owed, buffer, .. } = self;
+    fn write_line(&mut self, text: &[u8], line: LineFate) -> io::Result<()> {
+        let Self { segments, unwritten, buffer, .. } = self;
         buffer.clear();
-        owed.write(buffer);
+        unwritten.write_to(buffer);
         let start = buffer.len();
         buffer.extend_from_slice(text);
-        let (taken, error) = match book.as_mut().map(|book| book.append_alone(buffer)) {
+        let (taken, error) = match segments.as_mut().map(|segments| segments.append_exclusive(buffer)) {
             Some(Ok(taken)) if taken == buffer.len() => {
-                owed.clear();
+                unwritten.clear();
                 return Ok(());
             }
-            Some(Ok(taken)) => (taken, book::cut_off()),
+            Some(Ok(taken)) => (taken, segments::short_write_error()),
             Some(Err(error)) => (0, error),
-            None => (0, io::Error::other("there is no book to write in")),
+            None => (0, io::Error::other("no ledger segment is open")),
         };
         let end = match line {
-            Line::Passing => start,
-            Line::Lasting => buffer.len(),
+            LineFate::Optional => start,
+            LineFate::Required => buffer.len(),
         };
-        owed.keep(buffer, taken, start, end);
+        unwritten.keep(buffer, taken, start, end);
         Err(error)
     }
 
-    /// Takes note of how a write went; answers with what is new about that.
-    fn take_note(&mut self, went: io::Result<()>) -> Option<News> {
-        match (went, &mut self.trouble) {
+    /// Records the result of a write. Returns a message if the state has changed.
+    fn note_result(&mut self, result: io::Result<()>) -> Option<WriteNotices> {
+        match (result, &mut self.failure) {
             (Ok(()), None) => None,
             (Ok(()), Some((_, failed))) => {
                 let failed = *failed;
-                self.trouble = None;
-                Some(News::Mended { failed })
+                self.failure = None;
+                Some(WriteNotices::Recovered { failed })
             }
             (Err(_), Some((_, failed))) => {
                 *failed += 1;
@@ -280,40 +293,41 @@ impl Pen {
             }
             (Err(error), None) => {
                 let cause = error.to_string();
-                self.trouble = Some((cause.clone(), 1));
+                self.failure = Some((cause.clone(), 1));
                 self.failed_writes += 1;
-                Some(News::Failing(cause))
+                Some(WriteNotices::Failing(cause))
             }
         }
     }
 }
 
-/// Whether a line that could not be written is written later.
+/// Importance of a line that could not be written.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Line {
-    /// Its call says the same again when it ends.
-    Passing,
-    /// Without it the book would be wrong.
-    Lasting,
+enum LineFate {
+    /// The end line of the call repeats its content.
+    Optional,
+    /// Without it the ledger would be wrong.
+    Required,
 }
 
-/// What the book should say and does not yet.
+/// Lines that could not be written yet.
 #[derive(Default)]
-struct Owed {
-    /// Its last line was cut off, and has to be ended first.
+struct UnwrittenLines {
+    /// The last written line was cut off, and has to be ended first.
     torn: bool,
     lines: Vec<u8>,
 }
 
-impl Owed {
-    /// Beyond this the newest lines are let go of: a disk that stays full is somebody's business by then.
-    const MOST: usize = 256 << 10;
+impl UnwrittenLines {
+    /// Maximum number of kept bytes; beyond it the newest lines are dropped. A disk that stays full needs an operator
+    /// by then.
+    const MAX_BYTES: usize = 256 << 10;
 
-    fn is_nothing(&self) -> bool {
+    fn is_empty(&self) -> bool {
         !self.torn && self.lines.is_empty()
     }
 
-    fn write(&self, buffer: &mut Vec<u8>) {
+    fn write_to(&self, buffer: &mut Vec<u8>) {
         if self.torn {
             buffer.push(b'\n');
         }
@@ -325,49 +339,49 @@ impl Owed {
         self.lines.clear();
     }
 
-    /// Of `buffer` only so many bytes were taken. What was not is owed up to `end`; up to `start`, if that
-    /// would be too much.
+    /// Keeps what was not written of `buffer`, of which `taken` bytes were: up to `end`, or up to `start` if that would
+    /// be too much.
     fn keep(&mut self, buffer: &[u8], taken: usize, start: usize, end: usize) {
         let whole = buffer[..taken].iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
-        // Of a line that lacks nothing but its end, the end is all that is owed.
+        // Of a line that lacks only its line break, only the line break is kept.
         let from = if buffer.get(taken) == Some(&b'\n') { taken + 1 } else { whole };
         self.torn = taken > whole || from > taken;
-        let end = if end.saturating_sub(from) > Self::MOST { start } else { end };
+        let end = if end.saturating_sub(from) > Self::MAX_BYTES { start } else { end };
         self.lines = buffer.get(from..end).unwrap_or_default().to_vec();
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::read;
     use super::*;
-    use gripfast_core::ledger::entry::LedgerCaller;
+    use crate::records::ledger::read;
+    use gripfast_core::ledger::ledger_entry::LedgerCaller;
     use gripfast_core::ledger::{Query, Row};
     use gripfast_core::time::Wall;
     use proptest::prelude::*;
     use std::path::Path;
 
-    fn writer(directory: &Path, size: u64) -> Writer {
+    fn writer(directory: &Path, size: u64) -> LedgerWriter {
         let options = LedgerOptions { size, ..LedgerOptions::default() };
-        Writer::open(directory.to_owned(), options, Clock::new())
+        LedgerWriter::open(directory.to_owned(), options, Clock::new())
     }
 
-    fn entry(writer: &Writer) -> Entry {
-        Entry::of(writer.next_call(), Wall::default(), &LedgerCaller::default(), "s", "t")
+    fn entry(writer: &LedgerWriter) -> LedgerEntry {
+        LedgerEntry::new(writer.next_call(), Wall::default(), &LedgerCaller::default(), "s", "t")
     }
 
     fn done() -> Settled {
         let (ended, took) = (Wall::default(), Duration::ZERO);
-        Settled { ended, took, outcome: Fate::Done, code: None, attempts: 1, replays: 0 }
+        Settled { ended, took, outcome: CallOutcome::Done, code: None, attempts: 1, replays: 0 }
     }
 
-    /// Numbers and outcomes of calls, in order; of those that are under way there is none.
-    fn rows(directory: &Path) -> Vec<(u64, Option<Fate>)> {
+    /// Numbers and outcomes of calls, in order; those in flight have no outcome.
+    fn rows(directory: &Path) -> Vec<(u64, Option<CallOutcome>)> {
         found(directory, false)
     }
 
-    fn found(directory: &Path, unknown: bool) -> Vec<(u64, Option<Fate>)> {
-        let query = Query { unknown, limit: Query::MOST, ..Query::default() };
+    fn found(directory: &Path, unknown: bool) -> Vec<(u64, Option<CallOutcome>)> {
+        let query = Query { unknown, limit: Query::MAX_LIMIT, ..Query::default() };
         let rows = read::read(directory, query).unwrap().rows;
         let mut rows: Vec<_> = rows.iter().map(|row: &Row| (row.id.call, row.outcome())).collect();
         rows.sort_unstable_by_key(|(call, _)| *call);
@@ -375,23 +389,25 @@ mod tests {
     }
 
     /// Calls of several threads, of which every tenth stays open.
-    fn write_at_once(writer: &Writer, threads: usize, calls: u64) -> Vec<u64> {
+    fn write_at_once(writer: &LedgerWriter, threads: usize, calls: u64) -> Vec<u64> {
         let open = Mutex::new(Vec::new());
         std::thread::scope(|scope| {
             for _ in 0..threads {
                 scope.spawn(|| {
                     for number in 0..calls {
                         let call = writer.next_call();
-                        let (mut entry, mut seat) =
-                            (Entry::of(call, Wall::default(), &LedgerCaller::default(), "s", "t"), None);
+                        let (mut entry, mut slot) = (
+                            LedgerEntry::new(call, Wall::default(), &LedgerCaller::default(), "s", "t"),
+                            None,
+                        );
                         if number % 2 == 0 {
-                            writer.note(&mut entry, &mut seat, Fate::NotSent);
+                            writer.write_pending(&mut entry, &mut slot, CallOutcome::NotSent);
                         }
-                        writer.note(&mut entry, &mut seat, Fate::Unknown);
+                        writer.write_pending(&mut entry, &mut slot, CallOutcome::Unknown);
                         if number % 10 == 0 {
                             open.lock().unwrap().push(call);
                         } else {
-                            writer.end(&mut entry, seat, &done());
+                            writer.write_end(&mut entry, slot, &done());
                         }
                     }
                 });
@@ -403,108 +419,112 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_are_written_at_the_same_time_are_all_there() {
+    fn lines_written_concurrently_are_all_there() {
         let directory = tempfile::tempdir().unwrap();
         let writer = writer(directory.path(), 16 << 20);
         let open = write_at_once(&writer, 4, 200);
         let expected: Vec<_> =
-            (1..=800).map(|call| (call, (!open.contains(&call)).then_some(Fate::Done))).collect();
+            (1..=800).map(|call| (call, (!open.contains(&call)).then_some(CallOutcome::Done))).collect();
         assert_eq!(rows(directory.path()), expected);
         drop(writer);
-        let orphaned = |(call, fate): (u64, Option<Fate>)| (call, fate.or(Some(Fate::Unknown)));
+        let orphaned =
+            |(call, outcome): (u64, Option<CallOutcome>)| (call, outcome.or(Some(CallOutcome::Unknown)));
         assert_eq!(rows(directory.path()), expected.into_iter().map(orphaned).collect::<Vec<_>>());
     }
 
     #[test]
-    fn what_is_under_way_stays_known_while_several_threads_fill_segment_after_segment() {
+    fn calls_in_flight_survive_rotations_by_several_threads() {
         let directory = tempfile::tempdir().unwrap();
         let writer = writer(directory.path(), 256 << 10);
         let open = write_at_once(&writer, 4, 1500);
         assert_eq!(writer.status().failed_writes, 0);
         drop(writer);
-        let unknown: Vec<_> = open.into_iter().map(|call| (call, Some(Fate::Unknown))).collect();
+        let unknown: Vec<_> = open.into_iter().map(|call| (call, Some(CallOutcome::Unknown))).collect();
         assert_eq!(found(directory.path(), true), unknown);
-        assert!(!directory.path().join("0.000001.jsonl").exists(), "the oldest went");
+        assert!(!directory.path().join("0.000001.jsonl").exists(), "the oldest was deleted");
     }
 
     #[test]
-    fn a_disk_that_takes_nothing_for_a_while_costs_no_end_of_a_call() {
+    fn a_temporarily_full_disk_loses_no_end_of_a_call() {
         let directory = tempfile::tempdir().unwrap();
         let writer = writer(directory.path(), 16 << 20);
-        let may_be_written = |may| {
-            writer.pen.write().unwrap().book.as_mut().unwrap().may_be_written(may).unwrap();
+        let set_writable = |writable| {
+            writer.state.write().unwrap().segments.as_mut().unwrap().set_writable(writable).unwrap();
         };
         // Begun before, and ended while nothing can be written.
-        let (mut first, mut first_seat) = (entry(&writer), None);
-        writer.note(&mut first, &mut first_seat, Fate::NotSent);
-        may_be_written(false);
-        writer.note(&mut first, &mut first_seat, Fate::Unknown);
-        writer.end(&mut first, first_seat, &done());
+        let (mut first, mut first_slot) = (entry(&writer), None);
+        writer.write_pending(&mut first, &mut first_slot, CallOutcome::NotSent);
+        set_writable(false);
+        writer.write_pending(&mut first, &mut first_slot, CallOutcome::Unknown);
+        writer.write_end(&mut first, first_slot, &done());
         // Begun and ended meanwhile; begun meanwhile and ended later; never ended.
         let mut others = [(); 3].map(|()| (entry(&writer), None));
-        for (entry, seat) in &mut others {
-            writer.note(entry, seat, Fate::Unknown);
+        for (entry, slot) in &mut others {
+            writer.write_pending(entry, slot, CallOutcome::Unknown);
         }
-        let [second, third, _under_way] = &mut others;
-        writer.end(&mut second.0, second.1, &done());
+        let [second, third, _in_flight] = &mut others;
+        writer.write_end(&mut second.0, second.1, &done());
         assert_eq!(writer.status().failed_writes, 6);
         assert!(writer.status().cause.is_some());
-        assert_eq!(rows(directory.path()), [(1, None)], "as far as is known on paper");
+        assert_eq!(rows(directory.path()), [(1, None)], "as far as it is written");
 
-        may_be_written(true);
-        writer.end(&mut third.0, third.1, &done());
+        set_writable(true);
+        writer.write_end(&mut third.0, third.1, &done());
         assert_eq!(writer.status().cause, None);
-        let ended = [1, 2, 3].map(|call| (call, Some(Fate::Done)));
+        let ended = [1, 2, 3].map(|call| (call, Some(CallOutcome::Done)));
         assert_eq!(rows(directory.path()), ended);
     }
 
     proptest! {
-        /// A disk that takes any part of what it is given: in the end each lasting line is there once and
-        /// whole, in order, and nothing that was cut off runs into it.
+        /// A disk that takes any part of each write: in the end each required line is there once and complete, in
+        /// order, and no partial line runs into it.
         #[test]
-        fn what_is_owed_is_paid(
+        fn required_lines_are_written_once_and_complete(
             writes in prop::collection::vec((any::<bool>(), any::<prop::sample::Index>()), 0..40)
         ) {
-            let (mut owed, mut paper, mut lasting) = (Owed::default(), Vec::new(), Vec::new());
-            for (number, (lasts, taken)) in writes.iter().enumerate() {
+            let (mut unwritten, mut file, mut required) = (UnwrittenLines::default(), Vec::new(), Vec::new());
+            for (number, (is_required, taken)) in writes.iter().enumerate() {
                 let mut buffer = Vec::new();
-                owed.write(&mut buffer);
+                unwritten.write_to(&mut buffer);
                 let start = buffer.len();
-                let line = format!("{}{number}.", if *lasts { "lasting" } else { "passing" });
+                let line = format!("{}{number}.", if *is_required { "required" } else { "optional" });
                 buffer.extend_from_slice(line.as_bytes());
                 buffer.push(b'\n');
-                if *lasts {
-                    lasting.push(line);
+                if *is_required {
+                    required.push(line);
                 }
                 let taken = taken.index(buffer.len() + 1);
-                paper.extend_from_slice(&buffer[..taken]);
+                file.extend_from_slice(&buffer[..taken]);
                 if taken == buffer.len() {
-                    owed.clear();
+                    unwritten.clear();
                 } else {
-                    owed.keep(&buffer, taken, start, if *lasts { buffer.len() } else { start });
+                    unwritten.keep(&buffer, taken, start, if *is_required { buffer.len() } else { start });
                 }
             }
-            owed.write(&mut paper);
-            let paper = String::from_utf8(paper).unwrap();
-            let is_lasting = |line: &&str| lasting.iter().any(|whole| whole == line);
-            let whole: Vec<&str> = paper.lines().filter(is_lasting).collect();
-            prop_assert_eq!(&whole, &lasting, "{}", paper);
-            let words = ["lasting", "passing"].map(|word| paper.matches(word).count());
-            prop_assert!(words.iter().sum::<usize>() <= paper.lines().count(), "{}", paper);
+            unwritten.write_to(&mut file);
+            let file = String::from_utf8(file).unwrap();
+            let is_known = |line: &&str| required.iter().any(|whole| whole == line);
+            let whole: Vec<&str> = file.lines().filter(is_known).collect();
+            prop_assert_eq!(&whole, &required, "{}", file);
+            let words = ["required", "optional"].map(|word| file.matches(word).count());
+            prop_assert!(words.iter().sum::<usize>() <= file.lines().count(), "{}", file);
         }
     }
 
     #[test]
-    fn debts_are_bounded() {
-        let mut owed = Owed::default();
+    fn kept_lines_are_bounded() {
+        let mut unwritten = UnwrittenLines::default();
         for _ in 0..10 {
             let mut buffer = Vec::new();
-            owed.write(&mut buffer);
+            unwritten.write_to(&mut buffer);
             let start = buffer.len();
-            buffer.resize(start + Owed::MOST / 3, b'x');
+            buffer.resize(start + UnwrittenLines::MAX_BYTES / 3, b'x');
             buffer.push(b'\n');
-            owed.keep(&buffer, 0, start, buffer.len());
-            assert!(owed.lines.len() <= Owed::MOST && owed.lines.len() >= Owed::MOST / 3);
+            unwritten.keep(&buffer, 0, start, buffer.len());
+            assert!(
+                unwritten.lines.len() <= UnwrittenLines::MAX_BYTES
+                    && unwritten.lines.len() >= UnwrittenLines::MAX_BYTES / 3
+            );
         }
     }
 }

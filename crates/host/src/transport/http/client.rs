@@ -1,17 +1,17 @@
-//! One HTTP client per upstream: pooled connections, the upstream's own headers, redirects that never
-//! carry a credential to another origin, and evidence instead of errors.
+//! HTTP client of one upstream: pooled connections, the upstream's own headers, redirects that never carry a credential
+//! to another origin, and evidence instead of errors.
 
-use super::answer::text_of;
-use super::connect::{Connector, mark_sensitive, trouble_in};
-use super::egress::{Egress, Forbidden};
-use super::pool::{Body, Failed, Pool};
+use super::cancel;
+use super::connect::{Connector, connect_failure, mark_sensitive};
+use super::egress::{Egress, EgressDenied};
+use super::pool::{Body, Pool, PoolError};
 use super::proxy::{ForwardedBy, ProxyError};
-use super::withdraw;
+use super::response::header_text;
 use crate::auth::Credential;
 use crate::transport::target::TlsFiles;
-use crate::transport::{Safety, Secrets, SentMark};
+use crate::transport::{Safety, Secrets, SentFlag};
 use bytes::Bytes;
-use gripfast_core::failure::{DialTrouble, During, Evidence, Observed};
+use gripfast_core::failure::{ConnectStepFailed, During, Evidence, Observed};
 use http::header::{ACCEPT_ENCODING, AUTHORIZATION, COOKIE, LOCATION, PROXY_AUTHORIZATION, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri};
 use http_body_util::Full;
@@ -27,49 +27,49 @@ const IDENTITY: HeaderValue = HeaderValue::from_static("identity");
 pub(crate) struct HttpClient {
     pool: Pool,
     /// Other origins that redirects may lead to.
-    named: Arc<[Origin]>,
+    redirect_origins: Arc<[Origin]>,
     /// Sent with every request to the upstream's own origin.
     headers: Arc<HeaderMap>,
-    /// What is shown to it besides, which may change while the client lives.
+    /// Credential that requests carry; it may change while the client lives.
     credential: Option<Arc<Credential>>,
-    /// What nothing that the server says is shown with.
+    /// Learns the credential, so that it is redacted from what the server says.
     secrets: Arc<Secrets>,
-    /// Room for those who withdraw a request.
-    pub(super) withdrawals: Arc<Semaphore>,
+    /// Permits for cancellations in delivery.
+    pub(super) cancel_permits: Arc<Semaphore>,
 }
 
-/// Where requests go, with all that can be known of it before there is one.
+/// Precomputed address for many requests.
 pub(crate) struct Address {
     pub(crate) url: Url,
     pub(super) uri: Uri,
-    /// The same without the origin, as a server wants it that is told it in the `Host` header.
+    /// The same without the origin, for a server that gets the origin in the `Host` header.
     pub(super) path: Uri,
     pub(super) host: HeaderValue,
     pub(super) origin: Arc<str>,
-    /// What a proxy on the way wants to see.
+    /// `Proxy-Authorization` header for a forwarding proxy.
     proxy_authorization: Option<HeaderValue>,
-    /// The proxy that reads the requests, if there is one.
+    /// The forwarding proxy, if there is one.
     proxy: Option<Arc<str>>,
 }
 
-/// One request, before the upstream's own headers.
+/// One request, without the upstream's own headers.
 #[derive(Clone)]
-pub(crate) struct Ask {
+pub(crate) struct HttpRequest {
     pub(crate) method: Method,
     pub(crate) to: Arc<Address>,
     pub(crate) headers: Arc<HeaderMap>,
     pub(crate) body: Bytes,
-    /// Set when the first byte may have left us.
-    pub(crate) sent: Option<Arc<SentMark>>,
-    /// Whether a second execution does harm.
+    /// Set when the first byte may have been sent.
+    pub(crate) sent: Option<Arc<SentFlag>>,
+    /// Replay safety of the request.
     pub(crate) safety: Safety,
 }
 
 impl HttpClient {
-    const REDIRECTS: usize = 5;
+    const MAX_REDIRECTS: usize = 5;
 
-    /// A client for the server at `url`, with the headers that the config names. `named` are other URLs that the config
-    /// names: their origins may be redirected to, and may be at any address.
+    /// Creates a client for the server at `url`, with the headers of the config. `named` are other URLs of the config:
+    /// redirects to their origins are followed, and they may be at any address.
     pub(crate) fn new(
         url: &Url,
         named: &[Url],
@@ -77,33 +77,32 @@ impl HttpClient {
         tls: TlsFiles,
         credential: Option<Arc<Credential>>,
     ) -> Result<Self, Observed> {
-        let egress = Egress::naming(url, named);
+        let egress = Egress::new(url, named);
         let connector = Connector::new(&uri_of(url)?, egress, tls)?;
         mark_sensitive(&mut headers);
         Ok(Self {
             pool: Pool::new(connector),
-            named: named.iter().map(Url::origin).collect(),
+            redirect_origins: named.iter().map(Url::origin).collect(),
             headers: Arc::new(headers),
             credential,
             secrets: Arc::default(),
-            withdrawals: Arc::new(Semaphore::new(withdraw::MOST)),
+            cancel_permits: Arc::new(Semaphore::new(cancel::MAX_PENDING)),
         })
     }
 
-    /// The same, which tells `secrets` what the server is shown.
-    pub(crate) fn telling(self, secrets: Arc<Secrets>) -> Self {
+    /// Sets where credentials are registered for redaction.
+    pub(crate) fn with_secrets(self, secrets: Arc<Secrets>) -> Self {
         Self { secrets, ..self }
     }
 
-    /// An address for many requests.
+    /// Creates an address for many requests.
     pub(crate) fn address(&self, url: Url) -> Result<Arc<Address>, Observed> {
         let uri = uri_of(&url)?;
-        let unusable =
-            |error: &dyn fmt::Display| Observed::BadConfig(format!("the URL cannot be used: {error}"));
+        let unusable = |error: &dyn fmt::Display| Observed::BadConfig(format!("the URL is invalid: {error}"));
         let path = uri.path_and_query().map_or("/", |path| path.as_str());
         let path = path.parse().map_err(|error| unusable(&error))?;
-        // A port that goes without saying is not said by `Url` either.
-        let name = url.host_str().ok_or_else(|| unusable(&"it names no host"))?;
+        // `Url` omits the default port too.
+        let name = url.host_str().ok_or_else(|| unusable(&"it has no host"))?;
         let host = url.port().map_or_else(|| name.to_owned(), |port| format!("{name}:{port}"));
         let origin = format!("{}://{host}", url.scheme()).into();
         let host = HeaderValue::try_from(host).map_err(|error| unusable(&error))?;
@@ -112,156 +111,167 @@ impl HttpClient {
         Ok(Arc::new(Address { url, uri, path, host, origin, proxy_authorization, proxy }))
     }
 
-    /// Sends a request and follows redirects: on its own origin, from http to https on its host, and to origins that the
-    /// config names. Returns when the answer's head is there.
-    pub(crate) async fn send(&self, mut ask: Ask, during: During) -> Result<Response<Body>, Evidence> {
-        let home = Arc::clone(&ask.to);
+    /// Sends a request and follows redirects: on the same origin, from http to https on the same host, and to origins
+    /// that the config names. Returns when the response head has arrived.
+    pub(crate) async fn send(
+        &self,
+        mut http_request: HttpRequest,
+        during: During,
+    ) -> Result<Response<Body>, Evidence> {
+        let start = Arc::clone(&http_request.to);
         let mut own_headers = Some(&*self.headers);
         if let Some(credential) = self.credential.as_ref().filter(|credential| credential.is_due()) {
-            // That takes a large future, which most requests need not carry along.
-            let fresh = Box::pin(credential.freshen()).await;
+            // Boxed, because the future is large and most requests do not need it.
+            let fresh = Box::pin(credential.refresh_if_due()).await;
             fresh.map_err(|observed| Evidence::unsent(during, observed))?;
         }
-        let mut shown = self.credential.as_ref().and_then(|credential| credential.shown());
-        if let Some(Ok(shown)) = shown.as_ref().map(HeaderValue::to_str) {
-            self.secrets.shown(shown);
+        let mut auth_header = self.credential.as_ref().and_then(|credential| credential.header());
+        if let Some(Ok(auth_header)) = auth_header.as_ref().map(HeaderValue::to_str) {
+            self.secrets.set_credential(auth_header);
         }
-        for _ in 0..=Self::REDIRECTS {
-            let response = self.send_once(&ask, own_headers, shown.as_ref(), during).await?;
-            let Some(next) = redirect(&response, &ask.to.url) else {
+        for _ in 0..=Self::MAX_REDIRECTS {
+            let response = self.send_once(&http_request, own_headers, auth_header.as_ref(), during).await?;
+            let Some(next) = redirect_target(&response, &http_request.to.url) else {
                 if own_headers.is_none() && response.status() == StatusCode::UNAUTHORIZED {
-                    // No login and no renewal would help: it will not be shown there.
-                    let there = ask.to.url.origin().ascii_serialization();
+                    // Neither a login nor a renewal would help: the credential is not sent there.
+                    let there = http_request.to.url.origin().ascii_serialization();
                     let text = format!(
-                        "it redirects to {there}, which wants a credential, and none goes to another origin; \
-                         name that address in the config"
+                        "it redirects to {there}, which wants a credential, and credentials are not sent to another \
+                         origin; use that address as `url`"
                     );
                     return Err(Evidence::unsent(during, Observed::BadConfig(text)));
                 }
-                self.note_refusal(&response, shown.as_ref()).await;
+                self.report_refusal(&response, auth_header.as_ref()).await;
                 return Ok(response);
             };
-            if ask.to.url.scheme() == "https" && next.scheme() != "https" {
-                let text = "it redirects from https to http, which is not followed".to_owned();
+            if http_request.to.url.scheme() == "https" && next.scheme() != "https" {
+                let text = "it redirects from https to http, which is refused".to_owned();
                 return Err(Evidence::unsent(during, Observed::BadConfig(text)));
             }
-            if !self.may_redirect(&home.url, &next) {
+            if !self.may_redirect(&start.url, &next) {
                 let there = next.origin().ascii_serialization();
                 let text = format!(
-                    "it redirects to {there}, which the config does not name; if that is right, make it the `url`, or \
-                     add it to `redirects`"
+                    "it redirects to {there}, which the config does not name; if that is right, set it as `url` or add \
+                     it to `redirects`"
                 );
                 return Err(Evidence::unsent(during, Observed::BadConfig(text)));
             }
-            if next.origin() != home.url.origin() {
-                // Another origin is another party: it gets nothing that was meant for this one. The session's id
-                // stays, for it is whoever answered in the end that gave it.
+            if next.origin() != start.url.origin() {
+                // Another origin is another party and gets no credential of this one. The session id stays, because the
+                // origin that answered in the end assigned it.
                 for secret in [AUTHORIZATION, COOKIE, PROXY_AUTHORIZATION] {
-                    Arc::make_mut(&mut ask.headers).remove(&secret);
+                    Arc::make_mut(&mut http_request.headers).remove(&secret);
                 }
                 own_headers = None;
-                shown = None;
+                auth_header = None;
             }
-            ask.to = self.address(next).map_err(|observed| Evidence::unsent(during, observed))?;
+            http_request.to = self.address(next).map_err(|observed| Evidence::unsent(during, observed))?;
         }
-        let text = format!("it redirects more than {} times", Self::REDIRECTS);
+        let text = format!("it redirects more than {} times", Self::MAX_REDIRECTS);
         Err(Evidence::unsent(during, Observed::BadConfig(text)))
     }
 
-    fn may_redirect(&self, home: &Url, next: &Url) -> bool {
-        let is_upgrade = home.scheme() == "http" && next.scheme() == "https" && home.host() == next.host();
-        next.origin() == home.origin() || is_upgrade || self.named.contains(&next.origin())
+    fn may_redirect(&self, start: &Url, next: &Url) -> bool {
+        let is_upgrade = start.scheme() == "http" && next.scheme() == "https" && start.host() == next.host();
+        next.origin() == start.origin() || is_upgrade || self.redirect_origins.contains(&next.origin())
     }
 
-    /// Sends a request as it is, and follows nothing.
-    pub(crate) async fn send_here(&self, ask: &Ask, during: During) -> Result<Response<Body>, Evidence> {
-        self.send_once(ask, Some(&self.headers), None, during).await
+    /// Sends a request without following redirects.
+    pub(crate) async fn send_without_redirects(
+        &self,
+        http_request: &HttpRequest,
+        during: During,
+    ) -> Result<Response<Body>, Evidence> {
+        self.send_once(http_request, Some(&self.headers), None, during).await
     }
 
-    async fn note_refusal(&self, response: &Response<Body>, shown: Option<&HeaderValue>) {
+    async fn report_refusal(&self, response: &Response<Body>, auth_header: Option<&HeaderValue>) {
         let status = response.status().as_u16();
         if let (Some(credential), 401 | 403) = (&self.credential, status) {
-            let challenge = text_of(response.headers(), &WWW_AUTHENTICATE);
-            Box::pin(credential.refused(shown, status, challenge)).await;
+            let challenge = header_text(response.headers(), &WWW_AUTHENTICATE);
+            Box::pin(credential.on_refused(auth_header, status, challenge)).await;
         }
     }
 
     async fn send_once(
         &self,
-        ask: &Ask,
+        http_request: &HttpRequest,
         own_headers: Option<&HeaderMap>,
-        shown: Option<&HeaderValue>,
+        auth_header: Option<&HeaderValue>,
         during: During,
     ) -> Result<Response<Body>, Evidence> {
-        let mut request = Request::new(Full::new(ask.body.clone()));
-        *request.method_mut() = ask.method.clone();
-        *request.headers_mut() = HeaderMap::clone(&ask.headers);
-        // A proxy on the way may compress for everybody who does not say this, and nothing here unpacks.
+        let mut request = Request::new(Full::new(http_request.body.clone()));
+        *request.method_mut() = http_request.method.clone();
+        *request.headers_mut() = HeaderMap::clone(&http_request.headers);
+        // A proxy may compress for clients that do not send this, and nothing here decompresses.
         request.headers_mut().insert(ACCEPT_ENCODING, IDENTITY);
         for (name, value) in own_headers.into_iter().flatten() {
             request.headers_mut().insert(name, value.clone());
         }
-        if let Some(shown) = shown {
-            request.headers_mut().insert(AUTHORIZATION, shown.clone());
+        if let Some(auth_header) = auth_header {
+            request.headers_mut().insert(AUTHORIZATION, auth_header.clone());
         }
-        if let Some(auth) = &ask.to.proxy_authorization {
+        if let Some(auth) = &http_request.to.proxy_authorization {
             request.headers_mut().insert(PROXY_AUTHORIZATION, auth.clone());
         }
-        let sent = self.pool.send(&ask.to, request, ask.sent.as_deref(), ask.safety).await;
+        let sent = self
+            .pool
+            .send(&http_request.to, request, http_request.sent.as_deref(), http_request.safety)
+            .await;
         let sent = sent.map(|mut response| {
-            if let Some(proxy) = &ask.to.proxy {
+            if let Some(proxy) = &http_request.to.proxy {
                 response.extensions_mut().insert(ForwardedBy(Arc::clone(proxy)));
             }
             response
         });
         sent.map_err(|failed| match failed {
-            Failed::Connecting(error) => {
-                if let Some(proxy) = ProxyError::among(&*error).filter(|error| error.wants_credentials) {
+            PoolError::Connect(error) => {
+                if let Some(proxy) = ProxyError::find_in(&*error).filter(|error| error.needs_credentials) {
                     return Evidence::unsent(during, Observed::BadConfig(proxy.to_string()));
                 }
-                if let Some(forbidden) = Forbidden::among(&*error) {
-                    let text = format!("it leads to another address: {forbidden}");
+                if let Some(denied) = EgressDenied::find_in(&*error) {
+                    let text = format!("it leads to a forbidden address: {denied}");
                     return Evidence::unsent(during, Observed::BadConfig(text));
                 }
-                let (trouble, text) = trouble_in(&*error);
-                Evidence::unsent(during, Observed::Dial { trouble, text })
+                let (step, text) = connect_failure(&*error);
+                Evidence::unsent(during, Observed::Connect { step, text })
             }
-            Failed::Refused(error) => {
-                let (_, text) = trouble_in(&error);
-                Evidence::sent(during, Observed::TurnedAway(text))
+            PoolError::Refused(error) => {
+                let (_, text) = connect_failure(&error);
+                Evidence::sent(during, Observed::RefusedByPeer(text))
             }
-            Failed::Unsent(error) => Evidence::unsent(during, broken(&error, &ask.to)),
-            Failed::Talking(error) => Evidence::sent(during, broken(&error, &ask.to)),
+            PoolError::Unsent(error) => Evidence::unsent(during, connection_error(&error, &http_request.to)),
+            PoolError::Broken(error) => Evidence::sent(during, connection_error(&error, &http_request.to)),
         })
     }
 }
 
-fn broken(error: &hyper::Error, to: &Address) -> Observed {
-    let (trouble, mut text) = trouble_in(error);
+fn connection_error(error: &hyper::Error, to: &Address) -> Observed {
+    let (step, mut text) = connect_failure(error);
     match &to.proxy {
         Some(proxy) => text = format!("{text} (through the proxy `{proxy}`)"),
         None if error.is_parse() && to.url.scheme() == "http" => {
             text = format!(
-                "{text}; it does not answer in plain HTTP: if it speaks TLS, `url` begins with `https://`"
+                "{text}; it does not answer in plain HTTP: if it speaks TLS, `url` must begin with `https://`"
             );
         }
         None => {}
     }
-    let what = match trouble {
-        // A server may refuse our certificate, or the want of one, after its own handshake is done.
-        DialTrouble::Tls => "TLS failed",
-        DialTrouble::Dns
-        | DialTrouble::Refused
-        | DialTrouble::TimedOut
-        | DialTrouble::LacksResources
-        | DialTrouble::Other => "the connection broke",
+    let what = match step {
+        // A server may refuse our certificate, or its absence, after its own handshake is done.
+        ConnectStepFailed::Tls => "TLS failed",
+        ConnectStepFailed::Dns
+        | ConnectStepFailed::Refused
+        | ConnectStepFailed::TimedOut
+        | ConnectStepFailed::OutOfResources
+        | ConnectStepFailed::Other => "the connection broke",
     };
     Observed::Closed(format!("{what}: {text}"))
 }
 
-fn redirect(response: &Response<Body>, from: &Url) -> Option<Url> {
-    // 303 says that it is done: following it, and failing, would look as if it was not. 301 and 302 may turn a POST into
-    // a GET in browsers; a JSON-RPC request must stay what it is.
+fn redirect_target(response: &Response<Body>, from: &Url) -> Option<Url> {
+    // A 303 means that the request is done: following it, and failing, would look as if it was not. Browsers may turn a
+    // POST into a GET on 301 and 302; a JSON-RPC request must keep its method.
     if !matches!(response.status().as_u16(), 301 | 302 | 307 | 308) {
         return None;
     }
@@ -271,7 +281,7 @@ fn redirect(response: &Response<Body>, from: &Url) -> Option<Url> {
 }
 
 fn uri_of(url: &Url) -> Result<Uri, Observed> {
-    url.as_str().parse().map_err(|error| Observed::BadConfig(format!("the URL cannot be used: {error}")))
+    url.as_str().parse().map_err(|error| Observed::BadConfig(format!("the URL is invalid: {error}")))
 }
 
 #[cfg(test)]
@@ -279,11 +289,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn redirects_lead_to_the_own_origin_to_https_on_the_own_host_and_to_named_origins() {
+    fn redirects_stay_on_the_origin_upgrade_to_https_or_lead_to_named_origins() {
         let url = |text: &str| Url::parse(text).unwrap();
         let named = [url("https://eu.example.com")];
-        let home = url("http://example.com/mcp");
-        let client = HttpClient::new(&home, &named, HeaderMap::new(), TlsFiles::default(), None).unwrap();
+        let start = url("http://example.com/mcp");
+        let client = HttpClient::new(&start, &named, HeaderMap::new(), TlsFiles::default(), None).unwrap();
         for (next, followed) in [
             ("http://example.com/other", true),
             ("https://example.com/mcp", true),
@@ -294,7 +304,7 @@ mod tests {
             ("https://eu.example.com:8443/", false),
             ("https://us.example.com/", false),
         ] {
-            assert_eq!(client.may_redirect(&home, &url(next)), followed, "{next}");
+            assert_eq!(client.may_redirect(&start, &url(next)), followed, "{next}");
         }
         assert!(!client.may_redirect(&url("https://example.com"), &url("http://example.com")));
     }

@@ -1,5 +1,5 @@
-//! Connections: TCP without delay, TLS with the system's roots and the operator's, and the proxies that
-//! the environment names.
+//! Connections: TCP without delay, TLS with the roots of the system and of the operator, and the proxies that the
+//! environment names.
 
 use super::egress::Egress;
 use super::happy_eyeballs::Tcp;
@@ -7,9 +7,9 @@ use super::proxy::{Proxy, ProxyError, Tunnel};
 use crate::config::is_loopback;
 use crate::file_limit;
 use crate::private_files::{self, StrictModes};
-use crate::tls::{Believed, objection};
+use crate::tls::{TrustedCertificates, describe_error};
 use crate::transport::target::TlsFiles;
-use gripfast_core::failure::{DialTrouble, Observed};
+use gripfast_core::failure::{ConnectStepFailed, Observed};
 use http::header::HeaderValue;
 use http::{HeaderMap, Uri};
 use hyper::rt::{Read, ReadBufCursor, Write};
@@ -36,8 +36,8 @@ use url::Url;
 
 pub(super) type BoxError = Box<dyn StdError + Send + Sync>;
 
-/// Makes connections for one upstream. Each goes its own way, directly or through a proxy, for a redirect
-/// may lead to another scheme or host than the configured one.
+/// Opens connections for one upstream. Each is direct or goes through a proxy on its own, because a redirect may lead
+/// to another scheme or host than the configured one.
 #[derive(Clone)]
 pub(crate) struct Connector {
     /// For targets that the config names, and for proxies.
@@ -49,7 +49,7 @@ pub(crate) struct Connector {
     tls: Arc<Tls>,
 }
 
-/// The TLS setup, made when it is first needed: reading the system's roots takes a while.
+/// TLS config, made when it is first needed: reading the system's roots takes a while.
 struct Tls {
     files: TlsFiles,
     config: OnceLock<Result<ClientConfig, Observed>>,
@@ -62,14 +62,14 @@ impl Tls {
 }
 
 impl Connector {
-    /// A connection that takes longer is no connection.
-    const TCP_WITHIN: Duration = Duration::from_secs(10);
+    /// Time limit for a TCP connection.
+    const TCP_TIMEOUT: Duration = Duration::from_secs(10);
 
-    /// A connector for `target` and wherever it redirects to.
+    /// Creates a connector for `target` and the targets that it redirects to.
     pub(crate) fn new(target: &Uri, egress: Egress, files: TlsFiles) -> Result<Self, Observed> {
         let egress = Arc::new(egress);
         let tcp = |egress: Option<Arc<Egress>>| {
-            Tcp::new(Resolver { inner: GaiResolver::new(), egress }, Self::TCP_WITHIN)
+            Tcp::new(Resolver { inner: GaiResolver::new(), egress }, Self::TCP_TIMEOUT)
         };
         let tls = Arc::new(Tls { files, config: OnceLock::new() });
         let proxies = Arc::new(Matcher::from_env());
@@ -81,53 +81,57 @@ impl Connector {
         match connector.proxy(target).map(|proxy| proxy.uri().scheme_str() == Some("http")) {
             None | Some(true) => Ok(connector),
             Some(false) => {
-                let text = "the environment names a proxy of a kind that is not spoken; only `http://` is";
+                let text = "the environment names a proxy of an unsupported kind; use an `http://` proxy";
                 Err(Observed::BadConfig(text.to_owned()))
             }
         }
     }
 
-    /// The proxy on the way to `target`. There is none on the way to this machine: what is said there in clear must not
-    /// leave it.
+    /// Returns the proxy for `target`. There is none for this machine: plaintext for a local server must not leave the
+    /// machine.
     fn proxy(&self, target: &Uri) -> Option<Intercept> {
         let is_here = Url::parse(&target.to_string()).is_ok_and(|target| is_loopback(&target));
         if is_here { None } else { self.proxies.intercept(target) }
     }
 
-    /// A connection to `target`.
+    /// Connects to `target`.
     pub(super) async fn connect(&self, target: Uri) -> Result<Stream, BoxError> {
         let Self { tcp, filtered, egress, proxies: _, tls } = self.clone();
         let mut direct = tcp.clone();
-        if !egress.names(&target) {
+        if !egress.is_configured(&target) {
             let host = target.host().unwrap_or_default();
-            // An address in the place of a name is not resolved.
+            // An IP address instead of a name is not resolved.
             if let Ok(address) = host.trim_matches(['[', ']']).parse() {
-                egress.judge(host, address)?;
+                egress.check(host, address)?;
             }
             direct = filtered;
         }
         let (io, forwarded) = match (self.proxy(&target), is_encrypted(&target)) {
             (None, false) => (MaybeHttpsStream::Http(direct.call(target).await?), false),
-            (None, true) => (with_tls(direct, tls.config().map_err(unusable)?).call(target).await?, false),
-            // Plain HTTP through a proxy: it is told the whole address in each request.
-            (Some(proxy), false) => (MaybeHttpsStream::Http(Proxy::of(&proxy).reach(tcp).await?), true),
-            // HTTPS through a proxy: it passes bytes.
+            (None, true) => {
+                (with_tls(direct, tls.config().map_err(config_error)?).call(target).await?, false)
+            }
+            // Plain HTTP through a proxy: each request names the whole URL.
+            (Some(proxy), false) => {
+                (MaybeHttpsStream::Http(Proxy::from_intercept(&proxy).connect(tcp).await?), true)
+            }
+            // HTTPS through a proxy: a CONNECT tunnel.
             (Some(proxy), true) => {
-                let tunnel = Tunnel { proxy: Proxy::of(&proxy), tcp };
-                (with_tls(tunnel, tls.config().map_err(unusable)?).call(target).await?, false)
+                let tunnel = Tunnel { proxy: Proxy::from_intercept(&proxy), tcp };
+                (with_tls(tunnel, tls.config().map_err(config_error)?).call(target).await?, false)
             }
         };
         Ok(Stream { io, forwarded })
     }
 
-    /// The proxy that reads requests to `target`, for people.
+    /// Returns the address of the proxy that reads requests to `target`, for messages.
     pub(super) fn forwarding_proxy(&self, target: &Uri) -> Option<Arc<str>> {
         let proxy = self.proxy(target).filter(|_| !is_encrypted(target))?;
-        Some(Proxy::of(&proxy).name())
+        Some(Proxy::from_intercept(&proxy).name())
     }
 
-    /// What the proxy on the way to `target` wants to see in each request. In a tunnel, nothing: there
-    /// the request is not for its eyes.
+    /// Returns the `Proxy-Authorization` header for requests to `target`. A tunnel needs none, because the proxy does
+    /// not read its requests.
     pub(super) fn proxy_authorization(&self, target: &Uri) -> Option<HeaderValue> {
         let proxy = self.proxy(target).filter(|_| !is_encrypted(target))?;
         proxy.basic_auth().cloned().map(|mut auth| {
@@ -153,23 +157,23 @@ fn with_tls<C>(inner: C, config: ClientConfig) -> HttpsConnector<C> {
 fn tls_config(files: &TlsFiles) -> Result<ClientConfig, Observed> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let extra = match &files.ca_file {
-        // Who can change it decides which servers are believed.
+        // A user who can change this file decides which servers are trusted.
         Some(path) => {
-            judged(Path::new(path), "certificate file", files.strict_modes)?;
+            open_checked(Path::new(path), "certificate file", files.strict_modes)?;
             read_certificates(path)?
         }
         None => Vec::new(),
     };
-    let believed = Believed::with(extra, Arc::clone(&provider)).map_err(|error| bad_tls(&error))?;
+    let verifier = TrustedCertificates::new(extra, Arc::clone(&provider)).map_err(|error| bad_tls(&error))?;
     let builder = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(|error| bad_tls(&error))?
         .dangerous()
-        .with_custom_certificate_verifier(Arc::new(believed));
+        .with_custom_certificate_verifier(Arc::new(verifier));
     match (&files.client_cert, &files.client_key) {
         (None, None) => Ok(builder.with_no_client_auth()),
         (Some(cert), key) => {
-            // A key may stand in the same file as its certificate.
+            // A key may be in the same file as its certificate.
             let key_file = key.as_ref().unwrap_or(cert);
             let key = read_key(Path::new(key_file), files.strict_modes)?;
             builder.with_client_auth_cert(read_certificates(cert)?, key).map_err(|error| bad_tls(&error))
@@ -179,20 +183,20 @@ fn tls_config(files: &TlsFiles) -> Result<ClientConfig, Observed> {
 }
 
 /// Opens a file, unless another user could have changed it.
-fn judged(path: &Path, what: &str, strict: StrictModes) -> Result<File, Observed> {
+fn open_checked(path: &Path, what: &str, strict: StrictModes) -> Result<File, Observed> {
     let unusable = |why: &dyn StdError| Observed::BadConfig(format!("{what} `{}`: {why}", path.display()));
     let file = File::open(path).map_err(|error| unusable(&error))?;
     let metadata = file.metadata().map_err(|error| unusable(&error))?;
-    private_files::judge_by(strict, path, &metadata)
+    private_files::check_with(strict, path, &metadata)
         .map_err(|found| Observed::BadConfig(format!("{what} {found}; {}", found.remedy())))?;
     Ok(file)
 }
 
-/// A private key, unless another user could have changed it.
+/// Reads a private key, unless another user could have changed it.
 fn read_key(path: &Path, strict: StrictModes) -> Result<PrivateKeyDer<'static>, Observed> {
     let unusable =
         |why: &dyn StdError| Observed::BadConfig(format!("client key `{}`: {why}", path.display()));
-    let file = judged(path, "client key", strict)?;
+    let file = open_checked(path, "client key", strict)?;
     PrivateKeyDer::from_pem_reader(BufReader::new(file)).map_err(|error| unusable(&error))
 }
 
@@ -204,7 +208,7 @@ fn read_certificates(path: &str) -> Result<Vec<CertificateDer<'static>>, Observe
         .collect::<Result<Vec<_>, _>>()
         .map_err(|error| unreadable(&error))?;
     if certificates.is_empty() {
-        return Err(Observed::BadConfig(format!("certificate file `{path}` holds no certificate")));
+        return Err(Observed::BadConfig(format!("certificate file `{path}` contains no certificate")));
     }
     Ok(certificates)
 }
@@ -213,45 +217,44 @@ fn bad_tls(error: &dyn StdError) -> Observed {
     Observed::BadConfig(format!("TLS cannot be set up: {error}"))
 }
 
-/// Which step of connecting failed, found by type along the chain of causes.
-pub(super) fn trouble_in(error: &(dyn StdError + 'static)) -> (DialTrouble, String) {
+/// Finds the step of connecting that failed, by type along the chain of causes.
+pub(super) fn connect_failure(error: &(dyn StdError + 'static)) -> (ConnectStepFailed, String) {
     let mut cause: Option<&(dyn StdError + 'static)> = Some(error);
     let mut innermost = error.to_string();
     while let Some(error) = cause {
         innermost = error.to_string();
         if let Some(ProxyError { .. }) = error.downcast_ref() {
-            return (DialTrouble::Other, innermost);
+            return (ConnectStepFailed::Other, innermost);
         }
         let system = error.downcast_ref::<DnsError>().map(|DnsError(error)| error);
         if let Some(text) = system.or_else(|| error.downcast_ref()).and_then(file_limit::exhausted) {
-            return (DialTrouble::LacksResources, text.to_owned());
+            return (ConnectStepFailed::OutOfResources, text.to_owned());
         }
         if let Some(DnsError(error)) = error.downcast_ref() {
-            return (DialTrouble::Dns, error.to_string());
+            return (ConnectStepFailed::Dns, error.to_string());
         }
         if let Some(error) = error.downcast_ref::<io::Error>() {
-            if let Some(error) = tls_in(error) {
-                return (DialTrouble::Tls, objection(error));
+            if let Some(error) = find_tls_error(error) {
+                return (ConnectStepFailed::Tls, describe_error(error));
             }
             match error.kind() {
-                io::ErrorKind::ConnectionRefused => return (DialTrouble::Refused, error.to_string()),
-                io::ErrorKind::TimedOut => return (DialTrouble::TimedOut, error.to_string()),
+                io::ErrorKind::ConnectionRefused => return (ConnectStepFailed::Refused, error.to_string()),
+                io::ErrorKind::TimedOut => return (ConnectStepFailed::TimedOut, error.to_string()),
                 _ => {}
             }
         }
         cause = error.source();
     }
-    (DialTrouble::Other, innermost)
+    (ConnectStepFailed::Other, innermost)
 }
 
-/// TLS errors come wrapped in one or two I/O errors, whose chain of causes leaves out what they wrap.
-fn tls_in(error: &io::Error) -> Option<&rustls::Error> {
+/// Finds a TLS error. It is wrapped in one or two I/O errors, whose chain of causes leaves out what they wrap.
+fn find_tls_error(error: &io::Error) -> Option<&rustls::Error> {
     let inner = error.get_ref()?;
-    inner.downcast_ref().or_else(|| tls_in(inner.downcast_ref()?))
+    inner.downcast_ref().or_else(|| find_tls_error(inner.downcast_ref()?))
 }
 
-/// The system's resolver, whose failures can be told from others by type. With egress rules it leaves out the addresses
-/// that they forbid.
+/// The system's resolver, with an error type of its own. With egress rules it omits the addresses that they forbid.
 #[derive(Clone)]
 pub(crate) struct Resolver {
     inner: GaiResolver,
@@ -292,14 +295,14 @@ impl Service<Name> for Resolver {
             let addresses = lookup.await.map_err(DnsError)?;
             let Some(egress) = egress else { return Ok(addresses.collect::<Vec<_>>().into_iter()) };
             let mut allowed = Vec::new();
-            let mut forbidden = None;
+            let mut denied = None;
             for address in addresses {
-                match egress.judge(&host, address.ip()) {
+                match egress.check(&host, address.ip()) {
                     Ok(()) => allowed.push(address),
-                    Err(error) => forbidden = Some(error),
+                    Err(error) => denied = Some(error),
                 }
             }
-            match forbidden {
+            match denied {
                 Some(error) if allowed.is_empty() => Err(error.into()),
                 Some(_) | None => Ok(allowed.into_iter()),
             }
@@ -307,14 +310,14 @@ impl Service<Name> for Resolver {
     }
 }
 
-fn unusable(observed: Observed) -> BoxError {
+fn config_error(observed: Observed) -> BoxError {
     match observed {
         Observed::BadConfig(text) => text.into(),
         other => format!("{other:?}").into(),
     }
 }
 
-/// A connection, and whether requests on it must name the whole address.
+/// A connection, and whether requests on it must name the whole URL.
 pub(crate) struct Stream {
     io: MaybeHttpsStream<TokioIo<TcpStream>>,
     forwarded: bool,
@@ -362,38 +365,39 @@ impl Write for Stream {
     }
 }
 
-/// `Basic …` of a proxy is a secret; it never shows.
+/// Marks all values as sensitive, so that debug output never shows them.
 pub(super) fn mark_sensitive(headers: &mut HeaderMap) {
     headers.values_mut().for_each(|value: &mut HeaderValue| value.set_sensitive(true));
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::egress::Forbidden;
+    use super::super::egress::EgressDenied;
     use super::*;
     use url::Url;
 
     #[cfg(unix)]
     #[test]
-    fn b03_a_connection_without_a_free_descriptor_says_nothing_about_the_server() {
+    fn b03_a_lack_of_file_descriptors_is_not_a_fault_of_the_server() {
         use rustix::io::Errno;
         let error = |errno: Errno| io::Error::from_raw_os_error(errno.raw_os_error());
-        let lacks = |error: &(dyn StdError + 'static)| trouble_in(error).0 == DialTrouble::LacksResources;
+        let lacks =
+            |error: &(dyn StdError + 'static)| connect_failure(error).0 == ConnectStepFailed::OutOfResources;
         assert!(lacks(&error(Errno::MFILE)) && lacks(&error(Errno::NFILE)));
         assert!(lacks(&DnsError(error(Errno::MFILE))), "the resolver needs one, too");
         assert!(!lacks(&error(Errno::CONNREFUSED)) && !lacks(&DnsError(error(Errno::NOENT))));
     }
 
-    /// A name says nothing about where it leads: the addresses that it resolves to are judged.
+    /// A name does not show where it leads: the addresses that it resolves to are checked.
     #[tokio::test]
-    async fn a_name_that_resolves_to_this_machine_is_dialled_only_if_the_config_names_this_machine() {
+    async fn a_name_that_resolves_to_loopback_needs_a_loopback_server_in_the_config() {
         let resolve = async |named: &str| {
-            let egress = Some(Arc::new(Egress::naming(&Url::parse(named).unwrap(), [])));
+            let egress = Some(Arc::new(Egress::new(&Url::parse(named).unwrap(), [])));
             let mut resolver = Resolver { inner: GaiResolver::new(), egress };
             resolver.call("localhost".parse().unwrap()).await
         };
         let error = resolve("https://mcp.example/mcp").await.unwrap_err();
-        assert!(Forbidden::among(&*error).is_some(), "{error}");
+        assert!(EgressDenied::find_in(&*error).is_some(), "{error}");
         assert!(resolve("http://127.0.0.1:1/mcp").await.unwrap().all(|address| address.ip().is_loopback()));
     }
 }

@@ -1,7 +1,7 @@
-//! Egress rules: which addresses a client may connect to. The origins that the config names may be anywhere. Everything
-//! else (what a server redirects to, or names in its metadata) has to be on the public internet, or on this machine if
-//! the config names an address of this machine. The address that is dialled is judged, so a name that resolves to
-//! another address the next time gains nothing.
+//! Egress rules: the addresses that a client may connect to. The origins that the config names may be anywhere.
+//! Everything else (redirects, and addresses in a server's metadata) has to be on the public internet, or on this
+//! machine if the config names an address of this machine. The rules check the address that is connected to, so a name
+//! that resolves to another address the next time gains nothing.
 
 use crate::config::is_loopback;
 use gripfast_core::address::{Zone, zone};
@@ -11,49 +11,49 @@ use std::fmt;
 use std::net::IpAddr;
 use url::{Origin, Url};
 
-/// The egress rules of one client.
+/// Egress rules of one client.
 pub(crate) struct Egress {
-    named: Vec<Origin>,
+    configured: Vec<Origin>,
     loopback: bool,
 }
 
 impl Egress {
-    /// The rules for a server at `url`, whose config names others besides. A server on this machine may lead to other ports
-    /// of this machine; a remote one may not, whatever else the config names.
-    pub(crate) fn naming<'a>(url: &'a Url, others: impl IntoIterator<Item = &'a Url>) -> Self {
+    /// Creates the rules for a server at `url` whose config also names `others`. A server on this machine may lead to
+    /// other ports of this machine; a remote one may not, whatever else the config names.
+    pub(crate) fn new<'a>(url: &'a Url, others: impl IntoIterator<Item = &'a Url>) -> Self {
         let named = std::iter::once(url).chain(others).map(Url::origin).collect();
-        Self { named, loopback: is_loopback(url) }
+        Self { configured: named, loopback: is_loopback(url) }
     }
 
-    /// Whether the config names the origin of this target, so that it may be at any address.
-    pub(super) fn names(&self, target: &Uri) -> bool {
-        Url::parse(&target.to_string()).is_ok_and(|target| self.named.contains(&target.origin()))
+    /// Returns whether the config names the origin of `target`, which may then be at any address.
+    pub(super) fn is_configured(&self, target: &Uri) -> bool {
+        Url::parse(&target.to_string()).is_ok_and(|target| self.configured.contains(&target.origin()))
     }
 
-    /// Judges an address at which something is that the config does not name.
-    pub(super) fn judge(&self, host: &str, address: IpAddr) -> Result<(), Forbidden> {
+    /// Checks an address of a target that the config does not name.
+    pub(super) fn check(&self, host: &str, address: IpAddr) -> Result<(), EgressDenied> {
         match zone(address) {
             Zone::Public => Ok(()),
             Zone::Loopback if self.loopback => Ok(()),
-            Zone::Loopback | Zone::Private => Err(Forbidden { host: host.to_owned(), address }),
+            Zone::Loopback | Zone::Private => Err(EgressDenied { host: host.to_owned(), address }),
         }
     }
 }
 
 /// An address that the rules forbid.
 #[derive(Debug)]
-pub(super) struct Forbidden {
+pub(super) struct EgressDenied {
     host: String,
     address: IpAddr,
 }
 
-impl Forbidden {
-    /// Finds it among the causes of an error.
-    pub(super) fn among<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a Self> {
+impl EgressDenied {
+    /// Finds this error in a chain of causes.
+    pub(super) fn find_in<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a Self> {
         let mut cause = Some(error);
         while let Some(error) = cause {
-            if let Some(forbidden) = error.downcast_ref() {
-                return Some(forbidden);
+            if let Some(denied) = error.downcast_ref() {
+                return Some(denied);
             }
             cause = error.source();
         }
@@ -61,7 +61,7 @@ impl Forbidden {
     }
 }
 
-impl fmt::Display for Forbidden {
+impl fmt::Display for EgressDenied {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { host, address } = self;
         if *host == address.to_string() {
@@ -75,7 +75,7 @@ impl fmt::Display for Forbidden {
     }
 }
 
-impl StdError for Forbidden {}
+impl StdError for EgressDenied {}
 
 #[cfg(test)]
 mod tests {
@@ -87,7 +87,7 @@ mod tests {
 
     #[test]
     fn an_origin_is_named_with_its_scheme_host_and_port() {
-        let rules = Egress::naming(&url("https://mcp.example/mcp"), [&url("http://10.0.0.1:8080")]);
+        let rules = Egress::new(&url("https://mcp.example/mcp"), [&url("http://10.0.0.1:8080")]);
         for (target, named) in [
             ("https://mcp.example/other", true),
             ("https://mcp.example:443/", true),
@@ -97,15 +97,15 @@ mod tests {
             ("https://10.0.0.1:8080/", false),
             ("https://id.example/", false),
         ] {
-            assert_eq!(rules.names(&target.parse().unwrap()), named, "{target}");
+            assert_eq!(rules.is_configured(&target.parse().unwrap()), named, "{target}");
         }
     }
 
     #[test]
-    fn what_the_config_does_not_name_is_public_or_beside_a_named_server_on_this_machine() {
+    fn an_unnamed_address_must_be_public_or_local_to_a_local_server() {
         let judge = |named: &str, address: &str| {
-            Egress::naming(&url(named), [&url("http://127.0.0.1:9")])
-                .judge("there.example", address.parse().unwrap())
+            Egress::new(&url(named), [&url("http://127.0.0.1:9")])
+                .check("there.example", address.parse().unwrap())
                 .is_ok()
         };
         let remote = "https://mcp.example/mcp";

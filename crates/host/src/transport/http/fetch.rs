@@ -1,18 +1,18 @@
-//! One small exchange over HTTP, as a whole, with the proxies and the trust store that servers are reached with.
+//! Single HTTP requests with a bounded response, through the same proxies and trust store as server connections.
 
-use super::answer::whole;
-use super::client::{Address, Ask, HttpClient};
+use super::client::{Address, HttpClient, HttpRequest};
+use super::response::read_body;
 use bytes::Bytes;
 use gripfast_core::failure::{During, Evidence};
 use http::{HeaderMap, Method, Request, Response};
 use std::sync::Arc;
 use url::Url;
 
-/// The document at `url`, of at most `largest` bytes.
+/// Fetches the document at `url`, of at most `largest` bytes.
 pub(crate) async fn get(url: &Url, largest: usize) -> Result<Response<Bytes>, Evidence> {
     let during = During::Call;
-    let (client, to) = way_to(url)?;
-    let ask = Ask {
+    let (client, to) = client_for(url)?;
+    let http_request = HttpRequest {
         method: Method::GET,
         to,
         headers: Arc::default(),
@@ -20,20 +20,21 @@ pub(crate) async fn get(url: &Url, largest: usize) -> Result<Response<Bytes>, Ev
         sent: None,
         safety: crate::transport::Safety::Replayable,
     };
-    let (head, body) = client.send(ask, during).await?.into_parts();
-    Ok(Response::from_parts(head, whole(body, largest, during).await?))
+    let (head, body) = client.send(http_request, during).await?.into_parts();
+    Ok(Response::from_parts(head, read_body(body, largest, during).await?))
 }
 
-/// The answer to a request for `url`, of at most `largest` bytes. No redirect is followed: its headers may be secret.
+/// Sends a request to `url` and reads a response of at most `largest` bytes. Follows no redirect, because the headers
+/// may be secret.
 pub(crate) async fn send(
     url: &Url,
     request: Request<Bytes>,
     largest: usize,
 ) -> Result<Response<Bytes>, Evidence> {
     let during = During::Call;
-    let (client, to) = way_to(url)?;
+    let (client, to) = client_for(url)?;
     let (head, body) = request.into_parts();
-    let ask = Ask {
+    let http_request = HttpRequest {
         method: head.method,
         to,
         headers: head.headers.into(),
@@ -41,11 +42,11 @@ pub(crate) async fn send(
         sent: None,
         safety: crate::transport::Safety::AtMostOnce,
     };
-    let (head, body) = client.send_here(&ask, during).await?.into_parts();
-    Ok(Response::from_parts(head, whole(body, largest, during).await?))
+    let (head, body) = client.send_without_redirects(&http_request, during).await?.into_parts();
+    Ok(Response::from_parts(head, read_body(body, largest, during).await?))
 }
 
-fn way_to(url: &Url) -> Result<(HttpClient, Arc<Address>), Evidence> {
+fn client_for(url: &Url) -> Result<(HttpClient, Arc<Address>), Evidence> {
     let unsent = |observed| Evidence::unsent(During::Call, observed);
     let client = HttpClient::new(url, &[], HeaderMap::new(), Default::default(), None).map_err(unsent)?;
     let to = client.address(url.clone()).map_err(unsent)?;

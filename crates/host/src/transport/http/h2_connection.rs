@@ -1,12 +1,12 @@
-//! A connection that carries many requests at a time, as HTTP/2 has them. A task of its own drives it, until nobody
-//! holds it any more and all that it carries has arrived.
+//! HTTP/2 connection, which carries many requests at a time. A task of its own drives it until the last handle is
+//! dropped and all responses have arrived.
 //!
-//! It is not pinged: a server whose hands are full leaves a ping unanswered too, and its calls are not to be cut for
-//! it. Calls have deadlines of their own. What matters is that nobody else gets onto a connection that may be dead, so
-//! everything that is heard on it counts as a sign of life, and without one it is left.
+//! It is not pinged: a busy server leaves a ping unanswered too, and its calls must not be cut for it. Calls have
+//! deadlines of their own. Instead, new requests avoid a connection that may be dead: all received data counts as
+//! activity, and a connection without activity is retired.
 
 use super::connect::Stream;
-use super::pool::Outgoing;
+use super::pool::OutgoingRequest;
 use crate::clock::Clock;
 use bytes::Bytes;
 use gripfast_core::time::Mono;
@@ -20,9 +20,9 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 
-/// One such connection. Cloning gives another handle to the same one.
+/// One HTTP/2 connection. Cloning gives another handle to the same one.
 #[derive(Clone)]
-pub(super) struct Trunk {
+pub(super) struct H2Connection {
     sender: http2::SendRequest<Full<Bytes>>,
     traffic: Arc<Traffic>,
 }
@@ -30,7 +30,7 @@ pub(super) struct Trunk {
 struct Traffic {
     origin: Arc<str>,
     clock: Clock,
-    /// `None` once it has ended, for it holds those who would wait for it.
+    /// `None` once it has ended, because it holds the senders that callers wait for.
     connection: Mutex<Option<Connection>>,
     load: Mutex<Load>,
 }
@@ -38,77 +38,77 @@ struct Traffic {
 type Connection = http2::Connection<Stream, Full<Bytes>, TokioExecutor>;
 
 struct Load {
-    /// Requests whose answers have not been read to the end.
-    under_way: usize,
-    /// How many signs of life there were, and when the last one was.
-    signs: u64,
-    heard: Mono,
+    /// Requests whose responses have not been read to the end.
+    active_streams: usize,
+    /// Number of signs of activity, and the time of the last one.
+    activity_count: u64,
+    last_activity: Mono,
 }
 
-impl Trunk {
-    /// Begins to speak HTTP/2 on a connection that agreed to it.
-    pub(super) async fn over(stream: Stream, origin: Arc<str>, clock: Clock) -> hyper::Result<Self> {
+impl H2Connection {
+    /// Performs the HTTP/2 handshake on a connection that has negotiated it.
+    pub(super) async fn handshake(stream: Stream, origin: Arc<str>, clock: Clock) -> hyper::Result<Self> {
         let (sender, connection) = http2::Builder::new(TokioExecutor::new()).handshake(stream).await?;
-        let load = Load { under_way: 0, signs: 0, heard: clock.mono() };
+        let load = Load { active_streams: 0, activity_count: 0, last_activity: clock.mono() };
         let connection = Mutex::new(Some(connection));
         let traffic = Arc::new(Traffic { origin, clock, connection, load: Mutex::new(load) });
         tokio::spawn(drive(Arc::clone(&traffic)));
         Ok(Self { sender, traffic })
     }
 
-    pub(super) fn leads_to(&self, origin: &str) -> bool {
+    pub(super) fn is_for(&self, origin: &str) -> bool {
         *self.traffic.origin == *origin
     }
 
-    /// Whether it is open as far as we know.
+    /// Returns whether it is open as far as is known.
     pub(super) fn is_open(&self) -> bool {
         !self.sender.is_closed()
     }
 
-    /// When it last showed that it is alive.
-    pub(super) fn heard(&self) -> Mono {
-        self.traffic.load().heard
+    /// Returns the time of the last activity.
+    pub(super) fn last_activity(&self) -> Mono {
+        self.traffic.load().last_activity
     }
 
-    /// How many signs of life there were.
-    pub(super) fn signs(&self) -> u64 {
-        self.traffic.load().signs
+    /// Returns the number of signs of activity.
+    pub(super) fn activity_count(&self) -> u64 {
+        self.traffic.load().activity_count
     }
 
-    /// Takes another request on, unless it has as many as the server wants at a time.
-    pub(super) fn board(&self) -> Option<Passenger> {
-        let most = locked(&self.traffic.connection).as_ref()?.current_max_send_streams();
-        let has_room = self.traffic.load().under_way < most;
-        has_room.then(|| self.take_on())
+    /// Reserves a stream, unless the server's limit is reached.
+    pub(super) fn try_reserve_stream(&self) -> Option<H2Stream> {
+        let limit = lock(&self.traffic.connection).as_ref()?.current_max_send_streams();
+        let has_room = self.traffic.load().active_streams < limit;
+        has_room.then(|| self.reserve_stream())
     }
 
-    /// Takes another request on. What the server cannot take at once waits, or is refused.
-    pub(super) fn take_on(&self) -> Passenger {
-        self.traffic.load().under_way += 1;
-        Passenger { trunk: self.clone() }
+    /// Reserves a stream. Beyond the server's limit the request waits, or is refused.
+    pub(super) fn reserve_stream(&self) -> H2Stream {
+        self.traffic.load().active_streams += 1;
+        H2Stream { connection: self.clone() }
     }
 
-    pub(super) fn is(&self, other: &Self) -> bool {
+    pub(super) fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.traffic, &other.traffic)
     }
 }
 
 impl Traffic {
     fn load(&self) -> MutexGuard<'_, Load> {
-        locked(&self.load)
+        lock(&self.load)
     }
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 async fn drive(traffic: Arc<Traffic>) {
     std::future::poll_fn(|cx| {
-        let mut connection = locked(&traffic.connection);
+        let mut connection = lock(&traffic.connection);
         let ended = connection.as_mut().is_none_or(|connection| Pin::new(connection).poll(cx).is_ready());
         if ended {
-            // Those who wait for an answer on it are told how it ended.
+            // Requests that wait for a response on it then fail with its error.
             *connection = None;
             return Poll::Ready(());
         }
@@ -117,69 +117,69 @@ async fn drive(traffic: Arc<Traffic>) {
     .await;
 }
 
-/// One request on a trunk, until its answer was read or nobody wants it any more.
-pub(super) struct Passenger {
-    trunk: Trunk,
+/// One request on a connection, until its response was read or is no longer wanted.
+pub(super) struct H2Stream {
+    connection: H2Connection,
 }
 
-/// A request without an answer, and the request itself if the server has not begun with it.
-pub(super) type Unanswered = (hyper::Error, Option<Outgoing>);
+/// Error of a request, and the request itself if the server has not begun to process it.
+pub(super) type H2SendError = (hyper::Error, Option<OutgoingRequest>);
 
-impl Passenger {
-    /// Sends the request, and returns when the head of the answer is there. Dropping the future withdraws the request
-    /// and leaves the others alone.
-    pub(super) async fn send(&mut self, request: Outgoing) -> Result<Response<Incoming>, Unanswered> {
-        let again = request.clone();
-        match self.trunk.sender.try_send_request(request).await {
+impl H2Stream {
+    /// Sends the request, and returns when the response head has arrived. Dropping the future cancels this request and
+    /// leaves the others alone.
+    pub(super) async fn send(&mut self, request: OutgoingRequest) -> Result<Response<Incoming>, H2SendError> {
+        let copy = request.clone();
+        match self.connection.sender.try_send_request(request).await {
             Ok(answer) => {
-                self.hears();
+                self.note_activity();
                 Ok(answer)
             }
             Err(mut failed) => match failed.take_message() {
                 Some(unsent) => Err((failed.into_error(), Some(unsent))),
                 None => {
                     let error = failed.into_error();
-                    let untouched = is_untouched(&error);
-                    Err((error, untouched.then_some(again)))
+                    let untouched = is_unprocessed(&error);
+                    Err((error, untouched.then_some(copy)))
                 }
             },
         }
     }
 
-    /// Something came from the server.
-    pub(super) fn hears(&self) {
-        let traffic = &self.trunk.traffic;
+    /// Notes that something came from the server.
+    pub(super) fn note_activity(&self) {
+        let traffic = &self.connection.traffic;
         let now = traffic.clock.mono();
         let mut load = traffic.load();
-        load.signs += 1;
-        load.heard = now;
+        load.activity_count += 1;
+        load.last_activity = now;
     }
 
-    pub(super) fn trunk(&self) -> &Trunk {
-        &self.trunk
+    pub(super) fn connection(&self) -> &H2Connection {
+        &self.connection
     }
 }
 
-impl Drop for Passenger {
+impl Drop for H2Stream {
     fn drop(&mut self) {
-        self.trunk.traffic.load().under_way -= 1;
+        self.connection.traffic.load().active_streams -= 1;
     }
 }
 
-/// Whether the server itself says that it has done nothing about a request: by a farewell that names an earlier one as
-/// the last that it has looked at, or by refusing to begin (RFC 9113, 8.7).
-fn is_untouched(error: &hyper::Error) -> bool {
-    let by_farewell = cause_of(error).is_some_and(|cause| cause.is_remote() && cause.is_go_away());
-    by_farewell || is_refused(error)
+/// Returns whether the server itself states that it has not processed a request: by a GOAWAY that names an earlier one
+/// as the last, or by refusing the stream (RFC 9113, 8.7).
+fn is_unprocessed(error: &hyper::Error) -> bool {
+    let by_go_away = h2_cause(error).is_some_and(|cause| cause.is_remote() && cause.is_go_away());
+    by_go_away || is_refused(error)
 }
 
-/// Whether the server refused to begin with a request: it has too many.
+/// Returns whether the server refused to begin with a request because it has too many.
 pub(super) fn is_refused(error: &hyper::Error) -> bool {
-    cause_of(error).is_some_and(|cause| {
+    h2_cause(error).is_some_and(|cause| {
         cause.is_remote() && cause.is_reset() && cause.reason() == Some(h2::Reason::REFUSED_STREAM)
     })
 }
 
-fn cause_of(error: &hyper::Error) -> Option<&h2::Error> {
+fn h2_cause(error: &hyper::Error) -> Option<&h2::Error> {
     error.source()?.downcast_ref()
 }

@@ -1,5 +1,5 @@
-//! Connecting to a name with several addresses, as in Happy Eyeballs (RFC 8305): an address that does not answer costs a
-//! quarter of a second, not the whole time for a connection.
+//! Connects to a name with several addresses, as in Happy Eyeballs (RFC 8305): an address that does not answer costs a
+//! quarter of a second, not the whole connect timeout.
 
 use super::connect::{BoxError, Resolver};
 use futures_util::StreamExt;
@@ -17,10 +17,10 @@ use std::time::Duration;
 use tokio::net::TcpStream;
 use tower_service::Service;
 
-/// How long an address has until the next one is tried as well.
-const NEXT_AFTER: Duration = Duration::from_millis(250);
+/// Delay after which the next address is tried as well.
+const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 
-/// Makes TCP connections.
+/// TCP connector.
 #[derive(Clone)]
 pub(super) struct Tcp {
     connector: HttpConnector,
@@ -28,7 +28,7 @@ pub(super) struct Tcp {
 }
 
 impl Tcp {
-    /// `within` is the time for one address.
+    /// Creates a connector; `within` is the time limit for one address.
     pub(super) fn new(resolver: Resolver, within: Duration) -> Self {
         let mut connector = HttpConnector::new();
         connector.enforce_http(false);
@@ -43,15 +43,15 @@ impl Tcp {
         if host.trim_matches(['[', ']']).parse::<IpAddr>().is_ok() {
             return Ok(self.connector.call(target).await?);
         }
-        let usual = if target.scheme_str() == Some("https") { 443 } else { 80 };
-        let port = target.port_u16().unwrap_or(usual);
+        let default_port = if target.scheme_str() == Some("https") { 443 } else { 80 };
+        let port = target.port_u16().unwrap_or(default_port);
         let name: Name = host.parse()?;
         let found = self.resolver.call(name).await?;
-        self.first_of(attempt_order(found.map(|address| SocketAddr::new(address.ip(), port)))).await
+        self.connect_first(attempt_order(found.map(|address| SocketAddr::new(address.ip(), port)))).await
     }
 
-    /// The first of these addresses that answers.
-    async fn first_of(&self, addresses: Vec<SocketAddr>) -> Result<TokioIo<TcpStream>, BoxError> {
+    /// Connects to the first of these addresses that answers.
+    async fn connect_first(&self, addresses: Vec<SocketAddr>) -> Result<TokioIo<TcpStream>, BoxError> {
         let attempt = |address: SocketAddr| {
             let mut connector = self.connector.clone();
             async move {
@@ -61,7 +61,7 @@ impl Tcp {
         };
         let mut untried = addresses.into_iter().peekable();
         let mut attempts = FuturesUnordered::new();
-        // Of the address that comes first, which is the one that people know.
+        // Failure of the first address, which is the one that people know.
         let mut failure = None;
         loop {
             match untried.next() {
@@ -78,7 +78,7 @@ impl Tcp {
                     Ok(stream) => return Ok(stream),
                     Err(error) => drop(failure.get_or_insert(error)),
                 },
-                () = tokio::time::sleep(NEXT_AFTER), if are_left => {}
+                () = tokio::time::sleep(ATTEMPT_DELAY), if are_left => {}
             }
         }
     }
@@ -136,23 +136,23 @@ mod tests {
         let (dead, _queued) = dead().await;
         let dead = dead.local_addr().map(|address| (address, dead)).unwrap();
         let begun = Instant::now();
-        let stream = tcp().first_of(vec![dead.0, dead.0, live.0]).await.unwrap();
+        let stream = tcp().connect_first(vec![dead.0, dead.0, live.0]).await.unwrap();
         assert_eq!(stream.inner().peer_addr().unwrap(), live.0);
         let took = begun.elapsed();
-        assert!(took >= 2 * NEXT_AFTER && took < Duration::from_secs(4), "{took:?}");
+        assert!(took >= 2 * ATTEMPT_DELAY && took < Duration::from_secs(4), "{took:?}");
     }
 
     #[tokio::test]
-    async fn an_address_that_refuses_is_followed_by_the_next_at_once_and_the_first_failure_is_told() {
+    async fn a_refused_address_is_skipped_at_once_and_the_first_error_is_reported() {
         let gone = TcpListener::bind(ANYWHERE).await.unwrap().local_addr().unwrap();
         let live = TcpListener::bind(ANYWHERE).await.unwrap();
         let begun = Instant::now();
-        tcp().first_of(vec![gone, gone, live.local_addr().unwrap()]).await.unwrap();
-        assert!(begun.elapsed() < NEXT_AFTER, "{:?}", begun.elapsed());
-        let error = tcp().first_of(vec![gone, gone]).await.unwrap_err();
-        let (trouble, _) = crate::transport::http::connect::trouble_in(&*error);
-        assert_eq!(trouble, gripfast_core::failure::DialTrouble::Refused);
-        assert!(tcp().first_of(Vec::new()).await.unwrap_err().to_string().contains("no address"));
+        tcp().connect_first(vec![gone, gone, live.local_addr().unwrap()]).await.unwrap();
+        assert!(begun.elapsed() < ATTEMPT_DELAY, "{:?}", begun.elapsed());
+        let error = tcp().connect_first(vec![gone, gone]).await.unwrap_err();
+        let (step, _) = crate::transport::http::connect::connect_failure(&*error);
+        assert_eq!(step, gripfast_core::failure::ConnectStepFailed::Refused);
+        assert!(tcp().connect_first(Vec::new()).await.unwrap_err().to_string().contains("no address"));
     }
 
     #[tokio::test]

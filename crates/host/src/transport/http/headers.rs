@@ -1,5 +1,5 @@
-//! The headers of what is sent to a server: those that all messages of a session carry alike, and those that repeat
-//! what one of them says.
+//! HTTP headers of outgoing messages: those that all messages of a session share, and those that mirror the body of one
+//! message.
 
 use super::{JSON, JSON_OR_EVENTS};
 use crate::transport::{Outgoing, Session};
@@ -13,39 +13,39 @@ const PROTOCOL_VERSION: HeaderName = HeaderName::from_static("mcp-protocol-versi
 const METHOD: HeaderName = HeaderName::from_static("mcp-method");
 const NAME: HeaderName = HeaderName::from_static("mcp-name");
 
-/// The headers of messages, made once for a session.
+/// Headers of messages, made once for a session.
 #[derive(Default)]
 pub(super) struct MessageHeaders {
-    last: Mutex<Option<Made>>,
+    last: Mutex<Option<CachedHeaders>>,
 }
 
-/// What was made for the session that last sent something, by what is said of a session.
-struct Made {
+/// Headers of the last session, with the values that they depend on.
+struct CachedHeaders {
     id: Option<String>,
     version: Option<ProtocolVersion>,
     headers: Arc<HeaderMap>,
 }
 
 impl MessageHeaders {
-    pub(super) fn of(&self, session: &Session) -> Arc<HeaderMap> {
+    pub(super) fn for_session(&self, session: &Session) -> Arc<HeaderMap> {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(made) = &*last
-            && made.id == session.id
-            && made.version == session.version
+        if let Some(cached) = &*last
+            && cached.id == session.id
+            && cached.version == session.version
         {
-            return Arc::clone(&made.headers);
+            return Arc::clone(&cached.headers);
         }
-        let mut headers = of_session(session, JSON_OR_EVENTS);
+        let mut headers = session_headers(session, JSON_OR_EVENTS);
         headers.insert(CONTENT_TYPE, JSON);
         let headers = Arc::new(headers);
         let (id, version) = (session.id.clone(), session.version.clone());
-        *last = Some(Made { id, version, headers: Arc::clone(&headers) });
+        *last = Some(CachedHeaders { id, version, headers: Arc::clone(&headers) });
         headers
     }
 }
 
-/// The headers of a request within a session that brings no message.
-pub(super) fn of_session(session: &Session, accept: HeaderValue) -> HeaderMap {
+/// Creates the headers of a request without a message within a session.
+pub(super) fn session_headers(session: &Session, accept: HeaderValue) -> HeaderMap {
     let mut headers = HeaderMap::with_capacity(8);
     headers.insert(ACCEPT, accept);
     if let Some(id) = session.id.as_ref().and_then(|id| HeaderValue::from_str(id).ok()) {
@@ -58,7 +58,7 @@ pub(super) fn of_session(session: &Session, accept: HeaderValue) -> HeaderMap {
     headers
 }
 
-/// The headers that repeat what the body says, most of them in the modern era. The values are encoded already.
+/// Adds the headers that mirror the body, most of them in the modern era. The values are encoded already.
 pub(super) fn mirror(headers: &mut Arc<HeaderMap>, era: Era, request: &Outgoing) {
     let mut put = |name: HeaderName, value: &str| {
         if let Ok(value) = HeaderValue::from_str(value) {
@@ -83,23 +83,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_headers_of_a_session_are_made_once_and_those_of_the_next_one_anew() {
-        let made = MessageHeaders::default();
+    fn headers_are_made_once_per_session() {
+        let message_headers = MessageHeaders::default();
         let session = |id: Option<&str>, version: Option<ProtocolVersion>| Session {
             era: Era::Legacy,
             version,
             id: id.map(str::to_owned),
         };
-        let before = made.of(&session(None, None));
+        let before = message_headers.for_session(&session(None, None));
         assert!(!before.contains_key(SESSION_ID) && !before.contains_key(PROTOCOL_VERSION));
         assert_eq!((&before[ACCEPT], &before[CONTENT_TYPE]), (&JSON_OR_EVENTS, &JSON));
         let first = session(Some("one"), Some(ProtocolVersion::LATEST_LEGACY));
-        assert!(Arc::ptr_eq(&made.of(&first), &made.of(&first)));
-        assert_eq!(made.of(&first)[SESSION_ID], "one");
-        assert_eq!(made.of(&first)[PROTOCOL_VERSION], ProtocolVersion::LATEST_LEGACY.as_str());
+        assert!(Arc::ptr_eq(&message_headers.for_session(&first), &message_headers.for_session(&first)));
+        assert_eq!(message_headers.for_session(&first)[SESSION_ID], "one");
+        assert_eq!(
+            message_headers.for_session(&first)[PROTOCOL_VERSION],
+            ProtocolVersion::LATEST_LEGACY.as_str()
+        );
         let second = session(Some("two"), Some(ProtocolVersion::LATEST_LEGACY));
-        assert_eq!(made.of(&second)[SESSION_ID], "two");
+        assert_eq!(message_headers.for_session(&second)[SESSION_ID], "two");
         let older = session(Some("two"), Some(ProtocolVersion::V2025_03_26));
-        assert!(!made.of(&older).contains_key(PROTOCOL_VERSION), "that version has no such header");
+        assert!(
+            !message_headers.for_session(&older).contains_key(PROTOCOL_VERSION),
+            "that version has no such header"
+        );
     }
 }

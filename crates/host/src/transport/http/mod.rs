@@ -1,36 +1,36 @@
-//! Streamable HTTP, both eras: one POST per message, answered with JSON or an event stream; in the legacy
-//! era a session, and a GET stream for what the server says unasked.
+//! Streamable HTTP of both eras: one POST per message, answered with JSON or an event stream; in the legacy era also
+//! sessions, and a GET stream for unsolicited server messages.
 
-mod answer;
+mod cancel;
 mod client;
 mod connect;
 mod egress;
 mod fetch;
+mod h2_connection;
 mod happy_eyeballs;
 mod headers;
 mod pool;
 mod proxy;
+mod response;
 mod stream;
-mod trunk;
-mod withdraw;
 
-pub(super) use answer::{Asked, Events, Kind, kind_of, refusal};
-pub(crate) use answer::{retry_after, whole as read_whole};
-pub(crate) use client::{Address, Ask, HttpClient};
+pub(super) use super::http::response::{BodyKind, Events, RequestFacts, body_kind, refusal};
+pub(crate) use super::http::response::{read_body, retry_after};
+pub(crate) use client::{Address, HttpClient, HttpRequest};
 
+pub(super) use super::http::cancel::RequestReceipt;
 pub(crate) use fetch::{get, send};
-pub(super) use withdraw::Taken;
 
-use super::inbox::{Inbox, Incoming as News, Surroundings};
-use super::pending::MENDED_WITHIN;
+use super::inbox::{Inbox, Incoming, LinkContext};
+use super::pending_replies::DAMAGED_GRACE;
 use super::{
-    BoxFuture, Link, LinkFacts, Listener, Listening, Outgoing, Reply, Safety, Session, Trouble,
-    is_about_a_call,
+    BoxFuture, Link, LinkInfo, Listener, Outgoing, Reply, Safety, SendError, Session, UnsolicitedStream,
+    is_call_notification,
 };
 use bytes::Bytes;
 use gripfast_core::failure::{During, Evidence, Observed};
 use gripfast_core::redact;
-use gripfast_core::supervise::upstream::Manner;
+use gripfast_core::supervise::upstream::CloseMode;
 use gripfast_wire::envelope::{self, Message};
 use gripfast_wire::results;
 use gripfast_wire::{Era, Id, Outcome, RawValue, batch};
@@ -59,29 +59,28 @@ pub(super) const EVENTS: HeaderValue = HeaderValue::from_static("text/event-stre
 const JSON_OR_EVENTS: HeaderValue = HeaderValue::from_static("application/json, text/event-stream");
 pub(super) const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
-/// Farewells are a courtesy; nobody waits longer for one.
-const FAREWELL_WITHIN: Duration = Duration::from_secs(2);
-/// A message that has no answer is taken quickly or not at all.
-const SEND_WITHIN: Duration = Duration::from_secs(10);
-const LARGEST_BATCH: usize = 1000;
-/// How often a cut answer stream is picked up again by its last event, if it brings no further one.
-const RESUMPTIONS_IN_VAIN: usize = 3;
-/// The least time between two resumptions, whatever the server asks for.
-const RESUMPTIONS_APART: Duration = Duration::from_millis(100);
+/// Time limit for the DELETE that ends a session, which is a courtesy.
+const DELETE_TIMEOUT: Duration = Duration::from_secs(2);
+/// Time limit for a message without a response.
+const SEND_TIMEOUT: Duration = Duration::from_secs(10);
+const MAX_BATCH: usize = 1000;
+/// Maximum number of consecutive resumptions of a cut response stream that bring no further event.
+const MAX_FUTILE_RESUMES: usize = 3;
+/// Minimum interval between two resumptions, whatever the server asks for.
+const MIN_RESUME_INTERVAL: Duration = Duration::from_millis(100);
 
 impl HttpLink {
-    pub(super) fn new(client: HttpClient, url: Url, surroundings: Surroundings) -> Result<Self, Observed> {
-        let Surroundings { inbox, max_message, stderr: _, secrets: _, children: _, host_id: _ } =
-            surroundings;
+    pub(super) fn new(client: HttpClient, url: Url, context: LinkContext) -> Result<Self, Observed> {
+        let LinkContext { inbox, max_message, stderr: _, secrets: _, children: _, host_id: _ } = context;
         let address = client.address(url)?;
         let (headers, first_stream) = (MessageHeaders::default(), FirstStream::default());
         Ok(Self { client, address, inbox, headers, max_message, first_stream })
     }
 
-    /// Brings a message.
-    fn bring(&self, session: &Session, message: Vec<u8>) -> Ask {
-        let (to, headers) = (Arc::clone(&self.address), self.headers.of(session));
-        Ask {
+    /// Creates a POST with a message.
+    fn message_request(&self, session: &Session, message: Vec<u8>) -> HttpRequest {
+        let (to, headers) = (Arc::clone(&self.address), self.headers.for_session(session));
+        HttpRequest {
             method: Method::POST,
             to,
             headers,
@@ -91,10 +90,10 @@ impl HttpLink {
         }
     }
 
-    /// Asks without a message.
-    fn ask(&self, method: Method, session: &Session, accept: HeaderValue) -> Ask {
-        let headers = Arc::new(headers::of_session(session, accept));
-        Ask {
+    /// Creates a request without a message.
+    fn empty_request(&self, method: Method, session: &Session, accept: HeaderValue) -> HttpRequest {
+        let headers = Arc::new(headers::session_headers(session, accept));
+        HttpRequest {
             method,
             to: Arc::clone(&self.address),
             headers,
@@ -106,102 +105,106 @@ impl HttpLink {
 
     async fn post(&self, session: &Session, request: &mut Outgoing) -> Result<Response<Body>, Evidence> {
         let message = std::mem::take(&mut request.message);
-        let mut ask = self.bring(session, message);
-        ask.sent = Some(Arc::clone(&request.sent));
-        ask.safety = request.safety;
-        mirror(&mut ask.headers, session.era, request);
-        self.client.send(ask, request.during).await
+        let mut http_request = self.message_request(session, message);
+        http_request.sent = Some(Arc::clone(&request.sent));
+        http_request.safety = request.safety;
+        mirror(&mut http_request.headers, session.era, request);
+        self.client.send(http_request, request.during).await
     }
 
-    async fn exchange(
+    async fn send_request(
         &self,
         session: &Session,
         mut request: Outgoing,
-        goodbye: &mut Goodbye<'_>,
-    ) -> Result<Reply, Box<Trouble>> {
+        cancel_guard: &mut CancelOnDrop<'_>,
+    ) -> Result<Reply, Box<SendError>> {
         let during = request.during;
         if request.listener.is_some() {
-            self.first_stream.settled().await;
+            self.first_stream.wait_until_open().await;
         }
         let response = self.post(session, &mut request).await?;
-        goodbye.taken = Taken::Surely;
+        cancel_guard.receipt = RequestReceipt::Confirmed;
         if !response.status().is_success() {
-            let (evidence, answer) = refusal(response, Asked::with(session), during).await;
-            return Err(Box::new(Trouble { evidence, answer }));
+            let (evidence, answer) = refusal(response, RequestFacts::for_session(session), during).await;
+            return Err(Box::new(SendError { evidence, answer }));
         }
-        // A session is given with the handshake.
+        // The session id is assigned by the handshake.
         let session_id = match during {
-            During::Handshake => answer::text_of(response.headers(), &SESSION_ID),
+            During::Handshake => response::header_text(response.headers(), &SESSION_ID),
             During::Call | During::Probe => None,
         };
-        let garbled = |text: String| Evidence::sent(during, Observed::Garbled(text)).into();
+        let garbled = |text: String| Evidence::sent(during, Observed::Malformed(text)).into();
         let counted = request.memory.as_deref();
-        let reply = match kind_of(&response) {
-            Kind::Json => {
-                let read = answer::whole_counted(response.into_body(), self.max_message, during, counted);
+        let reply = match body_kind(&response) {
+            BodyKind::Json => {
+                let read =
+                    response::read_body_counted(response.into_body(), self.max_message, during, counted);
                 let (body, memory) = read.await?;
-                let message = self.answer_in(&body, &request).await;
+                let message = self.answer_from_json(&body, &request).await;
                 let message = message.ok_or_else(|| garbled(not_a_response(&body)))?;
                 Reply { message, session_id: None, memory }
             }
-            Kind::Events => {
-                Reply::counted(self.answer_among(session, response, &request).await?, during, counted)?
-            }
-            Kind::Empty => return Err(garbled("it took the request and gave no answer".to_owned())),
-            Kind::Other(kind) => {
-                let kind = if kind.is_empty() { "something without a type" } else { &format!("`{kind}`") };
+            BodyKind::Events => Reply::with_memory(
+                self.answer_from_events(session, response, &request).await?,
+                during,
+                counted,
+            )?,
+            BodyKind::Empty => return Err(garbled("it accepted the request and sent no answer".to_owned())),
+            BodyKind::Other(kind) => {
+                let kind =
+                    if kind.is_empty() { "a body without a content type" } else { &format!("`{kind}`") };
                 return Err(garbled(format!("it answered with {kind} instead of JSON or an event stream")));
             }
         };
         Ok(Reply { session_id, ..reply })
     }
 
-    /// The answer in a JSON body: one message, or a batch with the answer among others. Whatever id it
+    /// Finds the response in a JSON body: one message, or a batch with the response among others. Whatever id it
     /// carries, on this connection it can only be ours.
-    async fn answer_in(&self, body: &Bytes, request: &Outgoing) -> Option<Bytes> {
+    async fn answer_from_json(&self, body: &Bytes, request: &Outgoing) -> Option<Bytes> {
         if !envelope::is_batch(body) {
-            // Whoever calls reads the answer, and sees then whether it is one; it may be too large to read twice.
+            // The caller reads the response itself and sees then whether it is one; it may be too large to read twice.
             let is_seen_later = request.during == During::Call;
             let is_answer = is_seen_later || matches!(Message::parse(body), Ok(Message::Response(_)));
             return is_answer.then(|| body.clone());
         }
         let mut answer = None;
-        for message in batch::split(body, LARGEST_BATCH).ok()? {
+        for message in batch::split(body, MAX_BATCH).ok()? {
             let message = body.slice_ref(message);
             if matches!(Message::parse(&message), Ok(Message::Response(_))) {
                 answer = Some(message);
             } else {
-                self.hear(message, request.listener.as_ref()).await;
+                self.forward(message, request.listener.as_ref()).await;
             }
         }
         answer
     }
 
-    /// The answer on an event stream, after everything else that the server says first.
-    async fn answer_among(
+    /// Reads the response from an event stream, and forwards the messages before it.
+    async fn answer_from_events(
         &self,
         session: &Session,
         response: Response<Body>,
         request: &Outgoing,
-    ) -> Result<Bytes, Box<Trouble>> {
+    ) -> Result<Bytes, Box<SendError>> {
         let mut events = self.events(response, request);
         let mut last_event: Option<String> = None;
-        let (mut retry, mut in_vain) = (Duration::ZERO, 0);
+        let (mut retry, mut futile) = (Duration::ZERO, 0);
         loop {
             let cut = match self.next_answer(&mut events, request).await {
                 Ok(Some(answer)) => return Ok(answer),
                 Ok(None) => Observed::Closed("its event stream ended before the answer".to_owned()),
                 Err(Evidence { observed: cut @ Observed::Closed(_), .. }) => cut,
-                // Picked up again, it would be the same.
+                // A resumed stream would bring the same.
                 Err(evidence) => return Err(evidence.into()),
             };
-            // A server may have its clients come back until it is done: each stream brings an event then.
-            in_vain = if events.last_event_id().is_some() { 0 } else { in_vain + 1 };
+            // A server may have its clients resume until it is done: each stream brings an event then.
+            futile = if events.last_event_id().is_some() { 0 } else { futile + 1 };
             last_event = events.last_event_id().map(str::to_owned).or(last_event);
             retry = events.retry().unwrap_or(retry);
             let resumed = match &last_event {
-                Some(last) if in_vain <= RESUMPTIONS_IN_VAIN => {
-                    let pause = if in_vain > 0 { retry.max(stream::FIRST_PAUSE) } else { retry };
+                Some(last) if futile <= MAX_FUTILE_RESUMES => {
+                    let pause = if futile > 0 { retry.max(stream::FIRST_RETRY_DELAY) } else { retry };
                     self.resume(session, last, pause, request).await
                 }
                 Some(_) | None => None,
@@ -210,7 +213,7 @@ impl HttpLink {
                 Some(resumed) => events = resumed,
                 None => return Err(Evidence::sent(request.during, cut).into()),
             }
-            retry = retry.max(RESUMPTIONS_APART);
+            retry = retry.max(MIN_RESUME_INTERVAL);
         }
     }
 
@@ -229,7 +232,7 @@ impl HttpLink {
                     damaged = still;
                     event
                 }
-                // The answer came, however it looks: the stream is not picked up for it.
+                // The response has arrived, although damaged: the stream is not resumed for it.
                 (Ok(None) | Err(_), Some((_, observed))) => {
                     return Err(Evidence::sent(request.during, observed));
                 }
@@ -239,8 +242,8 @@ impl HttpLink {
             let message = Bytes::from(event.data);
             match Message::parse(&message) {
                 Ok(Message::Response(response)) => {
-                    // Some servers answer with an id that is none, or with their own word for it; the id of
-                    // another request is somebody else's answer.
+                    // Some servers respond with an id that is none, or with an id of their own; a response with the id
+                    // of another request belongs to that request.
                     let id = response.id.as_ref().and_then(Id::as_u64);
                     let is_error = matches!(response.outcome, Outcome::Error(_));
                     // An error answers the POST that it came on, whatever id it has.
@@ -249,13 +252,14 @@ impl HttpLink {
                     }
                 }
                 Ok(Message::Request(_) | Message::Notification(_)) => {
-                    self.hear(message.clone(), request.listener.as_ref()).await;
+                    self.forward(message.clone(), request.listener.as_ref()).await;
                 }
-                // A priming event has no data; anything else that is no message and no answer is not worth a call.
+                // A priming event has no data; anything else that is neither a message nor a response does not fail the
+                // call.
                 Err(_) if damaged.is_none() => {
                     if envelope::damaged_answers(&message).contains(&request.id) {
-                        let observed = Observed::Garbled(not_a_response(&message));
-                        damaged = Some((Box::pin(tokio::time::sleep(MENDED_WITHIN)), observed));
+                        let observed = Observed::Malformed(not_a_response(&message));
+                        damaged = Some((Box::pin(tokio::time::sleep(DAMAGED_GRACE)), observed));
                     }
                 }
                 Err(_) => {}
@@ -263,8 +267,7 @@ impl HttpLink {
         }
     }
 
-    /// In the legacy era a cut stream can be picked up after its last event. Whoever waits for the answer says for how
-    /// long.
+    /// Resumes a cut stream after its last event, in the legacy era. The caller's deadline limits the resumptions.
     async fn resume(
         &self,
         session: &Session,
@@ -278,40 +281,41 @@ impl HttpLink {
         if !pause.is_zero() {
             tokio::time::sleep(pause).await;
         }
-        let mut ask = self.ask(Method::GET, session, EVENTS);
-        Arc::make_mut(&mut ask.headers).insert(LAST_EVENT_ID, HeaderValue::from_str(last_event).ok()?);
-        let response = self.client.send(ask, request.during).await.ok()?;
-        let resumed = response.status().is_success() && matches!(kind_of(&response), Kind::Events);
+        let mut http_request = self.empty_request(Method::GET, session, EVENTS);
+        Arc::make_mut(&mut http_request.headers)
+            .insert(LAST_EVENT_ID, HeaderValue::from_str(last_event).ok()?);
+        let response = self.client.send(http_request, request.during).await.ok()?;
+        let resumed = response.status().is_success() && matches!(body_kind(&response), BodyKind::Events);
         resumed.then(|| self.events(response, request))
     }
 
-    /// The events of a stream that is to bring the answer to a request.
+    /// Creates the event stream that brings the response to a request.
     fn events(&self, response: Response<Body>, request: &Outgoing) -> Events {
-        Events::of(response.into_body(), self.max_message).counted(request.memory.clone())
+        Events::new(response.into_body(), self.max_message).with_memory(request.memory.clone())
     }
 
-    /// Progress, log messages and what the server asks on the way belong to the call; everything else to
-    /// the link's owner.
-    async fn hear(&self, message: Bytes, listener: Option<&Arc<dyn Listener>>) {
-        let (progress, question) = match Message::parse(&message) {
-            Ok(Message::Notification(said)) => (is_about_a_call(&said.method), false),
+    /// Forwards a message: progress, log messages and requests that precede a response go to the listener of the call,
+    /// everything else to the supervisor.
+    async fn forward(&self, message: Bytes, listener: Option<&Arc<dyn Listener>>) {
+        let (is_progress, is_request) = match Message::parse(&message) {
+            Ok(Message::Notification(said)) => (is_call_notification(&said.method), false),
             Ok(Message::Request(_)) => (false, true),
             Ok(Message::Response(_)) | Err(_) => (false, false),
         };
         match listener {
-            Some(listener) if progress || question => listener.said(&message),
-            None if progress => {}
-            Some(_) | None => self.inbox.put(News::Message(message)).await,
+            Some(listener) if is_progress || is_request => listener.on_message(&message),
+            None if is_progress => {}
+            Some(_) | None => self.inbox.put(Incoming::Message(message)).await,
         }
     }
 
-    async fn say(&self, session: &Session, message: Vec<u8>) -> Result<(), Evidence> {
-        let ask = self.bring(session, message);
-        let response = self.client.send(ask, During::Call).await?;
+    async fn post_message(&self, session: &Session, message: Vec<u8>) -> Result<(), Evidence> {
+        let http_request = self.message_request(session, message);
+        let response = self.client.send(http_request, During::Call).await?;
         if response.status().is_success() {
             return Ok(());
         }
-        let (evidence, _) = refusal(response, Asked::with(session), During::Call).await;
+        let (evidence, _) = refusal(response, RequestFacts::for_session(session), During::Call).await;
         Err(evidence)
     }
 }
@@ -321,93 +325,98 @@ impl Link for HttpLink {
         &'a self,
         session: &'a Session,
         request: Outgoing,
-    ) -> BoxFuture<'a, Result<Reply, Box<Trouble>>> {
+    ) -> BoxFuture<'a, Result<Reply, Box<SendError>>> {
         Box::pin(async move {
-            let mut goodbye = Goodbye::owed_by(self, session, &request);
-            let outcome = self.exchange(session, request, &mut goodbye).await;
-            goodbye.settled();
+            let mut cancel_guard = CancelOnDrop::new(self, session, &request);
+            let outcome = self.send_request(session, request, &mut cancel_guard).await;
+            cancel_guard.disarm();
             outcome
         })
     }
 
-    fn send<'a>(&'a self, session: &'a Session, message: Vec<u8>) -> BoxFuture<'a, Result<(), Box<Trouble>>> {
+    fn send<'a>(
+        &'a self,
+        session: &'a Session,
+        message: Vec<u8>,
+    ) -> BoxFuture<'a, Result<(), Box<SendError>>> {
         Box::pin(async move {
-            match tokio::time::timeout(SEND_WITHIN, self.say(session, message)).await {
+            match tokio::time::timeout(SEND_TIMEOUT, self.post_message(session, message)).await {
                 Ok(sent) => sent.map_err(Into::into),
-                Err(_) => Err(Evidence::sent(During::Call, Observed::Silence(SEND_WITHIN)).into()),
+                Err(_) => Err(Evidence::sent(During::Call, Observed::NoAnswer(SEND_TIMEOUT)).into()),
             }
         })
     }
 
-    fn listen(self: Arc<Self>, session: Arc<Session>) -> Option<Listening> {
-        // The modern era has no GET stream; there, listening is a request of its own.
+    fn listen(self: Arc<Self>, session: Arc<Session>) -> Option<UnsolicitedStream> {
+        // The modern era has no GET stream; listening is a request of its own there.
         (session.era == Era::Legacy).then(|| {
-            self.first_stream.begins();
+            self.first_stream.start();
             let task = tokio::spawn(async move {
-                // However it ends, nobody waits for it any longer.
-                let opening = self.first_stream.while_opening();
-                stream::follow(&self, &session, opening).await;
+                // However it ends, calls do not wait for it any longer.
+                let opening = self.first_stream.opening_guard();
+                stream::run(&self, &session, opening).await;
             });
-            Listening::in_task(task.abort_handle())
+            UnsolicitedStream::from_task(task.abort_handle())
         })
     }
 
-    fn close<'a>(&'a self, session: Option<&'a Session>, manner: Manner) -> BoxFuture<'a, ()> {
+    fn close<'a>(&'a self, session: Option<&'a Session>, manner: CloseMode) -> BoxFuture<'a, ()> {
         Box::pin(async move {
-            let Some(session) = session.filter(|session| session.id.is_some() && manner == Manner::Politely)
+            let Some(session) =
+                session.filter(|session| session.id.is_some() && manner == CloseMode::Graceful)
             else {
                 return;
             };
-            let farewell = self.ask(Method::DELETE, session, JSON);
-            // Servers may not know DELETE; either way the session is over for us.
-            let _ = tokio::time::timeout(FAREWELL_WITHIN, self.client.send(farewell, During::Call)).await;
+            let delete = self.empty_request(Method::DELETE, session, JSON);
+            // Some servers do not know DELETE; either way the session is over for us.
+            let _ = tokio::time::timeout(DELETE_TIMEOUT, self.client.send(delete, During::Call)).await;
         })
     }
 
-    fn facts(&self) -> LinkFacts {
-        LinkFacts { pid: None, url: Some(redact::url(self.address.url.as_str())) }
+    fn info(&self) -> LinkInfo {
+        LinkInfo { pid: None, url: Some(redact::url(self.address.url.as_str())) }
     }
 }
 
-/// What is owed to a legacy server when a caller loses interest: its disconnecting would not cancel
-/// anything there. In the modern era closing the stream says it all.
-struct Goodbye<'a> {
+/// Sends `notifications/cancelled` to a legacy server for a request that its caller drops, because a disconnect cancels
+/// nothing there. In the modern era closing the stream is enough.
+struct CancelOnDrop<'a> {
     link: &'a HttpLink,
     session: &'a Session,
     id: u64,
-    owed: bool,
-    taken: Taken,
+    armed: bool,
+    receipt: RequestReceipt,
 }
 
-impl<'a> Goodbye<'a> {
-    fn owed_by(link: &'a HttpLink, session: &'a Session, request: &Outgoing) -> Self {
+impl<'a> CancelOnDrop<'a> {
+    fn new(link: &'a HttpLink, session: &'a Session, request: &Outgoing) -> Self {
         // The specification forbids cancelling a handshake.
-        let owed = session.era == Era::Legacy && request.during != During::Handshake;
-        Self { link, session, id: request.id, owed, taken: Taken::Perhaps }
+        let needs_cancel = session.era == Era::Legacy && request.during != During::Handshake;
+        Self { link, session, id: request.id, armed: needs_cancel, receipt: RequestReceipt::Unconfirmed }
     }
 
-    fn settled(&mut self) {
-        self.owed = false;
+    fn disarm(&mut self) {
+        self.armed = false;
     }
 }
 
-impl Drop for Goodbye<'_> {
+impl Drop for CancelOnDrop<'_> {
     fn drop(&mut self) {
-        if !self.owed {
+        if !self.armed {
             return;
         }
         let Ok(raw) = RawValue::from_string(self.id.to_string()) else { return };
         let Ok(id) = Id::from_raw(&raw) else { return };
         let message = results::cancelled(id, None);
-        let ask = self.link.bring(self.session, message);
-        self.link.client.withdraw(ask, self.taken);
+        let http_request = self.link.message_request(self.session, message);
+        self.link.client.send_cancel(http_request, self.receipt);
     }
 }
 
-/// What is said of an answer that is none, with its beginning.
+/// Describes a body that is not a JSON-RPC response, with its beginning.
 pub(crate) fn not_a_response(body: &[u8]) -> String {
     let text = String::from_utf8_lossy(&body[..body.len().min(500)]);
-    // It goes to logs and terminals, which obey some of what may be in it.
+    // It goes to logs and terminals, which may obey control characters.
     let text: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(120).collect();
     let text = if text.trim().is_empty() { "nothing" } else { &text };
     format!("its answer is not a JSON-RPC response: {text}")
@@ -418,7 +427,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_said_of_an_answer_that_is_none_commands_no_terminal() {
+    fn an_invalid_answer_is_quoted_without_control_characters() {
         let said = not_a_response(b"\x1b]0;owned\x07\r\n\x1b[2J<html>\x9b31m");
         assert!(said.contains("<html>") && !said.contains(char::is_control), "{said:?}");
         assert!(not_a_response(b"\r\n\0").ends_with("nothing"));

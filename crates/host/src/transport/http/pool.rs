@@ -1,14 +1,15 @@
-//! Connections to one upstream. Whoever has a request drives its connection: what the server says wakes the
-//! caller and nobody in between. An idle connection is driven by nobody; whether it still holds is found out when
-//! it is next wanted. Connections that carry many requests at a time drive themselves.
+//! Connection pool of one upstream. A request drives its own HTTP/1 connection: incoming data wakes the caller
+//! directly. An idle connection is not driven; whether it is still open is checked when it is next used. HTTP/2
+//! connections drive themselves.
 //!
-//! A request that a server provably did not begin with goes again on another connection. All others fail as they are.
+//! A request that a server provably has not begun to process is sent again on another connection. All others fail.
 
 use super::client::Address;
 use super::connect::{BoxError, Connector, Stream};
-use super::trunk::{self, Passenger, Trunk, Unanswered};
+use super::h2_connection;
+use super::h2_connection::{H2Connection, H2SendError, H2Stream};
 use crate::clock::Clock;
-use crate::transport::{Safety, SentMark};
+use crate::transport::{Safety, SentFlag};
 use bytes::Bytes;
 use gripfast_core::time::Mono;
 use http::header::HOST;
@@ -27,9 +28,9 @@ use tokio::task::unconstrained;
 
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 
-pub(super) type Outgoing = Request<Full<Bytes>>;
+pub(super) type OutgoingRequest = Request<Full<Bytes>>;
 
-/// The connections of one client. Cloning gives another handle to the same ones.
+/// Connections of one client. Cloning gives another handle to the same ones.
 #[derive(Clone)]
 pub(super) struct Pool {
     shared: Arc<Shared>,
@@ -39,66 +40,66 @@ struct Shared {
     connector: Connector,
     clock: Clock,
     state: Mutex<State>,
-    /// Whoever opens a connection that others wait to share.
+    /// Held while a connection is opened that others wait to share.
     opening: tokio::sync::Mutex<()>,
 }
 
 #[derive(Default)]
 struct State {
-    /// The one that was used last is at the end, and is used next.
+    /// The connection used last is at the end, and is used next.
     idle: Vec<Idle>,
-    /// Those that take further requests. One that is left finishes what it carries, and closes.
-    trunks: Vec<Trunk>,
-    /// Whether the last connection that was opened can be shared.
-    shares: bool,
-    /// Whether somebody looks after those that are idle for too long.
-    is_swept: bool,
+    /// Connections that take further requests. A retired one finishes its requests, and closes.
+    h2: Vec<H2Connection>,
+    /// True if the last opened connection can be shared.
+    last_was_h2: bool,
+    /// True if a task closes connections that are idle for too long.
+    sweeper_running: bool,
 }
 
 struct Idle {
-    line: Box<Line>,
+    connection: Box<H1Connection>,
     since: Mono,
 }
 
-/// One connection that carries one request at a time.
-struct Line {
+/// HTTP/1 connection, which carries one request at a time.
+struct H1Connection {
     origin: Arc<str>,
     sender: http1::SendRequest<Full<Bytes>>,
     connection: http1::Connection<Stream, Full<Bytes>>,
-    /// A proxy on the way wants to be told the whole address.
+    /// A forwarding proxy needs the whole URL.
     forwarded: bool,
-    /// For how long the server said that it keeps an idle connection, less a margin.
-    kept_for: Option<Duration>,
+    /// Time for which the server says that it keeps an idle connection, less a margin.
+    keep_alive: Option<Duration>,
 }
 
 /// A connection that can take a request.
-enum Way {
-    Own(Box<Line>),
-    Among(Passenger),
+enum PooledConnection {
+    H1(Box<H1Connection>),
+    H2(H2Stream),
 }
 
-/// Why there is no answer.
-pub(super) enum Failed {
-    /// No connection could be made.
-    Connecting(BoxError),
-    /// There was one, and it broke before the server has begun with the request.
+/// Reason why there is no response.
+pub(super) enum PoolError {
+    /// No connection could be opened.
+    Connect(BoxError),
+    /// The connection broke before the server had begun to process the request.
     Unsent(hyper::Error),
-    /// There was one, and the server has too many requests to begin with this one.
+    /// The server has too many requests to begin with this one.
     Refused(hyper::Error),
-    /// There was one, and it broke.
-    Talking(hyper::Error),
+    /// The connection broke, and the server may have processed the request.
+    Broken(hyper::Error),
 }
 
 impl Pool {
-    /// Those that may be kept at a time, of each kind, beyond which they are closed.
-    const MOST: usize = 64;
-    /// Shorter than what servers and load balancers usually grant, so that we close first.
-    const IDLE_FOR: Duration = Duration::from_secs(50);
-    /// Node and uvicorn close after 5 s, the latter without a word. A request that may not be sent twice does not go on a
-    /// connection that was idle for longer than this.
-    const SURELY_KEPT_FOR: Duration = Duration::from_secs(4);
-    /// A connection that takes longer to be ready, with proxy and TLS, is no connection.
-    const OPEN_WITHIN: Duration = Duration::from_secs(20);
+    /// Maximum number of kept connections of each kind; beyond it the oldest is closed.
+    const MAX_KEPT: usize = 64;
+    /// Maximum idle time. Shorter than what servers and load balancers usually grant, so that we close first.
+    const MAX_IDLE: Duration = Duration::from_secs(50);
+    /// Maximum idle time of a connection for a request that must not be sent twice. Node and uvicorn close after 5 s,
+    /// the latter without notice.
+    const SAFE_IDLE: Duration = Duration::from_secs(4);
+    /// Time limit for opening a connection, with proxy and TLS.
+    const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
 
     pub(super) fn new(connector: Connector) -> Self {
         let (clock, state, opening) = (Clock::new(), Mutex::default(), tokio::sync::Mutex::default());
@@ -109,239 +110,241 @@ impl Pool {
         &self.shared.connector
     }
 
-    /// Sends a request to `to`. Returns when the head of the answer is there. The mark is set once there is a connection
+    /// Sends a request to `to`. Returns when the response head has arrived. The flag is set once there is a connection
     /// to send it on.
     pub(super) async fn send(
         &self,
         to: &Address,
-        mut request: Outgoing,
-        mark: Option<&SentMark>,
+        mut request: OutgoingRequest,
+        sent_flag: Option<&SentFlag>,
         safety: Safety,
-    ) -> Result<Response<Body>, Failed> {
+    ) -> Result<Response<Body>, PoolError> {
         loop {
-            let (way, is_fresh) = match self.shared.way(&to.origin, safety) {
-                Some(way) => (way, false),
+            let (pooled, is_fresh) = match self.shared.reusable(&to.origin, safety) {
+                Some(pooled) => (pooled, false),
                 None => Box::pin(self.open(to, safety)).await?,
             };
-            if let Some(mark) = mark {
-                mark.set();
+            if let Some(sent_flag) = sent_flag {
+                sent_flag.set();
             }
-            let answered = match way {
-                Way::Own(line) => self.on_line(line, to, request).await,
-                Way::Among(passenger) => Box::pin(self.among_others(passenger, to, request)).await,
+            let answered = match pooled {
+                PooledConnection::H1(h1) => self.send_h1(h1, to, request).await,
+                PooledConnection::H2(h2_stream) => Box::pin(self.send_h2(h2_stream, to, request)).await,
             };
             match answered {
                 Ok(answer) => return Ok(answer),
-                // The connection had come to its end before the server saw, or looked at, anything of the request.
+                // The connection had ended before the server saw, or processed, anything of the request.
                 Err((_, Some(unsent))) if !is_fresh => request = unsent,
-                // Whoever does so to a new one does it to the next one too.
-                Err((error, Some(_))) if trunk::is_refused(&error) => return Err(Failed::Refused(error)),
-                Err((error, Some(_))) => return Err(Failed::Unsent(error)),
-                Err((error, None)) => return Err(Failed::Talking(error)),
+                // A server that refuses on a new connection refuses on the next one too.
+                Err((error, Some(_))) if h2_connection::is_refused(&error) => {
+                    return Err(PoolError::Refused(error));
+                }
+                Err((error, Some(_))) => return Err(PoolError::Unsent(error)),
+                Err((error, None)) => return Err(PoolError::Broken(error)),
             }
         }
     }
 
-    async fn on_line(
+    async fn send_h1(
         &self,
-        mut line: Box<Line>,
+        mut h1: Box<H1Connection>,
         to: &Address,
-        mut request: Outgoing,
-    ) -> Result<Response<Body>, Unanswered> {
-        line.address(to, &mut request);
-        // All that happens to the answer happens while the connection is driven, so it wakes nobody itself. It must
-        // not ask for a pause either, since nobody would hear of its end.
-        let mut answer = pin!(unconstrained(line.sender.try_send_request(request)));
+        mut request: OutgoingRequest,
+    ) -> Result<Response<Body>, H2SendError> {
+        h1.set_target(to, &mut request);
+        // The response makes progress only while the connection is driven, so its own waker does nothing. It must not
+        // yield to the scheduler either, since nothing would wake it again.
+        let mut answer = pin!(unconstrained(h1.sender.try_send_request(request)));
         let answered = std::future::poll_fn(|cx| {
-            let _ = line.drive(cx);
+            let _ = h1.drive(cx);
             answer.as_mut().poll(&mut Context::from_waker(Waker::noop()))
         });
         let answer = answered.await.map_err(|mut error| {
             let unsent = error.take_message();
             (error.into_error(), unsent)
         })?;
-        line.kept_for = kept_for(answer.headers()).or(line.kept_for);
-        let carrier = Carrier::Own { line, pool: Arc::downgrade(&self.shared) };
+        h1.keep_alive = keep_alive_limit(answer.headers()).or(h1.keep_alive);
+        let carrier = Carrier::H1 { connection: h1, pool: Arc::downgrade(&self.shared) };
         Ok(answer.map(|incoming| Body { incoming: Some(incoming), carrier: Some(carrier), was_cut: false }))
     }
 
-    async fn among_others(
+    async fn send_h2(
         &self,
-        mut passenger: Passenger,
+        mut h2_stream: H2Stream,
         to: &Address,
-        mut request: Outgoing,
-    ) -> Result<Response<Body>, Unanswered> {
+        mut request: OutgoingRequest,
+    ) -> Result<Response<Body>, H2SendError> {
         *request.uri_mut() = to.uri.clone();
-        let _doubt = Doubt::about(passenger.trunk(), &self.shared);
-        let answer = passenger.send(request).await.inspect_err(|(_, unsent)| {
-            // Whoever turns one away would turn away the next.
+        let _doubt = ConnectionDoubt::new(h2_stream.connection(), &self.shared);
+        let answer = h2_stream.send(request).await.inspect_err(|(_, unsent)| {
+            // A server that refuses one request would refuse the next.
             if unsent.is_some() {
-                self.shared.leave(passenger.trunk());
+                self.shared.retire_h2(h2_stream.connection());
             }
         })?;
-        let carrier = Some(Carrier::Among(passenger));
+        let carrier = Some(Carrier::H2(h2_stream));
         Ok(answer.map(|incoming| Body { incoming: Some(incoming), carrier, was_cut: false }))
     }
 
-    /// A connection that takes a request now, and whether it is a new one: somebody else may have opened one that can
-    /// be shared.
-    async fn open(&self, to: &Address, safety: Safety) -> Result<(Way, bool), Failed> {
-        // After a farewell many want a new one at once, and one will do.
-        let mut turn = match self.shared.expects_to_share(&to.origin) {
+    /// Returns a connection that takes a request now, and whether it is new: another request may have opened one that
+    /// can be shared.
+    async fn open(&self, to: &Address, safety: Safety) -> Result<(PooledConnection, bool), PoolError> {
+        // After a GOAWAY many requests need a new connection at once, and one suffices.
+        let mut turn = match self.shared.expects_h2(&to.origin) {
             true => Some(self.shared.opening.lock().await),
             false => None,
         };
         if turn.is_some()
-            && let Some(way) = self.shared.way(&to.origin, safety)
+            && let Some(pooled) = self.shared.reusable(&to.origin, safety)
         {
-            return Ok((way, false));
+            return Ok((pooled, false));
         }
-        // The one before could not be opened: nobody waits for this one too.
-        turn.take_if(|_| !self.shared.expects_to_share(&to.origin));
+        // The attempt before has failed: no request waits for this one too.
+        turn.take_if(|_| !self.shared.expects_h2(&to.origin));
         let connecting = self.shared.connector.connect(to.uri.clone());
-        let connected = match tokio::time::timeout(Self::OPEN_WITHIN, connecting).await {
-            Ok(stream) => stream.map_err(Failed::Connecting),
-            Err(late) => Err(Failed::Connecting(io::Error::from(late).into())),
+        let connected = match tokio::time::timeout(Self::CONNECT_TIMEOUT, connecting).await {
+            Ok(stream) => stream.map_err(PoolError::Connect),
+            Err(late) => Err(PoolError::Connect(io::Error::from(late).into())),
         };
-        let stream = connected.inspect_err(|_| self.shared.lock().shares = false)?;
+        let stream = connected.inspect_err(|_| self.shared.lock().last_was_h2 = false)?;
         let (facts, origin) = (stream.connected(), Arc::clone(&to.origin));
         if facts.is_negotiated_h2() {
-            let opened = Trunk::over(stream, origin, self.shared.clock).await;
-            let trunk = opened.map_err(Failed::Unsent)?;
-            let passenger = trunk.take_on();
-            self.shared.keep_trunk(trunk);
-            return Ok((Way::Among(passenger), true));
+            let opened = H2Connection::handshake(stream, origin, self.shared.clock).await;
+            let h2 = opened.map_err(PoolError::Unsent)?;
+            let h2_stream = h2.reserve_stream();
+            self.shared.keep_h2(h2);
+            return Ok((PooledConnection::H2(h2_stream), true));
         }
-        self.shared.lock().shares = false;
-        let (sender, connection) = http1::handshake(stream).await.map_err(Failed::Unsent)?;
-        let line = Line { origin, sender, connection, forwarded: facts.is_proxied(), kept_for: None };
-        Ok((Way::Own(Box::new(line)), true))
+        self.shared.lock().last_was_h2 = false;
+        let (sender, connection) = http1::handshake(stream).await.map_err(PoolError::Unsent)?;
+        let h1 = H1Connection { origin, sender, connection, forwarded: facts.is_proxied(), keep_alive: None };
+        Ok((PooledConnection::H1(Box::new(h1)), true))
     }
 }
 
-/// Held while a request on a shared connection waits for its answer. Whoever stops waiting without a sign of life keeps
-/// others from that connection: it may be dead.
-struct Doubt<'a> {
-    trunk: Trunk,
-    signs: u64,
+/// Held while a request on a shared connection waits for its response. If it is dropped without any activity, the
+/// connection is retired: it may be dead.
+struct ConnectionDoubt<'a> {
+    connection: H2Connection,
+    activity_before: u64,
     pool: &'a Shared,
 }
 
-impl<'a> Doubt<'a> {
-    fn about(trunk: &Trunk, pool: &'a Shared) -> Self {
-        Self { trunk: trunk.clone(), signs: trunk.signs(), pool }
+impl<'a> ConnectionDoubt<'a> {
+    fn new(h2: &H2Connection, pool: &'a Shared) -> Self {
+        Self { connection: h2.clone(), activity_before: h2.activity_count(), pool }
     }
 }
 
-impl Drop for Doubt<'_> {
+impl Drop for ConnectionDoubt<'_> {
     fn drop(&mut self) {
-        if self.trunk.signs() == self.signs {
-            self.pool.leave(&self.trunk);
+        if self.connection.activity_count() == self.activity_before {
+            self.pool.retire_h2(&self.connection);
         }
     }
 }
 
-impl Line {
+impl H1Connection {
     fn drive(&mut self, cx: &mut Context<'_>) -> Poll<hyper::Result<()>> {
         Pin::new(&mut self.connection).poll(cx)
     }
 
-    /// Whether it can carry a request now. Looking is enough to notice that the server has closed it.
+    /// Returns whether it can carry a request now. Polling is enough to notice that the server has closed it.
     fn is_ready(&mut self) -> bool {
         let ended = self.drive(&mut Context::from_waker(Waker::noop())).is_ready();
         !ended && self.sender.is_ready()
     }
 
-    /// Puts the address into a request as this connection wants it.
-    fn address(&mut self, to: &Address, request: &mut Outgoing) {
+    /// Sets the target of a request in the form that this connection needs.
+    fn set_target(&mut self, to: &Address, request: &mut OutgoingRequest) {
         *request.uri_mut() = if self.forwarded { to.uri.clone() } else { to.path.clone() };
         request.headers_mut().entry(HOST).or_insert_with(|| to.host.clone());
     }
 }
 
 impl Shared {
-    /// A connection to `origin` that is there and takes a request now.
-    fn way(&self, origin: &Arc<str>, safety: Safety) -> Option<Way> {
-        if let Some(line) = self.idle_line(origin, safety) {
-            return Some(Way::Own(line));
+    /// Returns a pooled connection to `origin` that takes a request now.
+    fn reusable(&self, origin: &Arc<str>, safety: Safety) -> Option<PooledConnection> {
+        if let Some(h1) = self.idle_h1(origin, safety) {
+            return Some(PooledConnection::H1(h1));
         }
         let now = self.clock.mono();
         let mut state = self.lock();
-        state.trunks.retain(|trunk| is_trusted(trunk, now));
-        let mut there = state.trunks.iter().rev().filter(|trunk| trunk.leads_to(origin));
-        there.find_map(Trunk::board).map(Way::Among)
+        state.h2.retain(|h2| is_usable(h2, now));
+        let mut there = state.h2.iter().rev().filter(|h2| h2.is_for(origin));
+        there.find_map(H2Connection::try_reserve_stream).map(PooledConnection::H2)
     }
 
-    fn idle_line(&self, origin: &Arc<str>, safety: Safety) -> Option<Box<Line>> {
+    fn idle_h1(&self, origin: &Arc<str>, safety: Safety) -> Option<Box<H1Connection>> {
         loop {
             let now = self.clock.mono();
             let mut idle = {
                 let mut state = self.lock();
-                let fits = |idle: &Idle| idle.line.origin == *origin && idle.is_fit_for(safety, now);
+                let fits = |idle: &Idle| idle.connection.origin == *origin && idle.is_fit_for(safety, now);
                 let at = state.idle.iter().rposition(fits)?;
                 state.idle.remove(at)
             };
-            if idle.line.is_ready() {
-                return Some(idle.line);
+            if idle.connection.is_ready() {
+                return Some(idle.connection);
             }
         }
     }
 
-    /// Whether the next connection to `origin` will do for many. If there is one that is full, it will not do for those
-    /// who wait either.
-    fn expects_to_share(&self, origin: &str) -> bool {
+    /// Returns whether the next connection to `origin` will be shared by many requests. If there is a full one, another
+    /// one would not suffice for all that wait.
+    fn expects_h2(&self, origin: &str) -> bool {
         let state = self.lock();
-        state.shares && !state.trunks.iter().any(|trunk| trunk.leads_to(origin))
+        state.last_was_h2 && !state.h2.iter().any(|h2| h2.is_for(origin))
     }
 
-    fn keep(self: &Arc<Self>, line: Box<Line>) {
+    fn keep_h1(self: &Arc<Self>, h1: Box<H1Connection>) {
         let since = self.clock.mono();
         let mut state = self.lock();
-        if state.idle.len() == Pool::MOST {
+        if state.idle.len() == Pool::MAX_KEPT {
             state.idle.remove(0);
         }
-        state.idle.push(Idle { line, since });
-        self.have_swept(state, since);
+        state.idle.push(Idle { connection: h1, since });
+        self.ensure_sweeper(state, since);
     }
 
-    fn keep_trunk(self: &Arc<Self>, trunk: Trunk) {
-        let since = trunk.heard();
+    fn keep_h2(self: &Arc<Self>, h2: H2Connection) {
+        let since = h2.last_activity();
         let mut state = self.lock();
-        if state.trunks.len() == Pool::MOST {
-            state.trunks.remove(0);
+        if state.h2.len() == Pool::MAX_KEPT {
+            state.h2.remove(0);
         }
-        state.trunks.push(trunk);
-        state.shares = true;
-        self.have_swept(state, since);
+        state.h2.push(h2);
+        state.last_was_h2 = true;
+        self.ensure_sweeper(state, since);
     }
 
-    /// Nobody gets onto this one any more.
-    fn leave(&self, trunk: &Trunk) {
-        self.lock().trunks.retain(|known| !known.is(trunk));
+    /// Removes a connection from the pool, so that it takes no further requests.
+    fn retire_h2(&self, h2: &H2Connection) {
+        self.lock().h2.retain(|known| !known.is_same(h2));
     }
 
-    /// Has somebody look after what was kept at `since`.
-    fn have_swept(self: &Arc<Self>, mut state: MutexGuard<'_, State>, since: Mono) {
-        if !state.is_swept
+    /// Ensures that a task closes the connection kept at `since` when it expires.
+    fn ensure_sweeper(self: &Arc<Self>, mut state: MutexGuard<'_, State>, since: Mono) {
+        if !state.sweeper_running
             && let Ok(runtime) = tokio::runtime::Handle::try_current()
         {
-            state.is_swept = true;
+            state.sweeper_running = true;
             drop(state);
-            runtime.spawn(sweep(Arc::downgrade(self), self.clock, since + Pool::IDLE_FOR));
+            runtime.spawn(sweep(Arc::downgrade(self), self.clock, since + Pool::MAX_IDLE));
         }
     }
 
-    /// Closes what was idle for too long; answers with when to look again, if anything is left.
-    fn close_old(&self) -> Option<Mono> {
+    /// Closes expired connections. Returns when to check again, if any are left.
+    fn close_expired(&self) -> Option<Mono> {
         let now = self.clock.mono();
         let mut state = self.lock();
         state.idle.retain(|idle| idle.is_fit_for(Safety::Replayable, now));
-        state.trunks.retain(|trunk| is_trusted(trunk, now));
-        let (idle, trunks) =
-            (state.idle.iter().map(|idle| idle.since), state.trunks.iter().map(Trunk::heard));
-        let next = idle.chain(trunks).min();
-        state.is_swept = next.is_some();
-        next.map(|since| since + Pool::IDLE_FOR)
+        state.h2.retain(|h2| is_usable(h2, now));
+        let (idle, h2) =
+            (state.idle.iter().map(|idle| idle.since), state.h2.iter().map(H2Connection::last_activity));
+        let next = idle.chain(h2).min();
+        state.sweeper_running = next.is_some();
+        next.map(|since| since + Pool::MAX_IDLE)
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -350,20 +353,20 @@ impl Shared {
 }
 
 impl Idle {
-    /// Whether it may carry a request of this kind at this moment. The server closes a connection that is idle for too
-    /// long, and nobody can tell whether it has begun with a request that was on its way then.
+    /// Returns whether it may carry a request of this kind now. The server closes a connection that is idle for too
+    /// long, and the outcome of a request sent at that moment is unknown.
     fn is_fit_for(&self, safety: Safety, now: Mono) -> bool {
-        let limit = match (self.line.kept_for, safety) {
-            (Some(kept_for), _) => kept_for.min(Pool::IDLE_FOR),
-            (None, Safety::AtMostOnce) => Pool::SURELY_KEPT_FOR,
-            (None, Safety::Replayable) => Pool::IDLE_FOR,
+        let limit = match (self.connection.keep_alive, safety) {
+            (Some(kept_for), _) => kept_for.min(Pool::MAX_IDLE),
+            (None, Safety::AtMostOnce) => Pool::SAFE_IDLE,
+            (None, Safety::Replayable) => Pool::MAX_IDLE,
         };
         now - self.since < limit
     }
 }
 
-/// For how long a server keeps an idle connection, as its `Keep-Alive` header says, less a margin for the way.
-fn kept_for(headers: &HeaderMap) -> Option<Duration> {
+/// Returns the time for which a server keeps an idle connection by its `Keep-Alive` header, less a margin for latency.
+fn keep_alive_limit(headers: &HeaderMap) -> Option<Duration> {
     const LEAST_MARGIN: Duration = Duration::from_secs(1);
     let said = headers.get(KEEP_ALIVE)?.to_str().ok()?;
     let mut parameters = said.split(',').filter_map(|parameter| parameter.split_once('='));
@@ -372,59 +375,59 @@ fn kept_for(headers: &HeaderMap) -> Option<Duration> {
     Some(limit.saturating_sub(LEAST_MARGIN.max(limit / 5)))
 }
 
-/// Whether others may get onto a shared connection: nobody has hung up, and it was heard of lately.
-fn is_trusted(trunk: &Trunk, now: Mono) -> bool {
-    trunk.is_open() && now - trunk.heard() < Pool::IDLE_FOR
+/// Returns whether a shared connection may take further requests: it is open, and had recent activity.
+fn is_usable(h2: &H2Connection, now: Mono) -> bool {
+    h2.is_open() && now - h2.last_activity() < Pool::MAX_IDLE
 }
 
-/// Looks after idle connections for as long as there are any.
+/// Closes idle connections for as long as there are any.
 async fn sweep(pool: Weak<Shared>, clock: Clock, mut next: Mono) {
     loop {
         tokio::time::sleep_until(clock.instant(next)).await;
-        match pool.upgrade().and_then(|pool| pool.close_old()) {
+        match pool.upgrade().and_then(|pool| pool.close_expired()) {
             Some(later) => next = later,
             None => return,
         }
     }
 }
 
-/// The body of an answer, and the connection that it comes on, which is free for others once it was read. Dropped
-/// before its end, it takes the connection along, unless the rest of it was there already or others use it.
+/// Body of a response, with the connection that it comes on, which returns to the pool once the body was read. Dropped
+/// before its end, it closes the connection, unless the rest has already arrived or other requests share it.
 pub(crate) struct Body {
     incoming: Option<Incoming>,
     carrier: Option<Carrier>,
-    /// Whether it ended before its end.
+    /// True if the stream was reset before its end.
     was_cut: bool,
 }
 
 impl Body {
-    /// Whether the server reset the stream before the answer was whole. HTTP/2 lets a reset with `NO_ERROR` follow a whole
-    /// answer, so it looks like an end; before the end of the stream it is none.
+    /// Returns whether the server reset the stream before the response was complete. HTTP/2 lets a reset with
+    /// `NO_ERROR` follow a complete response, so it looks like an end; before the end of the stream it is none.
     pub(super) fn was_cut(&self) -> bool {
         self.was_cut
     }
 }
 
 enum Carrier {
-    /// A connection that is ours alone until then.
-    Own {
-        line: Box<Line>,
+    /// A connection that this body has to itself.
+    H1 {
+        connection: Box<H1Connection>,
         pool: Weak<Shared>,
     },
-    Among(Passenger),
+    H2(H2Stream),
 }
 
 impl Carrier {
-    fn give_back(self) {
+    fn release(self) {
         match self {
-            Self::Own { mut line, pool } => {
+            Self::H1 { connection: mut h1, pool } => {
                 if let Some(pool) = pool.upgrade()
-                    && line.is_ready()
+                    && h1.is_ready()
                 {
-                    pool.keep(line);
+                    pool.keep_h1(h1);
                 }
             }
-            Self::Among(passenger) => drop(passenger),
+            Self::H2(h2_stream) => drop(h2_stream),
         }
     }
 }
@@ -442,10 +445,10 @@ impl http_body::Body for Body {
         };
         let frame = match carrier {
             None => ready!(Pin::new(incoming).poll_frame(cx)),
-            Some(Carrier::Among(passenger)) => {
+            Some(Carrier::H2(h2_stream)) => {
                 let frame = ready!(Pin::new(&mut *incoming).poll_frame(cx));
                 match &frame {
-                    Some(Ok(_)) => passenger.hears(),
+                    Some(Ok(_)) => h2_stream.note_activity(),
                     Some(Err(_)) => {}
                     None => {
                         let is_whole = incoming.is_end_stream() || incoming.size_hint().exact() == Some(0);
@@ -454,13 +457,13 @@ impl http_body::Body for Body {
                 }
                 frame
             }
-            Some(Carrier::Own { line, .. }) => {
-                // As with the head: it is the connection that wakes.
+            Some(Carrier::H1 { connection: h1, .. }) => {
+                // As with the head, only the connection wakes the task.
                 let mut quietly = Context::from_waker(Waker::noop());
                 match Pin::new(&mut *incoming).poll_frame(&mut quietly) {
                     Poll::Ready(frame) => frame,
                     Poll::Pending => {
-                        let _ = line.drive(cx);
+                        let _ = h1.drive(cx);
                         ready!(Pin::new(incoming).poll_frame(&mut quietly))
                     }
                 }
@@ -469,7 +472,7 @@ impl http_body::Body for Body {
         if frame.is_none() {
             self.incoming = None;
             if let Some(carrier) = self.carrier.take() {
-                carrier.give_back();
+                carrier.release();
             }
         }
         Poll::Ready(frame)
@@ -486,10 +489,10 @@ impl http_body::Body for Body {
 
 impl Drop for Body {
     fn drop(&mut self) {
-        // The connection reads over the rest if it is there, and closes otherwise.
+        // The connection skips the rest if it has arrived, and closes otherwise.
         self.incoming = None;
         if let Some(carrier) = self.carrier.take() {
-            carrier.give_back();
+            carrier.release();
         }
     }
 }
@@ -502,7 +505,7 @@ mod tests {
     #[test]
     fn c05_a_keep_alive_limit_is_honoured_with_a_margin() {
         let of = |said: &'static str| {
-            kept_for(&HeaderMap::from_iter([(KEEP_ALIVE, HeaderValue::from_static(said))]))
+            keep_alive_limit(&HeaderMap::from_iter([(KEEP_ALIVE, HeaderValue::from_static(said))]))
         };
         assert_eq!(of("timeout=5"), Some(Duration::from_secs(4)));
         assert_eq!(of("max=100, Timeout = 75"), Some(Duration::from_secs(60)));
@@ -510,6 +513,6 @@ mod tests {
         assert_eq!(of("timeout=0"), Some(Duration::ZERO));
         assert_eq!(of("max=100"), None);
         assert_eq!(of("timeout=soon"), None);
-        assert_eq!(kept_for(&HeaderMap::new()), None);
+        assert_eq!(keep_alive_limit(&HeaderMap::new()), None);
     }
 }

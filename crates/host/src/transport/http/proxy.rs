@@ -1,9 +1,9 @@
-//! The way through a proxy that the environment names. What goes wrong there is said to be the proxy's doing, so that
-//! nobody looks for it at the server.
+//! Connections through a proxy that the environment names. Errors name the proxy, so that they are not attributed to
+//! the server.
 
-use super::connect::{BoxError, trouble_in};
+use super::connect::{BoxError, connect_failure};
 use super::happy_eyeballs::Tcp;
-use gripfast_core::failure::DialTrouble;
+use gripfast_core::failure::ConnectStepFailed;
 use http::Uri;
 use http::header::HeaderValue;
 use hyper_util::client::proxy::matcher::Intercept;
@@ -18,21 +18,21 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tower_service::Service;
 
-/// A proxy on the way.
+/// A proxy on the way to a target.
 #[derive(Clone)]
 pub(super) struct Proxy {
     uri: Uri,
-    /// Its address for people, without user and password.
+    /// Address for messages, without user and password.
     name: Arc<str>,
     credentials: Option<HeaderValue>,
 }
 
-/// A trouble with a proxy.
+/// Error of a proxy.
 #[derive(Debug)]
 pub(super) struct ProxyError {
     text: String,
-    /// Whether only a person can mend it, who gives the proxy a user and a password.
-    pub(super) wants_credentials: bool,
+    /// True if a person has to give the proxy a user and a password.
+    pub(super) needs_credentials: bool,
 }
 
 impl fmt::Display for ProxyError {
@@ -44,14 +44,14 @@ impl fmt::Display for ProxyError {
 impl StdError for ProxyError {}
 
 impl ProxyError {
-    /// The trouble with a proxy among the causes of an error.
-    pub(super) fn among<'e>(error: &'e (dyn StdError + 'static)) -> Option<&'e Self> {
+    /// Finds this error in a chain of causes.
+    pub(super) fn find_in<'e>(error: &'e (dyn StdError + 'static)) -> Option<&'e Self> {
         std::iter::successors(Some(error), |&error| error.source()).find_map(|error| error.downcast_ref())
     }
 }
 
 impl Proxy {
-    pub(super) fn of(found: &Intercept) -> Self {
+    pub(super) fn from_intercept(found: &Intercept) -> Self {
         let uri = found.uri().clone();
         let authority = match (uri.host(), uri.port()) {
             (Some(host), Some(port)) => format!("{host}:{port}"),
@@ -62,28 +62,31 @@ impl Proxy {
         Self { uri, name, credentials: found.basic_auth().cloned() }
     }
 
-    /// Its address for people.
+    /// Returns the address for messages.
     pub(super) fn name(&self) -> Arc<str> {
         Arc::clone(&self.name)
     }
 
-    /// A connection to the proxy itself.
-    pub(super) async fn reach(&self, mut tcp: Tcp) -> Result<TokioIo<TcpStream>, BoxError> {
+    /// Connects to the proxy itself.
+    pub(super) async fn connect(&self, mut tcp: Tcp) -> Result<TokioIo<TcpStream>, BoxError> {
         tcp.call(self.uri.clone()).await.map_err(|error| {
-            let (trouble, text) = trouble_in(&*error);
-            let why = match trouble {
-                // Not of the proxy.
-                DialTrouble::LacksResources => return error,
-                DialTrouble::Dns => format!("its name does not resolve: {text}"),
-                DialTrouble::Refused | DialTrouble::Tls | DialTrouble::TimedOut | DialTrouble::Other => text,
+            let (step, text) = connect_failure(&*error);
+            let why = match step {
+                // Not the fault of the proxy.
+                ConnectStepFailed::OutOfResources => return error,
+                ConnectStepFailed::Dns => format!("its name does not resolve: {text}"),
+                ConnectStepFailed::Refused
+                | ConnectStepFailed::Tls
+                | ConnectStepFailed::TimedOut
+                | ConnectStepFailed::Other => text,
             };
-            self.trouble(&format!("cannot be reached: {why}"))
+            self.error(&format!("cannot be reached: {why}"))
         })
     }
 
-    /// Has the proxy pass bytes to `target`.
+    /// Opens a CONNECT tunnel to `target`.
     async fn tunnel(&self, stream: &mut TcpStream, target: &str) -> Result<(), BoxError> {
-        /// More than any head of an answer to CONNECT.
+        /// Maximum size of the response head to CONNECT.
         const LONGEST: usize = 8 << 10;
         let mut head = format!("CONNECT {target} HTTP/1.1\r\nhost: {target}\r\n").into_bytes();
         if let Some(credentials) = &self.credentials {
@@ -92,17 +95,17 @@ impl Proxy {
             head.extend(b"\r\n");
         }
         head.extend(b"\r\n");
-        let broken = |error: io::Error| self.trouble(&format!("broke the connection: {error}"));
+        let broken = |error: io::Error| self.error(&format!("broke the connection: {error}"));
         stream.write_all(&head).await.map_err(broken)?;
         let mut answer = Vec::new();
         while !answer.windows(4).any(|end| end == b"\r\n\r\n") {
             let is_http = answer.len() < 5 || answer.starts_with(b"HTTP/");
             if !is_http || answer.len() > LONGEST {
-                return Err(self.trouble("does not answer in HTTP"));
+                return Err(self.error("does not answer in HTTP"));
             }
             if stream.read_buf(&mut answer).await.map_err(broken)? == 0 {
                 return Err(
-                    self.trouble(&format!("closed the connection instead of passing it on to {target}"))
+                    self.error(&format!("closed the connection instead of opening a tunnel to {target}"))
                 );
             }
         }
@@ -111,30 +114,30 @@ impl Proxy {
             head.lines().next().and_then(|line| line.split_once(' ')).map(|(_, status)| status.trim());
         let status = status.filter(|status| status.len() >= 3).unwrap_or_default();
         match status.as_bytes() {
-            // Nobody behind it speaks before we have.
+            // The target sends nothing before we do.
             [b'2', _, _, ..] if answer.ends_with(b"\r\n\r\n") => Ok(()),
-            [b'2', _, _, ..] => Err(self.trouble("does not answer in HTTP")),
-            [b'4', b'0', b'7', ..] => Err(wants_credentials(&self.name).into()),
-            [] => Err(self.trouble("does not answer in HTTP")),
-            _ => Err(self.trouble(&format!("does not pass on to {target}: it answers `{status}`"))),
+            [b'2', _, _, ..] => Err(self.error("does not answer in HTTP")),
+            [b'4', b'0', b'7', ..] => Err(credentials_required(&self.name).into()),
+            [] => Err(self.error("does not answer in HTTP")),
+            _ => Err(self.error(&format!("refuses a tunnel to {target}: it answers `{status}`"))),
         }
     }
 
-    fn trouble(&self, what: &str) -> BoxError {
-        ProxyError { text: format!("the proxy `{}` {what}", self.name), wants_credentials: false }.into()
+    fn error(&self, what: &str) -> BoxError {
+        ProxyError { text: format!("the proxy `{}` {what}", self.name), needs_credentials: false }.into()
     }
 }
 
-/// What only a person can mend.
-fn wants_credentials(name: &str) -> ProxyError {
+/// Error that a person has to repair.
+fn credentials_required(name: &str) -> ProxyError {
     let text = format!(
         "the proxy `{name}` wants a user and a password (407): the variable that names it may hold them, as in \
          `http://USER:PASSWORD@HOST:PORT`"
     );
-    ProxyError { text, wants_credentials: true }
+    ProxyError { text, needs_credentials: true }
 }
 
-/// Connections through a proxy that passes bytes.
+/// Connector through a CONNECT tunnel.
 #[derive(Clone)]
 pub(super) struct Tunnel {
     pub(super) proxy: Proxy,
@@ -153,7 +156,7 @@ impl Service<Uri> for Tunnel {
     fn call(&mut self, target: Uri) -> Self::Future {
         let Self { proxy, tcp } = self.clone();
         Box::pin(async move {
-            let mut stream = proxy.reach(tcp).await?.into_inner();
+            let mut stream = proxy.connect(tcp).await?.into_inner();
             let host = target.host().unwrap_or_default();
             let port = target.port_u16().unwrap_or(443);
             proxy.tunnel(&mut stream, &format!("{host}:{port}")).await?;
@@ -162,6 +165,6 @@ impl Service<Uri> for Tunnel {
     }
 }
 
-/// Marks an answer that came through a proxy which reads requests: it may be the proxy's own.
+/// Marks a response that came through a forwarding proxy: it may be the proxy's own.
 #[derive(Clone)]
 pub(super) struct ForwardedBy(pub(super) Arc<str>);

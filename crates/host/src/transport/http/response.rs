@@ -1,12 +1,11 @@
-//! Reading what a server answers to a POST: JSON or an event stream, bounded in size; and turning
-//! refusals into evidence.
+//! Reads responses to a POST, JSON or an event stream, bounded in size; and turns refusals into evidence.
 
 use super::pool::Body;
 use super::proxy::ForwardedBy;
 use crate::memory::{AnswerMemory, Reservation};
 use crate::transport::{Session, no_memory};
 use bytes::{Bytes, BytesMut};
-use gripfast_core::failure::recovery::UNSPECIFIED_PATIENCE;
+use gripfast_core::failure::recovery::DEFAULT_BUSY_PAUSE;
 use gripfast_core::failure::{During, Evidence, HttpAnswer, Observed, RpcError};
 use gripfast_wire::envelope::{Addressee, Message, Response as RpcResponse, addressee};
 use gripfast_wire::{Era, Outcome, sse};
@@ -17,46 +16,46 @@ use http_body_util::BodyExt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What kind of body a success carries.
-pub(in crate::transport) enum Kind {
+/// Kind of body of a successful response.
+pub(in crate::transport) enum BodyKind {
     Json,
     Events,
     Empty,
     Other(String),
 }
 
-pub(in crate::transport) fn kind_of(response: &Response<Body>) -> Kind {
+pub(in crate::transport) fn body_kind(response: &Response<Body>) -> BodyKind {
     let kind = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let essence = kind.split(';').next().unwrap_or_default().trim();
     let is = |known: &str| essence.eq_ignore_ascii_case(known);
     match response.status().as_u16() {
-        _ if is("application/json") => Kind::Json,
-        _ if is("text/event-stream") => Kind::Events,
-        202 | 204 | 205 => Kind::Empty,
-        _ => Kind::Other(essence.to_ascii_lowercase()),
+        _ if is("application/json") => BodyKind::Json,
+        _ if is("text/event-stream") => BodyKind::Events,
+        202 | 204 | 205 => BodyKind::Empty,
+        _ => BodyKind::Other(essence.to_ascii_lowercase()),
     }
 }
 
-/// The whole body, if it is within the limit.
-pub(crate) async fn whole(body: Body, limit: usize, during: During) -> Result<Bytes, Evidence> {
-    whole_counted(body, limit, during, None).await.map(|(body, _)| body)
+/// Reads the whole body, if it is within the limit.
+pub(crate) async fn read_body(body: Body, limit: usize, during: During) -> Result<Bytes, Evidence> {
+    read_body_counted(body, limit, during, None).await.map(|(body, _)| body)
 }
 
-/// The whole body, if it is within the limit and there is memory for it. The memory is reserved while it is read.
-pub(crate) async fn whole_counted(
+/// Reads the whole body, if it is within the limit and the memory budget. Memory is reserved while it is read.
+pub(crate) async fn read_body_counted(
     body: Body,
     limit: usize,
     during: During,
     memory: Option<&dyn AnswerMemory>,
 ) -> Result<(Bytes, Option<Box<dyn Reservation>>), Evidence> {
     let mut body = body;
-    // Nothing of it is read if the server says how long it is.
+    // A body whose announced length is over the limit is not read.
     if body.size_hint().lower() > limit as u64 {
         return Err(Evidence::sent(during, Observed::TooLarge(limit)));
     }
-    // A length that the server names is allocated at once, so it is reserved at once.
-    let mut counted = Counted::by(memory, during);
-    counted.reach(usize::try_from(body.size_hint().exact().unwrap_or(0)).unwrap_or(limit))?;
+    // An announced length is allocated at once, so it is reserved at once.
+    let mut counted = Counted::new(memory, during);
+    counted.reserve_total(usize::try_from(body.size_hint().exact().unwrap_or(0)).unwrap_or(limit))?;
     let mut first: Option<Bytes> = None;
     let mut rest = BytesMut::new();
     loop {
@@ -79,13 +78,13 @@ pub(crate) async fn whole_counted(
         if length > limit {
             return Err(Evidence::sent(during, Observed::TooLarge(limit)));
         }
-        counted.reach(length)?;
-        // Most answers are one piece, which then needs no copy.
+        counted.reserve_total(length)?;
+        // Most responses are one piece, which then needs no copy.
         match first.take() {
             None if rest.is_empty() => first = Some(data),
             None => rest.extend_from_slice(&data),
             Some(begin) => {
-                // What is still to come is known if the server said how long its answer is.
+                // The remaining length is known if the server announced it.
                 let more = body.size_hint().exact().and_then(|more| usize::try_from(more).ok()).unwrap_or(0);
                 rest.reserve(begin.len() + data.len() + more.min(limit));
                 rest.extend_from_slice(&begin);
@@ -96,7 +95,7 @@ pub(crate) async fn whole_counted(
     Ok((first.unwrap_or_else(|| rest.freeze()), counted.reserved))
 }
 
-/// What is reserved for an answer that is being read.
+/// Memory reserved for a response that is being read.
 struct Counted<'a> {
     memory: Option<&'a dyn AnswerMemory>,
     during: During,
@@ -105,12 +104,12 @@ struct Counted<'a> {
 }
 
 impl<'a> Counted<'a> {
-    fn by(memory: Option<&'a dyn AnswerMemory>, during: During) -> Self {
+    fn new(memory: Option<&'a dyn AnswerMemory>, during: During) -> Self {
         Self { memory, during, reserved: None, bytes: 0 }
     }
 
-    /// Has at least this many bytes reserved.
-    fn reach(&mut self, bytes: usize) -> Result<(), Evidence> {
+    /// Reserves memory up to this total.
+    fn reserve_total(&mut self, bytes: usize) -> Result<(), Evidence> {
         let Some(memory) = self.memory.filter(|_| bytes > self.bytes) else { return Ok(()) };
         let more = bytes - self.bytes;
         let reserved = match &mut self.reserved {
@@ -123,29 +122,29 @@ impl<'a> Counted<'a> {
     }
 }
 
-/// The events of a stream, one after another.
+/// Events of a stream.
 pub(in crate::transport) struct Events {
     body: Body,
     reader: sse::Reader,
-    /// The memory that an unfinished event is counted against.
+    /// Memory budget that an unfinished event is counted against.
     memory: Option<Arc<dyn AnswerMemory>>,
-    /// What is reserved for the unfinished event.
+    /// Reservation for the unfinished event.
     reserved: Option<Box<dyn Reservation>>,
     bytes: usize,
 }
 
 impl Events {
-    pub(in crate::transport) fn of(body: Body, limit: usize) -> Self {
+    pub(in crate::transport) fn new(body: Body, limit: usize) -> Self {
         Self { body, reader: sse::Reader::new(limit), memory: None, reserved: None, bytes: 0 }
     }
 
-    /// The same, whose unfinished events are counted.
-    pub(in crate::transport) fn counted(self, memory: Option<Arc<dyn AnswerMemory>>) -> Self {
+    /// Counts unfinished events against a memory budget.
+    pub(in crate::transport) fn with_memory(self, memory: Option<Arc<dyn AnswerMemory>>) -> Self {
         Self { memory, ..self }
     }
 
-    /// Reserves memory for the unfinished event. A small one is not counted before it is whole.
-    fn count(&mut self, during: During) -> Result<(), Evidence> {
+    /// Reserves memory for the unfinished event. A small one is not counted before it is complete.
+    fn reserve_unfinished(&mut self, during: During) -> Result<(), Evidence> {
         const SMALL: usize = 64 << 10;
         let Some(memory) = &self.memory else { return Ok(()) };
         let held = self.reader.buffered();
@@ -167,7 +166,7 @@ impl Events {
         })
     }
 
-    /// The next event; `None` at the end of the stream. After one that is too large the stream goes on.
+    /// Returns the next event; `None` at the end of the stream. The stream continues after an event that is too large.
     pub(in crate::transport) async fn next(
         &mut self,
         during: During,
@@ -179,7 +178,7 @@ impl Events {
         }
     }
 
-    /// The same for those who care whom an event was for that is too large.
+    /// Returns the next event, even if it is too large, for callers that look for its request.
     pub(in crate::transport) async fn next_of_any_size(
         &mut self,
         during: During,
@@ -197,7 +196,7 @@ impl Events {
                 Some(Ok(frame)) => {
                     if let Ok(data) = frame.into_data() {
                         self.reader.push(&data);
-                        self.count(during)?;
+                        self.reserve_unfinished(during)?;
                     }
                 }
                 Some(Err(error)) => {
@@ -217,19 +216,19 @@ impl Events {
     }
 }
 
-/// How a request was put that a server refused.
+/// Context of a request that a server refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::transport) enum Asked {
-    /// In the modern era, which has no sessions.
+pub(in crate::transport) enum RequestFacts {
+    /// Modern era, which has no sessions.
     Modern,
-    /// In the legacy era, within a session.
+    /// Legacy era, within a session.
     WithSession,
-    /// In the legacy era, without one.
+    /// Legacy era, without a session.
     WithoutSession,
 }
 
-impl Asked {
-    pub(in crate::transport) fn with(session: &Session) -> Self {
+impl RequestFacts {
+    pub(in crate::transport) fn for_session(session: &Session) -> Self {
         match (session.era, &session.id) {
             (Era::Modern, _) => Self::Modern,
             (Era::Legacy, Some(_)) => Self::WithSession,
@@ -238,17 +237,17 @@ impl Asked {
     }
 }
 
-/// What a refusal says: its status, its headers, and the beginning of its body.
+/// Builds evidence of a refusal from its status, its headers and the beginning of its body.
 pub(in crate::transport) async fn refusal(
     response: Response<Body>,
-    asked: Asked,
+    request: RequestFacts,
     during: During,
 ) -> (Evidence, Option<Bytes>) {
     const LIMIT: usize = 64 << 10;
     const WITHIN: Duration = Duration::from_secs(2);
     let (head, body) = response.into_parts();
-    // A body that is too long, too slow or broken tells nothing; the status still does.
-    let body = match tokio::time::timeout(WITHIN, whole(body, LIMIT, during)).await {
+    // A body that is too long, too slow or broken is ignored; the status is evidence enough.
+    let body = match tokio::time::timeout(WITHIN, read_body(body, LIMIT, during)).await {
         Ok(Ok(body)) => body,
         Ok(Err(_)) | Err(_) => Bytes::new(),
     };
@@ -256,18 +255,18 @@ pub(in crate::transport) async fn refusal(
     let answer = HttpAnswer {
         status: head.status.as_u16(),
         retry_after: retry_after(&head.headers),
-        challenge: text_of(&head.headers, &WWW_AUTHENTICATE).map(Into::into),
+        challenge: header_text(&head.headers, &WWW_AUTHENTICATE).map(Into::into),
         body: String::from_utf8_lossy(&body).chars().take(500).collect(),
         rpc: rpc.clone(),
-        had_session: asked == Asked::WithSession,
-        modern: asked == Asked::Modern,
+        had_session: request == RequestFacts::WithSession,
+        modern: request == RequestFacts::Modern,
         proxy: head.extensions.get().map(|ForwardedBy(proxy)| (**proxy).into()),
     };
     let message = rpc.is_some().then_some(body);
     (Evidence::sent(during, Observed::Http(answer)), message)
 }
 
-/// The error in a JSON-RPC response, whether or not it names a request.
+/// Returns the error in a JSON-RPC response, with or without an id.
 pub(in crate::transport) fn rpc_error(body: &[u8]) -> Option<RpcError> {
     match Message::parse(body) {
         Ok(Message::Response(RpcResponse { outcome: Outcome::Error(error), .. })) => {
@@ -277,14 +276,14 @@ pub(in crate::transport) fn rpc_error(body: &[u8]) -> Option<RpcError> {
     }
 }
 
-pub(in crate::transport) fn text_of(headers: &HeaderMap, name: &http::HeaderName) -> Option<String> {
+pub(in crate::transport) fn header_text(headers: &HeaderMap, name: &http::HeaderName) -> Option<String> {
     headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned)
 }
 
-/// How long a server asks to be left alone (`Retry-After`), if it does. Seconds only: a date would need a clock that agrees
-/// with the server's. Whoever asks in another form is given what those are given who name no time.
+/// Parses `Retry-After` in seconds; a date would need a clock that agrees with the server's. Any other form counts as a
+/// wait of unspecified length.
 pub(crate) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
-    let asked = headers.get(RETRY_AFTER)?;
-    let seconds = asked.to_str().ok().and_then(|text| text.trim().parse().ok());
-    Some(seconds.map_or(UNSPECIFIED_PATIENCE, Duration::from_secs))
+    let value = headers.get(RETRY_AFTER)?;
+    let seconds = value.to_str().ok().and_then(|text| text.trim().parse().ok());
+    Some(seconds.map_or(DEFAULT_BUSY_PAUSE, Duration::from_secs))
 }

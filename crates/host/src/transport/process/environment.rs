@@ -1,18 +1,18 @@
-//! The environment a child gets: what every program needs, and what the config names. Nothing else of
-//! ours: a token of one server is none of another server's business.
+//! Environment of a child process: variables that every program needs, and those that the config names. Nothing else is
+//! inherited, so that no server sees the token of another.
 
 use std::collections::BTreeMap;
 
-/// Variables that every child gets if we have them.
+/// Variables that every child inherits.
 const ALWAYS: &[&str] = &["PATH", "HOME", "USER", "LOGNAME", "LANG", "TERM", "SHELL", "TMPDIR"];
-/// And those whose names begin like this.
+/// Prefixes of variables that every child inherits.
 const ALWAYS_PREFIXES: &[&str] = &["LC_", "XDG_"];
-/// Variables that say how to reach the network from here: certificate authorities and proxies.
+/// Variables that name certificate authorities.
 const AUTHORITIES: &[&str] =
     &["SSL_CERT_FILE", "SSL_CERT_DIR", "NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"];
-/// Proxies, each in upper and in lower case.
+/// Variables that name proxies, each in upper and in lower case.
 const PROXIES: &[&str] = &["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"];
-/// Without these nothing starts on Windows.
+/// Variables without which no program starts on Windows.
 const WINDOWS: &[&str] = &[
     "APPDATA",
     "COMSPEC",
@@ -31,70 +31,70 @@ const WINDOWS: &[&str] = &[
     "WINDIR",
 ];
 
-/// What becomes of the variables that say how to reach the network.
+/// Handling of the variables that name proxies and certificate authorities.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NetworkVariables {
-    /// The child gets them.
+    /// The child inherits them.
     Pass,
-    /// The child gets only those that the config names.
+    /// The child inherits only those that the config names.
     Drop,
 }
 
-/// A filtered environment.
+/// Filtered environment of a child.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Environment(BTreeMap<String, String>);
 
 impl Environment {
-    /// Whether every child gets the variable of this name.
-    pub(crate) fn is_usual(name: &str) -> bool {
+    /// Returns whether every child inherits this variable.
+    pub(crate) fn is_always_passed(name: &str) -> bool {
         ALWAYS.contains(&name)
             || ALWAYS_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
             || (cfg!(windows) && WINDOWS.contains(&name.to_ascii_uppercase().as_str()))
     }
 
-    /// Whether the variable says how to reach the network.
+    /// Returns whether the variable names a proxy or certificate authorities.
     pub(crate) fn is_network(name: &str) -> bool {
-        AUTHORITIES.contains(&name) || Self::names_proxy(name)
+        AUTHORITIES.contains(&name) || Self::is_proxy(name)
     }
 
-    /// Whether a child gets this variable of ours.
-    pub(crate) fn passes(name: &str, inherit: &[String], network: NetworkVariables) -> bool {
-        Self::is_usual(name)
+    /// Returns whether a child inherits this variable of ours.
+    pub(crate) fn is_passed(name: &str, inherit: &[String], network: NetworkVariables) -> bool {
+        Self::is_always_passed(name)
             || (network == NetworkVariables::Pass && Self::is_network(name))
             || inherit.iter().any(|wanted| wanted == name)
     }
 
-    /// Whether the variable names a proxy.
-    pub fn names_proxy(name: &str) -> bool {
+    /// Returns whether the variable names a proxy.
+    pub fn is_proxy(name: &str) -> bool {
         PROXIES.iter().any(|proxy| name == *proxy || name == proxy.to_ascii_lowercase())
     }
 
-    /// What passes from `ours` to a child: the usual, the way to the network, and the names that the config asks for.
+    /// Filters our environment for a child: the usual variables, those of the network, and those that the config names.
     pub fn filtered(
         ours: impl IntoIterator<Item = (String, String)>,
         inherit: &[String],
         network: NetworkVariables,
     ) -> Self {
-        let passes = |name: &str| Self::passes(name, inherit, network);
+        let passes = |name: &str| Self::is_passed(name, inherit, network);
         Self(ours.into_iter().filter(|(name, _)| passes(name)).collect())
     }
 
-    /// Sets what the config sets.
+    /// Sets a variable of the config.
     pub fn set(&mut self, name: &str, value: &str) {
         self.0.insert(name.to_owned(), value.to_owned());
     }
 
-    /// The values of the proxy variables.
+    /// Returns the values of the proxy variables.
     pub(crate) fn proxies(&self) -> impl Iterator<Item = &str> {
-        self.0.iter().filter(|(name, _)| Self::names_proxy(name)).map(|(_, value)| value.as_str())
+        self.0.iter().filter(|(name, _)| Self::is_proxy(name)).map(|(_, value)| value.as_str())
     }
 
-    /// What this variable is, if it is set.
+    /// Returns the value of a variable.
     pub(crate) fn get(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(String::as_str)
     }
 
-    /// The variables, in the order of their names.
+    /// Returns the variables, sorted by name.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
     }
@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn g06_a_child_gets_the_usual_variables_and_those_the_config_names_and_no_others() {
+    fn g06_a_child_inherits_only_usual_and_configured_variables() {
         let ours =
             ["PATH", "HOME", "LC_ALL", "XDG_CONFIG_HOME", "AWS_SECRET_ACCESS_KEY", "HTTPSX_PROXY", "WANTED"]
                 .map(|name| (name.to_owned(), format!("value of {name}")));
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn g06_a_child_gets_certificate_authorities_and_proxies_unless_the_config_says_no() {
+    fn g06_a_child_inherits_network_variables_unless_the_config_says_no() {
         let network = [
             "ALL_PROXY",
             "CURL_CA_BUNDLE",
@@ -143,7 +143,7 @@ mod tests {
         assert_eq!(
             names(&wanted, NetworkVariables::Drop),
             wanted,
-            "what the config names passes all the same"
+            "a configured variable is inherited all the same"
         );
     }
 }

@@ -1,11 +1,11 @@
-//! Child processes as whole trees: each child leads a process group of its own, is stopped with all its
-//! descendants, leaves no zombie, and does not outlive us.
+//! Child processes as process trees: each child leads its own process group, is stopped with all its descendants,
+//! leaves no zombie, and does not outlive this process.
 //!
-//! What differs between operating systems sits in `os`; the watcher that ends our children when we are
-//! killed sits in `leash`.
+//! Differences between operating systems are in `os`; `orphan_reaper` has the watcher that ends our children when this
+//! process is killed.
 
 mod environment;
-mod leash;
+mod orphan_reaper;
 #[cfg(unix)]
 #[path = "unix.rs"]
 mod os;
@@ -17,11 +17,11 @@ mod program;
 pub use environment::{Environment, NetworkVariables};
 pub(crate) use program::Program;
 
+use super::process::orphan_reaper::OrphanReaper;
 use crate::config::command_hint;
 use crate::file_limit;
 use gripfast_core::failure::Observed;
-use gripfast_core::supervise::upstream::Manner;
-use leash::Leash;
+use gripfast_core::supervise::upstream::CloseMode;
 use std::io;
 use std::path::Path;
 use std::process::Stdio;
@@ -31,14 +31,14 @@ use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
 use tokio::sync::watch;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
-/// How a child ended.
+/// Exit status of a child.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Exit {
     pub(crate) code: Option<i32>,
     pub(crate) signal: Option<i32>,
 }
 
-/// The pipes of a freshly started child.
+/// Pipes of a freshly started child.
 pub(crate) struct Pipes {
     pub(crate) stdin: ChildStdin,
     pub(crate) stdout: ChildStdout,
@@ -49,19 +49,19 @@ pub(crate) struct Pipes {
 #[derive(Debug)]
 pub(crate) struct ProcessTree {
     pid: u32,
-    leash: Leash,
+    reaper: OrphanReaper,
     exit: ExitWatch,
-    /// Everything was killed. Not to be done again: by then the id may be somebody else's.
+    /// The group was killed. It must not be killed again: by then the id may belong to another process.
     killed: AtomicBool,
 }
 
-/// Sees a child's end, without being able to cause it.
+/// Observes the exit of a child, without being able to cause it.
 #[derive(Debug, Clone)]
 pub(crate) struct ExitWatch(watch::Receiver<Option<Exit>>);
 
 impl ExitWatch {
-    /// Waits until the child itself has ended and was reaped.
-    pub(crate) async fn ended(&self) -> Exit {
+    /// Waits until the child itself has exited and was reaped.
+    pub(crate) async fn wait(&self) -> Exit {
         let mut exit = self.0.clone();
         let ended = exit.wait_for(Option::is_some).await;
         ended.ok().and_then(|exit| *exit).unwrap_or(Exit { code: None, signal: None })
@@ -69,19 +69,18 @@ impl ExitWatch {
 }
 
 impl ProcessTree {
-    /// After its stdin was closed, a child has this long to end by itself before it is asked to.
+    /// Time for a child to exit after its stdin was closed, before it is sent SIGTERM.
     const STDIN_GRACE: Duration = Duration::from_secs(2);
-    /// After having been asked to end, it has this long before it is made to.
+    /// Time for a child to exit after SIGTERM, before it is killed.
     const TERM_GRACE: Duration = Duration::from_secs(2);
 
-    /// After having been killed, it is reaped within this.
+    /// Time limit for reaping a killed child.
     const KILL_GRACE: Duration = Duration::from_secs(5);
 
-    /// Starts `program` as the leader of its own group. `prepare` says with which arguments, where and with what
-    /// environment.
+    /// Starts `program` as the leader of its own group. `prepare` sets its arguments, directory and environment.
     ///
-    /// Whoever gives up on it ends the child, too, a moment later if it is just being started. `until_gone` is let go of
-    /// when the child was reaped, or was never started.
+    /// Dropping the future ends the child too, a moment later if it is just being started. `until_gone` is dropped when
+    /// the child was reaped, or was never started.
     pub(crate) async fn start(
         program: &Program,
         until_gone: TaskTrackerToken,
@@ -91,13 +90,13 @@ impl ProcessTree {
             prepare(&mut command);
             command
         };
-        let (found, named) = (program.found().map(prepared), prepared(program.named()));
-        // Until the child runs its own program, which on a busy machine takes a while, the thread that starts it
-        // stands still. Calls need theirs.
+        let (found, named) = (program.resolved_command().map(prepared), prepared(program.named_command()));
+        // The thread that starts a child blocks until the child runs its own program, which takes a while on a busy
+        // machine. Worker threads are needed for calls.
         let starting = tokio::task::spawn_blocking(move || {
             match found.map(|found| Self::spawn(found, until_gone.clone())) {
                 Some(Ok(started)) => Ok(started),
-                // The system's own search has the last word, also over what went wrong.
+                // The system's own search decides, also about the error.
                 Some(Err(_)) | None => Self::spawn(named, until_gone),
             }
         });
@@ -105,81 +104,81 @@ impl ProcessTree {
     }
 
     fn spawn(mut command: Command, until_gone: TaskTrackerToken) -> Result<(Self, Pipes), io::Error> {
-        let leash = Leash::new();
+        let reaper = OrphanReaper::new();
         command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
-            .env(Leash::VARIABLE, leash.tag())
+            .env(OrphanReaper::VARIABLE, reaper.tag())
             .kill_on_drop(true);
-        os::lead_own_group(&mut command);
+        os::set_own_group(&mut command);
         let mut child = command.spawn()?;
         let (Some(pid), Some(stdin), Some(stdout), Some(stderr)) =
             (child.id(), child.stdin.take(), child.stdout.take(), child.stderr.take())
         else {
-            return Err(io::Error::other("the child ended before its pipes could be taken"));
+            return Err(io::Error::other("the child process ended before its pipes could be opened"));
         };
-        // Before the child has done anything: it has just replaced our program by its own.
+        // The child has not done anything yet: it has just replaced our program by its own.
         file_limit::restore_for(pid);
-        leash.tie(pid);
+        reaper.register(pid);
         let exit = reap(child, until_gone);
-        Ok((Self { pid, leash, exit, killed: AtomicBool::new(false) }, Pipes { stdin, stdout, stderr }))
+        Ok((Self { pid, reaper, exit, killed: AtomicBool::new(false) }, Pipes { stdin, stdout, stderr }))
     }
 
     pub(crate) fn pid(&self) -> u32 {
         self.pid
     }
 
-    /// The memory that the child and its group hold, in bytes, where the system tells. Reads files.
-    pub(crate) fn resident(&self) -> Option<u64> {
-        os::resident_in_group(self.pid)
+    /// Returns the resident memory of the child and its group in bytes, where the system reports it. Reads files.
+    pub(crate) fn resident_memory(&self) -> Option<u64> {
+        os::group_memory(self.pid)
     }
 
-    /// Sees the child's end.
-    pub(crate) fn exit(&self) -> ExitWatch {
+    /// Returns a watch for the exit of the child.
+    pub(crate) fn exit_watch(&self) -> ExitWatch {
         self.exit.clone()
     }
 
-    /// Ends the whole tree. The caller has closed, or will drop, the child's stdin.
-    pub(crate) async fn end(&self, manner: Manner) {
+    /// Stops the whole tree. The caller has closed, or will drop, the child's stdin.
+    pub(crate) async fn stop(&self, manner: CloseMode) {
         match manner {
-            Manner::Politely => {
-                if tokio::time::timeout(Self::STDIN_GRACE, self.exit.ended()).await.is_err() {
-                    os::ask_group_to_end(self.pid);
-                    let _ = tokio::time::timeout(Self::TERM_GRACE, self.exit.ended()).await;
+            CloseMode::Graceful => {
+                if tokio::time::timeout(Self::STDIN_GRACE, self.exit.wait()).await.is_err() {
+                    os::terminate_group(self.pid);
+                    let _ = tokio::time::timeout(Self::TERM_GRACE, self.exit.wait()).await;
                 }
             }
-            Manner::AtOnce => {}
+            CloseMode::Immediate => {}
         }
         if let Some(stragglers) = self.kill_group() {
-            // Reads a file of every process there is, which takes milliseconds that other upstreams must not pay
-            // for. It goes on even if nobody waits for it.
+            // Reads a file of every process, which takes milliseconds that other upstreams must not pay for. It
+            // continues even if the caller stops waiting.
             let _ = tokio::task::spawn_blocking(move || stragglers.kill()).await;
         }
-        // The kernel may hold a process that nobody can kill; nobody waits for it either.
-        let _ = tokio::time::timeout(Self::KILL_GRACE, self.exit.ended()).await;
+        // The kernel may hold a process that cannot be killed, so the wait is bounded.
+        let _ = tokio::time::timeout(Self::KILL_GRACE, self.exit.wait()).await;
     }
 
-    /// Kills the group, once; whoever left it is left to do.
-    fn kill_group(&self) -> Option<Stragglers> {
+    /// Kills the group, once. Returns the processes that have left the group, which are still to be killed.
+    fn kill_group(&self) -> Option<TaggedProcesses> {
         if self.killed.swap(true, Ordering::AcqRel) {
             return None;
         }
         os::kill_group(self.pid);
-        Some(Stragglers { leader: self.pid, leash: self.leash.clone() })
+        Some(TaggedProcesses { leader: self.pid, reaper: self.reaper.clone() })
     }
 }
 
-/// Whoever left the group of `leader` but still carries our tag.
-struct Stragglers {
+/// Processes that have left the group of `leader` but still carry our tag.
+struct TaggedProcesses {
     leader: u32,
-    leash: Leash,
+    reaper: OrphanReaper,
 }
 
-impl Stragglers {
+impl TaggedProcesses {
     fn kill(&self) {
-        os::kill_tagged(Leash::VARIABLE, self.leash.tag());
-        self.leash.untie(self.leader);
+        os::kill_tagged(OrphanReaper::VARIABLE, self.reaper.tag());
+        self.reaper.unregister(self.leader);
     }
 }
 
@@ -191,9 +190,9 @@ impl Drop for ProcessTree {
     }
 }
 
-/// Waits for the child in a task of its own, so that it never becomes a zombie, whoever forgets about it.
+/// Waits for the child in a task of its own, so that it never becomes a zombie.
 fn reap(mut child: Child, until_gone: TaskTrackerToken) -> ExitWatch {
-    let (tell, exit) = watch::channel(None);
+    let (sender, exit) = watch::channel(None);
     tokio::spawn(async move {
         let _until_gone = until_gone;
         let status = child.wait().await;
@@ -201,16 +200,16 @@ fn reap(mut child: Child, until_gone: TaskTrackerToken) -> ExitWatch {
             Ok(status) => Exit { code: status.code(), signal: os::signal_of(status) },
             Err(_) => Exit { code: None, signal: None },
         };
-        let _ = tell.send(Some(ended));
+        let _ = sender.send(Some(ended));
     });
     ExitWatch(exit)
 }
 
-/// What a failure to start means.
-pub(crate) fn why_not_started(error: &io::Error, program: &str) -> Observed {
+/// Translates a failure to start into evidence.
+pub(crate) fn spawn_failure(error: &io::Error, program: &str) -> Observed {
     let hint = || command_hint(program).map(|hint| format!("; {hint}")).unwrap_or_default();
     if let Some(text) = file_limit::exhausted_by_start(error) {
-        return Observed::LacksResources(text.to_owned());
+        return Observed::OutOfResources(text.to_owned());
     }
     match error.kind() {
         io::ErrorKind::NotFound => Observed::NoExecutable(match Path::new(program).components().count() {
@@ -220,7 +219,7 @@ pub(crate) fn why_not_started(error: &io::Error, program: &str) -> Observed {
         io::ErrorKind::PermissionDenied => {
             Observed::NoExecutable(format!("command `{program}` may not be executed: permission denied"))
         }
-        _ if os::is_not_a_program(error) => {
+        _ if os::is_exec_format_error(error) => {
             Observed::NoExecutable(format!("command `{program}` is not a program that this system can run"))
         }
         _ => Observed::SpawnFailed(error.to_string()),
@@ -233,11 +232,11 @@ mod tests {
     use rustix::io::Errno;
 
     #[test]
-    fn b03_what_has_run_out_is_told_from_what_is_wrong_with_a_server() {
+    fn b03_lack_of_resources_is_not_a_fault_of_the_server() {
         let seen =
-            |errno: Errno| why_not_started(&io::Error::from_raw_os_error(errno.raw_os_error()), "server");
+            |errno: Errno| spawn_failure(&io::Error::from_raw_os_error(errno.raw_os_error()), "server");
         for errno in [Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::AGAIN] {
-            assert!(matches!(seen(errno), Observed::LacksResources(_)), "{errno:?}: {:?}", seen(errno));
+            assert!(matches!(seen(errno), Observed::OutOfResources(_)), "{errno:?}: {:?}", seen(errno));
         }
         assert!(matches!(seen(Errno::NOENT), Observed::NoExecutable(_)));
         assert!(matches!(seen(Errno::IO), Observed::SpawnFailed(_)));

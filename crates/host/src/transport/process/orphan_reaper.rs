@@ -1,9 +1,9 @@
-//! The leash: what ends our children when we are killed and can do nothing any more.
+//! Orphan reaper: ends our child processes when this process is killed.
 //!
-//! One small watcher process reads a pipe from us. We tell it which groups we lead. When the pipe closes,
-//! because we ended in whatever way, it kills the groups that are left, and whoever carries our tag. The
-//! watcher is a shell script of a few lines: it needs no binary of ours, which an embedding program would
-//! not have, and no `unsafe`.
+//! A small watcher process reads a pipe from us, on which we name the process groups that we lead. When the pipe
+//! closes, however this process ended, the watcher kills the groups that are left and all processes that carry our tag.
+//! It is a shell script of a few lines: it needs no binary of ours, which an embedding program would not have, and no
+//! `unsafe`.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -11,37 +11,37 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{LazyLock, Mutex, PoisonError};
 
-/// Ties one child to our life.
+/// Registers one child with the watcher.
 #[derive(Debug, Clone)]
-pub(super) struct Leash {
+pub(super) struct OrphanReaper {
     tag: String,
 }
 
-impl Leash {
-    /// The variable by which our descendants are known, wherever they went.
+impl OrphanReaper {
+    /// Environment variable by which our descendants are recognised in any process group.
     pub(super) const VARIABLE: &'static str = "GRIPFAST_LEASH";
 
     pub(super) fn new() -> Self {
         static CHILDREN: AtomicU64 = AtomicU64::new(0);
         let child = CHILDREN.fetch_add(1, Ordering::Relaxed);
-        Self { tag: format!("{}.{child}", *OUR_TAG) }
+        Self { tag: format!("{}.{child}", *RUN_TAG) }
     }
 
     pub(super) fn tag(&self) -> &str {
         &self.tag
     }
 
-    pub(super) fn tie(&self, leader: u32) {
-        WATCHER.lock().unwrap_or_else(PoisonError::into_inner).tie(leader);
+    pub(super) fn register(&self, leader: u32) {
+        WATCHER.lock().unwrap_or_else(PoisonError::into_inner).register(leader);
     }
 
-    pub(super) fn untie(&self, leader: u32) {
-        WATCHER.lock().unwrap_or_else(PoisonError::into_inner).untie(leader);
+    pub(super) fn unregister(&self, leader: u32) {
+        WATCHER.lock().unwrap_or_else(PoisonError::into_inner).unregister(leader);
     }
 }
 
-/// Process ids are used again; the time makes the tag ours alone.
-static OUR_TAG: LazyLock<String> =
+/// Tag of this process. Process ids are reused, so it also has a unique number.
+static RUN_TAG: LazyLock<String> =
     LazyLock::new(|| format!("{}-{:x}", std::process::id(), crate::clock::unique_number()));
 
 static WATCHER: Mutex<Watcher> = Mutex::new(Watcher { process: None, groups: BTreeSet::new() });
@@ -52,26 +52,26 @@ struct Watcher {
 }
 
 impl Watcher {
-    fn tie(&mut self, leader: u32) {
+    fn register(&mut self, leader: u32) {
         self.groups.insert(leader);
-        if !self.say("+", leader) {
+        if !self.send("+", leader) {
             self.restart();
         }
     }
 
-    fn untie(&mut self, leader: u32) {
+    fn unregister(&mut self, leader: u32) {
         if self.groups.remove(&leader) {
-            // A watcher that is gone has nothing to forget.
-            self.say("-", leader);
+            // A watcher that has ended has nothing to forget.
+            self.send("-", leader);
         }
     }
 
-    fn say(&mut self, sign: &str, leader: u32) -> bool {
+    fn send(&mut self, sign: &str, leader: u32) -> bool {
         let pipe = self.process.as_mut().and_then(|process| process.stdin.as_mut());
         pipe.is_some_and(|pipe| writeln!(pipe, "{sign} {leader}").is_ok())
     }
 
-    /// The watcher was never started, or somebody killed it: a new one learns everything anew.
+    /// Starts the watcher, because it never ran or was killed, and registers all groups again.
     fn restart(&mut self) {
         if let Some(mut gone) = self.process.take() {
             drop(gone.stdin.take());
@@ -83,12 +83,12 @@ impl Watcher {
                 self.process = Some(process);
             }
             Err(error) => {
-                tracing::warn!(%error, "no watcher could be started: children may outlive a killed gripfast");
+                tracing::warn!(%error, "cannot start the orphan reaper: children may outlive a killed gripfast");
                 return;
             }
         }
         for leader in self.groups.clone() {
-            self.say("+", leader);
+            self.send("+", leader);
         }
     }
 }
@@ -97,7 +97,7 @@ impl Watcher {
 fn spawn_watcher() -> std::io::Result<Child> {
     use std::os::unix::process::CommandExt;
     Command::new("/bin/sh")
-        .args(["-c", SCRIPT, "gripfast-leash", &format!("{}={}.", Leash::VARIABLE, *OUR_TAG)])
+        .args(["-c", SCRIPT, "gripfast-leash", &format!("{}={}.", OrphanReaper::VARIABLE, *RUN_TAG)])
         .env_clear()
         .env("PATH", "/usr/bin:/bin")
         .stdin(Stdio::piped())
@@ -114,7 +114,7 @@ fn spawn_watcher() -> std::io::Result<Child> {
     Err(std::io::Error::from(std::io::ErrorKind::Unsupported))
 }
 
-/// Reads `+ GROUP` and `- GROUP` until the pipe closes, then kills what is left.
+/// Reads `+ GROUP` and `- GROUP` until the pipe closes, then kills the remaining groups and the tagged processes.
 const SCRIPT: &str = r#"
 trap '' HUP INT TERM
 groups=

@@ -1,11 +1,11 @@
-//! Which file a command means. The system's own search would do, but while it searches a `PATH` that is not ours, the
-//! standard library copies the whole of our process for each start and has every page that we then write to copied
-//! once more. A command whose file is known is started without that.
+//! Resolves a command to a file. The system's own search would do, but while it searches a `PATH` that is not ours, the
+//! standard library copies the whole process for each start, and every page that we then write to is copied once more.
+//! A command whose file is known is started without that.
 
 use std::path::{Path, PathBuf};
 use tokio::process::Command;
 
-/// What is to be started.
+/// Program to start.
 #[derive(Debug)]
 pub(crate) struct Program {
     name: String,
@@ -13,32 +13,32 @@ pub(crate) struct Program {
 }
 
 impl Program {
-    /// The program that this command means where `path` is the `PATH`.
-    pub(crate) fn of(command: &str, path: Option<&str>) -> Self {
-        // A command with a slash in it is a file already. Windows looks in more places than `PATH`.
+    /// Resolves `command` with `path` as the `PATH`.
+    pub(crate) fn resolve(command: &str, path: Option<&str>) -> Self {
+        // A command with a slash is a file already. Windows searches more than `PATH`.
         let is_searched = cfg!(unix) && !command.is_empty() && !command.contains('/');
         let file = path.filter(|_| is_searched).and_then(|path| search(command, path));
         Self { name: command.to_owned(), file }
     }
 
-    /// The file that was found, if one was.
-    pub(super) fn found(&self) -> Option<Command> {
+    /// Returns a command for the resolved file, if one was found.
+    pub(super) fn resolved_command(&self) -> Option<Command> {
         let mut command = Command::new(self.file.as_ref()?);
-        // Programs with several names look which one they were called by.
+        // Programs with several names check which one they were called by.
         #[cfg(unix)]
         command.arg0(&self.name);
         Some(command)
     }
 
-    /// By its name alone. The system's search passes over files that we may not run, and runs a script without a first
-    /// line as one of the shell.
-    pub(super) fn named(&self) -> Command {
+    /// Returns a command by name alone. The system's search skips files that may not be executed, and runs a script
+    /// without a `#!` line with the shell.
+    pub(super) fn named_command(&self) -> Command {
         Command::new(&self.name)
     }
 }
 
-/// The first of the directories that has it. A relative one means another place to the child than to us, and ends the
-/// search.
+/// Finds the first directory that has the command. A relative directory ends the search, because it means another place
+/// to the child than to us.
 fn search(command: &str, path: &str) -> Option<PathBuf> {
     let mut directories = path.split(':').map(Path::new).take_while(|directory| directory.is_absolute());
     directories.find_map(|directory| Some(directory.join(command)).filter(|file| is_executable(file)))
@@ -75,44 +75,48 @@ mod tests {
     }
 
     #[test]
-    fn the_first_executable_file_of_that_name_is_meant() {
+    fn the_first_executable_file_on_the_path_is_resolved() {
         let [none, plain, first, second] = [(); 4].map(|()| TempDir::new().unwrap());
         put(&plain, 0o644, "");
         let (wanted, _) = (put(&first, 0o755, ""), put(&second, 0o755, ""));
         std::fs::create_dir(none.path().join("tool")).unwrap();
         let path = [&none, &plain, &first, &second].map(|dir| dir.path().display().to_string()).join(":");
-        assert_eq!(Program::of("tool", Some(&path)).file, Some(wanted));
-        assert_eq!(Program::of("no-such-tool", Some(&path)).file, None);
-        assert_eq!(Program::of("./tool", Some(&path)).file, None, "it is a file already");
-        assert_eq!(Program::of("tool", Some(&format!("here:{path}"))).file, None, "relative to whom?");
-        assert_eq!(Program::of("tool", None).file, None);
+        assert_eq!(Program::resolve("tool", Some(&path)).file, Some(wanted));
+        assert_eq!(Program::resolve("no-such-tool", Some(&path)).file, None);
+        assert_eq!(Program::resolve("./tool", Some(&path)).file, None, "it is a file already");
+        assert_eq!(
+            Program::resolve("tool", Some(&format!("here:{path}"))).file,
+            None,
+            "a relative directory ends the search"
+        );
+        assert_eq!(Program::resolve("tool", None).file, None);
     }
 
     #[tokio::test]
-    async fn a_program_is_called_by_its_name_and_a_script_without_a_first_line_is_the_shells() {
+    async fn a_program_gets_its_name_and_a_script_without_shebang_runs_in_the_shell() {
         let [linked, script] = [(); 2].map(|()| TempDir::new().unwrap());
         std::os::unix::fs::symlink("/bin/sh", linked.path().join("tool")).unwrap();
         put(&script, 0o755, "exit 7\n");
         for (dir, args) in [(&linked, &["-c", "[ $0 = tool ] && exit 7"][..]), (&script, &[])] {
             let path = format!("{}:/usr/bin:/bin", dir.path().display());
-            let program = Program::of("tool", Some(&path));
+            let program = Program::resolve("tool", Some(&path));
             let started = ProcessTree::start(&program, TaskTracker::new().token(), |child| {
                 child.args(args).env("PATH", &path);
             });
             let (tree, _pipes) = started.await.unwrap();
-            assert_eq!(tree.exit().ended().await, Exit { code: Some(7), signal: None }, "{args:?}");
+            assert_eq!(tree.exit_watch().wait().await, Exit { code: Some(7), signal: None }, "{args:?}");
         }
     }
 
     #[test]
-    fn b08_while_a_child_is_being_started_the_calls_of_others_go_on() {
+    fn b08_starting_a_child_does_not_block_other_calls() {
         let mut runtime = tokio::runtime::Builder::new_current_thread();
         let runtime = runtime.enable_all().max_blocking_threads(1).build().unwrap();
         runtime.block_on(async {
-            // The only thread on which a child can be started has something else to do, until others were served.
+            // The only thread that can start a child is busy until another task has run.
             let (served, others) = mpsc::channel();
             let busy = tokio::task::spawn_blocking(move || others.recv_timeout(Duration::from_secs(60)));
-            let program = Program::of("true", Some("/usr/bin:/bin"));
+            let program = Program::resolve("true", Some("/usr/bin:/bin"));
             let is_up = Cell::new(false);
             let starting = async {
                 let started = ProcessTree::start(&program, TaskTracker::new().token(), |_| {}).await;
@@ -120,7 +124,7 @@ mod tests {
                 started
             };
             let serving = async {
-                assert!(!is_up.get(), "it was started by the thread that serves");
+                assert!(!is_up.get(), "it was started on a worker thread");
                 served.send(()).unwrap();
             };
             let (started, ()) = tokio::join!(biased; starting, serving);
@@ -130,14 +134,14 @@ mod tests {
     }
 
     #[test]
-    fn g06_a_child_that_is_given_up_while_it_is_started_is_known_until_it_is_gone() {
+    fn g06_a_child_abandoned_during_its_start_is_tracked_until_it_is_gone() {
         let mut runtime = tokio::runtime::Builder::new_current_thread();
         let runtime = runtime.enable_all().max_blocking_threads(1).build().unwrap();
         runtime.block_on(async {
-            // Nothing can be started before this thread is free.
+            // No child can be started before this thread is free.
             let (go_on, word) = mpsc::channel();
             let busy = tokio::task::spawn_blocking(move || word.recv_timeout(Duration::from_secs(60)));
-            let (program, children) = (Program::of("sleep", Some("/usr/bin:/bin")), TaskTracker::new());
+            let (program, children) = (Program::resolve("sleep", Some("/usr/bin:/bin")), TaskTracker::new());
             let mut starting = Box::pin(ProcessTree::start(&program, children.token(), |child| {
                 child.arg("60");
             }));

@@ -1,4 +1,4 @@
-//! Process groups and signals.
+//! Process groups, signals and memory on Unix.
 
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use std::fs::File;
@@ -7,14 +7,14 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use tokio::process::Command;
 
-/// Most environments take less.
+/// Initial buffer size; most environments are smaller.
 const USUAL_ENVIRONMENT: usize = 32 << 10;
 
-pub(super) fn lead_own_group(command: &mut Command) {
+pub(super) fn set_own_group(command: &mut Command) {
     command.process_group(0);
 }
 
-pub(super) fn ask_group_to_end(leader: u32) {
+pub(super) fn terminate_group(leader: u32) {
     signal_group(leader, Signal::TERM);
 }
 
@@ -22,8 +22,8 @@ pub(super) fn kill_group(leader: u32) {
     signal_group(leader, Signal::KILL);
 }
 
-/// The file is there and may be executed, but it is neither a binary of this machine nor a script.
-pub(super) fn is_not_a_program(error: &std::io::Error) -> bool {
+/// Returns whether the file is executable but neither a binary of this machine nor a script.
+pub(super) fn is_exec_format_error(error: &std::io::Error) -> bool {
     error.raw_os_error() == Some(rustix::io::Errno::NOEXEC.raw_os_error())
 }
 
@@ -31,14 +31,13 @@ pub(super) fn signal_of(status: ExitStatus) -> Option<i32> {
     status.signal()
 }
 
-/// Kills the processes that carry `variable=tag` in their environment, in whatever group they are. A
-/// process that makes a session of its own leaves our group, but it takes its environment along.
-/// Where there is no `/proc`, only the group is ended.
+/// Kills the processes that carry `variable=tag` in their environment, in any group. A process that makes a session of
+/// its own leaves our group, but keeps its environment. Does nothing where there is no `/proc`.
 pub(super) fn kill_tagged(variable: &str, tag: &str) {
     let marker = format!("{variable}={tag}");
     let Ok(processes) = std::fs::read_dir("/proc") else { return };
-    // There may be hundreds of processes, and a file that does not say how long it is would be read in small pieces,
-    // each of which costs as much as the whole.
+    // There may be hundreds of processes, and a file without a known length would be read in small pieces, each of
+    // which costs as much as the whole.
     let mut environment = Vec::with_capacity(USUAL_ENVIRONMENT);
     for process in processes.flatten() {
         let Some(pid) = process.file_name().to_str().and_then(|name| name.parse::<i32>().ok()) else {
@@ -50,14 +49,14 @@ pub(super) fn kill_tagged(variable: &str, tag: &str) {
             && environment.split(|byte| *byte == 0).any(|entry| entry == marker.as_bytes())
             && let Some(pid) = Pid::from_raw(pid)
         {
-            // It may have ended meanwhile; then there is nothing left to do.
+            // It may have ended meanwhile.
             let _ = kill_process(pid, Signal::KILL);
         }
     }
 }
 
-/// The memory that the group of `leader` holds, in bytes. Where there is no `/proc`, it is not known.
-pub(super) fn resident_in_group(leader: u32) -> Option<u64> {
+/// Returns the resident memory of the group of `leader` in bytes; `None` where there is no `/proc`.
+pub(super) fn group_memory(leader: u32) -> Option<u64> {
     let processes = std::fs::read_dir("/proc").ok()?;
     let mut total = None;
     for process in processes.flatten() {
@@ -67,18 +66,18 @@ pub(super) fn resident_in_group(leader: u32) -> Option<u64> {
             continue;
         }
         let Ok(status) = std::fs::read_to_string(directory.join("status")) else { continue };
-        total = Some(total.unwrap_or(0) + resident_of(&status).unwrap_or(0));
+        total = Some(total.unwrap_or(0) + resident_bytes(&status).unwrap_or(0));
     }
     total
 }
 
-/// The third word after the command, which stands in brackets and may contain anything.
+/// Returns the process group: the third field after the command, which stands in brackets and may contain anything.
 fn group_of(stat: &str) -> Option<u32> {
     let (_, after) = stat.rsplit_once(')')?;
     after.split_ascii_whitespace().nth(2)?.parse().ok()
 }
 
-fn resident_of(status: &str) -> Option<u64> {
+fn resident_bytes(status: &str) -> Option<u64> {
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
     let kilobytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     Some(kilobytes << 10)
@@ -86,7 +85,7 @@ fn resident_of(status: &str) -> Option<u64> {
 
 fn signal_group(leader: u32, signal: Signal) {
     if let Some(group) = i32::try_from(leader).ok().and_then(Pid::from_raw) {
-        // No such group any more is what we want.
+        // A group that is gone is the desired state.
         let _ = kill_process_group(group, signal);
     }
 }
@@ -103,15 +102,15 @@ mod tests {
 
     #[test]
     fn memory_is_read_in_bytes() {
-        assert_eq!(resident_of("Name:\tx\nVmRSS:\t    2048 kB\nThreads: 1"), Some(2 << 20));
-        assert_eq!(resident_of("Name:\tkthreadd"), None, "a kernel thread has none");
+        assert_eq!(resident_bytes("Name:\tx\nVmRSS:\t    2048 kB\nThreads: 1"), Some(2 << 20));
+        assert_eq!(resident_bytes("Name:\tkthreadd"), None, "a kernel thread has none");
     }
 
     #[cfg(target_os = "linux")]
     #[test]
     fn our_own_group_holds_memory_and_an_unknown_one_does_not() {
         let own = rustix::process::getpgrp().as_raw_pid().unsigned_abs();
-        assert!(resident_in_group(own).is_some_and(|bytes| bytes > 100_000));
-        assert_eq!(resident_in_group(u32::MAX), None);
+        assert!(group_memory(own).is_some_and(|bytes| bytes > 100_000));
+        assert_eq!(group_memory(u32::MAX), None);
     }
 }

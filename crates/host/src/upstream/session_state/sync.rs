@@ -1,16 +1,18 @@
-//! Running errands: whatever the present session is to know and does not know yet is told to it, for as long
-//! as it lasts. What is due, and when again, is decided by `core::standing`.
+//! Session sync: performs the sync actions of the present session for as long as it lasts. `core::session_state`
+//! decides which action is due and when.
 
-use super::answer::Answer;
-use super::exchange::judge;
-use super::wishes::{SessionNumber, Told};
-use super::{Live, Upstream};
-use crate::transport::{Outgoing, Reply, Trouble};
+use super::{SessionNumber, SyncResult};
+use crate::transport::{Outgoing, Reply, SendError};
+use crate::upstream::answer::Answer;
+use crate::upstream::call::classify_reply;
+use crate::upstream::{Connection, Upstream};
 use futures_util::future::join_all;
 use futures_util::{StreamExt, stream};
 use gripfast_core::event::Event;
-use gripfast_core::failure::{During, Failure, Outcome as Fate, Sent};
-use gripfast_core::standing::{Ended, Errand, Offers, Restored, Subject, Way};
+use gripfast_core::failure::{CallOutcome, During, Failure, Sent};
+use gripfast_core::session_state::{
+    Restored, SubscribeMethod, SubscriptionTarget, SyncAction, SyncEnd, SyncSupport,
+};
 use gripfast_core::supervise::upstream::{Input, ProbeAnswer};
 use gripfast_wire::envelope;
 use gripfast_wire::era::RequestContext;
@@ -22,14 +24,14 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinHandle;
 
-/// A stream that is not acknowledged by then is taken as it is.
-const ACKNOWLEDGED_WITHIN: Duration = Duration::from_secs(10);
+/// Time after which an unacknowledged update stream counts as open without targets.
+const ACKNOWLEDGE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Tasks that are looked at side by side after a stream was lost.
-const LOOKS_AT_ONCE: usize = 8;
+/// Tasks that are polled concurrently after a stream was lost.
+const MAX_CONCURRENT_POLLS: usize = 8;
 
-/// The stream of changes of the modern era. Dropping it closes it.
-struct Stream(JoinHandle<Result<Reply, Box<Trouble>>>);
+/// The update stream of the modern era. Dropping it closes it.
+struct Stream(JoinHandle<Result<Reply, Box<SendError>>>);
 
 impl Drop for Stream {
     fn drop(&mut self) {
@@ -37,79 +39,87 @@ impl Drop for Stream {
     }
 }
 
-impl Live {
-    fn filter(&self, lists: bool, subjects: &[Subject]) -> Filter {
-        let said = self.server.capabilities;
+impl Connection {
+    fn filter(&self, lists: bool, subjects: &[SubscriptionTarget]) -> Filter {
+        let declared = self.server.capabilities;
         let (mut uris, mut tasks) = (Vec::new(), Vec::new());
-        for subject in subjects {
-            match subject {
-                Subject::Resource(uri) => uris.push(uri.clone()),
-                Subject::Task(id) => tasks.push(id.clone()),
+        for target in subjects {
+            match target {
+                SubscriptionTarget::Resource(uri) => uris.push(uri.clone()),
+                SubscriptionTarget::Task(id) => tasks.push(id.clone()),
             }
         }
         Filter {
-            tools: lists && said.tools_changes,
-            prompts: lists && said.prompts_changes,
-            resources: lists && said.resources_changes,
+            tools: lists && declared.tools_changes,
+            prompts: lists && declared.prompts_changes,
+            resources: lists && declared.resources_changes,
             uris,
             tasks,
         }
     }
 
-    /// The context of a request about tasks, which only whoever declares them may make.
+    /// The context of a task request, which must declare the tasks extension.
     fn context_with_tasks(&self) -> RequestContext {
-        let capabilities = tasks::declared_in(&self.context.capabilities);
+        let capabilities = tasks::with_task_capability(&self.context.capabilities);
         RequestContext { capabilities, ..self.context.clone() }
     }
 }
 
 impl Upstream {
-    /// What the server of this session can be told.
-    pub(super) fn offers(&self, live: &Live) -> Offers {
-        let said = live.server.capabilities;
-        match live.session.era {
-            Era::Legacy => Offers {
-                level: said.logging,
-                follow: if said.resources_subscribe { Way::Each } else { Way::None },
+    /// The sync actions that the server of this session supports.
+    pub(crate) fn sync_support(&self, connection: &Connection) -> SyncSupport {
+        let declared = connection.server.capabilities;
+        match connection.session.era {
+            Era::Legacy => SyncSupport {
+                level: declared.logging,
+                subscribe: if declared.resources_subscribe {
+                    SubscribeMethod::Each
+                } else {
+                    SubscribeMethod::None
+                },
             },
-            // There, each request says itself how much it wants to hear.
-            Era::Modern => Offers {
+            // Modern requests carry their own log level.
+            Era::Modern => SyncSupport {
                 level: false,
-                follow: Way::Stream {
-                    lists: self.hears_of_lists() && !live.filter(true, &[]).is_empty(),
-                    resources: said.resources_subscribe,
-                    tasks: live.server.has_tasks(),
+                subscribe: SubscribeMethod::Stream {
+                    lists: self.wants_list_changes() && !connection.filter(true, &[]).is_empty(),
+                    resources: declared.resources_subscribe,
+                    tasks: connection.server.has_tasks(),
                 },
             },
         }
     }
 
-    /// Only the instance that knows the catalog has to hear that it changes.
-    fn hears_of_lists(&self) -> bool {
-        !self.role.is_own()
+    /// Only the shared instance, which lists the catalog, needs list changes.
+    fn wants_list_changes(&self) -> bool {
+        !self.role.is_dedicated()
     }
 
-    /// Runs the errands of one session. Ends by being aborted, with the session.
-    pub(super) async fn run_errands(self: Arc<Self>, live: Arc<Live>, session: SessionNumber) {
+    /// Runs the session sync until it is aborted together with the session.
+    pub(crate) async fn run_session_sync(
+        self: Arc<Self>,
+        connection: Arc<Connection>,
+        session: SessionNumber,
+    ) {
         let mut stream: Option<Stream> = None;
         loop {
-            let due = self.wishes.due.notified();
+            let due = self.session_state.due.notified();
             tokio::pin!(due);
-            // Before looking: what is wished for after the look is not missed.
+            // Enabled before the check, so that no change is missed.
             due.as_mut().enable();
-            while let Some(errand) = self.wishes.next(self.clock.mono(), session) {
-                let (ended, told) = self.run(&live, &mut stream, errand).await;
-                let tasks = self.wishes.ended(self.clock.mono(), session, ended, told);
-                self.look_at(&live, tasks).await;
+            while let Some(action) = self.session_state.next(self.clock.mono(), session) {
+                let (ended, results) = self.run_action(&connection, &mut stream, action).await;
+                let tasks = self.session_state.action_ended(self.clock.mono(), session, ended, results);
+                self.poll_tasks(&connection, tasks).await;
             }
-            if let Some(restored) = self.wishes.take_restored(session) {
+            if let Some(restored) = self.session_state.take_restored(session) {
                 let missing = match restored {
                     Restored::Nothing | Restored::Everything => Vec::new(),
                     Restored::Partly { missing } => missing,
                 };
                 self.announce(self.clock.now(), Event::SessionRestored { missing });
             }
-            let wake = self.wishes.wake_at(session);
+            let wake = self.session_state.wake_at(session);
             let again = async {
                 match wake {
                     Some(at) => tokio::time::sleep_until(self.clock.instant(at)).await,
@@ -119,140 +129,160 @@ impl Upstream {
             tokio::select! {
                 () = due => {}
                 () = again => {}
-                end = end_of(&mut stream) => {
+                end = stream_end(&mut stream) => {
                     stream = None;
-                    self.wishes.stream_ended(self.clock.mono(), session);
-                    // The stream's end may be the server's end: ask, before anybody calls.
-                    self.look_into(&live, end);
+                    self.session_state.stream_ended(self.clock.mono(), session);
+                    // The server may have ended with the stream: probe before the next call.
+                    self.report_stream_end(&connection, end);
                 }
             }
         }
     }
 
-    async fn run(
+    async fn run_action(
         self: &Arc<Self>,
-        live: &Arc<Live>,
+        connection: &Arc<Connection>,
         stream: &mut Option<Stream>,
-        errand: Errand,
-    ) -> (Ended, Vec<(Subject, Told)>) {
-        match errand {
-            Errand::SetLevel(level) => {
+        action: SyncAction,
+    ) -> (SyncEnd, Vec<(SubscriptionTarget, SyncResult)>) {
+        match action {
+            SyncAction::SetLevel(level) => {
                 let params = Patch::new().set_text("level", &level).to_object();
-                // Whoever calls meanwhile and wants no more than that need not ask for it.
-                let claim = LogLevel::named(&level).and_then(|level| live.level.claim(level));
-                let told = self.tell_server(live, log::SET_LEVEL, &params).await;
-                if let (Some(claim), Told::Done) = (claim, &told) {
-                    claim.kept();
+                // Calls that want no lower level meanwhile need not request it.
+                let claim = LogLevel::from_name(&level).and_then(|level| connection.log_level.claim(level));
+                let result = self.send_sync_request(connection, log::SET_LEVEL, &params).await;
+                if let (Some(claim), SyncResult::Done) = (claim, &result) {
+                    claim.commit();
                 }
-                (Ended::Level(told.verdict()), Vec::new())
+                (SyncEnd::Level(result.verdict()), Vec::new())
             }
-            Errand::Follow { begin, end } => {
-                let ending = end.iter().map(|subject| self.tell_of(live, "resources/unsubscribe", subject));
-                // Whatever it says to that: nobody listens any more.
+            SyncAction::UpdateSubscriptions { subscribe: begin, unsubscribe: end } => {
+                let ending = end
+                    .iter()
+                    .map(|target| self.send_for_target(connection, "resources/unsubscribe", target));
+                // The result does not matter: there is no subscriber left.
                 join_all(ending).await;
-                let beginning = begin.into_iter().map(|subject| async move {
-                    let told = self.tell_of(live, "resources/subscribe", &subject).await;
-                    (subject, told)
+                let beginning = begin.into_iter().map(|target| async move {
+                    let result = self.send_for_target(connection, "resources/subscribe", &target).await;
+                    (target, result)
                 });
-                let told = join_all(beginning).await;
-                let verdicts = told.iter().map(|(subject, told)| (subject.clone(), told.verdict())).collect();
-                (Ended::Followed(verdicts), told)
+                let results = join_all(beginning).await;
+                let verdicts =
+                    results.iter().map(|(target, result)| (target.clone(), result.verdict())).collect();
+                (SyncEnd::Subscribed(verdicts), results)
             }
-            Errand::Listen { subjects } => self.listen(live, stream, subjects).await,
+            SyncAction::OpenStream { targets: subjects } => self.listen(connection, stream, subjects).await,
         }
     }
 
-    async fn tell_of(self: &Arc<Self>, live: &Arc<Live>, method: &str, subject: &Subject) -> Told {
-        let params = match subject {
-            Subject::Resource(uri) => Patch::new().set_text("uri", uri).to_object(),
-            Subject::Task(id) => Patch::new().set_text("taskId", id).to_object(),
+    async fn send_for_target(
+        self: &Arc<Self>,
+        connection: &Arc<Connection>,
+        method: &str,
+        target: &SubscriptionTarget,
+    ) -> SyncResult {
+        let params = match target {
+            SubscriptionTarget::Resource(uri) => Patch::new().set_text("uri", uri).to_object(),
+            SubscriptionTarget::Task(id) => Patch::new().set_text("taskId", id).to_object(),
         };
-        self.tell_server(live, method, &params).await
+        self.send_sync_request(connection, method, &params).await
     }
 
-    /// Looks at tasks whose followers may have missed something, and tells them how each stands. One that the server
-    /// does not know any more has nothing to tell.
-    async fn look_at(self: &Arc<Self>, live: &Arc<Live>, ids: Vec<String>) {
-        let context = live.context_with_tasks();
+    /// Polls the status of tasks whose subscribers may have missed a notification, and forwards it. A task that the
+    /// server no longer knows is skipped.
+    async fn poll_tasks(self: &Arc<Self>, connection: &Arc<Connection>, ids: Vec<String>) {
+        let context = connection.context_with_tasks();
         let looks = ids.into_iter().map(|id| {
             let context = &context;
             async move {
                 let params = Patch::new().set_text("taskId", &id).to_object();
-                let looking = self.own_request_as(live, context, "tasks/get", Some(&params), During::Probe);
-                let answer = looking.await.ok().and_then(|message| Answer::read(&message, Era::Modern))?;
+                let looking = self.internal_request_with(
+                    connection,
+                    context,
+                    "tasks/get",
+                    Some(&params),
+                    During::Probe,
+                );
+                let answer = looking.await.ok().and_then(|message| Answer::parse(&message, Era::Modern))?;
                 let Outcome::Result(task) = answer.outcome() else { return None };
-                self.wishes.task_said(&id, &tasks::status_of(&Object::parse(task).ok()?));
+                self.session_state.task_updated(&id, &tasks::status_notification(&Object::parse(task).ok()?));
                 Some(())
             }
         });
-        stream::iter(looks).buffer_unordered(LOOKS_AT_ONCE).collect::<Vec<_>>().await;
+        stream::iter(looks).buffer_unordered(MAX_CONCURRENT_POLLS).collect::<Vec<_>>().await;
     }
 
-    /// One request of our own, whose answer matters only in being one.
-    async fn tell_server(self: &Arc<Self>, live: &Arc<Live>, method: &str, params: &RawValue) -> Told {
-        let answered = match self.own_request(live, method, Some(params), During::Call).await {
-            Ok(message) => judge(Reply::of(message), live),
-            Err(trouble) => Err(trouble),
+    /// Sends one sync request and classifies its answer.
+    async fn send_sync_request(
+        self: &Arc<Self>,
+        connection: &Arc<Connection>,
+        method: &str,
+        params: &RawValue,
+    ) -> SyncResult {
+        let answered = match self.internal_request(connection, method, Some(params), During::Call).await {
+            Ok(message) => classify_reply(Reply::new(message), connection),
+            Err(send_error) => Err(send_error),
         };
         match answered {
-            Ok(answer) if answer.result().is_ok() => Told::Done,
-            Ok(answer) => Told::Declined(answer),
-            Err(trouble) => self.in_trouble(live, *trouble),
+            Ok(answer) if answer.result().is_ok() => SyncResult::Done,
+            Ok(answer) => SyncResult::Declined(answer),
+            Err(send_error) => self.sync_failure(connection, *send_error),
         }
     }
 
-    /// Opens a stream that tells of these, and closes the one before it.
+    /// Opens an update stream for these targets and closes the one before.
     async fn listen(
         self: &Arc<Self>,
-        live: &Arc<Live>,
+        connection: &Arc<Connection>,
         stream: &mut Option<Stream>,
-        subjects: Vec<Subject>,
-    ) -> (Ended, Vec<(Subject, Told)>) {
-        let filter = live.filter(self.hears_of_lists(), &subjects);
+        subjects: Vec<SubscriptionTarget>,
+    ) -> (SyncEnd, Vec<(SubscriptionTarget, SyncResult)>) {
+        let filter = connection.filter(self.wants_list_changes(), &subjects);
         if filter.is_empty() {
             *stream = None;
-            return (Ended::Listening { granted: Vec::new() }, Vec::new());
+            return (SyncEnd::StreamOpened { granted: Vec::new() }, Vec::new());
         }
-        let each = |told: &dyn Fn(&Subject) -> Told| -> Vec<(Subject, Told)> {
-            subjects.iter().map(|subject| (subject.clone(), told(subject))).collect()
-        };
-        let Some((mut opened, acknowledged)) = self.open_stream(live, &filter) else {
-            let text = "its context does not fit a request".to_owned();
-            let told = Told::Missed(Failure::Nonsense(text), Fate::NotSent);
-            return (Ended::NotListening(told.verdict()), each(&|_| told.clone()));
+        let each =
+            |result: &dyn Fn(&SubscriptionTarget) -> SyncResult| -> Vec<(SubscriptionTarget, SyncResult)> {
+                subjects.iter().map(|target| (target.clone(), result(target))).collect()
+            };
+        let Some((mut opened, acknowledged)) = self.open_stream(connection, &filter) else {
+            let text = "the request context could not be added to its parameters".to_owned();
+            let result = SyncResult::Failed(Failure::InvalidResponse(text), CallOutcome::NotSent);
+            return (SyncEnd::StreamNotOpened(result.verdict()), each(&|_| result.clone()));
         };
         let granted = tokio::select! {
             granted = acknowledged => Ok(granted.unwrap_or_default()),
             ended = &mut opened.0 => Err(ended),
-            () = tokio::time::sleep(ACKNOWLEDGED_WITHIN) => Ok(Vec::new()),
+            () = tokio::time::sleep(ACKNOWLEDGE_TIMEOUT) => Ok(Vec::new()),
         };
         match granted {
             Ok(granted) => {
                 *stream = Some(opened);
-                let told = each(&|subject| match granted.contains(subject) {
-                    true => Told::Done,
-                    false => Told::Declined(not_acknowledged()),
+                let results = each(&|target| match granted.contains(target) {
+                    true => SyncResult::Done,
+                    false => SyncResult::Declined(not_acknowledged()),
                 });
-                (Ended::Listening { granted }, told)
+                (SyncEnd::StreamOpened { granted }, results)
             }
             Err(ended) => {
-                let told = self.refused_stream(live, ended);
-                (Ended::NotListening(told.verdict()), each(&|_| told.clone()))
+                let result = self.refused_stream(connection, ended);
+                (SyncEnd::StreamNotOpened(result.verdict()), each(&|_| result.clone()))
             }
         }
     }
 
     fn open_stream(
         self: &Arc<Self>,
-        live: &Arc<Live>,
+        connection: &Arc<Connection>,
         filter: &Filter,
-    ) -> Option<(Stream, tokio::sync::oneshot::Receiver<Vec<Subject>>)> {
+    ) -> Option<(Stream, tokio::sync::oneshot::Receiver<Vec<SubscriptionTarget>>)> {
         let params = filter.to_params();
         let params = match filter.tasks.is_empty() {
-            true => live.context.apply_to(Some(&params)).ok()?,
-            false => live.context_with_tasks().apply_to(Some(&params)).ok()?,
+            true => connection.context.apply_to(Some(&params)).ok()?,
+            false => connection.context_with_tasks().apply_to(Some(&params)).ok()?,
         };
-        let id = self.mint_id();
+        let id = self.next_request_id();
         let request = Outgoing {
             id,
             method: subscriptions::LISTEN.to_owned(),
@@ -265,100 +295,106 @@ impl Upstream {
             listener: None,
             memory: None,
         };
-        let acknowledged = self.wishes.opening(*live.told_as.get()?, id);
-        let live = Arc::clone(live);
-        let task = tokio::spawn(async move { live.link.request(&live.session, request).await });
+        let acknowledged = self.session_state.opening(*connection.session_number.get()?, id);
+        let connection = Arc::clone(connection);
+        let task = tokio::spawn(async move { connection.link.request(&connection.session, request).await });
         Some((Stream(task), acknowledged))
     }
 
-    /// A stream ended before it was acknowledged.
+    /// Classifies an update stream that ended before its acknowledgement.
     fn refused_stream(
         self: &Arc<Self>,
-        live: &Arc<Live>,
-        ended: Result<Result<Reply, Box<Trouble>>, tokio::task::JoinError>,
-    ) -> Told {
+        connection: &Arc<Connection>,
+        ended: Result<Result<Reply, Box<SendError>>, tokio::task::JoinError>,
+    ) -> SyncResult {
         match ended {
-            Ok(Ok(reply)) => match Answer::read(&reply.message, live.session.era) {
-                Some(answer) if answer.result().is_err() => Told::Declined(answer),
+            Ok(Ok(reply)) => match Answer::parse(&reply.message, connection.session.era) {
+                Some(answer) if answer.result().is_err() => SyncResult::Declined(answer),
                 Some(_) | None => {
-                    let text = "its stream of changes ended at once".to_owned();
-                    Told::Missed(Failure::Lost(text), Fate::Refused)
+                    let text = "its update stream ended immediately".to_owned();
+                    SyncResult::Failed(Failure::Lost(text), CallOutcome::Refused)
                 }
             },
-            Ok(Err(trouble)) => self.in_trouble(live, *trouble),
-            Err(_) => Told::Missed(Failure::Lost("the stream was given up".to_owned()), Fate::NotSent),
+            Ok(Err(send_error)) => self.sync_failure(connection, *send_error),
+            Err(_) => SyncResult::Failed(
+                Failure::Lost("the update stream was cancelled".to_owned()),
+                CallOutcome::NotSent,
+            ),
         }
     }
 
-    /// A request of our own came to nothing: the machine is told what it has to know.
-    fn in_trouble(self: &Arc<Self>, live: &Arc<Live>, trouble: Trouble) -> Told {
-        let failure = self.secrets.classify(&trouble.evidence);
-        let fate = match trouble.evidence.sent {
-            Sent::No => Fate::NotSent,
-            Sent::Yes => Fate::Unknown,
+    /// Classifies a failed sync request and reports it to the machine.
+    fn sync_failure(self: &Arc<Self>, connection: &Arc<Connection>, send_error: SendError) -> SyncResult {
+        let failure = self.secrets.classify(&send_error.evidence);
+        let outcome = match send_error.evidence.sent {
+            Sent::No => CallOutcome::NotSent,
+            Sent::Yes => CallOutcome::Unknown,
         };
         if let Failure::Declined(text) = &failure {
-            let answer = trouble.answer.and_then(|message| Answer::read(&message, live.session.era));
-            let own = || own_error(codes::INTERNAL_ERROR, text, live.session.era);
-            return Told::Declined(answer.unwrap_or_else(own));
+            let answer =
+                send_error.answer.and_then(|message| Answer::parse(&message, connection.session.era));
+            let own = || own_error(codes::INTERNAL_ERROR, text, connection.session.era);
+            return SyncResult::Declined(answer.unwrap_or_else(own));
         }
-        self.report(live, &failure);
-        Told::Missed(failure, fate)
+        self.report_failure(connection, &failure);
+        SyncResult::Failed(failure, outcome)
     }
 
-    fn look_into(
+    fn report_stream_end(
         self: &Arc<Self>,
-        live: &Arc<Live>,
-        end: Result<Result<Reply, Box<Trouble>>, tokio::task::JoinError>,
+        connection: &Arc<Connection>,
+        end: Result<Result<Reply, Box<SendError>>, tokio::task::JoinError>,
     ) {
         let failure = match end {
-            Ok(Err(trouble)) => self.secrets.classify(&trouble.evidence),
-            Ok(Ok(_)) | Err(_) => Failure::Lost("its stream of changes ended".to_owned()),
+            Ok(Err(send_error)) => self.secrets.classify(&send_error.evidence),
+            Ok(Ok(_)) | Err(_) => Failure::Lost("its update stream ended".to_owned()),
         };
-        self.report(live, &failure);
+        self.report_failure(connection, &failure);
     }
 
-    /// A failure outside of anybody's call may have cost the session, or the link.
-    fn report(self: &Arc<Self>, live: &Arc<Live>, failure: &Failure) {
+    /// Reports a failure outside of calls, which may have cost the session or the connection.
+    fn report_failure(self: &Arc<Self>, connection: &Arc<Connection>, failure: &Failure) {
         match failure {
             Failure::Declined(_)
-            | Failure::LacksResources(_)
-            | Failure::Outdated(_)
-            | Failure::BeyondScope(_)
+            | Failure::OutOfResources(_)
+            | Failure::HeaderMismatch(_)
+            | Failure::InsufficientScope(_)
             | Failure::Busy { .. } => {}
             Failure::Unreachable(_) | Failure::SessionExpired(_) => {
                 let answer = ProbeAnswer::Failed(failure.clone());
-                self.tell(Input::ProbeEnded { epoch: live.epoch, answer });
+                self.handle_input(Input::ProbeEnded { epoch: connection.epoch, answer });
             }
             Failure::Lost(_)
             | Failure::TimedOut(_)
             | Failure::ServerFault(_)
-            | Failure::Nonsense(_)
-            // Renewed for one thing that is refused whatever it shows, a session would never come to rest.
+            | Failure::InvalidResponse(_)
+            // A session that is renewed because of one refused request would be renewed forever.
             | Failure::CredentialRefused(_)
             | Failure::Blocked(_) => {
-                let (upstream, live) = (Arc::clone(self), Arc::clone(live));
-                tokio::spawn(async move { upstream.look_after(&live).await });
+                let (upstream, connection) = (Arc::clone(self), Arc::clone(connection));
+                tokio::spawn(async move { upstream.probe_now(&connection).await });
             }
         }
     }
 }
 
-async fn end_of(stream: &mut Option<Stream>) -> Result<Result<Reply, Box<Trouble>>, tokio::task::JoinError> {
+async fn stream_end(
+    stream: &mut Option<Stream>,
+) -> Result<Result<Reply, Box<SendError>>, tokio::task::JoinError> {
     match stream {
         Some(stream) => (&mut stream.0).await,
         None => std::future::pending().await,
     }
 }
 
-/// What a stream that was opened without something says about it.
+/// The answer for a target that the server did not acknowledge.
 fn not_acknowledged() -> Answer {
-    let text = "the server does not tell of changes of this";
+    let text = "the server does not send updates for this";
     own_error(codes::INVALID_PARAMS, text, Era::Modern)
 }
 
-/// An error in the words of the protocol, for a server that found none.
+/// A JSON-RPC error for a failure without a response of the server.
 fn own_error(code: i64, text: &str, era: Era) -> Answer {
     let message = envelope::error_response(None, code, text, None);
-    Answer::read(&message.into(), era).expect("an error response is a response")
+    Answer::parse(&message.into(), era).expect("an error response is a response")
 }

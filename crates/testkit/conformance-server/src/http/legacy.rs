@@ -1,5 +1,4 @@
-//! The legacy era: a session from the handshake on, every answer on a stream of its own, and streams that can be picked
-//! up where they broke off.
+//! Legacy era: sessions from the handshake on, one stream per answer, and streams that can be resumed.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -16,56 +15,56 @@ use serde_json::{Value, json};
 use tokio::sync::{Notify, mpsc};
 
 use super::{empty, events, header, json};
-use crate::caller::{Caller, LegacyClient, Said, lock};
+use crate::caller::{Caller, LegacyClient, Outbound, lock};
 use crate::methods;
 use crate::rpc::{self, INVALID_REQUEST, LEGACY_VERSIONS, Message, Request, RpcError};
-use crate::world::{Change, World};
+use crate::state::{Change, ServerState};
 
 const SESSION: &str = "mcp-session-id";
-/// The older suite says so in requests of its own, whatever was agreed on.
+/// Version that the older suite sends in its own requests, whatever was negotiated.
 const OLDER_VERSION: &str = "2025-03-26";
-/// When a client whose stream broke off is to come back.
+/// Reconnection delay after a stream was closed.
 const RETRY_MS: u32 = 100;
 
-pub(super) fn router(world: Arc<World>) -> Router {
-    let server = Arc::new(Server { world, sessions: Mutex::default() });
+pub(super) fn router(shared: Arc<ServerState>) -> Router {
+    let server = Arc::new(Server { shared, sessions: Mutex::default() });
     Router::new().route("/mcp", post(receive).get(listen).delete(end)).with_state(server)
 }
 
 struct Server {
-    world: Arc<World>,
+    shared: Arc<ServerState>,
     sessions: Mutex<HashMap<String, Arc<Session>>>,
 }
 
 struct Session {
     client: Arc<LegacyClient>,
-    /// Every stream that was ever opened for a request, by its number.
-    logs: Mutex<Vec<Arc<Log>>>,
+    /// Streams of all requests, by number.
+    buffers: Mutex<Vec<Arc<ReplayBuffer>>>,
 }
 
-/// All that belongs on the stream of one request, whether or not somebody reads it.
+/// All messages for the stream of one request, whether or not a client reads them.
 #[derive(Default)]
-struct Log {
+struct ReplayBuffer {
     entries: Mutex<Vec<Entry>>,
-    news: Notify,
+    changed: Notify,
 }
 
 #[derive(Clone)]
 enum Entry {
     Message(Value),
-    HangUp,
+    Close,
     End,
 }
 
-impl Log {
+impl ReplayBuffer {
     fn push(&self, entry: Entry) {
         lock(&self.entries).push(entry);
-        self.news.notify_waiters();
+        self.changed.notify_waiters();
     }
 
     async fn get(&self, place: usize) -> Entry {
         loop {
-            let news = self.news.notified();
+            let news = self.changed.notified();
             tokio::pin!(news);
             news.as_mut().enable();
             if let Some(entry) = lock(&self.entries).get(place) {
@@ -92,10 +91,10 @@ impl Server {
         session.ok_or_else(|| refuse(StatusCode::NOT_FOUND, "there is no such session"))
     }
 
-    fn begin_session(&self, initialize: &Request) -> Response {
-        let client = LegacyClient::shakes_hands(initialize);
+    fn create_session(&self, initialize: &Request) -> Response {
+        let client = LegacyClient::from_initialize(initialize);
         let id = format!("{:016x}", RandomState::new().hash_one("session"));
-        lock(&self.sessions).insert(id.clone(), Arc::new(Session { client, logs: Mutex::default() }));
+        lock(&self.sessions).insert(id.clone(), Arc::new(Session { client, buffers: Mutex::default() }));
         let result = methods::initialize(initialize);
         let mut response = json(StatusCode::OK, &rpc::response(&initialize.id, Ok(result)));
         let id = HeaderValue::from_str(&id).expect("hexadecimal digits may be in a header");
@@ -114,7 +113,7 @@ async fn receive(State(server): State<Arc<Server>>, headers: HeaderMap, body: By
     if let Message::Request(request) = &message
         && request.method == "initialize"
     {
-        return server.begin_session(request);
+        return server.create_session(request);
     }
     let session = match server.session(&headers) {
         Ok(session) => session,
@@ -122,41 +121,41 @@ async fn receive(State(server): State<Arc<Server>>, headers: HeaderMap, body: By
     };
     match message {
         Message::Request(request) => {
-            let (number, log) = session.perform(&server.world, request);
+            let (number, log) = session.perform(&server.shared, request);
             events(first_reader(number, log))
         }
         Message::Notification => empty(StatusCode::ACCEPTED),
         Message::Response { id, outcome } => {
-            session.client.answered(&id, outcome);
+            session.client.complete(&id, outcome);
             empty(StatusCode::ACCEPTED)
         }
     }
 }
 
 impl Session {
-    /// Begins to answer a request. That goes on whatever becomes of the stream.
-    fn perform(&self, world: &Arc<World>, request: Request) -> (usize, Arc<Log>) {
-        let log = Arc::new(Log::default());
+    /// Starts to answer a request. The answer is completed even if the stream is lost.
+    fn perform(&self, shared: &Arc<ServerState>, request: Request) -> (usize, Arc<ReplayBuffer>) {
+        let log = Arc::new(ReplayBuffer::default());
         let number = {
-            let mut logs = lock(&self.logs);
+            let mut logs = lock(&self.buffers);
             logs.push(Arc::clone(&log));
             logs.len() - 1
         };
         let (stream, mut said) = mpsc::channel(16);
         let caller = Caller::legacy(&self.client, stream);
-        let (world, written) = (Arc::clone(world), Arc::clone(&log));
+        let (shared, written) = (Arc::clone(shared), Arc::clone(&log));
         let writer = tokio::spawn(async move {
             while let Some(said) = said.recv().await {
                 written.push(match said {
-                    Said::Message(message) => Entry::Message(message),
-                    Said::HangUp => Entry::HangUp,
+                    Outbound::Message(message) => Entry::Message(message),
+                    Outbound::Close => Entry::Close,
                 });
             }
             written.push(Entry::End);
         });
         tokio::spawn(async move {
-            let outcome = methods::answer(&world, &caller, &request).await;
-            caller.say(rpc::response(&request.id, outcome)).await;
+            let outcome = methods::answer(&shared, &caller, &request).await;
+            caller.send(rpc::response(&request.id, outcome)).await;
             drop(caller);
             let _ = writer.await;
         });
@@ -164,8 +163,8 @@ impl Session {
     }
 }
 
-/// The response to the POST: an event without data first, so that there is a place to come back to.
-fn first_reader(number: usize, log: Arc<Log>) -> impl stream::Stream<Item = String> + Send {
+/// Response to the POST. It starts with an event without data, so that the client has an event id to resume from.
+fn first_reader(number: usize, log: Arc<ReplayBuffer>) -> impl stream::Stream<Item = String> + Send {
     stream::unfold(None, move |place| {
         let log = Arc::clone(&log);
         async move {
@@ -174,21 +173,25 @@ fn first_reader(number: usize, log: Arc<Log>) -> impl stream::Stream<Item = Stri
             };
             match log.get(place).await {
                 Entry::Message(message) => Some((event(number, place, &message), Some(place + 1))),
-                Entry::HangUp | Entry::End => None,
+                Entry::Close | Entry::End => None,
             }
         }
     })
 }
 
-/// Whoever comes back gets the rest.
-fn later_reader(number: usize, log: Arc<Log>, place: usize) -> impl stream::Stream<Item = String> + Send {
+/// Rest of a stream for a client that resumes it.
+fn later_reader(
+    number: usize,
+    log: Arc<ReplayBuffer>,
+    place: usize,
+) -> impl stream::Stream<Item = String> + Send {
     stream::unfold(place, move |mut place| {
         let log = Arc::clone(&log);
         async move {
             loop {
                 match log.get(place).await {
                     Entry::Message(message) => return Some((event(number, place, &message), place + 1)),
-                    Entry::HangUp => place += 1,
+                    Entry::Close => place += 1,
                     Entry::End => return None,
                 }
             }
@@ -200,7 +203,7 @@ fn event(number: usize, place: usize, message: &Value) -> String {
     format!("id: {number}-{}\nevent: message\ndata: {message}\n\n", place + 1)
 }
 
-/// The rest of a stream, or whatever is said outside of any request.
+/// Rest of a stream, or messages outside of any request.
 async fn listen(State(server): State<Arc<Server>>, headers: HeaderMap) -> Response {
     let session = match server.session(&headers) {
         Ok(session) => session,
@@ -209,7 +212,7 @@ async fn listen(State(server): State<Arc<Server>>, headers: HeaderMap) -> Respon
     if let Some(last) = header(&headers, "last-event-id") {
         let place = last.split_once('-').and_then(|(number, place)| {
             let (number, place) = (number.parse::<usize>().ok()?, place.parse().ok()?);
-            let log = lock(&session.logs).get(number).cloned()?;
+            let log = lock(&session.buffers).get(number).cloned()?;
             Some((number, log, place))
         });
         return match place {
@@ -217,7 +220,7 @@ async fn listen(State(server): State<Arc<Server>>, headers: HeaderMap) -> Respon
             None => empty(StatusCode::BAD_REQUEST),
         };
     }
-    let changes = server.world.changes.subscribe();
+    let changes = server.shared.changes.subscribe();
     events(stream::unfold((changes, session), |(mut changes, session)| async move {
         loop {
             let change = changes.recv().await.ok()?;

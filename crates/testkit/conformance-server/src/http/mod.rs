@@ -1,4 +1,4 @@
-//! Streamable HTTP at `/mcp`. Which era is spoken there was decided at the start.
+//! Streamable HTTP at `/mcp`, in the era that was chosen at the start.
 
 mod headers;
 mod legacy;
@@ -15,30 +15,31 @@ use axum::response::Response;
 use serde_json::Value;
 use tokio::net::TcpListener;
 
-use crate::world::{Era, World};
+use crate::state::{Era, ServerState};
 
-#[expect(clippy::print_stdout, reason = "whoever started it waits for this line")]
-pub(crate) async fn serve(world: Arc<World>, address: &str) -> std::io::Result<()> {
+#[expect(clippy::print_stdout, reason = "the parent process waits for this line")]
+pub(crate) async fn serve(shared: Arc<ServerState>, address: &str) -> std::io::Result<()> {
     let listener = TcpListener::bind(address).await?;
-    let router = match world.era {
-        Era::Legacy => legacy::router(world),
-        Era::Modern => modern::router(world),
+    let router = match shared.era {
+        Era::Legacy => legacy::router(shared),
+        Era::Modern => modern::router(shared),
     };
     println!("http://{}/mcp", listener.local_addr()?);
-    axum::serve(listener, router.layer(middleware::from_fn(from_this_machine))).await
+    axum::serve(listener, router.layer(middleware::from_fn(require_local))).await
 }
 
-/// A page in a browser of this machine may be told to send requests here; it cannot hide where it came from.
-async fn from_this_machine(request: Request, next: Next) -> Response {
+/// Refuses requests from other origins: a browser page on this machine could send requests here, but cannot hide its
+/// origin.
+async fn require_local(request: Request, next: Next) -> Response {
     let origin = request.headers().get(ORIGIN).map(|origin| {
         let origin = origin.to_str().unwrap_or_default();
-        is_here(origin.split_once("://").map_or("", |(_, authority)| authority))
+        is_local(origin.split_once("://").map_or("", |(_, authority)| authority))
     });
-    let host = header(request.headers(), HOST.as_str()).is_some_and(is_here);
+    let host = header(request.headers(), HOST.as_str()).is_some_and(is_local);
     if host && origin.unwrap_or(true) { next.run(request).await } else { empty(StatusCode::FORBIDDEN) }
 }
 
-fn is_here(authority: &str) -> bool {
+fn is_local(authority: &str) -> bool {
     let name = match authority.rsplit_once(':') {
         Some((name, port)) if port.parse::<u16>().is_ok() => name,
         _ => authority,

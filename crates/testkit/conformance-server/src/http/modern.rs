@@ -1,4 +1,5 @@
-//! The modern era: every POST stands alone, its headers repeat its body, and hanging up is cancelling.
+//! Modern era: every POST is self-contained, its headers repeat its body, and closing the connection cancels the
+//! request.
 
 use std::sync::Arc;
 
@@ -14,29 +15,29 @@ use serde_json::Value;
 use tokio::sync::mpsc;
 
 use super::{empty, events, headers, json};
-use crate::caller::{Caller, Said};
+use crate::caller::{Caller, Outbound};
 use crate::rpc::{self, METHOD_NOT_FOUND, Message, Request, RpcError};
+use crate::state::ServerState;
 use crate::subscription::Subscription;
-use crate::world::World;
 use crate::{catalog, methods};
 
-pub(super) fn router(world: Arc<World>) -> Router {
-    Router::new().route("/mcp", post(receive)).with_state(world)
+pub(super) fn router(shared: Arc<ServerState>) -> Router {
+    Router::new().route("/mcp", post(receive)).with_state(shared)
 }
 
-async fn receive(State(world): State<Arc<World>>, headers: HeaderMap, body: Bytes) -> Response {
+async fn receive(State(shared): State<Arc<ServerState>>, headers: HeaderMap, body: Bytes) -> Response {
     let request = match Message::read(&body) {
         Ok(Message::Request(request)) => request,
         Ok(Message::Notification | Message::Response { .. }) => return empty(StatusCode::ACCEPTED),
         Err(error) => return refuse(StatusCode::BAD_REQUEST, &Value::Null, error),
     };
-    if let Err(error) = headers::check(&headers, &request, &catalog::tools(&world)) {
+    if let Err(error) = headers::check(&headers, &request, &catalog::tools(&shared)) {
         return refuse(StatusCode::BAD_REQUEST, &request.id, error);
     }
     if request.method == "subscriptions/listen" {
-        return subscribe(&world, &request);
+        return subscribe(&shared, &request);
     }
-    Answering::begin(world, request).respond().await
+    PendingAnswer::new(shared, request).respond().await
 }
 
 fn refuse(status: StatusCode, id: &Value, error: RpcError) -> Response {
@@ -51,33 +52,33 @@ fn status_of(response: &Value) -> StatusCode {
     }
 }
 
-/// A request that is being answered. Dropping it ends that.
-struct Answering {
-    said: mpsc::Receiver<Said>,
+/// A request in progress. Dropping it cancels it.
+struct PendingAnswer {
+    outbound: mpsc::Receiver<Outbound>,
     answer: Option<BoxFuture<'static, Value>>,
 }
 
-impl Answering {
-    fn begin(world: Arc<World>, request: Request) -> Self {
+impl PendingAnswer {
+    fn new(shared: Arc<ServerState>, request: Request) -> Self {
         let (stream, said) = mpsc::channel(16);
         let answer = async move {
             let caller = Caller::modern(&request, stream);
-            let outcome = methods::answer(&world, &caller, &request).await;
+            let outcome = methods::answer(&shared, &caller, &request).await;
             rpc::response(&request.id, outcome)
         };
-        Self { said, answer: Some(Box::pin(answer)) }
+        Self { outbound: said, answer: Some(Box::pin(answer)) }
     }
 
-    /// What comes next, and whether it is the answer.
+    /// Next message, and true if it is the answer.
     async fn next(&mut self) -> Option<(Value, bool)> {
         let answer = self.answer.as_mut()?;
         loop {
             tokio::select! {
                 biased;
-                Some(said) = self.said.recv() => match said {
-                    Said::Message(message) => return Some((message, false)),
-                    // A stream of this era cannot be picked up again, so nobody hangs up.
-                    Said::HangUp => {}
+                Some(said) = self.outbound.recv() => match said {
+                    Outbound::Message(message) => return Some((message, false)),
+                    // A modern stream cannot be resumed, so it is not closed early.
+                    Outbound::Close => {}
                 },
                 response = &mut *answer => {
                     self.answer = None;
@@ -87,7 +88,7 @@ impl Answering {
         }
     }
 
-    /// One JSON body if there is nothing but the answer, otherwise a stream.
+    /// One JSON body if there is only the answer, otherwise an event stream.
     async fn respond(mut self) -> Response {
         match self.next().await {
             Some((answer, true)) => json(status_of(&answer), &answer),
@@ -103,10 +104,10 @@ impl Answering {
     }
 }
 
-fn subscribe(world: &World, request: &Request) -> Response {
-    let subscription = Subscription::of(request);
+fn subscribe(shared: &ServerState, request: &Request) -> Response {
+    let subscription = Subscription::from_request(request);
     let hello = Some(subscription.acknowledged());
-    let begin = (hello, world.changes.subscribe(), subscription);
+    let begin = (hello, shared.changes.subscribe(), subscription);
     events(stream::unfold(begin, |(hello, mut changes, subscription)| async move {
         let message = match hello {
             Some(hello) => hello,

@@ -1,12 +1,12 @@
-//! The client of the official Rust SDK, driven by a test: both eras.
+//! The client of the official Rust SDK, controlled by a test: both eras.
 //!
 //! ```text
 //! rmcp-client MODE stdio COMMAND [ARG...]
 //! rmcp-client MODE http URL
 //! ```
 //!
-//! MODE is `auto`, `legacy`, or a version of the modern era. Reads commands from stdin and answers each on stdout, a line
-//! of JSON for a line of JSON, until stdin ends. `crates/testkit/src/clients.rs` says which there are.
+//! MODE is `auto`, `legacy`, or a version of the modern era. Reads commands from stdin and answers each on stdout,
+//! one line of JSON per command, until stdin ends. `crates/testkit/src/clients.rs` lists the commands.
 
 use std::error::Error;
 use std::process::ExitCode;
@@ -27,23 +27,23 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::sync::Notify;
 
-/// What the client hears while a command is carried out, and what it is to say when it is asked.
+/// Messages received during a command, and the response to elicitations.
 #[derive(Default)]
 struct Handler {
-    heard: Mutex<Heard>,
+    received: Mutex<Received>,
     progressed: Notify,
 }
 
 #[derive(Default)]
-struct Heard {
+struct Received {
     answer: Option<ElicitationAction>,
     asked: Vec<String>,
     progress: Vec<f64>,
 }
 
 impl Handler {
-    fn heard(&self) -> MutexGuard<'_, Heard> {
-        self.heard.lock().unwrap_or_else(PoisonError::into_inner)
+    fn received(&self) -> MutexGuard<'_, Received> {
+        self.received.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -63,7 +63,7 @@ impl ClientHandler for Handler {
         let ElicitRequestParams::FormElicitationParams { message, .. } = request else {
             return Ok(ElicitResult::new(ElicitationAction::Cancel));
         };
-        let mut heard = self.heard();
+        let mut heard = self.received();
         heard.asked.push(message);
         Ok(match heard.answer.clone() {
             None => ElicitResult::new(ElicitationAction::Accept).with_content(json!({ "ok": true })),
@@ -76,7 +76,7 @@ impl ClientHandler for Handler {
         params: ProgressNotificationParam,
         _context: NotificationContext<RoleClient>,
     ) {
-        self.heard().progress.push(params.progress);
+        self.received().progress.push(params.progress);
         self.progressed.notify_one();
     }
 }
@@ -107,11 +107,11 @@ async fn connect(mode: &str, transport: &str, target: &[String]) -> Result<Clien
     })
 }
 
-async fn obey(client: &Client, command: &Value) -> Result<Value, Failure> {
+async fn execute(client: &Client, command: &Value) -> Result<Value, Failure> {
     let word = |name: &str| command[name].as_str().unwrap_or_default().to_owned();
     Ok(match word("do").as_str() {
         "meet" => {
-            let info = client.peer_info().ok_or("nobody has been met")?;
+            let info = client.peer_info().ok_or("no server is connected")?;
             let name = info.server_info.as_ref().map(|info| info.name.clone());
             json!({ "version": info.protocol_version, "server": name })
         }
@@ -127,7 +127,7 @@ async fn obey(client: &Client, command: &Value) -> Result<Value, Failure> {
         }
         "call" => {
             let mut answer = call(client, command).await;
-            let heard = client.service().heard();
+            let heard = client.service().received();
             answer["asked"] = json!(heard.asked);
             answer["progress"] = json!(heard.progress);
             answer
@@ -138,7 +138,7 @@ async fn obey(client: &Client, command: &Value) -> Result<Value, Failure> {
         }
         "abandon" => tokio::select! {
             _ = call(client, command) => json!({ "abandoned": false }),
-            // A future that is dropped is a request that is cancelled.
+            // Dropping the future cancels the request.
             () = client.service().progressed.notified() => json!({ "abandoned": true }),
         },
         "read" => {
@@ -185,8 +185,8 @@ async fn run(words: &[String]) -> Result<(), Failure> {
     while let Some(line) = lines.next_line().await? {
         let command: Value = serde_json::from_str(&line)?;
         let answer = (command["answer"] == "decline").then_some(ElicitationAction::Decline);
-        *client.service().heard() = Heard { answer, ..Heard::default() };
-        println!("{}", obey(&client, &command).await?);
+        *client.service().received() = Received { answer, ..Received::default() };
+        println!("{}", execute(&client, &command).await?);
     }
     client.cancel().await?;
     Ok(())

@@ -1,0 +1,7 @@
+//! Notifications to clients: changed lists, updated resources and tasks, and messages that belong to no call.
+
+pub(crate) mod delivered;
+pub(crate) mod list_changes;
+pub(crate) mod listen;
+pub(crate) mod push;
+pub(crate) mod subscriptions;

@@ -1,0 +1,5 @@
+//! Records on disk: the ledger of tool calls and the audit log.
+
+pub(crate) mod audit;
+pub mod ledger;
+pub(crate) mod request_summary;
