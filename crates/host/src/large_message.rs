@@ -2,16 +2,17 @@
 //! first hands its other tasks to another thread, so that calls of other clients go on.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
 use tokio::runtime::{Handle, RuntimeFlavor};
+use tokio::sync::Semaphore;
 
 /// Messages below this size are handled in place: handing tasks over costs more than it saves.
 const LARGE: usize = 256 << 10;
 
 static HAND_OVER: AtomicBool = AtomicBool::new(false);
 
-/// Large messages take turns: together they use at most one processor and one set of buffers.
-static TURN: Mutex<()> = Mutex::new(());
+/// Large messages take turns: together they use at most one processor and one set of buffers. A task that waits for its
+/// turn occupies no thread.
+static TURN: Semaphore = Semaphore::const_new(1);
 
 /// Makes worker threads hand their tasks over from now on, in the whole process. For programs that serve many clients at
 /// a time. It must not be used in a program that calls the host inside a [`tokio::task::LocalSet`], where Tokio cannot
@@ -20,16 +21,15 @@ pub fn hand_over_tasks() {
     HAND_OVER.store(true, Ordering::Relaxed);
 }
 
-/// Runs `work`, which takes time in proportion to `bytes`.
-pub fn process<T>(bytes: usize, work: impl FnOnce() -> T) -> T {
+/// Runs `work`, which takes time in proportion to `bytes`. If the future is dropped before its turn, `work` does not run.
+pub async fn process<T>(bytes: usize, work: impl FnOnce() -> T) -> T {
     let flavor = Handle::try_current().ok().map(|handle| handle.runtime_flavor());
     if !hands_over(bytes, HAND_OVER.load(Ordering::Relaxed), flavor) {
         return work();
     }
-    tokio::task::block_in_place(|| {
-        let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-        work()
-    })
+    // The semaphore is never closed, so this does not fail.
+    let _turn = TURN.acquire().await;
+    tokio::task::block_in_place(work)
 }
 
 /// Decides whether the tasks of this thread are handed over. `is_enabled` is the choice of the program; only a runtime
@@ -51,9 +51,25 @@ mod tests {
         let (sender, receiver) = mpsc::channel();
         let large = runtime.spawn(async move {
             tokio::spawn(async move { sender.send(()).unwrap() });
-            process(LARGE, || receiver.recv_timeout(Duration::from_secs(60)))
+            process(LARGE, move || receiver.recv_timeout(Duration::from_secs(60))).await
         });
         assert_eq!(runtime.block_on(large).unwrap(), Ok(()));
+    }
+
+    #[test]
+    fn large_messages_that_wait_for_their_turn_occupy_no_thread() {
+        hand_over_tasks();
+        let mut builder = tokio::runtime::Builder::new_multi_thread();
+        let runtime = builder.worker_threads(1).max_blocking_threads(2).build().unwrap();
+        let (sender, receiver) = mpsc::channel();
+        let first = runtime.spawn(async move {
+            for _ in 0..8 {
+                tokio::spawn(process(LARGE, || ()));
+            }
+            tokio::spawn(async move { sender.send(()).unwrap() });
+            process(LARGE, move || receiver.recv_timeout(Duration::from_secs(60))).await
+        });
+        assert_eq!(runtime.block_on(first).unwrap(), Ok(()));
     }
 
     #[test]

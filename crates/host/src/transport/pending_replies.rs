@@ -81,7 +81,7 @@ impl PendingReplies {
         bytes: Bytes,
         inbox: &Inbox,
     ) -> Result<Dispatched, Malformed> {
-        let message = match large_message::process(bytes.len(), || Message::parse(&bytes)) {
+        let message = match large_message::process(bytes.len(), || Message::parse(&bytes)).await {
             Ok(message) => message,
             Err(malformed) => {
                 self.note_damaged(&bytes, inbox);

@@ -120,7 +120,8 @@ impl Upstream {
                 Ok(reply) => {
                     let (is_too_deep, judged) = large_message::process(reply.message.len(), || {
                         (is_response_too_deep(&reply.message, nesting), classify_reply(reply, &connection))
-                    });
+                    })
+                    .await;
                     match judged {
                         Ok(answer) => {
                             ticket.end(CallEnd::Answered);

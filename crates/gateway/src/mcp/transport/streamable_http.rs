@@ -640,7 +640,8 @@ pub(crate) async fn answer(
     // The reservation for the server's answer ends here; the response to the client acquires its own memory.
     let WireResponse { message, status } = large_message::process(outcome.size(), || {
         respond::respond(era, &request.method, request.id, outcome)
-    });
+    })
+    .await;
     if always_fits {
         return CountedResponse { message: memory.hold_unchecked(message.into()), status };
     }
