@@ -1,9 +1,10 @@
 //! Hostile clients and hostile servers for the soak: each attack runs at a fixed rate until it is dropped.
 //!
 //! Raw sockets play the clients, because no HTTP library sends half a head or leaves its answers unread. The attackers'
-//! threads have the lowest priority: attackers run on machines of their own, and here they must not take processor time
-//! from the honest clients that are measured.
+//! thread and the hostile server have the scheduling policy "idle": attackers run on machines of their own, and here
+//! they must not delay the honest clients that are measured.
 
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -11,7 +12,7 @@ use std::time::Duration;
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::runtime::Runtime;
+use tokio::runtime::{Handle, Runtime};
 use tokio::task::JoinSet;
 
 use crate::client::{Client, Era};
@@ -70,7 +71,8 @@ impl Attempts {
     }
 }
 
-/// Runtime of the attackers; its threads have the lowest priority. Dropping it ends their tasks.
+/// Runtime of the attackers with one thread, which runs only while no other thread of the machine wants the processor.
+/// Dropping it ends their tasks.
 #[derive(Debug)]
 pub struct Attackers(Option<Runtime>);
 
@@ -78,14 +80,24 @@ impl Attackers {
     /// Creates a runtime without tasks.
     ///
     /// # Errors
-    /// The threads cannot be started.
-    pub fn new() -> Result<Self> {
-        let lowest_priority = || {
-            // On Linux this sets the priority of the calling thread only.
-            let _ = rustix::process::setpriority_process(None, LOWEST_PRIORITY);
-        };
-        let mut builder = tokio::runtime::Builder::new_multi_thread();
-        Ok(Self(Some(builder.worker_threads(1).enable_all().on_thread_start(lowest_priority).build()?)))
+    /// The thread cannot be started, or `chrt` cannot change its scheduling policy.
+    pub async fn new() -> Result<Self> {
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+        let attackers = Self(Some(runtime));
+        let thread = attackers.handle().spawn(async { rustix::thread::gettid() });
+        let thread = thread.await.map_err(|error| HarnessError::new("the attackers' thread", &error))?;
+        let [program, policy, priority] = IDLE_POLICY;
+        let thread = thread.as_raw_nonzero().to_string();
+        let changed = Command::new(program).args([policy, "--pid", priority, &thread]).output()?;
+        if changed.status.success() {
+            return Ok(attackers);
+        }
+        Err(HarnessError::new(program, &String::from_utf8_lossy(&changed.stderr)))
+    }
+
+    fn handle(&self) -> &Handle {
+        self.0.as_ref().expect("the runtime exists until it is dropped").handle()
     }
 }
 
@@ -97,15 +109,16 @@ impl Drop for Attackers {
     }
 }
 
-/// The nice value of the attackers and of the hostile server.
-pub const LOWEST_PRIORITY: i32 = 19;
+/// Beginning of a command that runs a program with the policy of the attackers. The kernel interrupts such a program as
+/// soon as another one wants the processor; one with the lowest priority (`nice`) would keep it for milliseconds.
+pub const IDLE_POLICY: [&str; 3] = ["chrt", "--idle", "0"];
 
 /// Starts every attack. Dropping the set ends them and closes their connections.
 ///
 /// # Errors
 /// The URL of the target is invalid.
 pub fn start(attackers: &Attackers, target: &Target, attempts: &Arc<Attempts>) -> Result<JoinSet<()>> {
-    let _within = attackers.0.as_ref().map(Runtime::enter);
+    let _within = attackers.handle().enter();
     let mut attacks = JoinSet::new();
     for number in 0..SLOW_CONNECTIONS {
         let slow = if number % 2 == 0 { Slow::Head } else { Slow::Body };

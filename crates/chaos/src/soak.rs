@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use tempfile::TempDir;
 
-use crate::attack::{self, Attackers, Attempts, LOWEST_PRIORITY, Target};
+use crate::attack::{self, Attackers, Attempts, IDLE_POLICY, Target};
 use crate::client::{Client, Era};
 use crate::fault::RunLength;
 use crate::gateway::{Gateway, Launch, POLL_INTERVAL, START_TIMEOUT, env_marker};
@@ -88,7 +88,7 @@ pub async fn run(options: &RunOptions) -> Result<Soak> {
         deadline: DEADLINE,
     };
     let load = Load::start_with(clients?, tools, "honest", pace, options.seed).await?;
-    let attackers = Attackers::new()?;
+    let attackers = Attackers::new().await?;
     let (attempts, attempts_beside) = (Arc::new(Attempts::default()), Arc::new(Attempts::default()));
     let mut windows = Vec::new();
     for round in 0..rounds {
@@ -221,6 +221,7 @@ fn config_for(dir: &Path, options: &RunOptions) -> String {
     let (variable, value) = env_marker(dir);
     let command = &options.subject.gripfast;
     let (all, one) = BUDGET_MIB;
+    let [chrt, policy, priority] = IDLE_POLICY;
     format!(
         "\
 [gateway]
@@ -236,8 +237,8 @@ args = [\"demo-server\", \"--counter-file\", {counter:?}]
 env = {{ {variable} = {value:?} }}
 
 [servers.hostile]
-command = \"nice\"
-args = [\"-n\", \"{LOWEST_PRIORITY}\", {command:?}, \"demo-server\"]
+command = {chrt:?}
+args = [{policy:?}, {priority:?}, {command:?}, \"demo-server\"]
 env = {{ {variable} = {value:?} }}
 ",
         counter = dir.join("counter"),
