@@ -88,7 +88,7 @@ fn a_failing_server_for_programs() {
 #[test]
 fn all_failed() {
     let config = [&url("a", UNUSED_URL), "[servers.b]\ncommand = 'no-such-program'\n"].concat();
-    assert_snapshot!(Sandbox::with(&config).run(&["tools", WITHOUT_GATEWAY, "--wait", "300ms"]), @"
+    assert_snapshot!(Sandbox::with(&config).run(&["tools", WITHOUT_GATEWAY, "--wait", "3s"]), @"
     exit 4
     --- stderr
     error: server `a` has not been listed yet: connection refused
@@ -138,7 +138,7 @@ fn a_server_that_is_not_mcp() {
 #[test]
 fn a_server_that_exits_at_start() {
     let sandbox = Sandbox::with_demo(&["--exit-at-start", "always", "--exit-code", "7"]);
-    assert_snapshot!(sandbox.run(&["tools", WITHOUT_GATEWAY, "--wait", "300ms"]), @"
+    assert_snapshot!(sandbox.run(&["tools", WITHOUT_GATEWAY, "--wait", "3s"]), @"
     exit 4
     --- stderr
     error: server `demo` has not been listed yet: exited with code 7; stderr: demo server: exiting at start, as told
