@@ -92,8 +92,10 @@ impl Args {
     /// Options of the run.
     #[must_use]
     pub fn run_options(&self) -> RunOptions {
+        // Some commands run in a directory of their own.
+        let gripfast = std::path::absolute(&self.gripfast).unwrap_or_else(|_| self.gripfast.clone());
         RunOptions {
-            subject: Subject { gripfast: self.gripfast.clone(), peer: None },
+            subject: Subject { gripfast, peer: None },
             length: if self.long { RunLength::Long } else { RunLength::Ordinary },
             repeats: self.repeats,
             seed: self.seed,

@@ -79,12 +79,13 @@ fn unix_millis() -> u64 {
 
 /// Writes lines of filler, `bytes` in total. Blocks the caller, not the server, while the parent does not read.
 pub(crate) async fn flood_stderr(bytes: usize) -> io::Result<()> {
-    let line = format!("{:-<127}\n", "demo server: filling stderr ");
+    // Tokio hands every write to another thread, so a line at a time would take seconds for some megabytes.
+    let lines = format!("{:-<127}\n", "demo server: filling stderr ").repeat(256);
     let mut stderr = tokio::io::stderr();
     let mut left = bytes;
     while left > 0 {
-        let size = left.min(line.len());
-        stderr.write_all(&line.as_bytes()[..size]).await?;
+        let size = left.min(lines.len());
+        stderr.write_all(&lines.as_bytes()[..size]).await?;
         left -= size;
     }
     stderr.flush().await
