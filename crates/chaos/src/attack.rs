@@ -82,8 +82,7 @@ impl Attackers {
     /// # Errors
     /// The thread cannot be started, or `chrt` cannot change its scheduling policy.
     pub async fn new() -> Result<Self> {
-        let runtime =
-            tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
         let attackers = Self(Some(runtime));
         let thread = attackers.handle().spawn(async { rustix::thread::gettid() });
         let thread = thread.await.map_err(|error| HarnessError::new("the attackers' thread", &error))?;

@@ -1,19 +1,24 @@
 //! Number of connections to a server, and reuse of a connection that the server has closed.
 
-use crate::harness::{any_local_port, count, echo, legacy, modern, ready_host, serve, spec, with_tls};
-use crate::scripted_server::join;
+use crate::harness::{
+    any_local_port, call, count, echo, legacy, modern, ready_host, serve, spec, with_tls, within_timeout,
+};
+use crate::scripted_server::{ScriptedAction, join, read_request, respond_normally};
 use crate::tls::{Clients, TestCertificates};
+use gripfast::Host;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper::{Request, client, server};
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use serde_json::json;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
+use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 
 /// A TCP relay that counts connections and can cut them.
 struct CountingRelay {
@@ -191,4 +196,133 @@ async fn relay(
     let (mut sender, connection) = client::conn::http1::handshake(TokioIo::new(stream)).await?;
     tokio::spawn(connection);
     sender.send_request(Request::from_parts(head, body.boxed())).await
+}
+
+/// A server that answers calls with an event, and writes the rest of the stream when the test says so.
+struct LateEnd {
+    addr: SocketAddr,
+    rest: mpsc::Sender<Vec<u8>>,
+    state: watch::Receiver<LateEndState>,
+}
+
+#[derive(Default)]
+struct LateEndState {
+    /// Connections that carried a call, and those of them that are open.
+    made: usize,
+    open: usize,
+    /// Number of rests that were written.
+    written: usize,
+}
+
+/// The end of a chunked body.
+const END: &[u8] = b"0\r\n\r\n";
+
+impl LateEnd {
+    async fn start() -> Self {
+        let listener = TcpListener::bind(any_local_port()).await.unwrap();
+        let addr = listener.local_addr().unwrap();
+        let (rest, next_rest) = mpsc::channel(1);
+        let (note, state) = watch::channel(LateEndState::default());
+        let (next_rest, note) = (Arc::new(tokio::sync::Mutex::new(next_rest)), Arc::new(note));
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let (next_rest, note) = (Arc::clone(&next_rest), Arc::clone(&note));
+                tokio::spawn(async move {
+                    if Self::serve(stream, &next_rest, &note).await {
+                        note.send_modify(|state| state.open -= 1);
+                    }
+                });
+            }
+        });
+        Self { addr, rest, state }
+    }
+
+    /// Serves a connection until it is closed. Returns whether it carried a call.
+    async fn serve(
+        mut stream: TcpStream,
+        next_rest: &tokio::sync::Mutex<mpsc::Receiver<Vec<u8>>>,
+        note: &watch::Sender<LateEndState>,
+    ) -> bool {
+        // Otherwise the kernel delays the rest until the client has acknowledged the answer.
+        stream.set_nodelay(true).unwrap();
+        let mut has_carried_a_call = false;
+        while let Some(request) = read_request(&mut stream).await {
+            if request.rpc() != "tools/call" {
+                let ScriptedAction::Respond(bytes) = respond_normally(&request) else { unreachable!() };
+                let _ = stream.write_all(&bytes).await;
+                break;
+            }
+            if !std::mem::replace(&mut has_carried_a_call, true) {
+                note.send_modify(|state| (state.made, state.open) = (state.made + 1, state.open + 1));
+            }
+            let result = json!({ "content": [{ "type": "text", "text": "done" }] });
+            let answer = json!({ "jsonrpc": "2.0", "id": request.json()["id"], "result": result });
+            let event = chunk(&format!("data: {answer}\n\n"));
+            let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked";
+            stream.write_all(format!("{head}\r\n\r\n{event}").as_bytes()).await.unwrap();
+            let rest = async { next_rest.lock().await.recv().await };
+            tokio::select! {
+                Some(rest) = rest => {
+                    let _ = stream.write_all(&rest).await;
+                    note.send_modify(|state| state.written += 1);
+                }
+                // The client sends nothing before it has read the rest.
+                _ = stream.readable() => break,
+            }
+        }
+        has_carried_a_call
+    }
+
+    /// Writes the rest of the current stream, and waits until the client can read it.
+    async fn write_rest(&mut self, rest: &[u8]) {
+        let written = self.state.borrow().written;
+        self.rest.send(rest.to_vec()).await.unwrap();
+        self.state.wait_for(|state| state.written > written).await.unwrap();
+        // Gives the runtime a chance to poll the sockets.
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+
+    async fn host(&self) -> Host {
+        ready_host(spec(&format!("http://{}/mcp", self.addr))).await
+    }
+}
+
+fn chunk(data: &str) -> String {
+    format!("{:x}\r\n{data}\r\n", data.len())
+}
+
+#[tokio::test]
+async fn an_event_stream_that_ends_after_its_answer_keeps_its_connection() {
+    let mut server = LateEnd::start().await;
+    let host = server.host().await;
+    for _ in 0..5 {
+        call(&host, "act", json!({})).await.unwrap();
+        let more = chunk(": the server may write a little more\n\n");
+        server.write_rest(&[more.as_bytes(), END].concat()).await;
+    }
+    assert_eq!(server.state.borrow().made, 1);
+}
+
+#[tokio::test]
+async fn an_event_stream_that_does_not_end_delays_no_call_and_is_closed() {
+    let mut server = LateEnd::start().await;
+    let host = server.host().await;
+    for _ in 0..3 {
+        call(&host, "act", json!({})).await.unwrap();
+    }
+    assert_eq!(server.state.borrow().made, 3, "each call has its own connection");
+    assert_eq!(server.state.borrow().open, 3, "a stream may end in time");
+    advance(Duration::from_secs(3)).await;
+    within_timeout(server.state.wait_for(|state| state.open == 0)).await.unwrap();
+}
+
+#[tokio::test]
+async fn an_event_stream_with_much_data_after_its_answer_is_closed() {
+    let mut server = LateEnd::start().await;
+    let host = server.host().await;
+    call(&host, "act", json!({})).await.unwrap();
+    let more = chunk(&":".repeat(100 << 10));
+    server.write_rest(&[more.as_bytes(), END].concat()).await;
+    call(&host, "act", json!({})).await.unwrap();
+    assert_eq!(server.state.borrow().made, 2);
 }

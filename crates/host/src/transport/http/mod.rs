@@ -192,7 +192,10 @@ impl HttpLink {
         let (mut retry, mut futile) = (Duration::ZERO, 0);
         loop {
             let cut = match self.next_answer(&mut events, request).await {
-                Ok(Some(answer)) => return Ok(answer),
+                Ok(Some(answer)) => {
+                    events.finish();
+                    return Ok(answer);
+                }
                 Ok(None) => Observed::Closed("its event stream ended before the answer".to_owned()),
                 Err(Evidence { observed: cut @ Observed::Closed(_), .. }) => cut,
                 // A resumed stream would bring the same.

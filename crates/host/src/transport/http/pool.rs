@@ -2,6 +2,9 @@
 //! directly. An idle connection is not driven; whether it is still open is checked when it is next used. HTTP/2
 //! connections drive themselves.
 //!
+//! The answer to a request may come as an event before the end of its stream. The caller does not wait for the end; the
+//! pool reads it when the connection is next needed.
+//!
 //! A request that a server provably has not begun to process is sent again on another connection. All others fail.
 
 use super::client::Address;
@@ -14,7 +17,7 @@ use bytes::Bytes;
 use gripfast_core::time::Mono;
 use http::header::HOST;
 use http::{HeaderMap, HeaderName, Request, Response};
-use http_body::{Frame, SizeHint};
+use http_body::{Body as _, Frame, SizeHint};
 use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
@@ -24,6 +27,7 @@ use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
+use tokio::sync::Notify;
 use tokio::task::unconstrained;
 
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
@@ -42,6 +46,8 @@ struct Shared {
     state: Mutex<State>,
     /// Held while a connection is opened that others wait to share.
     opening: tokio::sync::Mutex<()>,
+    /// Wakes the sweeper if a connection expires before [`State::next_sweep`].
+    sweep_earlier: Arc<Notify>,
 }
 
 #[derive(Default)]
@@ -52,8 +58,8 @@ struct State {
     h2: Vec<H2Connection>,
     /// True if the last opened connection can be shared.
     last_was_h2: bool,
-    /// True if a task closes connections that are idle for too long.
-    sweeper_running: bool,
+    /// The time of the next sweep; `None` if no task closes connections that are idle for too long.
+    next_sweep: Option<Mono>,
 }
 
 struct Idle {
@@ -70,6 +76,24 @@ struct H1Connection {
     forwarded: bool,
     /// Time for which the server says that it keeps an idle connection, less a margin.
     keep_alive: Option<Duration>,
+    /// Rest of an answered event stream, which comes before the next response.
+    rest: Option<Rest>,
+}
+
+/// End of an event stream whose answer has arrived.
+struct Rest {
+    incoming: Incoming,
+    /// Bytes that the pool still reads before it gives the connection up.
+    bytes_left: usize,
+}
+
+/// Whether a connection can carry a request now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Readiness {
+    Ready,
+    /// The end of the previous response has not arrived.
+    Unfinished,
+    Closed,
 }
 
 /// A connection that can take a request.
@@ -98,12 +122,15 @@ impl Pool {
     /// Maximum idle time of a connection for a request that must not be sent twice. Node and uvicorn close after 5 s,
     /// the latter without notice.
     const SAFE_IDLE: Duration = Duration::from_secs(4);
+    /// Time limit and size limit for the rest of an answered event stream.
+    const MAX_REST: (Duration, usize) = (Duration::from_secs(2), 64 << 10);
     /// Time limit for opening a connection, with proxy and TLS.
     const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
 
     pub(super) fn new(connector: Connector) -> Self {
         let (clock, state, opening) = (Clock::new(), Mutex::default(), tokio::sync::Mutex::default());
-        Self { shared: Arc::new(Shared { connector, clock, state, opening }) }
+        let sweep_earlier = Arc::default();
+        Self { shared: Arc::new(Shared { connector, clock, state, opening, sweep_earlier }) }
     }
 
     pub(super) fn connector(&self) -> &Connector {
@@ -217,7 +244,8 @@ impl Pool {
         }
         self.shared.lock().last_was_h2 = false;
         let (sender, connection) = http1::handshake(stream).await.map_err(PoolError::Unsent)?;
-        let h1 = H1Connection { origin, sender, connection, forwarded: facts.is_proxied(), keep_alive: None };
+        let forwarded = facts.is_proxied();
+        let h1 = H1Connection { origin, sender, connection, forwarded, keep_alive: None, rest: None };
         Ok((PooledConnection::H1(Box::new(h1)), true))
     }
 }
@@ -249,10 +277,26 @@ impl H1Connection {
         Pin::new(&mut self.connection).poll(cx)
     }
 
-    /// Returns whether it can carry a request now. Polling is enough to notice that the server has closed it.
-    fn is_ready(&mut self) -> bool {
-        let ended = self.drive(&mut Context::from_waker(Waker::noop())).is_ready();
-        !ended && self.sender.is_ready()
+    /// Reads what has arrived of an answered stream, and returns whether the connection can carry a request now. Polling
+    /// is enough to notice that the server has closed it.
+    fn readiness(&mut self) -> Readiness {
+        let mut quietly = Context::from_waker(Waker::noop());
+        while let Some(mut rest) = self.rest.take() {
+            let frame = poll_frame_h1(&mut rest.incoming, &mut self.connection, &mut quietly);
+            let size = match frame {
+                Poll::Ready(Some(Ok(frame))) => frame.data_ref().map_or(0, Bytes::len),
+                Poll::Ready(Some(Err(_))) => return Readiness::Closed,
+                Poll::Ready(None) => break,
+                Poll::Pending => {
+                    self.rest = Some(rest);
+                    return Readiness::Unfinished;
+                }
+            };
+            let Some(bytes_left) = rest.bytes_left.checked_sub(size) else { return Readiness::Closed };
+            self.rest = Some(Rest { bytes_left, ..rest });
+        }
+        let ended = self.drive(&mut quietly).is_ready();
+        if !ended && self.sender.is_ready() { Readiness::Ready } else { Readiness::Closed }
     }
 
     /// Sets the target of a request in the form that this connection needs.
@@ -260,6 +304,21 @@ impl H1Connection {
         *request.uri_mut() = if self.forwarded { to.uri.clone() } else { to.path.clone() };
         request.headers_mut().entry(HOST).or_insert_with(|| to.host.clone());
     }
+}
+
+/// Polls the body of a response. Only the connection wakes the task.
+fn poll_frame_h1(
+    incoming: &mut Incoming,
+    connection: &mut http1::Connection<Stream, Full<Bytes>>,
+    cx: &mut Context<'_>,
+) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+    let mut quietly = Context::from_waker(Waker::noop());
+    let mut incoming = Pin::new(incoming);
+    if let Poll::Ready(frame) = incoming.as_mut().poll_frame(&mut quietly) {
+        return Poll::Ready(frame);
+    }
+    let _ = Pin::new(connection).poll(cx);
+    incoming.poll_frame(&mut quietly)
 }
 
 impl Shared {
@@ -276,18 +335,29 @@ impl Shared {
     }
 
     fn idle_h1(&self, origin: &Arc<str>, safety: Safety) -> Option<Box<H1Connection>> {
-        loop {
-            let now = self.clock.mono();
-            let mut idle = {
-                let mut state = self.lock();
-                let fits = |idle: &Idle| idle.connection.origin == *origin && idle.is_fit_for(safety, now);
-                let at = state.idle.iter().rposition(fits)?;
-                state.idle.remove(at)
-            };
-            if idle.connection.is_ready() {
-                return Some(idle.connection);
+        let mut unfinished = Vec::new();
+        let found = loop {
+            let Some(mut idle) = self.take_idle(origin, safety) else { break None };
+            match idle.connection.readiness() {
+                Readiness::Ready => break Some(idle.connection),
+                Readiness::Unfinished => unfinished.push(idle),
+                Readiness::Closed => {}
             }
+        };
+        if !unfinished.is_empty() {
+            let mut state = self.lock();
+            unfinished.into_iter().rev().for_each(|idle| state.keep(idle));
         }
+        found
+    }
+
+    /// Takes the connection to `origin` that was used last and fits.
+    fn take_idle(&self, origin: &Arc<str>, safety: Safety) -> Option<Idle> {
+        let now = self.clock.mono();
+        let mut state = self.lock();
+        let fits = |idle: &Idle| idle.connection.origin == *origin && idle.is_fit_for(safety, now);
+        let at = state.idle.iter().rposition(fits)?;
+        Some(state.idle.remove(at))
     }
 
     /// Returns whether the next connection to `origin` will be shared by many requests. If there is a full one, another
@@ -298,24 +368,22 @@ impl Shared {
     }
 
     fn keep_h1(self: &Arc<Self>, h1: Box<H1Connection>) {
-        let since = self.clock.mono();
+        let idle = Idle { connection: h1, since: self.clock.mono() };
+        let expiry = idle.expiry();
         let mut state = self.lock();
-        if state.idle.len() == Pool::MAX_KEPT {
-            state.idle.remove(0);
-        }
-        state.idle.push(Idle { connection: h1, since });
-        self.ensure_sweeper(state, since);
+        state.keep(idle);
+        self.ensure_sweep(state, expiry);
     }
 
     fn keep_h2(self: &Arc<Self>, h2: H2Connection) {
-        let since = h2.last_activity();
+        let expiry = h2.last_activity() + Pool::MAX_IDLE;
         let mut state = self.lock();
         if state.h2.len() == Pool::MAX_KEPT {
             state.h2.remove(0);
         }
         state.h2.push(h2);
         state.last_was_h2 = true;
-        self.ensure_sweeper(state, since);
+        self.ensure_sweep(state, expiry);
     }
 
     /// Removes a connection from the pool, so that it takes no further requests.
@@ -323,14 +391,21 @@ impl Shared {
         self.lock().h2.retain(|known| !known.is_same(h2));
     }
 
-    /// Ensures that a task closes the connection kept at `since` when it expires.
-    fn ensure_sweeper(self: &Arc<Self>, mut state: MutexGuard<'_, State>, since: Mono) {
-        if !state.sweeper_running
-            && let Ok(runtime) = tokio::runtime::Handle::try_current()
-        {
-            state.sweeper_running = true;
-            drop(state);
-            runtime.spawn(sweep(Arc::downgrade(self), self.clock, since + Pool::MAX_IDLE));
+    /// Ensures that a task closes the connections that have expired at `expiry`.
+    fn ensure_sweep(self: &Arc<Self>, mut state: MutexGuard<'_, State>, expiry: Mono) {
+        match state.next_sweep {
+            Some(next) if next <= expiry => {}
+            Some(_) => {
+                state.next_sweep = Some(expiry);
+                self.sweep_earlier.notify_one();
+            }
+            None => {
+                let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+                state.next_sweep = Some(expiry);
+                drop(state);
+                let sweep_earlier = Arc::clone(&self.sweep_earlier);
+                runtime.spawn(sweep(Arc::downgrade(self), self.clock, sweep_earlier, expiry));
+            }
         }
     }
 
@@ -338,13 +413,11 @@ impl Shared {
     fn close_expired(&self) -> Option<Mono> {
         let now = self.clock.mono();
         let mut state = self.lock();
-        state.idle.retain(|idle| idle.is_fit_for(Safety::Replayable, now));
+        state.idle.retain(|idle| now < idle.expiry());
         state.h2.retain(|h2| is_usable(h2, now));
-        let (idle, h2) =
-            (state.idle.iter().map(|idle| idle.since), state.h2.iter().map(H2Connection::last_activity));
-        let next = idle.chain(h2).min();
-        state.sweeper_running = next.is_some();
-        next.map(|since| since + Pool::MAX_IDLE)
+        let h2 = state.h2.iter().map(|h2| h2.last_activity() + Pool::MAX_IDLE);
+        state.next_sweep = state.idle.iter().map(Idle::expiry).chain(h2).min();
+        state.next_sweep
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -352,16 +425,35 @@ impl Shared {
     }
 }
 
+impl State {
+    /// Keeps a connection. If there are too many, the one that was kept first is closed.
+    fn keep(&mut self, idle: Idle) {
+        if self.idle.len() == Pool::MAX_KEPT {
+            self.idle.remove(0);
+        }
+        self.idle.push(idle);
+    }
+}
+
 impl Idle {
+    /// Returns the time at which it is closed.
+    fn expiry(&self) -> Mono {
+        self.since + self.limit_for(Safety::Replayable)
+    }
+
     /// Returns whether it may carry a request of this kind now. The server closes a connection that is idle for too
     /// long, and the outcome of a request sent at that moment is unknown.
     fn is_fit_for(&self, safety: Safety, now: Mono) -> bool {
-        let limit = match (self.connection.keep_alive, safety) {
-            (Some(kept_for), _) => kept_for.min(Pool::MAX_IDLE),
-            (None, Safety::AtMostOnce) => Pool::SAFE_IDLE,
-            (None, Safety::Replayable) => Pool::MAX_IDLE,
-        };
-        now - self.since < limit
+        now - self.since < self.limit_for(safety)
+    }
+
+    fn limit_for(&self, safety: Safety) -> Duration {
+        match (&self.connection.rest, self.connection.keep_alive, safety) {
+            (Some(_), ..) => Pool::MAX_REST.0,
+            (None, Some(kept_for), _) => kept_for.min(Pool::MAX_IDLE),
+            (None, None, Safety::AtMostOnce) => Pool::SAFE_IDLE,
+            (None, None, Safety::Replayable) => Pool::MAX_IDLE,
+        }
     }
 }
 
@@ -381,9 +473,12 @@ fn is_usable(h2: &H2Connection, now: Mono) -> bool {
 }
 
 /// Closes idle connections for as long as there are any.
-async fn sweep(pool: Weak<Shared>, clock: Clock, mut next: Mono) {
+async fn sweep(pool: Weak<Shared>, clock: Clock, sweep_earlier: Arc<Notify>, mut next: Mono) {
     loop {
-        tokio::time::sleep_until(clock.instant(next)).await;
+        tokio::select! {
+            () = tokio::time::sleep_until(clock.instant(next)) => {}
+            () = sweep_earlier.notified() => {}
+        }
         match pool.upgrade().and_then(|pool| pool.close_expired()) {
             Some(later) => next = later,
             None => return,
@@ -406,6 +501,14 @@ impl Body {
     pub(super) fn was_cut(&self) -> bool {
         self.was_cut
     }
+
+    /// Leaves the rest of a stream whose answer has arrived to the pool, which keeps the connection.
+    pub(super) fn leave_rest(mut self) {
+        if let Some(Carrier::H1 { connection: h1, .. }) = &mut self.carrier {
+            let bytes_left = Pool::MAX_REST.1;
+            h1.rest = self.incoming.take().map(|incoming| Rest { incoming, bytes_left });
+        }
+    }
 }
 
 enum Carrier {
@@ -422,7 +525,7 @@ impl Carrier {
         match self {
             Self::H1 { connection: mut h1, pool } => {
                 if let Some(pool) = pool.upgrade()
-                    && h1.is_ready()
+                    && h1.readiness() != Readiness::Closed
                 {
                     pool.keep_h1(h1);
                 }
@@ -458,15 +561,7 @@ impl http_body::Body for Body {
                 frame
             }
             Some(Carrier::H1 { connection: h1, .. }) => {
-                // As with the head, only the connection wakes the task.
-                let mut quietly = Context::from_waker(Waker::noop());
-                match Pin::new(&mut *incoming).poll_frame(&mut quietly) {
-                    Poll::Ready(frame) => frame,
-                    Poll::Pending => {
-                        let _ = h1.drive(cx);
-                        ready!(Pin::new(incoming).poll_frame(&mut quietly))
-                    }
-                }
+                ready!(poll_frame_h1(incoming, &mut h1.connection, cx))
             }
         };
         if frame.is_none() {

@@ -207,6 +207,11 @@ impl Events {
         }
     }
 
+    /// Ends the stream after its answer. The rest is not needed.
+    pub(in crate::transport) fn finish(self) {
+        self.body.leave_rest();
+    }
+
     pub(in crate::transport) fn last_event_id(&self) -> Option<&str> {
         self.reader.last_event_id()
     }
