@@ -4,17 +4,15 @@
 
 use crate::client::Client;
 use crate::clock::Clock;
-use crate::notification_sink::{InstanceSink, SinkSlot};
-use crate::observe::{EventCounts, Feed, Observer};
-use crate::pins::{PinCounts, PinnedTool, Quarantined, ServerPins};
+use crate::config::ServerSpec;
+use crate::pins::{PinCounts, PinnedTool, Quarantined};
 use crate::status::DedicatedStatus;
-use crate::transport::Secrets;
-use crate::upstream::{InstanceClient, InstanceRole, SessionState, Upstream, UpstreamDeps, UpstreamSettings};
+use crate::upstream::{InstanceClient, InstanceRole, SessionState, Upstream, UpstreamDeps};
 use gripfast_core::event::Event;
 use gripfast_core::failure::{CallError, CallOutcome, Code};
 use gripfast_core::ids::ClientKey;
 use gripfast_core::isolation::{
-    Assignment, CallNeeds, Caller, DedicatedFor, InstanceAllocator, InstanceNumber, InstanceOwner, Isolation,
+    Assignment, CallNeeds, Caller, DedicatedFor, InstanceAllocator, InstanceNumber, InstanceOwner,
 };
 use gripfast_core::supervise::spec::WhenDown;
 use gripfast_core::supervise::status::{State, UpstreamStatus};
@@ -32,32 +30,17 @@ pub(crate) struct Instances {
     dedicated: Arc<DedicatedInstances>,
 }
 
-/// Dependencies of every instance of a server, independent of its spec.
-pub(crate) struct InstanceDeps {
-    pub(crate) name: Arc<str>,
-    pub(crate) clock: Clock,
-    pub(crate) feed: Feed,
-    pub(crate) tally: EventCounts,
-    pub(crate) cache: Arc<crate::cache::AnswerCache>,
-    pub(crate) ledger: Arc<crate::records::ledger::Ledger>,
-    pub(crate) change_signal: crate::catalog::ChangeSignal,
-    pub(crate) sink: SinkSlot,
-}
-
 /// The dedicated instances.
 struct DedicatedInstances {
-    deps: InstanceDeps,
-    /// The approved tools that every instance is compared with.
-    approved: Arc<ServerPins>,
-    /// Secrets that were filled in for the server, in any instance.
-    secrets: Arc<Secrets>,
+    clock: Clock,
     table: Mutex<Table>,
     /// Wakes the expiry task: an instance may have become idle.
     wake: Arc<Notify>,
 }
 
 struct Table {
-    settings: UpstreamSettings,
+    spec: Arc<ServerSpec>,
+    deps: UpstreamDeps,
     allocator: InstanceAllocator,
     /// One per allocated instance.
     instances: BTreeMap<InstanceOwner, Instance>,
@@ -97,7 +80,7 @@ impl InstanceLease {
 impl Drop for InstanceLease {
     fn drop(&mut self) {
         if let Some((dedicated, owner, number)) = self.dedicated.take() {
-            let now = dedicated.deps.clock.mono();
+            let now = dedicated.clock.mono();
             dedicated.lock().allocator.release(now, &owner, number);
             dedicated.wake.notify_one();
         }
@@ -106,16 +89,17 @@ impl Drop for InstanceLease {
 
 impl Instances {
     /// Starts the shared instance.
-    pub(crate) fn start(deps: InstanceDeps, settings: UpstreamSettings, rule: Isolation, max: usize) -> Self {
+    pub(crate) fn start(spec: Arc<ServerSpec>, deps: UpstreamDeps) -> Self {
         let allocator = InstanceAllocator::new(
-            rule,
-            settings.store.dedicated_for(),
-            max,
-            settings.supervision.idle_timeout,
+            spec.isolation,
+            deps.store.dedicated_for(),
+            spec.max_instances as usize,
+            spec.supervision.idle_timeout,
         );
         let dedicated = Arc::new(DedicatedInstances {
             table: Mutex::new(Table {
-                settings: settings.clone(),
+                spec: Arc::clone(&spec),
+                deps: deps.clone(),
                 allocator,
                 instances: BTreeMap::new(),
                 ending: Vec::new(),
@@ -123,17 +107,13 @@ impl Instances {
                 session_states: BTreeMap::new(),
                 expiry_task: None,
             }),
-            deps,
-            approved: Arc::default(),
-            secrets: Arc::default(),
+            clock: deps.clock,
             wake: Arc::default(),
         });
-        let observer = dedicated.deps.observer(None);
         let weak = Arc::downgrade(&dedicated);
         let separate = move |apart| weak.upgrade().is_some_and(|dedicated| dedicated.separate(apart));
         let role = InstanceRole::Shared { separate: Box::new(separate) };
-        let (shared, supervisor) =
-            Upstream::start(dedicated.upstream_deps(settings, observer, role, Arc::default()));
+        let (shared, supervisor) = Upstream::start(spec, deps, role, None, Arc::default());
         Self { shared, supervisor: Mutex::new(Some(supervisor)), dedicated }
     }
 
@@ -151,9 +131,9 @@ impl Instances {
             && self.shared.may_send_requests()
             && self.dedicated.separate(DedicatedFor::Interactive)
         {
-            self.shared.announce(self.dedicated.deps.clock.now(), Event::ClientsIsolated);
+            self.shared.announce(self.dedicated.clock.now(), Event::ClientsIsolated);
         }
-        let now = self.dedicated.deps.clock.mono();
+        let now = self.dedicated.clock.mono();
         let mut table = self.dedicated.lock();
         let Table { allocator, instances, .. } = &mut *table;
         let is_idle = |owner: &InstanceOwner| {
@@ -174,12 +154,7 @@ impl Instances {
             }
             Assignment::NewDedicated(owner, number) => {
                 let session_state = table.session_state_of(&owner);
-                let instance = self.dedicated.start_instance(
-                    client,
-                    number,
-                    for_one_client(&table.settings),
-                    session_state,
-                );
+                let instance = table.start_instance(client, number, session_state);
                 let upstream = Arc::clone(&instance.upstream);
                 table.instances.insert(owner.clone(), instance);
                 let dedicated = Arc::downgrade(&self.dedicated);
@@ -230,27 +205,21 @@ impl Instances {
     }
 
     /// Applies a changed spec. Dedicated instances that it no longer allows end when they are idle.
-    pub(crate) fn apply_settings(
-        &self,
-        settings: UpstreamSettings,
-        rule: Isolation,
-        max: usize,
-        revision: Revision,
-    ) {
+    pub(crate) fn apply_spec(&self, spec: Arc<ServerSpec>, deps: UpstreamDeps, revision: Revision) {
         let mut table = self.dedicated.lock();
         table.allocator.reconfigure(
-            rule,
-            settings.store.dedicated_for(),
-            max,
-            settings.supervision.idle_timeout,
+            spec.isolation,
+            deps.store.dedicated_for(),
+            spec.max_instances as usize,
+            spec.supervision.idle_timeout,
         );
         for instance in table.instances.values() {
-            instance.upstream.apply_settings(for_one_client(&settings), revision);
+            instance.upstream.apply_spec(for_one_client(&spec), deps.clone(), revision);
         }
-        table.settings = settings.clone();
+        (table.spec, table.deps) = (Arc::clone(&spec), deps.clone());
         drop(table);
         self.dedicated.wake.notify_one();
-        self.shared.apply_settings(settings, revision);
+        self.shared.apply_spec(spec, deps, revision);
     }
 
     /// Notifies the instance that serves a client that the client's roots have changed. A request that the shared
@@ -389,7 +358,7 @@ impl Instances {
     }
 
     fn exhausted_error(&self, max: usize) -> CallError {
-        let name = &*self.dedicated.deps.name;
+        let name = &*self.shared.name;
         let text = format!("all {max} per-client instances of server `{name}` are in use (`max_instances`)");
         CallError::new(Code::Overloaded, name, CallOutcome::NotSent, text).with_hint(format!(
             "raise `max_instances` of `{name}`, or let its clients share with `isolation`"
@@ -404,54 +373,9 @@ impl DedicatedInstances {
         let mut table = self.lock();
         let news = table.allocator.dedicate_for(apart);
         if news {
-            table.settings.store.save_dedicated_for(apart);
+            table.deps.store.save_dedicated_for(apart);
         }
         news
-    }
-
-    fn start_instance(
-        &self,
-        client: &Client,
-        number: InstanceNumber,
-        settings: UpstreamSettings,
-        session_state: Arc<SessionState>,
-    ) -> Instance {
-        let instance_client = Arc::new(InstanceClient::of(client));
-        let observer = self.deps.observer(Some(number.number()));
-        let role = InstanceRole::Dedicated { client: Arc::clone(&instance_client) };
-        let (upstream, supervisor) =
-            Upstream::start(self.upstream_deps(settings, observer, role, session_state));
-        Instance { upstream, client: instance_client, supervisor }
-    }
-
-    fn upstream_deps(
-        &self,
-        settings: UpstreamSettings,
-        observer: Observer,
-        role: InstanceRole,
-        session_state: Arc<SessionState>,
-    ) -> UpstreamDeps {
-        let InstanceDeps { name, clock, cache, ledger, change_signal: bell, sink, feed: _, tally: _ } =
-            &self.deps;
-        let earshot = InstanceSink {
-            sink: sink.clone(),
-            server: Arc::clone(name),
-            dedicated_to: role.client().cloned(),
-        };
-        UpstreamDeps {
-            notification_sink: Arc::new(earshot),
-            name: Arc::clone(name),
-            settings,
-            approved: Arc::clone(&self.approved),
-            secrets: Arc::clone(&self.secrets),
-            clock: *clock,
-            observer,
-            cache: Arc::clone(cache),
-            ledger: Arc::clone(ledger),
-            change_signal: bell.clone(),
-            role,
-            session_state,
-        }
     }
 
     /// The upstreams of all dedicated instances.
@@ -464,25 +388,36 @@ impl DedicatedInstances {
     }
 }
 
-/// The settings of a dedicated instance.
-fn for_one_client(settings: &UpstreamSettings) -> UpstreamSettings {
-    let mut settings = settings.clone();
+/// The spec of a dedicated instance.
+fn for_one_client(spec: &ServerSpec) -> Arc<ServerSpec> {
+    let mut spec = spec.clone();
     // It is started on demand and ends when it is idle. The shared instance lists the catalog.
-    settings.supervision.lazy = false;
-    settings.supervision.when_down = WhenDown::Keep;
+    spec.supervision.lazy = false;
+    spec.supervision.when_down = WhenDown::Keep;
     // A spare would mean two processes per client.
-    settings.supervision.spare = false;
-    settings
-}
-
-impl InstanceDeps {
-    fn observer(&self, instance: Option<u64>) -> Observer {
-        let (name, feed, tally) = (Arc::clone(&self.name), self.feed.clone(), self.tally.clone());
-        Observer::new(name, instance, feed, tally, self.clock)
-    }
+    spec.supervision.spare = false;
+    Arc::new(spec)
 }
 
 impl Table {
+    fn start_instance(
+        &self,
+        client: &Client,
+        number: InstanceNumber,
+        session_state: Arc<SessionState>,
+    ) -> Instance {
+        let client = Arc::new(InstanceClient::of(client));
+        let role = InstanceRole::Dedicated { client: Arc::clone(&client) };
+        let (upstream, supervisor) = Upstream::start(
+            for_one_client(&self.spec),
+            self.deps.clone(),
+            role,
+            Some(number.number()),
+            session_state,
+        );
+        Instance { upstream, client, supervisor }
+    }
+
     /// The session state of a client, kept from an earlier instance if that had subscriptions.
     fn session_state_of(&mut self, owner: &InstanceOwner) -> Arc<SessionState> {
         let known = self.session_states.get(owner).and_then(Weak::upgrade);
@@ -514,15 +449,12 @@ async fn run_expiry(dedicated: Weak<DedicatedInstances>, wake: Arc<Notify>) {
     loop {
         let sleep = {
             let Some(dedicated) = dedicated.upgrade() else { return };
-            let now = dedicated.deps.clock.mono();
+            let now = dedicated.clock.mono();
             let mut table = dedicated.lock();
             for owner in table.allocator.handle_timeout(now) {
                 table.end(&owner);
             }
-            table
-                .allocator
-                .poll_timeout()
-                .map(|at| tokio::time::sleep_until(dedicated.deps.clock.instant(at)))
+            table.allocator.poll_timeout().map(|at| tokio::time::sleep_until(dedicated.clock.instant(at)))
         };
         match sleep {
             Some(sleep) => tokio::select! {

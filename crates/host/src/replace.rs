@@ -3,6 +3,7 @@
 
 use crate::config::ServerSpec;
 use crate::host::{EntryKind, Host, HostEntry, SpawnOptions};
+use crate::upstream::UpstreamDeps;
 use gripfast_core::failure::CallError;
 use gripfast_core::supervise::upstream::Revision;
 use std::sync::{Arc, PoisonError};
@@ -46,6 +47,7 @@ impl Host {
         // One replacement at a time. It reads the store, so it does not hold the lock that calls use.
         let _turn = self.inner.replace_lock.lock().unwrap_or_else(PoisonError::into_inner);
         let known = self.entry(server)?;
+        let spec = Arc::new(spec);
         let (kind, replaced) = self.revised_entry(&known, &spec, options);
         let revised = Arc::new(self.new_entry(server, spec, kind));
         if !self.swap_entry(&known, &revised) {
@@ -83,7 +85,7 @@ impl Host {
     fn revised_entry(
         &self,
         known: &HostEntry,
-        spec: &ServerSpec,
+        spec: &Arc<ServerSpec>,
         options: SpawnOptions,
     ) -> (EntryKind, ReplaceOutcome) {
         match &known.kind {
@@ -106,13 +108,13 @@ impl Host {
                     },
                     Some(_) | None => Revision::Link,
                 };
-                let present = instances.shared().settings();
-                let dialer = options.dialer.or(match revision {
-                    Revision::Rules => Some(Arc::clone(&present.dialer)),
-                    Revision::Link => None,
+                let present = UpstreamDeps::clone(&instances.shared().deps());
+                let dialer = options.dialer.unwrap_or_else(|| match revision {
+                    Revision::Rules => Arc::clone(&present.dialer),
+                    Revision::Link => self.dialer(&known.name, spec),
                 });
-                let settings = self.upstream_settings(&known.name, spec, dialer);
-                instances.apply_settings(settings, spec.isolation, spec.max_instances as usize, revision);
+                let store = self.server_store(&known.name, spec);
+                instances.apply_spec(Arc::clone(spec), UpstreamDeps { dialer, store, ..present }, revision);
                 let replaced = match revision {
                     Revision::Rules => ReplaceOutcome::Rules,
                     Revision::Link => ReplaceOutcome::Link,

@@ -59,7 +59,7 @@ impl Host {
     async fn wait_for_first_listing(&self, entry: Arc<HostEntry>) -> Result<(), CallError> {
         let upstream = entry.upstream()?;
         upstream.wake();
-        let timeout = upstream.settings().supervision.timeouts.reconnect_wait;
+        let timeout = upstream.spec().supervision.timeouts.reconnect_wait;
         self.catalog(&entry.name, timeout).await.map(drop)
     }
 
@@ -67,9 +67,7 @@ impl Host {
     /// its server, so it waits only if there is a single candidate.
     fn unlisted_servers(&self, wanted: UnlistedItem<'_>) -> Vec<Arc<HostEntry>> {
         let fit = |entry: &HostEntry| match wanted {
-            UnlistedItem::Name(public) => {
-                names::name_fit(&entry.name, entry.prefix.as_deref().unwrap_or(&entry.name), public)
-            }
+            UnlistedItem::Name(public) => names::name_fit(&entry.name, entry.prefix(), public),
             UnlistedItem::Uri(uri) if names::original_uri(&entry.name, uri).is_some() => NameFit::ByPrefix,
             UnlistedItem::Uri(_) => NameFit::Possible,
         };

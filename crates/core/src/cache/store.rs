@@ -29,7 +29,7 @@ pub enum CacheTopic {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CacheLimits {
     /// Maximum number of answers about one topic.
-    pub per_topic: usize,
+    pub per_topic: u32,
     /// Maximum number of bytes in total.
     pub bytes: usize,
 }
@@ -168,7 +168,7 @@ impl<V: Clone> Cache<V> {
         if size > self.limits.bytes || self.limits.per_topic == 0 {
             return;
         }
-        while self.by_label.get(&label).is_some_and(|keys| keys.len() >= self.limits.per_topic) {
+        while self.by_label.get(&label).is_some_and(|keys| keys.len() >= self.limits.per_topic as usize) {
             let keys = self.by_label.get(&label).into_iter().flatten();
             let oldest = keys.min_by_key(|key| self.entries.get(key).map(|entry| entry.used)).copied();
             let Some(oldest) = oldest else { break };

@@ -85,7 +85,7 @@ fn variable(name: &str) -> Option<String> {
 
 fn format_from_env() -> Result<Option<LogFormat>, FailureReport> {
     let Some(text) = variable(FORMAT_VARIABLE) else { return Ok(None) };
-    let found = LogFormat::ALL.into_iter().find(|format| format.as_str() == text);
+    let found = LogFormat::from_word(&text);
     found.map(Some).ok_or_else(|| {
         let text = format!("${FORMAT_VARIABLE}: `{}` is not a log format", escaped(&text));
         FailureReport::new(Exit::General, text).with_hint("use `text` or `json`".to_owned())

@@ -32,16 +32,17 @@ impl Host {
         client: Option<&Client>,
     ) -> Option<CacheRequest> {
         let upstream_request = &resolved.request;
+        let cache = &entry.spec.as_ref()?.cache;
         let listing = resolved.upstream.listing.borrow().clone();
         let (source, topic) = match (upstream_request.method.as_str(), &upstream_request.tool) {
             (_, Some(tool)) => {
-                let rule = Some(entry.cache.rule_for(tool)?);
+                let rule = Some(cache.rule_for(tool)?);
                 // A tool with side effects is called each time, so it is not looked up.
                 let read_only = listing.catalog.tool(tool)?.hints.read_only.then_some(true)?;
                 (AnswerKind::Tool { rule, read_only }, CacheTopic::Tool(tool.clone()))
             }
             // Only modern servers declare a TTL.
-            (_, None) if !entry.cache.reads || listing.era == Era::Legacy => return None,
+            (_, None) if !cache.reads || listing.era == Era::Legacy => return None,
             ("resources/read", None) => {
                 let uri = Object::parse(upstream_request.params.as_deref()?).ok()?.text("uri")?.into_owned();
                 (AnswerKind::ListOrRead, CacheTopic::Resource(uri))
@@ -51,7 +52,7 @@ impl Host {
             }
             (_, None) => return None,
         };
-        let stale_for = if topic == CacheTopic::Lists { entry.cache.stale_lists } else { Duration::ZERO };
+        let stale_for = if topic == CacheTopic::Lists { cache.stale_lists } else { Duration::ZERO };
         let params = upstream_request.params.as_deref().map(gripfast_wire::RawValue::get);
         let key = |principal| CacheKey::for_request(principal, &entry.name, &upstream_request.method, params);
         let name = principal.map_or("", Principal::name);

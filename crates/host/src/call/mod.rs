@@ -221,7 +221,7 @@ impl Host {
         if let Some(request) = &cacheable {
             // The deadline of the call includes the wait for an answer that another call fetches.
             let began = self.now();
-            let ours = began + resolved.upstream.settings().supervision.timeouts.call;
+            let ours = began + resolved.upstream.spec().supervision.timeouts.call;
             let deadline = resolved.request.deadline.map_or(ours, |theirs| theirs.min(ours));
             resolved.request.deadline = Some(deadline);
             match self.lookup_cached(request, deadline).await {

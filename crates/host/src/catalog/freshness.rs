@@ -65,7 +65,8 @@ impl HostEntry {
 
     /// The configured TTL, for a server that declares none but notifies of changes.
     fn configured_freshness(&self, tells_of_changes: bool) -> Option<Freshness> {
-        let is_said = tells_of_changes && self.cache.lists > Duration::ZERO;
-        is_said.then_some(Freshness { ttl: self.cache.lists, scope: CacheScope::Private })
+        let ttl = self.spec.as_ref()?.cache.lists;
+        let is_said = tells_of_changes && ttl > Duration::ZERO;
+        is_said.then_some(Freshness { ttl, scope: CacheScope::Private })
     }
 }

@@ -25,7 +25,7 @@ impl HostEntry {
             ItemKind::Resource => &catalog.resources,
             ItemKind::Prompt => &catalog.prompts,
         };
-        let prefix = self.prefix.as_deref().unwrap_or(&self.name);
+        let prefix = self.prefix();
         let is_meant = |item: &Item| match kind {
             ItemKind::Resource => item.key == public,
             ItemKind::Tool | ItemKind::Prompt => {

@@ -158,7 +158,7 @@ impl Host {
         let store = self.store();
         for entry in self.entries() {
             let server = entry.name.clone();
-            let prefix = entry.prefix.clone().unwrap_or_else(|| entry.name.clone());
+            let prefix = entry.prefix().to_owned();
             let held = self.catalog_cache().held_names.of(&*store, &entry.name);
             let Ok(upstream) = entry.upstream() else {
                 offered.absent.push(AbsentServer { server, prefix, held });
@@ -183,7 +183,7 @@ impl Host {
 
 impl HostEntry {
     fn awaits_first_listing(&self) -> bool {
-        !self.lazy
+        self.spec.as_ref().is_some_and(|spec| !spec.supervision.lazy)
             && self
                 .upstream()
                 .is_ok_and(|upstream| upstream.listing.borrow().origin == ListingOrigin::Nothing)

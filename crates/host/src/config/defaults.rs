@@ -1,11 +1,28 @@
 //! The table `[defaults]`: keys for all servers. They are copied into the tree before it is decoded, so that a server's
 //! own key takes precedence and every key means the same in both places.
 
-use super::keys::{self, SERVER};
+use super::keys::{Row, Section};
 use super::node::{KeyNode, Node, Position, Value};
+use super::sections::ServerSpec;
 
 /// The name of the table.
 pub(super) const NAME: &str = "defaults";
+
+/// Keys that are not allowed here, because they belong to one server: its target, credentials and name.
+const SERVER_ONLY_KEYS: &[&str] = &[
+    "command",
+    "args",
+    "cwd",
+    "url",
+    "transport",
+    "headers",
+    "redirects",
+    "client_cert",
+    "client_key",
+    "oauth",
+    "prefix",
+    "restore",
+];
 
 /// Keys that only a server with a `command` takes.
 const COMMAND_KEYS: &[&str] = &["env", "inherit_env", "network_env", "spare"];
@@ -34,9 +51,10 @@ pub(super) fn apply(mut root: Node, roots: &[&str]) -> Node {
 fn fill(server: &mut Vec<(KeyNode, Node)>, defaults: &[(KeyNode, Node)]) {
     let has = |names: &[&str]| server.iter().any(|(key, _)| names.contains(&key.name.as_str()));
     let other_kind = if has(&["command", "cmd"]) { URL_KEYS } else { COMMAND_KEYS };
-    let fitting = defaults
-        .iter()
-        .filter(|(key, _)| keys::may_be_default(&key.name) && !other_kind.contains(&key.name.as_str()));
+    let allowed = rows();
+    let fitting = defaults.iter().filter(|(key, _)| {
+        allowed.iter().any(|row| row.name == key.name) && !other_kind.contains(&key.name.as_str())
+    });
     for (key, default) in fitting {
         let same = ALIASES.iter().find(|names| names.contains(&key.name.as_str()));
         let names = same.copied().unwrap_or(&[]);
@@ -77,7 +95,7 @@ pub(super) fn samples(defaults: &[(KeyNode, Node)], at: Position) -> [Node; 2] {
     })
 }
 
-/// The keys that are allowed in `[defaults]`.
-pub(super) fn names() -> impl Iterator<Item = &'static str> + Clone {
-    SERVER.names().filter(|name| keys::may_be_default(name))
+/// The server keys that are allowed in `[defaults]`.
+pub(super) fn rows() -> Vec<Row> {
+    ServerSpec::rows().into_iter().filter(|row| !SERVER_ONLY_KEYS.contains(&row.name)).collect()
 }

@@ -1,7 +1,7 @@
 //! Variables of gripfast's own environment that a server probably needs but does not get. `check`, `import` and
 //! `doctor` name them, because the error of a server without such a variable does not.
 
-use super::spec::Target;
+use super::sections::Target;
 use crate::transport::{Environment, NetworkVariables};
 
 /// Prefixes of the variables that configure a program.

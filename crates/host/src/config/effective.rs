@@ -1,7 +1,7 @@
 //! The effective config: every setting with its value, without secrets, and its origin. Settings of the file are shown
 //! as written, all others with their decoded value.
 
-use super::keys::{self, DefaultValue, Table, ValueKind};
+use super::keys::{KeyValue, Section};
 use super::node::{Node, Position, Value};
 use super::redact;
 use super::template::Template;
@@ -55,16 +55,12 @@ impl Config {
     /// All settings, in the order of the file, each table followed by its defaults.
     pub fn settings(&self) -> Vec<Setting> {
         let in_file = &self.file_settings.0;
-        let mut settings = table(
-            "gateway",
-            in_file,
-            gateway_settings(&self.gateway),
-            &gateway_settings(&GatewayConfig::default()),
-        );
+        let mut settings =
+            table("gateway", in_file, self.gateway.settings(), &GatewayConfig::default().settings());
         for server in &self.servers {
             let name = format!("servers.{}", server.name);
             let (known, defaults) = match &server.spec {
-                Ok(spec) => (server_settings(spec), server_settings(&ServerSpec::new(spec.target.clone()))),
+                Ok(spec) => (spec.settings(), ServerSpec::new(spec.target.clone()).settings()),
                 Err(_) => (Vec::new(), Vec::new()),
             };
             settings.extend(table(&name, in_file, known, &defaults));
@@ -140,45 +136,6 @@ fn display_value(node: &Node, is_secret: bool, secrets: &KnownSecrets) -> String
         }
         Value::Null | Value::Date => node.value.kind().to_owned(),
     }
-}
-
-type KeyValue = (String, String);
-
-/// The settings of a table whose value is known, as a config file would write them.
-fn known_settings(table: &Table, value: &dyn Fn(&DefaultValue) -> Option<String>) -> Vec<KeyValue> {
-    let mut settings = Vec::new();
-    for row in table.rows() {
-        match &row.kind {
-            ValueKind::Table(inner) => {
-                let inner = known_settings(inner, value).into_iter();
-                settings.extend(inner.map(|(key, value)| (format!("{}.{key}", row.name), value)));
-            }
-            _ => settings.extend(value(&row.default).map(|value| (row.name.to_owned(), value))),
-        }
-    }
-    settings
-}
-
-fn gateway_settings(gateway: &GatewayConfig) -> Vec<KeyValue> {
-    known_settings(&keys::GATEWAY, &|default| match default {
-        DefaultValue::Gateway(of) => Some(of(gateway)),
-        DefaultValue::Described(words) => Some((*words).to_owned()),
-        DefaultValue::Literal(_)
-        | DefaultValue::Server(_)
-        | DefaultValue::Required
-        | DefaultValue::Absent => None,
-    })
-}
-
-fn server_settings(spec: &ServerSpec) -> Vec<KeyValue> {
-    known_settings(&keys::SERVER, &|default| match default {
-        DefaultValue::Server(of) => Some(of(spec)),
-        DefaultValue::Literal(_)
-        | DefaultValue::Described(_)
-        | DefaultValue::Gateway(_)
-        | DefaultValue::Required
-        | DefaultValue::Absent => None,
-    })
 }
 
 #[cfg(test)]

@@ -6,7 +6,6 @@
 //! is a [`ConfigError`]; a mistake inside one server's table is kept in its [`ServerEntry`] and does not affect the
 //! other servers.
 
-mod access;
 mod decode;
 mod defaults;
 mod diagnostic;
@@ -20,29 +19,29 @@ mod lookup;
 mod node;
 mod program;
 mod redact;
-mod restore;
-mod spec;
+mod sections;
 pub mod suggest;
 mod template;
 mod tree;
 mod units;
 mod variables;
 
+pub use crate::cache::{CacheLimits, CacheSpec};
 pub use crate::config::dropped_variables::dropped_variables;
-pub(crate) use access::is_loopback;
-pub use access::{AccessConfig, Jwks, JwtConfig, ListenerTls, TokenTypes, is_confidential};
+pub use crate::pins::PinMode;
 pub use diagnostic::{Diagnostic, Severity};
 pub use effective::{Setting, SettingFrom};
+pub use gripfast_core::isolation::Isolation;
 pub use keys::{manual, schema};
 pub use launcher::{command_hint, command_line};
 pub use load::{ConfigError, ConfigFile, ConfigOrigin, ConfigText, SearchPaths};
 pub use lookup::{Lookup, ProcessEnvironment};
 pub use node::Position;
-pub use restore::{Argument, RestoreCall};
-pub use spec::{
-    CacheLimits, CacheSpec, ClientLimits, EndpointError, GatewayConfig, Grant, Isolation, LogFormat,
-    LoginKey, OAuthSpec, PinMode, ProtocolChoice, ReplayRules, ServerSpec, Target, TlsSpec, UrlTransport,
-    endpoint,
+pub(crate) use sections::is_loopback;
+pub use sections::{
+    AccessConfig, Argument, ClientLimits, EndpointError, GatewayConfig, Grant, Jwks, JwtConfig, ListenerTls,
+    LogFormat, LoginKey, OAuthSpec, ProtocolChoice, ReplayRules, RestoreCall, ServerSpec, Target, TlsSpec,
+    TokenTypes, UrlTransport, endpoint, is_confidential,
 };
 pub use template::{ExpandError, Expanded, Reference, Template, TemplateError};
 pub use tree::Tree;

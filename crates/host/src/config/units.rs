@@ -37,6 +37,16 @@ impl DurationRange {
     }
 }
 
+/// The shortest time that a clock of milliseconds can wait.
+pub(in crate::config) const AT_LEAST_1_MS: DurationRange = DurationRange::at_least(Duration::from_millis(1));
+
+/// Long enough that repeated attempts do not become a storm.
+pub(in crate::config) const AT_LEAST_100_MS: DurationRange =
+    DurationRange::at_least(Duration::from_millis(100));
+
+/// Long enough for people and processes to react.
+pub(in crate::config) const AT_LEAST_1_S: DurationRange = DurationRange::at_least(Duration::from_secs(1));
+
 const UNITS: &[(&str, u64)] =
     &[("d", 24 * 3600 * 1000), ("h", 3600 * 1000), ("m", 60 * 1000), ("s", 1000), ("ms", 1)];
 

@@ -1,6 +1,5 @@
 //! One server of the host: its spec, its rules and the instances that run it.
 
-use crate::cache::CacheSpec;
 use crate::client::Client;
 use crate::config::ServerSpec;
 use crate::instances::{InstanceLease, Instances};
@@ -20,13 +19,9 @@ use std::time::Duration;
 pub(crate) struct HostEntry {
     pub(crate) name: String,
     pub(crate) rules: ServerRules,
-    pub(crate) cache: CacheSpec,
     pub(crate) replay: ReplayRules,
-    pub(crate) prefix: Option<String>,
-    pub(crate) lazy: bool,
-    pub(super) when_down: WhenDown,
     /// `None` if the config is unusable.
-    pub(crate) spec: Option<ServerSpec>,
+    pub(crate) spec: Option<Arc<ServerSpec>>,
     pub(crate) kind: EntryKind,
 }
 
@@ -51,6 +46,11 @@ impl HostEntry {
         self.instances()?.lease(client)
     }
 
+    /// The prefix of the names of its tools and prompts.
+    pub(crate) fn prefix(&self) -> &str {
+        self.spec.as_ref().and_then(|spec| spec.prefix.as_deref()).unwrap_or(&self.name)
+    }
+
     pub(crate) fn instances(&self) -> Result<&Instances, CallError> {
         match &self.kind {
             EntryKind::Running(instances) => Ok(instances),
@@ -73,8 +73,9 @@ impl HostEntry {
 
     /// The catalog without items that the policy hides. A parked server with `when_down = "withdraw"` offers nothing.
     pub(crate) fn visible_catalog(&self, catalog: Arc<Catalog>) -> Arc<Catalog> {
-        let withdrawn = self.when_down == WhenDown::Withdraw
-            && self.upstream().is_ok_and(|upstream| upstream.state() == State::Parked);
+        let withdrawn =
+            self.spec.as_ref().is_some_and(|spec| spec.supervision.when_down == WhenDown::Withdraw)
+                && self.upstream().is_ok_and(|upstream| upstream.state() == State::Parked);
         if withdrawn {
             return Arc::default();
         }

@@ -8,16 +8,15 @@ pub use builder::HostBuilder;
 pub(crate) use host_entry::{EntryKind, HostEntry};
 
 use crate::auth::{Credential, Logins};
-use crate::cache::{AnswerCache, CacheSpec};
+use crate::cache::AnswerCache;
 use crate::call::CallBudgets;
 use crate::catalog::{CatalogCache, ChangeSignal};
 use crate::client::Principal;
 use crate::clock::Clock;
 use crate::config::{ServerSpec, Target, suggest};
-use crate::instances::{InstanceDeps, Instances};
+use crate::instances::Instances;
 use crate::notification_sink::{NotificationSink, SinkSlot};
 use crate::observe::{EventCounts, Feed, UpstreamEvent};
-use crate::pins::PinSettings;
 use crate::policy::{Audience, ClientLists, ClientPolicy, Guard, ServerRules};
 use crate::records::audit::{Audit, AuditStatus};
 use crate::records::ledger::{Calls, Ledger, LedgerStatus, Query};
@@ -25,12 +24,11 @@ use crate::security::Security;
 use crate::status::ServerStatus;
 use crate::store::{ApprovalCounts, ServerStore, Store};
 use crate::transport::{Dialer, StderrLines, TargetDialer};
-use crate::upstream::{ListingOrigin, UpstreamSettings};
+use crate::upstream::{ListingOrigin, UpstreamDeps};
 use gripfast_core::catalog::Catalog;
 use gripfast_core::failure::{CallError, CallOutcome, Code};
 use gripfast_core::ids::ClientKey;
 use gripfast_core::policy::ReplayRules;
-use gripfast_core::supervise::spec::WhenDown;
 use gripfast_core::supervise::status::State;
 use gripfast_core::supervise::upstream::Command;
 use gripfast_core::time::Mono;
@@ -141,6 +139,7 @@ impl Host {
     /// # Errors
     /// The name is taken.
     pub fn spawn_with(&self, name: &str, spec: ServerSpec, options: SpawnOptions) -> Result<(), SpawnError> {
+        let spec = Arc::new(spec);
         let kind = if spec.disabled {
             EntryKind::Disabled
         } else {
@@ -156,76 +155,61 @@ impl Host {
     pub fn spawn_broken(&self, name: &str, cause: &str) -> Result<(), SpawnError> {
         self.add(HostEntry {
             name: name.to_owned(),
-            cache: CacheSpec::default(),
             rules: ServerRules::default(),
             replay: ReplayRules::default(),
-            prefix: None,
-            lazy: false,
-            when_down: WhenDown::Keep,
             spec: None,
             kind: EntryKind::Broken { cause: cause.to_owned() },
         })
     }
 
-    pub(crate) fn start_server(&self, name: &str, spec: &ServerSpec, options: SpawnOptions) -> Instances {
-        let settings = self.upstream_settings(name, spec, options.dialer);
-        if let (Some(card), None) = (&options.initial_catalog, settings.store.catalog()) {
-            settings.store.save_catalog(card);
-        }
-        let deps = InstanceDeps {
-            name: name.into(),
-            clock: self.inner.clock,
-            feed: self.inner.feed.clone(),
-            tally: EventCounts::default(),
-            cache: Arc::clone(&self.inner.cache),
-            ledger: Arc::clone(&self.inner.ledger),
-            change_signal: self.inner.change_signal.clone(),
-            sink: self.inner.notification_sink.clone(),
-        };
-        Instances::start(deps, settings, spec.isolation, spec.max_instances as usize)
-    }
-
-    pub(crate) fn upstream_settings(
+    pub(crate) fn start_server(
         &self,
         name: &str,
-        spec: &ServerSpec,
-        dialer: Option<Arc<dyn Dialer>>,
-    ) -> UpstreamSettings {
-        UpstreamSettings {
-            supervision: spec.supervision.clone(),
-            protocol: spec.protocol,
-            max_message: spec.max_message,
-            max_nesting: self.inner.max_nesting,
-            pins: PinSettings { mode: spec.pins, max: spec.max_tools as usize },
-            restore: spec.restore.clone(),
-            host_id: Arc::clone(&self.inner.id),
-            client_info: Arc::clone(&self.inner.client_info),
-            capabilities: Arc::clone(&self.inner.capabilities),
-            dialer: dialer.unwrap_or_else(|| self.dialer(name, spec)),
-            store: ServerStore::new(
-                Arc::clone(&self.inner.store),
-                self.inner.witness.clone(),
-                name,
-                &fingerprint(&spec.target),
-            ),
+        spec: &Arc<ServerSpec>,
+        options: SpawnOptions,
+    ) -> Instances {
+        let inner = &self.inner;
+        let deps = UpstreamDeps {
+            name: name.into(),
+            clock: inner.clock,
+            feed: inner.feed.clone(),
+            counts: EventCounts::default(),
+            change_signal: inner.change_signal.clone(),
+            cache: Arc::clone(&inner.cache),
+            ledger: Arc::clone(&inner.ledger),
+            sink: inner.notification_sink.clone(),
+            approved: Arc::default(),
+            secrets: Arc::default(),
+            host_id: Arc::clone(&inner.id),
+            client_info: Arc::clone(&inner.client_info),
+            capabilities: Arc::clone(&inner.capabilities),
+            max_nesting: inner.max_nesting,
+            dialer: options.dialer.unwrap_or_else(|| self.dialer(name, spec)),
+            store: self.server_store(name, spec),
+        };
+        if let (Some(card), None) = (&options.initial_catalog, deps.store.catalog()) {
+            deps.store.save_catalog(card);
         }
+        Instances::start(Arc::clone(spec), deps)
     }
 
-    pub(crate) fn new_entry(&self, name: &str, spec: ServerSpec, kind: EntryKind) -> HostEntry {
+    /// The stored state of a server with the target of the spec.
+    pub(crate) fn server_store(&self, name: &str, spec: &ServerSpec) -> ServerStore {
+        let (store, witness) = (Arc::clone(&self.inner.store), self.inner.witness.clone());
+        ServerStore::new(store, witness, name, &fingerprint(&spec.target))
+    }
+
+    pub(crate) fn new_entry(&self, name: &str, spec: Arc<ServerSpec>, kind: EntryKind) -> HostEntry {
         HostEntry {
             name: name.to_owned(),
-            cache: spec.cache.clone(),
             rules: ServerRules { policy: spec.policy.clone(), guard: self.inner.guard.clone() },
             replay: ReplayRules::new(&spec.replay.safe, &spec.replay.never),
-            prefix: spec.prefix.clone(),
-            lazy: spec.supervision.lazy,
-            when_down: spec.supervision.when_down,
             spec: Some(spec),
             kind,
         }
     }
 
-    fn dialer(&self, name: &str, spec: &ServerSpec) -> Arc<dyn Dialer> {
+    pub(crate) fn dialer(&self, name: &str, spec: &ServerSpec) -> Arc<dyn Dialer> {
         let logins = &self.inner.logins;
         let credential =
             Credential::from_config(name, &spec.target, spec.oauth.as_ref(), logins, self.inner.clock);
@@ -324,7 +308,7 @@ impl Host {
     pub fn server_spec(&self, server: &str) -> Result<ServerSpec, CallError> {
         let entry = self.entry(server)?;
         entry.instances()?;
-        entry.spec.clone().ok_or_else(|| self.unknown_server(server))
+        entry.spec.as_deref().cloned().ok_or_else(|| self.unknown_server(server))
     }
 
     /// The stored OAuth logins. Servers of this host notice a login that is made through them.

@@ -112,7 +112,7 @@ impl Upstream {
             row.record_sent();
             ticket.may_be_sent = true;
             let sent_at = self.clock.mono();
-            let nesting = self.settings().max_nesting;
+            let nesting = self.deps().max_nesting;
             let send_error = match self
                 .send(&connection, request, &sent_flag, &ticket, sent_at, &mut deadlines)
                 .await
@@ -243,7 +243,7 @@ impl Upstream {
         sent: Sent,
     ) -> ReplayVerdict {
         let died = matches!((failure, sent), (Failure::Lost(_), Sent::Yes));
-        if !died || self.settings().dialer.kind() != LinkKind::Process {
+        if !died || self.deps().dialer.kind() != LinkKind::Process {
             return ReplayVerdict::Replay;
         }
         let (now, identity) = (self.clock.mono(), request.identity());
@@ -299,7 +299,7 @@ impl Upstream {
 
     /// Waits while `condition` holds, up to `deadline` and the connect timeout; a listing or its failure changes it.
     async fn wait_while_listing(&self, deadline: Mono, condition: impl Fn() -> bool) {
-        let limit = self.clock.mono() + self.settings().supervision.timeouts.connect;
+        let limit = self.clock.mono() + self.spec().supervision.timeouts.connect;
         let until = self.clock.instant(deadline.min(limit));
         loop {
             let turn = self.changed.notified();
@@ -419,7 +419,7 @@ impl Upstream {
         let mut now = started;
         // While a server request waits for an answer, another call may use the slot.
         let mut input_wait: Option<InputWait<'_>> = None;
-        let limits = self.settings().supervision.timeouts;
+        let limits = self.spec().supervision.timeouts;
         let mut answer = connection.link.request(&connection.session, request);
         let observed = loop {
             match (watch.has_open_question(), &input_wait) {
@@ -781,7 +781,7 @@ impl<'a> CallDeadlines<'a> {
     pub(super) fn new(upstream: &'a Upstream, principal: &Principal, deadline: Option<Mono>) -> Self {
         upstream.served_principals().record(principal);
         let started = upstream.clock.mono();
-        let ours = started + upstream.settings().supervision.timeouts.call;
+        let ours = started + upstream.spec().supervision.timeouts.call;
         let deadline = deadline.map_or(ours, |theirs| theirs.min(ours));
         Self {
             upstream,
@@ -825,7 +825,7 @@ impl<'a> CallDeadlines<'a> {
     fn wait_until(&mut self, wait_for: WaitFor) -> Mono {
         match wait_for {
             WaitFor::Link => {
-                let limits = self.upstream.settings().supervision.timeouts;
+                let limits = self.upstream.spec().supervision.timeouts;
                 let since = *self.held_since.get_or_insert(self.upstream.clock.mono());
                 self.deadline.min(since + limits.reconnect_wait.saturating_sub(self.held))
             }
@@ -845,7 +845,7 @@ impl<'a> CallDeadlines<'a> {
 
     /// Waits as long as a busy server asked for, if the deadlines allow it; returns false otherwise.
     async fn wait_retry_after(&self, pause: Duration) -> bool {
-        let limits = self.upstream.settings().supervision.timeouts;
+        let limits = self.upstream.spec().supervision.timeouts;
         let wake = self.upstream.clock.mono() + pause;
         let affordable = pause <= limits.reconnect_wait && wake < self.deadline;
         if affordable {

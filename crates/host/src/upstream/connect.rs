@@ -6,8 +6,9 @@
 use super::handshake::{HandshakeError, says_modern};
 use super::replies::{OpenQuestions, ReplySender};
 use super::session_state::log_level::SessionLevel;
-use super::{Connection, ServerFacts, Upstream, UpstreamSettings};
-use crate::config::ProtocolChoice;
+use super::session_state::restore::resolve_restore_calls;
+use super::{Connection, ServerFacts, Upstream, UpstreamDeps};
+use crate::config::{ProtocolChoice, ServerSpec};
 use crate::transport::{InFlightCalls, Inbox, Incoming, Link, LinkContext, RenewOutcome, Route, Session};
 use gripfast_core::event::Event;
 use gripfast_core::failure::{BlockCause, During, Evidence, Failure, Observed};
@@ -166,7 +167,7 @@ impl Upstream {
 
     /// Replaces the credential that the server refused.
     async fn replace_credential(&self, message: &str) -> Result<(), Failure> {
-        match self.settings().dialer.renew_credential().await {
+        match self.deps().dialer.renew_credential().await {
             Ok(RenewOutcome::Replaced) => Ok(()),
             Ok(RenewOutcome::NeedsPerson(None)) => Err(Failure::CredentialRefused(message.to_owned())),
             Ok(RenewOutcome::NeedsPerson(Some(why))) => {
@@ -203,16 +204,16 @@ impl Upstream {
             start_steps: 0,
         });
         let first = remembered.or(legacy_first);
-        let settings = self.settings();
-        let mut plan = VecDeque::from(plan(&settings.dialer.routes(), settings.protocol, first));
-        let restore_calls = settings.resolve_restore_calls().await?;
+        let (spec, deps) = self.config.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let mut plan = VecDeque::from(plan(&deps.dialer.routes(), spec.protocol, first));
+        let restore_calls = resolve_restore_calls(&spec).await?;
         let mut asked_again = false;
         let mut open: Option<OpenedLink> = None;
         let mut refusal: Option<Evidence> = None;
         while let Some(step) = plan.pop_front() {
             let mut opened = match open.take().filter(|open| open.route == step.route) {
                 Some(opened) => opened,
-                None => match self.open(&settings, step.route, opening).await {
+                None => match self.open(&spec, &deps, step.route, opening).await {
                     Ok(opened) => opened,
                     // The server answers, but not on this transport.
                     Err(evidence) if is_refusal(&self.secrets.classify(&evidence)) => {
@@ -227,7 +228,7 @@ impl Upstream {
             match self.handshake_while_receiving(&mut opened, step).await {
                 Ok((session, server)) => {
                     self.remember(
-                        &settings,
+                        &deps,
                         RememberedRoute {
                             route: step.route.into(),
                             modern: step.era == Era::Modern,
@@ -256,7 +257,7 @@ impl Upstream {
                     // A slow server receives both handshakes at once: if it refuses the second with a modern error,
                     // it has understood the first.
                     let again = ConnectStep { era: Era::Modern, ..step };
-                    let choice = settings.protocol;
+                    let choice = spec.protocol;
                     let worth_it = choice == ProtocolChoice::Auto && says_modern(&evidence);
                     if worth_it && !plan.contains(&again) && !std::mem::replace(&mut asked_again, true) {
                         plan.push_front(again);
@@ -284,7 +285,7 @@ impl Upstream {
 
     /// Turns a refusal into a config error if the config demands an era: retries cannot help.
     fn era_mismatch(&self, failure: Failure) -> Failure {
-        let wanted = match self.settings().protocol {
+        let wanted = match self.spec().protocol {
             ProtocolChoice::Auto => return failure,
             ProtocolChoice::Legacy => "legacy",
             ProtocolChoice::Modern => "modern",
@@ -311,7 +312,7 @@ impl Upstream {
                 return Err(Failure::Lost("the server no longer knows its session".to_owned()));
             }
         }
-        let restore_calls = self.settings().resolve_restore_calls().await?;
+        let restore_calls = resolve_restore_calls(&self.spec()).await?;
         let mut completed = self
             .handshake(&*connection.link, step)
             .await
@@ -365,7 +366,7 @@ impl Upstream {
             log_level: SessionLevel::default(),
             replies: answers,
             in_flight,
-            max_nesting: self.settings().max_nesting,
+            max_nesting: self.deps().max_nesting,
             open_questions: OpenQuestions::default(),
             has_asked: AtomicBool::new(false),
             has_asked_for_roots: AtomicBool::new(false),
@@ -375,7 +376,8 @@ impl Upstream {
 
     async fn open(
         &self,
-        settings: &UpstreamSettings,
+        spec: &ServerSpec,
+        deps: &UpstreamDeps,
         route: Route,
         opening: &PendingLink,
     ) -> Result<OpenedLink, Evidence> {
@@ -387,10 +389,10 @@ impl Upstream {
             stderr: Arc::clone(&self.stderr),
             secrets: Arc::clone(&self.secrets),
             children: self.children.clone(),
-            host_id: Arc::clone(&settings.host_id),
-            max_message: settings.max_message,
+            host_id: Arc::clone(&deps.host_id),
+            max_message: spec.max_message,
         };
-        let link = settings.dialer.connect(route, context).await?;
+        let link = deps.dialer.connect(route, context).await?;
         opening.set(Some(Arc::clone(&link)));
         Ok(OpenedLink { route, link, inbox, in_flight, received: Vec::new() })
     }
@@ -400,11 +402,11 @@ impl Upstream {
         remembered.is_some_and(|verdict| verdict.modern)
     }
 
-    fn remember(&self, settings: &UpstreamSettings, verdict: RememberedRoute) {
+    fn remember(&self, deps: &UpstreamDeps, verdict: RememberedRoute) {
         let mut remembered = self.remembered_route.lock().unwrap_or_else(PoisonError::into_inner);
         if *remembered != Some(verdict) {
             *remembered = Some(verdict);
-            settings.store.save_remembered_route(verdict);
+            deps.store.save_remembered_route(verdict);
         }
     }
 
@@ -415,7 +417,7 @@ impl Upstream {
         if let Some(verdict) = remembered {
             let steps = took.div_duration_f64(RememberedRoute::START_STEP).floor() as u32;
             let start_steps = if steps == 0 { 0 } else { steps.saturating_add(1) };
-            self.remember(&self.settings(), RememberedRoute { start_steps, ..verdict });
+            self.remember(&self.deps(), RememberedRoute { start_steps, ..verdict });
         }
     }
 

@@ -53,7 +53,7 @@ impl Upstream {
         let session = Session { era: Era::Modern, version: Some(ProtocolVersion::MODERN), id: None };
         let params = self.context(ProtocolVersion::MODERN).apply_to(None).ok();
         let asking = link.request(&session, self.handshake_request("server/discover", params.as_deref()));
-        let answer = match self.settings().protocol {
+        let answer = match self.spec().protocol {
             // Without another era to try, a slow server gets the whole time.
             ProtocolChoice::Legacy | ProtocolChoice::Modern => asking.await,
             ProtocolChoice::Auto => {
@@ -108,9 +108,9 @@ impl Upstream {
         route: Route,
     ) -> Result<(Session, ServerFacts), HandshakeError> {
         let mut session = Session { era: Era::Legacy, version: None, id: None };
-        let settings = self.settings();
+        let deps = self.deps();
         let params =
-            initialize_params(&ProtocolVersion::LATEST_LEGACY, &settings.capabilities, &settings.client_info);
+            initialize_params(&ProtocolVersion::LATEST_LEGACY, &deps.capabilities, &deps.client_info);
         let answer = link.request(&session, self.handshake_request("initialize", Some(&params))).await;
         let Reply { message, session_id, .. } =
             answer.map_err(|send_error| initialize_error(*send_error, route))?;
@@ -163,7 +163,7 @@ impl Upstream {
             method: method.to_owned(),
             message: envelope::request(id, method, params),
             name: None,
-            headers: vec![(HOST_ID.to_owned(), self.settings().host_id.to_string())],
+            headers: vec![(HOST_ID.to_owned(), self.deps().host_id.to_string())],
             during: During::Handshake,
             safety: crate::transport::Safety::AtMostOnce,
             sent: Arc::default(),
@@ -173,12 +173,12 @@ impl Upstream {
     }
 
     pub(super) fn context(&self, version: ProtocolVersion) -> RequestContext {
-        let settings = self.settings();
-        let client_info = RawValue::to_owned(&settings.client_info);
+        let deps = self.deps();
+        let client_info = RawValue::to_owned(&deps.client_info);
         RequestContext {
             version,
             client_info: Some(client_info),
-            capabilities: RawValue::to_owned(&settings.capabilities),
+            capabilities: RawValue::to_owned(&deps.capabilities),
             log_level: None,
         }
     }

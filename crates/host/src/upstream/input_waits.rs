@@ -66,7 +66,7 @@ impl Upstream {
         caller: &Caller,
     ) -> Result<(), CallError> {
         let waiting = self.input_waits.of(principal, caller);
-        if waiting == 0 || waiting < self.settings().supervision.max_in_flight {
+        if waiting == 0 || waiting < self.spec().supervision.max_in_flight {
             return Ok(());
         }
         let name = &*self.name;

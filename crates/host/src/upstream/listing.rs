@@ -245,7 +245,7 @@ impl Upstream {
             .last_catalog()
             .is_some_and(|known_catalog| known_catalog.diff(&listing.catalog).is_empty());
         if known.origin == ListingOrigin::Nothing || store_is_new || !is_unchanged {
-            self.settings().store.save_catalog(&listing.catalog);
+            self.deps().store.save_catalog(&listing.catalog);
         }
         self.cache.invalidate_server(&self.name);
         let screened = self.pins.screen(Arc::clone(&listing.catalog));
@@ -313,7 +313,7 @@ impl Upstream {
         if !self.is_wanted(connection, list) {
             return Ok((Vec::new(), None));
         }
-        let within = self.settings().supervision.timeouts.call;
+        let within = self.spec().supervision.timeouts.call;
         let listed = tokio::time::timeout(within, self.list_pages(connection, list)).await;
         listed.unwrap_or(Err(Failure::TimedOut(within)))
     }
@@ -461,7 +461,7 @@ impl Upstream {
             listener: None,
             memory: None,
         };
-        let (rules, limit) = (self.settings().supervision.clone(), self.settings().max_nesting);
+        let (rules, limit) = (self.spec().supervision.clone(), self.deps().max_nesting);
         let within = match during {
             // A paused server gets the configured keepalive timeout; the caller may give up sooner.
             During::Probe => rules.timeouts.connect.max(rules.keepalive.timeout),

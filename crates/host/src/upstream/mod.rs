@@ -33,9 +33,9 @@ use crate::cache::{AnswerCache, CacheUse};
 use crate::catalog::ChangeSignal;
 use crate::client::Principal;
 use crate::clock::Clock;
-use crate::config::{ProtocolChoice, RestoreCall};
-use crate::notification_sink::InstanceSink;
-use crate::observe::{EndCounters, Observer, Stats};
+use crate::config::ServerSpec;
+use crate::notification_sink::{InstanceSink, SinkSlot};
+use crate::observe::{EndCounters, EventCounts, Feed, Observer, Stats};
 use crate::pins::{InstancePins, PinSettings, ServerPins};
 use crate::records::ledger::Ledger;
 use crate::store::ServerStore;
@@ -49,7 +49,7 @@ use gripfast_core::ids::Epoch;
 use gripfast_core::isolation::ServedPrincipals;
 use gripfast_core::session_state::Restored;
 use gripfast_core::supervise::keepalive::Probe;
-use gripfast_core::supervise::spec::{SupervisionSpec, WhenDown};
+use gripfast_core::supervise::spec::WhenDown;
 use gripfast_core::supervise::status::State;
 use gripfast_core::supervise::upstream::{
     Admission, CallEnd, Command, Input, Revision, UpstreamMachine as Machine,
@@ -89,8 +89,8 @@ pub(crate) struct Upstream {
     ledger: Arc<Ledger>,
     /// Sink for notifications about tasks and URL elicitations.
     notification_sink: Arc<InstanceSink>,
-    /// Present settings; replaced when the config changes.
-    settings: RwLock<Arc<UpstreamSettings>>,
+    /// Present spec, and the dependencies that go with it; replaced when the config changes.
+    config: RwLock<(Arc<ServerSpec>, Arc<UpstreamDeps>)>,
     /// The store key has changed with the config: the next listing is stored even if it is unchanged.
     store_is_new: AtomicBool,
     machine: Mutex<Machine>,
@@ -123,28 +123,6 @@ pub(crate) struct Upstream {
     removed: AtomicBool,
     /// The program is shutting down; interrupted calls get an error that says so.
     is_shutting_down: AtomicBool,
-}
-
-/// Settings of an upstream, derived from its spec and the host.
-#[derive(Clone)]
-pub(crate) struct UpstreamSettings {
-    pub(crate) supervision: SupervisionSpec,
-    pub(crate) protocol: ProtocolChoice,
-    pub(crate) max_message: usize,
-    /// Maximum JSON nesting of a result.
-    pub(crate) max_nesting: usize,
-    /// Pin mode and limits.
-    pub(crate) pins: PinSettings,
-    /// Calls made at the start of every session.
-    pub(crate) restore: Vec<RestoreCall>,
-    /// Id of the host, which detects a gateway that is a server of itself.
-    pub(crate) host_id: Arc<str>,
-    /// `clientInfo` of the host.
-    pub(crate) client_info: Arc<RawValue>,
-    /// Client capabilities of the host.
-    pub(crate) capabilities: Arc<RawValue>,
-    pub(crate) dialer: Arc<dyn Dialer>,
-    pub(crate) store: ServerStore,
 }
 
 /// A link with its session.
@@ -237,52 +215,71 @@ pub(crate) struct ServerCapabilities {
     pub(crate) tasks: bool,
 }
 
-/// Dependencies of an upstream.
+/// Everything that the instances of a server get from the host. Together with the spec it determines an upstream.
+#[derive(Clone)]
 pub(crate) struct UpstreamDeps {
     pub(crate) name: Arc<str>,
-    pub(crate) settings: UpstreamSettings,
-    pub(crate) approved: Arc<ServerPins>,
-    pub(crate) secrets: Arc<Secrets>,
     pub(crate) clock: Clock,
-    pub(crate) observer: Observer,
+    pub(crate) feed: Feed,
+    pub(crate) counts: EventCounts,
     pub(crate) change_signal: ChangeSignal,
     pub(crate) cache: Arc<AnswerCache>,
     pub(crate) ledger: Arc<Ledger>,
-    pub(crate) role: InstanceRole,
-    pub(crate) session_state: Arc<SessionState>,
-    pub(crate) notification_sink: Arc<InstanceSink>,
+    pub(crate) sink: SinkSlot,
+    /// Approved tools that every instance is compared with.
+    pub(crate) approved: Arc<ServerPins>,
+    /// Secrets that were filled in for the server, in any instance.
+    pub(crate) secrets: Arc<Secrets>,
+    /// Id of the host, which detects a gateway that is a server of itself.
+    pub(crate) host_id: Arc<str>,
+    /// `clientInfo` of the host.
+    pub(crate) client_info: Arc<RawValue>,
+    /// Client capabilities of the host.
+    pub(crate) capabilities: Arc<RawValue>,
+    /// Maximum JSON nesting of a result.
+    pub(crate) max_nesting: usize,
+    /// Connects to the target of the spec.
+    pub(crate) dialer: Arc<dyn Dialer>,
+    /// Stored state of the target of the spec.
+    pub(crate) store: ServerStore,
+}
+
+/// The pin mode and limit of a spec.
+fn pin_settings(spec: &ServerSpec) -> PinSettings {
+    PinSettings { mode: spec.pins, max: spec.max_tools as usize }
 }
 
 impl Upstream {
-    /// Starts an upstream and its supervisor, which ends when the upstream is shut down.
-    pub(crate) fn start(parts: UpstreamDeps) -> (Arc<Self>, tokio::task::JoinHandle<()>) {
-        let UpstreamDeps {
-            name,
-            settings,
-            approved,
-            secrets,
-            clock,
-            observer,
-            change_signal: bell,
-            cache,
-            ledger,
-            role,
-            session_state,
-            notification_sink: earshot,
-        } = parts;
+    /// Starts an upstream and its supervisor, which ends when the upstream is shut down. `instance` is the number of a
+    /// dedicated instance.
+    pub(crate) fn start(
+        spec: Arc<ServerSpec>,
+        deps: UpstreamDeps,
+        role: InstanceRole,
+        instance: Option<u64>,
+        session_state: Arc<SessionState>,
+    ) -> (Arc<Self>, tokio::task::JoinHandle<()>) {
+        let (name, clock) = (Arc::clone(&deps.name), deps.clock);
+        let observer =
+            Observer::new(Arc::clone(&name), instance, deps.feed.clone(), deps.counts.clone(), clock);
+        let notification_sink = InstanceSink {
+            sink: deps.sink.clone(),
+            server: Arc::clone(&name),
+            dedicated_to: role.client().cloned(),
+        };
         let seed = crate::clock::unique_number();
-        let mut machine =
-            Machine::new(settings.supervision.clone(), settings.dialer.kind(), seed, clock.now());
-        let verdict = settings.store.remembered_route();
+        let mut machine = Machine::new(spec.supervision.clone(), deps.dialer.kind(), seed, clock.now());
+        let verdict = deps.store.remembered_route();
         if let Some(verdict) = &verdict {
             machine.remember_start(verdict.last_start());
         }
         let stored = match role {
-            InstanceRole::Shared { .. } => settings.store.catalog(),
+            InstanceRole::Shared { .. } => deps.store.catalog(),
             // The shared instance lists the catalog.
             InstanceRole::Dedicated { .. } => None,
         };
-        let pins = InstancePins::new(settings.pins, settings.store.clone(), approved, clock);
+        let pins =
+            InstancePins::new(pin_settings(&spec), deps.store.clone(), Arc::clone(&deps.approved), clock);
         let screened = stored.map(|stored| pins.screen(Arc::new(stored)));
         let stored = screened.as_ref().map(|screened| Arc::clone(&screened.catalog));
         let spoke = if verdict.is_some_and(|last| last.modern) { Era::Modern } else { Era::Legacy };
@@ -297,15 +294,15 @@ impl Upstream {
             observer,
             stderr: Arc::default(),
             served_principals: Mutex::default(),
-            secrets,
+            secrets: Arc::clone(&deps.secrets),
             children: TaskTracker::new(),
             role,
             session_state,
-            change_signal: bell,
-            cache,
-            ledger,
-            notification_sink: earshot,
-            settings: RwLock::new(Arc::new(settings)),
+            change_signal: deps.change_signal.clone(),
+            cache: Arc::clone(&deps.cache),
+            ledger: Arc::clone(&deps.ledger),
+            notification_sink: Arc::new(notification_sink),
+            config: RwLock::new((spec, Arc::new(deps))),
             store_is_new: AtomicBool::new(false),
             machine: Mutex::new(machine),
             connection: RwLock::default(),
@@ -357,24 +354,29 @@ impl Upstream {
         self.observer.record(now, event);
     }
 
-    /// The present settings.
-    pub(crate) fn settings(&self) -> Arc<UpstreamSettings> {
-        Arc::clone(&self.settings.read().unwrap_or_else(PoisonError::into_inner))
+    /// The present spec.
+    pub(crate) fn spec(&self) -> Arc<ServerSpec> {
+        Arc::clone(&self.config.read().unwrap_or_else(PoisonError::into_inner).0)
     }
 
-    /// Applies changed settings. A working connection stays in use until there is one with the new settings.
-    pub(crate) fn apply_settings(&self, settings: UpstreamSettings, revision: Revision) {
-        self.pins.apply_settings(settings.pins, settings.store.clone());
-        if !settings.store.has_same_key(&self.settings().store) {
+    /// The present dependencies.
+    pub(crate) fn deps(&self) -> Arc<UpstreamDeps> {
+        Arc::clone(&self.config.read().unwrap_or_else(PoisonError::into_inner).1)
+    }
+
+    /// Applies a changed spec. A working connection stays in use until there is one with the new spec.
+    pub(crate) fn apply_spec(&self, spec: Arc<ServerSpec>, deps: UpstreamDeps, revision: Revision) {
+        self.pins.apply_settings(pin_settings(&spec), deps.store.clone());
+        if !deps.store.has_same_key(&self.deps().store) {
             *self.remembered_route.lock().unwrap_or_else(PoisonError::into_inner) =
-                settings.store.remembered_route();
+                deps.store.remembered_route();
             self.probe_ended_start.store(false, Ordering::Relaxed);
             self.store_is_new.store(true, Ordering::Release);
         }
         self.with_machine(|machine, now| {
-            machine.reconfigure(now, settings.supervision.clone(), settings.dialer.kind(), revision);
+            machine.reconfigure(now, spec.supervision.clone(), deps.dialer.kind(), revision);
             // Replaced before the supervisor can act on the machine's decisions.
-            *self.settings.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(settings);
+            *self.config.write().unwrap_or_else(PoisonError::into_inner) = (spec, Arc::new(deps));
         });
         self.screen_again();
     }
@@ -397,7 +399,7 @@ impl Upstream {
     /// The transport, if there is only one or it was found before.
     pub(crate) fn only_route(&self) -> Option<Route> {
         let remembered = *self.remembered_route.lock().unwrap_or_else(PoisonError::into_inner);
-        let routes = self.settings().dialer.routes();
+        let routes = self.deps().dialer.routes();
         match (routes.as_slice(), remembered) {
             ([only], _) => Some(*only),
             (several, Some(verdict)) => {
@@ -456,8 +458,7 @@ impl Upstream {
         if events_told {
             self.changed.notify_waiters();
         }
-        if events.iter().any(parks_or_revives) && self.settings().supervision.when_down == WhenDown::Withdraw
-        {
+        if events.iter().any(parks_or_revives) && self.spec().supervision.when_down == WhenDown::Withdraw {
             self.change_signal.notify();
         }
         for event in events {

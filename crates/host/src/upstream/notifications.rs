@@ -18,7 +18,7 @@ impl Upstream {
     /// Handles a message or event of a link and reports it to the machine.
     pub(super) fn handle_incoming(self: &Arc<Self>, epoch: Epoch, incoming: Incoming) {
         if let Incoming::Message(message) | Incoming::ServerRequest { message, .. } = &incoming
-            && is_request_too_deep(message, self.settings().max_nesting)
+            && is_request_too_deep(message, self.deps().max_nesting)
         {
             return self.handle_too_deep(epoch, message);
         }

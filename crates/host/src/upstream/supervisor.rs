@@ -111,8 +111,8 @@ impl ClosingLinks {
 /// Runs the supervisor of `upstream` until shutdown, and returns when no process or connection is left.
 pub(super) async fn supervise(upstream: Arc<Upstream>) {
     if upstream.listing.borrow().origin == ListingOrigin::Stored {
-        let settings = upstream.settings();
-        upstream.secrets.set_for_link(settings.dialer.secrets().await);
+        let deps = upstream.deps();
+        upstream.secrets.set_for_link(deps.dialer.secrets().await);
     }
     upstream.secrets_ready.cancel();
     let supervisor = Supervisor {
@@ -163,7 +163,7 @@ impl Supervisor {
             if self.upstream.state() != State::NeedsLogin {
                 login = None;
             } else if login.is_none() {
-                let dialer = Arc::clone(&self.upstream.settings().dialer);
+                let dialer = Arc::clone(&self.upstream.deps().dialer);
                 login = Some(Box::pin(async move { dialer.credential_changed().await }));
             }
             tokio::select! {

@@ -217,7 +217,6 @@ fn every_key_sets_its_field() {
                     "https://eu.example.com",
                 ],
             },
-            protocol: Legacy,
             oauth: Some(
                 OAuthSpec {
                     issuer: Some(
@@ -239,6 +238,8 @@ fn every_key_sets_its_field() {
                     callback_port: 7332,
                 },
             ),
+            protocol: Legacy,
+            max_message: 1048576,
             disabled: true,
             supervision: SupervisionSpec {
                 lazy: true,
@@ -279,8 +280,6 @@ fn every_key_sets_its_field() {
             prefix: Some(
                 "",
             ),
-            isolation: PerClient,
-            max_instances: 65,
             policy: Policy {
                 tools: Lists {
                     allow: [
@@ -306,17 +305,8 @@ fn every_key_sets_its_field() {
             },
             pins: Enforce,
             max_tools: 2000,
-            cache: CacheSpec {
-                reads: true,
-                tools: [
-                    (
-                        "get_*",
-                        AsHinted,
-                    ),
-                ],
-                lists: 90s,
-                stale_lists: 0ns,
-            },
+            isolation: PerClient,
+            max_instances: 65,
             replay: ReplayRules {
                 safe: [
                     "search_*",
@@ -335,7 +325,17 @@ fn every_key_sets_its_field() {
                     arguments: [redacted],
                 },
             ],
-            max_message: 1048576,
+            cache: CacheSpec {
+                reads: true,
+                tools: [
+                    (
+                        "get_*",
+                        AsHinted,
+                    ),
+                ],
+                lists: 90s,
+                stale_lists: 0ns,
+            },
         },
     )
     "#);

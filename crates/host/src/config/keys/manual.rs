@@ -1,6 +1,7 @@
 //! The config reference in Markdown, generated from the key tables.
 
-use super::{DefaultValue, FILE, Row, Table, ValueKind};
+use super::{DefaultValue, Row, Table, ValueKind, table};
+use crate::config::sections::FileKeys;
 use crate::config::units;
 
 const INTRODUCTION: &str = "\
@@ -22,7 +23,7 @@ This page is generated from the code; `cargo xtask reference --write` updates it
 #[must_use]
 pub fn manual() -> String {
     let mut page = INTRODUCTION.to_owned();
-    section("", &FILE, &mut page);
+    section("", &table::<FileKeys>(), &mut page);
     page
 }
 
@@ -31,22 +32,26 @@ fn section(path: &str, table: &Table, page: &mut String) {
         *page += &format!("\n## `{path}`\n\n{}\n", table.doc);
     }
     *page += "\n| key | value | default | |\n|---|---|---|---|\n";
-    for row in table.rows() {
+    for row in table.rows.iter() {
         *page += &line(path, row);
     }
-    let mut details = table.rows().filter_map(|row| Some((row, split_summary(row.doc).1?))).peekable();
+    let mut details = table.rows.iter().filter_map(|row| Some((row, split_summary(row.doc).1?))).peekable();
     if details.peek().is_some() {
         *page += "\n";
     }
     for (row, detail) in details {
         *page += &format!("- `{}`: {detail}\n", row.name);
     }
-    for row in table.rows() {
+    for row in table.rows.iter() {
         let path = join(path, row.name);
         match &row.kind {
-            ValueKind::Table(inner) => section(&path, inner, page),
-            ValueKind::Tables(inner) => section(&format!("{path}[]"), inner, page),
-            ValueKind::Map(ValueKind::Table(inner)) => section(&format!("{path}.NAME"), inner, page),
+            ValueKind::Table(inner) => section(&path, &inner(), page),
+            ValueKind::Tables(inner) => section(&format!("{path}[]"), &inner(), page),
+            ValueKind::Map(inner) => {
+                if let ValueKind::Table(inner) = &**inner {
+                    section(&format!("{path}.NAME"), &inner(), page);
+                }
+            }
             _ => {}
         }
     }
@@ -57,11 +62,7 @@ fn line(path: &str, row: &Row) -> String {
         DefaultValue::Required => "required".to_owned(),
         DefaultValue::Absent => String::new(),
         DefaultValue::Described(words) => (*words).to_owned(),
-        DefaultValue::Literal(_) | DefaultValue::Gateway(_) | DefaultValue::Server(_) => row
-            .default
-            .written()
-            .map(|written| format!("`{}`", row.kind.quoted(&written)))
-            .unwrap_or_default(),
+        DefaultValue::Written(written) => format!("`{}`", row.kind.quoted(written)),
     };
     format!(
         "| `{}` | {} | {default} | {} |\n",
@@ -94,15 +95,15 @@ impl ValueKind {
                 let [least, most] = [*range.start(), *range.end()].map(units::format_size);
                 format!("{least} to {most}")
             }
-            Self::Choice(words) => quoted_all(&words()),
+            Self::Choice(words) => quoted_all(words),
             Self::Choices(words) => format!("a list of {}", quoted_all(words)),
-            Self::Text | Self::Template => "a string".to_owned(),
+            Self::Text => "a string".to_owned(),
             Self::TextList | Self::Templates => "a list of strings".to_owned(),
             Self::AnyJson => "any value".to_owned(),
             Self::Table(_) => format!("a table: [`{path}`](#{})", anchor(path)),
             Self::Tables(_) => format!("a list of tables: [`{path}[]`](#{})", anchor(path)),
             Self::ServerKeys => "keys of [`servers.NAME`](#serversname)".to_owned(),
-            Self::Map(Self::Table(_)) => {
+            Self::Map(inner) if matches!(**inner, Self::Table(_)) => {
                 let path = format!("{path}.NAME");
                 format!("tables: [`{path}`](#{})", anchor(&path))
             }
@@ -121,7 +122,6 @@ impl ValueKind {
             | Self::Size(_)
             | Self::Choice(_)
             | Self::Text
-            | Self::Template
             | Self::AnyJson
             | Self::Table(_)
             | Self::Tables(_)

@@ -1,60 +1,80 @@
-//! Tables of all keys of the native config format: name, kind of value, default and manual entry. The decoder, the
-//! suggestions for misspelt keys, the JSON Schema, the reference and the effective config are all made from them. The
-//! names that other clients use for these keys are in the decoder.
+//! Declaration of config keys. [`keys!`] declares a table once: each key with its type, range, default and manual entry.
+//! The decoder, the suggestions for misspelt keys, the JSON Schema, the reference and the effective config are all made
+//! from it. The tables themselves are in `config::sections`.
 
-pub(super) mod choices;
-mod file;
-mod gateway;
+mod codec;
+mod fields;
 mod manual;
-mod rules;
 mod schema;
-mod server;
-mod supervision;
 
-pub use super::keys::manual::manual;
-pub(super) use file::FILE;
-pub(super) use gateway::{GATEWAY, JWT, TLS};
-pub(super) use rules::{BUDGET, CLIENT, LISTS, RESTORE_CALL};
+pub(super) use codec::{Codec, NonEmpty, Words, words};
+pub(super) use fields::{Field, Fields, FileDialect, Problems, unknown_key};
+pub use manual::manual;
 pub use schema::schema;
-pub(super) use server::{OAUTH, SERVER};
 
-use super::spec::{GatewayConfig, ServerSpec};
-use super::units::{self, DurationRange};
+use super::units::DurationRange;
 use std::ops::RangeInclusive;
-use std::time::Duration;
 
-/// A table of the config.
-#[derive(Debug)]
-pub(super) struct Table {
+/// A key and its value, as a config file would write it.
+pub(super) type KeyValue = (String, String);
+
+/// A table of the config, as [`keys!`] declares it.
+pub(super) trait Section: Sized {
     /// Manual entry of the table, in a sentence or two.
-    pub(super) doc: &'static str,
-    /// Keys, in groups that belong together.
-    pub(super) groups: &'static [&'static [Row]],
+    const DOC: &'static str;
+
+    /// The value of a table that sets nothing.
+    fn defaults() -> Self;
+
+    /// The keys in the order of the manual.
+    fn rows() -> Vec<Row>;
+
+    /// Takes the keys that have a codec out of a table.
+    fn read_keys(&mut self, fields: &mut Fields<'_>, problems: &mut Problems);
+
+    /// Checks that involve several keys. `is_clean` is false if a key of the table has an error.
+    fn check(&mut self, _: &Field<'_>, _is_clean: bool, _: &mut Problems) {}
+
+    /// The keys with a value that can be shown, with those of inner tables.
+    fn settings(&self) -> Vec<KeyValue>;
+
+    /// Reads a whole table.
+    fn read_section(&mut self, field: &Field<'_>, problems: &mut Problems) {
+        let Some(mut fields) = Fields::open(field, Self::rows, problems) else { return };
+        let before = problems.errors.len();
+        self.read_keys(&mut fields, problems);
+        let is_clean = problems.errors.len() == before;
+        fields.finish(problems);
+        self.check(field, is_clean, problems);
+    }
 }
 
-impl Table {
-    /// The keys in the order of the manual.
-    pub(super) fn rows(&self) -> impl Iterator<Item = &'static Row> + Clone + use<> {
-        self.groups.iter().flat_map(|group| group.iter())
-    }
+/// A table for the reference and the schema.
+#[derive(Debug)]
+pub(super) struct Table {
+    doc: &'static str,
+    rows: Vec<Row>,
+}
 
-    pub(super) fn names(&self) -> impl Iterator<Item = &'static str> + Clone + use<> {
-        self.rows().map(|row| row.name)
-    }
-
-    pub(super) fn row(&self, name: &str) -> Option<&'static Row> {
-        self.rows().find(|row| row.name == name)
-    }
+/// The table that a section declares.
+pub(super) fn table<S: Section>() -> Table {
+    Table { doc: S::DOC.trim_start(), rows: S::rows() }
 }
 
 /// One key.
 #[derive(Debug)]
 pub(super) struct Row {
     pub(super) name: &'static str,
-    pub(super) kind: ValueKind,
-    pub(super) default: DefaultValue,
+    kind: ValueKind,
+    default: DefaultValue,
     /// Manual entry: what the key does, when to change it, what goes wrong if the value is too small or too large.
-    pub(super) doc: &'static str,
+    doc: &'static str,
+}
+
+impl Row {
+    pub(super) fn new(name: &'static str, kind: ValueKind, default: DefaultValue, doc: &'static str) -> Self {
+        Self { name, kind, default, doc: doc.trim_start() }
+    }
 }
 
 /// Kind of value that a key takes.
@@ -71,12 +91,10 @@ pub(super) enum ValueKind {
     /// A number of bytes, or a string such as `"16MiB"`.
     Size(RangeInclusive<u64>),
     /// One of a few words.
-    Choice(fn() -> Vec<&'static str>),
+    Choice(Vec<&'static str>),
     /// A string. The manual entry describes its form.
     Text,
-    /// A string that may refer to variables and files.
-    Template,
-    /// A list of strings.
+    /// A list of strings that are not empty.
     TextList,
     /// A list of words from a fixed set.
     Choices(&'static [&'static str]),
@@ -85,34 +103,20 @@ pub(super) enum ValueKind {
     /// Any JSON value. Its strings may refer to variables and files.
     AnyJson,
     /// A table with known keys.
-    Table(&'static Table),
+    Table(fn() -> Table),
     /// A list of such tables.
-    Tables(&'static Table),
+    Tables(fn() -> Table),
     /// A table with the server keys that are allowed in `[defaults]`.
     ServerKeys,
     /// A table whose keys the user chooses.
-    Map(&'static Self),
+    Map(Box<Self>),
 }
 
-/// Keys that are not allowed in `[defaults]`, because they belong to one server: its target, credentials and name.
-const SERVER_ONLY_KEYS: &[&str] = &[
-    "command",
-    "args",
-    "cwd",
-    "url",
-    "transport",
-    "headers",
-    "redirects",
-    "client_cert",
-    "client_key",
-    "oauth",
-    "prefix",
-    "restore",
-];
-
-/// Returns whether a server key is allowed in `[defaults]`.
-pub(super) fn may_be_default(name: &str) -> bool {
-    SERVER.row(name).is_some() && !SERVER_ONLY_KEYS.contains(&name)
+impl ValueKind {
+    /// A table whose keys the user chooses.
+    pub(super) fn map(inner: Self) -> Self {
+        Self::Map(Box::new(inner))
+    }
 }
 
 /// Value of a key that the config does not set.
@@ -124,51 +128,211 @@ pub(super) enum DefaultValue {
     Absent,
     /// A default that depends on the platform or on other keys, described in words.
     Described(&'static str),
-    /// A fixed value, as a config file would write it.
-    Literal(&'static str),
-    /// The value in the default [`GatewayConfig`], as a config file would write it.
-    Gateway(fn(&GatewayConfig) -> String),
-    /// The value in the default [`ServerSpec`], as a config file would write it.
-    Server(fn(&ServerSpec) -> String),
+    /// A value, as a config file would write it.
+    Written(String),
 }
 
-/// A duration as a config file would write it.
-fn show(duration: Duration) -> String {
-    units::format_duration(duration)
+impl DefaultValue {
+    pub(super) fn new(written: Option<String>) -> Self {
+        written.map_or(Self::Absent, Self::Written)
+    }
 }
 
-/// A duration that may be off, as a config file would write it.
-fn or_off(duration: Option<Duration>) -> String {
-    units::format_duration(duration.unwrap_or_default())
-}
+/// Declares a table of the config. There are two forms. `struct NAME { … }` also declares the struct that holds the
+/// decoded table; with `struct NAME: Default` the struct has the declared defaults. `impl NAME { … }` is for a struct
+/// that is declared elsewhere and implements `Default`. `, check FUNCTION` after the name adds [`Section::check`].
+///
+/// The doc comment of a table or key is its manual entry. The entries are:
+///
+/// | entry | meaning |
+/// |---|---|
+/// | `pub KEY: TYPE [RANGE] = DEFAULT;` | a key and its field |
+/// | `KEY: TYPE [RANGE];` | a key for the field of the same name, in an `impl` |
+/// | `KEY => PATH.TO.FIELD: TYPE [RANGE];` | a key for another field |
+/// | `key KEY: KIND;` or `key KEY: KIND => "DEFAULT";` | a key that other code takes out of the table |
+/// | `field pub NAME: TYPE = DEFAULT;` | a field without a key of its own |
+///
+/// The type is a [`Codec`] and determines the type of the range; types without a range leave it out. After a field's
+/// type, `as CODEC` names another codec than the type itself. A key may be followed by the names that other clients use
+/// for it: `client_id | "clientId"`. Before the semicolon, `, required` marks a key that must be set, and `, "WORDS"`
+/// describes the default of a key that has no fixed one.
+macro_rules! keys {
+    ($(#[doc = $doc:literal])+ $(#[derive($($derive:ident),+)])? $vis:vis struct $name:ident: Default
+        $(, check $check:path)? { $($entries:tt)* }
+    ) => {
+        keys!($(#[doc = $doc])+ $(#[derive($($derive),+)])? $vis struct $name $(, check $check)? { $($entries)* });
 
-/// A size as a config file would write it.
-fn size(bytes: u64) -> String {
-    units::format_size(bytes)
+        impl Default for $name {
+            fn default() -> Self {
+                <Self as $crate::config::keys::Section>::defaults()
+            }
+        }
+    };
+    ($(#[doc = $doc:literal])+ $(#[derive($($derive:ident),+)])? $vis:vis struct $name:ident
+        $(, check $check:path)? { $($entries:tt)* }
+    ) => {
+        keys!(@ { {$(#[doc = $doc])+ $(#[derive($($derive),+)])? $vis struct} $name {$($doc),+} {$($check)?} }
+            {} {} {} {} $($entries)*);
+    };
+    ($(#[doc = $doc:literal])+ impl $name:ident $(, check $check:path)? { $($entries:tt)* }) => {
+        keys!(@ { {} $name {$($doc),+} {$($check)?} } {} {} {} {} $($entries)*);
+    };
+
+    // A key and its field.
+    (@ $head:tt {$($fields:tt)*} {$($defaults:tt)*} {$($rows:tt)*} {$($bound:tt)*}
+        $(#[doc = $doc:literal])+ $vis:vis $key:ident $(| $alias:literal)* : $ty:ty $(as $codec:ty)?
+            $([$range:expr])? = $default:expr $(, $unset:tt)?;
+        $($rest:tt)*
+    ) => {
+        keys!(@ $head {$($fields)* $(#[doc = $doc])+ $vis $key: $ty,} {$($defaults)* $key: $default,}
+            {$($rows)*} {$($bound)*}
+            $(#[doc = $doc])+ $key $(| $alias)* => $key: keys!(@codec $ty $(, $codec)?) $([$range])? $(, $unset)?;
+            $($rest)*);
+    };
+    // A field without a key of its own.
+    (@ $head:tt {$($fields:tt)*} {$($defaults:tt)*} $rows:tt $bound:tt
+        $(#[doc = $doc:literal])+ field $vis:vis $name:ident : $ty:ty = $default:expr;
+        $($rest:tt)*
+    ) => {
+        keys!(@ $head {$($fields)* $(#[doc = $doc])+ $vis $name: $ty,} {$($defaults)* $name: $default,}
+            $rows $bound $($rest)*);
+    };
+    // A key that other code takes out of the table.
+    (@ $head:tt $fields:tt $defaults:tt {$($rows:tt)*} $bound:tt
+        $(#[doc = $doc:literal])+ key $key:ident : $kind:expr $(=> $written:literal)? $(, $unset:tt)?;
+        $($rest:tt)*
+    ) => {
+        keys!(@ $head $fields $defaults
+            {$($rows)* {$key {$kind} {keys!(@default [$($unset)?] keys!(@written $($written)?))} {$($doc),+}}}
+            $bound $($rest)*);
+    };
+    // A key for another field.
+    (@ $head:tt $fields:tt $defaults:tt {$($rows:tt)*} {$($bound:tt)*}
+        $(#[doc = $doc:literal])+ $key:ident $(| $alias:literal)* => $($path:ident).+ : $codec:ty
+            $([$range:expr])? $(, $unset:tt)?;
+        $($rest:tt)*
+    ) => {
+        keys!(@ $head $fields $defaults
+            {$($rows)* {
+                $key
+                {<$codec as $crate::config::keys::Codec>::kind(keys!(@range $($range)?))}
+                {keys!(@default [$($unset)?] <$codec as $crate::config::keys::Codec>::written(
+                    &<Self as $crate::config::keys::Section>::defaults().$($path).+
+                ))}
+                {$($doc),+}
+            }}
+            {$($bound)* {
+                $key [$($alias)*] [$($path).+] [$codec] [keys!(@range $($range)?)] [keys!(@words $($unset)?)]
+            }}
+            $($rest)*);
+    };
+    // A key for the field of the same name.
+    (@ $head:tt $fields:tt $defaults:tt $rows:tt $bound:tt
+        $(#[doc = $doc:literal])+ $key:ident $(| $alias:literal)* : $codec:ty $([$range:expr])? $(, $unset:tt)?;
+        $($rest:tt)*
+    ) => {
+        keys!(@ $head $fields $defaults $rows $bound
+            $(#[doc = $doc])+ $key $(| $alias)* => $key: $codec $([$range])? $(, $unset)?;
+            $($rest)*);
+    };
+
+    // The end of the entries.
+    (@ { {$($declare:tt)+} $name:ident $doc:tt $check:tt } {$($fields:tt)*} {$($defaults:tt)*} $rows:tt $bound:tt) => {
+        $($declare)+ $name { $($fields)* }
+
+        keys!(@impls $name $doc $check { Self { $($defaults)* } } $rows $bound);
+    };
+    (@ { {} $name:ident $doc:tt $check:tt } {} {} $rows:tt $bound:tt) => {
+        keys!(@impls $name $doc $check { Self::default() } $rows $bound);
+    };
+    (@impls $name:ident {$($doc:literal),+} {$($check:path)?} $defaults:block
+        {$({$row:ident {$kind:expr} {$default:expr} {$($row_doc:literal),+}})*}
+        {$({$key:ident [$($alias:literal)*] [$($path:ident).+] [$codec:ty] [$range:expr] [$words:expr]})*}
+    ) => {
+        impl $crate::config::keys::Section for $name {
+            const DOC: &'static str = concat!($($doc),+);
+
+            fn defaults() -> Self $defaults
+
+            fn rows() -> Vec<$crate::config::keys::Row> {
+                use $crate::config::keys::Row;
+                vec![$(Row::new(stringify!($row), $kind, $default, concat!($($row_doc),+)),)*]
+            }
+
+            fn read_keys(
+                &mut self,
+                fields: &mut $crate::config::keys::Fields<'_>,
+                problems: &mut $crate::config::keys::Problems,
+            ) {
+                $(if let Some(field) = fields.take_or_alias(stringify!($key), &[$($alias),*], problems) {
+                    let into = &mut self.$($path).+;
+                    <$codec as $crate::config::keys::Codec>::read_into(&field, $range, into, problems);
+                })*
+                let _ = (fields, problems);
+            }
+
+            $(fn check(
+                &mut self,
+                field: &$crate::config::keys::Field<'_>,
+                is_clean: bool,
+                problems: &mut $crate::config::keys::Problems,
+            ) {
+                $check(self, field, is_clean, problems);
+            })?
+
+            fn settings(&self) -> Vec<$crate::config::keys::KeyValue> {
+                let settings: [Vec<_>; _] = [$(
+                    <$codec as $crate::config::keys::Codec>::settings(
+                        &self.$($path).+, stringify!($key), $words,
+                    ),
+                )*];
+                settings.concat()
+            }
+        }
+    };
+
+    (@codec $ty:ty) => { $ty };
+    (@codec $ty:ty, $codec:ty) => { $codec };
+    (@range) => { () };
+    (@range $range:expr) => { $range };
+    (@written) => { None };
+    (@written $written:literal) => { Some(String::from($written)) };
+    (@default [] $written:expr) => { $crate::config::keys::DefaultValue::new($written) };
+    (@default [required] $written:expr) => { $crate::config::keys::DefaultValue::Required };
+    (@default [$words:literal] $written:expr) => { $crate::config::keys::DefaultValue::Described($words) };
+    (@words) => { None };
+    (@words required) => { None };
+    (@words $words:literal) => { Some($words) };
 }
+pub(super) use keys;
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Config;
+    use crate::config::sections::FileKeys;
+    use crate::config::{Config, GatewayConfig};
     use std::collections::BTreeSet;
 
     /// Collects every key of a table and of the tables inside it, with its full path.
-    fn all(path: &str, table: &'static Table, found: &mut Vec<(String, &'static Row)>) {
-        for row in table.rows() {
+    fn all(path: &str, table: Table, found: &mut Vec<(String, Row)>) {
+        for row in table.rows {
             let path = if path.is_empty() { row.name.to_owned() } else { format!("{path}.{}", row.name) };
             match &row.kind {
-                ValueKind::Table(inner) => all(&path, inner, found),
-                ValueKind::Map(ValueKind::Table(inner)) => all(&format!("{path}.x"), inner, found),
+                ValueKind::Table(inner) => all(&path, inner(), found),
+                ValueKind::Map(inner) => {
+                    if let ValueKind::Table(inner) = &**inner {
+                        all(&format!("{path}.x"), inner(), found);
+                    }
+                }
                 _ => {}
             }
             found.push((path, row));
         }
     }
 
-    fn everything() -> Vec<(String, &'static Row)> {
+    fn everything() -> Vec<(String, Row)> {
         let mut found = Vec::new();
-        all("", &FILE, &mut found);
+        all("", table::<FileKeys>(), &mut found);
         found
     }
 
@@ -194,11 +358,12 @@ mod tests {
         let mut checked = 0;
         for (path, row) in everything() {
             // `AROUND` already sets the patterns for resources.
-            let Some(default) = row.default.written().filter(|_| path != "clients.x.resources.deny") else {
+            let DefaultValue::Written(default) = &row.default else { continue };
+            if path == "clients.x.resources.deny" {
                 continue;
-            };
+            }
             let (_, around) = AROUND.iter().find(|(table, _)| path.starts_with(table)).unwrap();
-            let default = row.kind.quoted(&default);
+            let default = row.kind.quoted(default);
             let [without, with] =
                 ["", &format!("{path} = {default}\n")].map(|line| parse(&format!("{around}{line}")));
             assert!(
@@ -234,7 +399,7 @@ mod tests {
         assert_eq!(server["properties"]["lazy"]["default"], false);
         assert_eq!(server["properties"]["when_down"]["enum"], serde_json::json!(["keep", "withdraw"]));
         assert_eq!(server["additionalProperties"], false);
-        for name in GATEWAY.names() {
+        for Row { name, .. } in GatewayConfig::rows() {
             assert!(schema["properties"]["gateway"]["properties"][name]["description"].is_string(), "{name}");
         }
     }

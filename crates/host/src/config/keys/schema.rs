@@ -1,15 +1,15 @@
 //! JSON Schema of the config, generated from the key tables, for completion and checks in editors. It accepts what the
 //! decoder accepts, except that of the keys that exclude each other it covers only `command` and `url`.
 
-use super::{DefaultValue, FILE, Row, SERVER, Table, ValueKind, may_be_default};
-use crate::config::spec::{GatewayConfig, ServerSpec, Target};
-use crate::config::template::Template;
+use super::{DefaultValue, Row, Table, ValueKind};
+use crate::config::defaults;
+use crate::config::sections::FileKeys;
 use serde_json::{Map, Value, json};
 
 /// The JSON Schema (draft 7) of the native config format.
 #[must_use]
 pub fn schema() -> Value {
-    let mut schema = table(&FILE);
+    let mut schema = table(&super::table::<FileKeys>());
     if let Value::Object(schema) = &mut schema {
         schema.insert("$schema".to_owned(), json!("http://json-schema.org/draft-07/schema#"));
         schema.insert("title".to_owned(), json!("The config of gripfast"));
@@ -22,9 +22,10 @@ pub fn schema() -> Value {
 
 fn table(table: &Table) -> Value {
     let properties: Map<String, Value> =
-        table.rows().map(|row| (row.name.to_owned(), property(row))).collect();
+        table.rows.iter().map(|row| (row.name.to_owned(), property(row))).collect();
     let needed: Vec<&str> = table
-        .rows()
+        .rows
+        .iter()
         .filter(|row| matches!(row.default, DefaultValue::Required))
         .map(|row| row.name)
         .collect();
@@ -37,7 +38,7 @@ fn table(table: &Table) -> Value {
     if !needed.is_empty() {
         schema["required"] = json!(needed);
     }
-    if table.row("command").is_some() && table.row("url").is_some() {
+    if ["command", "url"].iter().all(|name| table.rows.iter().any(|row| row.name == *name)) {
         schema["oneOf"] = json!([{ "required": ["command"] }, { "required": ["url"] }]);
     }
     schema
@@ -46,8 +47,8 @@ fn table(table: &Table) -> Value {
 fn property(row: &Row) -> Value {
     let mut schema = value(&row.kind);
     schema["description"] = json!(row.doc);
-    if let Some(default) = row.default.written() {
-        schema["default"] = row.kind.json(&default);
+    if let DefaultValue::Written(default) = &row.default {
+        schema["default"] = row.kind.json(default);
     }
     schema
 }
@@ -71,19 +72,20 @@ fn value(kind: &ValueKind) -> Value {
             { "type": "string", "pattern": SIZE },
             { "type": "integer", "minimum": range.start(), "maximum": range.end() },
         ] }),
-        ValueKind::Choice(words) => json!({ "enum": words() }),
-        ValueKind::Text | ValueKind::Template => json!({ "type": "string" }),
+        ValueKind::Choice(words) => json!({ "enum": words }),
+        ValueKind::Text => json!({ "type": "string" }),
         ValueKind::TextList => json!({ "type": "array", "items": { "type": "string", "minLength": 1 } }),
         ValueKind::Choices(words) => json!({ "type": "array", "items": { "enum": words } }),
         ValueKind::Templates => json!({ "type": "array", "items": { "type": "string" } }),
         ValueKind::AnyJson => json!({}),
-        ValueKind::Table(inner) => table(inner),
+        ValueKind::Table(inner) => table(&inner()),
         ValueKind::ServerKeys => {
-            let rows = SERVER.rows().filter(|row| may_be_default(row.name));
-            let known: Map<String, Value> = rows.map(|row| (row.name.to_owned(), property(row))).collect();
+            let rows = defaults::rows();
+            let known: Map<String, Value> =
+                rows.iter().map(|row| (row.name.to_owned(), property(row))).collect();
             json!({ "type": "object", "properties": known, "additionalProperties": false })
         }
-        ValueKind::Tables(inner) => json!({ "type": "array", "items": table(inner) }),
+        ValueKind::Tables(inner) => json!({ "type": "array", "items": table(&inner()) }),
         ValueKind::Map(inner) => json!({ "type": "object", "additionalProperties": value(inner) }),
     }
 }
@@ -103,35 +105,10 @@ impl ValueKind {
             | Self::Size(_)
             | Self::Choice(_)
             | Self::Text
-            | Self::Template
             | Self::Table(_)
             | Self::Tables(_)
             | Self::ServerKeys
             | Self::Map(_) => json!(written),
         }
     }
-}
-
-impl DefaultValue {
-    /// The default as a config file would write it, if it is the same everywhere.
-    pub(super) fn written(&self) -> Option<String> {
-        match self {
-            Self::Required | Self::Absent | Self::Described(_) => None,
-            Self::Literal(written) => Some((*written).to_owned()),
-            Self::Gateway(of) => Some(of(&GatewayConfig::default())),
-            Self::Server(of) => Some(of(&default_server())),
-        }
-    }
-}
-
-/// A server with every default.
-fn default_server() -> ServerSpec {
-    ServerSpec::new(Target::Stdio {
-        command: Template::parse("server").expect("a word without references is a template"),
-        args: Vec::new(),
-        env: Vec::new(),
-        inherit_env: Vec::new(),
-        network_env: true,
-        cwd: None,
-    })
 }

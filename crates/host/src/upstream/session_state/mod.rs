@@ -359,10 +359,10 @@ impl Upstream {
         let mut deadlines = CallDeadlines::new(self, &principal, deadline);
         let subscription =
             SubscriptionHandle { session_state: state, target, principal, number, _hold: self.keep_up() };
-        let limit = self.clock.mono() + self.settings().supervision.timeouts.call;
+        let limit = self.clock.mono() + self.spec().supervision.timeouts.call;
         let limit = deadline.map_or(limit, |deadline| deadline.min(limit));
         let out_of_time = |outcome| {
-            let failure = Failure::TimedOut(self.settings().supervision.timeouts.call);
+            let failure = Failure::TimedOut(self.spec().supervision.timeouts.call);
             CallError::from_failure(&self.name, &failure, outcome)
         };
         loop {

@@ -1,13 +1,13 @@
 //! Calls marked `restore` in the config, made in every new session before it is used. Their results are part of the
 //! restore status of the session.
 
-use crate::config::{ExpandError, ProcessEnvironment, RestoreCall};
+use crate::config::{ExpandError, ProcessEnvironment, RestoreCall, ServerSpec};
 use crate::records::ledger::OpenRow;
 use crate::records::request_summary::RequestSummary;
 use crate::transport::{Reply, Secrets, SendError};
 use crate::upstream::answer::Answer;
 use crate::upstream::call::classify_reply;
-use crate::upstream::{Connection, Upstream, UpstreamSettings};
+use crate::upstream::{Connection, Upstream};
 use gripfast_core::failure::recovery::attempt_outcome;
 use gripfast_core::failure::{BlockCause, CallError, CallOutcome, Code, Failure};
 use gripfast_core::ledger::ledger_entry::LedgerCaller;
@@ -20,17 +20,15 @@ use gripfast_wire::{Outcome, RawValue};
 /// The restore calls with all references filled in: the tool and the parameters of its call.
 pub(crate) type RestoreCalls = Vec<(String, Box<RawValue>)>;
 
-impl UpstreamSettings {
-    /// Fills in the references of the restore calls.
-    pub(crate) async fn resolve_restore_calls(&self) -> Result<RestoreCalls, Failure> {
-        if self.restore.is_empty() {
-            return Ok(Vec::new());
-        }
-        // Reading referenced files or commands may block.
-        let calls = self.restore.clone();
-        let filled_in = tokio::task::spawn_blocking(move || fill_in_secrets(&calls)).await;
-        filled_in.unwrap_or_else(|error| Err(Failure::Blocked(BlockCause::BadConfig(error.to_string()))))
+/// Fills in the references of the restore calls.
+pub(crate) async fn resolve_restore_calls(spec: &ServerSpec) -> Result<RestoreCalls, Failure> {
+    if spec.restore.is_empty() {
+        return Ok(Vec::new());
     }
+    // Reading referenced files or commands may block.
+    let calls = spec.restore.clone();
+    let filled_in = tokio::task::spawn_blocking(move || fill_in_secrets(&calls)).await;
+    filled_in.unwrap_or_else(|error| Err(Failure::Blocked(BlockCause::BadConfig(error.to_string()))))
 }
 
 fn fill_in_secrets(calls: &[RestoreCall]) -> Result<RestoreCalls, Failure> {
@@ -57,7 +55,7 @@ impl Upstream {
         connection: &Connection,
         restore_calls: &RestoreCalls,
     ) -> Vec<(String, SyncVerdict)> {
-        let until = self.clock.mono() + self.settings().supervision.timeouts.connect / 2;
+        let until = self.clock.mono() + self.spec().supervision.timeouts.connect / 2;
         let until = self.clock.instant(until);
         let mut made = Vec::with_capacity(restore_calls.len());
         if restore_calls.is_empty() {

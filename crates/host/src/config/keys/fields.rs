@@ -1,9 +1,8 @@
 //! Decodes one table: takes known keys, by name or alias, and reports the rest. Every value is checked where it is
 //! read, and a wrong one is reported and skipped, so that one run finds all mistakes.
 
-use super::FileDialect;
+use super::Row;
 use crate::config::diagnostic::{Diagnostic, quoted};
-use crate::config::keys::{Row, Table, ValueKind};
 use crate::config::node::{KeyNode, Node, Position, Value};
 use crate::config::suggest::nearest;
 use crate::config::template::Template;
@@ -11,51 +10,72 @@ use crate::config::units::{self, DurationRange};
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+/// Conventions that a file follows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::config) enum FileDialect {
+    /// The native format: an unknown key is an error.
+    Native,
+    /// A file that other clients read too: aliases are understood, and an unknown key belongs to another client.
+    Foreign,
+    /// As `Foreign`, with the conventions of Hermes: `keepalive_interval` is a number of seconds, and an include list
+    /// takes precedence over the exclude list.
+    Hermes,
+}
+
 /// Errors and warnings found so far.
 #[derive(Debug, Default)]
-pub(super) struct Problems {
-    pub(super) errors: Vec<Diagnostic>,
-    pub(super) warnings: Vec<Diagnostic>,
+pub(in crate::config) struct Problems {
+    pub(in crate::config) errors: Vec<Diagnostic>,
+    pub(in crate::config) warnings: Vec<Diagnostic>,
 }
 
 impl Problems {
-    pub(super) fn error(&mut self, diagnostic: Diagnostic) {
+    pub(in crate::config) fn error(&mut self, diagnostic: Diagnostic) {
         self.errors.push(diagnostic);
     }
 
-    pub(super) fn warning(&mut self, diagnostic: Diagnostic) {
+    pub(in crate::config) fn warning(&mut self, diagnostic: Diagnostic) {
         self.warnings.push(diagnostic);
     }
 }
 
 /// One value with the full path of its key.
 #[derive(Debug, Clone)]
-pub(super) struct Field<'n> {
-    pub(super) path: String,
-    pub(super) key_at: Position,
-    pub(super) node: &'n Node,
-    pub(super) dialect: FileDialect,
+pub(in crate::config) struct Field<'n> {
+    pub(in crate::config) path: String,
+    pub(in crate::config) key_at: Position,
+    pub(in crate::config) node: &'n Node,
+    pub(in crate::config) dialect: FileDialect,
 }
 
 impl<'n> Field<'n> {
     /// A field of the file itself.
-    pub(super) fn top(key: &KeyNode, node: &'n Node) -> Self {
+    pub(in crate::config) fn top(key: &KeyNode, node: &'n Node) -> Self {
         Self { path: key.name.clone(), key_at: key.at, node, dialect: FileDialect::Native }
     }
 
-    pub(super) fn error(&self, message: impl Into<String>) -> Diagnostic {
+    /// The field of a key inside this table. A null value counts as absent.
+    pub(in crate::config) fn get(&self, name: &str) -> Option<Self> {
+        let Value::Table(entries) = &self.node.value else { return None };
+        let (key, node) = entries.iter().find(|(key, _)| key.name == name)?;
+        let path = format!("{}.{name}", self.path);
+        let field = Self { path, key_at: key.at, node, dialect: self.dialect };
+        (!matches!(node.value, Value::Null)).then_some(field)
+    }
+
+    pub(in crate::config) fn error(&self, message: impl Into<String>) -> Diagnostic {
         Diagnostic::error(&self.path, self.node.at, message)
     }
 
-    pub(super) fn warning(&self, message: impl Into<String>) -> Diagnostic {
+    pub(in crate::config) fn warning(&self, message: impl Into<String>) -> Diagnostic {
         Diagnostic::warning(&self.path, self.node.at, message)
     }
 
-    pub(super) fn expected(&self, what: &str) -> Diagnostic {
+    pub(in crate::config) fn expected(&self, what: &str) -> Diagnostic {
         self.error(format!("expected {what}, found {}", self.node.value.kind()))
     }
 
-    pub(super) fn text(&self, problems: &mut Problems) -> Option<&'n str> {
+    pub(in crate::config) fn text(&self, problems: &mut Problems) -> Option<&'n str> {
         match &self.node.value {
             Value::Str(text) => Some(text),
             _ => {
@@ -65,8 +85,18 @@ impl<'n> Field<'n> {
         }
     }
 
+    /// A string that may not be empty.
+    pub(in crate::config) fn nonempty_text(&self, problems: &mut Problems) -> Option<&'n str> {
+        let text = self.text(problems)?;
+        if text.trim().is_empty() {
+            problems.error(self.error("expected a string that is not empty"));
+            return None;
+        }
+        Some(text)
+    }
+
     /// A string; in files of other clients also a number or a boolean, as in `PORT: 8080`.
-    pub(super) fn scalar(&self, problems: &mut Problems) -> Option<String> {
+    pub(in crate::config) fn scalar(&self, problems: &mut Problems) -> Option<String> {
         match (&self.node.value, self.dialect) {
             (Value::Str(text), _) => Some(text.clone()),
             (Value::Number(text), FileDialect::Foreign | FileDialect::Hermes) => Some(text.clone()),
@@ -82,7 +112,7 @@ impl<'n> Field<'n> {
         }
     }
 
-    pub(super) fn template(&self, problems: &mut Problems) -> Option<Template> {
+    pub(in crate::config) fn template(&self, problems: &mut Problems) -> Option<Template> {
         let text = self.scalar(problems)?;
         match Template::parse(&text) {
             Ok(template) => Some(template),
@@ -98,7 +128,7 @@ impl<'n> Field<'n> {
     }
 
     /// A template that may not be empty.
-    pub(super) fn nonempty_template(&self, problems: &mut Problems) -> Option<Template> {
+    pub(in crate::config) fn nonempty_template(&self, problems: &mut Problems) -> Option<Template> {
         let template = self.template(problems)?;
         if template.source().trim().is_empty() {
             problems.error(self.error("expected a string that is not empty"));
@@ -107,7 +137,7 @@ impl<'n> Field<'n> {
         Some(template)
     }
 
-    pub(super) fn flag(&self, problems: &mut Problems) -> Option<bool> {
+    pub(in crate::config) fn flag(&self, problems: &mut Problems) -> Option<bool> {
         match &self.node.value {
             Value::Bool(flag) => Some(*flag),
             Value::Str(text) => {
@@ -130,7 +160,11 @@ impl<'n> Field<'n> {
         }
     }
 
-    pub(super) fn duration(&self, span: DurationRange, problems: &mut Problems) -> Option<Duration> {
+    pub(in crate::config) fn duration(
+        &self,
+        span: DurationRange,
+        problems: &mut Problems,
+    ) -> Option<Duration> {
         let duration = match &self.node.value {
             Value::Str(text) => match units::parse_duration(text) {
                 Some(duration) => duration,
@@ -157,6 +191,16 @@ impl<'n> Field<'n> {
                 return None;
             }
         };
+        self.duration_in(duration, span, problems)
+    }
+
+    /// A duration, if it lies in the range.
+    pub(in crate::config) fn duration_in(
+        &self,
+        duration: Duration,
+        span: DurationRange,
+        problems: &mut Problems,
+    ) -> Option<Duration> {
         if !span.contains(duration) {
             let message =
                 format!("{} is out of range; allowed: {}", units::format_duration(duration), span.describe());
@@ -166,7 +210,11 @@ impl<'n> Field<'n> {
         Some(duration)
     }
 
-    pub(super) fn whole_number(&self, range: RangeInclusive<u32>, problems: &mut Problems) -> Option<u32> {
+    pub(in crate::config) fn whole_number(
+        &self,
+        range: RangeInclusive<u32>,
+        problems: &mut Problems,
+    ) -> Option<u32> {
         let Value::Number(text) = &self.node.value else {
             problems.error(self.expected("a whole number"));
             return None;
@@ -192,7 +240,7 @@ impl<'n> Field<'n> {
         }
     }
 
-    pub(super) fn size(&self, range: RangeInclusive<u64>, problems: &mut Problems) -> Option<u64> {
+    pub(in crate::config) fn size(&self, range: RangeInclusive<u64>, problems: &mut Problems) -> Option<u64> {
         let error = match &self.node.value {
             Value::Str(text) | Value::Number(text) => match units::parse_size(text) {
                 Some(size) if range.contains(&size) => return Some(size),
@@ -211,7 +259,7 @@ impl<'n> Field<'n> {
     }
 
     /// A word from a fixed set.
-    pub(super) fn choice<T: Copy>(
+    pub(in crate::config) fn choice<T: Copy>(
         &self,
         choices: &[(&'static str, T)],
         problems: &mut Problems,
@@ -231,7 +279,7 @@ impl<'n> Field<'n> {
     }
 
     /// The elements of a list, each with its own path.
-    pub(super) fn elements(&self, problems: &mut Problems) -> Option<Vec<Self>> {
+    pub(in crate::config) fn elements(&self, problems: &mut Problems) -> Option<Vec<Self>> {
         let Value::List(list) = &self.node.value else {
             let diagnostic = self.expected("a list");
             problems.error(match &self.node.value {
@@ -254,7 +302,7 @@ impl<'n> Field<'n> {
     }
 
     /// A list of non-empty strings: patterns, names.
-    pub(super) fn words(&self, problems: &mut Problems) -> Option<Vec<String>> {
+    pub(in crate::config) fn words(&self, problems: &mut Problems) -> Option<Vec<String>> {
         let mut words = Vec::new();
         for element in self.elements(problems)? {
             match element.text(problems) {
@@ -269,7 +317,7 @@ impl<'n> Field<'n> {
     }
 
     /// The entries of a table whose keys the user chooses.
-    pub(super) fn pairs(&self, problems: &mut Problems) -> Vec<(&'n KeyNode, Self)> {
+    pub(in crate::config) fn pairs(&self, problems: &mut Problems) -> Vec<(&'n KeyNode, Self)> {
         let Value::Table(entries) = &self.node.value else {
             problems.error(self.expected("a table"));
             return Vec::new();
@@ -289,10 +337,10 @@ impl<'n> Field<'n> {
     }
 }
 
-/// A table with known keys, which `config::keys` describes.
-pub(super) struct Fields<'n> {
-    pub(super) path: String,
-    table: &'static Table,
+/// A table with known keys, as a section declares them.
+pub(in crate::config) struct Fields<'n> {
+    pub(in crate::config) path: String,
+    rows: fn() -> Vec<Row>,
     dialect: FileDialect,
     remaining: Vec<&'n (KeyNode, Node)>,
     taken: Vec<&'static str>,
@@ -303,14 +351,18 @@ pub(super) struct Fields<'n> {
 
 impl<'n> Fields<'n> {
     /// Opens the table in a field, or reports that there is none.
-    pub(super) fn open(field: &Field<'n>, table: &'static Table, problems: &mut Problems) -> Option<Self> {
+    pub(in crate::config) fn open(
+        field: &Field<'n>,
+        rows: fn() -> Vec<Row>,
+        problems: &mut Problems,
+    ) -> Option<Self> {
         let Value::Table(entries) = &field.node.value else {
             problems.error(field.expected("a table"));
             return None;
         };
         Some(Self {
             path: field.path.clone(),
-            table,
+            rows,
             dialect: field.dialect,
             remaining: entries.iter().collect(),
             taken: Vec::new(),
@@ -320,25 +372,26 @@ impl<'n> Fields<'n> {
     }
 
     /// The full path and the position of a field that was not taken yet; the start of the table if there is none.
-    pub(super) fn position_of(&self, name: &str) -> (String, Position) {
+    pub(in crate::config) fn position_of(&self, name: &str) -> (String, Position) {
         let field = self.remaining.iter().find(|(key, _)| key.name == name);
         let at = field.or(self.remaining.first()).map_or(Position::START, |(_, node)| node.at);
         (format!("{}.{name}", self.path), at)
     }
 
-    /// Takes the field of this name. A null value counts as absent.
-    pub(super) fn take(&mut self, name: &'static str) -> Option<Field<'n>> {
-        self.take_row(name).1
+    /// Returns whether a field was not taken yet.
+    pub(in crate::config) fn has(&self, name: &str) -> bool {
+        let field = self.remaining.iter().find(|(key, _)| key.name == name);
+        field.is_some_and(|(_, node)| !matches!(node.value, Value::Null))
     }
 
-    fn take_row(&mut self, name: &'static str) -> (&'static Row, Option<Field<'n>>) {
-        let row = self.table.row(name).expect("the decoder takes keys that its table has");
+    /// Takes the field of this name. A null value counts as absent.
+    pub(in crate::config) fn take(&mut self, name: &'static str) -> Option<Field<'n>> {
         self.taken.push(name);
-        (row, self.remove(name))
+        self.remove(name)
     }
 
     /// Takes a field that only files of other clients have.
-    pub(super) fn take_foreign(&mut self, name: &'static str) -> Option<Field<'n>> {
+    pub(in crate::config) fn take_foreign(&mut self, name: &'static str) -> Option<Field<'n>> {
         if self.dialect == FileDialect::Native {
             return None;
         }
@@ -347,7 +400,7 @@ impl<'n> Fields<'n> {
     }
 
     /// Takes the field of this name or, in files of other clients, of one of its aliases.
-    pub(super) fn take_or_alias(
+    pub(in crate::config) fn take_or_alias(
         &mut self,
         name: &'static str,
         aliases: &[&'static str],
@@ -381,97 +434,13 @@ impl<'n> Fields<'n> {
         (!matches!(node.value, Value::Null)).then_some(field)
     }
 
-    /// Reads a duration into `into`, which keeps its default if the key is absent.
-    pub(super) fn duration(&mut self, name: &'static str, into: &mut Duration, problems: &mut Problems) {
-        if let Some(duration) = self.optional_duration(name, problems) {
-            *into = duration;
-        }
-    }
-
-    /// Reads a duration that may be missing.
-    pub(super) fn optional_duration(
-        &mut self,
-        name: &'static str,
-        problems: &mut Problems,
-    ) -> Option<Duration> {
-        let (row, field) = self.take_row(name);
-        field?.duration(row.duration_range(), problems)
-    }
-
-    /// Reads a whole number into `into`, which keeps its default if the key is absent.
-    pub(super) fn whole_number(&mut self, name: &'static str, into: &mut u32, problems: &mut Problems) {
-        if let Some(number) = self.optional_number(name, problems) {
-            *into = number;
-        }
-    }
-
-    /// Reads a whole number that may be missing.
-    pub(super) fn optional_number(&mut self, name: &'static str, problems: &mut Problems) -> Option<u32> {
-        let (row, field) = self.take_row(name);
-        match &row.kind {
-            ValueKind::Number(range) => field?.whole_number(range.clone(), problems),
-            kind => unreachable!("`{name}` is {kind:?} in its table"),
-        }
-    }
-
-    /// Reads a number of bytes that may be missing.
-    pub(super) fn optional_size(&mut self, name: &'static str, problems: &mut Problems) -> Option<u64> {
-        let (row, field) = self.take_row(name);
-        match &row.kind {
-            ValueKind::Size(range) => field?.size(range.clone(), problems),
-            kind => unreachable!("`{name}` is {kind:?} in its table"),
-        }
-    }
-
-    /// Reads a boolean into `into`, which keeps its default if the key is absent.
-    pub(super) fn flag(&mut self, name: &'static str, into: &mut bool, problems: &mut Problems) {
-        if let Some(flag) = self.take(name).and_then(|field| field.flag(problems)) {
-            *into = flag;
-        }
-    }
-
-    /// Reads a word from a fixed set into `into`, which keeps its default if the key is absent.
-    pub(super) fn choice<T: Copy>(
-        &mut self,
-        name: &'static str,
-        choices: &[(&'static str, T)],
-        into: &mut T,
-        problems: &mut Problems,
-    ) {
-        if let Some(choice) = self.take(name).and_then(|field| field.choice(choices, problems)) {
-            *into = choice;
-        }
-    }
-
-    /// Reads a list of strings into `into`, which keeps its default if the key is absent.
-    pub(super) fn words(&mut self, name: &'static str, into: &mut Vec<String>, problems: &mut Problems) {
-        if let Some(words) = self.take(name).and_then(|field| field.words(problems)) {
-            *into = words;
-        }
-    }
-
-    /// The range of the durations under this key.
-    pub(super) fn duration_range(&self, name: &str) -> DurationRange {
-        let row = self.table.row(name).expect("the decoder asks for keys that its table has");
-        row.duration_range()
-    }
-
-    /// Opens a table inside this one.
-    pub(super) fn table(&mut self, name: &'static str, problems: &mut Problems) -> Option<Self> {
-        let (row, field) = self.take_row(name);
-        match &row.kind {
-            ValueKind::Table(table) => Self::open(&field?, table, problems),
-            kind => unreachable!("`{name}` is {kind:?} in its table"),
-        }
-    }
-
     /// The keys that are allowed here.
-    fn known(&self) -> impl Iterator<Item = &'static str> + Clone + use<'_, 'n> {
-        self.table.names().chain(self.foreign.iter().copied())
+    fn known(&self) -> Vec<&'static str> {
+        (self.rows)().iter().map(|row| row.name).chain(self.foreign.iter().copied()).collect()
     }
 
     /// Returns whether a remaining key will be reported as a misspelling of one of `names`.
-    pub(super) fn misspells(&self, names: &[&str]) -> bool {
+    pub(in crate::config) fn misspells(&self, names: &[&str]) -> bool {
         self.dialect == FileDialect::Native
             && self.remaining.iter().any(|(key, _)| {
                 let alias = self.aliases.iter().find(|(alias, _)| *alias == key.name).map(|(_, name)| *name);
@@ -481,9 +450,9 @@ impl<'n> Fields<'n> {
     }
 
     /// Reports the remaining keys.
-    pub(super) fn finish(self, problems: &mut Problems) {
+    pub(in crate::config) fn finish(self, problems: &mut Problems) {
         debug_assert!(
-            self.table.names().all(|name| self.taken.contains(&name)),
+            (self.rows)().iter().all(|row| self.taken.contains(&row.name)),
             "the decoder takes every key of its table: {:?}",
             self.taken
         );
@@ -506,23 +475,13 @@ impl<'n> Fields<'n> {
     }
 }
 
-impl Row {
-    /// The range of a duration.
-    pub(super) fn duration_range(&self) -> DurationRange {
-        match &self.kind {
-            ValueKind::Duration(span) | ValueKind::Map(ValueKind::DurationOr(span, _)) => *span,
-            kind => unreachable!("`{}` is {kind:?} in its table", self.name),
-        }
-    }
-}
-
 fn unknown_key_without_hint(key: &KeyNode, path: &str) -> Diagnostic {
     let path = if path.is_empty() { key.name.clone() } else { format!("{path}.{}", key.name) };
     Diagnostic::error(path, key.at, format!("unknown key {}", quoted(&key.name)))
 }
 
 /// The error for an unknown key, with the nearest known one as a hint.
-pub(super) fn unknown_key<'k>(
+pub(in crate::config) fn unknown_key<'k>(
     key: &KeyNode,
     path: &str,
     known: impl IntoIterator<Item = &'k str> + Clone,
@@ -560,7 +519,7 @@ const FOREIGN_KEY_HINTS: &[(&[&str], &str)] = &[
     ),
 ];
 
-fn ignored<'k>(key: &KeyNode, path: &str, known: impl Iterator<Item = &'k str>) -> Diagnostic {
+fn ignored<'k>(key: &KeyNode, path: &str, known: impl IntoIterator<Item = &'k str>) -> Diagnostic {
     let message = format!("ignored unknown key {}", quoted(&key.name));
     let warning = Diagnostic::warning(format!("{path}.{}", key.name), key.at, message);
     let note = FOREIGN_KEY_HINTS.iter().find(|(names, _)| names.contains(&key.name.as_str()));

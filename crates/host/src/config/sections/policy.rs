@@ -1,12 +1,47 @@
-//! Decodes the allow and deny lists of a server, in its own table, and of clients, in `clients.NAME`.
+//! The allow and deny lists of a server, in its own table, and of clients, in `clients.NAME`.
 
-use super::FileDialect;
-use super::fields::{Field, Fields, Problems};
 use crate::config::diagnostic::Diagnostic;
-use crate::config::keys::{CLIENT, LISTS};
-use crate::config::node::{KeyNode, Node, Position, Value};
+use crate::config::keys::{Field, Fields, FileDialect, Problems, Section, ValueKind, keys, table};
+use crate::config::node::{Position, Value};
 use crate::policy::{BadEntry, ClientPolicy, Lists, Policy};
 use gripfast_core::policy::Pattern;
+
+keys! {
+    /// Entries to offer. Patterns match the server's own names, as a whole, or whole URIs; `*` matches any number of
+    /// characters, `?` exactly one.
+    pub(super) struct ServerLists {
+        /// Entries to offer. An empty list offers nothing.
+        key allow: ValueKind::TextList => "[\"*\"]";
+        /// Entries not to offer. Takes precedence over `allow`.
+        key deny: ValueKind::TextList => "[]";
+    }
+}
+
+keys! {
+    /// Entries that the clients may see and use: patterns as for a server, in the form `SERVER/NAME`.
+    pub(super) struct ClientLists {
+        /// Entries that the clients may use. An empty list allows nothing.
+        key allow: ValueKind::TextList => "[\"*\"]";
+        /// Entries that the clients may not use. Takes precedence over `allow`.
+        key deny: ValueKind::TextList => "[]";
+    }
+}
+
+keys! {
+    /// Access rules for the clients whose names match the name of the table, which may be a pattern.
+    pub(super) struct ClientKeys {
+        /// Tools that the clients may see and call.
+        key tools: ValueKind::Table(table::<ClientLists>);
+        /// Resources that the clients may see and read, by `SERVER/URI`.
+        key resources: ValueKind::Table(table::<ClientLists>);
+        /// Prompts that the clients may see and get.
+        key prompts: ValueKind::Table(table::<ClientLists>);
+        /// Methods that MCP does not define and that the clients may call, by patterns such as `skills/*`. Without this
+        /// key all of them are allowed, unless one of the tables above has an `allow` list: then none is, because
+        /// gripfast cannot know what they access.
+        key methods: ValueKind::TextList;
+    }
+}
 
 /// The entries of a pair of lists, as written.
 struct ListWords {
@@ -36,10 +71,10 @@ pub(super) fn policy_of_server(fields: &mut Fields<'_>, problems: &mut Problems)
 }
 
 /// The lists of all clients. A mistake here is an error of the file, because access rules must not be ignored.
-pub(super) fn clients(key: &KeyNode, node: &Node, problems: &mut Problems) -> Vec<ClientPolicy> {
+pub(in crate::config) fn clients(field: &Field<'_>, problems: &mut Problems) -> Vec<ClientPolicy> {
     let mut clients = Vec::new();
-    for (name, field) in Field::top(key, node).pairs(problems) {
-        let Some(mut fields) = Fields::open(&field, &CLIENT, problems) else { continue };
+    for (name, field) in field.pairs(problems) {
+        let Some(mut fields) = Fields::open(&field, ClientKeys::rows, problems) else { continue };
         let policy = Policy {
             tools: lists(&mut fields, "tools", Lists::of_client, problems),
             resources: lists(&mut fields, "resources", Lists::of_client, problems),
@@ -61,7 +96,7 @@ fn lists(fields: &mut Fields<'_>, name: &'static str, reading: ParseLists, probl
     let at = fields.position_of(name);
     let mut words = ListWords::default();
     if let Some(field) = fields.take(name) {
-        table(&field, &mut words, problems);
+        lists_table(&field, &mut words, problems);
     }
     read(words, reading, at, problems)
 }
@@ -94,7 +129,7 @@ fn tools(fields: &mut Fields<'_>, problems: &mut Problems) -> ListWords {
             (Value::Str(text), FileDialect::Foreign | FileDialect::Hermes) => {
                 filter.allow = vec![text.clone()]
             }
-            _ => table(&field, &mut filter, problems),
+            _ => lists_table(&field, &mut filter, problems),
         }
     }
     flat_list(fields, ALLOW_ALIASES, &mut filter.allow, problems);
@@ -102,8 +137,8 @@ fn tools(fields: &mut Fields<'_>, problems: &mut Problems) -> ListWords {
     filter
 }
 
-fn table(field: &Field<'_>, filter: &mut ListWords, problems: &mut Problems) {
-    let Some(mut table) = Fields::open(field, &LISTS, problems) else { return };
+fn lists_table(field: &Field<'_>, filter: &mut ListWords, problems: &mut Problems) {
+    let Some(mut table) = Fields::open(field, ServerLists::rows, problems) else { return };
     let allow = table.take_or_alias("allow", &["include"], problems);
     let deny = table.take_or_alias("deny", &["exclude"], problems);
     let include_wins = field.dialect == FileDialect::Hermes

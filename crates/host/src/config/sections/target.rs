@@ -1,13 +1,171 @@
-//! Decodes the target of a server: a command or a URL, never both, and the keys that belong to each.
+//! The target of a server: a command or a URL, never both, and the keys that belong to each.
 
-use super::FileDialect;
-use super::fields::{Field, Fields, Problems};
 use crate::config::diagnostic::{Diagnostic, quoted};
-use crate::config::keys::choices::{TRANSPORTS, TransportChoice};
+use crate::config::keys::{Field, Fields, FileDialect, Problems, Words, words};
 use crate::config::node::{KeyNode, Value};
-use crate::config::spec::{Target, TlsSpec, UrlTransport, endpoint};
 use crate::config::template::Template;
+use crate::private_files::StrictModes;
 use gripfast_core::redact::secret_arguments;
+use url::Url;
+
+/// Program or URL of a server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Target {
+    /// A child process with MCP over stdio.
+    Stdio {
+        /// The executable: a path, or a name to look up in `PATH`. Never goes through a shell.
+        command: Template,
+        /// Its arguments.
+        args: Vec<Template>,
+        /// Variables to set. `Debug` shows references only.
+        env: Vec<(String, Template)>,
+        /// Variables to pass from gripfast's own environment, besides those that every child process gets.
+        inherit_env: Vec<String>,
+        /// Pass the variables for certificate authorities and proxies from gripfast's own environment.
+        network_env: bool,
+        /// Working directory. Default: gripfast's working directory.
+        cwd: Option<Template>,
+    },
+    /// An HTTP endpoint.
+    Url {
+        /// URL of the endpoint. Without references it has been checked with [`endpoint`].
+        url: Template,
+        /// HTTP transport of the server.
+        transport: UrlTransport,
+        /// Headers to send with every request. `Debug` shows references only.
+        headers: Vec<(String, Template)>,
+        /// Certificates to trust and to present.
+        tls: TlsSpec,
+        /// Other origins that it may redirect requests to. `headers` and tokens are not sent there.
+        redirects: Vec<String>,
+    },
+}
+
+impl Target {
+    /// A program without arguments.
+    pub(super) fn command(program: &str) -> Self {
+        Self::Stdio {
+            command: Template::parse(program).expect("a word without references is a template"),
+            args: Vec::new(),
+            env: Vec::new(),
+            inherit_env: Vec::new(),
+            network_env: true,
+            cwd: None,
+        }
+    }
+
+    /// Programs that may download what they run.
+    const PACKAGE_RUNNERS: [&str; 5] = ["npx", "uvx", "pipx", "bunx", "docker"];
+
+    /// The name of the program, if it is one that may download the server first.
+    #[must_use]
+    pub fn package_runner(&self) -> Option<&'static str> {
+        match self {
+            Self::Stdio { command, .. } => {
+                let file = command.source().rsplit(['/', '\\']).next().unwrap_or_default();
+                let name = file.strip_suffix(".cmd").or_else(|| file.strip_suffix(".exe")).unwrap_or(file);
+                Self::PACKAGE_RUNNERS.into_iter().find(|runner| *runner == name)
+            }
+            Self::Url { .. } => None,
+        }
+    }
+
+    /// All strings that may refer to the environment.
+    #[must_use]
+    pub fn templates(&self) -> Vec<&Template> {
+        let mut all = Vec::new();
+        match self {
+            Self::Stdio { command, args, env, cwd, inherit_env: _, network_env: _ } => {
+                all.push(command);
+                all.extend(args);
+                all.extend(env.iter().map(|(_, value)| value));
+                all.extend(cwd);
+            }
+            Self::Url { url, headers, tls, transport: _, redirects: _ } => {
+                let TlsSpec { ca_file, client_cert, client_key, strict_modes: _ } = tls;
+                all.push(url);
+                all.extend(headers.iter().map(|(_, value)| value));
+                all.extend([ca_file, client_cert, client_key].into_iter().flatten());
+            }
+        }
+        all
+    }
+}
+
+/// HTTP transport of a server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum UrlTransport {
+    /// Try Streamable HTTP, fall back to HTTP+SSE, remember the result.
+    #[default]
+    Auto,
+    /// Streamable HTTP only.
+    Http,
+    /// Legacy HTTP with SSE only.
+    Sse,
+}
+
+impl UrlTransport {
+    /// The word in the config.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Http => "http",
+            Self::Sse => "sse",
+        }
+    }
+}
+
+/// PEM files with certificates to trust, besides the platform's trust store, and to present in TLS.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct TlsSpec {
+    /// Additional certificate authorities.
+    pub ca_file: Option<Template>,
+    /// The client certificate; requires `client_key`.
+    pub client_cert: Option<Template>,
+    /// The key of `client_cert`.
+    pub client_key: Option<Template>,
+    /// Refuse a key that another user could have changed: a copy of `gateway.strict_modes`.
+    pub strict_modes: StrictModes,
+}
+
+/// Reason why a text is not the URL of an MCP endpoint. Does not repeat the text, which may contain a password.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum EndpointError {
+    /// Not a URL at all.
+    #[error("not a URL: {0}")]
+    NotAUrl(String),
+    /// A URL of another kind.
+    #[error("the scheme is `{0}`, expected `http` or `https`")]
+    Scheme(String),
+    /// Without a host to connect to.
+    #[error("the URL has no host")]
+    NoHost,
+}
+
+/// Parses the URL of an MCP endpoint. Used at load time if the config has the whole URL, and at connect time if
+/// references had to be expanded first.
+///
+/// # Errors
+/// Anything but `http://HOST…` or `https://HOST…`.
+pub fn endpoint(text: &str) -> Result<Url, EndpointError> {
+    let url = Url::parse(text.trim()).map_err(|error| EndpointError::NotAUrl(error.to_string()))?;
+    match url.scheme() {
+        "http" | "https" if url.host_str().is_some_and(|host| !host.is_empty()) => Ok(url),
+        "http" | "https" => Err(EndpointError::NoHost),
+        other => Err(EndpointError::Scheme(other.to_owned())),
+    }
+}
+
+/// Values of the key `transport`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum TransportChoice {
+    Auto,
+    Stdio,
+    Http,
+    Sse,
+}
+
+words!(TransportChoice { Auto = "auto", Stdio = "stdio", Http = "http", Sse = "sse" });
 
 /// Names that other clients use for the transports. `remote` means only that there is a URL.
 const TRANSPORT_ALIASES: &[(&str, TransportChoice)] = &[
@@ -80,8 +238,7 @@ fn transport(field: &Field<'_>, problems: &mut Problems) -> Option<TransportChoi
             if field.dialect != FileDialect::Native {
                 return Some(*transport);
             }
-            let name =
-                TRANSPORTS.iter().find(|(_, known)| known == transport).map_or("auto", |(name, _)| name);
+            let name = transport.word();
             problems.error(
                 field
                     .error(format!("`{text}` is not one of `auto`, `stdio`, `http`, `sse`"))
@@ -90,7 +247,7 @@ fn transport(field: &Field<'_>, problems: &mut Problems) -> Option<TransportChoi
             return None;
         }
     }
-    field.choice(TRANSPORTS, problems)
+    field.choice(TransportChoice::WORDS, problems)
 }
 
 /// The keys of a server with a `command`.

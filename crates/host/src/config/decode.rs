@@ -2,39 +2,13 @@
 //! servers, and unknown keys. An error here is an error of the file; an error inside a server's table is kept with that
 //! server and does not affect the others.
 
-mod access;
-mod budget;
-mod cache;
-mod fields;
-mod oauth;
-mod policy;
-mod restore;
-mod server;
-mod supervision;
-mod target;
-
 use super::defaults;
 use super::diagnostic::{Diagnostic, quoted};
 use super::formats::Format;
-use super::keys;
-use super::keys::choices;
+use super::keys::{Field, FileDialect, Problems, Section, unknown_key};
 use super::node::{KeyNode, Node, Position, Value};
-use super::spec::{GatewayConfig, Target};
+use super::sections::{self, FileKeys, ServerSpec, Target};
 use super::{Config, ServerEntry};
-use fields::{Field, Fields, Problems};
-use std::path::PathBuf;
-
-/// Conventions that a file follows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum FileDialect {
-    /// The native format: an unknown key is an error.
-    Native,
-    /// A file that other clients read too: aliases are understood, and an unknown key belongs to another client.
-    Foreign,
-    /// As `Foreign`, with the conventions of Hermes: `keepalive_interval` is a number of seconds, and an include list
-    /// takes precedence over the exclude list.
-    Hermes,
-}
 
 /// Keys that hold the servers. In TOML only the first and the last: no client writes the other one in TOML.
 const ROOTS: &[&str] = &["servers", "mcpServers", "mcp_servers"];
@@ -84,22 +58,21 @@ impl<'n> File<'n> {
             (_, Format::Toml) => FileDialect::Native,
             (_, Format::Jsonc | Format::Yaml) => FileDialect::Foreign,
         };
-        let gateway_node = self.get("gateway");
         self.unknown_top_level_keys(root, origin, &mut problems);
         if root.is_none()
-            && gateway_node.is_none()
+            && self.get("gateway").is_none()
             && origin != FileDialect::Native
             && problems.errors.is_empty()
         {
             problems.error(self.no_root());
         }
 
-        let gateway = gateway_node.map(|(key, node)| gateway(Field::top(key, node), &mut problems));
+        let gateway = self.field("gateway").map(|field| sections::gateway(&field, &mut problems));
         if let Some((key, node)) = self.get(defaults::NAME) {
             check_defaults(key, node, origin, &mut problems);
         }
-        let clients = self.get("clients").map(|(key, node)| policy::clients(key, node, &mut problems));
-        let budgets = self.get("budgets").map(|(key, node)| budget::budgets(key, node, &mut problems));
+        let clients = self.field("clients").map(|field| sections::clients(&field, &mut problems));
+        let budgets = self.field("budgets").map(|field| sections::budgets(&field, &mut problems));
         let mut servers =
             root.map(|(key, node)| servers(key, node, origin, &mut problems)).unwrap_or_default();
         if servers.is_empty() && problems.errors.is_empty() {
@@ -141,6 +114,10 @@ impl<'n> File<'n> {
         self.entries.iter().find(|(key, _)| key.name == name)
     }
 
+    fn field(&self, name: &str) -> Option<Field<'n>> {
+        self.get(name).map(|(key, node)| Field::top(key, node))
+    }
+
     fn roots(&self) -> &'static [&'static str] {
         roots(self.format)
     }
@@ -165,8 +142,8 @@ impl<'n> File<'n> {
         origin: FileDialect,
         problems: &mut Problems,
     ) {
-        let known =
-            |name: &str| self.roots().contains(&name) || keys::FILE.row(name).is_some() || name == "$schema";
+        let names: Vec<&str> = FileKeys::rows().iter().map(|row| row.name).collect();
+        let known = |name: &str| self.roots().contains(&name) || names.contains(&name) || name == "$schema";
         let unknown: Vec<&KeyNode> =
             self.entries.iter().map(|(key, _)| key).filter(|key| !known(&key.name)).collect();
         match origin {
@@ -174,7 +151,7 @@ impl<'n> File<'n> {
                 for key in unknown {
                     problems.error(match self.misplaced(key) {
                         Some(diagnostic) => diagnostic,
-                        None => fields::unknown_key(key, "", keys::FILE.names()),
+                        None => unknown_key(key, "", names.iter().copied()),
                     });
                 }
             }
@@ -235,89 +212,15 @@ fn preferred_root(format: Format) -> &'static str {
     }
 }
 
-/// Decodes the table `gateway`. It belongs to gripfast in every format, so an unknown key is always an error.
-fn gateway(field: Field<'_>, problems: &mut Problems) -> GatewayConfig {
-    let mut gateway = GatewayConfig::default();
-    let Some(mut fields) = Fields::open(&field, &keys::GATEWAY, problems) else { return gateway };
-    if let Some(field) = fields.take("listen") {
-        let listen = match &field.node.value {
-            Value::Str(text) => text.parse().map_err(|_| field.error("expected an IP address and a port")),
-            _ => Err(field.expected("an IP address and a port")),
-        };
-        match listen {
-            Ok(listen) => gateway.listen = listen,
-            Err(error) => {
-                problems.error(error.with_hint(
-                    "for example \"127.0.0.1:7331\", or \"0.0.0.0:7331\" to let other machines in",
-                ))
-            }
-        }
-    }
-    if let Some(field) = fields.take("state_dir")
-        && let Some(text) = field.text(problems)
-    {
-        if text.trim().is_empty() {
-            problems.error(field.error("expected the path of a directory, found an empty string"));
-        }
-        gateway.state_dir = Some(PathBuf::from(text));
-    }
-    fields.duration("startup_wait", &mut gateway.startup_wait, problems);
-    fields.duration("session_idle_timeout", &mut gateway.session_idle_timeout, problems);
-    fields.duration("shutdown_timeout", &mut gateway.shutdown_timeout, problems);
-    fields.duration("linger", &mut gateway.linger, problems);
-    if let Some(mut table) = fields.table("limits", problems) {
-        let limits = &mut gateway.limits;
-        table.whole_number("sessions", &mut limits.sessions, problems);
-        table.whole_number("sessions_per_client", &mut limits.sessions_per_client, problems);
-        table.whole_number("in_flight", &mut limits.in_flight, problems);
-        table.whole_number("in_flight_per_client", &mut limits.in_flight_per_client, problems);
-        table.whole_number("connections", &mut limits.connections, problems);
-        table.whole_number("connections_per_client", &mut limits.connections_per_client, problems);
-        if let Some(size) = table.optional_size("memory", problems) {
-            limits.memory = size;
-        }
-        if let Some(size) = table.optional_size("memory_per_client", problems) {
-            limits.memory_per_client = size;
-        }
-        table.whole_number("nesting", &mut limits.nesting, problems);
-        table.whole_number("suspended_calls", &mut limits.suspended_calls, problems);
-        table.whole_number("suspended_calls_per_client", &mut limits.suspended_calls_per_client, problems);
-        table.whole_number("questions", &mut limits.questions, problems);
-        table.whole_number("questions_per_client", &mut limits.questions_per_client, problems);
-        table.duration("first_request_timeout", &mut limits.first_request_timeout, problems);
-        limits.requests = table.optional_number("requests", problems);
-        table.finish(problems);
-    }
-    fields.choice("ledger", &choices::ledgers(), &mut gateway.ledger.detail, problems);
-    if let Some(size) = fields.optional_size("ledger_size", problems) {
-        gateway.ledger.size = size;
-    }
-    gateway.access = access::access(&mut fields, gateway.listen, problems);
-    fields.choice("audit", &choices::audits(), &mut gateway.audit.detail, problems);
-    if let Some(size) = fields.optional_size("audit_size", problems) {
-        gateway.audit.size = size;
-    }
-    fields.flag("audit_fail_closed", &mut gateway.audit.fail_closed, problems);
-    fields.flag("status_tool", &mut gateway.status_tool, problems);
-    fields.choice("log_format", &choices::log_formats(), &mut gateway.log_format, problems);
-    fields.choice("login_key", &choices::login_keys(), &mut gateway.login_key, problems);
-    if let Some(size) = fields.optional_size("cache_size", problems) {
-        gateway.cache.bytes = usize::try_from(size).unwrap_or(usize::MAX);
-    }
-    if let Some(answers) = fields.optional_number("cache_per_tool", problems) {
-        gateway.cache.per_topic = answers as usize;
-    }
-    fields.finish(problems);
-    gateway
-}
-
 /// Reports mistakes in `[defaults]` once, and not for every server.
 fn check_defaults(key: &KeyNode, node: &Node, origin: FileDialect, problems: &mut Problems) {
     let Value::Table(entries) = &node.value else {
         problems.error(Field::top(key, node).expected("a table with keys for all servers"));
         return;
     };
-    for (own, _) in entries.iter().filter(|(own, _)| !keys::may_be_default(&own.name)) {
+    let allowed: Vec<&str> = defaults::rows().iter().map(|row| row.name).collect();
+    let is_server_key = |name: &str| ServerSpec::rows().iter().any(|row| row.name == name);
+    for (own, _) in entries.iter().filter(|(own, _)| !allowed.contains(&own.name.as_str())) {
         let path = format!("{}.{}", key.name, own.name);
         let message = format!("`{}` cannot be the same for all servers", own.name);
         match origin {
@@ -325,16 +228,16 @@ fn check_defaults(key: &KeyNode, node: &Node, origin: FileDialect, problems: &mu
             FileDialect::Foreign | FileDialect::Hermes => {
                 problems.warning(Diagnostic::warning(path, own.at, format!("ignored: {message}")));
             }
-            FileDialect::Native if keys::SERVER.row(&own.name).is_some() => {
+            FileDialect::Native if is_server_key(&own.name) => {
                 let error = Diagnostic::error(path, own.at, message);
                 problems.error(error.with_hint("write it in the table of each server"));
             }
-            FileDialect::Native => problems.error(fields::unknown_key(own, &key.name, defaults::names())),
+            FileDialect::Native => problems.error(unknown_key(own, &key.name, allowed.iter().copied())),
         }
     }
     let mut found: Vec<Diagnostic> = Vec::new();
     for sample in defaults::samples(entries, node.at) {
-        let entry = server::entry(key, &sample, "", FileDialect::Native, &mut Vec::new());
+        let entry = sections::entry(key, &sample, "", FileDialect::Native, &mut Vec::new());
         for mut error in entry.spec.err().into_iter().flatten() {
             error.path = error.path.trim_start_matches('.').to_owned();
             if !found.contains(&error) {
@@ -349,7 +252,7 @@ fn servers(key: &KeyNode, node: &Node, origin: FileDialect, problems: &mut Probl
     match &node.value {
         Value::Table(entries) => entries
             .iter()
-            .map(|(name, node)| server::entry(name, node, &key.name, origin, &mut problems.warnings))
+            .map(|(name, node)| sections::entry(name, node, &key.name, origin, &mut problems.warnings))
             .collect(),
         Value::Null => Vec::new(),
         Value::Bool(_) | Value::Number(_) | Value::Date | Value::Str(_) | Value::List(_) => {
