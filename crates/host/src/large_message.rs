@@ -1,8 +1,8 @@
 //! Work on large messages. Parsing or copying many megabytes takes milliseconds; a Tokio worker thread that does so
 //! first hands its other tasks to another thread, so that calls of other clients go on.
 
+use crate::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
 use tokio::runtime::{Handle, RuntimeFlavor};
 
 /// Messages below this size are handled in place: handing tasks over costs more than it saves.
@@ -27,7 +27,7 @@ pub fn process<T>(bytes: usize, work: impl FnOnce() -> T) -> T {
         return work();
     }
     tokio::task::block_in_place(|| {
-        let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = TURN.lock();
         work()
     })
 }

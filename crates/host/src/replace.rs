@@ -5,7 +5,7 @@ use crate::config::ServerSpec;
 use crate::host::{EntryKind, Host, HostEntry, SpawnOptions};
 use gripfast_core::failure::CallError;
 use gripfast_core::supervise::upstream::Revision;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 /// Effect of a new spec.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,7 +44,7 @@ impl Host {
         options: SpawnOptions,
     ) -> Result<ReplaceOutcome, CallError> {
         // One replacement at a time. It reads the store, so it does not hold the lock that calls use.
-        let _turn = self.inner.replace_lock.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = self.inner.replace_lock.lock();
         let known = self.entry(server)?;
         let (kind, replaced) = self.revised_entry(&known, &spec, options);
         let revised = Arc::new(self.new_entry(server, spec, kind));
@@ -63,7 +63,7 @@ impl Host {
     }
 
     fn swap_entry(&self, known: &Arc<HostEntry>, revised: &Arc<HostEntry>) -> bool {
-        let mut entries = self.inner.entries.write().unwrap_or_else(PoisonError::into_inner);
+        let mut entries = self.inner.entries.write();
         let place = entries.iter_mut().find(|entry| Arc::ptr_eq(entry, known));
         place.map(|place| *place = Arc::clone(revised)).is_some()
     }
@@ -72,11 +72,7 @@ impl Host {
     /// not listed come last, in their present order.
     pub fn set_server_order(&self, names: &[&str]) {
         let place = |name: &str| names.iter().position(|known| *known == name).unwrap_or(names.len());
-        self.inner
-            .entries
-            .write()
-            .unwrap_or_else(PoisonError::into_inner)
-            .sort_by_key(|entry| place(&entry.name));
+        self.inner.entries.write().sort_by_key(|entry| place(&entry.name));
         self.inner.change_signal.notify();
     }
 

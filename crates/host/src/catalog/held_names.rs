@@ -1,10 +1,11 @@
 //! Persistent public names of tools and prompts, kept in the store. `core` decides which server gets a name.
 
 use crate::store::Store;
+use crate::sync::Mutex;
 use gripfast_core::catalog::holders::HeldNames;
 use gripfast_core::catalog::merge::NameClaim;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 const SPACE: &str = "names";
 
@@ -15,7 +16,7 @@ pub(super) struct NameStore(Mutex<BTreeMap<String, Arc<HeldNames>>>);
 impl NameStore {
     /// The names that a server holds, from the cache or the store.
     pub(super) fn of(&self, store: &dyn Store, server: &str) -> Arc<HeldNames> {
-        let mut known = self.lock();
+        let mut known = self.0.lock();
         match known.get(server) {
             Some(held) => Arc::clone(held),
             None => {
@@ -34,7 +35,7 @@ impl NameStore {
         claims: impl IntoIterator<Item = &'c NameClaim>,
         now: u64,
     ) {
-        let mut known = self.lock();
+        let mut known = self.0.lock();
         let held = Arc::make_mut(known.entry(server.to_owned()).or_default());
         let claims = claims.into_iter();
         if claims.filter(|claim| held.insert(claim.kind, &claim.name, now)).count() == 0 {
@@ -46,10 +47,6 @@ impl NameStore {
         if let Ok(bytes) = serde_json::to_vec(held) {
             store.put(SPACE, server, bytes);
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Arc<HeldNames>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -10,12 +10,13 @@ mod queue;
 pub(crate) use approval_counts::ApprovalCounts;
 pub use local::{LocalStore, StoreError};
 
+use crate::sync::Mutex;
 use crate::upstream::RememberedRoute;
 use gripfast_core::catalog::Catalog;
 use gripfast_core::isolation::DedicatedFor;
 use gripfast_core::policy::pins::{Approvals, PinKind};
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 /// Key-value store with spaces, safe to share by several processes.
 pub trait Store: Send + Sync + 'static {
@@ -56,22 +57,22 @@ pub struct MemoryStore {
 
 impl Store for MemoryStore {
     fn get(&self, space: &str, key: &str) -> Option<Vec<u8>> {
-        let entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        let entries = self.entries.lock();
         entries.get(&(space.to_owned(), key.to_owned())).cloned()
     }
 
     fn put(&self, space: &str, key: &str, value: Vec<u8>) {
-        let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut entries = self.entries.lock();
         entries.insert((space.to_owned(), key.to_owned()), value);
     }
 
     fn keys(&self, space: &str) -> Vec<String> {
-        let entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        let entries = self.entries.lock();
         entries.keys().filter(|(in_space, _)| in_space == space).map(|(_, key)| key.clone()).collect()
     }
 
     fn retain(&self, space: &str, keep: RetainFn) {
-        let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut entries = self.entries.lock();
         entries.retain(|(in_space, key), value| in_space != space || keep(key, value));
     }
 

@@ -39,6 +39,7 @@ use crate::observe::{EndCounters, Observer, Stats};
 use crate::pins::{InstancePins, PinSettings, ServerPins};
 use crate::records::ledger::Ledger;
 use crate::store::ServerStore;
+use crate::sync::{Mutex, RwLock};
 use crate::transport::{Dialer, InFlightCalls, Link, Route, Secrets, Session, StderrRing, UnsolicitedStream};
 use crate::upstream::replies::{OpenQuestions, ReplySender};
 use gripfast_core::cache::Freshness;
@@ -58,7 +59,7 @@ use gripfast_core::time::{Mono, Now};
 use gripfast_wire::era::RequestContext;
 use gripfast_wire::{Era, Object, RawValue, tasks};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock};
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -340,7 +341,7 @@ impl Upstream {
 
     /// Returns true if the server was ever connected, in this run of the gateway or an earlier one.
     pub(crate) fn was_ever_up(&self) -> bool {
-        self.remembered_route.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+        self.remembered_route.lock().is_some()
     }
 
     /// Sends an operator command to the supervision machine.
@@ -359,22 +360,21 @@ impl Upstream {
 
     /// The present settings.
     pub(crate) fn settings(&self) -> Arc<UpstreamSettings> {
-        Arc::clone(&self.settings.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.settings.read())
     }
 
     /// Applies changed settings. A working connection stays in use until there is one with the new settings.
     pub(crate) fn apply_settings(&self, settings: UpstreamSettings, revision: Revision) {
         self.pins.apply_settings(settings.pins, settings.store.clone());
         if !settings.store.has_same_key(&self.settings().store) {
-            *self.remembered_route.lock().unwrap_or_else(PoisonError::into_inner) =
-                settings.store.remembered_route();
+            *self.remembered_route.lock() = settings.store.remembered_route();
             self.probe_ended_start.store(false, Ordering::Relaxed);
             self.store_is_new.store(true, Ordering::Release);
         }
         self.with_machine(|machine, now| {
             machine.reconfigure(now, settings.supervision.clone(), settings.dialer.kind(), revision);
             // Replaced before the supervisor can act on the machine's decisions.
-            *self.settings.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(settings);
+            *self.settings.write() = Arc::new(settings);
         });
         self.screen_again();
     }
@@ -391,12 +391,12 @@ impl Upstream {
 
     /// The present connection.
     pub(crate) fn connection(&self) -> Option<Arc<Connection>> {
-        self.connection.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.connection.read().clone()
     }
 
     /// The transport, if there is only one or it was found before.
     pub(crate) fn only_route(&self) -> Option<Route> {
-        let remembered = *self.remembered_route.lock().unwrap_or_else(PoisonError::into_inner);
+        let remembered = *self.remembered_route.lock();
         let routes = self.settings().dialer.routes();
         match (routes.as_slice(), remembered) {
             ([only], _) => Some(*only),
@@ -409,10 +409,7 @@ impl Upstream {
 
     /// Returns true if the server supports resource subscriptions, now or when it was last connected.
     pub(crate) fn has_resource_updates(&self) -> bool {
-        self.remembered_route
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .is_some_and(|verdict| verdict.follows)
+        self.remembered_route.lock().is_some_and(|verdict| verdict.follows)
     }
 
     /// The restore status of the present session.
@@ -431,7 +428,7 @@ impl Upstream {
     }
 
     fn set_connection(&self, connection: Option<Arc<Connection>>) -> Option<Arc<Connection>> {
-        std::mem::replace(&mut *self.connection.write().unwrap_or_else(PoisonError::into_inner), connection)
+        std::mem::replace(&mut *self.connection.write(), connection)
     }
 
     /// The only access to the machine. Afterwards its events are published, and the supervisor and waiting calls are
@@ -440,7 +437,7 @@ impl Upstream {
         let now = self.clock.now();
         let mut events: Vec<Event> = Vec::new();
         let (result, supervisor_is_due, wakeups, displaced) = {
-            let mut machine = self.machine.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut machine = self.machine.lock();
             let result = act(&mut machine, now);
             while let Some(event) = machine.poll_event() {
                 events.push(event);

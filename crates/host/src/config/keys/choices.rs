@@ -2,8 +2,7 @@
 
 use crate::config::access::TokenTypes;
 use crate::config::spec::{Grant, Isolation, LogFormat, LoginKey, PinMode, ProtocolChoice};
-use crate::records::audit::AuditDetail;
-use crate::records::ledger::LedgerDetail;
+use crate::records::RecordDetail;
 use gripfast_core::supervise::spec::WhenDown;
 
 /// Values of the key `transport`.
@@ -56,12 +55,12 @@ pub(in crate::config) const WINDOWS: &[(&str, WindowChoice)] =
 
 pub(in crate::config) const BUDGET_SCOPES: &[&str] = &["client", "server", "tool"];
 
-pub(in crate::config) fn ledgers() -> [(&'static str, LedgerDetail); 3] {
-    [LedgerDetail::Nothing, LedgerDetail::Digest, LedgerDetail::Arguments].map(|keeps| (keeps.word(), keeps))
+pub(in crate::config) fn ledgers() -> [(&'static str, RecordDetail); 3] {
+    [RecordDetail::Nothing, RecordDetail::Digest, RecordDetail::Arguments].map(|keeps| (keeps.word(), keeps))
 }
 
-pub(in crate::config) fn audits() -> [(&'static str, AuditDetail); 3] {
-    [AuditDetail::Nothing, AuditDetail::Digest, AuditDetail::Arguments].map(|keeps| (keeps.word(), keeps))
+pub(in crate::config) fn audits() -> [(&'static str, RecordDetail); 3] {
+    [RecordDetail::Nothing, RecordDetail::Digest, RecordDetail::Arguments].map(|keeps| (keeps.word(), keeps))
 }
 
 pub(in crate::config) fn log_formats() -> [(&'static str, LogFormat); 2] {

@@ -9,6 +9,7 @@ use super::connect::{BoxError, Connector, Stream};
 use super::h2_connection;
 use super::h2_connection::{H2Connection, H2SendError, H2Stream};
 use crate::clock::Clock;
+use crate::sync::Mutex;
 use crate::transport::{Safety, SentFlag};
 use bytes::Bytes;
 use gripfast_core::time::Mono;
@@ -21,7 +22,7 @@ use hyper::client::conn::http1;
 use hyper_util::client::legacy::connect::Connection as _;
 use std::io;
 use std::pin::{Pin, pin};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, MutexGuard, Weak};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 use tokio::task::unconstrained;
@@ -206,7 +207,7 @@ impl Pool {
             Ok(stream) => stream.map_err(PoolError::Connect),
             Err(late) => Err(PoolError::Connect(io::Error::from(late).into())),
         };
-        let stream = connected.inspect_err(|_| self.shared.lock().last_was_h2 = false)?;
+        let stream = connected.inspect_err(|_| self.shared.state.lock().last_was_h2 = false)?;
         let (facts, origin) = (stream.connected(), Arc::clone(&to.origin));
         if facts.is_negotiated_h2() {
             let opened = H2Connection::handshake(stream, origin, self.shared.clock).await;
@@ -215,7 +216,7 @@ impl Pool {
             self.shared.keep_h2(h2);
             return Ok((PooledConnection::H2(h2_stream), true));
         }
-        self.shared.lock().last_was_h2 = false;
+        self.shared.state.lock().last_was_h2 = false;
         let (sender, connection) = http1::handshake(stream).await.map_err(PoolError::Unsent)?;
         let h1 = H1Connection { origin, sender, connection, forwarded: facts.is_proxied(), keep_alive: None };
         Ok((PooledConnection::H1(Box::new(h1)), true))
@@ -269,7 +270,7 @@ impl Shared {
             return Some(PooledConnection::H1(h1));
         }
         let now = self.clock.mono();
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.h2.retain(|h2| is_usable(h2, now));
         let mut there = state.h2.iter().rev().filter(|h2| h2.is_for(origin));
         there.find_map(H2Connection::try_reserve_stream).map(PooledConnection::H2)
@@ -279,7 +280,7 @@ impl Shared {
         loop {
             let now = self.clock.mono();
             let mut idle = {
-                let mut state = self.lock();
+                let mut state = self.state.lock();
                 let fits = |idle: &Idle| idle.connection.origin == *origin && idle.is_fit_for(safety, now);
                 let at = state.idle.iter().rposition(fits)?;
                 state.idle.remove(at)
@@ -293,13 +294,13 @@ impl Shared {
     /// Returns whether the next connection to `origin` will be shared by many requests. If there is a full one, another
     /// one would not suffice for all that wait.
     fn expects_h2(&self, origin: &str) -> bool {
-        let state = self.lock();
+        let state = self.state.lock();
         state.last_was_h2 && !state.h2.iter().any(|h2| h2.is_for(origin))
     }
 
     fn keep_h1(self: &Arc<Self>, h1: Box<H1Connection>) {
         let since = self.clock.mono();
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if state.idle.len() == Pool::MAX_KEPT {
             state.idle.remove(0);
         }
@@ -309,7 +310,7 @@ impl Shared {
 
     fn keep_h2(self: &Arc<Self>, h2: H2Connection) {
         let since = h2.last_activity();
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if state.h2.len() == Pool::MAX_KEPT {
             state.h2.remove(0);
         }
@@ -320,7 +321,7 @@ impl Shared {
 
     /// Removes a connection from the pool, so that it takes no further requests.
     fn retire_h2(&self, h2: &H2Connection) {
-        self.lock().h2.retain(|known| !known.is_same(h2));
+        self.state.lock().h2.retain(|known| !known.is_same(h2));
     }
 
     /// Ensures that a task closes the connection kept at `since` when it expires.
@@ -337,7 +338,7 @@ impl Shared {
     /// Closes expired connections. Returns when to check again, if any are left.
     fn close_expired(&self) -> Option<Mono> {
         let now = self.clock.mono();
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.idle.retain(|idle| idle.is_fit_for(Safety::Replayable, now));
         state.h2.retain(|h2| is_usable(h2, now));
         let (idle, h2) =
@@ -345,10 +346,6 @@ impl Shared {
         let next = idle.chain(h2).min();
         state.sweeper_running = next.is_some();
         next.map(|since| since + Pool::MAX_IDLE)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
