@@ -1,13 +1,13 @@
 //! Persistent public names of tools and prompts, kept in the store. `core` decides which server gets a name.
 
-use crate::store::Store;
+use crate::store::{Store, StoreTable};
 use crate::sync::Mutex;
 use gripfast_core::catalog::holders::HeldNames;
 use gripfast_core::catalog::merge::NameClaim;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-const SPACE: &str = "names";
+const NAMES: StoreTable<HeldNames> = StoreTable::json("names");
 
 /// Cache of the names of all servers, as this process knows them.
 #[derive(Debug, Default)]
@@ -20,7 +20,7 @@ impl NameStore {
         match known.get(server) {
             Some(held) => Arc::clone(held),
             None => {
-                let held = Arc::new(stored(store, server).unwrap_or_default());
+                let held = Arc::new(NAMES.get(store, server).unwrap_or_default());
                 known.insert(server.to_owned(), Arc::clone(&held));
                 held
             }
@@ -41,15 +41,9 @@ impl NameStore {
         if claims.filter(|claim| held.insert(claim.kind, &claim.name, now)).count() == 0 {
             return;
         }
-        if let Some(stored) = stored(store, server) {
+        if let Some(stored) = NAMES.get(store, server) {
             held.merge(&stored);
         }
-        if let Ok(bytes) = serde_json::to_vec(held) {
-            store.put(SPACE, server, bytes);
-        }
+        NAMES.put(store, server, held);
     }
-}
-
-fn stored(store: &dyn Store, server: &str) -> Option<HeldNames> {
-    serde_json::from_slice(&store.get(SPACE, server)?).ok()
 }
