@@ -1,7 +1,7 @@
 //! Answer cache of a host: bounded, invalidated when servers report changes, and filled once for concurrent requests.
 //! `core` decides the TTL and scope of an answer.
 
-pub use gripfast_core::cache::{CacheCounts, CacheLimits, ToolRule};
+pub use gripfast_core::cache::{CacheLimits, ToolRule};
 
 use crate::clock::Clock;
 use crate::sync::Mutex;
@@ -57,6 +57,19 @@ pub struct CacheUse {
     pub hits: u64,
     /// Cacheable requests that were not.
     pub misses: u64,
+}
+
+/// Counters and current size of the answer cache.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CacheCounts {
+    /// Lookups that found a fresh answer.
+    pub hits: u64,
+    /// Lookups that did not.
+    pub misses: u64,
+    /// Answers in the cache.
+    pub entries: usize,
+    /// Their size in bytes.
+    pub bytes: usize,
 }
 
 /// The answer cache.
@@ -216,7 +229,8 @@ impl AnswerCache {
         let answers = self.answers.lock();
         let sum =
             |count: fn(&CacheUse) -> u64| answers.by_server.values().map(|server| count(&server.used)).sum();
-        CacheCounts { hits: sum(|used| used.hits), misses: sum(|used| used.misses), ..answers.cache.counts() }
+        let (entries, bytes) = answers.cache.size();
+        CacheCounts { hits: sum(|used| used.hits), misses: sum(|used| used.misses), entries, bytes }
     }
 
     pub(crate) fn cache_use(&self, server: &str) -> CacheUse {
