@@ -38,6 +38,7 @@ pub use launcher::{command_hint, command_line};
 pub use load::{ConfigError, ConfigFile, ConfigOrigin, ConfigText, SearchPaths};
 pub use lookup::{Lookup, ProcessEnvironment};
 pub use node::Position;
+pub use redact::redact_value;
 pub use restore::{Argument, RestoreCall};
 pub use spec::{
     CacheLimits, CacheSpec, ClientLimits, EndpointError, GatewayConfig, Grant, Isolation, LogFormat,
