@@ -574,6 +574,15 @@ impl fmt::Debug for KnownSecrets {
     }
 }
 
+/// Returns whether a literal part of a config value is too short or too common to be a secret.
+pub fn is_harmless(literal: &str) -> bool {
+    /// Shorter values are `1` and `true`, and masking those would make texts unreadable.
+    const SHORTEST: usize = 4;
+    const USUAL: &[&str] = &["Bearer", "Basic", "Token", "token", "true", "false"];
+    let literal = literal.trim();
+    literal.len() < SHORTEST || USUAL.contains(&literal)
+}
+
 /// Returns whether a member with this name contains a secret.
 pub fn is_secret_name(name: &str) -> bool {
     const TELLING: &[&str] = &[

@@ -1,9 +1,10 @@
 //! Answer cache of a host: bounded, invalidated when servers report changes, and filled once for concurrent requests.
 //! `core` decides the TTL and scope of an answer.
 
-pub use gripfast_core::cache::{CacheCounts, CacheLimits, ToolRule};
+pub use gripfast_core::cache::{CacheLimits, ToolRule};
 
 use crate::clock::Clock;
+use crate::sync::Mutex;
 use crate::upstream::Answer;
 use gripfast_core::cache::{
     AnswerKind, Cache, CacheHint, CacheKey, CacheLabel, CacheScope, CacheTopic, CachedEntry, Freshness,
@@ -14,7 +15,6 @@ use gripfast_wire::patch::Object;
 use gripfast_wire::results::{self, CallResult, ResultType};
 use gripfast_wire::{Outcome, tasks};
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::watch;
 
@@ -57,6 +57,19 @@ pub struct CacheUse {
     pub hits: u64,
     /// Cacheable requests that were not.
     pub misses: u64,
+}
+
+/// Counters and current size of the answer cache.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CacheCounts {
+    /// Lookups that found a fresh answer.
+    pub hits: u64,
+    /// Lookups that did not.
+    pub misses: u64,
+    /// Answers in the cache.
+    pub entries: usize,
+    /// Their size in bytes.
+    pub bytes: usize,
 }
 
 /// The answer cache.
@@ -117,13 +130,13 @@ impl AnswerCache {
 
     /// Number of invalidations of a server so far.
     pub(crate) fn invalidations(&self, server: &str) -> u64 {
-        self.lock().by_server.get(server).map_or(0, |server| server.invalidations)
+        self.answers.lock().by_server.get(server).map_or(0, |server| server.invalidations)
     }
 
     /// Looks up an answer; a private one comes first.
     pub(crate) fn get(&self, request: &CacheRequest) -> CacheLookup {
         let now = self.clock.mono();
-        let mut answers = self.lock();
+        let mut answers = self.answers.lock();
         let mut expected = matches!(request.source, AnswerKind::Tool { .. });
         for key in [&request.private, &request.public] {
             match answers.cache.peek(now, key) {
@@ -146,7 +159,7 @@ impl AnswerCache {
             return None;
         }
         let now = self.clock.mono();
-        let mut answers = self.lock();
+        let mut answers = self.answers.lock();
         [&request.private, &request.public].into_iter().find_map(|key| match answers.cache.peek(now, key) {
             CachedEntry::Fresh { value, .. } | CachedEntry::Stale(value) => {
                 Some(value.with_ttl(Duration::ZERO))
@@ -159,7 +172,7 @@ impl AnswerCache {
     /// looked up again.
     pub(crate) async fn join_or_start(&self, request: &CacheRequest) -> Option<CacheFill<'_>> {
         let in_flight = {
-            let mut in_flight_requests = self.in_flight.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut in_flight_requests = self.in_flight.lock();
             match in_flight_requests.get(&request.private) {
                 Some(receiver) => receiver.clone(),
                 None => {
@@ -188,7 +201,7 @@ impl AnswerCache {
             ttl,
             stale_for: request.stale_for.max(ttl.min(Self::MISS_MEMORY)),
         };
-        let mut answers = self.lock();
+        let mut answers = self.answers.lock();
         if answers.server(&request.label.server).invalidations == request.invalidations {
             answers.cache.insert(self.clock.mono(), key, answer.without_reservation(), keep);
         }
@@ -199,7 +212,7 @@ impl AnswerCache {
 
     /// Removes all answers of a server: its catalog has changed, or it was stopped or reloaded.
     pub(crate) fn invalidate_server(&self, server: &str) {
-        let mut answers = self.lock();
+        let mut answers = self.answers.lock();
         answers.server(server).invalidations += 1;
         answers.cache.remove_server(server);
     }
@@ -207,24 +220,21 @@ impl AnswerCache {
     /// Removes the answers about a changed resource.
     pub(crate) fn invalidate_resource(&self, server: &str, uri: &str) {
         let topic = CacheTopic::Resource(uri.to_owned());
-        let mut answers = self.lock();
+        let mut answers = self.answers.lock();
         answers.server(server).invalidations += 1;
         answers.cache.remove_topic(&CacheLabel { server: server.to_owned(), topic });
     }
 
     pub(crate) fn counts(&self) -> CacheCounts {
-        let answers = self.lock();
+        let answers = self.answers.lock();
         let sum =
             |count: fn(&CacheUse) -> u64| answers.by_server.values().map(|server| count(&server.used)).sum();
-        CacheCounts { hits: sum(|used| used.hits), misses: sum(|used| used.misses), ..answers.cache.counts() }
+        let (entries, bytes) = answers.cache.size();
+        CacheCounts { hits: sum(|used| used.hits), misses: sum(|used| used.misses), entries, bytes }
     }
 
     pub(crate) fn cache_use(&self, server: &str) -> CacheUse {
-        self.lock().by_server.get(server).map(|server| server.used).unwrap_or_default()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, CachedAnswer> {
-        self.answers.lock().unwrap_or_else(PoisonError::into_inner)
+        self.answers.lock().by_server.get(server).map(|server| server.used).unwrap_or_default()
     }
 }
 
@@ -236,7 +246,7 @@ impl CachedAnswer {
 
 impl Drop for CacheFill<'_> {
     fn drop(&mut self) {
-        self.cache.in_flight.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.key);
+        self.cache.in_flight.lock().remove(&self.key);
     }
 }
 

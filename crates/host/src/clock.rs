@@ -1,4 +1,4 @@
-//! The only module that reads a clock or random numbers. All other code gets the time as an argument.
+//! The only module that reads a clock or random numbers. All other code of the library gets the time as an argument.
 
 use gripfast_core::time::{Mono, Now, Wall};
 use ring::rand::{SecureRandom, SystemRandom};
@@ -10,24 +10,38 @@ use tokio::time::Instant;
 ///
 /// The monotonic clock is Tokio's, so that tests with paused time control it.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Clock {
+pub struct Clock {
     origin: Instant,
+    origin_wall: Duration,
+}
+
+impl Default for Clock {
+    fn default() -> Self {
+        Self::new()
+    }
 }
 
 impl Clock {
     /// Creates a clock whose origin is now.
-    pub(crate) fn new() -> Self {
-        Self { origin: Instant::now() }
+    pub fn new() -> Self {
+        Self { origin: Instant::now(), origin_wall: unix_time() }
     }
 
     /// The present time on both clocks.
-    pub(crate) fn now(&self) -> Now {
-        let wall = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        Now { mono: self.mono(), wall: Wall::from_unix_epoch(wall) }
+    pub fn now(&self) -> Now {
+        Now { mono: self.mono(), wall: Wall::from_unix_epoch(unix_time()) }
+    }
+
+    /// The present time, with a wall clock that never runs behind the monotonic one: setting the system clock back does
+    /// not make anything younger. It still jumps ahead when the machine has slept.
+    pub fn steady_now(&self) -> Now {
+        let mono = self.mono();
+        let wall = unix_time().max(self.origin_wall + mono.since_origin());
+        Now { mono, wall: Wall::from_unix_epoch(wall) }
     }
 
     /// The present monotonic time. Cheaper than [`Clock::now`]: a call needs it a dozen times.
-    pub(crate) fn mono(&self) -> Mono {
+    pub fn mono(&self) -> Mono {
         Mono::from_origin(self.origin.elapsed())
     }
 
@@ -38,6 +52,11 @@ impl Clock {
 }
 
 const FAR_FUTURE: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
+
+/// The present wall-clock time, since the Unix epoch.
+pub fn unix_time() -> Duration {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()
+}
 
 /// A random number for jitter and unique names. Not for secrets.
 pub(crate) fn unique_number() -> u64 {

@@ -7,6 +7,7 @@ use crate::clock::Clock;
 use crate::config::ServerSpec;
 use crate::pins::{PinCounts, PinnedTool, Quarantined};
 use crate::status::DedicatedStatus;
+use crate::sync::Mutex;
 use crate::upstream::{InstanceClient, InstanceRole, SessionState, Upstream, UpstreamDeps};
 use gripfast_core::event::Event;
 use gripfast_core::failure::{CallError, CallOutcome, Code};
@@ -18,7 +19,7 @@ use gripfast_core::supervise::spec::WhenDown;
 use gripfast_core::supervise::status::{State, UpstreamStatus};
 use gripfast_core::supervise::upstream::{Command, Revision};
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio_util::task::AbortOnDropHandle;
@@ -81,7 +82,7 @@ impl Drop for InstanceLease {
     fn drop(&mut self) {
         if let Some((dedicated, owner, number)) = self.dedicated.take() {
             let now = dedicated.clock.mono();
-            dedicated.lock().allocator.release(now, &owner, number);
+            dedicated.table.lock().allocator.release(now, &owner, number);
             dedicated.wake.notify_one();
         }
     }
@@ -134,7 +135,7 @@ impl Instances {
             self.shared.announce(self.dedicated.clock.now(), Event::ClientsIsolated);
         }
         let now = self.dedicated.clock.mono();
-        let mut table = self.dedicated.lock();
+        let mut table = self.dedicated.table.lock();
         let Table { allocator, instances, .. } = &mut *table;
         let is_idle = |owner: &InstanceOwner| {
             instances.get(owner).is_none_or(|dedicated| dedicated.upstream.has_no_calls())
@@ -171,7 +172,7 @@ impl Instances {
     /// Returns true if calls of `client` use a dedicated instance.
     pub(crate) fn uses_dedicated(&self, client: &Client) -> bool {
         let needs = self.needs(client);
-        self.dedicated.lock().allocator.is_dedicated(&client.caller, needs)
+        self.dedicated.table.lock().allocator.is_dedicated(&client.caller, needs)
     }
 
     /// The isolation that a call of `client` needs. Anonymous clients must not answer each other's server requests,
@@ -187,7 +188,7 @@ impl Instances {
     /// Sends a command to all instances. A stopped server has no dedicated instances; they are started again on
     /// demand after the server is started.
     pub(crate) fn send_command(&self, ask: Command) {
-        let mut table = self.dedicated.lock();
+        let mut table = self.dedicated.table.lock();
         match ask {
             Command::Stop => {
                 table.allocator.stop();
@@ -206,7 +207,7 @@ impl Instances {
 
     /// Applies a changed spec. Dedicated instances that it no longer allows end when they are idle.
     pub(crate) fn apply_spec(&self, spec: Arc<ServerSpec>, deps: UpstreamDeps, revision: Revision) {
-        let mut table = self.dedicated.lock();
+        let mut table = self.dedicated.table.lock();
         table.allocator.reconfigure(
             spec.isolation,
             deps.store.dedicated_for(),
@@ -227,13 +228,13 @@ impl Instances {
     pub(crate) fn notify_roots_changed(&self, client: &ClientKey) {
         let owner = InstanceOwner::single(client.clone());
         let dedicated =
-            self.dedicated.lock().instances.get(&owner).map(|instance| Arc::clone(&instance.upstream));
+            self.dedicated.table.lock().instances.get(&owner).map(|instance| Arc::clone(&instance.upstream));
         dedicated.as_ref().unwrap_or(&self.shared).notify_roots_changed();
     }
 
     /// Ends the dedicated instances of a client.
     pub(crate) fn remove_client(&self, client: &ClientKey) {
-        let mut table = self.dedicated.lock();
+        let mut table = self.dedicated.table.lock();
         for owner in table.allocator.remove_client(client) {
             table.end(&owner);
         }
@@ -282,7 +283,7 @@ impl Instances {
 
     /// Summarises the dedicated instances and adds their counts to the status of the shared one.
     pub(crate) fn summary(&self, facts: &mut UpstreamStatus) -> DedicatedStatus {
-        let table = self.dedicated.lock();
+        let table = self.dedicated.table.lock();
         let mut summary = DedicatedStatus {
             enabled: table.allocator.dedicates_instances(),
             max: table.allocator.max_instances(),
@@ -332,13 +333,13 @@ impl Instances {
     pub(crate) async fn shutdown(&self) {
         self.shared.shutdown();
         let ending = {
-            let mut table = self.dedicated.lock();
+            let mut table = self.dedicated.table.lock();
             table.allocator.stop();
             table.end_all();
             table.expiry_task = None;
             std::mem::take(&mut table.ending)
         };
-        let shared = self.supervisor.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let shared = self.supervisor.lock().take();
         for supervisor in ending.into_iter().chain(shared) {
             let _ = supervisor.await;
         }
@@ -347,11 +348,11 @@ impl Instances {
     /// Ends all instances immediately, without waiting.
     pub(crate) fn abort(&self) {
         self.shared.shutdown();
-        let mut table = self.dedicated.lock();
+        let mut table = self.dedicated.table.lock();
         table.allocator.stop();
         table.end_all();
         table.expiry_task = None;
-        let shared = self.supervisor.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let shared = self.supervisor.lock().take();
         for supervisor in table.ending.drain(..).chain(shared) {
             supervisor.abort();
         }
@@ -370,7 +371,7 @@ impl DedicatedInstances {
     /// Gives clients dedicated instances from now on, because a server request could not be attributed. Returns true
     /// if this is a change.
     fn separate(&self, apart: DedicatedFor) -> bool {
-        let mut table = self.lock();
+        let mut table = self.table.lock();
         let news = table.allocator.dedicate_for(apart);
         if news {
             table.deps.store.save_dedicated_for(apart);
@@ -380,11 +381,7 @@ impl DedicatedInstances {
 
     /// The upstreams of all dedicated instances.
     fn all(&self) -> Vec<Arc<Upstream>> {
-        self.lock().instances.values().map(|instance| Arc::clone(&instance.upstream)).collect()
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, Table> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+        self.table.lock().instances.values().map(|instance| Arc::clone(&instance.upstream)).collect()
     }
 }
 
@@ -450,7 +447,7 @@ async fn run_expiry(dedicated: Weak<DedicatedInstances>, wake: Arc<Notify>) {
         let sleep = {
             let Some(dedicated) = dedicated.upgrade() else { return };
             let now = dedicated.clock.mono();
-            let mut table = dedicated.lock();
+            let mut table = dedicated.table.lock();
             for owner in table.allocator.handle_timeout(now) {
                 table.end(&owner);
             }

@@ -63,12 +63,13 @@ mod policy;
 pub mod private_files;
 mod records;
 
-pub use records::ledger;
+pub use records::{RecordDetail, ledger};
 mod replace;
 mod security;
 mod status;
 pub mod store;
 mod subscribe;
+pub mod sync;
 pub mod tls;
 pub mod transport;
 mod unlisted;
@@ -77,11 +78,12 @@ mod upstream;
 pub use crate::catalog::{CatalogSnapshot, RenderedList};
 pub use crate::notification_sink::{NotificationSink, ServerNotification};
 pub use crate::records::audit::{
-    AuditDetail, AuditFile, AuditFinding, AuditOptions, AuditStatus, record_audit, verify_audit,
+    AuditFile, AuditFinding, AuditOptions, AuditStatus, record_audit, verify_audit,
 };
 pub use cache::{CacheCounts, CacheLimits, CacheSpec, CacheUse, ToolRule};
 pub use call::{BudgetScope, BudgetSpec, BudgetUse, BudgetWindow, CallOptions};
 pub use client::{Client, Principal};
+pub use clock::{Clock, unix_time};
 pub use fetch::{exchange, fetch};
 pub use gripfast_core::cache::{CacheScope, Freshness};
 pub use gripfast_core::catalog::merge::{Destination, MergedCatalog, Renamed};
@@ -102,7 +104,7 @@ pub use gripfast_core::session_state::Restored;
 pub use gripfast_core::supervise::circuit::CircuitView;
 pub use gripfast_core::supervise::status::{NextAction, SpareState, State, UpstreamStatus};
 pub use gripfast_core::text;
-pub use gripfast_core::time::{Mono, Wall};
+pub use gripfast_core::time::{Mono, Now, Wall};
 /// MCP messages as bytes, for programs that offer their own interface to the servers of a host.
 pub use gripfast_wire as wire;
 pub use gripfast_wire::envelope::ErrorObject;

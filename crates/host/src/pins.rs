@@ -8,6 +8,7 @@ pub use gripfast_core::policy::suspicious_text::Suspicion;
 
 use crate::clock::Clock;
 use crate::store::ServerStore;
+use crate::sync::Mutex;
 use crate::upstream::{Upstream, tool_item};
 use gripfast_core::catalog::{Catalog, Item};
 use gripfast_core::event::Event;
@@ -20,7 +21,7 @@ use gripfast_core::time::Wall;
 use gripfast_wire::RawValue;
 use gripfast_wire::patch::Patch;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 /// A pinned tool, prompt, resource template or instructions text, or a new tool that waits for approval.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,12 +60,6 @@ struct Known {
     pins: Approvals,
     /// Last catalog of the shared instance. Dedicated instances with the same tools share it to save memory.
     catalog: Weak<Catalog>,
-}
-
-impl ServerPins {
-    fn known(&self) -> MutexGuard<'_, Known> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 /// Pin settings of a server.
@@ -129,7 +124,7 @@ impl InstancePins {
             screenings: 0,
         };
         if rules.mode != PinMode::Off {
-            state.load(&mut approved.known().pins);
+            state.load(&mut approved.0.lock().pins);
         }
         Self {
             clock,
@@ -143,13 +138,13 @@ impl InstancePins {
     /// Applies changed settings. Approved and held-back items belong to the server's name, so they stay when its
     /// target changes.
     pub(crate) fn apply_settings(&self, rules: PinSettings, store: ServerStore) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         (state.rules, state.store) = (rules, store);
     }
 
     /// Returns true unless pins are off.
     pub(crate) fn is_enabled(&self) -> bool {
-        self.state().rules.mode != PinMode::Off
+        self.state.lock().rules.mode != PinMode::Off
     }
 
     /// Marks the last screening as made for the connection of this epoch.
@@ -170,10 +165,10 @@ impl InstancePins {
         if self.compared_epoch.load(Ordering::Acquire) == epoch.number() {
             return false;
         }
-        let state = self.state();
+        let state = self.state.lock();
         match state.rules.mode {
             PinMode::Strict => true,
-            PinMode::Enforce => state.has_lost || !self.approved.known().pins.of(PinKind::Tool).is_empty(),
+            PinMode::Enforce => state.has_lost || !self.approved.0.lock().pins.of(PinKind::Tool).is_empty(),
             PinMode::Warn | PinMode::Off => false,
         }
     }
@@ -181,15 +176,15 @@ impl InstancePins {
     /// Compares the catalog of the shared instance with the pins. In the result, changed items are as they were
     /// approved.
     pub(crate) fn screen(&self, declared: Arc<Catalog>) -> ScreenedCatalog {
-        let mut state = self.state();
-        self.approved.known().catalog = Arc::downgrade(&declared);
+        let mut state = self.state.lock();
+        self.approved.0.lock().catalog = Arc::downgrade(&declared);
         self.judge(&mut state, declared)
     }
 
     /// Compares the tools of a dedicated instance with the pins; its catalog is not shown to clients.
     pub(crate) fn compare(&self, declared: Arc<Catalog>) -> ScreenedCatalog {
-        let mut state = self.state();
-        let shared_catalog = self.approved.known().catalog.upgrade();
+        let mut state = self.state.lock();
+        let shared_catalog = self.approved.0.lock().catalog.upgrade();
         let has_same_tools = |other: &Arc<Catalog>| other.diff(&declared).tools.is_empty();
         let declared = shared_catalog.filter(has_same_tools).unwrap_or(declared);
         self.judge(&mut state, declared)
@@ -197,20 +192,20 @@ impl InstancePins {
 
     /// Compares the last catalog again, with the pins in memory and in the store.
     pub(crate) fn screen_again(&self) -> Option<ScreenedCatalog> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let declared = state.last_catalog.clone()?;
         Some(self.judge(&mut state, declared))
     }
 
     /// The last catalog of the server, complete.
     pub(crate) fn last_catalog(&self) -> Option<Arc<Catalog>> {
-        self.state().last_catalog.clone()
+        self.state.lock().last_catalog.clone()
     }
 
     fn judge(&self, state: &mut InstancePinState, declared: Arc<Catalog>) -> ScreenedCatalog {
         state.screenings += 1;
         if state.rules.mode != PinMode::Off {
-            state.load(&mut self.approved.known().pins);
+            state.load(&mut self.approved.0.lock().pins);
         }
         let mode = state.mode();
         let InstancePinState {
@@ -224,7 +219,7 @@ impl InstancePins {
         } = state;
         let (number, PinSettings { max: most, .. }) = (*number, *rules);
         let is_first_listing = declared_before.replace(Arc::clone(&declared)).is_none();
-        let Known { pins, .. } = &mut *self.approved.known();
+        let Known { pins, .. } = &mut *self.approved.0.lock();
         let before = std::mem::take(judged);
         let is_first_sight = is_first_listing && pins.of(PinKind::Tool).is_empty();
         if mode == PinMode::Off {
@@ -260,13 +255,13 @@ impl InstancePins {
 
     /// The instructions that clients get: the approved ones, if there are any. Returns an event if they have changed.
     fn instructions(&self, declared: &str) -> (String, Option<Event>) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let PinSettings { mode, max: most } = state.rules;
         if mode == PinMode::Off {
             return (declared.to_owned(), None);
         }
         let raw = Patch::new().set_text(INSTRUCTIONS, declared).to_object();
-        let known = &mut *self.approved.known();
+        let known = &mut *self.approved.0.lock();
         let (now, mut judged) = (self.clock.now().wall, PinReview::default());
         let judge = |pins: &mut Approvals, judged: &mut PinReview| {
             *judged = PinReview::default();
@@ -298,12 +293,12 @@ impl InstancePins {
 
     /// Returns true if the tool is held back, as far as this process knows.
     pub(crate) fn is_held(&self, tool: &str) -> bool {
-        self.has_held.load(Ordering::Acquire) && self.why_held(&self.state(), tool).is_some()
+        self.has_held.load(Ordering::Acquire) && self.why_held(&self.state.lock(), tool).is_some()
     }
 
     /// The error for a tool that is held back.
     pub(crate) fn refusal(&self, server: &str, tool: &str) -> CallError {
-        let state = self.state();
+        let state = self.state.lock();
         let why = self.why_held(&state, tool).unwrap_or(HoldReason::Changed);
         why.refusal(server, tool, state.rules.max)
     }
@@ -311,9 +306,9 @@ impl InstancePins {
     /// Approves the present description of a tool, or of all changed items except `done`: tools, prompts, resource
     /// templates and instructions. Returns their names.
     pub(crate) fn approve(&self, tool: Option<&str>, done: &[String]) -> Vec<String> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let InstancePinState { store, judged, last_catalog: declared, instructions, rules, .. } = &mut *state;
-        let Known { pins, .. } = &mut *self.approved.known();
+        let Known { pins, .. } = &mut *self.approved.0.lock();
         let now = self.clock.now().wall;
         let mut approved = Vec::new();
         let of_instructions =
@@ -344,7 +339,7 @@ impl InstancePins {
     }
 
     fn why_held(&self, state: &InstancePinState, tool: &str) -> Option<HoldReason> {
-        let is_lost = || state.has_lost && self.approved.known().pins.of(PinKind::Tool).get(tool).is_none();
+        let is_lost = || state.has_lost && self.approved.0.lock().pins.of(PinKind::Tool).get(tool).is_none();
         match state.why_held(tool) {
             Some(HoldReason::New) | None if state.rules.mode.enforces() && is_lost() => {
                 Some(HoldReason::Lost)
@@ -355,14 +350,14 @@ impl InstancePins {
 
     /// The changes that wait for approval.
     pub(crate) fn changes(&self) -> Vec<Quarantined> {
-        let state = self.state();
+        let state = self.state.lock();
         let instructions = state.instructions.as_ref().and_then(|(_, change)| change.clone());
         state.judged.quarantined.iter().cloned().chain(instructions).collect()
     }
 
     /// Number of pinned items of the server.
     pub(crate) fn count(&self) -> usize {
-        let known = self.approved.known();
+        let known = self.approved.0.lock();
         PinKind::ALL.iter().map(|kind| known.pins.of(*kind).len()).sum()
     }
 
@@ -371,7 +366,7 @@ impl InstancePins {
         let change = |kind: PinKind, tool: &str| {
             changes.iter().find(|changed| changed.kind == kind && changed.tool == tool)
         };
-        let known = self.approved.known();
+        let known = self.approved.0.lock();
         let mut listed = Vec::new();
         for kind in PinKind::ALL {
             listed.extend(known.pins.of(kind).iter().map(|(tool, pin)| PinnedTool {
@@ -395,10 +390,6 @@ impl InstancePins {
             suspicions: Vec::new(),
         }));
         listed
-    }
-
-    fn state(&self) -> MutexGuard<'_, InstancePinState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

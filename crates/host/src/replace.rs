@@ -6,7 +6,7 @@ use crate::host::{EntryKind, Host, HostEntry, SpawnOptions};
 use crate::upstream::UpstreamDeps;
 use gripfast_core::failure::CallError;
 use gripfast_core::supervise::upstream::Revision;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 /// Effect of a new spec.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,7 +45,7 @@ impl Host {
         options: SpawnOptions,
     ) -> Result<ReplaceOutcome, CallError> {
         // One replacement at a time. It reads the store, so it does not hold the lock that calls use.
-        let _turn = self.inner.replace_lock.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = self.inner.replace_lock.lock();
         let known = self.entry(server)?;
         let spec = Arc::new(spec);
         let (kind, replaced) = self.revised_entry(&known, &spec, options);
@@ -65,7 +65,7 @@ impl Host {
     }
 
     fn swap_entry(&self, known: &Arc<HostEntry>, revised: &Arc<HostEntry>) -> bool {
-        let mut entries = self.inner.entries.write().unwrap_or_else(PoisonError::into_inner);
+        let mut entries = self.inner.entries.write();
         let place = entries.iter_mut().find(|entry| Arc::ptr_eq(entry, known));
         place.map(|place| *place = Arc::clone(revised)).is_some()
     }
@@ -74,11 +74,7 @@ impl Host {
     /// not listed come last, in their present order.
     pub fn set_server_order(&self, names: &[&str]) {
         let place = |name: &str| names.iter().position(|known| *known == name).unwrap_or(names.len());
-        self.inner
-            .entries
-            .write()
-            .unwrap_or_else(PoisonError::into_inner)
-            .sort_by_key(|entry| place(&entry.name));
+        self.inner.entries.write().sort_by_key(|entry| place(&entry.name));
         self.inner.change_signal.notify();
     }
 

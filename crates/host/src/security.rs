@@ -4,6 +4,7 @@
 
 use crate::host::{Host, HostInner};
 use crate::observe::UpstreamEvent;
+use crate::sync::Mutex;
 use gripfast_core::event::Event;
 use gripfast_core::redact;
 use gripfast_core::security::{
@@ -12,7 +13,7 @@ use gripfast_core::security::{
 };
 use gripfast_core::time::Mono;
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 /// Counts of security events since the start.
@@ -44,12 +45,6 @@ struct Remembered {
 /// Number of recent events that are kept.
 const RECENT: usize = 20;
 
-impl Security {
-    fn lock(&self) -> MutexGuard<'_, Remembered> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 impl Host {
     /// Records a failed authentication. Every failure is counted; the first ones of an address are reported
     /// immediately and the others together every minute. Returns how long the answer must be delayed; a caller that
@@ -59,7 +54,7 @@ impl Host {
     /// Outside of a tokio runtime.
     pub fn record_auth_failure(&self, failure: AuthFailures) -> Duration {
         let ThrottleDecision { delay, reports } = {
-            let mut remembered = self.inner.security.lock();
+            let mut remembered = self.inner.security.0.lock();
             *remembered.counts.auth_failures.entry((failure.target, failure.reason)).or_default() +=
                 failure.count;
             remembered.throttle.record_failure(self.now(), failure)
@@ -75,7 +70,7 @@ impl Host {
     /// counts. Failed authentications go to [`Host::record_auth_failure`].
     pub fn record_security_event(&self, event: SecurityEvent) {
         {
-            let counts = &mut self.inner.security.lock().counts;
+            let counts = &mut self.inner.security.0.lock().counts;
             match &event {
                 SecurityEvent::AuthFailed(failed) => {
                     *counts.auth_failures.entry((failed.target, failed.reason)).or_default() += failed.count;
@@ -96,18 +91,18 @@ impl Host {
 
     /// Counts of security events.
     pub fn security_counts(&self) -> SecurityCounts {
-        self.inner.security.lock().counts.clone()
+        self.inner.security.0.lock().counts.clone()
     }
 
     /// The last events that belong to no server, oldest first.
     pub fn security_events(&self) -> Vec<UpstreamEvent> {
-        self.inner.security.lock().recent.iter().cloned().collect()
+        self.inner.security.0.lock().recent.iter().cloned().collect()
     }
 
     /// Starts the task that reports counted failures when their minute is over.
     fn schedule_report(&self) {
         let due = {
-            let mut remembered = self.inner.security.lock();
+            let mut remembered = self.inner.security.0.lock();
             let due = remembered.throttle.poll_timeout().filter(|_| !remembered.report_is_scheduled);
             remembered.report_is_scheduled |= due.is_some();
             due
@@ -120,7 +115,7 @@ impl Host {
 
     /// Reports the failures that were only counted so far.
     pub(crate) fn finish_reports(&self) {
-        let reports = self.inner.security.lock().throttle.finish();
+        let reports = self.inner.security.0.lock().throttle.finish();
         reports
             .into_iter()
             .for_each(|report| self.inner.publish_security_event(SecurityEvent::AuthFailed(report)));
@@ -133,7 +128,7 @@ async fn report(host: Weak<HostInner>, mut due: Mono) {
         tokio::time::sleep_until(wake).await;
         let Some(inner) = host.upgrade() else { return };
         let (reports, next) = {
-            let mut remembered = inner.security.lock();
+            let mut remembered = inner.security.0.lock();
             let reports = remembered.throttle.handle_timeout(inner.clock().mono());
             let next = remembered.throttle.poll_timeout();
             remembered.report_is_scheduled = next.is_some();
@@ -169,7 +164,7 @@ impl HostInner {
         let published =
             UpstreamEvent { server: None, instance: None, at: now.wall, event: Event::Security(event) };
         {
-            let recent = &mut self.security.lock().recent;
+            let recent = &mut self.security.0.lock().recent;
             if recent.len() == RECENT {
                 recent.pop_front();
             }

@@ -164,6 +164,18 @@ pub(super) const PATHS: &[PathRule] = &[
         why: "one file reads clocks and entropy, so that tests control the time and print their seeds",
     },
     PathRule {
+        within: &["gripfast_gateway"],
+        never: &["SystemTime::now"],
+        except: &[],
+        why: "the gateway reads the wall clock with `gripfast::Clock` and `gripfast::unix_time`",
+    },
+    PathRule {
+        within: &["gripfast", "gripfast_gateway"],
+        never: &["PoisonError", "std::sync::Mutex", "std::sync::RwLock"],
+        except: &["gripfast::sync"],
+        why: "the locks of `gripfast::sync` ignore poisoning, so that no caller has to",
+    },
+    PathRule {
         within: &["gripfast::transport"],
         never: &["gripfast::policy", "gripfast_core::policy"],
         except: &[],

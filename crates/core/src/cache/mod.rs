@@ -5,7 +5,7 @@ mod freshness;
 mod store;
 
 pub use freshness::{AnswerKind, CacheHint, CacheScope, Freshness, ToolRule, freshness};
-pub use store::{Cache, CacheCounts, CacheLabel, CacheLimits, CacheTopic, CachedEntry, KeepOptions};
+pub use store::{Cache, CacheLabel, CacheLimits, CacheTopic, CachedEntry, KeepOptions};
 
 use crate::json::{Digest, canonical};
 use serde_json::Value;

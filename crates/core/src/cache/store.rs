@@ -69,19 +69,6 @@ pub enum CachedEntry<V> {
     Absent,
 }
 
-/// Counters and current size of the cache.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct CacheCounts {
-    /// Lookups that found a fresh answer.
-    pub hits: u64,
-    /// Lookups that did not.
-    pub misses: u64,
-    /// Answers in the cache.
-    pub entries: usize,
-    /// Their size in bytes.
-    pub bytes: usize,
-}
-
 /// The cache.
 #[derive(Debug)]
 pub struct Cache<V> {
@@ -92,8 +79,6 @@ pub struct Cache<V> {
     by_label: BTreeMap<CacheLabel, BTreeSet<CacheKey>>,
     uses: u64,
     bytes: usize,
-    hits: u64,
-    misses: u64,
 }
 
 #[derive(Debug)]
@@ -119,25 +104,10 @@ impl<V: Clone> Cache<V> {
             by_label: BTreeMap::new(),
             uses: 0,
             bytes: 0,
-            hits: 0,
-            misses: 0,
         }
     }
 
-    /// Looks up an answer and counts the hit or miss.
-    pub fn get(&mut self, now: Mono, key: &CacheKey) -> CachedEntry<V> {
-        let found = self.peek(now, key);
-        match &found {
-            CachedEntry::Fresh { .. } => {
-                self.hits += 1;
-                self.touch(key);
-            }
-            CachedEntry::Stale(_) | CachedEntry::Absent => self.misses += 1,
-        }
-        found
-    }
-
-    /// Looks up an answer without counting, for callers that count themselves.
+    /// Looks up an answer.
     pub fn peek(&mut self, now: Mono, key: &CacheKey) -> CachedEntry<V> {
         if self.entries.get(key).is_some_and(|entry| entry.expires_at <= now) {
             self.remove(key);
@@ -210,9 +180,9 @@ impl<V: Clone> Cache<V> {
         }
     }
 
-    /// Counters and current size.
-    pub fn counts(&self) -> CacheCounts {
-        CacheCounts { hits: self.hits, misses: self.misses, entries: self.entries.len(), bytes: self.bytes }
+    /// Returns the number of answers, and their size in bytes.
+    pub fn size(&self) -> (usize, usize) {
+        (self.entries.len(), self.bytes)
     }
 
     fn remove(&mut self, key: &CacheKey) {
@@ -256,13 +226,12 @@ mod tests {
         let mut cache = Cache::new(CacheLimits::default());
         put(&mut cache, at(0), "a", tool("t"), 1, 10);
         assert_eq!(
-            cache.get(at(59), &key("a")),
+            cache.peek(at(59), &key("a")),
             CachedEntry::Fresh { value: 1, ttl: Duration::from_secs(1) }
         );
-        assert_eq!(cache.get(at(60), &key("a")), CachedEntry::Stale(1));
-        assert_eq!(cache.get(at(120), &key("a")), CachedEntry::Absent);
-        let counts = cache.counts();
-        assert_eq!((counts.hits, counts.misses, counts.entries, counts.bytes), (1, 2, 0, 0));
+        assert_eq!(cache.peek(at(60), &key("a")), CachedEntry::Stale(1));
+        assert_eq!(cache.peek(at(120), &key("a")), CachedEntry::Absent);
+        assert_eq!(cache.size(), (0, 0));
     }
 
     #[test]
@@ -270,12 +239,12 @@ mod tests {
         let mut cache = Cache::new(CacheLimits { per_topic: 2, ..CacheLimits::default() });
         put(&mut cache, at(0), "a", tool("t"), 1, 10);
         put(&mut cache, at(0), "b", tool("t"), 2, 10);
-        cache.get(at(1), &key("a"));
+        cache.touch(&key("a"));
         put(&mut cache, at(1), "c", tool("t"), 3, 10);
         put(&mut cache, at(1), "other", tool("u"), 4, 10);
-        assert_eq!(cache.get(at(1), &key("b")), CachedEntry::Absent);
+        assert_eq!(cache.peek(at(1), &key("b")), CachedEntry::Absent);
         for kept in ["a", "c", "other"] {
-            assert!(matches!(cache.get(at(1), &key(kept)), CachedEntry::Fresh { .. }), "{kept}");
+            assert!(matches!(cache.peek(at(1), &key(kept)), CachedEntry::Fresh { .. }), "{kept}");
         }
     }
 
@@ -289,11 +258,11 @@ mod tests {
         put(&mut cache, at(0), "call", tool("t"), 2, 10);
         put(&mut cache, at(0), "elsewhere", elsewhere, 3, 10);
         cache.remove_topic(&resource);
-        assert_eq!(cache.get(at(1), &key("read")), CachedEntry::Absent);
-        assert!(matches!(cache.get(at(1), &key("call")), CachedEntry::Fresh { .. }));
+        assert_eq!(cache.peek(at(1), &key("read")), CachedEntry::Absent);
+        assert!(matches!(cache.peek(at(1), &key("call")), CachedEntry::Fresh { .. }));
         cache.remove_server("docs");
-        assert_eq!(cache.get(at(1), &key("call")), CachedEntry::Absent);
-        assert!(matches!(cache.get(at(1), &key("elsewhere")), CachedEntry::Fresh { .. }));
+        assert_eq!(cache.peek(at(1), &key("call")), CachedEntry::Absent);
+        assert!(matches!(cache.peek(at(1), &key("elsewhere")), CachedEntry::Fresh { .. }));
     }
 
     proptest! {
@@ -305,11 +274,11 @@ mod tests {
             let mut cache = Cache::new(limits);
             for (name, label, size, second) in puts {
                 put(&mut cache, at(second), &name.to_string(), tool(&label.to_string()), 0, size);
-                let counts = cache.counts();
-                prop_assert!(counts.bytes <= limits.bytes);
-                prop_assert_eq!(cache.by_use.len(), counts.entries);
+                let (entries, bytes) = cache.size();
+                prop_assert!(bytes <= limits.bytes);
+                prop_assert_eq!(cache.by_use.len(), entries);
                 prop_assert!(cache.by_label.values().all(|keys| (1..=3).contains(&keys.len())));
-                prop_assert_eq!(cache.entries.values().map(|entry| entry.size).sum::<usize>(), counts.bytes);
+                prop_assert_eq!(cache.entries.values().map(|entry| entry.size).sum::<usize>(), bytes);
             }
         }
     }

@@ -6,11 +6,11 @@
 
 use super::types::EventView;
 use axum::body::Bytes;
+use gripfast::sync::Mutex;
 use gripfast::{Event, UpstreamEvent};
 use serde::Serialize;
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::sync::Arc;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{broadcast, watch};
 use tokio_util::task::AbortOnDropHandle;
@@ -56,7 +56,7 @@ pub(super) struct EventSubscriber {
 
 impl EventLog {
     pub(super) fn spawn(events: broadcast::Receiver<UpstreamEvent>) -> Self {
-        let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let started = gripfast::unix_time();
         let ring = Arc::new(Ring {
             run_id: format!("{:x}", started.as_millis()),
             entries: Mutex::default(),
@@ -94,7 +94,7 @@ impl Ring {
         let number = *self.latest.borrow() + 1;
         let frame = self.frame(number, &EventView::from(event));
         {
-            let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut entries = self.entries.lock();
             if entries.len() == Self::CAPACITY {
                 entries.pop_front();
             }
@@ -121,7 +121,7 @@ impl Ring {
     }
 
     fn first_from(&self, number: u64) -> Option<Entry> {
-        let entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        let entries = self.entries.lock();
         let at = entries.partition_point(|entry| entry.number < number);
         entries.get(at).cloned()
     }

@@ -3,12 +3,13 @@
 
 use super::enums;
 use super::types::millis;
+use gripfast::sync::Mutex;
 use gripfast::{CallStats, Event, Host, UpstreamEvent};
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::time::MissedTickBehavior;
 use tokio_util::task::AbortOnDropHandle;
@@ -93,7 +94,7 @@ impl History {
     }
 
     pub(super) fn view(&self) -> HistoryView {
-        let histories = lock(&self.histories);
+        let histories = self.histories.lock();
         let servers = histories.names.iter().filter_map(|name| {
             let past = histories.servers.get(name)?;
             Some(PastView {
@@ -113,9 +114,9 @@ async fn record(histories: Arc<Mutex<Histories>>, host: Host) {
     // The first tick is immediate and takes the initial counters.
     loop {
         tokio::select! {
-            _ = minutes.tick() => lock(&histories).count(&host, now()),
+            _ = minutes.tick() => histories.lock().count(&host, millis(gripfast::unix_time())),
             received = events.recv() => match received {
-                Ok(received) => lock(&histories).on_event(&received),
+                Ok(received) => histories.lock().on_event(&received),
                 // Missed changes are corrected at the next minute.
                 Err(RecvError::Lagged(_)) => {}
                 Err(RecvError::Closed) => return,
@@ -189,14 +190,6 @@ impl Counted {
     fn of(stats: &CallStats) -> Self {
         Self { calls: stats.calls, errors: stats.errors, tool_errors: stats.tool_errors }
     }
-}
-
-fn lock(histories: &Mutex<Histories>) -> MutexGuard<'_, Histories> {
-    histories.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn now() -> u64 {
-    millis(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default())
 }
 
 #[cfg(test)]

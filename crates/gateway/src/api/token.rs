@@ -3,15 +3,15 @@
 //! once.
 
 use crate::file_stamp::FileStamp;
-use crate::mcp::clock::Clock;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use gripfast::{Mono, SecretDigest, SignIns, private_files};
+use gripfast::sync::Mutex;
+use gripfast::{Clock, SecretDigest, SignIns, private_files};
 use ring::digest::{SHA256, digest};
 use ring::rand::{SecureRandom, SystemRandom};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::MutexGuard;
 
 /// File in the state directory that contains the admin token.
 pub const TOKEN_FILE: &str = "admin.token";
@@ -84,7 +84,7 @@ impl Token {
 
     /// True for the token or the key of a signed-in browser.
     pub(super) fn accepts(&self, offered: &str) -> bool {
-        self.matches(offered) || self.refreshed().sign_ins.is_session(self.now(), &digest_of(offered))
+        self.matches(offered) || self.refreshed().sign_ins.is_session(self.clock.mono(), &digest_of(offered))
     }
 
     /// Creates a short-lived one-time code for a browser.
@@ -93,13 +93,13 @@ impl Token {
     /// The system random number generator failed.
     pub(super) fn issue_sign_in_code(&self) -> io::Result<String> {
         let code = random_token()?;
-        self.refreshed().sign_ins.issue(self.now(), digest_of(&code));
+        self.refreshed().sign_ins.issue(self.clock.mono(), digest_of(&code));
         Ok(code)
     }
 
     /// True if a browser can sign in with this code.
     pub(super) fn is_sign_in_code(&self, offered: &str) -> bool {
-        self.refreshed().sign_ins.is_code(self.now(), &digest_of(offered))
+        self.refreshed().sign_ins.is_code(self.clock.mono(), &digest_of(offered))
     }
 
     /// Exchanges a code for the key of a new session; `None` if the code is not valid.
@@ -108,12 +108,9 @@ impl Token {
     /// The system random number generator failed.
     pub(super) fn sign_in(&self, code: &str) -> io::Result<Option<String>> {
         let key = random_token()?;
-        let is_open = self.refreshed().sign_ins.exchange(self.now(), &digest_of(code), digest_of(&key));
+        let is_open =
+            self.refreshed().sign_ins.exchange(self.clock.mono(), &digest_of(code), digest_of(&key));
         Ok(is_open.then_some(key))
-    }
-
-    fn now(&self) -> Mono {
-        Mono::from_origin(self.clock.mono())
     }
 
     /// True for the token itself. The comparison takes constant time for tokens of the same length.
@@ -127,7 +124,7 @@ impl Token {
     /// The token in the file, read again if the file changed. If the file was removed, the last token stays valid; if
     /// the file cannot be used, no token is valid.
     fn refreshed(&self) -> MutexGuard<'_, Known> {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known.lock();
         let path = match &known.location {
             TokenLocation::File(path) | TokenLocation::Unusable { path, .. } => path.clone(),
             TokenLocation::NoStateDirectory => return known,

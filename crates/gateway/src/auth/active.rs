@@ -2,8 +2,8 @@
 
 use super::credential::Credential;
 use gripfast::Principal;
+use gripfast::sync::Mutex;
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 /// Identity of a credential, without the secret.
@@ -28,13 +28,13 @@ pub(super) struct ActiveCredentials(Mutex<HashMap<CredentialId, Credential>>);
 impl ActiveCredentials {
     /// The credential with this id.
     pub(super) fn credential(&self, id: CredentialId) -> Credential {
-        self.lock().entry(id).or_default().clone()
+        self.0.lock().entry(id).or_default().clone()
     }
 
     /// Ends the credentials for which `is_over` is true, and removes those that are unused.
     pub(super) fn end_matching(&self, is_over: impl Fn(&CredentialId) -> bool) {
         let mut over = Vec::new();
-        self.lock().retain(|id, credential| {
+        self.0.lock().retain(|id, credential| {
             let is_over = is_over(id);
             if is_over {
                 over.push(credential.clone());
@@ -47,10 +47,6 @@ impl ActiveCredentials {
 
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
-        self.lock().len()
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<CredentialId, Credential>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().len()
     }
 }

@@ -3,9 +3,10 @@
 
 use gripfast::config::Jwks;
 use gripfast::private_files::{self, StrictModes};
+use gripfast::sync::Mutex;
 use jsonwebtoken::jwk::{Jwk, KeyAlgorithm, PublicKeyUse};
 use jsonwebtoken::{Algorithm, DecodingKey};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use tokio::io::AsyncReadExt;
 use tokio::time::Instant;
@@ -89,14 +90,14 @@ impl Issuer {
         self.refresh(&mut *self.last_fetch.lock().await).await;
         match self.cached_key(id, algorithm) {
             Some((key, _)) => Ok(key),
-            None if self.lock().is_usable() => Err(IssuerKeyError::Unknown),
+            None if self.cached.lock().is_usable() => Err(IssuerKeyError::Unknown),
             None => Err(IssuerKeyError::Unreachable),
         }
     }
 
     /// A valid cached key and its age.
     fn cached_key(&self, id: Option<&str>, algorithm: Algorithm) -> Option<(DecodingKey, Duration)> {
-        let cached = self.lock();
+        let cached = self.cached.lock();
         let age = cached.age().filter(|_| cached.is_usable())?;
         Some((find_key(&cached.keys, id, algorithm)?, age))
     }
@@ -110,22 +111,20 @@ impl Issuer {
         if !may_fetch {
             return;
         }
-        let before = self.lock().modified;
+        let before = self.cached.lock().modified;
         let found = self.fetch(before).await;
         // The end of the fetch, not its start: requests that waited for it must not fetch again.
         let now = Instant::now();
         *last_fetch = Some(now);
         match found {
-            Ok(Some((keys, modified))) => *self.lock() = CachedKeys { keys, fetched: Some(now), modified },
-            Ok(None) => self.lock().fetched = Some(now),
+            Ok(Some((keys, modified))) => {
+                *self.cached.lock() = CachedKeys { keys, fetched: Some(now), modified }
+            }
+            Ok(None) => self.cached.lock().fetched = Some(now),
             Err(error) => {
                 tracing::warn!(%error, "cannot fetch the public keys of the token issuer");
             }
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, CachedKeys> {
-        self.cached.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Fetches or reads the keys; `None` if the file has not changed.
@@ -206,7 +205,7 @@ mod tests {
     async fn g05_a_cached_key_is_used_without_waiting_for_a_silent_issuer() {
         let (issuer, _listener) = silent_issuer();
         let keys = parse_jwks(KEY.as_bytes()).expect("a key");
-        *issuer.lock() = CachedKeys { keys, fetched: Some(Instant::now()), modified: None };
+        *issuer.cached.lock() = CachedKeys { keys, fetched: Some(Instant::now()), modified: None };
         tokio::time::advance(2 * Issuer::FRESH_FOR).await;
         let started = Instant::now();
         for _ in 0..20 {

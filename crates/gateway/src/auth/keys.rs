@@ -5,6 +5,7 @@ use super::AuthError;
 use crate::file_stamp::FileStamp;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use gripfast::sync::Mutex;
 use gripfast::{AuthFailure, KeyChange, Principal, private_files};
 use ring::digest::{SHA256, digest};
 use ring::rand::{SecureRandom, SystemRandom};
@@ -13,8 +14,8 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::sync::Arc;
+use std::time::Duration;
 
 /// File in the state directory with the digests.
 pub const KEYS_FILE: &str = "keys.json";
@@ -103,7 +104,7 @@ pub fn add_with_lifetime(
         .fill(&mut bytes)
         .map_err(|_| io::Error::other("the system random number generator failed"))?;
     let key = format!("{PREFIX}{}", URL_SAFE_NO_PAD.encode(bytes));
-    let created = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    let created = gripfast::unix_time().as_secs();
     let expires = lifetime.map(|lifetime| created.saturating_add(lifetime.as_secs().max(1)));
     let sha256 = digest_of(&key);
     stored.keys.push(Key { name: name.to_owned(), created, expires, last_used: None, sha256 });
@@ -296,7 +297,7 @@ impl Keyring {
 
     /// The keys in the file, read again if it changed. If the file cannot be read, no key is valid.
     fn refreshed(&self) -> std::sync::MutexGuard<'_, KnownKeys> {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known.lock();
         let stamp = FileStamp::of(&self.path);
         if known.stamp != stamp {
             let stored = match read(&self.path) {

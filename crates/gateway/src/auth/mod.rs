@@ -28,6 +28,7 @@ use axum::response::Response;
 use challenge::Challenge;
 pub(crate) use failures::FailedAuth;
 use gripfast::config::AccessConfig;
+use gripfast::sync::Mutex;
 use gripfast::{AuthFailure, AuthTarget, Host, Principal, RequestSource, SecurityEvent};
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
@@ -35,8 +36,8 @@ use keys::Keyring;
 use std::collections::HashSet;
 use std::io;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::sync::Arc;
+use std::time::Duration;
 use tokens::Tokens;
 use tokio_util::sync::CancellationToken;
 
@@ -204,13 +205,13 @@ impl Authenticator {
         let token = self.tokens.is_some().then(|| bearer(headers)).flatten();
         let token = token.filter(|shown| !shown.starts_with(keys::PREFIX)).map(digest);
         if let Some(token) = token
-            && !self.verified().contains(&token)
+            && !self.verified.lock().contains(&token)
         {
             limits.check(address).map_err(AdmissionError::RateLimited)?;
         }
         let shown = self.authenticate_peer(headers).await;
         if let Some(token) = token {
-            let mut verified = self.verified();
+            let mut verified = self.verified.lock();
             if verified.len() >= MAX_VERIFIED {
                 verified.clear();
             }
@@ -222,13 +223,9 @@ impl Authenticator {
         shown.map_err(AdmissionError::Unauthenticated)
     }
 
-    fn verified(&self) -> MutexGuard<'_, HashSet<[u8; 32]>> {
-        self.verified.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Principal and credential of a request.
     async fn authenticate_peer(&self, headers: &HeaderMap) -> Result<(Peer, Credential), Box<AuthError>> {
-        let (principal, id) = self.authenticate(headers, wall_clock()).await.map_err(Box::new)?;
+        let (principal, id) = self.authenticate(headers, gripfast::unix_time()).await.map_err(Box::new)?;
         Ok((Peer::Principal(principal), self.active.credential(id)))
     }
 
@@ -269,7 +266,7 @@ impl Authenticator {
     pub(crate) async fn watch(&self, gateway: &Gateway) {
         loop {
             tokio::time::sleep(CHECK_INTERVAL).await;
-            let gone = self.end_expired(wall_clock());
+            let gone = self.end_expired(gripfast::unix_time());
             if !gone.is_empty() {
                 gateway.sessions.end_matching(|principal| gone.contains(principal)).await;
             }
@@ -325,10 +322,6 @@ impl Authenticator {
             }
         }
     }
-}
-
-fn wall_clock() -> Duration {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
 fn digest(token: &str) -> [u8; 32] {

@@ -9,11 +9,11 @@ use super::error::{CommandError, FailureReport};
 use super::exit::Exit;
 use super::render::{Screen, Table, plural};
 use super::status::{EMPTY_CELL, latency, short_duration};
-use gripfast::Wall;
 use gripfast::ledger::{Calls, Query};
+use gripfast::{Wall, unix_time};
 use gripfast_gateway::api::CallsView;
 use serde::Deserialize;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 /// The answer of a gateway. A gateway of another version may send more or fewer fields.
 #[derive(Debug, Deserialize)]
@@ -106,11 +106,7 @@ fn path(args: &CallsArgs) -> String {
 
 /// The start of the time range, since the Unix epoch.
 fn since(args: &CallsArgs) -> Option<Duration> {
-    args.since.map(|ago| now().saturating_sub(ago))
-}
-
-fn now() -> Duration {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+    args.since.map(|ago| unix_time().saturating_sub(ago))
 }
 
 /// Reads the ledger in the state directory. `None` without a state directory.
@@ -149,7 +145,7 @@ fn show(args: &CallsArgs, listing: &CallsReply, screen: &mut Screen) -> Result<(
             "TOOK",
             "WHAT HAPPENED",
         ]);
-        let now = u64::try_from(now().as_millis()).unwrap_or(u64::MAX);
+        let now = u64::try_from(unix_time().as_millis()).unwrap_or(u64::MAX);
         for call in calls {
             table.row([
                 &format!("{} ago", short_duration(now.saturating_sub(call.started_ms))),

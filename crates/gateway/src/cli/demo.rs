@@ -16,7 +16,7 @@ use tokio::task::JoinHandle;
 
 /// A running demo.
 pub(crate) struct Demo {
-    events: std::sync::Mutex<Option<broadcast::Receiver<UpstreamEvent>>>,
+    events: gripfast::sync::Mutex<Option<broadcast::Receiver<UpstreamEvent>>>,
     calls: JoinHandle<()>,
     _forgetful: RunningServer,
 }
@@ -70,12 +70,12 @@ impl Demo {
         spec.protocol = gripfast::config::ProtocolChoice::Legacy;
         host.spawn("forgetful", spec).map_err(|error| cannot(&error))?;
         let calls = tokio::spawn(call_periodically(host.clone()));
-        Ok(Self { events: std::sync::Mutex::new(Some(events)), calls, _forgetful: forgetful })
+        Ok(Self { events: gripfast::sync::Mutex::new(Some(events)), calls, _forgetful: forgetful })
     }
 
     /// Prints a line for each recovery, until it is dropped.
     pub(crate) async fn print_recoveries(&self, screen: &mut Screen) -> Result<(), CommandError> {
-        let taken = self.events.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
+        let taken = self.events.lock().take();
         let Some(mut events) = taken else { return Ok(()) };
         let mut printer = RecoveryPrinter::default();
         loop {

@@ -12,7 +12,7 @@ use gripfast_gateway::auth::keys::{self, Key, KeyError};
 use serde_json::json;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 /// Creates, lists or removes keys in the state directory. A running gateway notices changes by itself.
 pub(crate) fn run(global: &GlobalArgs, args: &KeysArgs, screen: &mut Screen) -> Result<Exit, CommandError> {
@@ -87,7 +87,7 @@ fn list(directory: &Path, output: OutputFormat, screen: &mut Screen) -> Result<(
             screen.message("no keys; `gripfast keys add NAME` creates one")?
         }
         OutputFormat::Text => {
-            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            let now = gripfast::unix_time();
             let ago = |at: u64| format!("{} ago", short_duration(now.as_secs().saturating_sub(at) * 1000));
             let mut table = Table::new(["NAME", "CREATED", "EXPIRES", "LAST USED"]);
             for key in &keys {

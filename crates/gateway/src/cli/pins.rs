@@ -11,10 +11,11 @@ use super::local_host::runtime;
 use super::render::{Screen, Table, plural};
 use super::status::EMPTY_CELL;
 use gripfast::Host;
-use gripfast::ledger::{LedgerDetail, LedgerOptions};
+use gripfast::RecordDetail;
+use gripfast::ledger::LedgerOptions;
 use gripfast_gateway::api::PinsView;
 use serde::Deserialize;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 /// The answer of a gateway. A gateway of another version may send more or fewer fields.
 #[derive(Debug, Deserialize)]
@@ -189,7 +190,7 @@ fn with_stored<T>(
         config::server_spec(opened.server(server)?)?;
     }
     let done = runtime()?.block_on(async {
-        let ledger = LedgerOptions { detail: LedgerDetail::Nothing, ..LedgerOptions::default() };
+        let ledger = LedgerOptions { detail: RecordDetail::Nothing, ..LedgerOptions::default() };
         let host = Host::builder()
             .state_dir(opened.state_dir(global)?)
             .strict_modes(opened.strict_modes())
@@ -216,7 +217,7 @@ fn print_list(reply: &PinsReply, screen: &mut Screen) -> Result<(), CommandError
     let pins = reply.servers.iter().flat_map(|server| server.tools.iter().map(move |pin| (server, pin)));
     let mut table = Table::new(["SERVER", "TOOL", "STATE", "PINNED", "SUSPICIOUS"]);
     let (mut count, mut changed) = (0, 0);
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let now = gripfast::unix_time();
     for (server, pin) in pins {
         count += 1;
         changed += usize::from(pin.is_pending());

@@ -7,8 +7,9 @@ use super::error::{CommandError, FailureReport};
 use super::exit::Exit;
 use super::local_host::runtime;
 use super::render::Screen;
+use gripfast::RecordDetail;
 use gripfast::config::ServerSpec;
-use gripfast::ledger::{LedgerDetail, LedgerOptions};
+use gripfast::ledger::LedgerOptions;
 use gripfast::{Host, ItemKind, PolicyDecision, Principal};
 use serde_json::json;
 
@@ -48,7 +49,7 @@ fn decide(
         let host = Host::builder()
             .state_dir(opened.state_dir(global)?)
             .strict_modes(opened.strict_modes())
-            .ledger(LedgerOptions { detail: LedgerDetail::Nothing, ..LedgerOptions::default() })
+            .ledger(LedgerOptions { detail: RecordDetail::Nothing, ..LedgerOptions::default() })
             .client_policies(opened.config.clients.clone())
             .build();
         let spawned = host.spawn(&args.server, spec).map_err(|error| error.to_string());

@@ -6,7 +6,6 @@
 //! notifications, `elicitation` and `tasks` handle requests of servers to clients and long-running work.
 
 pub(crate) mod client;
-pub(crate) mod clock;
 pub(crate) mod elicitation;
 pub(crate) mod fair_table;
 pub(crate) mod in_flight;
@@ -27,7 +26,6 @@ pub(crate) use crate::mcp::session::state::SessionInfo;
 pub use crate::mcp::session::token::TokenCipher;
 pub use crate::mcp::transport::origin_check::OriginCheck;
 
-use crate::mcp::clock::Clock;
 use crate::mcp::elicitation::input_required::InputRequiredCalls;
 use crate::mcp::notify::list_changes::ListChangeNotifier;
 use crate::mcp::session::registry::Sessions;
@@ -37,6 +35,7 @@ use crate::server::quota::{Peer, Quota};
 use crate::server::request_rate::RequestRates;
 use crate::server::runtime::keep_warm::KeepWarm;
 use crate::telemetry::Telemetry;
+use gripfast::Clock;
 use gripfast::Host;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::{Arc, OnceLock, Weak};

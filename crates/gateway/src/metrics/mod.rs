@@ -21,7 +21,6 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use gripfast::Host;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Source of the values of a scrape.
 pub(crate) struct Meter {
@@ -34,7 +33,7 @@ pub(crate) struct Meter {
 impl Meter {
     /// For a gateway that starts now.
     pub(crate) fn new(host: Host, gateway: Arc<Gateway>) -> Self {
-        let started_at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
+        let started_at = gripfast::unix_time().as_secs_f64();
         Self { host, gateway, started_at }
     }
 

@@ -8,12 +8,13 @@ use crate::trust_list::{TrustList, TrustState};
 use difference::{ConfigDiff, ConfigMistakes, keep_working_servers, mistake_text};
 use gripfast::config::{Config, ConfigError, ConfigOrigin, ConfigText, ServerEntry, Setting};
 use gripfast::private_files::StrictModes;
+use gripfast::sync::Mutex;
 use gripfast::{Host, SecurityEvent, TrustDecision};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::error::Error;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -146,7 +147,7 @@ impl Reloader {
 
     /// Reason why the current content of the file is not active.
     pub fn last_error(&self) -> Option<String> {
-        self.last_error.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.last_error.lock().clone()
     }
 
     /// Checks the file while this future is polled. Applies the content when it has settled and differs from the
@@ -173,7 +174,7 @@ impl Reloader {
     }
 
     fn last_checked(&self) -> Option<FileCheck> {
-        self.last_checked.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.last_checked.lock().clone()
     }
 
     async fn read(&self) -> Result<FileCheck, String> {
@@ -200,7 +201,7 @@ impl Reloader {
     /// Records a decision to trust or untrust the file since the last check. `actor` is known if the decision was made
     /// here. An edit of the file is no decision.
     fn record_trust(&self, trust: TrustState, actor: Option<&str>) {
-        let before = self.last_trust.lock().unwrap_or_else(PoisonError::into_inner).replace(trust);
+        let before = self.last_trust.lock().replace(trust);
         let decision = match (before, trust) {
             (Some(TrustState::Changed | TrustState::Unknown), TrustState::Trusted) => TrustDecision::Trusted,
             (Some(TrustState::Trusted | TrustState::Changed), TrustState::Unknown) => {
@@ -297,7 +298,7 @@ impl Reloader {
     async fn apply_requested(&self, trigger: ReloadTrigger) -> Result<ReloadOutcome, String> {
         let outcome = self.apply(trigger).await;
         self.log_outcome(&outcome);
-        let unreported = self.unreported.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let unreported = self.unreported.lock().take();
         match (outcome, unreported) {
             (Ok(now), Some((at, earlier))) if now.has_no_changes() && at.elapsed() < Self::REPORT_FOR => {
                 // The mistakes are those of the current check.
@@ -316,7 +317,7 @@ impl Reloader {
         }
         self.log_outcome(&outcome);
         let unreported = outcome.ok().map(|outcome| (Instant::now(), outcome));
-        *self.unreported.lock().unwrap_or_else(PoisonError::into_inner) = unreported;
+        *self.unreported.lock() = unreported;
     }
 
     fn log_outcome(&self, outcome: &Result<ReloadOutcome, String>) {
@@ -335,7 +336,7 @@ impl Reloader {
                 tracing::warn!(%path, %error, "the config was rejected; the previous config stays in use");
             }
         }
-        *self.last_error.lock().unwrap_or_else(PoisonError::into_inner) = error;
+        *self.last_error.lock() = error;
     }
 
     /// Reads the file and applies it to the host. It waits only for the file: new rules and new servers are in effect
@@ -343,7 +344,7 @@ impl Reloader {
     async fn apply(&self, trigger: ReloadTrigger) -> Result<ReloadOutcome, String> {
         let mut active = self.active.lock().await;
         let read = self.read().await;
-        *self.last_checked.lock().unwrap_or_else(PoisonError::into_inner) = read.clone().ok();
+        *self.last_checked.lock() = read.clone().ok();
         let (text, trust) = read?;
         let mut new = self.parse_if_trusted(trigger, &active, &text, trust)?;
         // An editor or a full disk may leave the file empty for longer than two checks.

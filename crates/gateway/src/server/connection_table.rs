@@ -5,10 +5,11 @@
 //! connections, in total and per client, is reserved for known ones.
 
 use super::quota::{Peer, QuotaExceeded};
+use gripfast::sync::Mutex;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -93,7 +94,7 @@ impl ConnectionTable {
         peer: &Peer,
         close: CancellationToken,
     ) -> Result<ConnectionSlot, QuotaExceeded> {
-        let mut table = self.0.lock();
+        let mut table = self.0.table.lock();
         let (known, unknown) =
             table.clients.get(peer).map_or((0, 0), |client| (client.known, client.unknown.len()));
         if self.0.per_client.is_reached(known, unknown) && !table.evict(peer) {
@@ -122,25 +123,19 @@ impl ConnectionTable {
 
     /// Closes an unknown connection, because the process has no file descriptors left.
     pub(crate) fn make_room(&self) -> bool {
-        self.0.lock().evict_of_largest()
+        self.0.table.lock().evict_of_largest()
     }
 
     /// Number of connections admitted so far.
     #[cfg(test)]
     pub(crate) fn admitted(&self) -> u64 {
-        self.0.lock().next
+        self.0.table.lock().next
     }
 
     /// Number of open connections.
     pub(crate) fn len(&self) -> usize {
-        let table = self.0.lock();
+        let table = self.0.table.lock();
         table.known + table.unknown
-    }
-}
-
-impl Inner {
-    fn lock(&self) -> MutexGuard<'_, Table> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -224,7 +219,7 @@ impl ConnectionSlot {
         if self.is_known() {
             return;
         }
-        let mut table = self.inner.lock();
+        let mut table = self.inner.table.lock();
         if table.known_as.get(client).is_some_and(|held| *held >= self.inner.per_client.max) {
             return;
         }
@@ -280,7 +275,7 @@ impl ConnectionSlot {
 impl Drop for ConnectionSlot {
     fn drop(&mut self) {
         let is_known = self.is_known();
-        let mut table = self.inner.lock();
+        let mut table = self.inner.table.lock();
         if let Some(client) = self.known_as.get()
             && let Some(held) = table.known_as.get_mut(client)
         {
@@ -381,7 +376,7 @@ mod tests {
         known.pop();
         assert!(open(&table, &peer(3)).is_ok());
         drop(known);
-        assert_eq!((table.len(), table.0.lock().clients.len()), (0, 0), "no entry is left");
+        assert_eq!((table.len(), table.0.table.lock().clients.len()), (0, 0), "no entry is left");
     }
 
     #[test]

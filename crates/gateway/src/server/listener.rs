@@ -11,12 +11,11 @@ use super::quota::{Peer, Quota};
 use super::request_framing::StrictFraming;
 use super::runtime::repoll::{Repoll, RepollPart};
 use super::tls::{Tls, strict_transport};
-use crate::mcp::clock::Clock;
 #[cfg(unix)]
 use crate::mcp::transport::stdio_bridge;
 use axum::body::Body;
 use axum::response::Response;
-use gripfast::{LogThrottle, Mono, file_limit};
+use gripfast::{Clock, LogThrottle, file_limit};
 use http::header::{CONNECTION, CONTENT_TYPE, RETRY_AFTER, STRICT_TRANSPORT_SECURITY};
 use http::{HeaderValue, Request, StatusCode};
 use http_body_util::BodyExt;
@@ -281,7 +280,7 @@ impl Default for AcceptErrors {
 
 impl AcceptErrors {
     fn log(&mut self, clients: &str, error: &io::Error) {
-        let Some(suppressed) = self.throttle.record(Mono::from_origin(self.clock.mono())) else { return };
+        let Some(suppressed) = self.throttle.record(self.clock.mono()) else { return };
         let cause = file_limit::exhausted(error).map_or_else(|| error.to_string(), str::to_owned);
         tracing::warn!(
             cause,

@@ -1,9 +1,10 @@
 //! Per-client quotas for bounded resources: limits what one client may hold, and what all clients may hold together.
 
+use gripfast::sync::Mutex;
 use gripfast::{Principal, RequestSource, network};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 /// Identity of a client for quotas: its principal after authentication, otherwise its address. All programs on this
 /// machine count as one client.
@@ -106,7 +107,7 @@ impl Quota {
 
     /// Acquires an amount for a client even above the limit.
     pub(crate) fn acquire_unchecked(&self, peer: &Peer, amount: usize) -> QuotaPermit {
-        let mut guard = self.inner.lock();
+        let mut guard = self.inner.usage.lock();
         guard.total = guard.total.saturating_add(amount);
         if amount > 0 {
             let has = guard.per_client.entry(peer.clone()).or_default();
@@ -123,7 +124,7 @@ impl Quota {
 
     /// Amount in use.
     pub(crate) fn used(&self) -> usize {
-        self.inner.lock().total
+        self.inner.usage.lock().total
     }
 }
 
@@ -143,7 +144,7 @@ impl QuotaPermit {
 
     /// Acquires more. On failure the permit stays as it was.
     pub(crate) fn grow(&mut self, amount: usize) -> Result<(), QuotaExceeded> {
-        let mut guard = self.quota.lock();
+        let mut guard = self.quota.usage.lock();
         let Usage { total, per_client } = &mut *guard;
         let known = per_client.get_mut(&self.peer);
         let has = known.as_deref().copied().unwrap_or_default();
@@ -169,7 +170,7 @@ impl QuotaPermit {
 
 impl Drop for QuotaPermit {
     fn drop(&mut self) {
-        let mut guard = self.quota.lock();
+        let mut guard = self.quota.usage.lock();
         let Usage { total, per_client } = &mut *guard;
         *total -= self.amount;
         match per_client.get_mut(&self.peer) {
@@ -179,12 +180,6 @@ impl Drop for QuotaPermit {
             }
             None => {}
         }
-    }
-}
-
-impl Inner {
-    fn lock(&self) -> std::sync::MutexGuard<'_, Usage> {
-        self.usage.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -206,7 +201,7 @@ mod tests {
         drop(mine);
         assert!(quota.acquire(&peer(3), 1).is_ok());
         drop(theirs);
-        assert_eq!((quota.used(), quota.inner.lock().per_client.len()), (0, 0), "no entry is left");
+        assert_eq!((quota.used(), quota.inner.usage.lock().per_client.len()), (0, 0), "no entry is left");
     }
 
     #[test]

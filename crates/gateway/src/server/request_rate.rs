@@ -2,9 +2,9 @@
 //! clients behind one proxy share an address, and none of them can use up the limit of another's principal.
 
 use super::quota::Peer;
-use crate::mcp::clock::Clock;
-use gripfast::{Mono, RateLimiter};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use gripfast::sync::Mutex;
+use gripfast::{Clock, RateLimiter};
+use std::sync::MutexGuard;
 use std::time::Duration;
 
 /// Rate limits of all clients.
@@ -31,13 +31,13 @@ impl RequestRates {
 
     /// Counts requests of a client.
     pub(crate) fn spend(&self, peer: &Peer, requests: u32) -> Result<(), RateExceeded> {
-        let spent = self.limiter(peer).spend(self.now(), peer, requests);
+        let spent = self.limiter(peer).spend(self.clock.mono(), peer, requests);
         spent.map_err(|retry_after| RateExceeded { retry_after })
     }
 
     /// Checks if a client may send a request, without counting it.
     pub(crate) fn check(&self, peer: &Peer) -> Result<(), RateExceeded> {
-        self.limiter(peer).check(self.now(), peer).map_err(|retry_after| RateExceeded { retry_after })
+        self.limiter(peer).check(self.clock.mono(), peer).map_err(|retry_after| RateExceeded { retry_after })
     }
 
     fn limiter(&self, peer: &Peer) -> MutexGuard<'_, RateLimiter<Peer>> {
@@ -45,10 +45,6 @@ impl RequestRates {
             Peer::Address(_) => &self.addresses,
             Peer::Principal(_) => &self.principals,
         };
-        limiter.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn now(&self) -> Mono {
-        Mono::from_origin(self.clock.mono())
+        limiter.lock()
     }
 }

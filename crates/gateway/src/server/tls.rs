@@ -4,6 +4,7 @@
 use crate::reload::{FileChecks, Reloader};
 use gripfast::config::ListenerTls;
 use gripfast::private_files::{self, StrictModes, UnsafeFile};
+use gripfast::sync::{Mutex, RwLock};
 use http::header::HOST;
 use http::uri::Authority;
 use http::{HeaderMap, HeaderValue};
@@ -17,7 +18,7 @@ use std::fs::{File, Metadata};
 use std::io::{self, Read};
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::Arc;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
@@ -106,7 +107,7 @@ impl Tls {
 
     /// Reason why the current content of the files is not in use.
     pub(crate) fn refused(&self) -> Option<String> {
-        self.refused.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.refused.lock().clone()
     }
 
     /// Performs the TLS handshake, without a timeout.
@@ -145,7 +146,7 @@ impl Tls {
                 texts.warn();
                 texts.certified(&self.files, provider).map_err(|error| describe(&error))
             })
-            .map(|certified| *self.served.0.write().unwrap_or_else(PoisonError::into_inner) = certified);
+            .map(|certified| *self.served.0.write() = certified);
         let cert = self.files.cert.display();
         match &taken {
             Ok(()) => tracing::info!(%cert, "new TLS certificate in use"),
@@ -153,7 +154,7 @@ impl Tls {
                 tracing::warn!(%cert, %error, "new TLS certificate refused; the current one stays in use");
             }
         }
-        *self.refused.lock().unwrap_or_else(PoisonError::into_inner) = taken.err();
+        *self.refused.lock() = taken.err();
     }
 }
 
@@ -163,7 +164,7 @@ struct ServedCertificate(RwLock<Arc<CertifiedKey>>);
 
 impl ResolvesServerCert for ServedCertificate {
     fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        Some(Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner)))
+        Some(Arc::clone(&self.0.read()))
     }
 }
 

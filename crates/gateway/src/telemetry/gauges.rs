@@ -2,9 +2,10 @@
 //! for each request, because OpenTelemetry has no observable histograms.
 
 use crate::metrics::{Facts, Family, Kind, Series, Value, families};
+use gripfast::sync::Mutex;
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::Meter;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Registers every counter, gauge and info metric.
@@ -53,7 +54,7 @@ impl<F: Fn() -> Option<Facts>> FactsSnapshot<F> {
     const MAX_AGE: Duration = Duration::from_secs(1);
 
     fn for_each_series(&self, family: &Family, mut observe: impl FnMut(Value, &[KeyValue])) {
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = self.last.lock();
         if last.as_ref().is_none_or(|(at, _)| at.elapsed() > Self::MAX_AGE) {
             *last = (self.facts)().map(|facts| (Instant::now(), facts));
         }

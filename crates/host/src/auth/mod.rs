@@ -28,13 +28,14 @@ pub use vault::Logins;
 
 use crate::clock::Clock;
 use crate::config::{OAuthSpec, Target, Template, TlsSpec};
+use crate::sync::Mutex;
 use crate::transport::{BoxFuture, RenewOutcome, expand};
 use ::http::HeaderValue;
 use gripfast_core::credential::{Due, Lifetime, Retries};
 use gripfast_core::failure::Observed;
 use gripfast_core::time::Mono;
 use record::Record;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::OwnedMutexGuard;
 use tokio_util::task::TaskTracker;
@@ -158,7 +159,7 @@ impl Credential {
         match &self.source {
             Source::Header(value) => {
                 let held = new_held(expand(value).await?.trim(), Lifetime::default())?;
-                self.state().held = Some(held);
+                self.state.lock().held = Some(held);
             }
             Source::Token { token_server, vault } => self.read_vault(token_server, vault).await,
         }
@@ -167,12 +168,12 @@ impl Credential {
 
     /// Returns the header for a request.
     pub(crate) fn header(&self) -> Option<HeaderValue> {
-        self.state().held.as_ref().map(|held| held.header.clone())
+        self.state.lock().held.as_ref().map(|held| held.header.clone())
     }
 
     /// Returns whether [`Self::refresh_if_due`] has to run before a request.
     pub(crate) fn is_due(&self) -> bool {
-        let state = self.state();
+        let state = self.state.lock();
         let now = self.clock.now();
         let is_due = |held: &Held| {
             held.lifetime.due(now.wall) != Due::NotYet
@@ -185,19 +186,19 @@ impl Credential {
     /// expire.
     pub(crate) async fn refresh_if_due(self: &Arc<Self>) -> Result<(), Observed> {
         self.check_vault().await;
-        let due = self.state().held.as_ref().map(|held| held.lifetime.due(self.clock.now().wall));
+        let due = self.state.lock().held.as_ref().map(|held| held.lifetime.due(self.clock.now().wall));
         match (due, &self.source) {
             (Some(Due::Soon), Source::Token { .. }) => self.start_early_renewal(),
             (Some(Due::Expired), Source::Token { .. }) => {
                 let flight = Arc::clone(&self.renewal_lock).lock_owned().await;
                 let over = |held: &Held| held.lifetime.due(self.clock.now().wall) == Due::Expired;
-                let still = self.state().held.as_ref().is_some_and(over);
+                let still = self.state.lock().held.as_ref().is_some_and(over);
                 if still
                     && let RenewOutcome::NeedsPerson(_) | RenewOutcome::Rejected(_) =
                         self.spawn_replace(flight, None).await?
                 {
                     // The server decides about a request without a credential.
-                    self.state().held = None;
+                    self.state.lock().held = None;
                 }
             }
             (Some(Due::NotYet | Due::Soon | Due::Expired) | None, _) => {}
@@ -208,12 +209,12 @@ impl Credential {
     /// Begins to replace a token that is still valid: no request waits for it, however slow an authorization server is.
     fn start_early_renewal(self: &Arc<Self>) {
         let now = self.clock.mono();
-        if self.state().no_early_renewal_before.is_some_and(|until| now < until) {
+        if self.state.lock().no_early_renewal_before.is_some_and(|until| now < until) {
             return;
         }
         let Ok(flight) = Arc::clone(&self.renewal_lock).try_lock_owned() else { return };
         // In case it fails: after a success it is not due again.
-        self.state().no_early_renewal_before = Some(now + EARLY_RETRY);
+        self.state.lock().no_early_renewal_before = Some(now + EARLY_RETRY);
         drop(self.spawn_replace(flight, None));
     }
 
@@ -225,7 +226,7 @@ impl Credential {
         challenge: Option<String>,
     ) {
         match status {
-            401 => self.state().refused = Some(Refused { header: shown.cloned(), challenge }),
+            401 => self.state.lock().refused = Some(Refused { header: shown.cloned(), challenge }),
             403 => {
                 if let (Source::Token { vault, token_server }, Some(challenge)) = (&self.source, challenge)
                     && let Some(wanted) = oauth::wanted_scopes(&challenge, token_server).await
@@ -240,10 +241,10 @@ impl Credential {
     /// Replaces a credential that was refused, once for all links that ask. One that another link or another process
     /// has replaced meanwhile is adopted.
     pub(crate) async fn renew(self: &Arc<Self>) -> Result<RenewOutcome, Observed> {
-        let refused = self.state().refused.clone();
+        let refused = self.state.lock().refused.clone();
         let flight = Arc::clone(&self.renewal_lock).lock_owned().await;
         if let Some(refused) = &refused {
-            let state = self.state();
+            let state = self.state.lock();
             // Another link, or an early renewal, has replaced it already.
             if state.held.as_ref().is_some_and(|held| Some(&held.header) != refused.header.as_ref()) {
                 return Ok(RenewOutcome::Replaced);
@@ -256,7 +257,7 @@ impl Credential {
     /// waiting callers notice, whichever reads it first.
     pub(crate) async fn wait_for_change(&self) {
         let Source::Token { vault, .. } = &self.source else { return std::future::pending().await };
-        let seen = self.state().last_stamp.clone();
+        let seen = self.state.lock().last_stamp.clone();
         let seen = match seen {
             Some(seen) => seen,
             None => vault.stamp().await,
@@ -292,7 +293,7 @@ impl Credential {
         match &self.source {
             Source::Header(value) => {
                 let fresh = new_held(expand(value).await?.trim(), Lifetime::default())?;
-                let mut state = self.state();
+                let mut state = self.state.lock();
                 if state.held.as_ref().is_some_and(|held| held.header == fresh.header) {
                     return Ok(RenewOutcome::NeedsPerson(None));
                 }
@@ -301,10 +302,6 @@ impl Credential {
             }
             Source::Token { token_server, vault } => self.replace_token(token_server, vault, refused).await,
         }
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

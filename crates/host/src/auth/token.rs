@@ -29,7 +29,7 @@ impl Credential {
             }
         };
         let (kept, stamp) = self.load(vault).await;
-        self.state().last_stamp = Some(stamp.clone());
+        self.state.lock().last_stamp = Some(stamp.clone());
         let (stored, unread) = match kept {
             StoredLogin::Absent => (None, TokenError::NeedsPerson("not logged in".to_owned())),
             StoredLogin::Lost(why) => (None, TokenError::NeedsPerson(why)),
@@ -44,7 +44,7 @@ impl Credential {
         };
         let (refused, challenge) = match refused {
             Some(Refused { header: shown, challenge }) => (shown, challenge),
-            None => (self.state().held.as_ref().map(|held| held.header.clone()), None),
+            None => (self.state.lock().held.as_ref().map(|held| held.header.clone()), None),
         };
         let refused = refused.as_ref().and_then(|shown| shown.to_str().ok());
         if let Some(record) = &stored
@@ -55,13 +55,13 @@ impl Credential {
             return Ok(RenewOutcome::Replaced);
         }
         let now = self.clock.now();
-        let is_dead = stamp.is_some() && self.state().rejected_stamp == stamp;
+        let is_dead = stamp.is_some() && self.state.lock().rejected_stamp == stamp;
         let asks = provider.uses_client_credentials() || stored.is_some() && !is_dead;
         // A token that another process has renewed was adopted above; a server that has just failed is not asked again
         // at once.
-        let wait = self.state().retries.wait(now.mono).filter(|_| asks);
+        let wait = self.state.lock().retries.wait(now.mono).filter(|_| asks);
         if let Some(wait) = wait {
-            let why = self.state().last_failure.clone();
+            let why = self.state.lock().last_failure.clone();
             return Err(unavailable(&format!("{why}; next attempt in {}", text::duration(wait))));
         }
         let outcome = match stored {
@@ -91,7 +91,7 @@ impl Credential {
             }
             Err(TokenError::NeedsPerson(why)) => Ok(RenewOutcome::NeedsPerson(Some(why))),
             Err(TokenError::Rejected(why)) => {
-                self.state().rejected_stamp = stamp;
+                self.state.lock().rejected_stamp = stamp;
                 Ok(RenewOutcome::Rejected(why))
             }
             Err(TokenError::BadConfig(observed)) => Err(observed),
@@ -101,7 +101,7 @@ impl Credential {
 
     /// Records an attempt at an authorization server, with the reason if it failed.
     fn record_attempt(&self, failed_over: Option<&String>, patience: Option<Duration>) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         match failed_over {
             Some(why) => {
                 state.retries.failed(self.clock.mono(), patience);
@@ -122,7 +122,7 @@ impl Credential {
 
     /// Returns the login that could not be written, unless the vault was written since.
     fn unsaved_record(&self, stamp: Option<&ContentStamp>) -> Option<Record> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.unsaved.take_if(|unsaved| unsaved.base_stamp.as_ref() != stamp);
         state.unsaved.as_ref().map(|unsaved| unsaved.record.clone())
     }
@@ -135,7 +135,7 @@ impl Credential {
             tracing::warn!(%error, "cannot save a login; this process keeps it and will try again");
         }
         let stamp = vault.stamp().await;
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.last_stamp = Some(stamp.clone());
         state.unsaved = saved.is_err().then(|| Unsaved { record: record.clone(), base_stamp: stamp.clone() });
         stamp
@@ -157,30 +157,30 @@ impl Credential {
         {
             return self.keep_held(&provider);
         }
-        let changed = self.state().last_stamp.as_ref() != Some(&stamp);
-        self.state().last_stamp = Some(stamp);
+        let changed = self.state.lock().last_stamp.as_ref() != Some(&stamp);
+        self.state.lock().last_stamp = Some(stamp);
         // The key may be available again.
-        let missing = self.state().held.is_none();
+        let missing = self.state.lock().held.is_none();
         match kept.login().filter(|record| provider.matches_record(record)) {
             Some(record) if changed || missing => {
                 // A token that no header can carry is ignored.
                 let _ = self.adopt(&record);
             }
             Some(_) => {}
-            None => self.state().held = None,
+            None => self.state.lock().held = None,
         }
     }
 
     /// Keeps the held token, which is newer than that of the vault or the only one, if it is for this URL.
     fn keep_held(&self, provider: &Provider<'_>) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if !state.resource.as_deref().is_some_and(|resource| provider.is_at(resource)) {
             state.held = None;
         }
     }
 
     fn adopt(&self, record: &Record) -> Result<(), Observed> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.resource = Some(record.resource.clone());
         state.held = match &record.access_token {
             Some(token) => Some(new_held(&bearer(token), record.lifetime())?),
@@ -192,18 +192,18 @@ impl Credential {
     /// Adopts a login that was made since the last check, or drops one that was logged out.
     pub(super) async fn check_vault(&self) {
         let looked = self.clock.mono();
-        self.state().checked_at = Some(looked);
+        self.state.lock().checked_at = Some(looked);
         let Source::Token { token_server, vault } = &self.source else { return };
         let now = vault.stamp().await;
-        if self.state().last_stamp.as_ref() != Some(&now) {
+        if self.state.lock().last_stamp.as_ref() != Some(&now) {
             self.read_vault(token_server, vault).await;
-            self.state().scopes_insufficient = false;
+            self.state.lock().scopes_insufficient = false;
         }
     }
 
     /// Adds scopes for the next login to request.
     pub(super) async fn record_wanted_scopes(&self, vault: &Vault, wanted: Vec<String>) {
-        self.state().scopes_insufficient = true;
+        self.state.lock().scopes_insufficient = true;
         // Without a writable directory there is no lease, and a renewal in progress must not be overwritten.
         let _flight = self.renewal_lock.lock().await;
         let Ok(_lease) = vault.lease(LEASE_TIMEOUT).await else { return };

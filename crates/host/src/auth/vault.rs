@@ -7,12 +7,13 @@ use super::record::Record;
 use super::sealing_key::{KeyLocation, SealingKeyError};
 use crate::config::LoginKey;
 use crate::private_files;
+use crate::sync::Mutex;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use tokio_util::task::TaskTracker;
 
@@ -144,7 +145,7 @@ impl Vault {
         let (file, key) = match &self.location {
             VaultLocation::Disk { directory, key } => (self.file(directory), key),
             VaultLocation::Memory(kept) => {
-                let kept = lock(kept);
+                let kept = kept.lock();
                 let entry = kept.get(&self.login);
                 let record = entry.and_then(|entry| entry.record.clone());
                 let stamp = entry.map(|entry| ContentStamp::Version(entry.version));
@@ -193,7 +194,7 @@ impl Vault {
                 private_files::blocking(move || stamp_of(&file)).await.ok().flatten()
             }
             VaultLocation::Memory(kept) => {
-                lock(kept).get(&self.login).map(|entry| ContentStamp::Version(entry.version))
+                kept.lock().get(&self.login).map(|entry| ContentStamp::Version(entry.version))
             }
         }
     }
@@ -259,15 +260,11 @@ impl Vault {
     }
 
     fn set_in_memory(&self, kept: &Mutex<BTreeMap<String, MemoryEntry>>, record: Option<Record>) -> bool {
-        let mut kept = lock(kept);
+        let mut kept = kept.lock();
         let entry = kept.entry(self.login.clone()).or_insert(MemoryEntry { version: 0, record: None });
         entry.version += 1;
         std::mem::replace(&mut entry.record, record).is_some()
     }
-}
-
-fn lock(kept: &Mutex<BTreeMap<String, MemoryEntry>>) -> MutexGuard<'_, BTreeMap<String, MemoryEntry>> {
-    kept.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Reads the bytes of a login, from a directory that is not a symlink.

@@ -3,11 +3,11 @@
 
 use crate::client::Principal;
 use crate::host::Host;
+use crate::sync::Mutex;
 use gripfast_core::failure::{CallError, CallOutcome, Code};
 use gripfast_core::policy::budget::{BudgetExceeded, BudgetedCall, Budgets, Reservation, SettledAs};
 pub use gripfast_core::policy::budget::{BudgetScope, BudgetSpec, BudgetUse, BudgetWindow};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// All call budgets of a host.
 pub(crate) struct CallBudgets {
@@ -25,10 +25,6 @@ impl CallBudgets {
     pub(crate) fn new(specs: Vec<BudgetSpec>) -> Self {
         Self { has_any: AtomicBool::new(!specs.is_empty()), budgets: Mutex::new(Budgets::new(specs)) }
     }
-
-    fn lock(&self) -> MutexGuard<'_, Budgets> {
-        self.budgets.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Host {
@@ -42,7 +38,7 @@ impl Host {
         let budgets = self.call_budgets();
         let Some(tool) = tool.filter(|_| budgets.has_any.load(Ordering::Acquire)) else { return Ok(None) };
         let call = BudgetedCall { client: principal.map_or("", Principal::name), server, tool };
-        let reserved = budgets.lock().reserve(self.now(), call);
+        let reserved = budgets.budgets.lock().reserve(self.now(), call);
         match reserved {
             Ok(reservation) => Ok(Some(BudgetReservation { budgets, reservation: Some(reservation) })),
             Err(exceeded) => Err(budget_error(server, tool, exceeded)),
@@ -51,14 +47,14 @@ impl Host {
 
     /// The use of the call budgets, one row per budget and scope; at most 1000 rows.
     pub fn budgets(&self) -> Vec<BudgetUse> {
-        self.call_budgets().lock().usage(self.now())
+        self.call_budgets().budgets.lock().usage(self.now())
     }
 
     /// Replaces the call budgets and resets their counts.
     pub fn set_budgets(&self, specs: Vec<BudgetSpec>) {
         let budgets = self.call_budgets();
         let has_any = !specs.is_empty();
-        budgets.lock().replace(specs);
+        budgets.budgets.lock().replace(specs);
         budgets.has_any.store(has_any, Ordering::Release);
     }
 }
@@ -73,7 +69,7 @@ impl BudgetReservation<'_> {
             Ok(_) | Err(_) => SettledAs::Spent,
         };
         if let Some(reservation) = self.reservation.take() {
-            self.budgets.lock().settle(reservation, spending);
+            self.budgets.budgets.lock().settle(reservation, spending);
         }
     }
 }
@@ -81,7 +77,7 @@ impl BudgetReservation<'_> {
 impl Drop for BudgetReservation<'_> {
     fn drop(&mut self) {
         if let Some(reservation) = self.reservation.take() {
-            self.budgets.lock().settle(reservation, SettledAs::Spent);
+            self.budgets.budgets.lock().settle(reservation, SettledAs::Spent);
         }
     }
 }

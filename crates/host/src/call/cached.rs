@@ -2,11 +2,11 @@
 //! fetching.
 
 use super::Resolved;
-use crate::cache::{CacheFill, CacheLookup, CacheRequest};
+use crate::cache::{CacheCounts, CacheFill, CacheLookup, CacheRequest};
 use crate::client::{Client, Principal};
 use crate::host::{Host, HostEntry};
 use crate::upstream::Answer;
-use gripfast_core::cache::{AnswerKind, CacheCounts, CacheKey, CacheLabel, CacheTopic};
+use gripfast_core::cache::{AnswerKind, CacheKey, CacheLabel, CacheTopic};
 use gripfast_core::time::Mono;
 use gripfast_wire::Era;
 use gripfast_wire::patch::Object;

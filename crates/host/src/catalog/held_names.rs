@@ -1,12 +1,13 @@
 //! Persistent public names of tools and prompts, kept in the store. `core` decides which server gets a name.
 
-use crate::store::Store;
+use crate::store::{Store, StoreTable};
+use crate::sync::Mutex;
 use gripfast_core::catalog::holders::HeldNames;
 use gripfast_core::catalog::merge::NameClaim;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
-const SPACE: &str = "names";
+const NAMES: StoreTable<HeldNames> = StoreTable::json("names");
 
 /// Cache of the names of all servers, as this process knows them.
 #[derive(Debug, Default)]
@@ -15,11 +16,11 @@ pub(super) struct NameStore(Mutex<BTreeMap<String, Arc<HeldNames>>>);
 impl NameStore {
     /// The names that a server holds, from the cache or the store.
     pub(super) fn of(&self, store: &dyn Store, server: &str) -> Arc<HeldNames> {
-        let mut known = self.lock();
+        let mut known = self.0.lock();
         match known.get(server) {
             Some(held) => Arc::clone(held),
             None => {
-                let held = Arc::new(stored(store, server).unwrap_or_default());
+                let held = Arc::new(NAMES.get(store, server).unwrap_or_default());
                 known.insert(server.to_owned(), Arc::clone(&held));
                 held
             }
@@ -34,25 +35,15 @@ impl NameStore {
         claims: impl IntoIterator<Item = &'c NameClaim>,
         now: u64,
     ) {
-        let mut known = self.lock();
+        let mut known = self.0.lock();
         let held = Arc::make_mut(known.entry(server.to_owned()).or_default());
         let claims = claims.into_iter();
         if claims.filter(|claim| held.insert(claim.kind, &claim.name, now)).count() == 0 {
             return;
         }
-        if let Some(stored) = stored(store, server) {
+        if let Some(stored) = NAMES.get(store, server) {
             held.merge(&stored);
         }
-        if let Ok(bytes) = serde_json::to_vec(held) {
-            store.put(SPACE, server, bytes);
-        }
+        NAMES.put(store, server, held);
     }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Arc<HeldNames>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-fn stored(store: &dyn Store, server: &str) -> Option<HeldNames> {
-    serde_json::from_slice(&store.get(SPACE, server)?).ok()
 }

@@ -12,6 +12,7 @@ pub(crate) mod views;
 pub use crate::catalog::snapshot::{CatalogSnapshot, RenderedList};
 
 use crate::host::{Host, HostEntry};
+use crate::sync::Mutex;
 use crate::upstream::ListingOrigin;
 use gripfast_core::catalog::merge::{AbsentServer, CatalogSource, MergedCatalog, NameClaim, Renamed};
 use gripfast_core::event::Event;
@@ -19,8 +20,8 @@ use gripfast_core::supervise::status::State;
 use gripfast_wire::{Era, apps};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::watch;
 
@@ -71,7 +72,7 @@ impl Host {
     /// The merged catalog of all servers, under public names.
     pub fn catalog_snapshot(&self) -> Arc<CatalogSnapshot> {
         let version = self.change_signal().version();
-        let mut latest = self.catalog_cache().latest.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut latest = self.catalog_cache().latest.lock();
         if let Some((at, snapshot)) = &*latest
             && *at == version
         {

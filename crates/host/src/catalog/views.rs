@@ -6,10 +6,11 @@ use super::snapshot::CatalogSnapshot;
 use crate::client::Principal;
 use crate::host::Host;
 use crate::policy::{Audience, ItemKind, policy_target};
+use crate::sync::Mutex;
 use gripfast_core::catalog::merge::ListKind;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError};
 
 /// The cached views, by policy indexes.
 #[derive(Debug, Default)]
@@ -43,7 +44,7 @@ impl Host {
 
 impl CatalogCache {
     fn view(&self, snapshot: &CatalogSnapshot, audience: &Audience) -> Arc<CatalogSnapshot> {
-        let mut views = self.views.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut views = self.views.0.lock();
         let before = views.get(audience.indexes()).filter(|view| view.audience.same_as(audience));
         if let Some(view) = before.filter(|view| view.revision == snapshot.revision) {
             return Arc::clone(&view.snapshot);
@@ -67,7 +68,7 @@ impl CatalogCache {
 
     /// Removes all views after the client policies have changed.
     pub(crate) fn clear_views(&self) {
-        self.views.0.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.views.0.lock().clear();
     }
 }
 

@@ -4,7 +4,6 @@
 use super::keys::{KeyValue, Section};
 use super::node::{Node, Position, Value};
 use super::redact;
-use super::template::Template;
 use super::{Config, GatewayConfig, ServerSpec};
 use gripfast_core::redact::{KnownSecrets, REDACTED, url};
 
@@ -114,10 +113,7 @@ fn collect_settings(node: &Node, path: &mut Vec<String>, secrets: &KnownSecrets,
 
 fn display_value(node: &Node, is_secret: bool, secrets: &KnownSecrets) -> String {
     match &node.value {
-        Value::Str(text) if is_secret => match Template::parse(text) {
-            Ok(template) => template.into_secret().to_string(),
-            Err(_) => REDACTED.to_owned(),
-        },
+        Value::Str(text) if is_secret => redact::references_of(text),
         _ if is_secret => REDACTED.to_owned(),
         Value::Str(text) if text.contains("://") => url(text),
         Value::Str(text) | Value::Number(text) => redact::mask_line(text, Some(secrets)),

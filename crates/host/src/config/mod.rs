@@ -37,6 +37,7 @@ pub use launcher::{command_hint, command_line};
 pub use load::{ConfigError, ConfigFile, ConfigOrigin, ConfigText, SearchPaths};
 pub use lookup::{Lookup, ProcessEnvironment};
 pub use node::Position;
+pub use redact::redact_value;
 pub(crate) use sections::is_loopback;
 pub use sections::{
     AccessConfig, Argument, ClientLimits, EndpointError, GatewayConfig, Grant, Jwks, JwtConfig, ListenerTls,

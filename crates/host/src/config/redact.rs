@@ -4,7 +4,7 @@
 
 use super::node::{Node, Value};
 use super::template::Template;
-use gripfast_core::redact::{KnownSecrets, secret_arguments, shapes, text};
+use gripfast_core::redact::{KnownSecrets, REDACTED, is_harmless, secret_arguments, shapes, text};
 use std::borrow::Cow;
 
 /// Keys under which every value may be secret, in native files and in those of other clients.
@@ -33,12 +33,23 @@ pub(super) fn mask_line(line: &str, secrets: Option<&KnownSecrets>) -> String {
     shown.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect()
 }
 
+/// The value of a variable, a header or a secret argument with only its references.
+pub(super) fn references_of(value: &str) -> String {
+    Template::parse(value).map_or_else(|_| REDACTED.to_owned(), |template| template.into_secret().to_string())
+}
+
+/// Redacts the value of a variable, a header or a secret argument: only its references are shown, unless the rest is
+/// too short or too common to be a secret. The name does not matter: `SETTING` may hold a token as well as `API_TOKEN`.
+pub fn redact_value(value: &str) -> String {
+    match Template::parse(value) {
+        Ok(template) if template.literal_texts().all(is_harmless) => value.to_owned(),
+        Ok(_) | Err(_) => references_of(value),
+    }
+}
+
 /// Texts that no excerpt may show: the literal values of `env`, `headers` and arguments of calls at any depth, and the
 /// values of secret flags.
 pub(super) fn secrets(node: &Node) -> KnownSecrets {
-    /// Shorter values are `1` and `true`, and masking those would make excerpts unreadable.
-    const SHORTEST: usize = 4;
-    const HARMLESS: &[&str] = &["Bearer", "Basic", "token", "true", "false"];
     fn collect(node: &Node, held: bool, found: &mut Vec<String>) {
         match &node.value {
             Value::Table(entries) => {
@@ -72,10 +83,7 @@ pub(super) fn secrets(node: &Node) -> KnownSecrets {
     let mut found = Vec::new();
     collect(node, false, &mut found);
     let mut secrets = KnownSecrets::default();
-    let found = found.iter().map(|text| text.trim());
-    found
-        .filter(|text| text.len() >= SHORTEST && !HARMLESS.contains(text))
-        .for_each(|text| secrets.insert(text));
+    found.iter().filter(|text| !is_harmless(text)).for_each(|text| secrets.insert(text.trim()));
     secrets
 }
 
@@ -87,4 +95,29 @@ fn literals_outside_references(text: &str) -> impl Iterator<Item = String> {
         [inside.split_once(":-").map_or("", |(_, default)| default), after]
     });
     std::iter::once(first).chain(behind).map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_references_of_a_value_are_shown() {
+        for (text, shown) in [
+            ("80", "80"),
+            ("true", "true"),
+            ("hunter22", "[redacted]"),
+            ("Bearer hunter22", "[redacted]"),
+            ("Bearer ${env:T}", "Bearer ${env:T}"),
+            ("${env:A}/${file:/b}", "${env:A}/${file:/b}"),
+            ("hunter22${A}", "[redacted]${env:A}"),
+            ("${A}hunter22", "${env:A}[redacted]"),
+            ("${A:-hunter22}", "${env:A:-…}"),
+            ("${A:-x}", "${A:-x}"),
+            ("$${hunter22}", "[redacted]"),
+            ("${hunter22", REDACTED),
+        ] {
+            assert_eq!(redact_value(text), shown, "{text}");
+        }
+    }
 }

@@ -15,9 +15,10 @@ use crate::records::audit::{Audit, AuditOptions};
 use crate::records::ledger::{Ledger, LedgerOptions};
 use crate::security::Security;
 use crate::store::{ApprovalCounts, LocalStore, MemoryStore, Store};
+use crate::sync::{Mutex, RwLock};
 use gripfast_wire::RawValue;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, RwLock};
+use std::sync::Arc;
 use tokio_util::task::TaskTracker;
 
 /// Builds a [`Host`].

@@ -23,6 +23,7 @@ use crate::records::ledger::{Calls, Ledger, LedgerStatus, Query};
 use crate::security::Security;
 use crate::status::ServerStatus;
 use crate::store::{ApprovalCounts, ServerStore, Store};
+use crate::sync::{Mutex, RwLock};
 use crate::transport::{Dialer, StderrLines, TargetDialer};
 use crate::upstream::{ListingOrigin, UpstreamDeps};
 use gripfast_core::catalog::Catalog;
@@ -34,7 +35,7 @@ use gripfast_core::supervise::upstream::Command;
 use gripfast_core::time::Mono;
 use gripfast_wire::{Era, RawValue};
 use sha2::{Digest, Sha256};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::broadcast;
 use tokio::task::JoinHandle;
@@ -218,7 +219,7 @@ impl Host {
 
     fn add(&self, entry: HostEntry) -> Result<(), SpawnError> {
         self.load_names(&entry.name);
-        let mut entries = self.inner.entries.write().unwrap_or_else(PoisonError::into_inner);
+        let mut entries = self.inner.entries.write();
         if entries.iter().any(|known| known.name == entry.name) {
             if let EntryKind::Running(instances) = &entry.kind {
                 instances.shared().shutdown();
@@ -252,11 +253,7 @@ impl Host {
 
     fn remove_entry(&self, server: &str) -> Result<JoinHandle<()>, CallError> {
         let entry = self.entry(server)?;
-        self.inner
-            .entries
-            .write()
-            .unwrap_or_else(PoisonError::into_inner)
-            .retain(|known| known.name != server);
+        self.inner.entries.write().retain(|known| known.name != server);
         self.inner.change_signal.notify();
         if let Ok(instances) = entry.instances() {
             instances.mark_removed();
@@ -554,8 +551,7 @@ impl Host {
     }
 
     async fn shutdown_inner(&self, grace: Option<Duration>) {
-        let entries =
-            std::mem::take(&mut *self.inner.entries.write().unwrap_or_else(PoisonError::into_inner));
+        let entries = std::mem::take(&mut *self.inner.entries.write());
         if let Some(within) = grace {
             entries.iter().for_each(|entry| entry.drain(within));
         }
@@ -583,7 +579,7 @@ impl Host {
 
     pub(crate) fn entry(&self, server: &str) -> Result<Arc<HostEntry>, CallError> {
         let found = {
-            let entries = self.inner.entries.read().unwrap_or_else(PoisonError::into_inner);
+            let entries = self.inner.entries.read();
             entries.iter().find(|entry| entry.name == server).cloned()
         };
         found.ok_or_else(|| self.unknown_server(server))
@@ -610,19 +606,19 @@ impl Host {
     /// Replaces the client policies.
     pub fn set_client_policies(&self, policies: Vec<ClientPolicy>) {
         let lists = Arc::new(ClientLists::new(policies));
-        *self.inner.client_lists.write().unwrap_or_else(PoisonError::into_inner) = lists;
+        *self.inner.client_lists.write() = lists;
         self.inner.catalog_cache.clear_views();
         self.inner.change_signal.notify();
     }
 
     /// The client policies that apply to this principal.
     pub(crate) fn audience(&self, principal: Option<&Principal>) -> Audience {
-        self.inner.client_lists.read().unwrap_or_else(PoisonError::into_inner).for_principal(principal)
+        self.inner.client_lists.read().for_principal(principal)
     }
 
     /// Returns true if there are client policies, so that clients may see different catalogs.
     pub fn has_client_policies(&self) -> bool {
-        !self.inner.client_lists.read().unwrap_or_else(PoisonError::into_inner).is_empty()
+        !self.inner.client_lists.read().is_empty()
     }
 
     pub(crate) fn audit(&self) -> &Audit {
@@ -646,7 +642,7 @@ impl Host {
     }
 
     pub(crate) fn entries(&self) -> Vec<Arc<HostEntry>> {
-        self.inner.entries.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.inner.entries.read().clone()
     }
 }
 
@@ -666,7 +662,7 @@ impl HostInner {
 
 impl Drop for HostInner {
     fn drop(&mut self) {
-        for entry in self.entries.get_mut().unwrap_or_else(PoisonError::into_inner) {
+        for entry in self.entries.get_mut() {
             if let EntryKind::Running(instances) = &entry.kind {
                 instances.abort();
             }

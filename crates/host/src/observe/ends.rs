@@ -2,9 +2,9 @@
 //! including those that a policy refused or the caller cancelled.
 
 use crate::clock::Clock;
+use crate::sync::Mutex;
 use gripfast_core::failure::{CallError, CallOutcome, Code};
 use gripfast_core::time::Mono;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 /// Counters of call outcomes of one upstream.
@@ -57,11 +57,11 @@ impl EndCounters {
     }
 
     pub(crate) fn read(&self) -> CallEnds {
-        self.counted.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.counted.lock().clone()
     }
 
     fn add(&self, outcome: CallOutcome, code: Option<Code>, took: Duration) {
-        let mut counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut counted = self.counted.lock();
         match counted
             .counts
             .iter_mut()

@@ -1,8 +1,9 @@
 //! Event counts of a server by kind, over all its instances.
 
+use crate::sync::Mutex;
 use gripfast_core::event::Event;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 /// Event counts of one server. Clones share their counts.
 #[derive(Debug, Clone, Default)]
@@ -12,10 +13,10 @@ pub(crate) struct EventCounts {
 
 impl EventCounts {
     pub(super) fn count(&self, event: &Event) {
-        *self.counts.lock().unwrap_or_else(PoisonError::into_inner).entry(event.kind()).or_default() += 1;
+        *self.counts.lock().entry(event.kind()).or_default() += 1;
     }
 
     pub(super) fn read(&self) -> BTreeMap<&'static str, u64> {
-        self.counts.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.counts.lock().clone()
     }
 }

@@ -4,12 +4,13 @@
 //! that are due, and ends when there are none.
 
 use crate::clock::Clock;
+use crate::sync::Mutex;
 use gripfast_core::event::Event;
 use gripfast_core::log_dedup::{LogDedup, LogLine};
 use gripfast_core::supervise::status::State;
 use gripfast_core::text::times;
 use gripfast_core::time::Mono;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use tokio::runtime::Handle;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -46,7 +47,7 @@ impl Log {
 
     pub(super) fn write(&self, now: Mono, event: Event) {
         let (lines, uncounted) = {
-            let mut state = self.writer.lock();
+            let mut state = self.writer.state.lock();
             let lines = state.dedup.record(now, event);
             let uncounted = state.dedup.poll_timeout().is_some() && !state.has_repeat_task;
             state.has_repeat_task |= uncounted;
@@ -56,14 +57,14 @@ impl Log {
         if uncounted {
             let counting =
                 AbortOnDropHandle::new(self.runtime.spawn(write_repeat_counts(Arc::clone(&self.writer))));
-            *self.repeat_task.lock().unwrap_or_else(PoisonError::into_inner) = Some(counting);
+            *self.repeat_task.lock() = Some(counting);
         }
     }
 }
 
 impl Drop for Log {
     fn drop(&mut self) {
-        let lines = self.writer.lock().dedup.finish();
+        let lines = self.writer.state.lock().dedup.finish();
         self.writer.write(&lines);
     }
 }
@@ -72,18 +73,14 @@ impl Drop for Log {
 async fn write_repeat_counts(writer: Arc<LogWriter>) {
     while let Some(due) = writer.next_repeat_count() {
         tokio::time::sleep_until(writer.clock.instant(due)).await;
-        let lines = writer.lock().dedup.handle_timeout(writer.clock.mono());
+        let lines = writer.state.lock().dedup.handle_timeout(writer.clock.mono());
         writer.write(&lines);
     }
 }
 
 impl LogWriter {
-    fn lock(&self) -> MutexGuard<'_, LogState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn next_repeat_count(&self) -> Option<Mono> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let due = state.dedup.poll_timeout();
         state.has_repeat_task = due.is_some();
         due
@@ -230,7 +227,7 @@ mod tests {
         fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
         fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
         fn event(&self, event: &tracing::Event<'_>) {
-            event.record(&mut Message(&mut self.0.lock().unwrap()));
+            event.record(&mut Message(&mut self.0.lock()));
         }
         fn enter(&self, _: &span::Id) {}
         fn exit(&self, _: &span::Id) {}
@@ -238,7 +235,7 @@ mod tests {
 
     impl Reader {
         fn read(&self) -> Vec<String> {
-            std::mem::take(&mut *self.0.lock().unwrap())
+            std::mem::take(&mut *self.0.lock())
         }
     }
 

@@ -13,11 +13,12 @@ pub use stats::CallStats;
 pub(crate) use stats::Stats;
 
 use crate::clock::Clock;
+use crate::sync::Mutex;
 use gripfast_core::event::Event;
 use gripfast_core::time::{Now, Wall};
 use log::Log;
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use tokio::sync::broadcast;
 
 /// An event of one upstream, or of the gateway as a whole.
@@ -90,7 +91,7 @@ impl Observer {
         let server = Some(Arc::clone(&self.server));
         let published = UpstreamEvent { server, instance: self.instance, at: now.wall, event };
         {
-            let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut recent = self.recent.lock();
             if recent.len() == Self::RECENT {
                 recent.pop_front();
             }
@@ -105,6 +106,6 @@ impl Observer {
     }
 
     pub(crate) fn recent(&self) -> Vec<UpstreamEvent> {
-        self.recent.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
+        self.recent.lock().iter().cloned().collect()
     }
 }

@@ -1,8 +1,8 @@
 //! Counts and durations of the calls of one upstream, in bounded memory.
 
+use crate::sync::Mutex;
 use gripfast_core::time::Mono;
 use std::collections::VecDeque;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 /// Counters of one upstream.
@@ -48,7 +48,7 @@ impl Stats {
     const MAX_DURATIONS: usize = 256;
 
     pub(crate) fn answered(&self, now: Mono, took: Duration, tool_error: bool) {
-        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut counts = self.counts.lock();
         counts.calls += 1;
         counts.tool_errors += u64::from(tool_error);
         counts.last_ok = Some(now);
@@ -59,25 +59,25 @@ impl Stats {
     }
 
     pub(crate) fn failed(&self) {
-        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut counts = self.counts.lock();
         counts.calls += 1;
         counts.errors += 1;
     }
 
     /// Counts a call that was refused because the server is stopped, which says nothing about the server.
     pub(crate) fn refused(&self) {
-        self.counts.lock().unwrap_or_else(PoisonError::into_inner).refused += 1;
+        self.counts.lock().refused += 1;
     }
 
     /// Counts a dropped notification and returns the total.
     pub(crate) fn notification_dropped(&self) -> u64 {
-        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut counts = self.counts.lock();
         counts.dropped += 1;
         counts.dropped
     }
 
     pub(crate) fn read(&self, now: Mono) -> CallStats {
-        let counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        let counts = self.counts.lock();
         let mut times: Vec<Duration> = counts.durations.iter().copied().collect();
         times.sort_unstable();
         let quantile = |of: usize| times.get(times.len().saturating_sub(1) * of / 100).copied();

@@ -4,10 +4,11 @@
 use super::queue::{Queue, Task};
 use super::{RetainFn, Store, StoreWork};
 use crate::private_files;
+use crate::sync::Mutex;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// Store in a directory.
@@ -89,7 +90,7 @@ impl LocalStore {
 
 impl Store for LocalStore {
     fn get(&self, space: &str, key: &str) -> Option<Vec<u8>> {
-        let reader = self.reader.lock().unwrap_or_else(PoisonError::into_inner);
+        let reader = self.reader.lock();
         let found = reader
             .query_row("SELECT value FROM entry WHERE space = ?1 AND key = ?2", params![space, key], |row| {
                 row.get(0)
@@ -109,7 +110,7 @@ impl Store for LocalStore {
     }
 
     fn keys(&self, space: &str) -> Vec<String> {
-        let reader = self.reader.lock().unwrap_or_else(PoisonError::into_inner);
+        let reader = self.reader.lock();
         let found = reader.prepare_cached("SELECT key FROM entry WHERE space = ?1").and_then(|mut keys| {
             keys.query_map(params![space], |row| row.get(0))?.collect::<Result<Vec<String>, _>>()
         });

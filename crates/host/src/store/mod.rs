@@ -6,16 +6,19 @@
 mod approval_counts;
 mod local;
 mod queue;
+mod table;
 
 pub(crate) use approval_counts::ApprovalCounts;
 pub use local::{LocalStore, StoreError};
+pub(crate) use table::StoreTable;
 
+use crate::sync::Mutex;
 use crate::upstream::RememberedRoute;
 use gripfast_core::catalog::Catalog;
 use gripfast_core::isolation::DedicatedFor;
 use gripfast_core::policy::pins::{Approvals, PinKind};
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 /// Key-value store with spaces, safe to share by several processes.
 pub trait Store: Send + Sync + 'static {
@@ -56,22 +59,22 @@ pub struct MemoryStore {
 
 impl Store for MemoryStore {
     fn get(&self, space: &str, key: &str) -> Option<Vec<u8>> {
-        let entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        let entries = self.entries.lock();
         entries.get(&(space.to_owned(), key.to_owned())).cloned()
     }
 
     fn put(&self, space: &str, key: &str, value: Vec<u8>) {
-        let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut entries = self.entries.lock();
         entries.insert((space.to_owned(), key.to_owned()), value);
     }
 
     fn keys(&self, space: &str) -> Vec<String> {
-        let entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        let entries = self.entries.lock();
         entries.keys().filter(|(in_space, _)| in_space == space).map(|(_, key)| key.clone()).collect()
     }
 
     fn retain(&self, space: &str, keep: RetainFn) {
-        let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut entries = self.entries.lock();
         entries.retain(|(in_space, key), value| in_space != space || keep(key, value));
     }
 
@@ -88,19 +91,38 @@ pub(crate) struct ServerStore {
     key: String,
 }
 
+const CATALOGS: StoreTable<Catalog> = StoreTable::json("catalog");
+const ROUTES: StoreTable<RememberedRoute> = StoreTable::json("verdict");
+const APPROVALS: StoreTable<Approvals> = StoreTable::json("approvals");
+/// Pins of 0.1, under keys with a fingerprint. Never written.
+const PINS_OF_0_1: StoreTable<Approvals> = StoreTable::new("pins", |_| None, Approvals::from_v0_1);
+/// Last keys of a server, newest first.
+const REACHED: StoreTable<Vec<String>> = StoreTable::json("reached");
+const ISOLATION: StoreTable<DedicatedFor> =
+    StoreTable::new("isolation", write_dedicated_for, read_dedicated_for);
+
+const DEDICATED_FOR_ASKED: &[u8] = b"per_client";
+const DEDICATED_FOR_ALL: &[u8] = b"every_client";
+
+fn write_dedicated_for(dedicated_for: &DedicatedFor) -> Option<Vec<u8>> {
+    match dedicated_for {
+        DedicatedFor::None => None,
+        DedicatedFor::Interactive => Some(DEDICATED_FOR_ASKED.to_vec()),
+        DedicatedFor::All => Some(DEDICATED_FOR_ALL.to_vec()),
+    }
+}
+
+fn read_dedicated_for(stored: &[u8]) -> Option<DedicatedFor> {
+    match stored {
+        DEDICATED_FOR_ASKED => Some(DedicatedFor::Interactive),
+        DEDICATED_FOR_ALL => Some(DedicatedFor::All),
+        _ => None,
+    }
+}
+
 impl ServerStore {
-    const CATALOGS: &'static str = "catalog";
-    const VERDICTS: &'static str = "verdict";
-    const ISOLATION: &'static str = "isolation";
-    const APPROVALS: &'static str = "approvals";
-    /// Pins of 0.1, under keys with a fingerprint.
-    const PINS_OF_0_1: &'static str = "pins";
-    /// Last keys of a server, newest first.
-    const REACHED: &'static str = "reached";
     /// Number of keys that are kept. Several configs may share a state directory, each with a server of this name.
     const MAX_KEYS: usize = 4;
-    const DEDICATED_FOR_ASKED: &'static [u8] = b"per_client";
-    const DEDICATED_FOR_ALL: &'static [u8] = b"every_client";
 
     /// Opens the part of a server. Entries under keys that were used long ago are dropped.
     pub(crate) fn new(
@@ -117,17 +139,19 @@ impl ServerStore {
     }
 
     fn migrate_pins(&self) {
-        if let (None, Some(pins)) = (self.store.get(Self::APPROVALS, &self.server), self.pins_of_0_1()) {
+        if !APPROVALS.contains(&*self.store, &self.server)
+            && let Some(pins) = self.pins_of_0_1()
+        {
             self.save_pins(&pins);
         }
         if !self.keys_of_0_1().is_empty() {
             let server = self.server.clone();
-            self.store.retain(Self::PINS_OF_0_1, Box::new(move |key, _| server_of(key) != Some(&server)));
+            PINS_OF_0_1.retain_keys(&*self.store, move |key| server_of(key) != Some(&server));
         }
     }
 
     fn keys_of_0_1(&self) -> Vec<String> {
-        let mut keys = self.store.keys(Self::PINS_OF_0_1);
+        let mut keys = PINS_OF_0_1.keys(&*self.store);
         keys.retain(|key| server_of(key) == Some(&self.server));
         keys
     }
@@ -139,16 +163,14 @@ impl ServerStore {
         if keys.contains(&self.key) {
             keys = vec![self.key.clone()];
         }
-        let stored = keys.iter().filter_map(|key| self.store.get(Self::PINS_OF_0_1, key));
-        stored.filter_map(|pins| Approvals::from_v0_1(&pins)).reduce(|mut pins, others| {
+        keys.iter().filter_map(|key| PINS_OF_0_1.get(&*self.store, key)).reduce(|mut pins, others| {
             pins.merge(others);
             pins
         })
     }
 
     fn drop_old_keys(&self) {
-        let stored = self.store.get(Self::REACHED, &self.server);
-        let before: Option<Vec<String>> = stored.and_then(|stored| serde_json::from_slice(&stored).ok());
+        let before = REACHED.get(&*self.store, &self.server);
         let mut keys = vec![self.key.clone()];
         keys.extend(before.iter().flatten().filter(|key| **key != self.key).cloned());
         let is_full = keys.len() > Self::MAX_KEYS;
@@ -156,18 +178,15 @@ impl ServerStore {
         if before.as_ref() == Some(&keys) {
             return;
         }
-        if let Ok(bytes) = serde_json::to_vec(&keys) {
-            self.store.put(Self::REACHED, &self.server, bytes);
-        }
+        REACHED.put(&*self.store, &self.server, &keys);
         // Before the first key was recorded, nothing was ever dropped.
         if is_full || before.is_none() {
-            for space in [Self::CATALOGS, Self::VERDICTS, Self::ISOLATION] {
-                let (server, keys) = (self.server.clone(), keys.clone());
-                let keep = move |key: &str, _: &[u8]| {
-                    server_of(key) != Some(&server) || keys.iter().any(|kept| kept == key)
-                };
-                self.store.retain(space, Box::new(keep));
-            }
+            let server = self.server.clone();
+            let keep =
+                move |key: &str| server_of(key) != Some(&server) || keys.iter().any(|kept| kept == key);
+            CATALOGS.retain_keys(&*self.store, keep.clone());
+            ROUTES.retain_keys(&*self.store, keep.clone());
+            ISOLATION.retain_keys(&*self.store, keep);
         }
     }
 
@@ -176,32 +195,25 @@ impl ServerStore {
     }
 
     pub(crate) fn catalog(&self) -> Option<Catalog> {
-        let stored = self.store.get(Self::CATALOGS, &self.key)?;
-        // Perhaps written by another version: the catalog will be listed again.
-        serde_json::from_slice(&stored).ok()
+        CATALOGS.get(&*self.store, &self.key)
     }
 
     pub(crate) fn save_catalog(&self, catalog: &Catalog) {
-        if let Ok(bytes) = serde_json::to_vec(catalog) {
-            self.store.put(Self::CATALOGS, &self.key, bytes);
-        }
+        CATALOGS.put(&*self.store, &self.key, catalog);
     }
 
     /// Returns the approvals of this process and of others.
     pub(crate) fn pins(&self) -> Option<Approvals> {
-        let kept = || self.store.get(Self::APPROVALS, &self.server);
-        let read = |kept: Vec<u8>| serde_json::from_slice(&kept).ok();
-        // Pins of 0.1 are removed after they were migrated, which may happen between these lines.
-        match kept() {
-            Some(kept) => read(kept),
-            None => self.pins_of_0_1().or_else(|| kept().and_then(read)),
+        let stored = || APPROVALS.get(&*self.store, &self.server);
+        if APPROVALS.contains(&*self.store, &self.server) {
+            return stored();
         }
+        // Pins of 0.1 are removed after they were migrated, which may happen between these lines.
+        self.pins_of_0_1().or_else(stored)
     }
 
     pub(crate) fn save_pins(&self, pins: &Approvals) {
-        if let Ok(bytes) = serde_json::to_vec(pins) {
-            self.store.put(Self::APPROVALS, &self.server, bytes);
-        }
+        APPROVALS.put(&*self.store, &self.server, pins);
     }
 
     /// Returns whether more tools were approved than these pins hold: the store has lost some.
@@ -219,31 +231,20 @@ impl ServerStore {
     }
 
     pub(crate) fn remembered_route(&self) -> Option<RememberedRoute> {
-        serde_json::from_slice(&self.store.get(Self::VERDICTS, &self.key)?).ok()
+        ROUTES.get(&*self.store, &self.key)
+    }
+
+    pub(crate) fn save_remembered_route(&self, route: RememberedRoute) {
+        ROUTES.put(&*self.store, &self.key, &route);
     }
 
     /// Returns which clients were seen to need an instance of their own.
     pub(crate) fn dedicated_for(&self) -> DedicatedFor {
-        match self.store.get(Self::ISOLATION, &self.key) {
-            Some(kept) if kept == Self::DEDICATED_FOR_ASKED => DedicatedFor::Interactive,
-            Some(kept) if kept == Self::DEDICATED_FOR_ALL => DedicatedFor::All,
-            Some(_) | None => DedicatedFor::None,
-        }
+        ISOLATION.get(&*self.store, &self.key).unwrap_or(DedicatedFor::None)
     }
 
-    pub(crate) fn save_dedicated_for(&self, apart: DedicatedFor) {
-        let kept = match apart {
-            DedicatedFor::None => return,
-            DedicatedFor::Interactive => Self::DEDICATED_FOR_ASKED,
-            DedicatedFor::All => Self::DEDICATED_FOR_ALL,
-        };
-        self.store.put(Self::ISOLATION, &self.key, kept.to_vec());
-    }
-
-    pub(crate) fn save_remembered_route(&self, verdict: RememberedRoute) {
-        if let Ok(bytes) = serde_json::to_vec(&verdict) {
-            self.store.put(Self::VERDICTS, &self.key, bytes);
-        }
+    pub(crate) fn save_dedicated_for(&self, dedicated_for: DedicatedFor) {
+        ISOLATION.put(&*self.store, &self.key, &dedicated_for);
     }
 }
 

@@ -2,9 +2,9 @@
 //! once, and again with a count when the queue is empty.
 
 use super::{RetainFn, StoreWork};
+use crate::sync::{Condvar, Mutex};
 use std::collections::VecDeque;
 use std::sync::mpsc::SyncSender;
-use std::sync::{Condvar, Mutex, PoisonError};
 
 /// Tasks of the writer thread, in order.
 #[derive(Default)]
@@ -36,7 +36,7 @@ impl Queue {
 
     /// Adds a task. Returns whether there was room for it.
     pub(super) fn push(&self, task: Task) -> bool {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let bytes = state.bytes + task.bytes();
         if state.closed || state.tasks.len() >= Self::MAX_TASKS || bytes > Self::MAX_BYTES {
             state.lost += 1;
@@ -57,7 +57,7 @@ impl Queue {
     /// Waits for the next task; `None` when the queue is empty and closed.
     pub(super) fn pop(&self) -> Option<Task> {
         let waits = |state: &mut State| state.tasks.is_empty() && !state.closed;
-        let mut state = self.available.wait_while(self.lock(), waits).unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.available.wait_while(self.state.lock(), waits);
         let task = state.tasks.pop_front()?;
         state.bytes -= task.bytes();
         if state.lost > 0 && state.tasks.is_empty() {
@@ -69,12 +69,8 @@ impl Queue {
 
     /// Closes the queue. Waiting tasks are still done.
     pub(super) fn close(&self) {
-        self.lock().closed = true;
+        self.state.lock().closed = true;
         self.available.notify_one();
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -104,7 +100,7 @@ mod tests {
         assert!(small.pop().is_some() && small.push(put(1)), "a popped task makes room");
         let large = Queue::default();
         let fit = (0..100).filter(|_| large.push(put(Queue::MAX_BYTES / 8))).count();
-        assert_eq!((fit, large.lock().lost), (8, 92));
+        assert_eq!((fit, large.state.lock().lost), (8, 92));
     }
 
     #[test]
@@ -114,6 +110,6 @@ mod tests {
         queue.close();
         assert!(!queue.push(put(1)));
         assert!(queue.pop().is_some() && queue.pop().is_none());
-        assert_eq!(queue.lock().bytes, 0);
+        assert_eq!(queue.state.lock().bytes, 0);
     }
 }

@@ -4,13 +4,14 @@
 use super::{Listener, SentFlag};
 use crate::client::Principal;
 use crate::clock::Clock;
+use crate::sync::Mutex;
 use gripfast_core::failure::Sent;
 use gripfast_core::ids::ClientKey;
 use gripfast_core::isolation::{Attribution, Caller, ServedPrincipals, attribute};
 use gripfast_core::time::Mono;
 use std::any::Any;
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Listener of one call, which can also pause and end it.
@@ -23,7 +24,7 @@ pub(crate) trait CallListener: Listener {
 }
 
 /// Calls in flight on one link.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct InFlightCalls {
     clock: Clock,
     table: Mutex<Table>,
@@ -55,12 +56,6 @@ impl std::fmt::Debug for Table {
     }
 }
 
-impl Default for InFlightCalls {
-    fn default() -> Self {
-        Self { clock: Clock::new(), table: Mutex::default() }
-    }
-}
-
 impl InFlightCalls {
     /// Registers a call before it is sent. It is in flight until the guard is dropped.
     pub(crate) fn register(
@@ -71,7 +66,7 @@ impl InFlightCalls {
         listener: Arc<dyn CallListener>,
         sent: Arc<SentFlag>,
     ) -> InFlightCall {
-        let mut table = self.lock();
+        let mut table = self.table.lock();
         if table.stopped {
             listener.end();
         }
@@ -84,23 +79,23 @@ impl InFlightCalls {
 
     /// Notes that the link carries something else for `principal`, such as a subscription.
     pub(crate) fn note_principal(&self, principal: &Principal) {
-        self.lock().served.record(principal);
+        self.table.lock().served.record(principal);
     }
 
     /// Returns whether the link has served `principal` and no other.
     pub(crate) fn served_only(&self, principal: &Principal) -> bool {
-        self.lock().served.is_only(principal)
+        self.table.lock().served.is_only(principal)
     }
 
     /// Returns whether the link has served several principals.
     pub(super) fn served_several(&self) -> bool {
-        self.lock().served.is_several()
+        self.table.lock().served.is_several()
     }
 
     /// Attributes a server message that names no call. Also returns the newest call that it may belong to, if it is
     /// attributed.
     pub(super) fn attribute(&self) -> (Attribution, Option<Arc<dyn CallListener>>) {
-        let mut table = self.lock();
+        let mut table = self.table.lock();
         table.remove_expired(self.clock.mono());
         let callers: Vec<Caller> = table.calls.values().map(|(caller, _)| caller.clone()).collect();
         let withdrawn: Vec<Caller> = table.withdrawn.iter().map(|(_, caller, _)| caller.clone()).collect();
@@ -119,43 +114,43 @@ impl InFlightCalls {
 
     /// Returns the call with this id.
     pub(super) fn get(&self, id: u64) -> Option<Arc<dyn CallListener>> {
-        self.lock().calls.get(&id).map(|(_, listener)| Arc::clone(listener))
+        self.table.lock().calls.get(&id).map(|(_, listener)| Arc::clone(listener))
     }
 
     /// Returns whether any call is in flight.
     pub(super) fn has_calls(&self) -> bool {
-        !self.lock().calls.is_empty()
+        !self.table.lock().calls.is_empty()
     }
 
     /// Returns whether the server has no call to work on, withdrawn ones included.
     pub(crate) fn is_idle(&self) -> bool {
-        let mut table = self.lock();
+        let mut table = self.table.lock();
         table.remove_expired(self.clock.mono());
         table.calls.is_empty() && table.withdrawn.is_empty()
     }
 
     /// Returns the calls of one client, the newest last.
     pub(crate) fn calls_of(&self, client: &ClientKey) -> Vec<Arc<dyn CallListener>> {
-        let table = self.lock();
+        let table = self.table.lock();
         let theirs = table.calls.values().filter(|(caller, _)| caller.key() == Some(client));
         theirs.map(|(_, listener)| Arc::clone(listener)).collect()
     }
 
     /// Notes that a call failed while it is still counted here. If the link is lost, the other calls fail after it.
     pub(crate) fn note_loss(&self) {
-        let mut table = self.lock();
+        let mut table = self.table.lock();
         let in_flight = table.calls.len() + table.withdrawn.len();
         table.in_flight_at_loss.get_or_insert(in_flight);
     }
 
     /// Returns whether only one call was in flight when the first one failed.
     pub(crate) fn was_alone_at_loss(&self) -> bool {
-        self.lock().in_flight_at_loss == Some(1)
+        self.table.lock().in_flight_at_loss == Some(1)
     }
 
     /// Ends all calls, and every call that is registered later.
     pub(crate) fn end_all(&self) {
-        let mut table = self.lock();
+        let mut table = self.table.lock();
         table.stopped = true;
         for (_, listener) in table.calls.values() {
             listener.end();
@@ -164,11 +159,11 @@ impl InFlightCalls {
 
     /// Forgets a withdrawn call that the server has answered.
     pub(super) fn forget_withdrawn(&self, id: u64) {
-        self.lock().withdrawn.retain(|(withdrawn, _, _)| *withdrawn != id);
+        self.table.lock().withdrawn.retain(|(withdrawn, _, _)| *withdrawn != id);
     }
 
     fn remove(&self, id: u64, withdrawn: bool) {
-        let mut table = self.lock();
+        let mut table = self.table.lock();
         let Some((caller, _)) = table.calls.remove(&id) else { return };
         if withdrawn {
             if table.withdrawn.len() == MAX_WITHDRAWN {
@@ -176,10 +171,6 @@ impl InFlightCalls {
             }
             table.withdrawn.push_back((id, caller, self.clock.mono()));
         }
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, Table> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -273,7 +264,7 @@ mod tests {
         for id in 0..10_000 {
             drop(enter(&calls, id, "a"));
         }
-        assert_eq!(calls.lock().withdrawn.len(), MAX_WITHDRAWN);
-        assert_eq!(calls.lock().calls.len(), 0);
+        assert_eq!(calls.table.lock().withdrawn.len(), MAX_WITHDRAWN);
+        assert_eq!(calls.table.lock().calls.len(), 0);
     }
 }

@@ -4,6 +4,7 @@ use super::inbox::{Inbox, Incoming};
 use super::{Listener, Reply, SendError, SentFlag, not_a_response};
 use crate::large_message;
 use crate::memory::AnswerMemory;
+use crate::sync::Mutex;
 use bytes::Bytes;
 use gripfast_core::failure::classify::classify;
 use gripfast_core::failure::{During, Evidence, Failure, Observed, RpcError, Sent};
@@ -11,8 +12,8 @@ use gripfast_wire::Outcome;
 use gripfast_wire::envelope::{self, ErrorObject, Malformed, Message};
 use gripfast_wire::results::Progress;
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::oneshot;
 
@@ -61,7 +62,7 @@ impl PendingReplies {
         memory: Option<Arc<dyn AnswerMemory>>,
         frame: Arc<FrameState>,
     ) -> Result<oneshot::Receiver<Result<Reply, Box<SendError>>>, Box<SendError>> {
-        let mut table = self.lock();
+        let mut table = self.table.lock();
         if let Some(gone) = &table.closed {
             return Err(Evidence::unsent(during, gone.clone()).into());
         }
@@ -125,7 +126,7 @@ impl PendingReplies {
 
     /// Completes request `id` with its response. Returns whether it was pending.
     fn complete(&self, id: u64, message: Bytes) -> bool {
-        let Some(waiting) = self.lock().waiting.remove(&id) else { return false };
+        let Some(waiting) = self.table.lock().waiting.remove(&id) else { return false };
         let reply = Reply::with_memory(message, waiting.during, waiting.memory.as_deref());
         // The caller may have stopped waiting at this moment.
         let _ = waiting.answer.send(reply.map_err(Into::into));
@@ -136,7 +137,7 @@ impl PendingReplies {
     /// is ambiguous.
     fn complete_only(&self, message: Bytes) -> bool {
         let only = {
-            let table = self.lock();
+            let table = self.table.lock();
             let mut ids = table.waiting.keys();
             ids.next().copied().filter(|_| ids.next().is_none())
         };
@@ -145,12 +146,12 @@ impl PendingReplies {
 
     /// Returns the listener of request `id`.
     fn listener(&self, id: u64) -> Option<Arc<dyn Listener>> {
-        self.lock().waiting.get(&id).and_then(|waiting| waiting.listener.clone())
+        self.table.lock().waiting.get(&id).and_then(|waiting| waiting.listener.clone())
     }
 
     /// Removes request `id`, whose caller has stopped waiting.
     pub(super) fn remove(&self, id: u64) {
-        self.lock().waiting.remove(&id);
+        self.table.lock().waiting.remove(&id);
     }
 
     /// Handles an unreadable message: the requests that it seems to answer fail, unless a readable response follows in
@@ -158,7 +159,7 @@ impl PendingReplies {
     pub(super) fn note_damaged(self: &Arc<Self>, bytes: &[u8], inbox: &Inbox) -> bool {
         let mut is_an_answer = false;
         for id in envelope::damaged_answers(bytes) {
-            let first = match self.lock().waiting.get_mut(&id) {
+            let first = match self.table.lock().waiting.get_mut(&id) {
                 Some(waiting) => !std::mem::replace(&mut waiting.damaged, true),
                 None => continue,
             };
@@ -180,7 +181,7 @@ impl PendingReplies {
 
     /// Fails request `id`, whose response has arrived and cannot be used.
     pub(super) fn fail(&self, id: u64, observed: Observed, inbox: &Inbox) {
-        match self.lock().waiting.remove(&id) {
+        match self.table.lock().waiting.remove(&id) {
             // The caller may have stopped waiting at this moment.
             Some(waiting) => drop(waiting.answer.send(Err(Evidence::sent(waiting.during, observed).into()))),
             None => inbox.in_flight().forget_withdrawn(id),
@@ -190,7 +191,7 @@ impl PendingReplies {
     /// Fails all requests of a closed link, each with whether it had been sent.
     pub(super) fn fail_all(&self, observed: &Observed) {
         let waiting = {
-            let mut table = self.lock();
+            let mut table = self.table.lock();
             table.closed.get_or_insert_with(|| observed.clone());
             std::mem::take(&mut table.waiting)
         };
@@ -199,10 +200,6 @@ impl PendingReplies {
             let evidence = Evidence { during: waiting.during, sent, observed: observed.clone() };
             let _ = waiting.answer.send(Err(evidence.into()));
         }
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, Table> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -400,7 +397,7 @@ mod tests {
 
     impl Listener for Recorder {
         fn on_message(&self, message: &[u8]) {
-            self.0.lock().unwrap().push(String::from_utf8(message.to_vec()).unwrap());
+            self.0.lock().push(String::from_utf8(message.to_vec()).unwrap());
         }
     }
 
@@ -440,7 +437,7 @@ mod tests {
                         if let Some((recorded, mut answer, theirs)) = waiting.remove(&id) {
                             let Ok(Ok(reply)) = answer.try_recv() else { panic!("no answer to {id}") };
                             prop_assert_eq!(&reply.message[..], said.as_bytes());
-                            prop_assert_eq!(&*recorded.0.lock().unwrap(), &theirs);
+                            prop_assert_eq!(&*recorded.0.lock(), &theirs);
                         }
                     }
                     // None of our ids is a string, so it completes no request.
@@ -451,10 +448,10 @@ mod tests {
                     }
                 }
                 for (recorded, answer, theirs) in waiting.values_mut() {
-                    prop_assert_eq!(&*recorded.0.lock().unwrap(), &*theirs);
+                    prop_assert_eq!(&*recorded.0.lock(), &*theirs);
                     prop_assert!(answer.try_recv().is_err(), "a response of another request");
                 }
-                prop_assert_eq!(pending.lock().waiting.len(), waiting.len(), "nothing is left behind");
+                prop_assert_eq!(pending.table.lock().waiting.len(), waiting.len(), "nothing is left behind");
             }
             prop_assert!(supervisor.try_recv().is_err(), "nothing is for the supervisor");
         }

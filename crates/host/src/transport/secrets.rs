@@ -1,12 +1,12 @@
 //! Secrets of one server: the values expanded for its links and its credentials. They are redacted from everything that
 //! the server says, and outlive the link, as the server's messages do.
 
+use crate::sync::RwLock;
 use gripfast_core::failure::classify::classify_with_secrets;
 use gripfast_core::failure::{Evidence, Failure};
 use gripfast_core::redact::KnownSecrets;
 use std::borrow::Cow;
 use std::fmt;
-use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
 /// Secrets of one upstream.
 #[derive(Debug, Default)]
@@ -42,7 +42,7 @@ impl fmt::Debug for ShownCredential {
 impl Secrets {
     /// Sets the secrets of a link that is being opened.
     pub fn set_for_link(&self, secrets: KnownSecrets) {
-        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known.write();
         if known.current != secrets {
             known.previous = std::mem::replace(&mut known.current, secrets);
             known.rebuild();
@@ -51,48 +51,44 @@ impl Secrets {
 
     /// Sets the credential that is about to be sent to the server, which may repeat it from then on.
     pub fn set_credential(&self, credential: &str) {
-        if self.known().current_credential.credential == credential {
+        if self.known.read().current_credential.credential == credential {
             return;
         }
         let mut shown = ShownCredential { credential: credential.to_owned(), known: KnownSecrets::default() };
         shown.known.add_words(credential);
-        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known.write();
         known.previous_credential = std::mem::replace(&mut known.current_credential, shown);
         known.rebuild();
     }
 
     /// Redacts a text of the server: these secrets and everything else that looks like one.
     pub fn redact_text(&self, text: &str) -> String {
-        self.known().all.text(text).into_owned()
+        self.known.read().all.text(text).into_owned()
     }
 
     /// Redacts a name that the server or a client gave.
     pub fn redact_name(&self, name: &str) -> String {
-        self.known().all.name(name).into_owned()
+        self.known.read().all.name(name).into_owned()
     }
 
     /// Masks these secrets in a text and leaves the rest unchanged.
     pub fn mask(&self, text: &str) -> String {
-        self.known().all.mask(text).into_owned()
+        self.known.read().all.mask(text).into_owned()
     }
 
     /// Masks these secrets in a JSON document.
     pub fn mask_json(&self, value: &mut serde_json::Value) {
-        self.known().all.mask_json(value);
+        self.known.read().all.mask_json(value);
     }
 
     /// Returns whether a text contains one of these secrets.
     pub fn occurs_in(&self, text: &str) -> bool {
-        matches!(self.known().all.mask(text), Cow::Owned(_))
+        matches!(self.known.read().all.mask(text), Cow::Owned(_))
     }
 
     /// Classifies evidence, with these secrets redacted from the text.
     pub fn classify(&self, evidence: &Evidence) -> Failure {
-        classify_with_secrets(evidence, &self.known().all)
-    }
-
-    fn known(&self) -> RwLockReadGuard<'_, Known> {
-        self.known.read().unwrap_or_else(PoisonError::into_inner)
+        classify_with_secrets(evidence, &self.known.read().all)
     }
 }
 

@@ -1,10 +1,10 @@
 //! Ring of the last lines that a child wrote to stderr, bounded in number and length. The reason of a crash is nearly
 //! always among them.
 
+use crate::sync::Mutex;
 use gripfast_core::failure::cause_line::cause_line;
 use gripfast_core::redact;
 use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Last stderr lines of one server; they outlive the child that wrote them.
 #[derive(Debug, Default)]
@@ -48,7 +48,7 @@ impl StderrRing {
     pub fn push(&self, line: &[u8]) {
         let cut = &line[..line.len().min(Self::LINE_BYTES)];
         let text = redact::text(&String::from_utf8_lossy(cut)).trim_end().to_owned();
-        let mut kept = self.lock();
+        let mut kept = self.state.lock();
         if kept.lines.len() == Self::LINES {
             kept.lines.pop_front();
             kept.dropped += 1;
@@ -58,14 +58,14 @@ impl StderrRing {
 
     /// Returns the last `count` lines, oldest first.
     pub fn last(&self, count: usize) -> Vec<String> {
-        let lines = &self.lock().lines;
+        let lines = &self.state.lock().lines;
         lines.iter().skip(lines.len().saturating_sub(count)).cloned().collect()
     }
 
     /// Returns the kept lines from number `from` on. A reader that follows the log sees by `first` whether it missed
     /// lines.
     pub fn lines_from(&self, from: u64) -> StderrLines {
-        let kept = self.lock();
+        let kept = self.state.lock();
         let known = kept.dropped + kept.lines.len() as u64;
         let first = from.clamp(kept.dropped, known);
         let skipped = usize::try_from(first - kept.dropped).unwrap_or(usize::MAX);
@@ -74,22 +74,18 @@ impl StderrRing {
 
     /// Marks that the server has answered with a result: earlier lines cannot be the cause of its exit.
     pub fn mark_answered(&self) {
-        let mut kept = self.lock();
+        let mut kept = self.state.lock();
         kept.since_answer = kept.dropped + kept.lines.len() as u64;
     }
 
     /// Returns the number of kept lines after the last result.
     pub fn lines_since_answer(&self) -> usize {
-        self.lock().new_lines().count()
+        self.state.lock().new_lines().count()
     }
 
     /// Returns the line since the last result that most probably explains the exit.
     pub fn likely_cause(&self) -> Option<String> {
-        cause_line(self.lock().new_lines().map(String::as_str)).map(str::to_owned)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, RingState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        cause_line(self.state.lock().new_lines().map(String::as_str)).map(str::to_owned)
     }
 }
 

@@ -9,6 +9,7 @@ use super::process::{Exit, ExitWatch, Pipes, ProcessTree};
 use super::{
     BoxFuture, Link, LinkInfo, Outgoing, Reply, Secrets, SendError, Session, StderrRing, UnsolicitedStream,
 };
+use crate::sync::Mutex;
 use bytes::Bytes;
 use gripfast_core::failure::{During, Evidence, Observed, Sent};
 use gripfast_core::supervise::upstream::CloseMode;
@@ -16,8 +17,8 @@ use gripfast_wire::envelope::{self, Addressee};
 use gripfast_wire::partial::extend_within;
 use gripfast_wire::results;
 use gripfast_wire::{Id, RawValue, batch};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWriteExt, BufReader};
 use tokio::process::ChildStdin;
@@ -42,7 +43,7 @@ struct Frame {
 type QueuedBytes = Arc<Mutex<Vec<u8>>>;
 
 fn take_bytes(bytes: &QueuedBytes) -> Vec<u8> {
-    std::mem::take(&mut *bytes.lock().unwrap_or_else(PoisonError::into_inner))
+    std::mem::take(&mut *bytes.lock())
 }
 
 /// Maximum number of frames queued for a child that does not read; further senders wait.
@@ -80,7 +81,7 @@ impl StdioLink {
     }
 
     fn writer(&self) -> Option<mpsc::Sender<Frame>> {
-        self.frames.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.frames.lock().clone()
     }
 
     async fn enqueue(
@@ -147,7 +148,7 @@ impl Link for StdioLink {
 
     fn close<'a>(&'a self, _session: Option<&'a Session>, manner: CloseMode) -> BoxFuture<'a, ()> {
         // Closing the queue closes stdin, which asks the child to exit.
-        self.frames.lock().unwrap_or_else(PoisonError::into_inner).take();
+        self.frames.lock().take();
         Box::pin(async move { self.tree.stop(manner).await })
     }
 

@@ -4,6 +4,7 @@
 use super::notifications::default_reply;
 use super::{Connection, Upstream};
 use crate::client::Client;
+use crate::sync::Mutex;
 use crate::transport::{Listener, Route};
 use bytes::Bytes;
 use gripfast_core::event::Event;
@@ -11,8 +12,8 @@ use gripfast_core::ids::ClientKey;
 use gripfast_core::isolation::{Attribution, Caller, DedicatedFor};
 use gripfast_wire::envelope::{self, Message, Request};
 use gripfast_wire::{Era, roots};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError};
 
 /// Role of an instance.
 pub(crate) enum InstanceRole {
@@ -59,7 +60,7 @@ impl InstanceClient {
 
     /// Replaces the listener.
     pub(crate) fn set_listener(&self, listener: Option<Arc<dyn Listener>>) {
-        *self.listener.lock().unwrap_or_else(PoisonError::into_inner) = listener;
+        *self.listener.lock() = listener;
     }
 
     /// The key of a single client, which may receive requests of any of its calls; `None` for anonymous clients.
@@ -73,7 +74,7 @@ impl InstanceClient {
     /// The listener for messages between the client's calls; anonymous clients have none.
     fn listener(&self) -> Option<Arc<dyn Listener>> {
         self.client()?;
-        self.listener.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.listener.lock().clone()
     }
 }
 

@@ -21,7 +21,7 @@ use gripfast_core::failure::{
     CallError, CallOutcome, Code, During, Evidence, Failure, Observed, RpcError, Sent,
 };
 use gripfast_core::ids::Epoch;
-use gripfast_core::isolation::{Caller, ServedPrincipals};
+use gripfast_core::isolation::Caller;
 use gripfast_core::json::Digest;
 use gripfast_core::supervise::upstream::{
     Admission, CallEnd, Input, LinkKind, QueuePlace, Refusal, RefusalReason, Ticket, WaitFor,
@@ -34,8 +34,8 @@ use gripfast_wire::log::LogLevel;
 use gripfast_wire::patch::{Object, Patch, patch_payload};
 use gripfast_wire::trace::TraceContext;
 use gripfast_wire::{Era, Outcome, RawValue, RequestId, envelope, headers, nesting};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// A request to one upstream.
@@ -218,7 +218,7 @@ impl Upstream {
         if !self.has_crashes.load(Ordering::Relaxed) {
             return Ok(());
         }
-        let wait = match self.crashes().verdict(self.clock.mono(), request.identity()) {
+        let wait = match self.crashes.lock().verdict(self.clock.mono(), request.identity()) {
             ReplayVerdict::Replay | ReplayVerdict::NoReplay => return Ok(()),
             ReplayVerdict::Refused(wait) => wait,
         };
@@ -247,7 +247,7 @@ impl Upstream {
             return ReplayVerdict::Replay;
         }
         let (now, identity) = (self.clock.mono(), request.identity());
-        let mut crashes = self.crashes();
+        let mut crashes = self.crashes.lock();
         if connection.in_flight.was_alone_at_loss() {
             crashes.record_crash(now, identity);
             self.has_crashes.store(true, Ordering::Relaxed);
@@ -258,14 +258,10 @@ impl Upstream {
     /// Clears the crash record of a request that was answered.
     fn clear_crash_record(&self, request: &UpstreamRequest) {
         if self.has_crashes.load(Ordering::Relaxed) {
-            let mut crashes = self.crashes();
+            let mut crashes = self.crashes.lock();
             crashes.answered(self.clock.mono(), request.identity());
             self.has_crashes.store(!crashes.is_empty(), Ordering::Relaxed);
         }
-    }
-
-    fn crashes(&self) -> MutexGuard<'_, Crashes> {
-        self.crashes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns true if a first listing is needed to know which arguments this server wants in headers.
@@ -313,10 +309,6 @@ impl Upstream {
                 () = tokio::time::sleep_until(until) => return,
             }
         }
-    }
-
-    fn served_principals(&self) -> MutexGuard<'_, ServedPrincipals<Principal>> {
-        self.served_principals.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn next_request_id(&self) -> u64 {
@@ -779,7 +771,7 @@ pub(super) struct CallDeadlines<'a> {
 
 impl<'a> CallDeadlines<'a> {
     pub(super) fn new(upstream: &'a Upstream, principal: &Principal, deadline: Option<Mono>) -> Self {
-        upstream.served_principals().record(principal);
+        upstream.served_principals.lock().record(principal);
         let started = upstream.clock.mono();
         let ours = started + upstream.spec().supervision.timeouts.call;
         let deadline = deadline.map_or(ours, |theirs| theirs.min(ours));
@@ -796,7 +788,7 @@ impl<'a> CallDeadlines<'a> {
     /// The cause of an outage without stderr lines if the server has served other principals, because these may be
     /// about their calls.
     fn visible_cause<'c>(&self, cause: &'c str) -> &'c str {
-        match self.upstream.served_principals().is_only(&self.principal) {
+        match self.upstream.served_principals.lock().is_only(&self.principal) {
             true => cause,
             false => without_stderr(cause),
         }

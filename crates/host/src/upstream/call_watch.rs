@@ -10,6 +10,7 @@ use super::micros;
 use super::notifications::{default_reply, too_deep_reply};
 use super::replies::OpenQuestions;
 use crate::clock::Clock;
+use crate::sync::Mutex;
 use crate::transport::{BoxFuture, CallListener, Listener};
 use bytes::Bytes;
 use gripfast_core::time::Mono;
@@ -19,8 +20,8 @@ use gripfast_wire::era::meta;
 use gripfast_wire::patch::{MessagePatch, Patch};
 use gripfast_wire::results::Progress;
 use std::any::Any;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
 
@@ -77,7 +78,7 @@ impl CallWatch {
 
     /// Sets the caller's progress token, which replaces ours in forwarded progress.
     pub(super) fn set_caller_token(&self, token: Box<RawValue>) {
-        *self.token.lock().unwrap_or_else(PoisonError::into_inner) = Some(token);
+        *self.token.lock() = Some(token);
     }
 
     /// Returns true if the call must end, whatever the server still answers.
@@ -95,7 +96,7 @@ impl CallWatch {
     pub(super) fn last_activity(&self, now: Mono) -> Option<Mono> {
         let progress_at = self.last_progress.load(Ordering::Acquire);
         let progress_at = (progress_at > 0).then(|| Mono::from_origin(Duration::from_micros(progress_at)))?;
-        let times = self.questions.lock();
+        let times = self.questions.times.lock();
         Some(if times.open > 0 {
             now
         } else {
@@ -105,12 +106,12 @@ impl CallWatch {
 
     /// Returns true while a server request waits for an answer.
     pub(super) fn has_open_question(&self) -> bool {
-        self.questions.lock().open > 0
+        self.questions.times.lock().open > 0
     }
 
     /// Total time that server requests were open.
     pub(super) fn question_time(&self) -> Duration {
-        let times = self.questions.lock();
+        let times = self.questions.times.lock();
         times.spent + times.since.map_or(Duration::ZERO, |since| self.clock.mono() - since)
     }
 
@@ -129,12 +130,6 @@ impl CallWatch {
     }
 }
 
-impl CallQuestions {
-    fn lock(&self) -> std::sync::MutexGuard<'_, Times> {
-        self.times.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 /// A server request that counts as open until this is dropped.
 struct OpenQuestion {
     clock: Clock,
@@ -144,7 +139,7 @@ struct OpenQuestion {
 impl OpenQuestion {
     fn open(clock: Clock, questions: &Arc<CallQuestions>) -> Self {
         let now = clock.mono();
-        let mut times = questions.lock();
+        let mut times = questions.times.lock();
         times.open += 1;
         times.since.get_or_insert(now);
         drop(times);
@@ -156,7 +151,7 @@ impl OpenQuestion {
 impl Drop for OpenQuestion {
     fn drop(&mut self) {
         let now = self.clock.mono();
-        let mut times = self.questions.lock();
+        let mut times = self.questions.times.lock();
         times.open -= 1;
         if times.open == 0
             && let Some(since) = times.since.take()
@@ -202,7 +197,7 @@ impl Listener for CallWatch {
             self.record_progress();
         }
         let Some(listener) = &self.listener else { return };
-        let token = self.token.lock().unwrap_or_else(PoisonError::into_inner).clone().filter(|_| is_progress);
+        let token = self.token.lock().clone().filter(|_| is_progress);
         match token {
             None => listener.on_message(message),
             Some(token) => {

@@ -9,6 +9,7 @@ use super::session_state::log_level::SessionLevel;
 use super::session_state::restore::resolve_restore_calls;
 use super::{Connection, ServerFacts, Upstream, UpstreamDeps};
 use crate::config::{ProtocolChoice, ServerSpec};
+use crate::sync::Mutex;
 use crate::transport::{InFlightCalls, Inbox, Incoming, Link, LinkContext, RenewOutcome, Route, Session};
 use gripfast_core::event::Event;
 use gripfast_core::failure::{BlockCause, During, Evidence, Failure, Observed};
@@ -19,7 +20,7 @@ use gripfast_wire::{Era, ProtocolVersion, RawValue};
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::sync::mpsc;
 
@@ -95,11 +96,11 @@ pub(super) struct PendingLink(Arc<Mutex<Option<Arc<dyn Link>>>>);
 
 impl PendingLink {
     fn set(&self, link: Option<Arc<dyn Link>>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = link;
+        *self.0.lock() = link;
     }
 
     pub(super) fn take(&self) -> Option<Arc<dyn Link>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.0.lock().take()
     }
 }
 
@@ -195,7 +196,7 @@ impl Upstream {
     }
 
     async fn try_steps(&self, epoch: Epoch, opening: &PendingLink) -> Result<NewConnection, Failure> {
-        let remembered = *self.remembered_route.lock().unwrap_or_else(PoisonError::into_inner);
+        let remembered = *self.remembered_route.lock();
         let probe_ended_start = self.probe_ended_start.load(Ordering::Relaxed);
         let legacy_first = probe_ended_start.then_some(RememberedRoute {
             route: StoredRoute::Stdio,
@@ -204,7 +205,7 @@ impl Upstream {
             start_steps: 0,
         });
         let first = remembered.or(legacy_first);
-        let (spec, deps) = self.config.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let (spec, deps) = self.config.read().clone();
         let mut plan = VecDeque::from(plan(&deps.dialer.routes(), spec.protocol, first));
         let restore_calls = resolve_restore_calls(&spec).await?;
         let mut asked_again = false;
@@ -398,12 +399,12 @@ impl Upstream {
     }
 
     pub(super) fn is_known_modern(&self) -> bool {
-        let remembered = self.remembered_route.lock().unwrap_or_else(PoisonError::into_inner);
+        let remembered = self.remembered_route.lock();
         remembered.is_some_and(|verdict| verdict.modern)
     }
 
     fn remember(&self, deps: &UpstreamDeps, verdict: RememberedRoute) {
-        let mut remembered = self.remembered_route.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut remembered = self.remembered_route.lock();
         if *remembered != Some(verdict) {
             *remembered = Some(verdict);
             deps.store.save_remembered_route(verdict);
@@ -413,7 +414,7 @@ impl Upstream {
     /// Remembers the duration of a successful start, also for the next run of the gateway.
     pub(super) fn remember_start(&self) {
         let took = self.with_machine(|machine, _| machine.last_start());
-        let remembered = *self.remembered_route.lock().unwrap_or_else(PoisonError::into_inner);
+        let remembered = *self.remembered_route.lock();
         if let Some(verdict) = remembered {
             let steps = took.div_duration_f64(RememberedRoute::START_STEP).floor() as u32;
             let start_steps = if steps == 0 { 0 } else { steps.saturating_add(1) };

@@ -5,13 +5,13 @@
 use super::Upstream;
 use super::call::OpenTicket;
 use crate::client::Principal;
+use crate::sync::Mutex;
 use gripfast_core::failure::{CallError, CallOutcome, Code};
 use gripfast_core::ids::ClientKey;
 use gripfast_core::isolation::Caller;
 use gripfast_core::supervise::upstream::PausedSlot;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Number of calls that wait for input, by client.
 #[derive(Default)]
@@ -39,15 +39,11 @@ impl WaitKey {
 }
 
 impl InputWaits {
-    fn lock(&self) -> MutexGuard<'_, HashMap<WaitKey, u32>> {
-        self.by_client.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn of(&self, principal: &Principal, caller: &Caller) -> u32 {
         if self.total.load(Ordering::Acquire) == 0 {
             return 0;
         }
-        self.lock().get(&WaitKey::of(principal, caller)).copied().unwrap_or(0)
+        self.by_client.lock().get(&WaitKey::of(principal, caller)).copied().unwrap_or(0)
     }
 }
 
@@ -87,7 +83,7 @@ impl Upstream {
     ) -> InputWait<'a> {
         let key = WaitKey::of(principal, caller);
         self.input_waits.total.fetch_add(1, Ordering::AcqRel);
-        *self.input_waits.lock().entry(key.clone()).or_default() += 1;
+        *self.input_waits.by_client.lock().entry(key.clone()).or_default() += 1;
         let slot = self.with_machine(|machine, _| machine.pause(ticket.ticket()));
         InputWait { upstream: self, key, slot: Some(slot) }
     }
@@ -97,7 +93,7 @@ impl Drop for InputWait<'_> {
     fn drop(&mut self) {
         let waits = &self.upstream.input_waits;
         waits.total.fetch_sub(1, Ordering::AcqRel);
-        let mut by_client = waits.lock();
+        let mut by_client = waits.by_client.lock();
         if let Some(count) = by_client.get_mut(&self.key) {
             *count -= 1;
             if *count == 0 {

@@ -39,6 +39,7 @@ use crate::observe::{EndCounters, EventCounts, Feed, Observer, Stats};
 use crate::pins::{InstancePins, PinSettings, ServerPins};
 use crate::records::ledger::Ledger;
 use crate::store::ServerStore;
+use crate::sync::{Mutex, RwLock};
 use crate::transport::{Dialer, InFlightCalls, Link, Route, Secrets, Session, StderrRing, UnsolicitedStream};
 use crate::upstream::replies::{OpenQuestions, ReplySender};
 use gripfast_core::cache::Freshness;
@@ -58,7 +59,7 @@ use gripfast_core::time::{Mono, Now};
 use gripfast_wire::era::RequestContext;
 use gripfast_wire::{Era, Object, RawValue, tasks};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock};
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -337,7 +338,7 @@ impl Upstream {
 
     /// Returns true if the server was ever connected, in this run of the gateway or an earlier one.
     pub(crate) fn was_ever_up(&self) -> bool {
-        self.remembered_route.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+        self.remembered_route.lock().is_some()
     }
 
     /// Sends an operator command to the supervision machine.
@@ -356,19 +357,19 @@ impl Upstream {
 
     /// The present spec.
     pub(crate) fn spec(&self) -> Arc<ServerSpec> {
-        Arc::clone(&self.config.read().unwrap_or_else(PoisonError::into_inner).0)
+        Arc::clone(&self.config.read().0)
     }
 
     /// The present dependencies.
     pub(crate) fn deps(&self) -> Arc<UpstreamDeps> {
-        Arc::clone(&self.config.read().unwrap_or_else(PoisonError::into_inner).1)
+        Arc::clone(&self.config.read().1)
     }
 
     /// Applies a changed spec. A working connection stays in use until there is one with the new spec.
     pub(crate) fn apply_spec(&self, spec: Arc<ServerSpec>, deps: UpstreamDeps, revision: Revision) {
         self.pins.apply_settings(pin_settings(&spec), deps.store.clone());
         if !deps.store.has_same_key(&self.deps().store) {
-            *self.remembered_route.lock().unwrap_or_else(PoisonError::into_inner) =
+            *self.remembered_route.lock() =
                 deps.store.remembered_route();
             self.probe_ended_start.store(false, Ordering::Relaxed);
             self.store_is_new.store(true, Ordering::Release);
@@ -376,7 +377,7 @@ impl Upstream {
         self.with_machine(|machine, now| {
             machine.reconfigure(now, spec.supervision.clone(), deps.dialer.kind(), revision);
             // Replaced before the supervisor can act on the machine's decisions.
-            *self.config.write().unwrap_or_else(PoisonError::into_inner) = (spec, Arc::new(deps));
+            *self.config.write() = (spec, Arc::new(deps));
         });
         self.screen_again();
     }
@@ -393,12 +394,12 @@ impl Upstream {
 
     /// The present connection.
     pub(crate) fn connection(&self) -> Option<Arc<Connection>> {
-        self.connection.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.connection.read().clone()
     }
 
     /// The transport, if there is only one or it was found before.
     pub(crate) fn only_route(&self) -> Option<Route> {
-        let remembered = *self.remembered_route.lock().unwrap_or_else(PoisonError::into_inner);
+        let remembered = *self.remembered_route.lock();
         let routes = self.deps().dialer.routes();
         match (routes.as_slice(), remembered) {
             ([only], _) => Some(*only),
@@ -411,10 +412,7 @@ impl Upstream {
 
     /// Returns true if the server supports resource subscriptions, now or when it was last connected.
     pub(crate) fn has_resource_updates(&self) -> bool {
-        self.remembered_route
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .is_some_and(|verdict| verdict.follows)
+        self.remembered_route.lock().is_some_and(|verdict| verdict.follows)
     }
 
     /// The restore status of the present session.
@@ -433,7 +431,7 @@ impl Upstream {
     }
 
     fn set_connection(&self, connection: Option<Arc<Connection>>) -> Option<Arc<Connection>> {
-        std::mem::replace(&mut *self.connection.write().unwrap_or_else(PoisonError::into_inner), connection)
+        std::mem::replace(&mut *self.connection.write(), connection)
     }
 
     /// The only access to the machine. Afterwards its events are published, and the supervisor and waiting calls are
@@ -442,7 +440,7 @@ impl Upstream {
         let now = self.clock.now();
         let mut events: Vec<Event> = Vec::new();
         let (result, supervisor_is_due, wakeups, displaced) = {
-            let mut machine = self.machine.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut machine = self.machine.lock();
             let result = act(&mut machine, now);
             while let Some(event) = machine.poll_event() {
                 events.push(event);

@@ -1,10 +1,11 @@
 //! Replies to server requests, and notifications to the server, on their way to it. A few are sent concurrently and a
 //! bounded number is queued, so a server that sends requests faster than it reads replies has a bounded cost.
 
+use crate::sync::Mutex;
 use crate::transport::{BoxFuture, Link, Session};
 use futures_util::StreamExt;
 use futures_util::stream::poll_fn;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_util::task::AbortOnDropHandle;
@@ -57,7 +58,7 @@ impl OpenQuestions {
         ask: impl FnOnce() -> Option<BoxFuture<'static, Vec<u8>>>,
         meanwhile: impl FnOnce() -> T,
     ) -> bool {
-        let mut open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut open = self.0.lock();
         let open = open.get_or_insert_default();
         while open.try_join_next().is_some() {}
         if open.len() >= Self::MAX_OPEN {

@@ -1,9 +1,10 @@
 //! Calls that wait for a slot or a connection. Each has its own wake-up, because the supervision machine decides
 //! which call is next.
 
+use crate::sync::Mutex;
 use gripfast_core::supervise::upstream::Wakeups;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use tokio::sync::Notify;
 
 /// The waiting calls by queue number; as many as the machine has queue places.
@@ -15,7 +16,7 @@ impl Waiters {
     /// wake-up is missed.
     pub(super) fn add(&self, number: u64) -> Waiter<'_> {
         let wakeup = Arc::new(Notify::new());
-        self.lock().insert(number, Arc::clone(&wakeup));
+        self.0.lock().insert(number, Arc::clone(&wakeup));
         Waiter { waiters: self, number, wakeup }
     }
 
@@ -24,7 +25,7 @@ impl Waiters {
         if wakeups == Wakeups::None && displaced.is_empty() {
             return;
         }
-        let waiters = self.lock();
+        let waiters = self.0.lock();
         let one = match wakeups {
             Wakeups::None => None,
             Wakeups::One(number) => Some(number),
@@ -33,10 +34,6 @@ impl Waiters {
         // A missing call has left the queue, and the machine has chosen another one since.
         let woken = displaced.iter().copied().chain(one).filter_map(|number| waiters.get(&number));
         woken.for_each(|wakeup| wakeup.notify_one());
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<u64, Arc<Notify>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -56,6 +53,6 @@ impl Waiter<'_> {
 
 impl Drop for Waiter<'_> {
     fn drop(&mut self) {
-        self.waiters.lock().remove(&self.number);
+        self.waiters.0.lock().remove(&self.number);
     }
 }

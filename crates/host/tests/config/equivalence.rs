@@ -1,8 +1,9 @@
 //! The same config in three formats gives the same result.
 
 use super::{JSON, TOML, YAML, only_server, parse, report};
+use gripfast::RecordDetail;
 use gripfast::config::*;
-use gripfast::ledger::{LedgerDetail, LedgerOptions};
+use gripfast::ledger::LedgerOptions;
 use gripfast_core::supervise::spec::{SupervisionSpec, WhenDown};
 use std::path::Path;
 use std::time::Duration;
@@ -192,7 +193,7 @@ fn every_key_sets_its_field() {
     let github = config.servers[0].spec.as_ref().unwrap();
     assert!(github.supervision.spare);
     assert_eq!(github.supervision.recycle.max_rss, Some(512 << 20));
-    assert_eq!(config.gateway.ledger, LedgerOptions { detail: LedgerDetail::Arguments, size: 1 << 20 });
+    assert_eq!(config.gateway.ledger, LedgerOptions { detail: RecordDetail::Arguments, size: 1 << 20 });
     insta::assert_snapshot!(format!("{:#?}", config.servers[1].spec), @r#"
     Ok(
         ServerSpec {

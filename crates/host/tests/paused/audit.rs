@@ -2,15 +2,15 @@
 
 use crate::harness::*;
 use gripfast::{
-    AuditDetail, AuditFinding, AuditOptions, BudgetScope, BudgetSpec, BudgetWindow, CallOptions, Client,
-    ClientKey, Code, GuardVerdict, Host, Pattern, Principal, State, ToolRule,
+    AuditFinding, AuditOptions, BudgetScope, BudgetSpec, BudgetWindow, CallOptions, Client, ClientKey, Code,
+    GuardVerdict, Host, Pattern, Principal, RecordDetail, State, ToolRule,
 };
 use gripfast_core::supervise::upstream::LinkKind;
 use serde_json::{Value, json};
 use std::path::Path;
 use std::time::Duration;
 
-async fn host(directory: &Path, keeps: AuditDetail, fail_closed: bool) -> (Host, MemoryServer) {
+async fn host(directory: &Path, keeps: RecordDetail, fail_closed: bool) -> (Host, MemoryServer) {
     let options = AuditOptions { detail: keeps, fail_closed, ..AuditOptions::default() };
     let guard = |_: &str, tool: &str| match tool {
         "act" => GuardVerdict::Deny("never".to_owned()),
@@ -41,7 +41,7 @@ fn lines(directory: &Path) -> Vec<Value> {
 #[tokio::test(start_paused = true)]
 async fn g05_every_request_has_an_audit_line_with_its_decision_and_no_arguments() {
     let directory = tempfile::tempdir().unwrap();
-    let (host, server) = host(directory.path(), AuditDetail::Digest, false).await;
+    let (host, server) = host(directory.path(), RecordDetail::Digest, false).await;
     call_tool(&host, "read", json!({ "key": "k", "note": "private words" })).await.unwrap();
     assert_eq!(call_tool(&host, "act", json!({})).await.unwrap_err().code, Code::Denied);
     server.queue_actions([CallAction::Hang]);
@@ -76,7 +76,7 @@ async fn g05_every_request_has_an_audit_line_with_its_decision_and_no_arguments(
 #[tokio::test(start_paused = true)]
 async fn g05_ledger_and_audit_have_the_principal_and_the_client_name() {
     let directory = tempfile::tempdir().unwrap();
-    let (host, _server) = host(directory.path(), AuditDetail::Digest, false).await;
+    let (host, _server) = host(directory.path(), RecordDetail::Digest, false).await;
     let ann = || Client::anonymous(ClientKey::new("a")).with_principal(Principal::new("ann"));
     let meta = json!({ "io.modelcontextprotocol/clientInfo": { "name": "bob", "version": "1" } });
     for (client, params) in [
@@ -108,7 +108,7 @@ async fn g05_ledger_and_audit_have_the_principal_and_the_client_name() {
 async fn g05_a_changed_or_removed_audit_line_is_detected() {
     let directory = tempfile::tempdir().unwrap();
     assert_eq!(gripfast::verify_audit(directory.path()).unwrap(), []);
-    let (host, _server) = host(directory.path(), AuditDetail::Digest, false).await;
+    let (host, _server) = host(directory.path(), RecordDetail::Digest, false).await;
     for _ in 0..3 {
         call_tool(&host, "read", json!({})).await.unwrap();
     }
@@ -127,7 +127,7 @@ async fn g05_a_changed_or_removed_audit_line_is_detected() {
 #[tokio::test(start_paused = true)]
 async fn g05_decisions_of_cache_budgets_and_pins_have_an_audit_line() {
     let directory = tempfile::tempdir().unwrap();
-    let options = AuditOptions { detail: AuditDetail::Digest, ..AuditOptions::default() };
+    let options = AuditOptions { detail: RecordDetail::Digest, ..AuditOptions::default() };
     let any = || Pattern::new("*");
     let budget = BudgetSpec {
         name: "few".to_owned(),
@@ -183,7 +183,7 @@ async fn g05_decisions_of_cache_budgets_and_pins_have_an_audit_line() {
 #[tokio::test(start_paused = true)]
 async fn g05_arguments_are_logged_only_if_configured_and_without_secrets() {
     let directory = tempfile::tempdir().unwrap();
-    let (host, _server) = host(directory.path(), AuditDetail::Arguments, false).await;
+    let (host, _server) = host(directory.path(), RecordDetail::Arguments, false).await;
     call_tool(&host, "read", json!({ "to": "bob", "token": "hunter2" })).await.unwrap();
     host.shutdown().await;
     assert_eq!(lines(directory.path())[0]["arguments"], json!({ "to": "bob", "token": "[redacted]" }));
@@ -194,7 +194,7 @@ async fn g05_an_unwritable_audit_log_stops_calls_only_if_configured() {
     for fail_closed in [false, true] {
         let directory = tempfile::tempdir().unwrap();
         std::fs::write(directory.path().join("audit"), "in the way").unwrap();
-        let (host, server) = host(directory.path(), AuditDetail::Digest, fail_closed).await;
+        let (host, server) = host(directory.path(), RecordDetail::Digest, fail_closed).await;
         // The writer thread detects the error itself; only its status counts.
         while host.audit_status().cause.is_none() {
             std::thread::yield_now();

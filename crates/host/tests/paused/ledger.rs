@@ -2,8 +2,9 @@
 //! a copy of its state directory, whose locks have no owner.
 
 use crate::harness::*;
+use gripfast::RecordDetail;
 use gripfast::config::{Argument, RestoreCall, ServerSpec, Template};
-use gripfast::ledger::{Calls, LedgerDetail, LedgerOptions, Query, Row, RowEnd};
+use gripfast::ledger::{Calls, LedgerOptions, Query, Row, RowEnd};
 use gripfast::{CallOptions, Client, ClientKey, Host, State};
 use gripfast_core::failure::HttpAnswer;
 use gripfast_core::supervise::upstream::LinkKind;
@@ -190,7 +191,7 @@ async fn a_call_on_the_wire_at_a_crash_is_unknown() {
 #[tokio::test(start_paused = true)]
 async fn arguments_are_stored_only_if_configured() {
     for (keeps, kept) in
-        [(LedgerDetail::Nothing, false), (LedgerDetail::Digest, false), (LedgerDetail::Arguments, true)]
+        [(RecordDetail::Nothing, false), (RecordDetail::Digest, false), (RecordDetail::Arguments, true)]
     {
         let directory = tempfile::tempdir().unwrap();
         let options = LedgerOptions { detail: keeps, ..LedgerOptions::default() };
@@ -209,7 +210,7 @@ async fn arguments_are_stored_only_if_configured() {
         }
         assert_eq!(found, kept, "{keeps:?}");
         let rows = rows(directory.path());
-        assert_eq!(rows.len(), usize::from(keeps != LedgerDetail::Nothing));
+        assert_eq!(rows.len(), usize::from(keeps != RecordDetail::Nothing));
         assert!(rows.iter().all(|row| row.subject.digest.is_some()));
         assert!(rows.iter().all(|row| row.subject.arguments.is_some() == kept), "{rows:?}");
     }
@@ -289,14 +290,14 @@ async fn the_17th_process_runs_without_a_ledger() {
 async fn a_host_without_a_state_directory_keeps_no_ledger() {
     let (host, _server) = host_with(LinkKind::Process).await;
     call(&host, "act", "").await.unwrap();
-    assert_eq!(host.ledger_status().detail, LedgerDetail::Nothing);
+    assert_eq!(host.ledger_status().detail, RecordDetail::Nothing);
     assert_eq!(host.calls(Query::default()).await.unwrap(), Calls::default());
 }
 
 #[tokio::test(start_paused = true)]
 async fn d04_marked_calls_have_rows_without_arguments() {
     let directory = tempfile::tempdir().unwrap();
-    let options = LedgerOptions { detail: LedgerDetail::Arguments, ..LedgerOptions::default() };
+    let options = LedgerOptions { detail: RecordDetail::Arguments, ..LedgerOptions::default() };
     let host = Host::builder().state_dir(Some(directory.path().to_owned())).ledger(options).build();
     let server = MemoryServer::new(LinkKind::Remote);
     let login = RestoreCall {

@@ -2,7 +2,7 @@
 
 use crate::harness::run_ready_tasks;
 use gripfast::{
-    AdminAction, AuditDetail, AuditOptions, AuthFailure, AuthFailures, AuthTarget, Event, Host, KeyChange,
+    AdminAction, AuditOptions, AuthFailure, AuthFailures, AuthTarget, Event, Host, KeyChange, RecordDetail,
     RequestSource, SecurityEvent, TrustDecision, UpstreamEvent,
 };
 use serde_json::{Value, json};
@@ -10,7 +10,7 @@ use std::path::Path;
 use std::time::Duration;
 use tokio::sync::broadcast::Receiver;
 
-fn host(directory: &Path, keeps: AuditDetail) -> Host {
+fn host(directory: &Path, keeps: RecordDetail) -> Host {
     let options = AuditOptions { detail: keeps, ..AuditOptions::default() };
     Host::builder().state_dir(Some(directory.to_owned())).audit(options).build()
 }
@@ -54,7 +54,7 @@ fn lines(directory: &Path) -> Vec<Value> {
 #[tokio::test(start_paused = true)]
 async fn g05_a_flood_of_failed_authentications_has_few_audit_lines_and_events() {
     let directory = tempfile::tempdir().unwrap();
-    let host = host(directory.path(), AuditDetail::Digest);
+    let host = host(directory.path(), RecordDetail::Digest);
     let mut events = host.subscribe_events();
     let delays: Vec<Duration> = (0..1000).map(|_| host.record_auth_failure(wrong_key())).collect();
     assert_eq!((delays[0], delays[999]), (Duration::ZERO, Duration::from_secs(5)));
@@ -95,7 +95,7 @@ fn everything() -> [SecurityEvent; 3] {
 
 #[tokio::test(start_paused = true)]
 async fn g05_security_events_have_an_audit_line_an_event_and_a_count() {
-    for keeps in [AuditDetail::Digest, AuditDetail::Nothing] {
+    for keeps in [RecordDetail::Digest, RecordDetail::Nothing] {
         let directory = tempfile::tempdir().unwrap();
         let host = host(directory.path(), keeps);
         let mut events = host.subscribe_events();
@@ -112,8 +112,8 @@ async fn g05_security_events_have_an_audit_line_an_event_and_a_count() {
         run_ready_tasks().await;
         host.shutdown().await;
         let expected = match keeps {
-            AuditDetail::Nothing => Vec::new(),
-            AuditDetail::Digest | AuditDetail::Arguments => vec![
+            RecordDetail::Nothing => Vec::new(),
+            RecordDetail::Digest | RecordDetail::Arguments => vec![
                 json!({ "event": "auth_failed", "target": "mcp", "reason": "unknown_key", "client": null,
                         "source": "192.0.2.1", "count": 1 }),
                 json!({ "event": "admin_action", "actor": "admin", "action": "stop", "server": "demo",
@@ -130,7 +130,7 @@ async fn g05_security_events_have_an_audit_line_an_event_and_a_count() {
 #[tokio::test(start_paused = true)]
 async fn g05_names_in_security_events_hold_no_secret() {
     let directory = tempfile::tempdir().unwrap();
-    let host = host(directory.path(), AuditDetail::Digest);
+    let host = host(directory.path(), RecordDetail::Digest);
     let secret = format!("ghp_{}", "a1B2".repeat(9));
     host.record_security_event(SecurityEvent::AdminAction {
         action: AdminAction::Unknown,

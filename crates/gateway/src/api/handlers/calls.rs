@@ -8,7 +8,8 @@ use crate::api::types::{fractional_millis, millis};
 use axum::extract::State;
 use axum::http::{StatusCode, Uri};
 use axum::response::Response;
-use gripfast::ledger::{Calls, LedgerDetail, LedgerStatus, Query, Row, RowEnd};
+use gripfast::RecordDetail;
+use gripfast::ledger::{Calls, LedgerStatus, Query, Row, RowEnd};
 use gripfast::{CallOutcome, RawValue, Wall};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -137,7 +138,7 @@ impl From<&LedgerStatus> for LedgerView {
     fn from(status: &LedgerStatus) -> Self {
         let LedgerStatus { detail: keeps, calls, failed_writes, cause } = status;
         Self {
-            keeps: LedgerDetail::word(*keeps),
+            keeps: RecordDetail::word(*keeps),
             calls: *calls,
             failed_writes: *failed_writes,
             cause: cause.clone(),

@@ -12,9 +12,10 @@ use axum::http::{HeaderMap, HeaderName, StatusCode, Uri};
 use axum::response::Response;
 use axum::routing::get;
 use gripfast::auth::{Login, LoginError, state_parameter};
+use gripfast::sync::Mutex;
 use schemars::JsonSchema;
 use serde::Serialize;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -52,7 +53,7 @@ pub(crate) struct LoginView<'l> {
 impl PendingLogins {
     /// Adds a login. A new login for the same server replaces the pending one.
     fn add(&self, login: PendingLogin) {
-        let mut pending = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pending = self.0.lock();
         let now = Instant::now();
         pending.retain(|other| other.server != login.server && other.expires > now);
         if pending.len() >= MAX_PENDING {
@@ -63,7 +64,7 @@ impl PendingLogins {
 
     /// Removes the login with this `state`; a callback is accepted once.
     fn take(&self, state: &str) -> Option<PendingLogin> {
-        let mut pending = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pending = self.0.lock();
         let at = pending.iter().position(|login| login.state == state)?;
         Some(pending.remove(at)).filter(|login| login.expires > Instant::now())
     }

@@ -3,7 +3,6 @@
 use super::labels::{NextStep, latency, short_duration};
 use super::model::{DetailModel, ServerModel};
 use crate::cli::render::plural;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 pub(super) fn render(detail: &DetailModel) -> String {
     let upstream = &detail.upstream;
@@ -11,7 +10,7 @@ pub(super) fn render(detail: &DetailModel) -> String {
     let facts = facts(upstream);
     let width = facts.iter().map(|(label, _)| label.len()).max().unwrap_or(0);
     lines.extend(facts.iter().map(|(label, fact)| format!("  {label:>width$}: {fact}")));
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
+    let now = gripfast::unix_time().as_millis();
     let now = u64::try_from(now).unwrap_or(u64::MAX);
     let ages: Vec<String> = detail
         .events

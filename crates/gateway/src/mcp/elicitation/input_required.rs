@@ -12,12 +12,13 @@ use crate::server::runtime::inline_call::InlineCall;
 use bytes::Bytes;
 use futures_util::future::AbortHandle;
 use gripfast::Principal;
+use gripfast::sync::Mutex;
 use gripfast::transport::{BoxFuture, Listener};
 use gripfast::wire::envelope::{self, Message};
 use gripfast::wire::patch::Object;
 use gripfast::wire::{RawValue, RequestId, codes};
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Notify, oneshot};
 use tokio_util::task::AbortOnDropHandle;
@@ -186,7 +187,7 @@ impl RequestedInputs {
             let notified = self.changed.notified();
             tokio::pin!(notified);
             notified.as_mut().enable();
-            if !self.lock().open.is_empty() {
+            if !self.wanted.lock().open.is_empty() {
                 break;
             }
             notified.await;
@@ -196,7 +197,7 @@ impl RequestedInputs {
 
     /// All open requests, as the `inputRequests` of a result.
     pub(crate) fn requests(&self) -> String {
-        let wanted = self.lock();
+        let wanted = self.wanted.lock();
         let members: Vec<String> =
             wanted.open.iter().map(|(key, open)| format!("\"{key}\":{}", open.question)).collect();
         format!("{{{}}}", members.join(","))
@@ -204,7 +205,7 @@ impl RequestedInputs {
 
     /// Passes the answers of a repeated request to the server; requests without an answer stay open.
     pub(crate) fn answer(&self, responses: &Object<'_>) {
-        let mut wanted = self.lock();
+        let mut wanted = self.wanted.lock();
         for (key, response) in responses.iter() {
             if let Some(open) = wanted.open.remove(key) {
                 // The server may have cancelled its request meanwhile.
@@ -222,7 +223,7 @@ impl RequestedInputs {
         let params = request.params.map_or("{}", RawValue::get);
         let question = format!("{{\"method\":{method},\"params\":{params}}}");
         let (answer, answered) = oneshot::channel();
-        let mut wanted = self.lock();
+        let mut wanted = self.wanted.lock();
         wanted.open.retain(|_, open| !open.answer.is_closed());
         if wanted.open.len() >= MAX_OPEN {
             return None;
@@ -233,10 +234,6 @@ impl RequestedInputs {
         drop(wanted);
         self.changed.notify_waiters();
         Some((self.elicitations.open(&self.principal), answered))
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, RequestedInput> {
-        self.wanted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -321,7 +318,7 @@ impl InputRequiredCalls {
             }
         });
         let held = HeldCall { number, call, _timeout: AbortOnDropHandle::new(timeout) };
-        let (_, evicted) = lock(&self.0).insert(&principal, held);
+        let (_, evicted) = self.0.lock().insert(&principal, held);
         // Outside the lock: dropping a call notifies its server.
         drop(evicted);
     }
@@ -335,7 +332,7 @@ impl InputRequiredCalls {
         request: &envelope::Request<'_>,
     ) -> Result<InputRequiredCall, ResumeError> {
         let origin = {
-            let calls = lock(&self.0);
+            let calls = self.0.lock();
             calls.find(principal, |held| held.number == number).map(|(_, held)| held.call.origin.clone())
         };
         if !origin.ok_or(ResumeError::Ended)?.matches(request) {
@@ -356,13 +353,9 @@ pub(crate) enum ResumeError {
 }
 
 fn take(calls: &Mutex<FairTable<HeldCall>>, principal: &Principal, number: u64) -> Option<InputRequiredCall> {
-    let mut calls = lock(calls);
+    let mut calls = calls.lock();
     let (at, _) = calls.find(principal, |held| held.number == number)?;
     calls.remove(at).map(|held| held.call)
-}
-
-fn lock(calls: &Mutex<FairTable<HeldCall>>) -> std::sync::MutexGuard<'_, FairTable<HeldCall>> {
-    calls.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -521,7 +514,7 @@ mod tests {
         let hold = |number: u64, owner: &str| calls.hold(number, suspended_of(Principal::new(owner)).0);
         let mut expected: Vec<(u64, &str)> = Vec::new();
         let check = |expected: &[(u64, &str)], evicted: &[u64]| {
-            let table = lock(&calls.0);
+            let table = calls.0.lock();
             for (number, owner) in expected {
                 let found = table.find(&Principal::new(*owner), |held| held.number == *number);
                 assert_eq!(found.is_none(), evicted.contains(number), "call {number} of {owner}");

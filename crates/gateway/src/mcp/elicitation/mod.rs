@@ -14,6 +14,7 @@ use super::request::dispatch::RpcFault;
 use super::request::extensions;
 use bytes::Bytes;
 use gripfast::Principal;
+use gripfast::sync::Mutex;
 use gripfast::transport::BoxFuture;
 use gripfast::wire::envelope::{self, Message, Request};
 use gripfast::wire::patch::Object;
@@ -21,8 +22,8 @@ use gripfast::wire::{Id, RawValue, RequestId, apps, codes, results};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::oneshot;
 
@@ -140,8 +141,7 @@ impl OpenElicitations {
     /// Registers a request to a client of this principal.
     pub(crate) fn open(&self, principal: &Principal) -> OpenElicitation {
         let (evict, evicted) = oneshot::channel();
-        let (number, dropped) =
-            self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(principal, evict);
+        let (number, dropped) = self.0.lock().insert(principal, evict);
         // Outside the lock: dropping the senders wakes the waiting tasks.
         drop(dropped);
         OpenElicitation { table: Arc::clone(&self.0), number, evicted }
@@ -169,7 +169,7 @@ impl OpenElicitation {
 
 impl Drop for OpenElicitation {
     fn drop(&mut self) {
-        let left = self.table.lock().unwrap_or_else(PoisonError::into_inner).remove(self.number);
+        let left = self.table.lock().remove(self.number);
         drop(left);
     }
 }
@@ -236,7 +236,7 @@ impl PendingElicitations {
         let to_client = Bytes::from(envelope::with_id(request, our_id.as_id()).ok()?);
         let (respond, answered) = oneshot::channel();
         {
-            let mut open = self.lock();
+            let mut open = self.open.lock();
             if open.len() >= MAX_OPEN {
                 return None;
             }
@@ -271,12 +271,8 @@ impl PendingElicitations {
             Ok(Message::Response(answer)) => answer.id.map(|id| id.to_request_id()),
             Ok(_) | Err(_) => None,
         };
-        let parsed = id.and_then(|id| self.lock().remove(&id));
+        let parsed = id.and_then(|id| self.open.lock().remove(&id));
         parsed.is_some_and(|respond| respond.send(response).is_ok())
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<RequestId, oneshot::Sender<Bytes>>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -289,7 +285,7 @@ struct WithdrawOnDrop {
 
 impl Drop for WithdrawOnDrop {
     fn drop(&mut self) {
-        let is_unanswered = self.elicitations.lock().remove(&self.id).is_some();
+        let is_unanswered = self.elicitations.open.lock().remove(&self.id).is_some();
         if is_unanswered {
             let why = "the answer is no longer needed";
             (self.send)(results::cancelled(self.id.as_id(), Some(why)).into());
@@ -354,11 +350,11 @@ mod tests {
         let [(first, given_up), rest @ ..] = greedy;
         let answer = String::from_utf8(given_up.await.unwrap()).unwrap();
         assert!(answer.contains("too many open requests"), "{answer}");
-        assert!(first.lock().is_empty());
+        assert!(first.open.lock().is_empty());
         let third = ask("third");
         tokio::task::yield_now().await;
         let open: Vec<_> = [&modest].into_iter().chain(&rest).chain([&third]).collect();
-        let still: Vec<_> = open.iter().map(|(elicitations, _)| elicitations.lock().len()).collect();
+        let still: Vec<_> = open.iter().map(|(elicitations, _)| elicitations.open.lock().len()).collect();
         assert_eq!(still, [1, 0, 1, 1], "three in all: the one with the most has given up its oldest");
         for (elicitations, answer) in [modest, third] {
             assert!(elicitations.resolve(Bytes::from_static(

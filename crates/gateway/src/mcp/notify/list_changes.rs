@@ -1,10 +1,11 @@
 //! `list_changed` notifications: one per change, however many servers changed at once, also for clients that had no
 //! stream open when it happened.
 
+use gripfast::sync::Mutex;
 use gripfast::{CatalogSnapshot, Host, Principal};
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
@@ -116,7 +117,7 @@ impl PrincipalChannels {
     const MAX: usize = 4096;
 
     fn get_or_create(&self, principal: &Principal) -> Arc<PrincipalChannel> {
-        let mut channels = self.lock();
+        let mut channels = self.by_principal.lock();
         if let Some(channel) = channels.get(principal) {
             return Arc::clone(channel);
         }
@@ -129,14 +130,10 @@ impl PrincipalChannels {
     }
 
     fn refresh_all(&self) {
-        let channels: Vec<Arc<PrincipalChannel>> = self.lock().values().cloned().collect();
+        let channels: Vec<Arc<PrincipalChannel>> = self.by_principal.lock().values().cloned().collect();
         for channel in channels {
             channel.refresh(&self.host);
         }
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<Principal, Arc<PrincipalChannel>>> {
-        self.by_principal.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -150,7 +147,7 @@ impl PrincipalChannel {
     }
 
     fn refresh(&self, host: &Host) {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known.lock();
         let catalog = host.catalog_snapshot_for(&self.principal);
         if Arc::ptr_eq(&known, &catalog) {
             return;

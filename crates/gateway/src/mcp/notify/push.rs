@@ -7,9 +7,10 @@ use crate::mcp::elicitation::{ElicitationSupport, PendingElicitations};
 use crate::mcp::transport::dropped_messages::DroppedMessages;
 use crate::server::memory::ClientMemory;
 use bytes::Bytes;
+use gripfast::sync::Mutex;
 use gripfast::transport::{BoxFuture, Listener};
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{Notify, mpsc};
 
@@ -82,7 +83,7 @@ impl ClientChannel for PermanentChannel {
 
     fn send(&self, message: Bytes) {
         let Some(out) = self.out.upgrade() else { return };
-        let mut overflow = lock(&self.overflow);
+        let mut overflow = self.overflow.lock();
         if overflow.len() >= MAX_ELICITATIONS {
             return;
         }
@@ -99,8 +100,8 @@ impl ClientChannel for PermanentChannel {
 
 async fn send_overflow(out: mpsc::Sender<Bytes>, overflow: Arc<Mutex<VecDeque<Bytes>>>) {
     loop {
-        let Ok(room) = out.reserve().await else { return lock(&overflow).clear() };
-        let mut overflow = lock(&overflow);
+        let Ok(room) = out.reserve().await else { return overflow.lock().clear() };
+        let mut overflow = overflow.lock();
         if let Some(message) = overflow.pop_front() {
             room.send(message);
         }
@@ -108,10 +109,6 @@ async fn send_overflow(out: mpsc::Sender<Bytes>, overflow: Arc<Mutex<VecDeque<By
             return;
         }
     }
-}
-
-fn lock(overflow: &Mutex<VecDeque<Bytes>>) -> MutexGuard<'_, VecDeque<Bytes>> {
-    overflow.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// GET streams of a session; each message goes to one of them.
@@ -136,12 +133,8 @@ impl GetStreams {
     const MAX: usize = 64;
 
     pub(crate) fn open(self: &Arc<Self>) -> GetStream {
-        self.lock().open += 1;
+        self.state.lock().open += 1;
         GetStream(Arc::clone(self))
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -152,7 +145,7 @@ impl GetStream {
             let notified = self.0.changed.notified();
             tokio::pin!(notified);
             notified.as_mut().enable();
-            if let Some((message, _)) = self.0.lock().waiting.pop_front() {
+            if let Some((message, _)) = self.0.state.lock().waiting.pop_front() {
                 return message;
             }
             notified.await;
@@ -162,7 +155,7 @@ impl GetStream {
 
 impl Drop for GetStream {
     fn drop(&mut self) {
-        self.0.lock().open -= 1;
+        self.0.state.lock().open -= 1;
         // Another stream may take the message that this one was woken for.
         self.0.changed.notify_waiters();
     }
@@ -170,11 +163,11 @@ impl Drop for GetStream {
 
 impl ClientChannel for Arc<GetStreams> {
     fn is_open(&self) -> bool {
-        self.lock().open > 0
+        self.state.lock().open > 0
     }
 
     fn try_send(&self, message: Bytes) -> bool {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let waiting = state.waiting.iter().filter(|(_, optional)| *optional).count();
         if waiting >= GetStreams::MAX {
             return false;
@@ -186,7 +179,7 @@ impl ClientChannel for Arc<GetStreams> {
     }
 
     fn send(&self, message: Bytes) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if state.waiting.len() < MAX_ELICITATIONS {
             state.waiting.push_back((message, false));
         }
@@ -232,7 +225,7 @@ mod tests {
             String::from_utf8(request.to_vec()).unwrap().contains("gripfast-0"),
             "under an id of the gateway"
         );
-        assert!(streams.lock().waiting.is_empty(), "a message without a stream is not kept");
+        assert!(streams.state.lock().waiting.is_empty(), "a message without a stream is not kept");
         drop((one, two));
         assert!(push.on_request(Bytes::from_static(FORM)).is_none());
     }
@@ -245,7 +238,7 @@ mod tests {
             push.on_message(LOG);
         }
         let _answer = push.on_request(Bytes::from_static(FORM)).unwrap();
-        assert_eq!(streams.lock().waiting.len(), GetStreams::MAX + 1);
+        assert_eq!(streams.state.lock().waiting.len(), GetStreams::MAX + 1);
         for _ in 0..GetStreams::MAX {
             assert_eq!(stream.next().await, LOG);
         }

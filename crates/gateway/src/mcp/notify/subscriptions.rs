@@ -8,6 +8,7 @@ use crate::mcp::request::dispatch::{ClientRequest, RequestOutcome, RpcFault, raw
 use crate::mcp::request::forward::ForwardedAnswer;
 use bytes::Bytes;
 use futures_util::future::join_all;
+use gripfast::sync::Mutex;
 use gripfast::transport::Listener;
 use gripfast::wire::envelope::Message;
 use gripfast::wire::era::meta;
@@ -16,7 +17,7 @@ use gripfast::wire::{codes, subscriptions};
 use gripfast::{CallError, Code, SubscribeOptions, SubscribeOutcome, Subscription, UnlistedItem};
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;
 
@@ -67,7 +68,7 @@ impl Subscriptions {
 
     /// Updates that were not sent yet, oldest first, and the number of all updates so far. Marks them as sent.
     pub(crate) fn take_updates(&self) -> (Vec<Bytes>, u64) {
-        let mut changes = self.updates.lock();
+        let mut changes = self.updates.changes.lock();
         let Changes { count, sent, ref latest, .. } = *changes;
         let mut updates: Vec<_> = latest.values().filter(|(number, _)| *number > sent).cloned().collect();
         changes.sent = count;
@@ -78,19 +79,19 @@ impl Subscriptions {
 
     /// Marks everything that was sent as arrived.
     pub(crate) fn ack(&self) {
-        let mut changes = self.updates.lock();
+        let mut changes = self.updates.changes.lock();
         changes.acked = changes.sent;
     }
 
     /// Marks updates that may not have arrived as unsent.
     pub(crate) fn rewind_to_acked(&self) {
-        let mut changes = self.updates.lock();
+        let mut changes = self.updates.changes.lock();
         changes.sent = changes.acked;
     }
 
     /// Marks the first `count` updates as arrived, because the client says so in `Last-Event-ID`.
     pub(crate) fn ack_up_to(&self, count: u64) {
-        let mut changes = self.updates.lock();
+        let mut changes = self.updates.changes.lock();
         changes.sent = changes.count.min(count);
         changes.acked = changes.sent;
     }
@@ -102,7 +103,7 @@ impl Subscriptions {
             tokio::pin!(notified);
             notified.as_mut().enable();
             {
-                let changes = self.updates.lock();
+                let changes = self.updates.changes.lock();
                 if changes.sent < changes.count {
                     return;
                 }
@@ -113,19 +114,19 @@ impl Subscriptions {
 
     /// URIs of all subscriptions, established or pending.
     pub(crate) fn uris(&self) -> Vec<String> {
-        let state = self.lock();
+        let state = self.state.lock();
         state.subscriptions.keys().chain(&state.pending_resubscribe).cloned().collect()
     }
 
     /// Adds the URIs that a restored session had subscribed to.
     pub(crate) fn restore(&self, uris: &[String]) {
-        self.lock().pending_resubscribe.extend(uris.iter().take(Self::MAX).cloned());
+        self.state.lock().pending_resubscribe.extend(uris.iter().take(Self::MAX).cloned());
     }
 
     /// Drops all subscriptions, because the client is gone.
     pub(crate) fn end(&self) {
         let subscriptions = {
-            let mut state = self.lock();
+            let mut state = self.state.lock();
             state.ended = true;
             state.pending_resubscribe.clear();
             std::mem::take(&mut state.subscriptions)
@@ -134,7 +135,7 @@ impl Subscriptions {
     }
 
     pub(crate) fn insert(&self, uri: &str, subscription: Subscription) -> Result<(), SubscribeError> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if state.ended || !state.has_room_for(uri) {
             drop(state);
             return Err(SubscribeError::TooMany);
@@ -149,7 +150,7 @@ impl Subscriptions {
     /// Stores a restored subscription, unless the client has unsubscribed meanwhile. The client may have missed an
     /// update, so one is queued.
     fn insert_pending(&self, uri: &str, subscription: Subscription) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if !state.pending_resubscribe.remove(uri) {
             drop(state);
             return drop(subscription);
@@ -160,21 +161,17 @@ impl Subscriptions {
     }
 
     fn is_pending(&self, uri: &str) -> bool {
-        self.lock().pending_resubscribe.contains(uri)
+        self.state.lock().pending_resubscribe.contains(uri)
     }
 
     fn remove(&self, uri: &str) {
         let subscription = {
-            let mut state = self.lock();
+            let mut state = self.state.lock();
             state.pending_resubscribe.remove(uri);
             state.subscriptions.remove(uri)
         };
         drop(subscription);
-        self.updates.lock().latest.remove(uri);
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, SubscriptionState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.updates.changes.lock().latest.remove(uri);
     }
 }
 
@@ -195,7 +192,7 @@ impl UpdateQueue {
     const MAX_NAMED: usize = 1000;
 
     pub(crate) fn push(&self, uri: String, message: Bytes, followed: &str) {
-        let mut changes = self.lock();
+        let mut changes = self.changes.lock();
         changes.count += 1;
         let number = changes.count;
         if changes.latest.len() < Self::MAX_NAMED || changes.latest.contains_key(&uri) {
@@ -206,10 +203,6 @@ impl UpdateQueue {
         }
         drop(changes);
         self.changed.notify_waiters();
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, Changes> {
-        self.changes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -280,7 +273,7 @@ impl Gateway {
         uri: &str,
         timeout: Option<Duration>,
     ) -> Result<(), SubscribeError> {
-        if !subscriptions.lock().has_room_for(uri) {
+        if !subscriptions.state.lock().has_room_for(uri) {
             return Err(SubscribeError::TooMany);
         }
         let subscription = self.subscribe_to(client, subscriptions, uri, timeout).await?;
@@ -291,7 +284,7 @@ impl Gateway {
     /// answers or the client unsubscribes.
     pub(crate) async fn resubscribe(&self, client: &gripfast::Client, subscriptions: &Subscriptions) {
         self.wait_for_startup().await;
-        let pending: Vec<String> = subscriptions.lock().pending_resubscribe.iter().cloned().collect();
+        let pending: Vec<String> = subscriptions.state.lock().pending_resubscribe.iter().cloned().collect();
         let following = pending.into_iter().map(|uri| async move {
             while subscriptions.is_pending(&uri) {
                 match self.subscribe_to(client, subscriptions, &uri, None).await {

@@ -6,14 +6,15 @@ use super::state::{Session, SessionInfo, SharedState};
 use super::store::SessionStore;
 use super::table::{InsertedSession, SessionTable};
 use super::token::TokenCipher;
-use crate::mcp::clock::{Clock, Now};
 use crate::mcp::elicitation::{ElicitationSupport, OpenElicitations};
 use crate::mcp::limits::Limits;
 use crate::mcp::notify::list_changes::ListVersions;
 use crate::server::quota::{Peer, Quota, QuotaExceeded};
+use gripfast::sync::Mutex;
 use gripfast::wire::ProtocolVersion;
+use gripfast::{Clock, Now};
 use gripfast::{Host, Principal};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Semaphore;
 
@@ -86,9 +87,9 @@ impl Sessions {
         peer: &Peer,
         sent: ListVersions,
     ) -> Result<Arc<Session>, SessionError> {
-        let now = self.shared.clock.now();
-        let claims =
-            SessionClaims::new(version, abilities, now.wall, self.idle).ok_or(SessionError::NoEntropy)?;
+        let now = self.shared.clock.steady_now();
+        let claims = SessionClaims::new(version, abilities, now.wall.since_epoch(), self.idle)
+            .ok_or(SessionError::NoEntropy)?;
         let claims = claims.with_principal(&peer.principal()).with_client_name(name);
         let id = claims.encode(&self.cipher).ok_or(SessionError::NoEntropy)?;
         self.insert(Session::new(id.into(), claims, peer.clone(), sent, &self.shared, now), now)
@@ -102,16 +103,16 @@ impl Sessions {
         peer: &Peer,
         sent: impl FnOnce() -> ListVersions,
     ) -> Result<Arc<Session>, SessionError> {
-        let now = self.shared.clock.now();
+        let now = self.shared.clock.steady_now();
         let Some(session) = self.in_memory(id, peer, now) else {
             return self.open(id, peer, sent, now).await;
         };
         if session.is_save_due(now, self.save_interval()) {
             let (claims, preferences) = (session.claims.clone(), session.preferences());
             let seen = move |store: &SessionStore| {
-                let open = store.seen(&claims, now.wall);
+                let open = store.seen(&claims, now.wall.since_epoch());
                 if let Some(preferences) = preferences.filter(|_| open) {
-                    store.save_preferences(&claims, now.wall, &preferences);
+                    store.save_preferences(&claims, now.wall.since_epoch(), &preferences);
                 }
                 open
             };
@@ -125,7 +126,7 @@ impl Sessions {
 
     /// Saves changed preferences of a session. Returns when they are persisted.
     pub(crate) async fn save_preferences(&self, session: &Arc<Session>) {
-        let (session, wall) = (Arc::clone(session), self.shared.clock.now().wall);
+        let (session, wall) = (Arc::clone(session), self.shared.clock.steady_now().wall.since_epoch());
         self.with_store(move |store| {
             let mut kept = false;
             session.record_preferences(|preferences| {
@@ -156,16 +157,16 @@ impl Sessions {
     /// Ends a session at the request of its client: cancels its calls, and makes the id invalid in all processes, also
     /// after a restart.
     pub(crate) async fn end(&self, session: &Session) {
-        self.store.end(&session.claims, self.shared.clock.now().wall);
+        self.store.end(&session.claims, self.shared.clock.steady_now().wall.since_epoch());
         self.remove(session);
         self.with_store(SessionStore::flush).await;
     }
 
     /// Removes idle sessions from memory and expired records from the store.
     pub(crate) async fn sweep(&self) {
-        let now = self.shared.clock.now();
+        let now = self.shared.clock.steady_now();
         let over = {
-            let mut table = self.lock();
+            let mut table = self.table.lock();
             let over = table.remove_if(|session| self.is_over(session, now));
             table.iter().for_each(|session| session.tidy(now));
             over
@@ -173,15 +174,15 @@ impl Sessions {
         for session in over {
             session.end();
         }
-        self.with_store(move |store| store.tidy(now.wall)).await;
+        self.with_store(move |store| store.tidy(now.wall.since_epoch())).await;
     }
 
     /// Ends the sessions of principals that have lost access: cancels their calls, and makes their ids invalid.
     pub(crate) async fn end_matching(&self, gone: impl Fn(&Principal) -> bool) {
-        let theirs = self.lock().remove_if(|session| gone(&session.peer.principal()));
-        let now = self.shared.clock.now();
+        let theirs = self.table.lock().remove_if(|session| gone(&session.peer.principal()));
+        let now = self.shared.clock.steady_now();
         for session in &theirs {
-            self.store.end(&session.claims, now.wall);
+            self.store.end(&session.claims, now.wall.since_epoch());
             session.end();
         }
         if !theirs.is_empty() {
@@ -196,9 +197,9 @@ impl Sessions {
 
     /// Saves the last use of each session for the next process.
     pub(crate) async fn save_all(&self) {
-        let now = self.shared.clock.now();
+        let now = self.shared.clock.steady_now();
         let unsaved: Vec<(Arc<Session>, Duration)> = {
-            let table = self.lock();
+            let table = self.table.lock();
             let used = |session: &Arc<Session>| Some((Arc::clone(session), session.unsaved_use(now)?));
             table.iter().filter_map(used).collect()
         };
@@ -212,8 +213,8 @@ impl Sessions {
 
     /// Sessions in memory for the operator, last used first, at most `most`.
     pub(crate) fn list(&self, most: usize) -> Vec<SessionInfo> {
-        let now = self.shared.clock.now();
-        let mut known: Vec<Arc<Session>> = self.lock().iter().cloned().collect();
+        let now = self.shared.clock.steady_now();
+        let mut known: Vec<Arc<Session>> = self.table.lock().iter().cloned().collect();
         known.sort_unstable_by_key(|session| std::cmp::Reverse(session.last_used()));
         known.truncate(most);
         known.iter().map(|session| session.info(now)).collect()
@@ -221,11 +222,11 @@ impl Sessions {
 
     /// Number of sessions in memory.
     pub(crate) fn count(&self) -> usize {
-        self.lock().len()
+        self.table.lock().len()
     }
 
     fn in_memory(&self, id: &str, peer: &Peer, now: Now) -> Option<Arc<Session>> {
-        let mut table = self.lock();
+        let mut table = self.table.lock();
         // A request with the id of another principal does not count as a use.
         let session = table.get(id).filter(|session| session.claims.belongs_to(&peer.principal()))?;
         if self.is_over(session, now) {
@@ -252,7 +253,7 @@ impl Sessions {
         let claims = claims.ok_or(SessionError::Unknown)?;
         let (wanted, idle) = (claims.clone(), self.idle);
         let opens = move |store: &SessionStore| {
-            store.is_valid(&wanted, now.wall, idle).then(|| store.preferences(&wanted))
+            store.is_valid(&wanted, now.wall.since_epoch(), idle).then(|| store.preferences(&wanted))
         };
         let Some(Some(preferences)) = self.with_store(opens).await else { return Err(SessionError::Unknown) };
         let session = Session::new(id.into(), claims, peer.clone(), sent(), &self.shared, now);
@@ -271,7 +272,7 @@ impl Sessions {
 
     fn insert(&self, session: Session, now: Now) -> Result<Arc<Session>, SessionError> {
         let InsertedSession { session, evicted: gone } =
-            self.lock().insert(session, now).map_err(SessionError::NoRoom)?;
+            self.table.lock().insert(session, now).map_err(SessionError::NoRoom)?;
         for session in gone {
             session.end();
             if let Some(used) = session.unsaved_use(now) {
@@ -282,7 +283,7 @@ impl Sessions {
     }
 
     fn remove(&self, session: &Session) {
-        self.lock().remove(&session.id);
+        self.table.lock().remove(&session.id);
         session.end();
     }
 
@@ -298,10 +299,6 @@ impl Sessions {
 
     fn save_interval(&self) -> Duration {
         Self::SAVE_INTERVAL.min(self.idle / 4)
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, SessionTable> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -526,11 +523,11 @@ mod tests {
         state.store.retain(
             "session-wishes",
             Box::new(move |_, _| {
-                *count.lock().unwrap() += 1;
+                *count.lock() += 1;
                 true
             }),
         );
-        assert_eq!(*kept.lock().unwrap(), 0, "what is over is forgotten");
+        assert_eq!(*kept.lock(), 0, "what is over is forgotten");
     }
 
     #[tokio::test(start_paused = true)]

@@ -2,8 +2,9 @@
 //! scanned twice instead of loaded: once to count entries per second, once to remove the oldest.
 
 use gripfast::store::Store;
+use gripfast::sync::Mutex;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 /// Maximum number and size of entries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,7 +29,7 @@ pub(crate) fn keep_newest(
         space,
         Box::new(move |_, value| {
             let Some(second) = when(value) else { return false };
-            let mut tally = locked(&counting);
+            let mut tally = counting.lock();
             let there = tally.entry(second).or_insert(RetentionLimit { entries: 0, bytes: 0 });
             there.entries += 1;
             there.bytes += value.len();
@@ -39,8 +40,8 @@ pub(crate) fn keep_newest(
     store.retain(
         space,
         Box::new(move |_, value| {
-            let mut room = locked(&room);
-            let room = room.get_or_insert_with(|| Cutoff::for_newest(&locked(&tally), most));
+            let mut room = room.lock();
+            let room = room.get_or_insert_with(|| Cutoff::for_newest(&tally.lock(), most));
             when(value).is_some_and(|second| room.takes(second, value.len()))
         }),
     );
@@ -78,10 +79,6 @@ impl Cutoff {
             (None, _) | (_, None) => false,
         }
     }
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -4,7 +4,6 @@
 use super::claims::SessionClaims;
 use super::preferences::SessionPreferences;
 use crate::mcp::client::Client;
-use crate::mcp::clock::{Clock, Now};
 use crate::mcp::elicitation::{OpenElicitations, PendingElicitations};
 use crate::mcp::in_flight::{CallNumber, InFlightCalls};
 use crate::mcp::notify::delivered::DeliveredVersions;
@@ -18,10 +17,12 @@ use crate::server::memory::ClientMemory;
 use crate::server::quota::{Peer, Quota, QuotaPermit};
 use futures_util::future::AbortHandle;
 use gripfast::Host;
+use gripfast::sync::Mutex;
 use gripfast::wire::{ProtocolVersion, RequestId};
+use gripfast::{Clock, Mono, Now};
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
@@ -116,7 +117,7 @@ struct ResumableStream {
     number: u64,
     replay_buffer: Arc<ReplayBuffer>,
     /// End of the stream in milliseconds of the monotonic clock, and its memory permit.
-    ended: Option<(u64, QuotaPermit)>,
+    ended: Option<(Mono, QuotaPermit)>,
 }
 
 impl Session {
@@ -169,10 +170,10 @@ impl Session {
             restore_pending: AtomicBool::new(false),
             state: Mutex::default(),
             shared: Arc::clone(shared),
-            last_used: AtomicU64::new(millis(now.mono)),
+            last_used: AtomicU64::new(millis(now.mono.since_origin())),
             active: AtomicUsize::new(0),
             listening: AtomicUsize::new(0),
-            last_saved: AtomicU64::new(millis(now.mono)),
+            last_saved: AtomicU64::new(millis(now.mono.since_origin())),
             _registration: registration,
         }
     }
@@ -195,7 +196,7 @@ impl Session {
     /// Passes the client's preferences to `save` if they have changed. Holds a lock, so that the last ones saved are
     /// the latest.
     pub(crate) fn record_preferences(&self, save: impl FnOnce(&SessionPreferences)) {
-        let mut known = self.preferences.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.preferences.lock();
         let preferences = SessionPreferences::from_client(&self.client);
         if *known != preferences {
             save(&preferences);
@@ -205,7 +206,7 @@ impl Session {
 
     /// Stored preferences, if there are any.
     pub(crate) fn preferences(&self) -> Option<SessionPreferences> {
-        let known = self.preferences.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = self.preferences.lock();
         (!known.is_empty()).then(|| known.clone())
     }
 
@@ -216,9 +217,9 @@ impl Session {
             name: self.client.host_client.name().map(str::to_owned),
             client: self.peer.principal().name().to_owned(),
             version: self.version.to_string(),
-            age: now.wall.saturating_sub(self.claims.created()),
+            age: now.wall.since_epoch().saturating_sub(self.claims.created()),
             idle: self.idle_for(now),
-            in_flight: self.lock().in_flight.len(),
+            in_flight: self.state.lock().in_flight.len(),
             listening: self.listening.load(Ordering::Acquire),
         }
     }
@@ -236,14 +237,15 @@ impl Session {
     }
 
     /// Records a use at this time of the monotonic clock.
-    pub(crate) fn touch(&self, now: Duration) {
-        self.last_used.fetch_max(millis(now), Ordering::AcqRel);
+    pub(crate) fn touch(&self, now: Mono) {
+        self.last_used.fetch_max(millis(now.since_origin()), Ordering::AcqRel);
     }
 
     /// Time since the last use; `None` while it is in use.
     pub(crate) fn idle_for(&self, now: Now) -> Option<Duration> {
         let open = self.active.load(Ordering::Acquire) > 0;
-        (!open).then(|| Duration::from_millis(millis(now.mono).saturating_sub(self.last_used())))
+        (!open)
+            .then(|| Duration::from_millis(millis(now.mono.since_origin()).saturating_sub(self.last_used())))
     }
 
     /// Last use, in milliseconds of the monotonic clock.
@@ -253,7 +255,7 @@ impl Session {
 
     /// Returns true if it is time to save the use; the caller then does so.
     pub(crate) fn is_save_due(&self, now: Now, every: Duration) -> bool {
-        let (saved, now) = (self.last_saved.load(Ordering::Acquire), millis(now.mono));
+        let (saved, now) = (self.last_saved.load(Ordering::Acquire), millis(now.mono.since_origin()));
         now.saturating_sub(saved) >= millis(every)
             && self.last_saved.compare_exchange(saved, now, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
@@ -261,13 +263,13 @@ impl Session {
     /// Wall-clock time of the last use, if it was not saved yet.
     pub(crate) fn unsaved_use(&self, now: Now) -> Option<Duration> {
         let used = self.last_used();
-        let ago = Duration::from_millis(millis(now.mono).saturating_sub(used));
-        (used > self.last_saved.load(Ordering::Acquire)).then(|| now.wall.saturating_sub(ago))
+        let ago = Duration::from_millis(millis(now.mono.since_origin()).saturating_sub(used));
+        (used > self.last_saved.load(Ordering::Acquire)).then(|| now.wall.since_epoch().saturating_sub(ago))
     }
 
     /// Tests if one more call may be in flight.
     pub(crate) fn has_room(&self) -> Result<(), Overload> {
-        let room = self.lock().in_flight.len() < InFlightCalls::<AbortHandle>::MAX;
+        let room = self.state.lock().in_flight.len() < InFlightCalls::<AbortHandle>::MAX;
         if room { Ok(()) } else { Err(Overload::session("requests are in flight")) }
     }
 
@@ -279,12 +281,12 @@ impl Session {
         replay_buffer: &ReplayBuffer,
     ) {
         let session = self.in_use();
-        let number = self.lock().in_flight.insert(id, |_| call);
+        let number = self.state.lock().in_flight.insert(id, |_| call);
         replay_buffer.when_done(move || session.0.untrack_call(number));
     }
 
     fn untrack_call(&self, number: CallNumber) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.in_flight.remove(number);
         // Few calls have a stream.
         if !state.streams.is_empty() {
@@ -294,7 +296,7 @@ impl Session {
 
     /// Cancels a call at the request of its client.
     pub(crate) fn cancel(&self, id: &RequestId) {
-        let calls = self.lock().in_flight.take(id);
+        let calls = self.state.lock().in_flight.take(id);
         calls.iter().for_each(AbortHandle::abort);
     }
 
@@ -302,7 +304,7 @@ impl Session {
     /// there are no more of them than calls.
     pub(crate) fn keep_stream(&self, replay_buffer: Arc<ReplayBuffer>) -> u64 {
         let now = self.shared.clock.mono();
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let number = self.shared.streams.fetch_add(1, Ordering::Relaxed);
         state.streams.push_back(ResumableStream { number, replay_buffer, ended: None });
         state.note_ends(now, &self.shared.retained, &self.peer);
@@ -311,7 +313,7 @@ impl Session {
 
     /// Stream that can be resumed.
     pub(crate) fn stream(&self, number: u64) -> Option<Arc<ReplayBuffer>> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.forget_old(self.shared.clock.mono());
         state
             .streams
@@ -322,7 +324,7 @@ impl Session {
 
     /// Removes streams that ended too long ago to be resumed.
     pub(crate) fn tidy(&self, now: Now) {
-        self.lock().forget_old(now.mono);
+        self.state.lock().forget_old(now.mono);
     }
 
     /// Opens a GET stream, unless there are too many.
@@ -336,28 +338,24 @@ impl Session {
 
     /// List versions that were delivered to the client.
     pub(crate) fn delivered(&self) -> std::sync::MutexGuard<'_, DeliveredVersions> {
-        self.delivered.lock().unwrap_or_else(PoisonError::into_inner)
+        self.delivered.lock()
     }
 
     /// Ends the session: cancels its calls and ends its streams.
     pub(crate) fn end(&self) {
-        let running = self.lock().in_flight.take_all();
+        let running = self.state.lock().in_flight.take_all();
         running.iter().for_each(AbortHandle::abort);
         self.client.subscriptions.end();
         self.ended.cancel();
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl State {
     /// Records which streams have ended. A stream for which there is no memory is dropped.
-    fn note_ends(&mut self, now: Duration, memory: &Quota, peer: &Peer) {
+    fn note_ends(&mut self, now: Mono, memory: &Quota, peer: &Peer) {
         for stream in self.streams.iter_mut().filter(|stream| stream.ended.is_none()) {
             let permit = stream.replay_buffer.end().and_then(|bytes| memory.acquire(peer, bytes).ok());
-            stream.ended = permit.map(|permit| (millis(now), permit));
+            stream.ended = permit.map(|permit| (now, permit));
         }
         self.streams.retain(|stream| stream.ended.is_some() || stream.replay_buffer.end().is_none());
         self.forget_old(now);
@@ -370,10 +368,10 @@ impl State {
         }
     }
 
-    fn forget_old(&mut self, now: Duration) {
-        let since = millis(now.saturating_sub(Session::RETENTION));
-        let is_old =
-            |stream: &ResumableStream| stream.ended.as_ref().is_some_and(|(ended, _)| *ended < since);
+    fn forget_old(&mut self, now: Mono) {
+        let is_old = |stream: &ResumableStream| {
+            stream.ended.as_ref().is_some_and(|(ended, _)| *ended + Session::RETENTION < now)
+        };
         self.streams.retain(|stream| !is_old(stream));
     }
 }
@@ -430,10 +428,14 @@ mod tests {
         let memory = Quota::new(memory, memory);
         let shared =
             Arc::new(SharedState::new(Clock::new(), Host::builder().build(), &memory, Arc::default()));
-        let (now, version) = (shared.clock.now(), ProtocolVersion::LATEST_LEGACY);
-        let claims =
-            SessionClaims::new(&version, ElicitationSupport::default(), now.wall, Duration::from_secs(3600))
-                .unwrap();
+        let (now, version) = (shared.clock.steady_now(), ProtocolVersion::LATEST_LEGACY);
+        let claims = SessionClaims::new(
+            &version,
+            ElicitationSupport::default(),
+            now.wall.since_epoch(),
+            Duration::from_secs(3600),
+        )
+        .unwrap();
         Arc::new(Session::new("id".into(), claims, Peer::local(), ListVersions::default(), &shared, now))
     }
 
@@ -462,7 +464,7 @@ mod tests {
         let aborted: Vec<bool> = calls.iter().map(AbortHandle::is_aborted).collect();
         assert_eq!(aborted, [true, false, false], "one has ended, and one is another");
         replay_buffers[2].finish(None);
-        assert!(session.lock().in_flight.len() == 0);
+        assert!(session.state.lock().in_flight.len() == 0);
     }
 
     #[tokio::test(start_paused = true)]
@@ -487,7 +489,7 @@ mod tests {
             Peer::local(),
             ListVersions::default(),
             &before.shared,
-            before.shared.clock.now(),
+            before.shared.clock.steady_now(),
         );
         again.keep_stream(Arc::default());
         assert!(before.stream(lost).is_some() && again.stream(lost).is_none());
@@ -505,8 +507,8 @@ mod tests {
         tokio::time::advance(Session::RETENTION).await;
         assert!(session.stream(number).is_some());
         tokio::time::advance(Duration::from_secs(1)).await;
-        session.tidy(session.shared.clock.now());
-        assert!(session.lock().streams.is_empty() && session.lock().in_flight.len() == 0);
+        session.tidy(session.shared.clock.steady_now());
+        assert!(session.state.lock().streams.is_empty() && session.state.lock().in_flight.len() == 0);
     }
 
     #[tokio::test(start_paused = true)]

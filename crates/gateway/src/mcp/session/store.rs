@@ -8,9 +8,10 @@ use super::claims::{SessionClaims, StoredSession};
 use super::preferences::SessionPreferences;
 use super::retention::{RetentionLimit, keep_newest};
 use gripfast::store::Store;
+use gripfast::sync::Mutex;
 use std::collections::{HashSet, VecDeque};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// Records of sessions in the store.
@@ -125,7 +126,7 @@ impl SessionStore {
     pub(crate) fn end(&self, claims: &SessionClaims, wall: Duration) {
         let (key, until) = (claims.key(), wall + claims.idle());
         let too_many = {
-            let mut own = self.lock();
+            let mut own = self.own.lock();
             own.forget_until(wall);
             let too_many = own.keys.len() >= Self::MAX_ENDED;
             if too_many {
@@ -149,14 +150,14 @@ impl SessionStore {
 
     /// Tests if this process has ended the session.
     pub(crate) fn ended_here(&self, claims: &SessionClaims) -> bool {
-        self.lock().keys.contains(&claims.key())
+        self.own.lock().keys.contains(&claims.key())
     }
 
     /// Removes records of ids that have expired. A scan of the store is slow, so it is done at most once per
     /// `TIDY_INTERVAL`.
     pub(crate) fn tidy(&self, wall: Duration) {
         {
-            let mut own = self.lock();
+            let mut own = self.own.lock();
             own.forget_until(wall);
             if wall < own.last_tidied + Self::TIDY_INTERVAL {
                 return;
@@ -203,11 +204,7 @@ impl SessionStore {
     }
 
     fn has_ended(&self, key: &str) -> bool {
-        self.lock().keys.contains(key) || self.store.get(Self::ENDED, key).is_some()
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, OwnRecords> {
-        self.own.lock().unwrap_or_else(PoisonError::into_inner)
+        self.own.lock().keys.contains(key) || self.store.get(Self::ENDED, key).is_some()
     }
 }
 
@@ -300,7 +297,7 @@ mod tests {
         records.tidy(at(54));
         assert!(store.get(SessionStore::ENDED, &ended.key()).is_some());
         records.tidy(at(65));
-        assert!(store.get(SessionStore::ENDED, &ended.key()).is_none() && records.lock().keys.is_empty());
+        assert!(store.get(SessionStore::ENDED, &ended.key()).is_none() && records.own.lock().keys.is_empty());
         assert!(store.get(SessionStore::SEEN, &seen.key()).is_none());
         assert!(!records.is_valid(&ended, at(65), 24 * HOUR) && !records.is_valid(&seen, at(65), 24 * HOUR));
     }
@@ -340,7 +337,7 @@ mod tests {
         for _ in 0..SessionStore::MAX_ENDED {
             records.end(&claims(1), at(2));
         }
-        assert!(records.lock().keys.len() <= SessionStore::MAX_ENDED);
+        assert!(records.own.lock().keys.len() <= SessionStore::MAX_ENDED);
         for process in [records, SessionStore::new(store)] {
             assert!(!process.is_valid(&first, at(3), HOUR), "its end is not remembered by itself any more");
             assert!(!process.is_valid(&alive, at(3), HOUR), "which costs the others a new handshake");

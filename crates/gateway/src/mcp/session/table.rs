@@ -2,8 +2,8 @@
 //! sessions; above the total limit the client with the most sessions does. Sessions in use stay. Time is an argument.
 
 use super::state::Session;
-use crate::mcp::clock::Now;
 use crate::server::quota::{Peer, QuotaExceeded};
+use gripfast::Now;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -107,7 +107,6 @@ impl SessionTable {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mcp::clock::Clock;
     use crate::mcp::elicitation::ElicitationSupport;
     use crate::mcp::notify::list_changes::ListVersions;
     use crate::mcp::session::claims::SessionClaims;
@@ -115,6 +114,7 @@ mod tests {
     use crate::server::quota::Quota;
     use gripfast::Host;
     use gripfast::wire::ProtocolVersion;
+    use gripfast::{Clock, Mono, Wall};
     use std::time::Duration;
 
     fn peer(last: u8) -> Peer {
@@ -122,14 +122,19 @@ mod tests {
     }
 
     fn at(seconds: u64) -> Now {
-        Now { mono: Duration::from_secs(seconds), wall: Duration::from_secs(seconds) }
+        let since = Duration::from_secs(seconds);
+        Now { mono: Mono::from_origin(since), wall: Wall::from_unix_epoch(since) }
     }
 
     fn session(id: &str, peer: Peer, now: Now) -> Session {
         let version = ProtocolVersion::LATEST_LEGACY;
-        let claims =
-            SessionClaims::new(&version, ElicitationSupport::default(), now.wall, Duration::from_secs(60))
-                .unwrap();
+        let claims = SessionClaims::new(
+            &version,
+            ElicitationSupport::default(),
+            now.wall.since_epoch(),
+            Duration::from_secs(60),
+        )
+        .unwrap();
         let host = Host::builder().build();
         let shared = Arc::new(SharedState::new(Clock::new(), host, &Quota::new(0, 0), Arc::default()));
         Session::new(id.into(), claims, peer, ListVersions::default(), &shared, now)

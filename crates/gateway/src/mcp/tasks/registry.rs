@@ -5,14 +5,15 @@
 //! becomes `SERVER+ID`. A client can only name entries that it started itself. Entries are kept in memory, bounded,
 //! until the server's retention ends or the client is gone.
 
-use crate::mcp::clock::Clock;
+use gripfast::sync::Mutex;
 use gripfast::transport::Listener;
 use gripfast::wire::envelope::Message;
 use gripfast::wire::patch::{MessagePatch, Object};
 use gripfast::wire::{RawValue, tasks, url_elicitation};
 use gripfast::{Client, ClientKey, NotificationSink, Principal, ServerNotification};
+use gripfast::{Clock, Mono};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Registry of all tasks and URL elicitations.
@@ -59,7 +60,7 @@ struct RegistryEntry {
     public: String,
     location: TaskLocation,
     /// End of the server's retention, on the monotonic clock.
-    expires: Option<Duration>,
+    expires: Option<Mono>,
     /// Listener of the client outside its calls.
     listener: Option<Arc<dyn Listener>>,
 }
@@ -87,9 +88,8 @@ impl TaskRegistry {
         lifetime: Option<Duration>,
     ) -> Option<String> {
         let owner = client.key()?.clone();
-        let expires = lifetime
-            .map(|lifetime| self.clock.now().mono.saturating_add(lifetime).saturating_add(Self::GRACE));
-        let mut table = self.lock();
+        let expires = lifetime.map(|lifetime| self.clock.mono() + lifetime + Self::GRACE);
+        let mut table = self.table.lock();
         // A restarted server may reuse an id; the earlier entry is then invalid.
         table.remove_location(kind, &location);
         table.make_room(&owner);
@@ -113,8 +113,8 @@ impl TaskRegistry {
 
     /// Location of a task of `client`.
     pub(crate) fn task(&self, client: &Client, public: &str) -> Option<TaskLocation> {
-        let now = self.clock.now().mono;
-        let table = self.lock();
+        let now = self.clock.mono();
+        let table = self.table.lock();
         let number = table.public.get(client.key()?)?.get(&(EntryKind::Task, public.to_owned()))?;
         let entry = table.entries.get(number).filter(|entry| !entry.is_expired(now))?;
         Some(entry.location.clone())
@@ -122,8 +122,8 @@ impl TaskRegistry {
 
     /// Tasks of `client` after the number `after`, at most `most`: number, client id and location.
     pub(crate) fn tasks(&self, client: &Client, after: u64, most: usize) -> Vec<(u64, String, TaskLocation)> {
-        let now = self.clock.now().mono;
-        let table = self.lock();
+        let now = self.clock.mono();
+        let table = self.table.lock();
         let theirs = client.key().and_then(|key| table.public.get(key));
         let mut numbers: Vec<u64> = theirs.into_iter().flat_map(BTreeMap::values).copied().collect();
         numbers.sort_unstable();
@@ -137,8 +137,8 @@ impl TaskRegistry {
 
     /// Removes expired entries.
     pub(crate) fn sweep(&self) {
-        let now = self.clock.now().mono;
-        let mut table = self.lock();
+        let now = self.clock.mono();
+        let mut table = self.table.lock();
         let expired: Vec<u64> = table
             .entries
             .iter()
@@ -167,7 +167,7 @@ impl TaskRegistry {
             dedicated_to: own,
             id: id.to_owned(),
         };
-        let table = self.lock();
+        let table = self.table.lock();
         let number = table.by_location.get(&(kind, location))?;
         let entry = table.entries.get(number)?;
         if server_notification.dedicated_to.is_some_and(|own| *own != entry.owner) {
@@ -175,14 +175,10 @@ impl TaskRegistry {
         }
         Some((Arc::clone(entry.listener.as_ref()?), entry.public.clone()))
     }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, Table> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl RegistryEntry {
-    fn is_expired(&self, now: Duration) -> bool {
+    fn is_expired(&self, now: Mono) -> bool {
         self.expires.is_some_and(|expires| expires <= now)
     }
 }
@@ -228,7 +224,7 @@ impl Table {
 impl NotificationSink for TaskRegistry {
     /// Removes the entries of a client that is gone.
     fn remove_client(&self, client: &ClientKey) {
-        let mut table = self.lock();
+        let mut table = self.table.lock();
         let theirs = table.public.remove(client).unwrap_or_default();
         for number in theirs.into_values() {
             table.remove(number);
@@ -312,13 +308,13 @@ mod tests {
         for number in 0..TaskRegistry::MAX_PER_CLIENT + 10 {
             registry.insert(&client(1), EntryKind::Task, task(number), None);
         }
-        assert_eq!(registry.lock().entries.len(), TaskRegistry::MAX_PER_CLIENT);
+        assert_eq!(registry.table.lock().entries.len(), TaskRegistry::MAX_PER_CLIENT);
         assert!(registry.task(&client(1), "t9").is_none() && registry.task(&client(1), "t10").is_some());
         for number in 0..TaskRegistry::MAX + 10 {
             let many = Client::with_key(ClientKey::new(format!("c{}", number / 100)));
             registry.insert(&many, EntryKind::Task, task(100_000 + number), None);
         }
-        let table = registry.lock();
+        let table = registry.table.lock();
         assert_eq!((table.entries.len(), table.by_location.len()), (TaskRegistry::MAX, TaskRegistry::MAX));
         assert_eq!(table.public.values().map(BTreeMap::len).sum::<usize>(), TaskRegistry::MAX);
     }
@@ -347,7 +343,7 @@ mod tests {
         );
         assert!(registry.task(&session("greedy", 0), "10").is_none());
         registry.remove_client(modest.key().unwrap());
-        assert!(!registry.lock().principals.contains_key(modest.principal()));
+        assert!(!registry.table.lock().principals.contains_key(modest.principal()));
     }
 
     #[test]
@@ -424,7 +420,7 @@ mod tests {
                         Event::Sweep => {
                             registry.sweep();
                             model.known.retain(|(.., expires)| expires.is_none_or(|expires| expires > model.now));
-                            prop_assert_eq!(registry.lock().entries.len(), model.known.len());
+                            prop_assert_eq!(registry.table.lock().entries.len(), model.known.len());
                         }
                     }
                     for (owner, name, location, expires) in &model.known {
@@ -439,7 +435,7 @@ mod tests {
                             }
                         }
                     }
-                    let table = registry.lock();
+                    let table = registry.table.lock();
                     let named: usize = table.public.values().map(BTreeMap::len).sum();
                     prop_assert_eq!((table.entries.len(), table.by_location.len()), (named, named));
                     prop_assert_eq!(table.principals.values().map(BTreeSet::len).sum::<usize>(), named);

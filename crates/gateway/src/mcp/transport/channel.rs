@@ -22,13 +22,14 @@ use crate::mcp::request::respond;
 use crate::server::quota::Peer;
 use bytes::Bytes;
 use gripfast::RawValue;
+use gripfast::sync::Mutex;
 use gripfast::transport::{BoxFuture, Listener};
 use gripfast::wire::envelope::{self, Message, Request};
 use gripfast::wire::era::InitializeParams;
 use gripfast::wire::results::Cancelled;
 use gripfast::wire::{Era, Id, ProtocolVersion, RequestId, batch, codes, roots};
 use std::pin::pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::{AbortHandle, JoinSet};
@@ -200,7 +201,7 @@ impl ChannelClient {
                     && let Some(cancelled) = notification.params.and_then(Cancelled::read)
                 {
                     let id = cancelled.request_id.to_request_id();
-                    let calls = lock(&self.in_flight).take(&id);
+                    let calls = self.in_flight.lock().take(&id);
                     calls.iter().for_each(AbortHandle::abort);
                 }
                 if notification.method == roots::CHANGED {
@@ -260,7 +261,7 @@ impl ChannelClient {
     /// answers with one id could not be told apart on one channel.
     fn may_begin(&self, request: &Request<'_>) -> Result<(), StartError> {
         let id = request.id.to_request_id();
-        if lock(&self.in_flight).contains(&id) {
+        if self.in_flight.lock().contains(&id) {
             let text = format!("the id {} is already used by a request in flight", id.as_raw());
             return Err(StartError::Fault(RpcFault::new(codes::INVALID_REQUEST, text)));
         }
@@ -337,7 +338,7 @@ impl ChannelClient {
         let tasks = &mut self.tasks;
         // The lock is held until the call is registered: otherwise a call that ends at once would be registered after
         // its end.
-        lock(&self.in_flight).insert(id, |number| {
+        self.in_flight.lock().insert(id, |number| {
             let entry = InFlightEntry { in_flight, number };
             tasks.spawn(async move {
                 let last = work.await;
@@ -393,7 +394,7 @@ impl ChannelClient {
             }
         };
         let tasks = &mut self.listening;
-        lock(&self.in_flight).insert(id, |number| {
+        self.in_flight.lock().insert(id, |number| {
             let entry = InFlightEntry { in_flight, number };
             tasks.spawn(async move {
                 stream.await;
@@ -436,10 +437,6 @@ impl ChannelClient {
     }
 }
 
-fn lock(in_flight: &Mutex<InFlightCalls<AbortHandle>>) -> MutexGuard<'_, InFlightCalls<AbortHandle>> {
-    in_flight.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// Registration of a call in flight, removed on drop.
 struct InFlightEntry {
     in_flight: Arc<Mutex<InFlightCalls<AbortHandle>>>,
@@ -448,7 +445,7 @@ struct InFlightEntry {
 
 impl Drop for InFlightEntry {
     fn drop(&mut self) {
-        lock(&self.in_flight).remove(self.number);
+        self.in_flight.lock().remove(self.number);
     }
 }
 

@@ -18,12 +18,13 @@ use axum::routing::{get, post};
 use bytes::Bytes;
 use futures_util::StreamExt;
 use gripfast::Principal;
+use gripfast::sync::Mutex;
 use gripfast::wire::sse;
 use http::StatusCode;
 use ring::rand::{SecureRandom, SystemRandom};
 use std::collections::HashMap;
 use std::fmt::Write;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc::{self, error::TrySendError};
 
@@ -79,12 +80,7 @@ async fn open(State(shared): State<Shared>, request: Request) -> Response {
     });
     let (to_client, from_gateway) = mpsc::channel::<Bytes>(QUEUE_LEN);
     let (to_gateway, mut from_client) = mpsc::channel::<ReceivedMessage>(QUEUE_LEN);
-    shared
-        .clients
-        .0
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner)
-        .insert(id.clone(), ConnectedClient { principal: peer.principal(), to_gateway });
+    shared.clients.0.lock().insert(id.clone(), ConnectedClient { principal: peer.principal(), to_gateway });
     let gateway = Arc::clone(&shared.gateway);
     tokio::spawn(async move {
         let shutdown = gateway.shutting_down.clone();
@@ -123,7 +119,7 @@ async fn open(State(shared): State<Shared>, request: Request) -> Response {
 async fn receive(State(shared): State<Shared>, request: Request) -> Response {
     let query = request.uri().query().unwrap_or_default().to_owned();
     let id = query.split('&').find_map(|pair| pair.strip_prefix("sessionId=")).unwrap_or_default();
-    let client = shared.clients.0.lock().unwrap_or_else(PoisonError::into_inner).get(id).cloned();
+    let client = shared.clients.0.lock().get(id).cloned();
     let peer = Peer::from_request(&request);
     // A session of another principal is reported as unknown.
     let Some(client) = client.filter(|client| client.principal == peer.principal()) else {
@@ -150,7 +146,7 @@ struct RemoveOnDrop {
 
 impl Drop for RemoveOnDrop {
     fn drop(&mut self) {
-        self.clients.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.id);
+        self.clients.0.lock().remove(&self.id);
     }
 }
 

@@ -6,8 +6,9 @@ use super::dropped_messages;
 use crate::mcp::client::{Client, MinLogLevel};
 use crate::server::memory::ClientMemory;
 use bytes::Bytes;
+use gripfast::sync::Mutex;
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use tokio::sync::Notify;
 
 /// Messages of one call.
@@ -101,7 +102,7 @@ impl ReplayBuffer {
     pub(crate) fn push(&self, message: Bytes) {
         match self.memory.as_ref().map_or(Ok(message.clone()), |memory| memory.hold(message)) {
             Ok(message) => self.add(message, Droppable::Yes),
-            Err(_) => self.lock().next += 1,
+            Err(_) => self.log.lock().next += 1,
         }
     }
 
@@ -119,7 +120,7 @@ impl ReplayBuffer {
     }
 
     fn add(&self, message: Bytes, droppable: Droppable) {
-        let mut log = self.lock();
+        let mut log = self.log.lock();
         if log.done {
             return;
         }
@@ -135,13 +136,13 @@ impl ReplayBuffer {
 
     /// Adds the answer with its HTTP status, and ends the call.
     pub(crate) fn finish_with_status(&self, answer: Bytes, status: u16) {
-        self.lock().status = status;
+        self.log.lock().status = status;
         self.finish(Some(answer));
     }
 
     /// Adds the answer, if there is one, and ends the call.
     pub(crate) fn finish(&self, answer: Option<Bytes>) {
-        let mut log = self.lock();
+        let mut log = self.log.lock();
         if log.done {
             return;
         }
@@ -160,7 +161,7 @@ impl ReplayBuffer {
 
     /// Runs `act` when the call ends; at once if it has ended.
     pub(crate) fn when_done(&self, act: impl FnOnce() + Send + 'static) {
-        let mut log = self.lock();
+        let mut log = self.log.lock();
         if log.done {
             drop(log);
             act();
@@ -171,25 +172,25 @@ impl ReplayBuffer {
 
     /// The answer and its status, if it is the only message from `position` on.
     pub(crate) fn sole_answer(&self, position: usize) -> Option<(Bytes, u16)> {
-        let log = self.lock();
+        let log = self.log.lock();
         let answer = log.messages.back().filter(|last| log.done && last.position == position)?;
         Some((answer.message.clone(), log.status))
     }
 
     /// Size of the buffer, if the call has ended.
     pub(crate) fn end(&self) -> Option<usize> {
-        let log = self.lock();
+        let log = self.log.lock();
         log.done.then_some(log.bytes)
     }
 
     /// Position of the next message.
     pub(crate) fn next_position(&self) -> usize {
-        self.lock().next
+        self.log.lock().next
     }
 
     /// Tests if the message before `position` is the answer.
     pub(crate) fn is_answered_before(&self, position: usize) -> bool {
-        let log = self.lock();
+        let log = self.log.lock();
         log.answered && position == log.next
     }
 
@@ -199,7 +200,7 @@ impl ReplayBuffer {
         while let ReplayItem::Message(_, next) = self.next(position).await {
             position = next;
         }
-        let log = self.lock();
+        let log = self.log.lock();
         log.messages.back().filter(|_| log.answered).map(|last| last.message.clone())
     }
 
@@ -217,7 +218,7 @@ impl ReplayBuffer {
 
     /// Item at `position`, if it exists already.
     fn item_at(&self, position: usize) -> Option<ReplayItem> {
-        let log = self.lock();
+        let log = self.log.lock();
         let Some(first) = log.from(position) else { return log.done.then_some(ReplayItem::End) };
         let notice = dropped_messages::notice(first.position - position);
         let wanted = |notice: &Bytes| self.level.as_ref().is_none_or(|level| level.wants(notice));
@@ -225,10 +226,6 @@ impl ReplayBuffer {
             Some(notice) => ReplayItem::Message(notice, first.position),
             None => ReplayItem::Message(first.message.clone(), first.position + 1),
         })
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, Log> {
-        self.log.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -276,7 +273,7 @@ mod tests {
         for _ in 0..10 {
             buffer.push(Bytes::from(vec![b'x'; ReplayBuffer::MAX_BYTES / 4]));
         }
-        let first_kept = || buffer.lock().messages.front().map(|first| first.position);
+        let first_kept = || buffer.log.lock().messages.front().map(|first| first.position);
         assert_eq!(first_kept(), Some(6));
         let large = Bytes::from(vec![b'y'; 3 * ReplayBuffer::MAX_BYTES]);
         buffer.push(large.clone());
@@ -305,7 +302,7 @@ mod tests {
             }
         }
         let notice = |count| dropped_messages::notice(count).unwrap();
-        let dropped_last = position - 10_003 - buffer.lock().optional;
+        let dropped_last = position - 10_003 - buffer.log.lock().optional;
         assert_eq!(
             kept,
             [
@@ -317,7 +314,7 @@ mod tests {
                 "answer".into()
             ]
         );
-        assert!(buffer.lock().bytes <= ReplayBuffer::MAX_BYTES + 100);
+        assert!(buffer.log.lock().bytes <= ReplayBuffer::MAX_BYTES + 100);
     }
 
     #[tokio::test]

@@ -14,6 +14,7 @@ use crate::mcp::request::respond;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
 use bytes::Bytes;
+use gripfast::sync::Mutex;
 use gripfast::wire::envelope::{self, Message, Notification, Request};
 use gripfast::wire::results::{self, Cancelled};
 use gripfast::wire::{Era, RequestId, batch, codes};
@@ -27,7 +28,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{
     AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader, ReadHalf, WriteHalf,
@@ -208,12 +209,12 @@ pub async fn run<E: From<io::Error>>(
                 drop(out);
                 return Ok::<(), E>(());
             }
-            let lost = lock(&session).fail_in_flight();
+            let lost = session.lock().fail_in_flight();
             for message in lost {
                 let _ = out.send(message).await;
             }
             connection = reconnect().await?;
-            let (repeated, notifications) = lock(&session).restore();
+            let (repeated, notifications) = session.lock().restore();
             first = repeated;
             for message in notifications {
                 let _ = out.send(message).await;
@@ -263,7 +264,7 @@ async fn to_client(reader: ReadHalf<BridgeConnection>, out: &mpsc::Sender<Bytes>
             Ok(_) if line.ends_with(b"\n") => {}
             Ok(_) | Err(_) => return,
         }
-        if lock(session).observe_gateway(&line) && out.send(line.into()).await.is_err() {
+        if session.lock().observe_gateway(&line) && out.send(line.into()).await.is_err() {
             return;
         }
     }
@@ -285,7 +286,7 @@ async fn to_gateway(
             None => match lines.recv().await {
                 Some(ClientLine::Whole(line)) => {
                     let line = Bytes::from(line);
-                    lock(session).observe_client(&line);
+                    session.lock().observe_client(&line);
                     line
                 }
                 Some(ClientLine::TooLong { beginning, end }) => {
@@ -310,12 +311,8 @@ async fn to_gateway(
         if sent.await.is_err() {
             std::future::pending::<()>().await;
         }
-        lock(session).mark_sent();
+        session.lock().mark_sent();
     }
-}
-
-fn lock(session: &Mutex<Session>) -> MutexGuard<'_, Session> {
-    session.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Session state of a client that must be restored at the next gateway, and requests that must be answered when a

@@ -3,9 +3,10 @@
 //! the call. Parts that were not woken are skipped meanwhile.
 
 use futures_util::task::AtomicWaker;
+use gripfast::sync::Mutex;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 
 /// Polls a future again while it wakes itself.
@@ -63,7 +64,7 @@ impl<F: Future + Unpin> Future for Repoll<F> {
 
 impl WakeFlag {
     fn set_task(&self, task: &Waker) {
-        let mut known = self.task.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.task.lock();
         if !known.as_ref().is_some_and(|known| known.will_wake(task)) {
             *known = Some(task.clone());
         }
@@ -80,7 +81,7 @@ impl Wake for WakeFlag {
         if runs != Err(WAITS) {
             return;
         }
-        let task = self.task.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let task = self.task.lock().clone();
         if let Some(task) = task {
             task.wake();
         }
@@ -165,12 +166,12 @@ mod tests {
             if turns < 3 {
                 cx.waker().wake_by_ref();
             }
-            *keep.lock().unwrap() = Some(cx.waker().clone());
+            *keep.lock() = Some(cx.waker().clone());
             if turns == 4 { Poll::Ready(turns) } else { Poll::Pending }
         }));
         assert!(polled(&mut repoll, &count).is_pending());
         assert_eq!(count.0.load(Ordering::Relaxed), 0, "it went on by itself until nothing was left to do");
-        kept.lock().unwrap().take().unwrap().wake();
+        kept.lock().take().unwrap().wake();
         assert_eq!(count.0.load(Ordering::Relaxed), 1);
         assert_eq!(polled(&mut repoll, &count), Poll::Ready(4));
     }
@@ -181,7 +182,7 @@ mod tests {
         let (polls, part) = (AtomicUsize::new(0), RepollPart::new());
         let work = || {
             poll_fn(|cx| {
-                *kept.lock().unwrap() = Some(cx.waker().clone());
+                *kept.lock() = Some(cx.waker().clone());
                 if polls.fetch_add(1, Ordering::Relaxed) % 2 == 1 { Poll::Ready(()) } else { Poll::Pending }
             })
         };
@@ -194,7 +195,7 @@ mod tests {
             }
             assert_eq!(polls.load(Ordering::Relaxed), 2 * round + 1, "once, since nothing happened");
             assert_eq!(count.0.load(Ordering::Relaxed), round);
-            kept.lock().unwrap().take().unwrap().wake();
+            kept.lock().take().unwrap().wake();
             assert_eq!(count.0.load(Ordering::Relaxed), round + 1, "its task hears of it");
             assert!(doing.as_mut().poll(&mut cx).is_ready());
         }

@@ -6,8 +6,9 @@ use crate::config::keys::{Codec, Field, Problems, Section, ValueKind, Words, key
 use crate::config::node::Value;
 use crate::config::units::{AT_LEAST_1_S, DurationRange};
 use crate::private_files::StrictModes;
-use crate::records::audit::{AuditDetail, AuditOptions};
-use crate::records::ledger::{LedgerDetail, LedgerOptions};
+use crate::records::RecordDetail;
+use crate::records::audit::AuditOptions;
+use crate::records::ledger::LedgerOptions;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
@@ -68,7 +69,7 @@ keys! {
         /// Record of tool calls. `digest` records the client, the server, the tool, the time, the outcome and a digest
         /// of the arguments. `arguments` also records up to 16 KiB of the arguments. `off` records nothing; after a
         /// crash of the gateway it is then unknown which calls were in flight.
-        ledger => ledger.detail: LedgerDetail;
+        ledger => ledger.detail: RecordDetail;
         /// Largest size of the ledger on disk, for each process; 16 MiB hold about thirty thousand calls. Too small:
         /// the calls of yesterday are lost. Too large: reading the ledger takes seconds.
         ledger_size => ledger.size: u64 [64 << 10..=1 << 30];
@@ -76,7 +77,7 @@ keys! {
         field pub audit: AuditOptions = AuditOptions::default();
         /// Audit log. `digest` writes a line for every request and decision, with a digest of the arguments.
         /// `arguments` also writes the arguments, without values that look like secrets. `off` writes nothing.
-        audit => audit.detail: AuditDetail;
+        audit => audit.detail: RecordDetail;
         /// Largest size of the audit log on disk. Beyond it the oldest lines are deleted. Too small: lines are deleted
         /// before they are read. Too large: more disk space.
         audit_size => audit.size: u64 [64 << 10..=64 << 30];
@@ -230,8 +231,7 @@ pub enum LoginKey {
 }
 
 words!(LoginKey { File = "file", Keyring = "keyring" });
-words!(LedgerDetail { Nothing = "off", Digest = "digest", Arguments = "arguments" });
-words!(AuditDetail { Nothing = "off", Digest = "digest", Arguments = "arguments" });
+words!(RecordDetail { Nothing = "off", Digest = "digest", Arguments = "arguments" });
 
 /// The address of the listener.
 impl Codec for SocketAddr {

@@ -8,6 +8,7 @@ pub(crate) mod writer;
 
 pub use super::audit::verify::{AuditFile, AuditFinding, verify_audit};
 use super::audit::writer::AuditWriter;
+use super::journal::RecordDetail;
 use super::request_summary::RequestSummary;
 use crate::client::Principal;
 use crate::clock::Clock;
@@ -23,34 +24,11 @@ use serde_json::value::to_raw_value;
 use std::borrow::Cow;
 use std::path::Path;
 
-/// Detail that the audit log records of a request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum AuditDetail {
-    /// No audit log.
-    #[default]
-    Nothing,
-    /// Everything but the arguments, of which only a digest is recorded.
-    Digest,
-    /// The arguments too, up to 16 KiB of them, redacted.
-    Arguments,
-}
-
-impl AuditDetail {
-    /// Returns the name in the config and in status.
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Nothing => "off",
-            Self::Digest => "digest",
-            Self::Arguments => "arguments",
-        }
-    }
-}
-
 /// Options of the audit log of a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AuditOptions {
     /// Detail recorded of a request.
-    pub detail: AuditDetail,
+    pub detail: RecordDetail,
     /// Maximum number of bytes of the logs of all processes in one state directory. When they are full, the oldest file
     /// that no process writes to is deleted.
     pub size: u64,
@@ -65,7 +43,7 @@ impl AuditOptions {
 
 impl Default for AuditOptions {
     fn default() -> Self {
-        Self { detail: AuditDetail::Nothing, size: Self::DEFAULT_SIZE, fail_closed: false }
+        Self { detail: RecordDetail::Nothing, size: Self::DEFAULT_SIZE, fail_closed: false }
     }
 }
 
@@ -73,7 +51,7 @@ impl Default for AuditOptions {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuditStatus {
     /// Detail recorded of a request.
-    pub detail: AuditDetail,
+    pub detail: RecordDetail,
     /// Lines written since the start.
     pub lines: u64,
     /// Lines that could not be written.
@@ -123,12 +101,12 @@ impl Audit {
     /// Opens the audit log in `state_dir`.
     pub(crate) fn open(state_dir: Option<&Path>, options: AuditOptions, clock: Clock) -> Self {
         let writer = match (options.detail, state_dir) {
-            (AuditDetail::Nothing, _) => None,
-            (AuditDetail::Digest | AuditDetail::Arguments, None) => {
+            (RecordDetail::Nothing, _) => None,
+            (RecordDetail::Digest | RecordDetail::Arguments, None) => {
                 tracing::warn!("no audit log is written: there is no state directory");
                 None
             }
-            (AuditDetail::Digest | AuditDetail::Arguments, Some(state_dir)) => {
+            (RecordDetail::Digest | RecordDetail::Arguments, Some(state_dir)) => {
                 AuditWriter::start(state_dir.join("audit"), options.size)
             }
         };
@@ -147,7 +125,7 @@ impl Audit {
         summary: &RequestSummary<'_>,
     ) -> Result<Option<OpenAuditEntry<'_>>, CallError> {
         let Some(writer) = &self.writer else {
-            let wanted = self.options.detail != AuditDetail::Nothing;
+            let wanted = self.options.detail != RecordDetail::Nothing;
             return if wanted && self.options.fail_closed { Err(refused(server)) } else { Ok(None) };
         };
         if self.options.fail_closed && !writer.is_writable() {
@@ -161,8 +139,8 @@ impl Audit {
             line: Vec::with_capacity(OpenAuditEntry::LINE_CAPACITY),
             digest: summary.digest(),
             arguments: match self.options.detail {
-                AuditDetail::Arguments => summary.redacted_arguments(),
-                AuditDetail::Nothing | AuditDetail::Digest => None,
+                RecordDetail::Arguments => summary.redacted_arguments(),
+                RecordDetail::Nothing | RecordDetail::Digest => None,
             },
             ended: false,
         };
@@ -239,7 +217,7 @@ impl Audit {
     }
 
     pub(crate) fn status(&self) -> AuditStatus {
-        let none = AuditStatus { detail: AuditDetail::Nothing, lines: 0, lost: 0, cause: None };
+        let none = AuditStatus { detail: RecordDetail::Nothing, lines: 0, lost: 0, cause: None };
         self.writer.as_ref().map_or(none, |writer| writer.status(self.options.detail))
     }
 
@@ -258,7 +236,7 @@ impl Audit {
 /// The line could not be written; holds the cause.
 pub fn record_audit(state_dir: &Path, options: AuditOptions, event: &SecurityEvent) -> Result<(), String> {
     let audit = Audit::open(Some(state_dir), options, Clock::new());
-    if audit.writer.is_none() && options.detail != AuditDetail::Nothing {
+    if audit.writer.is_none() && options.detail != RecordDetail::Nothing {
         return Err("the thread of the audit log cannot be started".to_owned());
     }
     audit.record(audit.clock.now(), event);

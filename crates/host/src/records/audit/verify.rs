@@ -1,9 +1,9 @@
 //! Verifies the files of an audit log by their hash chains.
 
 use crate::private_files;
+use crate::records::journal;
 use gripfast_core::hash_chain;
 use gripfast_core::hash_chain::{ChainVerdict, START};
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -45,17 +45,10 @@ const MAX_FILE_BYTES: u64 = 9 << 30;
 /// The files cannot be read.
 pub fn verify_audit(state_dir: &Path) -> io::Result<Vec<AuditFile>> {
     let directory = state_dir.join("audit");
-    let mut paths: Vec<PathBuf> = match fs::read_dir(&directory) {
-        Ok(files) => files.map(|file| file.map(|file| file.path())).collect::<io::Result<_>>()?,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
-        Err(error) => return Err(error),
-    };
-    paths.retain(|path| path.extension().is_some_and(|ending| ending == "jsonl"));
-    paths.sort_unstable();
     // Last known link of each process, by the process id in its file names.
     let mut lasts: Vec<(String, String)> = Vec::new();
     let mut found = Vec::new();
-    for path in paths {
+    for path in journal::segments(&directory)? {
         let text = String::from_utf8_lossy(&private_files::read(&path, MAX_FILE_BYTES)?).into_owned();
         let process = path.file_name().and_then(|name| name.to_str()).and_then(|name| name.split('-').nth(1));
         let process = process.unwrap_or_default().to_owned();

@@ -4,15 +4,17 @@
 //! Lines are collected in one buffer, which the thread takes every few milliseconds: waking it, or handing over memory,
 //! for each line would cost more than writing it.
 
-use super::{AuditDetail, AuditStatus};
+use super::AuditStatus;
 use crate::private_files;
+use crate::records::journal::{self, RecordDetail, WriteFailures};
+use crate::sync::{Condvar, Mutex};
 use gripfast_core::hash_chain::HashChain;
-use std::fs::{self, File, TryLockError};
+use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
 /// Handle of the writer thread; the thread ends with it.
@@ -23,9 +25,8 @@ struct Shared {
     buffer: Mutex<WriteBuffer>,
     signal: Condvar,
     written: AtomicU64,
-    lost: AtomicU64,
-    /// Reason why the last line was not written, if it was not.
-    failure: Mutex<Option<String>>,
+    /// Lines that were not written.
+    failures: Mutex<WriteFailures>,
 }
 
 /// Work for the writer thread.
@@ -72,11 +73,10 @@ impl AuditWriter {
 
     /// Queues a line, with its line break.
     pub(super) fn append(&self, at_ms: u64, line: &[u8]) {
-        let mut buffer = self.0.buffer();
+        let mut buffer = self.0.buffer.lock();
         if buffer.lines.len() + line.len() > Self::MAX_QUEUED_BYTES {
             drop(buffer);
-            self.0.lost.fetch_add(1, Ordering::Relaxed);
-            self.0.note_failure("too many lines wait to be written");
+            self.0.note_failure("too many lines wait to be written".to_owned(), 1);
             return;
         }
         if buffer.lines.is_empty() {
@@ -88,27 +88,24 @@ impl AuditWriter {
 
     /// Returns whether the last line was written. If not, has the thread check whether the next one can be.
     pub(super) fn is_writable(&self) -> bool {
-        let writable = self.0.failure().is_none();
+        let writable = self.0.failures.lock().cause().is_none();
         if !writable {
-            let mut buffer = self.0.buffer();
+            let mut buffer = self.0.buffer.lock();
             buffer.probe = true;
             self.0.wake(buffer);
         }
         writable
     }
 
-    pub(super) fn status(&self, keeps: AuditDetail) -> AuditStatus {
-        AuditStatus {
-            detail: keeps,
-            lines: self.0.written.load(Ordering::Relaxed),
-            lost: self.0.lost.load(Ordering::Relaxed),
-            cause: self.0.failure().clone(),
-        }
+    pub(super) fn status(&self, detail: RecordDetail) -> AuditStatus {
+        let lines = self.0.written.load(Ordering::Relaxed);
+        let failures = self.0.failures.lock();
+        AuditStatus { detail, lines, lost: failures.total(), cause: failures.cause().map(str::to_owned) }
     }
 
     pub(super) fn flush(&self) {
         let (done, wait) = sync_channel(1);
-        let mut buffer = self.0.buffer();
+        let mut buffer = self.0.buffer.lock();
         if buffer.flushes.len() < Self::MAX_FLUSHES {
             buffer.flushes.push(done);
             drop(buffer);
@@ -120,7 +117,7 @@ impl AuditWriter {
 
 impl Drop for AuditWriter {
     fn drop(&mut self) {
-        self.0.buffer().closed = true;
+        self.0.buffer.lock().closed = true;
         self.0.signal.notify_one();
     }
 }
@@ -132,14 +129,6 @@ impl WriteBuffer {
 }
 
 impl Shared {
-    fn buffer(&self) -> MutexGuard<'_, WriteBuffer> {
-        self.buffer.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn failure(&self) -> MutexGuard<'_, Option<String>> {
-        self.failure.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Wakes the thread, unless it is at work or about to be.
     fn wake(&self, mut buffer: MutexGuard<'_, WriteBuffer>) {
         if std::mem::take(&mut buffer.asleep) {
@@ -155,27 +144,26 @@ impl Shared {
             buffer.asleep = buffer.is_empty() && !buffer.closed;
             buffer.asleep
         };
-        let buffer = self.signal.wait_while(self.buffer(), nothing).unwrap_or_else(PoisonError::into_inner);
+        let buffer = self.signal.wait_while(self.buffer.lock(), nothing);
         let may_wait = |buffer: &mut WriteBuffer| buffer.flushes.is_empty() && !buffer.closed;
-        let gathered = self.signal.wait_timeout_while(buffer, BATCH_DELAY, may_wait);
-        let (mut buffer, _) = gathered.unwrap_or_else(PoisonError::into_inner);
+        let mut buffer = self.signal.wait_timeout_while(buffer, BATCH_DELAY, may_wait);
         let closed = buffer.closed;
         let taken =
             std::mem::replace(&mut *buffer, WriteBuffer { lines: spare, closed, ..WriteBuffer::default() });
         (!taken.is_empty() || !closed).then_some(taken)
     }
 
-    /// Records a failure. The first one is logged, until writing works again.
-    fn note_failure(&self, cause: &str) {
-        let before = self.failure().replace(cause.to_owned());
-        if before.is_none() {
+    /// Records a failure that lost some lines. The first one is logged, until writing works again.
+    fn note_failure(&self, cause: String, lost: u64) {
+        if self.failures.lock().add(cause.clone(), lost) {
             tracing::warn!(cause, "cannot write the audit log: lines are lost and counted");
         }
     }
 
     fn note_recovery(&self) {
-        if self.failure().take().is_some() {
-            let lost = self.lost.load(Ordering::Relaxed);
+        let mut failures = self.failures.lock();
+        if failures.clear().is_some() {
+            let lost = failures.total();
             tracing::info!(lost, "the audit log can be written again");
         }
     }
@@ -189,14 +177,14 @@ const MAX_BATCH_BYTES: usize = 256 << 10;
 fn write(mut files: Files, shared: &Shared) {
     // With `fail_closed`, it has to be known before the first request whether lines can be written.
     if let Err(error) = files.probe() {
-        shared.note_failure(&error.to_string());
+        shared.note_failure(error.to_string(), 0);
     }
     let mut spare = Vec::new();
     while let Some(WriteBuffer { mut lines, at_ms, probe, flushes, .. }) = shared.take(spare) {
         if probe {
             match files.probe() {
                 Ok(()) => shared.note_recovery(),
-                Err(error) => shared.note_failure(&error.to_string()),
+                Err(error) => shared.note_failure(error.to_string(), 0),
             }
         }
         for chunk in chunks(&lines) {
@@ -231,10 +219,7 @@ fn write_lines(files: &mut Files, shared: &Shared, at_ms: u64, lines: &[u8]) {
             shared.written.fetch_add(count, Ordering::Relaxed);
             shared.note_recovery();
         }
-        Err(error) => {
-            shared.lost.fetch_add(count, Ordering::Relaxed);
-            shared.note_failure(&error.to_string());
-        }
+        Err(error) => shared.note_failure(error.to_string(), count),
     }
 }
 
@@ -317,11 +302,8 @@ impl Files {
 
     fn create_file(&self, at_ms: u64) -> io::Result<(PathBuf, File, u64)> {
         private_files::create_subdirectory(&self.directory)?;
-        let name = format!(
-            "{at_ms:013}-{}-{:04x}.jsonl",
-            std::process::id(),
-            crate::clock::unique_number() & 0xffff
-        );
+        let process = std::process::id();
+        let name = format!("{at_ms:013}-{process}-{:04x}.jsonl", journal::unique_suffix());
         let path = self.directory.join(name);
         let file = private_files::open(&path, |how| how.create_new(true).append(true))?;
         // Tells other processes that it is written to. Without support for locks it is written all the same.
@@ -336,20 +318,14 @@ impl Files {
     /// Deletes the oldest files until there is room for one more part. Those that another process writes to stay,
     /// however old: a quiet process keeps its file for long.
     fn make_room(&self, current: &Path) -> io::Result<()> {
-        let mut files: Vec<(PathBuf, u64)> = Vec::new();
-        for file in fs::read_dir(&self.directory)? {
-            let file = file?;
-            let path = file.path();
-            if path.extension().is_some_and(|ending| ending == "jsonl") && path != current {
-                files.push((path, file.metadata().map_or(0, |facts| facts.len())));
-            }
-        }
+        let mut paths = journal::segments(&self.directory)?;
         // A file that another process writes to counts for that process.
-        files.retain(|(path, _)| !is_written_to(path));
-        files.sort_unstable();
-        let mut total: u64 = files.iter().map(|(_, size)| size).sum();
+        paths.retain(|path| path != current && !journal::is_locked(path));
+        let sizes: Vec<u64> =
+            paths.iter().map(|path| fs::symlink_metadata(path).map_or(0, |file| file.len())).collect();
+        let mut total: u64 = sizes.iter().sum();
         let room = self.size - self.size / Self::PARTS;
-        for (path, size) in files {
+        for (path, size) in paths.into_iter().zip(sizes) {
             if total <= room {
                 break;
             }
@@ -359,11 +335,6 @@ impl Files {
         }
         Ok(())
     }
-}
-
-fn is_written_to(path: &Path) -> bool {
-    let locked = private_files::open(path, |how| how.read(true)).map(|file| file.try_lock());
-    matches!(locked, Ok(Err(TryLockError::WouldBlock)))
 }
 
 #[cfg(test)]
@@ -499,7 +470,7 @@ mod tests {
         while Arc::strong_count(&shared) > 1 {
             std::thread::yield_now();
         }
-        assert_eq!((shared.written.load(Ordering::Relaxed), shared.lost.load(Ordering::Relaxed)), (2000, 0));
+        assert_eq!((shared.written.load(Ordering::Relaxed), shared.failures.lock().total()), (2000, 0));
         let files = fs::read_dir(directory.path()).unwrap();
         let text: String = files.map(|file| fs::read_to_string(file.unwrap().path()).unwrap()).collect();
         for thread in 0..4 {
@@ -516,14 +487,14 @@ mod tests {
         let writer = AuditWriter::start(path.clone(), 80_000).unwrap();
         writer.append(1, b"{}\n");
         writer.flush();
-        let status = writer.status(AuditDetail::Digest);
+        let status = writer.status(RecordDetail::Digest);
         assert_eq!((status.lines, status.lost), (0, 1));
         assert!(status.cause.is_some() && !writer.is_writable());
         writer.flush();
         fs::remove_file(&path).unwrap();
         writer.append(2, b"{}\n");
         writer.flush();
-        let status = writer.status(AuditDetail::Digest);
+        let status = writer.status(RecordDetail::Digest);
         assert_eq!((status.lines, status.lost, status.cause), (1, 1, None));
     }
 }

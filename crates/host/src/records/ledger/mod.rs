@@ -16,39 +16,17 @@ pub(crate) use super::ledger::row::OpenRow;
 use gripfast_core::ledger::ledger_entry::LedgerCaller;
 pub use gripfast_core::ledger::{CallSubject, Query, Row, RowEnd, RowId, Settled};
 
+use super::journal::RecordDetail;
 use super::ledger::writer::LedgerWriter;
 use super::request_summary::RequestSummary;
 use crate::clock::Clock;
 use std::path::{Path, PathBuf};
 
-/// Detail that the ledger records of a call.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum LedgerDetail {
-    /// No ledger.
-    Nothing,
-    /// Everything but the arguments, of which only a digest is recorded.
-    #[default]
-    Digest,
-    /// The arguments too, up to 16 KiB of them, redacted.
-    Arguments,
-}
-
-impl LedgerDetail {
-    /// Returns the name in the config and in status.
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Nothing => "off",
-            Self::Digest => "digest",
-            Self::Arguments => "arguments",
-        }
-    }
-}
-
 /// Options of the ledger of a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LedgerOptions {
     /// Detail recorded of a call.
-    pub detail: LedgerDetail,
+    pub detail: RecordDetail,
     /// Maximum number of bytes of the ledger of one process, calls in flight aside. When it is full, the oldest eighth
     /// is deleted.
     pub size: u64,
@@ -56,7 +34,7 @@ pub struct LedgerOptions {
 
 impl Default for LedgerOptions {
     fn default() -> Self {
-        Self { detail: LedgerDetail::Digest, size: Self::DEFAULT_SIZE }
+        Self { detail: RecordDetail::Digest, size: Self::DEFAULT_SIZE }
     }
 }
 
@@ -69,7 +47,7 @@ impl LedgerOptions {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LedgerStatus {
     /// Detail recorded of a call.
-    pub detail: LedgerDetail,
+    pub detail: RecordDetail,
     /// Calls of this process that the ledger has seen.
     pub calls: u64,
     /// Failed writes since the start.
@@ -115,8 +93,8 @@ impl Ledger {
     pub(crate) fn open(state_dir: Option<&Path>, options: LedgerOptions, clock: Clock) -> Self {
         let directory = state_dir.map(ledger_dir);
         let writer = match (&directory, options.detail) {
-            (None, _) | (_, LedgerDetail::Nothing) => None,
-            (Some(directory), LedgerDetail::Digest | LedgerDetail::Arguments) => {
+            (None, _) | (_, RecordDetail::Nothing) => None,
+            (Some(directory), RecordDetail::Digest | RecordDetail::Arguments) => {
                 Some(LedgerWriter::open(directory.clone(), options, clock))
             }
         };
@@ -137,7 +115,7 @@ impl Ledger {
     }
 
     pub(crate) fn status(&self) -> LedgerStatus {
-        let none = LedgerStatus { detail: LedgerDetail::Nothing, calls: 0, failed_writes: 0, cause: None };
+        let none = LedgerStatus { detail: RecordDetail::Nothing, calls: 0, failed_writes: 0, cause: None };
         self.writer.as_ref().map_or(none, LedgerWriter::status)
     }
 

@@ -9,16 +9,10 @@ use std::path::Path;
 
 pub(super) fn read(directory: &Path, query: Query) -> io::Result<Calls> {
     let mut selection = Selection::new(query);
-    for dir in SegmentDir::all(directory) {
+    for dir in SegmentDir::all(directory)? {
         let was_locked = dir.is_locked();
-        let numbers = match dir.segments() {
-            Ok(numbers) => numbers,
-            // No call has been recorded here yet.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => break,
-            Err(error) => return Err(error),
-        };
         let mut fold = Fold::default();
-        for number in numbers {
+        for number in dir.segments()? {
             dir.for_each_line(number, |line| fold.push_line(line, |row| selection.push(row)))?;
         }
         // A process may have started or ended meanwhile. Open calls count as in flight, unless the lock was free before

@@ -1,16 +1,17 @@
 //! Row of one call, from its first line to its last. It is settled however the call ends, also when its future is
 //! dropped.
 
-use super::LedgerDetail;
 use super::in_flight::LineSlot;
 use super::writer::LedgerWriter;
+use crate::records::journal::RecordDetail;
 use crate::records::request_summary::RequestSummary;
+use crate::sync::Mutex;
 use gripfast_core::failure::{CallOutcome, Code};
 use gripfast_core::ledger::Settled;
 use gripfast_core::ledger::ledger_entry::LedgerCaller;
 use gripfast_core::ledger::ledger_entry::LedgerEntry;
 use gripfast_core::time::Now;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::MutexGuard;
 
 /// Row of a call that has not ended.
 pub(crate) struct OpenRow<'w>(Option<(&'w LedgerWriter, Mutex<Open>)>);
@@ -46,8 +47,8 @@ impl<'w> OpenRow<'w> {
             entry.set_digest(digest);
         }
         let arguments = match writer.detail() {
-            LedgerDetail::Arguments => summary.redacted_arguments(),
-            LedgerDetail::Nothing | LedgerDetail::Digest => None,
+            RecordDetail::Arguments => summary.redacted_arguments(),
+            RecordDetail::Nothing | RecordDetail::Digest => None,
         };
         if let Some(arguments) = arguments {
             entry.set_arguments(&arguments);
@@ -87,12 +88,12 @@ impl<'w> OpenRow<'w> {
 
     fn open(&self) -> Option<(&'w LedgerWriter, MutexGuard<'_, Open>)> {
         let (writer, open) = self.0.as_ref()?;
-        Some((writer, open.lock().unwrap_or_else(PoisonError::into_inner)))
+        Some((writer, open.lock()))
     }
 
     fn take(&mut self) -> Option<(&'w LedgerWriter, Open)> {
         let (writer, open) = self.0.take()?;
-        Some((writer, open.into_inner().unwrap_or_else(PoisonError::into_inner)))
+        Some((writer, open.into_inner()))
     }
 }
 

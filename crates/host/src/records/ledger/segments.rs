@@ -5,6 +5,7 @@
 //! so that a partial or missing line damages no other.
 
 use crate::private_files;
+use crate::records::journal;
 use gripfast_core::ledger::fold::Fold;
 use gripfast_core::ledger::ledger_entry;
 use gripfast_core::time::Wall;
@@ -44,11 +45,19 @@ pub(super) struct AcquiredSegments {
 }
 
 impl SegmentDir {
-    /// Maximum number of processes that keep a ledger in one directory at a time.
-    pub(super) const MAX_WRITERS: u32 = 16;
+    /// Maximum number of processes that keep a ledger in one directory at a time. Only a file system with broken locks
+    /// has more.
+    const MAX_WRITERS: u32 = 1000;
 
-    pub(super) fn all(directory: &Path) -> impl Iterator<Item = Self> {
-        (0..Self::MAX_WRITERS).map(|slot| Self { directory: directory.to_owned(), slot })
+    fn new(directory: &Path, slot: u32) -> Self {
+        Self { directory: directory.to_owned(), slot }
+    }
+
+    /// Returns the locations of all writers that have written to `directory`.
+    pub(super) fn all(directory: &Path) -> io::Result<Vec<Self>> {
+        let mut slots: Vec<u32> = segment_numbers(directory)?.into_iter().map(|(slot, _)| slot).collect();
+        slots.dedup();
+        Ok(slots.into_iter().map(|slot| Self::new(directory, slot)).collect())
     }
 
     fn lock_file(&self) -> PathBuf {
@@ -61,17 +70,9 @@ impl SegmentDir {
 
     /// Returns the numbers of the segments, oldest first.
     pub(super) fn segments(&self) -> io::Result<Vec<u32>> {
-        let number = |name: &str| -> Option<u32> {
-            let (slot, rest) = name.split_once('.')?;
-            let number = rest.strip_suffix(".jsonl")?.parse().ok()?;
-            (slot.parse() == Ok(self.slot) && self.segment_file(number).ends_with(name)).then_some(number)
-        };
-        let mut numbers = Vec::new();
-        for file in fs::read_dir(&self.directory)? {
-            numbers.extend(file?.file_name().to_str().and_then(number));
-        }
-        numbers.sort_unstable();
-        Ok(numbers)
+        let mut numbers = segment_numbers(&self.directory)?;
+        numbers.retain(|(slot, _)| *slot == self.slot);
+        Ok(numbers.into_iter().map(|(_, number)| number).collect())
     }
 
     /// Reads the lines of one segment. A segment that was deleted meanwhile has none.
@@ -94,10 +95,7 @@ impl SegmentDir {
 
     /// Returns whether a process holds the lock.
     pub(super) fn is_locked(&self) -> bool {
-        // A lock that cannot be tested counts as free: locks are the only sign that a process lives.
-        let lock = private_files::open(&self.lock_file(), |how| how.read(true));
-        let result = lock.map(|lock| lock.try_lock_shared());
-        matches!(result, Ok(Err(TryLockError::WouldBlock)))
+        journal::is_locked(&self.lock_file())
     }
 
     /// Acquires the segments, unless another process holds them.
@@ -115,8 +113,7 @@ impl SegmentDir {
         let mut segment =
             private_files::open(&path, |how| how.create(true).truncate(false).write(true).read(true))?;
         let length = segment.metadata()?.len();
-        let run =
-            format!("{:x}.{:04x}", now.since_epoch().as_millis(), crate::clock::unique_number() & 0xffff);
+        let run = format!("{:x}.{:04x}", now.since_epoch().as_millis(), journal::unique_suffix());
         let mut head = if ends_in_mid_line(&mut segment, length)? { vec![b'\n'] } else { Vec::new() };
         ledger_entry::write_run_line(&run, now, &mut head);
         segment.seek(SeekFrom::Start(length))?;
@@ -146,26 +143,33 @@ impl SegmentDir {
     }
 }
 
+/// Returns the slot and the number of each segment in a directory, sorted.
+fn segment_numbers(directory: &Path) -> io::Result<Vec<(u32, u32)>> {
+    let parse = |path: &PathBuf| -> Option<(u32, u32)> {
+        let (slot, number) = path.file_stem()?.to_str()?.split_once('.')?;
+        let (slot, number) = (slot.parse().ok()?, number.parse().ok()?);
+        (SegmentDir::new(directory, slot).segment_file(number) == *path).then_some((slot, number))
+    };
+    let mut numbers: Vec<_> = journal::segments(directory)?.iter().filter_map(parse).collect();
+    numbers.sort_unstable();
+    Ok(numbers)
+}
+
 /// Acquires the first free segments of `directory`, and settles calls that were left in flight in the others. Each
 /// segment has about `size` bytes.
 pub(super) fn acquire_any(directory: &Path, now: Wall, size: u64) -> io::Result<AcquiredSegments> {
     private_files::create_subdirectory(directory)?;
-    let mut mine: Option<AcquiredSegments> = None;
-    let mut left_behind = 0;
-    for dir in SegmentDir::all(directory) {
-        match &mine {
-            None => mine = dir.acquire(now, size)?,
-            // Another process will, if this one cannot.
-            Some(_) => left_behind += dir.settle_orphans(now).unwrap_or(0),
-        }
-    }
-    let Some(taken) = mine else {
-        return Err(io::Error::other(format!(
-            "{} processes already keep a ledger there",
-            SegmentDir::MAX_WRITERS
-        )));
+    let acquire = |slot| SegmentDir::new(directory, slot).acquire(now, size).transpose();
+    let Some(taken) = (0..SegmentDir::MAX_WRITERS).find_map(acquire).transpose()? else {
+        let error = format!("{} processes already keep a ledger there", SegmentDir::MAX_WRITERS);
+        return Err(io::Error::other(error));
     };
-    Ok(AcquiredSegments { orphans: taken.orphans + left_behind, ..taken })
+    let mut orphans = taken.orphans;
+    for other in SegmentDir::all(directory)?.into_iter().filter(|dir| *dir != taken.segments.dir) {
+        // Another process will, if this one cannot.
+        orphans += other.settle_orphans(now).unwrap_or(0);
+    }
+    Ok(AcquiredSegments { orphans, ..taken })
 }
 
 impl Segments {
@@ -263,14 +267,26 @@ fn ends_in_mid_line(segment: &mut File, length: u64) -> io::Result<bool> {
 }
 
 #[cfg(test)]
-#[cfg(unix)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::symlink;
     use std::time::Duration;
 
     #[test]
+    fn each_of_forty_processes_has_segments_of_its_own() {
+        let directory = tempfile::tempdir().unwrap();
+        let take = |_| acquire_any(directory.path(), Wall::default(), 1 << 16).unwrap().segments;
+        let taken: Vec<Segments> = (0..40).map(take).collect();
+        assert!(taken.iter().map(|segments| segments.dir.slot).eq(0..40));
+        let all = SegmentDir::all(directory.path()).unwrap();
+        assert_eq!((all.len(), all.iter().filter(|dir| dir.is_locked()).count()), (40, 40));
+        drop(taken);
+        assert_eq!(take(0).dir.slot, 0, "a free slot is used again");
+    }
+
+    #[cfg(unix)]
+    #[test]
     fn g05_no_part_of_a_ledger_is_created_or_written_through_a_symlink() {
+        use std::os::unix::fs::symlink;
         let now = Wall::from_unix_epoch(Duration::from_secs(1));
         let theirs = tempfile::tempdir().unwrap();
         for part in ["", "0.lock", "0.000001.jsonl"] {

@@ -7,8 +7,10 @@
 use super::in_flight::{InFlight, LineSlot};
 use super::segments;
 use super::segments::Segments;
-use super::{LedgerDetail, LedgerOptions, LedgerStatus};
+use super::{LedgerOptions, LedgerStatus};
 use crate::clock::Clock;
+use crate::records::journal::{RecordDetail, WriteFailures};
+use crate::sync::{Mutex, RwLock};
 use gripfast_core::failure::CallOutcome;
 use gripfast_core::ledger::Settled;
 use gripfast_core::ledger::ledger_entry::LedgerEntry;
@@ -16,8 +18,8 @@ use gripfast_core::text::times;
 use gripfast_core::time::{Mono, Now};
 use std::io;
 use std::path::PathBuf;
+use std::sync::RwLockReadGuard;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
 /// Ledger of this process.
@@ -37,9 +39,7 @@ struct WriterState {
     unwritten: UnwrittenLines,
     /// Time of the next attempt to open segments or begin a new one.
     retry_at: Mono,
-    /// Cause of the last write if it failed, and the number of failures in a row.
-    failure: Option<(String, u64)>,
-    failed_writes: u64,
+    failures: WriteFailures,
     buffer: Vec<u8>,
 }
 
@@ -64,7 +64,7 @@ impl LedgerWriter {
         writer
     }
 
-    pub(super) fn detail(&self) -> LedgerDetail {
+    pub(super) fn detail(&self) -> RecordDetail {
         self.options.detail
     }
 
@@ -88,12 +88,12 @@ impl LedgerWriter {
         }
         self.with_exclusive(|state| {
             let line = entry.start_line(outcome);
-            if state.in_flight_mut().set(slot, line) {
+            if state.in_flight.get_mut().set(slot, line) {
                 return state.write_line(entry.update_line(outcome), LineFate::Required);
             }
             let result = state.write_line(line, LineFate::Optional);
             if result.is_err() {
-                state.in_flight_mut().mark_unwritten(*slot);
+                state.in_flight.get_mut().mark_unwritten(*slot);
             }
             result
         });
@@ -105,15 +105,15 @@ impl LedgerWriter {
         slot: &mut Option<LineSlot>,
         outcome: CallOutcome,
     ) -> bool {
-        let state = self.read_state();
+        let state = self.state.read();
         let Some(segments) = state.writable_segments() else { return false };
         let line = entry.start_line(outcome);
-        let was_written = state.in_flight().set(slot, line);
+        let was_written = state.in_flight.lock().set(slot, line);
         let result = segments.append(if was_written { entry.update_line(outcome) } else { line });
         if result.is_ok() {
             self.release_and_rotate(state);
         } else if !was_written {
-            state.in_flight().mark_unwritten(*slot);
+            state.in_flight.lock().mark_unwritten(*slot);
         }
         result.is_ok()
     }
@@ -124,33 +124,28 @@ impl LedgerWriter {
             if was_begun { entry.end_line(settled) } else { entry.single_line(settled) }
         }
         let mut left = None;
-        let state = self.read_state();
+        let state = self.state.read();
         if let Some(segments) = state.writable_segments() {
-            let was_begun = *left.insert(state.in_flight().remove(slot));
+            let was_begun = *left.insert(state.in_flight.lock().remove(slot));
             if segments.append(last(entry, was_begun, settled)).is_ok() {
                 return self.release_and_rotate(state);
             }
         }
         drop(state);
         self.with_exclusive(|state| {
-            let was_begun = left.unwrap_or_else(|| state.in_flight_mut().remove(slot));
+            let was_begun = left.unwrap_or_else(|| state.in_flight.get_mut().remove(slot));
             state.write_line(last(entry, was_begun, settled), LineFate::Required)
         });
     }
 
     pub(super) fn status(&self) -> LedgerStatus {
-        let state = self.read_state();
+        let state = self.state.read();
         LedgerStatus {
             detail: self.options.detail,
             calls: self.next_call.load(Ordering::Relaxed) - 1,
-            failed_writes: state.failed_writes,
-            cause: state.failure.as_ref().map(|(cause, _)| cause.clone()),
+            failed_writes: state.failures.total(),
+            cause: state.failures.cause().map(str::to_owned),
         }
-    }
-
-    /// Locks the state for shared access.
-    fn read_state(&self) -> RwLockReadGuard<'_, WriterState> {
-        self.state.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Releases the lock. The thread that filled the segment begins the next one.
@@ -166,7 +161,7 @@ impl LedgerWriter {
     fn with_exclusive(&self, act: impl FnOnce(&mut WriterState) -> io::Result<()>) {
         let now = self.clock.now();
         let (found, done) = {
-            let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
+            let mut state = self.state.write();
             let (found, opened) = match self.open_segments(&mut state, now) {
                 Ok(orphans) => (orphans, Ok(())),
                 Err(error) => (0, Err(error)),
@@ -193,9 +188,9 @@ impl LedgerWriter {
             segments::acquire_any(&self.directory, now.wall, self.options.size / Self::SEGMENTS as u64)?;
         state.segments = Some(taken.segments);
         state.retry_at = now.mono;
-        let mut in_flight = std::mem::take(state.in_flight_mut());
+        let mut in_flight = std::mem::take(state.in_flight.get_mut());
         let begun = in_flight.write_missing(|line| state.write_line(line, LineFate::Optional));
-        *state.in_flight_mut() = in_flight;
+        *state.in_flight.get_mut() = in_flight;
         begun.map(|()| taken.orphans)
     }
 
@@ -205,7 +200,7 @@ impl LedgerWriter {
             return Ok(());
         }
         state.retry_at = now.mono + Self::RETRY_INTERVAL;
-        let in_flight = in_flight.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let in_flight = in_flight.get_mut();
         let lines: Vec<&[u8]> = in_flight.lines().collect();
         segments.rotate(now.wall, &lines.concat(), Self::SEGMENTS)?;
         in_flight.mark_all_written();
@@ -242,16 +237,8 @@ impl LedgerWriter {
 impl WriterState {
     /// Returns the segments, if a line can be written in parallel: nothing is kept back, and they are not full.
     fn writable_segments(&self) -> Option<&Segments> {
-        let well = self.failure.is_none() && self.unwritten.is_empty();
+        let well = self.failures.cause().is_none() && self.unwritten.is_empty();
         self.segments.as_ref().filter(|segments| well && !segments.is_full())
-    }
-
-    fn in_flight(&self) -> MutexGuard<'_, InFlight> {
-        self.in_flight.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn in_flight_mut(&mut self) -> &mut InFlight {
-        self.in_flight.get_mut().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn write_line(&mut self, text: &[u8], line: LineFate) -> io::Result<()> {
@@ -279,23 +266,11 @@ impl WriterState {
 
     /// Records the result of a write. Returns a message if the state has changed.
     fn note_result(&mut self, result: io::Result<()>) -> Option<WriteNotices> {
-        match (result, &mut self.failure) {
-            (Ok(()), None) => None,
-            (Ok(()), Some((_, failed))) => {
-                let failed = *failed;
-                self.failure = None;
-                Some(WriteNotices::Recovered { failed })
-            }
-            (Err(_), Some((_, failed))) => {
-                *failed += 1;
-                self.failed_writes += 1;
-                None
-            }
-            (Err(error), None) => {
+        match result {
+            Ok(()) => self.failures.clear().map(|failed| WriteNotices::Recovered { failed }),
+            Err(error) => {
                 let cause = error.to_string();
-                self.failure = Some((cause.clone(), 1));
-                self.failed_writes += 1;
-                Some(WriteNotices::Failing(cause))
+                self.failures.add(cause.clone(), 1).then_some(WriteNotices::Failing(cause))
             }
         }
     }
@@ -405,7 +380,7 @@ mod tests {
                         }
                         writer.write_pending(&mut entry, &mut slot, CallOutcome::Unknown);
                         if number % 10 == 0 {
-                            open.lock().unwrap().push(call);
+                            open.lock().push(call);
                         } else {
                             writer.write_end(&mut entry, slot, &done());
                         }
@@ -413,7 +388,7 @@ mod tests {
                 });
             }
         });
-        let mut open = open.into_inner().unwrap();
+        let mut open = open.into_inner();
         open.sort_unstable();
         open
     }
@@ -449,7 +424,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let writer = writer(directory.path(), 16 << 20);
         let set_writable = |writable| {
-            writer.state.write().unwrap().segments.as_mut().unwrap().set_writable(writable).unwrap();
+            writer.state.write().segments.as_mut().unwrap().set_writable(writable).unwrap();
         };
         // Begun before, and ended while nothing can be written.
         let (mut first, mut first_slot) = (entry(&writer), None);

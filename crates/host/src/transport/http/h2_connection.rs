@@ -8,6 +8,7 @@
 use super::connect::Stream;
 use super::pool::OutgoingRequest;
 use crate::clock::Clock;
+use crate::sync::Mutex;
 use bytes::Bytes;
 use gripfast_core::time::Mono;
 use http::Response;
@@ -17,7 +18,7 @@ use hyper::client::conn::http2;
 use hyper_util::rt::TokioExecutor;
 use std::error::Error as _;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::Poll;
 
 /// One HTTP/2 connection. Cloning gives another handle to the same one.
@@ -67,24 +68,24 @@ impl H2Connection {
 
     /// Returns the time of the last activity.
     pub(super) fn last_activity(&self) -> Mono {
-        self.traffic.load().last_activity
+        self.traffic.load.lock().last_activity
     }
 
     /// Returns the number of signs of activity.
     pub(super) fn activity_count(&self) -> u64 {
-        self.traffic.load().activity_count
+        self.traffic.load.lock().activity_count
     }
 
     /// Reserves a stream, unless the server's limit is reached.
     pub(super) fn try_reserve_stream(&self) -> Option<H2Stream> {
-        let limit = lock(&self.traffic.connection).as_ref()?.current_max_send_streams();
-        let has_room = self.traffic.load().active_streams < limit;
+        let limit = self.traffic.connection.lock().as_ref()?.current_max_send_streams();
+        let has_room = self.traffic.load.lock().active_streams < limit;
         has_room.then(|| self.reserve_stream())
     }
 
     /// Reserves a stream. Beyond the server's limit the request waits, or is refused.
     pub(super) fn reserve_stream(&self) -> H2Stream {
-        self.traffic.load().active_streams += 1;
+        self.traffic.load.lock().active_streams += 1;
         H2Stream { connection: self.clone() }
     }
 
@@ -93,19 +94,9 @@ impl H2Connection {
     }
 }
 
-impl Traffic {
-    fn load(&self) -> MutexGuard<'_, Load> {
-        lock(&self.load)
-    }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 async fn drive(traffic: Arc<Traffic>) {
     std::future::poll_fn(|cx| {
-        let mut connection = lock(&traffic.connection);
+        let mut connection = traffic.connection.lock();
         let ended = connection.as_mut().is_none_or(|connection| Pin::new(connection).poll(cx).is_ready());
         if ended {
             // Requests that wait for a response on it then fail with its error.
@@ -150,7 +141,7 @@ impl H2Stream {
     pub(super) fn note_activity(&self) {
         let traffic = &self.connection.traffic;
         let now = traffic.clock.mono();
-        let mut load = traffic.load();
+        let mut load = traffic.load.lock();
         load.activity_count += 1;
         load.last_activity = now;
     }
@@ -162,7 +153,7 @@ impl H2Stream {
 
 impl Drop for H2Stream {
     fn drop(&mut self) {
-        self.connection.traffic.load().active_streams -= 1;
+        self.connection.traffic.load.lock().active_streams -= 1;
     }
 }
 

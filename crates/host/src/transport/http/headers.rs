@@ -2,11 +2,12 @@
 //! message.
 
 use super::{JSON, JSON_OR_EVENTS};
+use crate::sync::Mutex;
 use crate::transport::{Outgoing, Session};
 use gripfast_wire::{Era, ProtocolVersion};
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName, HeaderValue};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 pub(super) const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
 const PROTOCOL_VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
@@ -28,7 +29,7 @@ struct CachedHeaders {
 
 impl MessageHeaders {
     pub(super) fn for_session(&self, session: &Session) -> Arc<HeaderMap> {
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = self.last.lock();
         if let Some(cached) = &*last
             && cached.id == session.id
             && cached.version == session.version

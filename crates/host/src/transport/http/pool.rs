@@ -12,6 +12,7 @@ use super::connect::{BoxError, Connector, Stream};
 use super::h2_connection;
 use super::h2_connection::{H2Connection, H2SendError, H2Stream};
 use crate::clock::Clock;
+use crate::sync::Mutex;
 use crate::transport::{Safety, SentFlag};
 use bytes::Bytes;
 use gripfast_core::time::Mono;
@@ -24,7 +25,7 @@ use hyper::client::conn::http1;
 use hyper_util::client::legacy::connect::Connection as _;
 use std::io;
 use std::pin::{Pin, pin};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, MutexGuard, Weak};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -233,7 +234,7 @@ impl Pool {
             Ok(stream) => stream.map_err(PoolError::Connect),
             Err(late) => Err(PoolError::Connect(io::Error::from(late).into())),
         };
-        let stream = connected.inspect_err(|_| self.shared.lock().last_was_h2 = false)?;
+        let stream = connected.inspect_err(|_| self.shared.state.lock().last_was_h2 = false)?;
         let (facts, origin) = (stream.connected(), Arc::clone(&to.origin));
         if facts.is_negotiated_h2() {
             let opened = H2Connection::handshake(stream, origin, self.shared.clock).await;
@@ -242,7 +243,7 @@ impl Pool {
             self.shared.keep_h2(h2);
             return Ok((PooledConnection::H2(h2_stream), true));
         }
-        self.shared.lock().last_was_h2 = false;
+        self.shared.state.lock().last_was_h2 = false;
         let (sender, connection) = http1::handshake(stream).await.map_err(PoolError::Unsent)?;
         let forwarded = facts.is_proxied();
         let h1 = H1Connection { origin, sender, connection, forwarded, keep_alive: None, rest: None };
@@ -328,7 +329,7 @@ impl Shared {
             return Some(PooledConnection::H1(h1));
         }
         let now = self.clock.mono();
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.h2.retain(|h2| is_usable(h2, now));
         let mut there = state.h2.iter().rev().filter(|h2| h2.is_for(origin));
         there.find_map(H2Connection::try_reserve_stream).map(PooledConnection::H2)
@@ -345,7 +346,7 @@ impl Shared {
             }
         };
         if !unfinished.is_empty() {
-            let mut state = self.lock();
+            let mut state = self.state.lock();
             unfinished.into_iter().rev().for_each(|idle| state.keep(idle));
         }
         found
@@ -354,7 +355,7 @@ impl Shared {
     /// Takes the connection to `origin` that was used last and fits.
     fn take_idle(&self, origin: &Arc<str>, safety: Safety) -> Option<Idle> {
         let now = self.clock.mono();
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let fits = |idle: &Idle| idle.connection.origin == *origin && idle.is_fit_for(safety, now);
         let at = state.idle.iter().rposition(fits)?;
         Some(state.idle.remove(at))
@@ -363,21 +364,21 @@ impl Shared {
     /// Returns whether the next connection to `origin` will be shared by many requests. If there is a full one, another
     /// one would not suffice for all that wait.
     fn expects_h2(&self, origin: &str) -> bool {
-        let state = self.lock();
+        let state = self.state.lock();
         state.last_was_h2 && !state.h2.iter().any(|h2| h2.is_for(origin))
     }
 
     fn keep_h1(self: &Arc<Self>, h1: Box<H1Connection>) {
         let idle = Idle { connection: h1, since: self.clock.mono() };
         let expiry = idle.expiry();
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.keep(idle);
         self.ensure_sweep(state, expiry);
     }
 
     fn keep_h2(self: &Arc<Self>, h2: H2Connection) {
         let expiry = h2.last_activity() + Pool::MAX_IDLE;
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if state.h2.len() == Pool::MAX_KEPT {
             state.h2.remove(0);
         }
@@ -388,7 +389,7 @@ impl Shared {
 
     /// Removes a connection from the pool, so that it takes no further requests.
     fn retire_h2(&self, h2: &H2Connection) {
-        self.lock().h2.retain(|known| !known.is_same(h2));
+        self.state.lock().h2.retain(|known| !known.is_same(h2));
     }
 
     /// Ensures that a task closes the connections that have expired at `expiry`.
@@ -412,16 +413,12 @@ impl Shared {
     /// Closes expired connections. Returns when to check again, if any are left.
     fn close_expired(&self) -> Option<Mono> {
         let now = self.clock.mono();
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.idle.retain(|idle| now < idle.expiry());
         state.h2.retain(|h2| is_usable(h2, now));
         let h2 = state.h2.iter().map(|h2| h2.last_activity() + Pool::MAX_IDLE);
         state.next_sweep = state.idle.iter().map(Idle::expiry).chain(h2).min();
         state.next_sweep
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

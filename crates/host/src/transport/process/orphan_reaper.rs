@@ -5,11 +5,12 @@
 //! It is a shell script of a few lines: it needs no binary of ours, which an embedding program would not have, and no
 //! `unsafe`.
 
+use crate::sync::Mutex;
 use std::collections::BTreeSet;
 use std::io::Write;
 use std::process::{Child, Command, Stdio};
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{LazyLock, Mutex, PoisonError};
 
 /// Registers one child with the watcher.
 #[derive(Debug, Clone)]
@@ -32,11 +33,11 @@ impl OrphanReaper {
     }
 
     pub(super) fn register(&self, leader: u32) {
-        WATCHER.lock().unwrap_or_else(PoisonError::into_inner).register(leader);
+        WATCHER.lock().register(leader);
     }
 
     pub(super) fn unregister(&self, leader: u32) {
-        WATCHER.lock().unwrap_or_else(PoisonError::into_inner).unregister(leader);
+        WATCHER.lock().unregister(leader);
     }
 }
 

@@ -9,6 +9,7 @@ use super::answer::Answer;
 use super::call::CallDeadlines;
 use super::{KeepUp, Upstream};
 use crate::client::Principal;
+use crate::sync::Mutex;
 use crate::transport::{InFlightCalls, Listener};
 use gripfast_core::failure::{CallError, CallOutcome, Code, Failure};
 use gripfast_core::ids::Epoch;
@@ -19,7 +20,7 @@ use gripfast_core::session_state::{
 use gripfast_core::time::Mono;
 use gripfast_wire::{Era, subscriptions};
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use tokio::sync::{Notify, oneshot};
 
 /// The desired session state of one upstream.
@@ -91,17 +92,13 @@ enum SubscriptionState {
 }
 
 impl SessionState {
-    fn lock(&self) -> std::sync::MutexGuard<'_, Table> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Begins a new session, which replaces the present one.
     pub(crate) fn begin_session(
         &self,
         offers: SyncSupport,
         calls: Vec<(String, SyncVerdict)>,
     ) -> SessionNumber {
-        let mut table = self.lock();
+        let mut table = self.table.lock();
         table.last_session = table.last_session.next();
         let number = table.last_session;
         table.desired.begin_session(number, offers, calls);
@@ -113,7 +110,7 @@ impl SessionState {
 
     /// Ends a session, unless another one has already replaced it.
     pub(crate) fn end_session(&self, session: SessionNumber) {
-        let mut table = self.lock();
+        let mut table = self.table.lock();
         if table.is_current(session) {
             table.desired.end_session();
             table.release_waiting();
@@ -121,30 +118,30 @@ impl SessionState {
     }
 
     pub(crate) fn next(&self, now: Mono, session: SessionNumber) -> Option<SyncAction> {
-        self.lock().desired.next_action(now, session.0)
+        self.table.lock().desired.next_action(now, session.0)
     }
 
     /// The log level of every session.
     pub(crate) fn level(&self) -> Option<String> {
-        self.lock().desired.level().map(str::to_owned)
+        self.table.lock().desired.level().map(str::to_owned)
     }
 
     pub(crate) fn level_sent(&self, session: SessionNumber, level: &str) {
-        self.lock().desired.note_level_set(session.0, level);
+        self.table.lock().desired.note_level_set(session.0, level);
     }
 
     pub(crate) fn restored(&self) -> Option<Restored> {
-        self.lock().desired.restored()
+        self.table.lock().desired.restored()
     }
 
     /// The restore status of this session, once after it was restored.
     pub(crate) fn take_restored(&self, session: SessionNumber) -> Option<Restored> {
-        let mut table = self.lock();
+        let mut table = self.table.lock();
         if table.is_current(session) { table.desired.take_restored() } else { None }
     }
 
     pub(crate) fn wake_at(&self, session: SessionNumber) -> Option<Mono> {
-        let table = self.lock();
+        let table = self.table.lock();
         table.desired.wake_at().filter(|_| table.is_current(session))
     }
 
@@ -157,7 +154,7 @@ impl SessionState {
         ended: SyncEnd,
         results: Vec<(SubscriptionTarget, SyncResult)>,
     ) -> Vec<String> {
-        let mut table = self.lock();
+        let mut table = self.table.lock();
         if !table.is_current(session) {
             return Vec::new();
         }
@@ -190,7 +187,7 @@ impl SessionState {
     }
 
     pub(crate) fn stream_ended(&self, now: Mono, session: SessionNumber) {
-        self.lock().desired.stream_ended(now, session.0);
+        self.table.lock().desired.stream_ended(now, session.0);
     }
 
     /// Registers the update stream of request `id`; the receiver gets the granted targets.
@@ -200,7 +197,7 @@ impl SessionState {
         id: u64,
     ) -> oneshot::Receiver<Vec<SubscriptionTarget>> {
         let (granted, acknowledged) = oneshot::channel();
-        let mut table = self.lock();
+        let mut table = self.table.lock();
         if table.is_current(session) {
             table.opening = Some((session, id, granted));
         }
@@ -210,7 +207,7 @@ impl SessionState {
     /// Handles the acknowledgement of the update stream of request `id`.
     pub(crate) fn acknowledged(&self, session: SessionNumber, id: u64, subjects: Vec<SubscriptionTarget>) {
         let opening = {
-            let mut table = self.lock();
+            let mut table = self.table.lock();
             table.opening.take_if(|(of, opening, _)| (*of, *opening) == (session, id))
         };
         if let Some((_, _, granted)) = opening {
@@ -221,7 +218,7 @@ impl SessionState {
     /// Forwards a resource update to all subscribers of the resource or of a parent of it.
     pub(crate) fn updated(&self, uri: &str, message: &[u8]) {
         let listeners: Vec<_> = {
-            let table = self.lock();
+            let table = self.table.lock();
             table
                 .desired
                 .matching_targets(uri)
@@ -234,13 +231,13 @@ impl SessionState {
 
     /// Forwards a task notification to all subscribers.
     pub(crate) fn task_updated(&self, id: &str, message: &[u8]) {
-        let listeners = self.lock().listeners_of(&SubscriptionTarget::Task(id.to_owned()));
+        let listeners = self.table.lock().listeners_of(&SubscriptionTarget::Task(id.to_owned()));
         listeners.iter().for_each(|listener| listener.on_message(message));
     }
 
     /// Registers the subscribed principals with a new link.
     pub(crate) fn register_followers(&self, link: &InFlightCalls) {
-        self.lock().quota.subscribers().for_each(|principal| link.note_principal(principal));
+        self.table.lock().quota.subscribers().for_each(|principal| link.note_principal(principal));
     }
 
     fn add(
@@ -249,7 +246,7 @@ impl SessionState {
         principal: &Principal,
         listener: Arc<dyn Listener>,
     ) -> Result<u64, QuotaExceeded> {
-        let mut table = self.lock();
+        let mut table = self.table.lock();
         table.quota.acquire(principal, target)?;
         if let Err(full) = table.desired.subscribe(target) {
             table.quota.release(principal, target);
@@ -262,7 +259,7 @@ impl SessionState {
     }
 
     fn remove(&self, target: &SubscriptionTarget, principal: &Principal, number: u64) {
-        let mut table = self.lock();
+        let mut table = self.table.lock();
         table.quota.release(principal, target);
         table.desired.unsubscribe(target);
         if let Some(listeners) = table.listeners.get_mut(target) {
@@ -277,7 +274,7 @@ impl SessionState {
     }
 
     fn subscription_state(&self, target: &SubscriptionTarget) -> SubscriptionState {
-        let mut table = self.lock();
+        let mut table = self.table.lock();
         if !table.desired.has_session() {
             return SubscriptionState::NoSession;
         }
@@ -446,9 +443,9 @@ mod tests {
             drop(state.subscription_state(&news));
             state.remove(&news, &Principal::local(), leaves);
         }
-        assert!(state.lock().waiting[&news].len() <= 1);
+        assert!(state.table.lock().waiting[&news].len() <= 1);
         state.remove(&news, &Principal::local(), stays);
-        let table = state.lock();
+        let table = state.table.lock();
         assert!(table.waiting.is_empty() && table.listeners.is_empty());
     }
 
