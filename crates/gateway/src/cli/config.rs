@@ -140,11 +140,10 @@ impl LoadedConfig {
             return Ok(entry);
         }
         let known: Vec<&str> = self.config.servers.iter().map(|entry| entry.name.as_str()).collect();
-        let hint = match suggest::nearest(name, known.iter().copied()) {
-            Some(nearest) => format!("did you mean `{nearest}`?"),
-            None if known.is_empty() => "the file has no servers".to_owned(),
-            None => format!("its servers are {}", name_list(&known)),
-        };
+        let hint = did_you_mean(name, known.iter().copied()).unwrap_or_else(|| match known.is_empty() {
+            true => "the file has no servers".to_owned(),
+            false => format!("its servers are {}", name_list(&known)),
+        });
         let text = format!("no server `{name}` in `{}`", self.path.display());
         Err(FailureReport::for_server(name, Code::UnknownServer, text, Some(hint)))
     }
@@ -155,6 +154,12 @@ pub(crate) fn platform_state_dir() -> Option<PathBuf> {
     let platform = etcetera::choose_base_strategy().ok()?;
     // Windows has no directory for state alone.
     Some(platform.state_dir().unwrap_or_else(|| platform.data_dir()).join("gripfast"))
+}
+
+/// The failure of a command that needs a state directory, for example `" for keys"`, where there is none.
+pub(crate) fn no_state_dir(purpose: &str) -> FailureReport {
+    FailureReport::new(Exit::General, format!("no state directory{purpose}: there is no home directory"))
+        .with_hint("`--state-dir` names one")
 }
 
 /// Refuses a state directory whose content another user could have changed.
@@ -247,6 +252,11 @@ pub(crate) fn without_gateway_hints(
         parts.push(format!("`gripfast doctor {server} --config {file}` looks for the cause"));
     }
     failure.with_hint(parts.join("; "))
+}
+
+/// The hint that suggests the known name nearest to a misspelt one, if one is near.
+pub(crate) fn did_you_mean<'n>(name: &str, known: impl IntoIterator<Item = &'n str>) -> Option<String> {
+    suggest::nearest(name, known).map(|nearest| format!("did you mean `{nearest}`?"))
 }
 
 /// Number of names that a hint lists at most.
