@@ -9,13 +9,14 @@ use etcetera::BaseStrategy;
 use gripfast::Code;
 use gripfast::auth::Logins;
 use gripfast::config::{
-    AccessConfig, Config, ConfigError, ConfigFile, ConfigOrigin, ConfigText, GatewayConfig, Jwks,
+    AccessConfig, Config, ConfigError, ConfigFile, ConfigOrigin, ConfigText, Diagnostic, GatewayConfig, Jwks,
     ProcessEnvironment, SearchPaths, ServerEntry, ServerSpec, suggest,
 };
 use gripfast::private_files::{self, StrictModes, UnsafeFile};
 use std::error::Error;
 use std::io;
 use std::path::{Path, PathBuf};
+use toml_edit::{DocumentMut, Item, Table};
 
 /// A config and its origin.
 #[derive(Debug)]
@@ -228,6 +229,30 @@ pub(crate) fn server_spec(entry: &ServerEntry) -> Result<&ServerSpec, FailureRep
             let hint = Some(format!("`gripfast check` explains the config of `{name}`"));
             Err(FailureReport::for_server(name, Code::Unreachable, text, hint).with_exit(Exit::ConfigInvalid))
         }
+    }
+}
+
+/// The spec of a server table, or the reason for which the config would reject it.
+pub(crate) fn spec_of_table(table: Table) -> Result<ServerSpec, String> {
+    let servers = Table::from_iter([("server", Item::Table(table))]);
+    let document = DocumentMut::from(Table::from_iter([("servers", Item::Table(servers))]));
+    let config = Config::parse(&document.to_string(), Config::FILE_NAME.as_ref());
+    let entry = config.map_err(|error| error_text(&error))?.servers.into_iter().next();
+    let spec = entry.ok_or("there is no server")?.spec;
+    let text =
+        |findings: Vec<Diagnostic>| findings.into_iter().map(|finding| finding.message).collect::<Vec<_>>();
+    spec.map_err(|findings| text(findings).join("; "))
+}
+
+/// The text of a config error in one line.
+pub(crate) fn error_text(error: &ConfigError) -> String {
+    match error {
+        ConfigError::Invalid { diagnostics } => diagnostics
+            .iter()
+            .map(|finding| format!("{finding} (line {})", finding.position.line))
+            .collect::<Vec<_>>()
+            .join("; "),
+        other => other.to_string(),
     }
 }
 
