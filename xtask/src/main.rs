@@ -1,7 +1,7 @@
 //! Development commands of the project. `cargo xtask` without arguments lists them.
 //!
 //! This program is the first to be compiled on a new machine, so it parses its arguments by hand and depends only on
-//! `serde_json` (to read `cargo metadata`) and `proc-macro2` (to read Rust tokens).
+//! `serde_json` (to read `cargo metadata`) and `syn` (to read Rust sources).
 
 #![expect(
     clippy::print_stdout,

@@ -10,6 +10,7 @@ use std::fmt::Write as _;
 use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
 
 use crate::Mode;
+use crate::source::production::Production;
 use crate::workspace::{Workspace, read, rust_files};
 
 /// The generated page, from the root of the repository.
@@ -50,7 +51,7 @@ pub(crate) fn run(workspace: &Workspace, mode: Mode) -> Result<String, String> {
         let root = workspace.root.join("crates");
         for file in rust_files(&root.join(name).join("src"))? {
             let shown = file.strip_prefix(&root).unwrap_or(&file).display().to_string().replace('\\', "/");
-            let stream: TokenStream = read(&file)?.parse().map_err(|error| format!("{shown}: {error}"))?;
+            let stream = Production::of(&read(&file)?).tokens;
             if let Some((_, name)) = EVENTS.iter().find(|(file, _)| *file == shown) {
                 add_enum(&mut messages.events, stream.clone(), name);
             } else if shown == CODES.0 {
@@ -95,7 +96,7 @@ impl Messages {
 
     /// Collects hints, log lines and the texts of `#[error(…)]`.
     fn add(&mut self, stream: TokenStream) {
-        let trees: Vec<TokenTree> = without_tests(stream);
+        let trees: Vec<TokenTree> = stream.into_iter().collect();
         for (at, tree) in trees.iter().enumerate() {
             let TokenTree::Group(group) = tree else { continue };
             let word = |back: usize| at.checked_sub(back).map(|at| trees[at].to_string()).unwrap_or_default();
@@ -157,7 +158,7 @@ fn write_variants(page: &mut String, variants: &Variants) {
 
 /// Collects the literals in the `impl` blocks of one enum.
 fn add_enum(variants: &mut Variants, stream: TokenStream, name: &str) {
-    let trees = without_tests(stream);
+    let trees: Vec<TokenTree> = stream.into_iter().collect();
     for pair in trees.windows(2) {
         if let [TokenTree::Ident(before), TokenTree::Group(body)] = pair
             && before == name
@@ -170,7 +171,7 @@ fn add_enum(variants: &mut Variants, stream: TokenStream, name: &str) {
 
 /// Collects the literals that follow `Self::Variant`.
 fn add_variants(variants: &mut Variants, stream: TokenStream) {
-    let trees = without_tests(stream);
+    let trees: Vec<TokenTree> = stream.into_iter().collect();
     let mut variant = None;
     for (at, tree) in trees.iter().enumerate() {
         match tree {
@@ -210,7 +211,7 @@ fn add_text(variants: &mut Variants, variant: &str, text: String) {
 /// Collects literals of three words or more. Attributes, which hold the texts of `--help`, are skipped: the reference of
 /// the command line has them.
 fn add_sentences(sentences: &mut BTreeSet<String>, stream: TokenStream) {
-    let trees = without_tests(stream);
+    let trees: Vec<TokenTree> = stream.into_iter().collect();
     for (at, tree) in trees.iter().enumerate() {
         match tree {
             TokenTree::Group(group) if is_attribute(&trees, at) => {
@@ -230,28 +231,6 @@ fn add_sentences(sentences: &mut BTreeSet<String>, stream: TokenStream) {
 fn is_attribute(trees: &[TokenTree], at: usize) -> bool {
     let is = |back: usize, text: &str| at >= back && trees[at - back].to_string() == text;
     is(1, "#") || (is(1, "!") && is(2, "#"))
-}
-
-/// The tokens without items that follow `#[cfg(test)]`.
-fn without_tests(stream: TokenStream) -> Vec<TokenTree> {
-    let mut kept = Vec::new();
-    let mut in_test = false;
-    for tree in stream {
-        let text = tree.to_string();
-        let starts = text.starts_with("[cfg (test)")
-            || text.starts_with("[cfg(test)")
-            || text.starts_with("[cfg (all (test");
-        if starts {
-            in_test = true;
-        } else if !in_test {
-            kept.push(tree);
-        } else if matches!(&tree, TokenTree::Group(group) if group.delimiter() == Delimiter::Brace)
-            || text == ";"
-        {
-            in_test = false;
-        }
-    }
-    kept
 }
 
 /// Returns true for a text of three words or more that is neither SQL nor HTTP.
@@ -276,7 +255,7 @@ fn has_words(text: &str) -> bool {
 /// All string literals in a group, also in nested ones.
 fn texts_in(group: &Group) -> Vec<String> {
     let mut texts = Vec::new();
-    for tree in without_tests(group.stream()) {
+    for tree in group.stream() {
         match &tree {
             TokenTree::Group(group) => texts.extend(texts_in(group)),
             TokenTree::Literal(_) => texts.extend(text_of(&tree)),
@@ -288,7 +267,7 @@ fn texts_in(group: &Group) -> Vec<String> {
 
 /// The message of a log macro: its last literal that is not the value of a field.
 fn sentence_of(group: &Group) -> Option<String> {
-    let trees = without_tests(group.stream());
+    let trees: Vec<TokenTree> = group.stream().into_iter().collect();
     let is_value = |at: usize| at > 0 && trees[at - 1].to_string() == "=";
     let mut texts =
         trees.iter().enumerate().filter(|(at, _)| !is_value(*at)).filter_map(|(_, tree)| text_of(tree));
@@ -338,7 +317,7 @@ mod tests {
 
     fn messages(source: &str) -> Messages {
         let mut messages = Messages::default();
-        messages.add(source.parse().unwrap());
+        messages.add(Production::of(source).tokens);
         messages
     }
 

@@ -9,9 +9,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use crate::source::tests_in::tests_in;
-use crate::source::{Kind, Token, tokens};
+use crate::source::tests_in::tests_of;
 use crate::workspace::{Workspace, read, rust_files};
+use syn::spanned::Spanned;
+use syn::visit::{self, Visit};
+use syn::{File, Item, Visibility};
 
 const WORDS: &str = "xtask/words.txt";
 const GLOSSARY: &str = "docs/glossary.md";
@@ -152,9 +154,17 @@ pub(crate) fn check(workspace: &Workspace) -> Result<String, String> {
             );
             stems.entry(letters(&stem)).or_default().insert(stem);
             let text = read(&file)?;
-            problems.extend(problems_in(&text).into_iter().map(|problem| format!("{shown}:{problem}")));
+            let parsed = match syn::parse_file(&text) {
+                Ok(parsed) => parsed,
+                Err(error) => {
+                    problems.push(format!("{shown}:{}: {error}", error.span().start().line));
+                    continue;
+                }
+            };
+            problems
+                .extend(problems_in(&text, &parsed).into_iter().map(|problem| format!("{shown}:{problem}")));
             let is_product = file.starts_with(package.dir.join("src"));
-            for (name, line) in visible_types(&text) {
+            for (name, line) in visible_types(&parsed) {
                 names += 1;
                 problems.extend(
                     problem_with(&name, &vocabulary)
@@ -223,8 +233,8 @@ fn problem_with(name: &str, vocabulary: &BTreeSet<String>) -> Option<String> {
 }
 
 /// Test names that are too long, and doc comments that begin with one of [`DOC_STARTS`], with their lines.
-fn problems_in(source: &str) -> Vec<String> {
-    let tests = tests_in(source).into_iter().filter(|test| test.name.chars().count() > MAX_TEST_NAME);
+fn problems_in(source: &str, parsed: &File) -> Vec<String> {
+    let tests = tests_of(parsed).into_iter().filter(|test| test.name.chars().count() > MAX_TEST_NAME);
     let tests = tests.map(|test| format!("{}: the test name `{}` is too long", test.lines.0, test.name));
     let starts = |line: &str| {
         let text = line.trim_start().strip_prefix("//!").or_else(|| line.trim_start().strip_prefix("///"))?;
@@ -264,26 +274,29 @@ fn letters(name: &str) -> String {
 }
 
 /// Types that are visible outside their module, with their lines.
-fn visible_types(source: &str) -> Vec<(String, usize)> {
-    let tokens = tokens(source);
-    let mut types = Vec::new();
-    for (at, token) in tokens.iter().enumerate().filter(|(_, token)| token.is("pub")) {
-        let mut rest = &tokens[at + 1..];
-        if rest.first().is_some_and(|next| next.is("(")) {
-            let close = rest.iter().position(|token| token.is(")")).unwrap_or(rest.len() - 1);
-            rest = &rest[close + 1..];
-        }
-        let is_type = |token: &Token<'_>| {
-            ["struct", "enum", "trait", "type", "union"].iter().any(|word| token.is(word))
+fn visible_types(parsed: &File) -> Vec<(String, usize)> {
+    let mut types = VisibleTypes(Vec::new());
+    types.visit_file(parsed);
+    types.0
+}
+
+struct VisibleTypes(Vec<(String, usize)>);
+
+impl Visit<'_> for VisibleTypes {
+    fn visit_item(&mut self, item: &Item) {
+        let named = match item {
+            Item::Struct(item) => Some((&item.vis, &item.ident)),
+            Item::Enum(item) => Some((&item.vis, &item.ident)),
+            Item::Trait(item) => Some((&item.vis, &item.ident)),
+            Item::Type(item) => Some((&item.vis, &item.ident)),
+            Item::Union(item) => Some((&item.vis, &item.ident)),
+            _ => None,
         };
-        if let [keyword, name, ..] = rest
-            && is_type(keyword)
-            && name.kind == Kind::Ident
-        {
-            types.push((name.text.to_owned(), token.line));
+        if let Some((vis, ident)) = named.filter(|(vis, _)| !matches!(vis, Visibility::Inherited)) {
+            self.0.push((ident.to_string(), vis.span().start().line));
         }
+        visit::visit_item(self, item);
     }
-    types
 }
 
 #[cfg(test)]
@@ -321,6 +334,7 @@ mod tests {
         let source = format!(
             "/// How it works.\nfn f() {{}}\n/// A text.\n/// How is fine here.\n#[test]\nfn {long}() {{}}\n"
         );
+        let problems_in = |source: &str| problems_in(source, &syn::parse_file(source).unwrap());
         let found = problems_in(&source);
         assert_eq!(found.len(), 2, "{found:?}");
         assert!(
@@ -339,7 +353,10 @@ mod tests {
     #[test]
     fn only_visible_types_are_found() {
         let source = "pub struct A; pub(crate) enum B {} pub(in crate::x) trait C {} struct D; pub fn e() {}";
-        assert_eq!(visible_types(source), [("A".to_owned(), 1), ("B".to_owned(), 1), ("C".to_owned(), 1)]);
+        assert_eq!(
+            visible_types(&syn::parse_file(source).unwrap()),
+            [("A".to_owned(), 1), ("B".to_owned(), 1), ("C".to_owned(), 1)]
+        );
     }
 
     #[test]

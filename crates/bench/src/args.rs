@@ -6,7 +6,8 @@ use std::time::Duration;
 use clap::{Parser, ValueEnum};
 
 use crate::options::{RunOptions, Size};
-use crate::{Result, processes};
+use crate::processes;
+use gripfast_measure::Result;
 
 /// Measures the cost of gripfast in latency, CPU time and memory, compared with nginx in front of the same server and
 /// with a plain pipe.

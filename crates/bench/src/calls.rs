@@ -3,11 +3,13 @@
 
 use serde::Serialize;
 
-use crate::client::{BenchRequest, Era};
+use crate::client::BenchRequest;
 use crate::load::{Lane, Sample};
 use crate::options::RunOptions;
 use crate::processes::{self, FIRST, Gateway, GatewayDir, Nginx, Other, Server};
-use crate::{Result, median};
+use gripfast_measure::Era;
+use gripfast_measure::Result;
+use gripfast_measure::times::median;
 
 pub(crate) const DIRECT: &str = "direct";
 pub(crate) const NGINX: &str = "nginx";

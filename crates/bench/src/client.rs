@@ -9,15 +9,7 @@ use tokio::net::TcpStream;
 
 use crate::echo::{GIVE, STREAM};
 use crate::http1::{Connection, Message, header, status};
-use crate::{BenchError, Result};
-
-/// Protocol era of a client.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum Era {
-    Legacy,
-    Modern,
-}
+use gripfast_measure::{Era, MeasureError, Result};
 
 /// Kind of request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,15 +61,8 @@ const DIGITS: usize = 10;
 impl Client {
     /// Connects, and performs the handshake if the era has one.
     pub(crate) async fn connect(address: &Address, era: Era) -> Result<Self> {
-        let connection = open_connection(address).await?;
-        let mut client = Self {
-            address: address.clone(),
-            era,
-            session: None,
-            connection,
-            last_answer: Instant::now(),
-            sent: FIRST_ID,
-        };
+        let mut client = Self::connect_without_session(address).await?;
+        client.era = era;
         if era == Era::Legacy {
             client.initialize().await?;
         }
@@ -107,12 +92,12 @@ impl Client {
             .connection
             .read()
             .await?
-            .ok_or_else(|| BenchError::new("handshake", &"the connection was closed"))?;
+            .ok_or_else(|| MeasureError::new("handshake", &"the connection was closed"))?;
         let head = self.connection.head(&answer);
         self.session = header(head, "mcp-session-id").map(str::to_owned);
         if self.session.is_none() {
             let text = String::from_utf8_lossy(self.connection.body(&answer)).into_owned();
-            return Err(BenchError::new("handshake", &text));
+            return Err(MeasureError::new("handshake", &text));
         }
         let initialized = "{\"jsonrpc\":\"2.0\",\"method\":\"notifications/initialized\"}";
         self.connection.write(&self.post(initialized, "notifications/initialized", None)).await?;
@@ -133,7 +118,7 @@ impl Client {
         stream.write(request.as_bytes()).await?;
         match stream.read_head().await? {
             200 => Ok(stream),
-            status => Err(BenchError::new("event stream", &format!("status {status}"))),
+            status => Err(MeasureError::new("event stream", &format!("status {status}"))),
         }
     }
 
@@ -183,9 +168,9 @@ impl Client {
                 .connection
                 .read()
                 .await?
-                .ok_or_else(|| BenchError::new("tools/list", &"the connection was closed"))?;
+                .ok_or_else(|| MeasureError::new("tools/list", &"the connection was closed"))?;
             let page: serde_json::Value = serde_json::from_slice(self.connection.body(&answer))
-                .map_err(|error| BenchError::new("tools/list", &error))?;
+                .map_err(|error| MeasureError::new("tools/list", &error))?;
             count += page["result"]["tools"].as_array().map_or(0, Vec::len);
             match page["result"]["nextCursor"].as_str() {
                 Some(next) => cursor = Some(next.to_owned()),
@@ -202,7 +187,7 @@ impl Client {
             .connection
             .read()
             .await?
-            .ok_or_else(|| BenchError::new("call", &"the connection was closed"))?;
+            .ok_or_else(|| MeasureError::new("call", &"the connection was closed"))?;
         Ok(self.connection.body(&answer).to_vec())
     }
 
@@ -224,7 +209,7 @@ impl Client {
         }
         let (answer, took) = (answer?, begun.elapsed());
         self.last_answer = Instant::now();
-        let answer = answer.ok_or_else(|| BenchError::new("call", &"the connection was closed"))?;
+        let answer = answer.ok_or_else(|| MeasureError::new("call", &"the connection was closed"))?;
         let body = self.connection.body(&answer);
         // The id is near the start or the end of the body, depending on the order of members.
         let edge = body.len().min(128);
@@ -234,7 +219,7 @@ impl Client {
         let status = status(self.connection.head(&answer));
         if status != 200 || body.len() < ready.at_least || !is_ours {
             let text = String::from_utf8_lossy(&body[..body.len().min(500)]).into_owned();
-            return Err(BenchError::new("call", &format!("status {status}: {text}")));
+            return Err(MeasureError::new("call", &format!("status {status}: {text}")));
         }
         Ok((took, body.len()))
     }

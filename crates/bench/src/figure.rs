@@ -1,39 +1,22 @@
 //! Goals of a run: each with its measured value, met or missed.
 
-use serde::Serialize;
-
 use crate::calls::{CallRow, Calls, DIRECT, GRIPFAST, LARGE, NGINX, PIPE, SMALL, TO_PIPE};
-use crate::client::Era;
 use crate::lists::Lists;
-use crate::median;
 use crate::observing::Observing;
 use crate::scale::{Dimension, Scale};
 use crate::startup::Startup;
+use gripfast_measure::Era;
+use gripfast_measure::figure::Figure;
+use gripfast_measure::times::median;
 
-/// A goal and its measured value.
-#[derive(Debug, Serialize)]
-pub(crate) struct Figure {
-    pub(crate) goal: String,
-    pub(crate) measured: String,
-    pub(crate) met: bool,
+fn at_most(goal: &str, value: f64, most: f64, unit: &str) -> Figure {
+    let (goal, measured) = (format!("{goal}: at most {most}{unit}"), format!("{}{unit}", round(value)));
+    Figure { goal, measured, met: value <= most }
 }
 
-impl Figure {
-    fn at_most(goal: &str, value: f64, most: f64, unit: &str) -> Self {
-        Self {
-            goal: format!("{goal}: at most {most}{unit}"),
-            measured: format!("{}{unit}", round(value)),
-            met: value <= most,
-        }
-    }
-
-    fn at_least(goal: &str, value: f64, least: f64, unit: &str) -> Self {
-        Self {
-            goal: format!("{goal}: at least {least}{unit}"),
-            measured: format!("{}{unit}", round(value)),
-            met: value >= least,
-        }
-    }
+fn at_least(goal: &str, value: f64, least: f64, unit: &str) -> Figure {
+    let (goal, measured) = (format!("{goal}: at least {least}{unit}"), format!("{}{unit}", round(value)));
+    Figure { goal, measured, met: value >= least }
 }
 
 fn round(value: f64) -> String {
@@ -56,31 +39,31 @@ pub(crate) fn of_calls(calls: &Calls) -> Vec<Figure> {
     let mut figures = Vec::new();
     if let Some(row) = row(SMALL, 1, GRIPFAST) {
         let goal = "HTTP to HTTP, 100 B, concurrency 1: added latency (p50) over nginx's added latency";
-        figures.push(Figure::at_most(goal, added(row), 1.5, " ×"));
+        figures.push(at_most(goal, added(row), 1.5, " ×"));
     }
     if let Some(row) = row(SMALL, 64, GRIPFAST) {
         let goal = "HTTP to HTTP, 100 B, concurrency 64: throughput over nginx's";
         let ratio = row.ratio([GRIPFAST, NGINX], |[ours, theirs]| ours.per_second / theirs.per_second);
-        figures.push(Figure::at_least(goal, ratio.unwrap_or(f64::NAN), 0.7, " ×"));
+        figures.push(at_least(goal, ratio.unwrap_or(f64::NAN), 0.7, " ×"));
         let goal = "HTTP to HTTP, 100 B, concurrency 64: CPU time per 1,000 calls over nginx's";
         let ratio = row.ratio([GRIPFAST, NGINX], |[ours, theirs]| ours.processor / theirs.processor);
-        figures.push(Figure::at_most(goal, ratio.unwrap_or(f64::NAN), 2.0, " ×"));
+        figures.push(at_most(goal, ratio.unwrap_or(f64::NAN), 2.0, " ×"));
     }
     if let Some(row) = row(SMALL, 1, TO_PIPE) {
         let goal = "HTTP to stdio, 100 B, concurrency 1: p50 over that of a plain pipe plus direct HTTP";
         let ratio =
             row.ratio([TO_PIPE, PIPE, DIRECT], |[ours, pipe, direct]| ours.p50 / (pipe.p50 + direct.p50));
-        figures.push(Figure::at_most(goal, ratio.unwrap_or(f64::NAN), 1.5, " ×"));
+        figures.push(at_most(goal, ratio.unwrap_or(f64::NAN), 1.5, " ×"));
     }
     if let Some(row) = row(LARGE, 1, GRIPFAST) {
         let goal = "1 MB, concurrency 1: added latency (p50) over nginx's added latency";
-        figures.push(Figure::at_most(goal, added(row), 1.5, " ×"));
+        figures.push(at_most(goal, added(row), 1.5, " ×"));
         let [before, after] = calls.memory.gripfast_large;
         let goal = "memory after several times as many 1 MB results over memory after the first ones";
-        figures.push(Figure::at_most(goal, after as f64 / before as f64, 1.2, " ×"));
+        figures.push(at_most(goal, after as f64 / before as f64, 1.2, " ×"));
     }
     let goal = "idle memory with one server";
-    figures.push(Figure::at_most(goal, calls.memory.gripfast_idle as f64 / 1e6, 20.0, " MB"));
+    figures.push(at_most(goal, calls.memory.gripfast_idle as f64 / 1e6, 20.0, " MB"));
     figures
 }
 
@@ -91,7 +74,7 @@ pub(crate) fn of_lists(lists: &Lists) -> Vec<Figure> {
     };
     let goal =
         format!("listing of {} tools: p50 over that of nginx with the same bytes in a file", lists.tools);
-    lists.rows.iter().take(1).map(|row| Figure::at_most(&goal, ratio(row), 2.0, " ×")).collect()
+    lists.rows.iter().take(1).map(|row| at_most(&goal, ratio(row), 2.0, " ×")).collect()
 }
 
 pub(crate) fn of_startup(startup: &Startup) -> Vec<Figure> {
@@ -102,23 +85,23 @@ pub(crate) fn of_startup(startup: &Startup) -> Vec<Figure> {
     let eager = format!(
         "first complete list of {eager_servers} sample servers that start together: time over that of one"
     );
-    vec![Figure::at_most(&goal, lazy - nothing, 150.0, " ms"), Figure::at_most(&eager, *ratio, 3.0, " ×")]
+    vec![at_most(&goal, lazy - nothing, 150.0, " ms"), at_most(&eager, *ratio, 3.0, " ×")]
 }
 
 pub(crate) fn of_observing(observing: &Observing) -> Vec<Figure> {
     let goal = "throughput with ledger, audit log and a metrics reader over throughput without them";
-    vec![Figure::at_least(goal, observing.throughput_ratio(), 0.9, " ×")]
+    vec![at_least(goal, observing.throughput_ratio(), 0.9, " ×")]
 }
 
 pub(crate) fn of_scale(scale: &Scale) -> Vec<Figure> {
     let mut figures = vec![
-        Figure::at_most(
+        at_most(
             &format!("memory per session with {} idle legacy sessions", scale.sessions.count),
             scale.sessions.each / 1024.0,
             6.0,
             " KB",
         ),
-        Figure::at_most(
+        at_most(
             &format!("memory per stream with {} open streams, including sessions", scale.streams.count),
             scale.streams.each / 1024.0,
             40.0,
@@ -128,16 +111,11 @@ pub(crate) fn of_scale(scale: &Scale) -> Vec<Figure> {
     let upstreams = scale.growth.iter().find(|growth| growth.over == Dimension::Upstreams);
     if let Some([first, .., last]) = upstreams.map(|growth| growth.points.as_slice()) {
         let each = (last.memory as f64 - first.memory as f64) / (last.count - first.count) as f64;
-        figures.push(Figure::at_most(
-            "memory per additional server with 10 tools",
-            each / 1024.0,
-            150.0,
-            " KB",
-        ));
+        figures.push(at_most("memory per additional server with 10 tools", each / 1024.0, 150.0, " KB"));
     }
     for flat in &scale.flat {
         let goal = format!("p50 of a call with {} over that with one of each", flat.what);
-        figures.push(Figure::at_most(&goal, flat.ratio(|sample| sample.p50), 1.15, " ×"));
+        figures.push(at_most(&goal, flat.ratio(|sample| sample.p50), 1.15, " ×"));
     }
     figures
 }

@@ -2,12 +2,13 @@
 
 use serde::Serialize;
 
-use crate::Result;
 use crate::calls::{GRIPFAST, NGINX};
-use crate::client::{BenchRequest, Client, Era};
+use crate::client::{BenchRequest, Client};
 use crate::load::{Lane, Sample};
 use crate::options::RunOptions;
 use crate::processes::{self, FIRST, Gateway, GatewayDir, Nginx, Server};
+use gripfast_measure::Era;
+use gripfast_measure::Result;
 
 const TOOLS: usize = 200;
 const FILE: &str = "tools.json";

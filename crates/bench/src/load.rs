@@ -10,8 +10,10 @@ use tokio::task::JoinSet;
 
 use crate::client::{BenchRequest, Client};
 use crate::echo::GIVE;
-use crate::process::{Process, cpu_time, piped};
-use crate::{BenchError, Result};
+use crate::process::{Process, piped};
+use gripfast_measure::proc::cpu_time;
+use gripfast_measure::times::percentile;
+use gripfast_measure::{MeasureError, Result};
 
 /// Measurements of one load.
 #[derive(Debug, Clone, Copy, Serialize)]
@@ -66,10 +68,7 @@ impl Lane {
         let (took, spent) = (started.elapsed(), cpu_time(&self.gateway_pids).saturating_sub(spent));
         times.sort_unstable();
         let calls = times.len() as f64;
-        let at = |part: f64| {
-            let place = ((calls * part).ceil() as usize).clamp(1, times.len()) - 1;
-            times[place].as_secs_f64() * 1e6
-        };
+        let at = |share: f64| percentile(&times, share).as_secs_f64() * 1e6;
         Ok(Sample {
             p50: at(0.5),
             p95: at(0.95),
@@ -87,7 +86,7 @@ async fn load_clients(
     end: Instant,
 ) -> Result<Vec<Duration>> {
     if clients.len() < at_once {
-        return Err(BenchError::new("load", &format!("fewer than {at_once} clients")));
+        return Err(MeasureError::new("load", &format!("fewer than {at_once} clients")));
     }
     let mut calling = JoinSet::new();
     for mut client in clients.drain(..at_once) {
@@ -104,7 +103,7 @@ async fn load_clients(
     }
     let mut all = Vec::new();
     while let Some(ended) = calling.join_next().await {
-        let (client, times) = ended.map_err(|error| BenchError::new("load", &error))??;
+        let (client, times) = ended.map_err(|error| MeasureError::new("load", &error))??;
         clients.push(client);
         all.extend(times);
     }
@@ -137,7 +136,7 @@ impl Pipe {
         let bytes = match question {
             BenchRequest::Call(bytes) | BenchRequest::Stream(bytes) => bytes,
             BenchRequest::List | BenchRequest::File(_) => {
-                return Err(BenchError::new("stdio server", &"only calls are supported"));
+                return Err(MeasureError::new("stdio server", &"only calls are supported"));
             }
         };
         let request = format!(
@@ -152,7 +151,7 @@ impl Pipe {
         while let Some(started) = waiting.pop_front() {
             self.line.clear();
             if self.output.read_until(b'\n', &mut self.line)? <= bytes {
-                return Err(BenchError::new("stdio server", &"the answer is too short"));
+                return Err(MeasureError::new("stdio server", &"the answer is too short"));
             }
             times.push(started.elapsed());
             if Instant::now() < end {

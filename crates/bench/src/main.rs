@@ -26,7 +26,7 @@ mod report;
 mod scale;
 mod startup;
 
-use std::fmt;
+use gripfast_measure::{MeasureError, Result};
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -34,41 +34,10 @@ use clap::Parser;
 use args::{Args, Output, Part};
 use report::{Measured, Report};
 
-/// A failure of the benchmark itself, not a finding about a gateway.
-#[derive(Debug)]
-pub(crate) struct BenchError(String);
-
-impl BenchError {
-    pub(crate) fn new(what: &str, why: &dyn fmt::Display) -> Self {
-        Self(format!("{what}: {why}"))
-    }
-}
-
-impl fmt::Display for BenchError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl From<std::io::Error> for BenchError {
-    fn from(error: std::io::Error) -> Self {
-        Self(error.to_string())
-    }
-}
-
-pub(crate) type Result<T> = std::result::Result<T, BenchError>;
-
-/// Median.
-pub(crate) fn median(values: impl Iterator<Item = f64>) -> f64 {
-    let mut values: Vec<f64> = values.collect();
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
-}
-
 fn main() -> ExitCode {
     let args = Args::parse();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let ended = runtime.map_err(BenchError::from).and_then(|runtime| match args.serve_pipes {
+    let ended = runtime.map_err(MeasureError::from).and_then(|runtime| match args.serve_pipes {
         Some(tools) => Ok(echo::over_pipes(tools)?),
         None if args.serve_http => Ok(runtime.block_on(echo::over_http(|port| println!("{port}")))?),
         None => runtime.block_on(measure(&args)),

@@ -6,11 +6,13 @@ use std::time::Duration;
 use serde::Serialize;
 use tokio::task::JoinSet;
 
-use crate::client::{Address, BenchRequest, Client, Era};
+use crate::client::{Address, BenchRequest, Client};
 use crate::load::{Lane, Sample};
 use crate::options::RunOptions;
 use crate::processes::{self, FIRST, Gateway, GatewayDir, Server};
-use crate::{BenchError, Result, median};
+use gripfast_measure::Era;
+use gripfast_measure::times::median;
+use gripfast_measure::{MeasureError, Result};
 
 const CONCURRENCY: usize = 16;
 
@@ -50,7 +52,7 @@ pub(crate) async fn run(options: &RunOptions) -> Result<Observing> {
         for (lane, samples) in lanes.iter_mut().zip(&mut samples) {
             let sample = lane.load(question, CONCURRENCY, options.slice).await?;
             if let Some(ended) = reading.try_join_next() {
-                ended.map_err(|error| BenchError::new("reading metrics", &error))??;
+                ended.map_err(|error| MeasureError::new("reading metrics", &error))??;
             }
             // The first round is a warm-up.
             if repeat > 0 {

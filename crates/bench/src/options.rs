@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::calls::{Case, SMALL};
-use crate::client::Era;
+use gripfast_measure::Era;
 
 #[derive(Debug, Clone)]
 pub(crate) struct RunOptions {

@@ -2,16 +2,17 @@
 
 use std::fmt::Write as _;
 use std::fs::{self, File};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-use crate::client::{Address, Client, Era};
-use crate::process::{self, Process};
-use crate::{BenchError, Result};
+use crate::client::{Address, Client};
+use crate::process::Process;
+use gripfast_measure::Era;
+use gripfast_measure::{MeasureError, Result, free_port, proc};
 
 /// The test server over HTTP.
 #[derive(Debug)]
@@ -26,7 +27,8 @@ impl Server {
         let mut process =
             Process::start("the server behind", command.arg("--serve-http").stdout(Stdio::piped()))?;
         let line = process.first_line()?;
-        let port = line.trim().parse().map_err(|error| BenchError::new("port of the test server", &error))?;
+        let port =
+            line.trim().parse().map_err(|error| MeasureError::new("port of the test server", &error))?;
         Ok(Self { _process: process, port })
     }
 
@@ -107,7 +109,7 @@ impl Gateway {
         let line = process.first_line()?;
         let url = line.split_whitespace().find_map(|word| word.strip_prefix("http://"));
         let socket = url.and_then(|url| url.split('/').next()).and_then(|socket| socket.parse().ok());
-        let socket = socket.ok_or_else(|| BenchError::new("gripfast: no URL in its first line", &line))?;
+        let socket = socket.ok_or_else(|| MeasureError::new("gripfast: no URL in its first line", &line))?;
         let address = Address { socket, path: "/mcp".to_owned(), prefix: PREFIX };
         Ok(Self { process, address, began })
     }
@@ -117,7 +119,7 @@ impl Gateway {
     }
 
     pub(crate) fn resident(&self) -> u64 {
-        process::resident_memory(&self.pids())
+        proc::resident_memory(&self.pids())
     }
 
     pub(crate) fn stop(self) -> Result<()> {
@@ -153,13 +155,13 @@ impl Nginx {
 
     pub(crate) fn pids(&self) -> Vec<u32> {
         let master = self.process.pid();
-        let mut pids = process::children(master);
+        let mut pids = proc::children_of(master);
         pids.push(master);
         pids
     }
 
     pub(crate) fn resident(&self) -> u64 {
-        process::resident_memory(&self.pids())
+        proc::resident_memory(&self.pids())
     }
 }
 
@@ -217,7 +219,7 @@ impl Other {
         let process = Process::start("the other gateway", &mut command)?;
         let bare = url.trim_start_matches("http://");
         let (socket, path) = bare.split_once('/').unwrap_or((bare, "mcp"));
-        let socket = socket.parse().map_err(|error| BenchError::new("--url", &error))?;
+        let socket = socket.parse().map_err(|error| MeasureError::new("--url", &error))?;
         wait_for(socket)?;
         let address = Address { socket, path: format!("/{path}"), prefix: "" };
         let prefix = detect_prefix(&address).await?;
@@ -226,13 +228,13 @@ impl Other {
 
     pub(crate) fn pids(&self) -> Vec<u32> {
         let first = self.process.pid();
-        let mut pids = process::children(first);
+        let mut pids = proc::children_of(first);
         pids.push(first);
         pids
     }
 
     pub(crate) fn resident(&self) -> u64 {
-        process::resident_memory(&self.pids())
+        proc::resident_memory(&self.pids())
     }
 }
 
@@ -251,7 +253,7 @@ async fn detect_prefix(address: &Address) -> Result<&'static str> {
             }
         }
         if Instant::now() > deadline {
-            return Err(BenchError::new("the other gateway", &"calls of the tool `give` fail"));
+            return Err(MeasureError::new("the other gateway", &"calls of the tool `give` fail"));
         }
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
@@ -270,15 +272,11 @@ fn localhost(port: u16) -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], port))
 }
 
-fn free_port() -> Result<u16> {
-    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
-}
-
 fn wait_for(socket: SocketAddr) -> Result<()> {
     let deadline = Instant::now() + Duration::from_secs(30);
     while TcpStream::connect(socket).is_err() {
         if Instant::now() > deadline {
-            return Err(BenchError::new("no listener after 30 s", &socket));
+            return Err(MeasureError::new("no listener after 30 s", &socket));
         }
         std::thread::sleep(Duration::from_millis(5));
     }
@@ -287,5 +285,5 @@ fn wait_for(socket: SocketAddr) -> Result<()> {
 
 /// Absolute path of the gripfast binary, which `cargo xtask bench` has built.
 pub(crate) fn gripfast(given: &Path) -> Result<PathBuf> {
-    given.canonicalize().map_err(|error| BenchError::new(&given.display().to_string(), &error))
+    given.canonicalize().map_err(|error| MeasureError::new(&given.display().to_string(), &error))
 }

@@ -4,11 +4,13 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::client::{BenchRequest, Client, Era};
+use crate::client::{BenchRequest, Client};
 use crate::load::{Lane, Sample};
 use crate::options::RunOptions;
 use crate::processes::{self, FIRST, Gateway, GatewayDir, Server};
-use crate::{BenchError, Result, median};
+use gripfast_measure::Era;
+use gripfast_measure::times::median;
+use gripfast_measure::{MeasureError, Result};
 
 #[derive(Debug, Serialize)]
 pub(crate) struct Scale {
@@ -230,5 +232,5 @@ pub(crate) async fn wait_for_tools(gateway: &Gateway, tools: usize) -> Result<Du
         }
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
-    Err(BenchError::new("tools/list", &format!("fewer than {tools} tools after a minute")))
+    Err(MeasureError::new("tools/list", &format!("fewer than {tools} tools after a minute")))
 }

@@ -5,10 +5,12 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use crate::client::{Client, Era};
+use crate::client::Client;
 use crate::options::RunOptions;
 use crate::processes::{self, FIRST, Gateway, GatewayDir};
-use crate::{BenchError, Result, median};
+use gripfast_measure::Era;
+use gripfast_measure::times::median;
+use gripfast_measure::{MeasureError, Result};
 
 /// Median durations over the repeats, in milliseconds.
 #[derive(Debug, Serialize)]
@@ -40,7 +42,7 @@ pub(crate) async fn run(options: &RunOptions) -> Result<Startup> {
         nothing.push(millis(spawn_baseline()?));
         let gateway = Gateway::start(&options.gripfast, &home, &lazy_config(lazy_servers)?)?;
         lazy.push(millis(first_list(&gateway, lazy_servers * TOOLS).await?));
-        started = started.max(crate::process::children(gateway.pids()[0]).len());
+        started = started.max(gripfast_measure::proc::children_of(gateway.pids()[0]).len());
         gateway.stop()?;
         let many = first_list_cold(options, eager_servers).await?;
         let single = first_list_cold(options, 1).await?;
@@ -84,7 +86,7 @@ async fn first_list(gateway: &Gateway, tools: usize) -> Result<Duration> {
     if listed == tools {
         Ok(took)
     } else {
-        Err(BenchError::new("the first list", &format!("only {listed} of {tools} tools")))
+        Err(MeasureError::new("the first list", &format!("only {listed} of {tools} tools")))
     }
 }
 
@@ -99,7 +101,7 @@ async fn first_list_cold(options: &RunOptions, servers: usize) -> Result<f64> {
     let tools = client.count_tools().await?;
     let took = gateway.began.elapsed();
     if tools == 0 || !tools.is_multiple_of(servers) {
-        return Err(BenchError::new(
+        return Err(MeasureError::new(
             "the first list",
             &format!("{tools} tools is not a multiple of {servers} equal servers"),
         ));

@@ -15,8 +15,9 @@ use tokio::net::TcpStream;
 use tokio::runtime::{Handle, Runtime};
 use tokio::task::JoinSet;
 
-use crate::client::{Client, Era};
-use crate::{HarnessError, Result};
+use crate::client::Client;
+use gripfast_measure::Era;
+use gripfast_measure::{MeasureError, Result};
 
 /// Connections that send half a request head, or one byte of a body now and then. They are opened again when the
 /// gateway closes them.
@@ -126,7 +127,7 @@ pub fn start(attackers: &Attackers, target: &Target, attempts: &Arc<Attempts>) -
     attacks.spawn(leave_answers_unread(target.clone(), Arc::clone(attempts)));
     let stranger = Client::new(&target.url, Era::Modern)?.with_bearer("gf_not-a-key-of-this-gateway");
     attacks.spawn(send_wrong_keys(stranger, target.echo.clone(), Arc::clone(attempts)));
-    let guest = || Ok::<_, HarnessError>(Client::new(&target.url, Era::Modern)?.with_bearer(&target.key));
+    let guest = || Ok::<_, MeasureError>(Client::new(&target.url, Era::Modern)?.with_bearer(&target.key));
     attacks.spawn(send_floods(guest()?, target.clone(), Arc::clone(attempts)));
     attacks.spawn(request_misbehaviour(guest()?, target.clone(), Arc::clone(attempts)));
     Ok(attacks)

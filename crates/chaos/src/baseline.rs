@@ -9,9 +9,10 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::Command;
 
-use crate::client::{Client, Era};
+use crate::client::Client;
 use crate::server::Server;
-use crate::{HarnessError, Result};
+use gripfast_measure::Era;
+use gripfast_measure::{MeasureError, Result};
 
 /// Starts a command on stdio, sends `server/discover` and `tools/list`, and stops it. Returns the elapsed time.
 ///
@@ -26,9 +27,9 @@ pub async fn measure_stdio(command: &str, args: &[String]) -> Result<Duration> {
         .stderr(Stdio::null())
         .kill_on_drop(true)
         .spawn()
-        .map_err(|error| HarnessError::new(command, &error))?;
+        .map_err(|error| MeasureError::new(command, &error))?;
     let (Some(mut stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
-        return Err(HarnessError::new(command, &"it has no pipes"));
+        return Err(MeasureError::new(command, &"it has no pipes"));
     };
     let mut lines = BufReader::new(stdout).lines();
     for (id, method) in [(1, "server/discover"), (2, "tools/list")] {
@@ -41,7 +42,7 @@ pub async fn measure_stdio(command: &str, args: &[String]) -> Result<Duration> {
         stdin.write_all(format!("{message}\n").as_bytes()).await?;
         loop {
             let line = lines.next_line().await?;
-            let line = line.ok_or_else(|| HarnessError::new(command, &"it ended instead of answering"))?;
+            let line = line.ok_or_else(|| MeasureError::new(command, &"it ended instead of answering"))?;
             if serde_json::from_str::<Value>(&line).is_ok_and(|answer| answer["id"] == id) {
                 break;
             }
@@ -66,5 +67,5 @@ pub async fn measure_http(gripfast: &Path, flags: &[String], bearer: &str) -> Re
     let listed = client.tools().await;
     let took = began.elapsed();
     server.kill().await?;
-    listed.map(|_| took).ok_or_else(|| HarnessError::new("the demo server", &"it lists no tools"))
+    listed.map(|_| took).ok_or_else(|| MeasureError::new("the demo server", &"it lists no tools"))
 }

@@ -11,20 +11,10 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use serde_json::{Value, json};
 
-use crate::{HarnessError, Result, lock};
+use crate::lock;
+use gripfast_measure::{Era, MeasureError, Result};
 
-const LEGACY: &str = "2025-11-25";
-const MODERN: &str = "2026-07-28";
 const SESSION_ID: &str = "mcp-session-id";
-
-/// Protocol era.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Era {
-    /// With `initialize` and a session.
-    Legacy,
-    /// Every request is self-contained.
-    Modern,
-}
 
 /// One client with its own connections.
 #[derive(Debug)]
@@ -58,7 +48,7 @@ impl Client {
     /// # Errors
     /// The URL is invalid.
     pub fn new(url: &str, era: Era) -> Result<Self> {
-        let uri = url.parse().map_err(|error| HarnessError::new(url, &error))?;
+        let uri = url.parse().map_err(|error| MeasureError::new(url, &error))?;
         let http = hyper_util::client::legacy::Client::builder(TokioExecutor::new()).build_http();
         Ok(Self { http, uri, era, bearer: None, session: Mutex::default(), ids: AtomicU64::new(1) })
     }
@@ -77,7 +67,8 @@ impl Client {
         }
         *lock(&self.session) = None;
         let client = json!({ "name": "chaos", "version": "1" });
-        let params = json!({ "protocolVersion": LEGACY, "capabilities": {}, "clientInfo": client });
+        let params =
+            json!({ "protocolVersion": Era::Legacy.revision(), "capabilities": {}, "clientInfo": client });
         let reply = self.request("initialize", params).await;
         if matches!(reply, Reply::Result(_)) {
             let initialized = json!({ "jsonrpc": "2.0", "method": "notifications/initialized" });
@@ -112,7 +103,7 @@ impl Client {
     pub async fn request(&self, method: &str, mut params: Value) -> Reply {
         if self.era == Era::Modern {
             let meta = &mut params["_meta"];
-            meta["io.modelcontextprotocol/protocolVersion"] = json!(MODERN);
+            meta["io.modelcontextprotocol/protocolVersion"] = json!(self.era.revision());
             meta["io.modelcontextprotocol/clientCapabilities"] = json!({});
             meta["io.modelcontextprotocol/clientInfo"] = json!({ "name": "chaos", "version": "1" });
         }
@@ -148,11 +139,14 @@ impl Client {
         match self.era {
             Era::Legacy => {
                 if let Some(session) = lock(&self.session).as_deref() {
-                    request = request.header(SESSION_ID, session).header("mcp-protocol-version", LEGACY);
+                    request = request
+                        .header(SESSION_ID, session)
+                        .header("mcp-protocol-version", self.era.revision());
                 }
             }
             Era::Modern => {
-                request = request.header("mcp-protocol-version", MODERN).header("mcp-method", method);
+                request =
+                    request.header("mcp-protocol-version", self.era.revision()).header("mcp-method", method);
                 if let Some(name) = name {
                     request = request.header("mcp-name", name);
                 }

@@ -16,10 +16,10 @@ use crate::fault_setup::{self, HOST, Setup, TOKENS};
 use crate::gateway::{Gateway, Launch, POLL_INTERVAL, START_TIMEOUT, Subject, env_marker};
 use crate::ledger;
 use crate::load::Tools;
-use crate::proc;
 use crate::proxy::Proxy;
 use crate::server::Server;
-use crate::{HarnessError, Result};
+use gripfast_measure::proc;
+use gripfast_measure::{MeasureError, Result};
 
 /// The name of the server in the config.
 pub const SERVER: &str = "demo";
@@ -117,7 +117,7 @@ impl Testbed {
             }
             tokio::time::sleep(POLL_INTERVAL * 10).await;
         }
-        Err(HarnessError::new("the gateway", &"the tools of its server are not listed"))
+        Err(MeasureError::new("the gateway", &"the tools of its server are not listed"))
     }
 
     /// Names of the tools that a new client sees.
@@ -140,7 +140,7 @@ impl Testbed {
     /// The server has no process.
     pub async fn server_pid(&self) -> Result<u32> {
         if let Some(server) = &self.server {
-            return server.pid().ok_or_else(|| HarnessError::new("the server", &"not running"));
+            return server.pid().ok_or_else(|| MeasureError::new("the server", &"not running"));
         }
         let began = Instant::now();
         while began.elapsed() < START_TIMEOUT {
@@ -149,7 +149,7 @@ impl Testbed {
             }
             tokio::time::sleep(POLL_INTERVAL).await;
         }
-        Err(HarnessError::new("the gateway", &"no child process"))
+        Err(MeasureError::new("the gateway", &"no child process"))
     }
 
     /// Process id of the child in use, once a standby is ready.
@@ -168,7 +168,7 @@ impl Testbed {
             }
             tokio::time::sleep(POLL_INTERVAL).await;
         }
-        Err(HarnessError::new("the gateway", &"no spare is ready"))
+        Err(MeasureError::new("the gateway", &"no spare is ready"))
     }
 
     /// Processes of the gateway and everything that it started.

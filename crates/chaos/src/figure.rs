@@ -1,8 +1,7 @@
 //! Goals of a run: each with its measured value, met or missed.
 
+use gripfast_measure::figure::Figure;
 use std::time::Duration;
-
-use serde::Serialize;
 
 use crate::fault::Transport;
 use crate::neighbours::Neighbours;
@@ -10,29 +9,19 @@ use crate::renewal::Renewal;
 use crate::row::{Absence, Row, WARM_UP_STRIKES};
 use crate::soak::{MEMORY_MIB, P99_RATIO, Soak};
 
-/// A goal and its measured value.
-#[derive(Debug, Clone, Serialize)]
-pub struct Figure {
-    /// Goal, as text.
-    pub goal: &'static str,
-    /// Measured value, as text.
-    pub measured: String,
-    /// True if the goal is met.
-    pub met: bool,
-}
-
 /// Figures computed from rows of the table.
 #[must_use]
 pub fn of_rows(rows: &[Row]) -> Vec<Figure> {
     let row =
         |fault: &str, transport| rows.iter().find(|row| row.fault == fault && row.transport == transport);
     let killed = row("killed-idle", Transport::Stdio).map(|row| Figure {
-        goal: "killed child: tools are back within its own start-up, handshake and listing plus 20 ms (p99)",
+        goal: "killed child: tools are back within its own start-up, handshake and listing plus 20 ms (p99)"
+            .to_owned(),
         measured: format!("back {:.0} ms, baseline {:.0} ms (p99)", row.back.p99, row.alone.p99),
         met: row.back.p99 <= row.alone.p99 + 20.0,
     });
     let spared = row("killed-with-spare", Transport::Stdio).map(|row| Figure {
-        goal: "killed child with a spare: tools are back within 20 ms (p99)",
+        goal: "killed child with a spare: tools are back within 20 ms (p99)".to_owned(),
         measured: format!("back {:.0} ms (p99)", row.back.p99),
         met: row.back.p99 <= 20.0,
     });
@@ -40,7 +29,7 @@ pub fn of_rows(rows: &[Row]) -> Vec<Figure> {
         let failed = row.calls.lost + row.calls.refused + row.calls.hung + row.calls.cut;
         Figure {
             goal: "HTTP server down for two seconds at ten calls a second: no call fails, except calls with a side \
-                   effect that were on the wire",
+                   effect that were on the wire".to_owned(),
             measured: format!("{failed} of {} failed, {} unknown", row.calls.total(), row.calls.unknown),
             met: failed == 0,
         }
@@ -49,7 +38,8 @@ pub fn of_rows(rows: &[Row]) -> Vec<Figure> {
     let often = row("killed-over-and-over", Transport::Stdio).map(|row| {
         let left = &row.left;
         Figure {
-            goal: "1,000 kills: no zombie, no orphan, no file left, memory within 5 % of the start",
+            goal: "1,000 kills: no zombie, no orphan, no file left, memory within 5 % of the start"
+                .to_owned(),
             measured: format!(
                 "{} kills: {} zombies, {} orphans, {} files, memory {:+.1} % ({:+.1} % since the first \
                  {WARM_UP_STRIKES} kills)",
@@ -92,7 +82,7 @@ fn of_absences(strikes: &[Absence]) -> Figure {
     }
     Figure {
         goal: "HTTP server down for less than two seconds: back at most 250 ms after it listens again; if it was down \
-               for longer: after one backoff step",
+               for longer: after one backoff step".to_owned(),
         measured,
         met: !brief.is_empty() && longest(&brief) <= BACK_WITHIN && longest(&longer) <= BACK_WITHIN_A_STEP,
     }
@@ -105,7 +95,7 @@ pub fn of_renewal(renewal: &Renewal) -> Figure {
     let Renewal { round_trips, round_trips_of_last, .. } = renewal;
     Figure {
         goal: "expired session: no call fails, one handshake for all waiting calls, at most three additional round \
-               trips",
+               trips".to_owned(),
         measured: format!(
             "{expiries} × 1 and {expiries} × {callers} calls: {failed} failed, {handshakes} handshake, \
              {round_trips:.2} round trips (p50 {:.1} ms, max {:.1} ms; a plain call: {:.1} ms, {:.1} ms); \
@@ -124,7 +114,7 @@ pub fn of_neighbours(neighbours: &Neighbours) -> Figure {
     let failed = calls.total() - calls.answered;
     Figure {
         goal: "one of 20 servers flaps: all calls to the others succeed, and their p99 stays within 1.3 × of the quiet \
-               one",
+               one".to_owned(),
         measured: format!(
             "{servers} servers, {kills} kills: {failed} of {} failed; p99 {:.1} ms (quiet {:.1} ms), ratio \
              {flapping_ratio:.2} (median of {rounds} rounds; {beside_ratio:.2} if another process starts the same child)",
@@ -143,7 +133,7 @@ pub fn of_soak(soak: &Soak) -> Figure {
     let [slow, wrong, unread, floods, misbehaviours] = attempts;
     Figure {
         goal: "hostile clients and a hostile server beside honest ones: no honest call fails, the honest p99 stays \
-               within 2 × of the quiet one, and the gateway below 256 MiB",
+               within 2 × of the quiet one, and the gateway below 256 MiB".to_owned(),
         measured: format!(
             "{} honest calls, {} failed; p99 {:.1} ms under attack and {:.1} ms without, ratio {ratio:.2} (median of \
              {rounds} rounds; {beside_ratio:.2} if another gateway is attacked); {peak_mib:.0} MiB; {slow} slow \

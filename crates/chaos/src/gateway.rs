@@ -10,9 +10,10 @@ use rustix::process::Signal;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 
-use crate::client::{Client, Era, Reply};
-use crate::proc;
-use crate::{HarnessError, Result};
+use crate::client::{Client, Reply};
+use gripfast_measure::Era;
+use gripfast_measure::proc;
+use gripfast_measure::{MeasureError, Result};
 
 /// Gateway under test.
 #[derive(Debug, Clone)]
@@ -38,7 +39,7 @@ const PORT: &str = "{port}";
 impl Peer {
     /// Replaces `{port}` with a free port.
     fn with_free_port(&self) -> Result<Self> {
-        let port = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port().to_string();
+        let port = gripfast_measure::free_port()?.to_string();
         let at = |text: &str| text.replace(PORT, &port);
         Ok(Self { command: at(&self.command), url: at(&self.url) })
     }
@@ -105,14 +106,14 @@ impl Gateway {
 
     async fn start_at(launch: Launch, url: String) -> Result<Self> {
         let mut child =
-            command(&launch, &url).spawn().map_err(|error| HarnessError::new("the gateway", &error))?;
+            command(&launch, &url).spawn().map_err(|error| MeasureError::new("the gateway", &error))?;
         let pid =
-            child.id().ok_or_else(|| HarnessError::new("the gateway", &"the process exited immediately"))?;
+            child.id().ok_or_else(|| MeasureError::new("the gateway", &"the process exited immediately"))?;
         let listening = async {
             match &launch.subject.peer {
                 Some(peer) => tokio::select! {
                     listens = wait_until_listening(&peer.url) => listens.map(|()| peer.url.clone()),
-                    _ = child.wait() => Err(HarnessError::new("the gateway", &"the process exited")),
+                    _ = child.wait() => Err(MeasureError::new("the gateway", &"the process exited")),
                 },
                 None => read_url(&mut child).await,
             }
@@ -121,11 +122,11 @@ impl Gateway {
         let log = || std::fs::read_to_string(launch.dir.join("gateway.log")).unwrap_or_default();
         match listening {
             Ok(Ok(url)) => Ok(Self { launch, url, child, pid }),
-            Ok(Err(error)) => Err(HarnessError::new(
+            Ok(Err(error)) => Err(MeasureError::new(
                 "the gateway does not start",
                 &format!("{error}\n{}", last_lines(&log(), 30)),
             )),
-            Err(_) => Err(HarnessError::new(
+            Err(_) => Err(MeasureError::new(
                 "the gateway does not listen",
                 &format!("no handshake succeeded within a minute\n{}", last_lines(&log(), 30)),
             )),
@@ -178,7 +179,7 @@ impl Gateway {
         match tokio::time::timeout(limit, self.child.wait()).await {
             Ok(ended) => ended.map(drop).map_err(Into::into),
             Err(_) if self.launch.subject.peer.is_some() => self.kill().await.map(drop),
-            Err(_) => Err(HarnessError::new("the gateway", &"the process does not exit on SIGTERM")),
+            Err(_) => Err(MeasureError::new("the gateway", &"the process does not exit on SIGTERM")),
         }
     }
 }
@@ -208,10 +209,7 @@ fn command(launch: &Launch, url: &str) -> Command {
     let mut command = std::process::Command::new(&words[0]);
     let (name, value) = env_marker(&launch.dir);
     command.args(&words[1..]).env(name, value).env("HOME", &launch.dir).process_group(0);
-    // A proxy from the environment would stand between the gateway and its servers on loopback.
-    for proxy in ["http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"] {
-        command.env_remove(proxy);
-    }
+    proc::without_proxies(&mut command);
     let log = File::options().create(true).append(true).open(launch.dir.join("gateway.log"));
     let stderr = log.map_or_else(|_| Stdio::null(), Into::into);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(stderr);
@@ -223,7 +221,7 @@ fn command(launch: &Launch, url: &str) -> Command {
 /// gripfast prints its URL once it listens.
 async fn read_url(child: &mut Child) -> Result<String> {
     let stdout =
-        child.stdout.take().ok_or_else(|| HarnessError::new("the gateway", &"stdout is not piped"))?;
+        child.stdout.take().ok_or_else(|| MeasureError::new("the gateway", &"stdout is not piped"))?;
     let mut lines = BufReader::new(stdout).lines();
     while let Some(line) = lines.next_line().await? {
         if let Some(url) = line.split_whitespace().find(|word| word.starts_with("http://")) {
@@ -233,7 +231,7 @@ async fn read_url(child: &mut Child) -> Result<String> {
             return Ok(url);
         }
     }
-    Err(HarnessError::new("the gateway", &"the process exited without printing its URL"))
+    Err(MeasureError::new("the gateway", &"the process exited without printing its URL"))
 }
 
 /// Another gateway counts as listening once a handshake succeeds.

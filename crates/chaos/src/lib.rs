@@ -22,7 +22,6 @@ pub mod ledger;
 pub mod load;
 pub mod neighbours;
 pub mod plan;
-pub mod proc;
 pub mod proxy;
 pub mod renewal;
 pub mod report;
@@ -30,36 +29,6 @@ pub mod row;
 pub mod server;
 pub mod soak;
 mod strike;
-
-use std::fmt;
-
-/// A failure of the harness itself, not a finding about the gateway.
-#[derive(Debug)]
-pub struct HarnessError(String);
-
-impl HarnessError {
-    /// Creates an error from the failed operation and its cause.
-    pub fn new(what: &str, why: &dyn fmt::Display) -> Self {
-        Self(format!("{what}: {why}"))
-    }
-}
-
-impl fmt::Display for HarnessError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for HarnessError {}
-
-impl From<std::io::Error> for HarnessError {
-    fn from(error: std::io::Error) -> Self {
-        Self(error.to_string())
-    }
-}
-
-/// Result of harness operations.
-pub type Result<T> = std::result::Result<T, HarnessError>;
 
 /// Locks a mutex and ignores poisoning: no holder leaves it in an invalid state.
 fn lock<T>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {

@@ -11,10 +11,12 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_util::task::TaskTracker;
 
-use crate::client::{Client, Era, Reply};
+use crate::client::{Client, Reply};
 use crate::gateway::START_TIMEOUT;
 use crate::ledger::{Call, End, Kind};
-use crate::{HarnessError, Result, lock};
+use crate::lock;
+use gripfast_measure::Era;
+use gripfast_measure::{MeasureError, Result};
 
 /// Rate and kind of the load.
 #[derive(Debug, Clone, Copy)]
@@ -133,10 +135,10 @@ impl Load {
         let mut clients = Vec::new();
         for client in made {
             let met = tokio::time::timeout(START_TIMEOUT, client.initialize()).await;
-            match met.map_err(|_| HarnessError::new("the gateway", &"no answer to the handshake"))? {
+            match met.map_err(|_| MeasureError::new("the gateway", &"no answer to the handshake"))? {
                 Reply::Result(_) => clients.push(Arc::new(client)),
                 other => {
-                    return Err(HarnessError::new(
+                    return Err(MeasureError::new(
                         "the handshake with the gateway failed",
                         &format!("{other:?}"),
                     ));

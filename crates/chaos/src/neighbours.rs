@@ -19,9 +19,10 @@ use crate::fault::RunLength;
 use crate::gateway::{Gateway, Launch, POLL_INTERVAL, START_TIMEOUT, env_marker};
 use crate::ledger::{self, Call, Counts, End};
 use crate::load::{Load, Pace, Tools};
-use crate::proc;
-use crate::row::{RunOptions, Times};
-use crate::{HarnessError, Result};
+use crate::row::RunOptions;
+use gripfast_measure::proc;
+use gripfast_measure::times::{Times, median};
+use gripfast_measure::{MeasureError, Result};
 
 /// Results of the steady servers while one server flapped.
 #[derive(Debug, Clone, Serialize)]
@@ -151,10 +152,7 @@ impl Neighbours {
             let found = spans.iter().zip(took).find(|(span, _)| span.kind == kind && span.round == round);
             found.map_or(0.0, |(_, took)| Times::of(took).p99)
         };
-        let ratio = |kind| {
-            let ratios = (0..self.rounds).map(|round| p99(kind, round) / p99(Kind::Quiet, round));
-            median(ratios.collect())
-        };
+        let ratio = |kind| median((0..self.rounds).map(|round| p99(kind, round) / p99(Kind::Quiet, round)));
         (self.flapping_ratio, self.beside_ratio) = (ratio(Kind::Flapping), ratio(Kind::OtherProcess));
         (self.quiet, self.flapping, self.beside) =
             (all(Kind::Quiet), all(Kind::Flapping), all(Kind::OtherProcess));
@@ -175,12 +173,6 @@ impl Neighbours {
         }
         complaints
     }
-}
-
-/// Median; the lower one of the two middle values.
-pub(crate) fn median(mut numbers: Vec<f64>) -> f64 {
-    numbers.sort_unstable_by(f64::total_cmp);
-    numbers.get(numbers.len().saturating_sub(1) / 2).copied().unwrap_or_default()
 }
 
 /// Kills the first server repeatedly.
@@ -273,17 +265,5 @@ async fn tools(gateway: &Gateway, names: &[String], options: &RunOptions) -> Res
         }
         tokio::time::sleep(POLL_INTERVAL * 10).await;
     }
-    Err(HarnessError::new("the gateway", &"tools of some servers are not listed"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_median_ignores_one_bad_round() {
-        assert_eq!(median(vec![9.0, 1.0, 1.2]), 1.2);
-        assert_eq!(median(vec![1.0]), 1.0);
-        assert_eq!(median(vec![2.0, 1.0]), 1.0);
-    }
+    Err(MeasureError::new("the gateway", &"tools of some servers are not listed"))
 }

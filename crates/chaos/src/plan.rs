@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 
 use crate::fault::{CallerActivity, ExpiryAnswer, Fault, FaultAction, Transport};
 use crate::row::{self, Row, RunOptions};
-use crate::{HarnessError, Result};
+use gripfast_measure::{MeasureError, Result};
 
 /// One planned row.
 #[derive(Debug, Clone, Copy)]
@@ -126,7 +126,7 @@ async fn with_time_limit(options: &RunOptions, row: impl Future<Output = Result<
     if options.subject.peer.is_none() {
         return row.await;
     }
-    let hung = |_| HarnessError::new("the row", &format!("no end within {} s", PEER_ROW_TIMEOUT.as_secs()));
+    let hung = |_| MeasureError::new("the row", &format!("no end within {} s", PEER_ROW_TIMEOUT.as_secs()));
     tokio::time::timeout(PEER_ROW_TIMEOUT, row).await.map_err(hung)?
 }
 

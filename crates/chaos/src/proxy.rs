@@ -13,7 +13,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::Result;
+use gripfast_measure::Result;
 
 /// A listening proxy. Dropping it ends all its connections.
 #[derive(Debug)]

@@ -23,9 +23,10 @@ use crate::environment::Testbed;
 use crate::fault::{Fault, RunLength, Transport};
 use crate::load::Tools;
 use crate::proxy::{Proxy, ProxyMode};
-use crate::row::{RunOptions, Times};
+use crate::row::RunOptions;
 use crate::server::Server;
-use crate::{HarnessError, Result};
+use gripfast_measure::times::Times;
+use gripfast_measure::{MeasureError, Result};
 
 /// Cost of session renewals.
 #[derive(Debug, Clone, Serialize)]
@@ -60,15 +61,15 @@ const CALLERS: usize = 16;
 /// The harness itself fails.
 pub async fn run(options: &RunOptions) -> Result<Renewal> {
     let fault = Fault::by_name("session-expired")
-        .ok_or_else(|| HarnessError::new("session-expired", &"no such fault"))?;
+        .ok_or_else(|| MeasureError::new("session-expired", &"no such fault"))?;
     let testbed = Testbed::start(fault, Transport::Http, options.length, &options.subject).await?;
     let tools = testbed.tools().await?;
     let (Some(relay), Some(server)) = (&testbed.proxy, &testbed.server) else {
-        return Err(HarnessError::new("session-expired", &"its setup has no proxy"));
+        return Err(MeasureError::new("session-expired", &"its setup has no proxy"));
     };
     let client = Arc::new(Client::new(testbed.gateway.url(), options.subject.eras()[0])?);
     if !matches!(client.initialize().await, Reply::Result(_)) {
-        return Err(HarnessError::new("the gateway", &"the handshake failed"));
+        return Err(MeasureError::new("the gateway", &"the handshake failed"));
     }
     relay.set_mode(ProxyMode::Delay(PROXY_DELAY));
     let expiries = if options.length == RunLength::Short { 1 } else { 20 };

@@ -7,15 +7,16 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use crate::Result;
 use crate::environment::Testbed;
 use crate::fault::{Allowed, CallerActivity, Fault, FaultAction, RunLength, Transport};
 use crate::gateway::{POLL_INTERVAL, Subject, last_lines};
 use crate::ledger::{self, Counts, StrikeSpan, Window};
 use crate::load::Load;
 use crate::plan::PlannedRow;
-use crate::proc::Footprint;
 use crate::strike::{Strike, Strikes};
+use gripfast_measure::Result;
+use gripfast_measure::proc::Footprint;
+use gripfast_measure::times::Times;
 
 /// Options of a run.
 #[derive(Debug, Clone)]
@@ -95,17 +96,6 @@ pub struct Absence {
     pub back: Duration,
 }
 
-/// Durations in milliseconds, over the strikes.
-#[derive(Debug, Clone, Copy, Default, Serialize)]
-pub struct Times {
-    /// Median.
-    pub p50: f64,
-    /// 99th percentile.
-    pub p99: f64,
-    /// Maximum.
-    pub max: f64,
-}
-
 /// Leftovers of a row, compared with the state before the first strike.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Left {
@@ -122,20 +112,6 @@ pub struct Left {
     pub settled_percent: f64,
     /// Peak memory of the gateway, in MiB.
     pub peak_mib: f64,
-}
-
-impl Times {
-    /// Percentiles of these durations.
-    #[must_use]
-    pub fn of(times: &[Duration]) -> Self {
-        let mut millis: Vec<f64> = times.iter().map(|time| time.as_secs_f64() * 1000.0).collect();
-        millis.sort_unstable_by(f64::total_cmp);
-        let at = |share: f64| {
-            let place = (share * millis.len() as f64).ceil() as usize;
-            millis.get(place.max(1) - 1).copied().unwrap_or_default()
-        };
-        Self { p50: at(0.5), p99: at(0.99), max: at(1.0) }
-    }
 }
 
 /// Time limit for tools to come back after the fault is over. gripfast retries at least once a minute; for another
@@ -439,20 +415,5 @@ impl ResourceUse {
             }
             tokio::time::sleep(POLL_INTERVAL * 10).await;
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn percentiles_are_measured_values() {
-        let times: Vec<Duration> = (1..=200).map(Duration::from_millis).collect();
-        let Times { p50, p99, max } = Times::of(&times);
-        assert_eq!((p50, p99, max), (100.0, 198.0, 200.0));
-        let Times { p50, p99, max } = Times::of(&times[..1]);
-        assert_eq!((p50, p99, max), (1.0, 1.0, 1.0));
-        assert_eq!(Times::of(&[]).max, 0.0);
     }
 }

@@ -16,7 +16,8 @@ use gripfast_chaos::gateway::Subject;
 use gripfast_chaos::plan::{FinishedRow, LANES, PlannedRow, Rows};
 use gripfast_chaos::report::{Other, Report};
 use gripfast_chaos::row::{Row, RunOptions};
-use gripfast_chaos::{Result, figure, neighbours, renewal, soak};
+use gripfast_chaos::{figure, neighbours, renewal, soak};
+use gripfast_measure::Result;
 
 /// Interval of progress output for a long row.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(10);

@@ -8,10 +8,11 @@ use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 
-use crate::client::{Client, Era, Reply};
+use crate::client::{Client, Reply};
 use crate::gateway::START_TIMEOUT;
-use crate::proc;
-use crate::{HarnessError, Result};
+use gripfast_measure::Era;
+use gripfast_measure::proc;
+use gripfast_measure::{MeasureError, Result};
 
 /// A demo server on HTTP. Dropping it kills it.
 #[derive(Debug)]
@@ -50,7 +51,7 @@ impl Server {
     /// # Errors
     /// The process does not exist.
     pub async fn kill(&mut self) -> Result<Instant> {
-        let pid = self.pid().ok_or_else(|| HarnessError::new("the server", &"not running"))?;
+        let pid = self.pid().ok_or_else(|| MeasureError::new("the server", &"not running"))?;
         let at = proc::kill(pid).await?;
         if let Some(mut child) = self.child.take() {
             child.wait().await?;
@@ -71,19 +72,19 @@ impl Server {
             .stderr(Stdio::null())
             .kill_on_drop(true)
             .spawn()
-            .map_err(|error| HarnessError::new("the demo server", &error))?;
+            .map_err(|error| MeasureError::new("the demo server", &error))?;
         let stdout = child
             .stdout
             .take()
-            .ok_or_else(|| HarnessError::new("the demo server", &"stdout is not piped"))?;
+            .ok_or_else(|| MeasureError::new("the demo server", &"stdout is not piped"))?;
         let mut lines = BufReader::new(stdout).lines();
         let line = tokio::time::timeout(START_TIMEOUT, lines.next_line()).await;
-        let line = line.map_err(|error| HarnessError::new("the demo server does not listen", &error))??;
+        let line = line.map_err(|error| MeasureError::new("the demo server does not listen", &error))??;
         let port = line
             .as_deref()
             .and_then(|url| url.strip_prefix("http://127.0.0.1:")?.split('/').next()?.parse().ok());
         self.port = port.ok_or_else(|| {
-            HarnessError::new("the demo server", &format!("unexpected first line {line:?}"))
+            MeasureError::new("the demo server", &format!("unexpected first line {line:?}"))
         })?;
         self.child = Some(child);
         Ok(Instant::now())
@@ -105,7 +106,7 @@ impl Server {
         }
         match client.call("misbehave", arguments).await {
             Reply::Result(_) => Ok(()),
-            other => Err(HarnessError::new("the demo server", &format!("misbehave {arguments}: {other:?}"))),
+            other => Err(MeasureError::new("the demo server", &format!("misbehave {arguments}: {other:?}"))),
         }
     }
 }

@@ -14,15 +14,16 @@ use serde::Serialize;
 use tempfile::TempDir;
 
 use crate::attack::{self, Attackers, Attempts, IDLE_POLICY, Target};
-use crate::client::{Client, Era};
+use crate::client::Client;
 use crate::fault::RunLength;
 use crate::gateway::{Gateway, Launch, POLL_INTERVAL, START_TIMEOUT, env_marker};
 use crate::ledger::{self, Call, Counts, End};
 use crate::load::{Load, Pace, Tools};
-use crate::neighbours::median;
-use crate::proc::Footprint;
-use crate::row::{RunOptions, Times};
-use crate::{HarnessError, Result};
+use crate::row::RunOptions;
+use gripfast_measure::Era;
+use gripfast_measure::proc::Footprint;
+use gripfast_measure::times::{Times, median};
+use gripfast_measure::{MeasureError, Result};
 
 /// The result of a soak.
 #[derive(Debug, Clone, Serialize)]
@@ -76,7 +77,7 @@ pub async fn run(options: &RunOptions) -> Result<Soak> {
     let ours = Site::start(options).await?;
     let other = Site::start(options).await?;
     let client =
-        |era| Ok::<_, HarnessError>(Client::new(ours.gateway.url(), era)?.with_bearer(&ours.honest_key));
+        |era| Ok::<_, MeasureError>(Client::new(ours.gateway.url(), era)?.with_bearer(&ours.honest_key));
     let tools = tools(&client(Era::Legacy)?).await?;
     let eras = [Era::Legacy, Era::Modern];
     let clients: Result<Vec<Client>> =
@@ -125,8 +126,7 @@ pub async fn run(options: &RunOptions) -> Result<Soak> {
         let place = places.find(|place| windows[*place].0 == wanted);
         place.map_or(0.0, |place| Times::of(&took[place]).p99)
     };
-    let ratio =
-        |kind| median((0..rounds).map(|round| p99(round, kind) / p99(round, Window::Quiet)).collect());
+    let ratio = |kind| median((0..rounds).map(|round| p99(round, kind) / p99(round, Window::Quiet)));
     let soak = Soak {
         rounds,
         attempts: attempts.to_array(),
@@ -257,7 +257,7 @@ fn make_key(name: &str, dir: &Path, options: &RunOptions) -> Result<String> {
     if made.status.success() && !key.is_empty() {
         return Ok(key);
     }
-    Err(HarnessError::new("`gripfast keys add`", &String::from_utf8_lossy(&made.stderr)))
+    Err(MeasureError::new("`gripfast keys add`", &String::from_utf8_lossy(&made.stderr)))
 }
 
 /// Tools of the honest server, once both servers are listed.
@@ -274,5 +274,5 @@ async fn tools(client: &Client) -> Result<Tools> {
         }
         tokio::time::sleep(POLL_INTERVAL * 10).await;
     }
-    Err(HarnessError::new("the gateway", &"the tools of both servers are not listed"))
+    Err(MeasureError::new("the gateway", &"the tools of both servers are not listed"))
 }

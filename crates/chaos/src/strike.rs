@@ -12,10 +12,10 @@ use crate::fault::{FaultAction, RunLength, Status, SuccessorFault};
 use crate::fault_setup::TOKENS;
 use crate::gateway::POLL_INTERVAL;
 use crate::load::Load;
-use crate::proc;
 use crate::proxy::ProxyMode;
 use crate::server::Server;
-use crate::{HarnessError, Result};
+use gripfast_measure::proc;
+use gripfast_measure::{MeasureError, Result};
 
 /// One strike of a fault.
 #[derive(Debug, Clone, Copy)]
@@ -302,11 +302,11 @@ fn server(testbed: &mut Testbed) -> Result<&mut Server> {
     testbed
         .server
         .as_mut()
-        .ok_or_else(|| HarnessError::new("the server", &"it is a child of the gateway, not a remote server"))
+        .ok_or_else(|| MeasureError::new("the server", &"it is a child of the gateway, not a remote server"))
 }
 
 fn proxy(testbed: &Testbed) -> Result<&crate::proxy::Proxy> {
-    testbed.proxy.as_ref().ok_or_else(|| HarnessError::new("the proxy", &"this fault has no proxy"))
+    testbed.proxy.as_ref().ok_or_else(|| MeasureError::new("the proxy", &"this fault has no proxy"))
 }
 
 /// Makes the server misbehave by a call through the gateway.

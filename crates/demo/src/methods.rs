@@ -106,8 +106,8 @@ async fn answer(state: &Arc<ServerState>, request: &Request) -> Reply {
     {
         return std::future::pending().await;
     }
-    if !faults.answer_delay.is_zero() {
-        tokio::time::sleep(faults.answer_delay).await;
+    if let Some(delay) = faults.answer_delay {
+        tokio::time::sleep(delay).await;
     }
     if let Err(error) = admit(state, request) {
         return Err(error).into();

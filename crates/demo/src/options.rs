@@ -1,63 +1,80 @@
-//! Settings of the sample server: [`Options`] and [`Faults`].
-//!
-//! Plain data without a command line: the CLI maps its flags to these fields one to one, tests set them directly. The
-//! enums parse from the words that the flags use.
+//! Settings of the sample server: [`Options`] and [`Faults`]. They are the flags of `gripfast demo-server`, and tests set
+//! them directly. The enums parse from the words that the flags use.
 
+use clap::Args;
 use std::{fmt, path::PathBuf, str::FromStr, time::Duration};
 
 /// General settings of the server: name, eras, tools and files.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Args)]
 pub struct Options {
-    /// Name in `serverInfo`. Default `gripfast-demo`.
+    /// Server name in `serverInfo`
+    #[arg(long, default_value = NAME)]
     pub name: String,
-    /// Protocol eras to support. Default both, decided per request.
+    /// Supported protocol eras: both, legacy or modern
+    #[arg(long, default_value = "both")]
     pub era: EraChoice,
-    /// The newest legacy revision that `initialize` accepts. Default `2025-11-25`.
+    /// Newest protocol revision that `initialize` accepts
+    #[arg(long, value_name = "DATE", default_value = LEGACY_VERSION)]
     pub legacy_version: String,
-    /// Items per page of every list; 0 puts everything on one page. Default 50.
+    /// Items per page of a list; 0 puts everything on one page
+    #[arg(long, value_name = "N", value_parser = whole::<usize>, default_value_t = PAGE_SIZE)]
     pub page_size: usize,
-    /// Additional tools `extra_1` … `extra_N`, each an `echo` under another name. Default 0.
+    /// Offer this many additional tools: extra_1, extra_2, …
+    #[arg(long = "tools", value_name = "N", value_parser = whole::<usize>, default_value_t = 0)]
     pub extra_tools: usize,
-    /// Offers the tool `route`, whose schema requires modern HTTP clients to mirror an argument in the header
-    /// `Mcp-Param-Region`. Default off.
+    /// Offer the tool `route`, one argument of which modern clients mirror in a header
+    #[arg(long)]
     pub param_headers: bool,
-    /// Offers tools with features that only some servers have: `words`, whose output is a list, `panel`, whose result
-    /// is shown by an app, `job`, which is a task, and `visit`, which requires a person to visit a page; `finish` ends
-    /// the last two. Default off.
+    /// Offer examples of less common features: list output, apps, tasks, URL elicitation
+    // `words` returns a list, the result of `panel` is shown by an app, `job` is a task, `visit` requires a person to
+    // visit a page, and `finish` ends the last two.
+    #[arg(long)]
     pub showcase: bool,
-    /// Offers `echo` with another description and schema, as an upgraded server would. Default off.
+    /// Offer `echo` with another description and schema, as an upgraded server would
+    #[arg(long)]
     pub changed_schema: bool,
-    /// Answers every POST to `/mcp` with an event stream, even if one JSON body would be enough. Default off.
+    /// Answer every POST with an event stream
+    #[arg(long)]
     pub sse_answers: bool,
-    /// Issues no session ids in the legacy era, as stateless legacy servers do. Default off.
+    /// Issue no session ids
+    #[arg(long)]
     pub sessionless: bool,
-    /// Serves Streamable HTTP at `/mcp`. Off leaves only HTTP+SSE. Default on.
-    pub streamable_http: bool,
-    /// File to which every `counter` call appends one line, `KEY VALUE PID`, so that side effects can be counted from
-    /// outside and across restarts. The count continues from the existing lines.
+    /// Serve legacy HTTP+SSE only, nothing at /mcp
+    #[arg(long)]
+    pub sse_only: bool,
+    /// Append a line `KEY VALUE PID` for every `counter` call
+    // The count continues from the existing lines, so that side effects can be counted across restarts.
+    #[arg(long, value_name = "FILE")]
     pub counter_file: Option<PathBuf>,
-    /// File for the process id; written at start, not removed by a crash.
+    /// Write the process id to this file
+    #[arg(long, value_name = "FILE")]
     pub pid_file: Option<PathBuf>,
-    /// File to which every start appends one line, `UNIX_MILLIS PID`. [`ExitAtStart`] counts these lines.
+    /// Append a line `UNIX_MILLIS PID` at every start
+    #[arg(long, value_name = "FILE")]
     pub starts_file: Option<PathBuf>,
-    /// Faults. Default none.
+    /// Faults; none by default.
+    #[command(flatten)]
     pub faults: Faults,
 }
+
+const NAME: &str = "gripfast-demo";
+const LEGACY_VERSION: &str = "2025-11-25";
+const PAGE_SIZE: usize = 50;
 
 impl Default for Options {
     fn default() -> Self {
         Self {
-            name: "gripfast-demo".to_owned(),
+            name: NAME.to_owned(),
             era: EraChoice::Both,
-            legacy_version: "2025-11-25".to_owned(),
-            page_size: 50,
+            legacy_version: LEGACY_VERSION.to_owned(),
+            page_size: PAGE_SIZE,
             extra_tools: 0,
             param_headers: false,
             showcase: false,
             changed_schema: false,
             sse_answers: false,
             sessionless: false,
-            streamable_http: true,
+            sse_only: false,
             counter_file: None,
             pid_file: None,
             starts_file: None,
@@ -70,63 +87,92 @@ impl Default for Options {
 ///
 /// The first group applies to every transport, the second to the process (`serve_stdio`, `serve_http`), the third to
 /// stdio, the fourth to HTTP. Fields of a group that does not apply are ignored.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "Faults")]
 pub struct Faults {
-    /// Waits this long before every answer.
-    pub answer_delay: Duration,
-    /// Reads `initialize` and `server/discover` and never answers them.
+    /// Wait before every answer
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub answer_delay: Option<Duration>,
+    /// Never answer `initialize` nor `server/discover`
+    #[arg(long)]
     pub never_answer_initialize: bool,
-    /// Reads `server/discover` and never answers it; `initialize` works.
+    /// Never answer `server/discover`
+    #[arg(long)]
     pub ignore_discover: bool,
-    /// Answers `ping` with -32601.
+    /// Answer `ping` with -32601
+    #[arg(long)]
     pub no_ping: bool,
-    /// Exits right after answering this many `tools/call`.
+    /// Exit after answering this many calls
+    #[arg(long, value_name = "N", value_parser = whole::<u64>)]
     pub exit_after: Option<u64>,
-    /// Exits during the `tools/call` with this number, counted from 1, without answering it.
+    /// Exit in the middle of this call, counted from 1
+    #[arg(long, value_name = "N", value_parser = whole::<u64>)]
     pub exit_in_call: Option<u64>,
 
-    /// Waits this long before it reads or listens.
-    pub start_delay: Duration,
-    /// Exits at start, always or only the first times.
+    /// Wait before reading or listening
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub start_delay: Option<Duration>,
+    /// Exit at start: always, the first 3 times (3x), or within a time of the first start (60s); the latter
+    /// two count in --starts-file
+    #[arg(long, value_name = "WHEN")]
     pub exit_at_start: Option<ExitAtStart>,
-    /// Exits after this time, even during calls.
+    /// Exit after this time, busy or not
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub live_for: Option<Duration>,
-    /// Exit code of all these exits; 0 is a clean but unexpected exit. Default 1 if `None`.
+    /// Exit code for all of these exits
+    // 0 is a clean but unexpected exit.
+    #[arg(long, value_name = "CODE", value_parser = whole::<i32>, default_value = "1")]
     pub exit_code: Option<i32>,
-    /// Writes this many bytes to stderr at start, before it serves.
+    /// Write this much to stderr at start
+    #[arg(long, value_name = "BYTES", value_parser = whole::<usize>, default_value_t = 0)]
     pub fill_stderr: usize,
-    /// Starts a `sleep` process that inherits stdin, stdout and stderr and outlives the server.
+    /// Leave a child process behind that holds the pipes open
+    #[arg(long)]
     pub fork_grandchild: bool,
-    /// Ignores SIGTERM.
+    /// Ignore SIGTERM
+    #[arg(long)]
     pub ignore_sigterm: bool,
 
-    /// Keeps running when stdin closes.
+    /// Keep running when stdin closes
+    #[arg(long)]
     pub ignore_stdin_close: bool,
-    /// Writes a line that is not JSON before every message, and one at start.
+    /// Write lines that are not JSON between the messages
+    #[arg(long)]
     pub junk_on_stdout: bool,
-    /// Exits on any request before `initialize`, as some legacy servers do. In practice this disables the modern era,
-    /// because `server/discover` is such a request.
+    /// Exit on any request before `initialize`
+    // Some legacy servers do. `server/discover` is such a request, so this disables the modern era.
+    #[arg(long)]
     pub exit_on_discover: bool,
 
-    /// Form in which a request with an expired session id is refused.
+    /// Answer to an expired session: 404, 404-text, 400-no-id, 400-server-error, 400-plain or 200-error
+    #[arg(long = "session-expiry-form", value_name = "FORM", default_value = "404")]
     pub session_expiry: SessionExpiry,
-    /// Sessions expire at this age.
+    /// Expire sessions at this age
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub session_ttl: Option<Duration>,
-    /// Sessions expire after this many requests, `initialize` not counted.
+    /// Expire sessions after this many requests
+    #[arg(long, value_name = "N", value_parser = whole::<u64>)]
     pub session_requests: Option<u64>,
-    /// Refuses requests with a status, for a time or for a number of requests.
+    /// Refuse requests with a status: always (503), for a time (503:2s), a number of times (503:3x)
+    #[arg(long = "status-for-a-while", value_name = "STATUS[:HOW_LONG]")]
     pub refuse: Option<Refusal>,
-    /// The `Retry-After` header of refusals, in whole seconds.
+    /// The `Retry-After` of these refusals, in whole seconds
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub retry_after: Option<Duration>,
-    /// Requires `Authorization: Bearer` with this token; anything else gets a 401.
+    /// Refuse every request without this bearer token with 401
+    #[arg(long, value_name = "TOKEN")]
     pub require_bearer: Option<String>,
-    /// Sends the 401 without a `WWW-Authenticate` header.
+    /// Leave `WWW-Authenticate` off the 401
+    #[arg(long = "no-challenge")]
     pub bare_unauthorized: bool,
-    /// Closes every connection right after accepting it.
+    /// Close every connection right after accepting it
+    #[arg(long)]
     pub drop_after_accept: bool,
-    /// Form of the `endpoint` event at `/sse`.
+    /// The form of the `endpoint` event: relative, absolute, query or foreign
+    #[arg(long = "sse-endpoint", value_name = "FORM", default_value = "relative")]
     pub endpoint: EndpointForm,
-    /// Never answers a POST to the HTTP+SSE endpoint with an expired session. Otherwise it gets a 404.
+    /// Never answer a POST to an expired HTTP+SSE session
+    #[arg(long)]
     pub silent_dead_sse_post: bool,
 }
 
@@ -227,6 +273,31 @@ impl fmt::Display for ParseOptionError {
 
 impl std::error::Error for ParseOptionError {}
 
+// The parse errors of the standard library ("invalid digit found in string") are for programmers.
+fn whole<N: FromStr>(text: &str) -> Result<N, &'static str> {
+    text.parse().map_err(|_| "expected a whole number")
+}
+
+/// Parses a duration such as `1500ms`, `2s` or `1m30s`.
+fn duration(text: &str) -> Result<Duration, &'static str> {
+    const UNITS: [(&str, u64); 5] =
+        [("ms", 1), ("s", 1000), ("m", 60 * 1000), ("h", 3600 * 1000), ("d", 24 * 3600 * 1000)];
+    let read = || {
+        let (mut millis, mut rest) = (0_u64, text);
+        loop {
+            let (number, after) = rest.split_at(rest.find(|letter: char| !letter.is_ascii_digit())?);
+            let end = after.find(|letter: char| letter.is_ascii_digit()).unwrap_or(after.len());
+            let (_, worth) = UNITS.into_iter().find(|(name, _)| *name == &after[..end])?;
+            millis = number.parse::<u64>().ok()?.checked_mul(worth)?.checked_add(millis)?;
+            rest = &after[end..];
+            if rest.is_empty() {
+                return Some(Duration::from_millis(millis));
+            }
+        }
+    };
+    read().ok_or("expected a duration such as 1500ms, 2s or 1m30s")
+}
+
 fn unknown(given: &str, known: &'static str) -> ParseOptionError {
     ParseOptionError { given: given.to_owned(), known }
 }
@@ -313,15 +384,11 @@ impl FromStr for RefusalDuration {
     type Err = ParseOptionError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let parsed = if text == "ever" {
-            Some(Self::Forever)
-        } else if let Some(count) = text.strip_suffix('x') {
-            count.parse().ok().map(Self::Requests)
-        } else if let Some(millis) = text.strip_suffix("ms") {
-            millis.parse().ok().map(|millis| Self::For(Duration::from_millis(millis)))
-        } else {
-            let seconds = text.strip_suffix('s').unwrap_or(text);
-            seconds.parse().ok().map(|seconds| Self::For(Duration::from_secs(seconds)))
+        let parsed = match (text, text.strip_suffix('x'), text.parse()) {
+            ("ever", _, _) => Some(Self::Forever),
+            (_, Some(count), _) => count.parse().ok().map(Self::Requests),
+            (_, None, Ok(seconds)) => Some(Self::For(Duration::from_secs(seconds))),
+            (_, None, Err(_)) => duration(text).ok().map(Self::For),
         };
         parsed.ok_or_else(|| unknown(text, "ever, a number of times (3x), a time (2s, 250ms)"))
     }
@@ -346,6 +413,18 @@ mod tests {
     fn the_error_for_an_unknown_value_lists_the_known_ones() {
         let error = "medieval".parse::<EraChoice>().unwrap_err();
         assert_eq!(error.to_string(), "`medieval` is not one of both, legacy, modern");
+    }
+
+    #[test]
+    fn durations_have_units() {
+        for (text, millis) in
+            [("1500ms", 1500), ("2s", 2000), ("0s", 0), ("1m30s", 90_000), ("2h", 7_200_000)]
+        {
+            assert_eq!(duration(text), Ok(Duration::from_millis(millis)), "{text}");
+        }
+        for wrong in ["", "2", "s", "1.5s", "-1s", "2 s", "2y", "2s3", "é", "99999999999999999999s"] {
+            assert!(duration(wrong).is_err(), "{wrong:?}");
+        }
     }
 
     #[test]

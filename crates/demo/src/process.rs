@@ -46,7 +46,7 @@ pub(crate) async fn start(options: &Options) -> io::Result<()> {
         spawn_grandchild(Group::Inherited)?;
     }
     flood_stderr(faults.fill_stderr).await?;
-    tokio::time::sleep(faults.start_delay).await;
+    tokio::time::sleep(faults.start_delay.unwrap_or_default()).await;
     Ok(())
 }
 

@@ -6,7 +6,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Source;
-use crate::source::tests_in::tests_in;
 
 /// The two pages, from the root of the repository.
 pub(super) const ROWS: &str = "docs/eras.md";
@@ -99,9 +98,9 @@ struct Known(BTreeMap<String, Vec<String>>);
 impl Known {
     fn gather(sources: &[Source]) -> Self {
         let mut known: BTreeMap<String, Vec<String>> = BTreeMap::new();
-        for (file, text) in sources {
-            for test in tests_in(text).into_iter().filter(|test| !test.ignored) {
-                known.entry(test.name).or_default().push(file.clone());
+        for (file, tests) in sources {
+            for test in tests {
+                known.entry(test.name.clone()).or_default().push(file.clone());
             }
         }
         Self(known)
@@ -123,12 +122,13 @@ impl Known {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::behaviours::running_tests;
 
     const ROW: &str =
         "| what | how | tests |\n|---|---|---|\n| ping | answered | [L01](reference/era-tests.md#l01) |\n";
 
     fn sources() -> Vec<Source> {
-        vec![("gateway/tests/x.rs".to_owned(), "#[test] fn it_crosses() {}".to_owned())]
+        vec![("gateway/tests/x.rs".to_owned(), running_tests("#[test] fn it_crosses() {}"))]
     }
 
     #[test]
@@ -167,7 +167,7 @@ mod tests {
 
     #[test]
     fn an_ignored_test_does_not_count() {
-        let sources = [("x.rs".to_owned(), "#[test] #[ignore] fn it_crosses() {}".to_owned())];
+        let sources = [("x.rs".to_owned(), running_tests("#[test] #[ignore] fn it_crosses() {}"))];
         let section = "## L01\n\n- `x.rs` `it_crosses`\n";
         assert_eq!(
             problems(ROW, section, &sources),

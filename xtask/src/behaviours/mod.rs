@@ -27,8 +27,8 @@ pub(crate) fn run(workspace: &Workspace, mode: Mode) -> Result<String, String> {
     let page = |path: &str| read(&workspace.root.join(path));
     let mut problems = evidence.problems();
     problems.extend(crossings::problems(&page(crossings::ROWS)?, &page(crossings::SECTIONS)?, &sources));
-    let tests: Vec<TestFn> = sources.iter().flat_map(|(_, text)| tests_in(text)).collect();
-    let names: Vec<&str> = tests.iter().filter(|test| !test.ignored).map(|test| test.name.as_str()).collect();
+    let names: Vec<&str> =
+        sources.iter().flat_map(|(_, tests)| tests).map(|test| test.name.as_str()).collect();
     problems.extend(boundaries::problems(&page("SECURITY.md")?, &names));
     for (path, text) in [(PROMISES, render_promises(&evidence)), (TESTS, render_tests(&evidence))] {
         let file = workspace.root.join(path);
@@ -47,8 +47,12 @@ pub(crate) fn run(workspace: &Workspace, mode: Mode) -> Result<String, String> {
     Err(format!("{} problem(s) with the behaviours\n{}", problems.len(), problems.join("\n")))
 }
 
-/// The path of a file below `crates/`, with slashes, and its text.
-type Source = (String, String);
+/// The path of a file below `crates/`, with slashes, and the tests in it that run.
+type Source = (String, Vec<TestFn>);
+
+fn running_tests(text: &str) -> Vec<TestFn> {
+    tests_in(text).into_iter().filter(|test| !test.ignored).collect()
+}
 
 /// All Rust files under `crates/`. The tests of xtask show no promise.
 fn test_sources(workspace: &Workspace) -> Result<Vec<Source>, String> {
@@ -56,10 +60,11 @@ fn test_sources(workspace: &Workspace) -> Result<Vec<Source>, String> {
     for package in workspace.packages.iter().filter(|package| package.name != "xtask") {
         for path in rust_files(&package.dir)? {
             let shown = workspace.display(&path);
-            sources.push((shown.strip_prefix("crates/").unwrap_or(&shown).to_owned(), read(&path)?));
+            let below = shown.strip_prefix("crates/").unwrap_or(&shown).to_owned();
+            sources.push((below, running_tests(&read(&path)?)));
         }
     }
-    sources.sort();
+    sources.sort_by(|(one, _), (other, _)| one.cmp(other));
     Ok(sources)
 }
 
@@ -79,9 +84,9 @@ impl Evidence {
     fn gather(sources: &[Source]) -> Self {
         let known: BTreeMap<&str, &'static str> = list::all().map(|b| (b.number, b.number)).collect();
         let mut evidence = Self { by_number: BTreeMap::new(), strays: Vec::new() };
-        for (file, text) in sources {
-            for test in tests_in(text).into_iter().filter(|test| !test.ignored) {
-                for number in numbers_of(&test) {
+        for (file, tests) in sources {
+            for test in tests {
+                for number in numbers_of(test) {
                     let Some(number) = known.get(number.as_str()) else {
                         let stray =
                             format!("{file}: test `{}` names {number}, which is not a promise", test.name);
@@ -174,7 +179,7 @@ mod tests {
     use super::*;
 
     fn evidence(text: &str) -> Evidence {
-        Evidence::gather(&[("host/tests/x.rs".to_owned(), text.to_owned())])
+        Evidence::gather(&[("host/tests/x.rs".to_owned(), running_tests(text))])
     }
 
     fn shown(evidence: &Evidence, number: &str) -> Vec<String> {

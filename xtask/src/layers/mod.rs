@@ -69,6 +69,10 @@ fn forbidden_crates(packages: &[Package], rules: &[CrateRule]) -> Vec<String> {
 fn forbidden_paths(files: &[SourceFile], rules: &[PathRule], independent: &[Independent]) -> Vec<String> {
     let mut broken = Vec::new();
     for (file, mentions) in mentions(files) {
+        let mentions = mentions.unwrap_or_else(|error| {
+            broken.push(format!("{}: its paths cannot be read: {error}", file.shown));
+            Vec::new()
+        });
         for mention in mentions {
             for rule in rules {
                 let applies = rule.within.iter().any(|module| is_inside(&file.module, module))

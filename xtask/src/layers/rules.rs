@@ -49,21 +49,21 @@ pub(super) const CRATES: &[CrateRule] = &[
     },
     CrateRule {
         name: "gripfast-chaos",
-        may_use: &["gripfast-place"],
+        may_use: &["gripfast-measure"],
         outside: Outside::Any,
         why: "chaos tests the gateway from outside, through its command line and MCP, like any other gateway",
     },
     CrateRule {
         name: "gripfast-bench",
-        may_use: &["gripfast-place"],
+        may_use: &["gripfast-measure"],
         outside: Outside::Any,
         why: "bench measures the gateway from outside, through its command line and MCP, like any other gateway",
     },
     CrateRule {
-        name: "gripfast-place",
+        name: "gripfast-measure",
         may_use: &[],
         outside: Outside::Any,
-        why: "the description of the measuring machine is independent of the measured code",
+        why: "what measures a gateway is independent of the measured code",
     },
     CrateRule {
         name: "gripfast-counts",

@@ -1,8 +1,11 @@
 //! Paths that a file names outside of its tests, in full from the name of the crate: `gripfast_core::policy::pins`.
 
+use super::production::Production;
+use proc_macro2::{TokenStream, TokenTree};
 use std::collections::{BTreeMap, BTreeSet};
-
-use super::{Kind, Token, attribute, is_cfg_test, marks_a_test, past_group, tokens};
+use syn::spanned::Spanned;
+use syn::visit::{self, Visit};
+use syn::{Attribute, File, Ident, ItemMod, ItemUse, Macro, Meta, Path, UseTree, Visibility};
 
 /// The full path of a module: the crate, then the modules. `["gripfast_core", "supervise", "link"]`.
 pub(crate) type ModulePath = Vec<String>;
@@ -47,9 +50,9 @@ pub(crate) struct Mention {
 ///
 /// Re-exports of the crate root and renamed imports (`use … as …`) are resolved to the original path, so that renaming
 /// does not bypass a rule.
-pub(crate) fn mentions(files: &[SourceFile]) -> Vec<(&SourceFile, Vec<Mention>)> {
+pub(crate) fn mentions(files: &[SourceFile]) -> Vec<(&SourceFile, syn::Result<Vec<Mention>>)> {
     let modules: BTreeSet<&[String]> = files.iter().map(|file| file.module.as_slice()).collect();
-    let production: Vec<_> = files.iter().map(|file| production(&tokens(&file.text))).collect();
+    let production: Vec<_> = files.iter().map(|file| Production::of(&file.text)).collect();
     let mut test_modules: BTreeSet<ModulePath> = BTreeSet::new();
     for (file, production) in files.iter().zip(&production) {
         if production.whole_file_is_test {
@@ -64,8 +67,8 @@ pub(crate) fn mentions(files: &[SourceFile]) -> Vec<(&SourceFile, Vec<Mention>)>
     let mut reexports: BTreeMap<Vec<String>, Vec<String>> = BTreeMap::new();
     for (file, production) in files.iter().zip(&production) {
         if file.module.len() == 1 {
-            let reading = read(&production.tokens);
-            for (name, path) in reading.aliases.into_iter().filter(|(_, path)| path.public) {
+            let aliases = read(&production.tokens).map(|reading| reading.aliases).unwrap_or_default();
+            for (name, path) in aliases.into_iter().filter(|(_, path)| path.public) {
                 let path = resolve(&path, file, &modules, &BTreeMap::new());
                 reexports.insert(join(&file.module, &[name]), path);
             }
@@ -77,93 +80,18 @@ pub(crate) fn mentions(files: &[SourceFile]) -> Vec<(&SourceFile, Vec<Mention>)>
         if is_test(file) {
             continue;
         }
-        let reading = read(&production.tokens);
-        let mentions = reading.paths.iter().map(|written| {
-            let mut path = resolve(written, file, &modules, &reading.aliases);
+        let mention = |written: &Written, aliases: &BTreeMap<String, Written>| {
+            let mut path = resolve(written, file, &modules, aliases);
             if let Some(target) = path.get(..2).and_then(|name| reexports.get(name)) {
                 path = join(target, &path[2..]);
             }
             Mention { path, line: written.line, glob: written.glob }
-        });
-        all.push((file, mentions.collect()));
+        };
+        let mentions = read(&production.tokens)
+            .map(|reading| reading.paths.iter().map(|written| mention(written, &reading.aliases)).collect());
+        all.push((file, mentions));
     }
     all
-}
-
-/// A file without its test code.
-struct Production<'s> {
-    tokens: Vec<Token<'s>>,
-    /// Modules declared as `#[cfg(test)] mod name;`. Their files are test code too.
-    test_modules: Vec<String>,
-    whole_file_is_test: bool,
-}
-
-fn production<'s>(all: &[Token<'s>]) -> Production<'s> {
-    let mut left = Production { tokens: Vec::new(), test_modules: Vec::new(), whole_file_is_test: false };
-    let mut at = 0;
-    while at < all.len() {
-        match attribute(all, at) {
-            Some((content, _)) if all[at + 1].is("!") && is_cfg_test(content) => {
-                return Production { tokens: Vec::new(), test_modules: Vec::new(), whole_file_is_test: true };
-            }
-            Some((content, end)) if is_cfg_test(content) || marks_a_test(content) => {
-                let start = past_attributes(all, end);
-                let end = past_item(all, start);
-                if let [module, name, semicolon, ..] = &all[start..end]
-                    && module.is("mod")
-                    && semicolon.is(";")
-                {
-                    left.test_modules.push(name.text.to_owned());
-                }
-                at = end;
-            }
-            Some((_, end)) => {
-                left.tokens.extend_from_slice(&all[at..end]);
-                at = end;
-            }
-            None => {
-                if all[at].kind != Kind::Doc {
-                    left.tokens.push(all[at]);
-                }
-                at += 1;
-            }
-        }
-    }
-    left
-}
-
-fn past_attributes(all: &[Token<'_>], mut at: usize) -> usize {
-    loop {
-        if let Some((_, end)) = attribute(all, at) {
-            at = end;
-        } else if all.get(at).is_some_and(|token| token.kind == Kind::Doc) {
-            at += 1;
-        } else {
-            return at;
-        }
-    }
-}
-
-/// The index after the item, statement, field or match arm that an attribute applies to.
-fn past_item(all: &[Token<'_>], start: usize) -> usize {
-    const ITEMS: [&str; 15] = [
-        "pub", "mod", "use", "fn", "struct", "enum", "union", "impl", "trait", "const", "static", "type",
-        "async", "unsafe", "extern",
-    ];
-    let is_item = all.get(start).is_some_and(|first| ITEMS.contains(&first.text));
-    let mut at = start;
-    while at < all.len() {
-        match all[at].text {
-            _ if all[at].kind != Kind::Punct => at += 1,
-            "{" => return past_group(all, at),
-            "(" | "[" => at = past_group(all, at),
-            ";" => return at + 1,
-            "," if !is_item => return at + 1,
-            ")" | "]" | "}" => return at,
-            _ => at += 1,
-        }
-    }
-    at
 }
 
 /// A path as it is written, with its position.
@@ -183,120 +111,119 @@ struct Reading {
     paths: Vec<Written>,
     /// The names that `use` introduces, with their paths.
     aliases: BTreeMap<String, Written>,
+    /// The inline modules around the current item.
+    inside: Vec<String>,
 }
 
-fn read(tokens: &[Token<'_>]) -> Reading {
+fn read(tokens: &TokenStream) -> syn::Result<Reading> {
     let mut reading = Reading::default();
-    let mut inside: Vec<(String, usize)> = Vec::new();
-    let mut depth = 0_usize;
-    let mut at = 0;
-    while at < tokens.len() {
-        let token = &tokens[at];
-        if token.is("{") {
-            depth += 1;
-        } else if token.is("}") {
-            depth = depth.saturating_sub(1);
-            if inside.last().is_some_and(|(_, opened)| *opened == depth) {
-                inside.pop();
-            }
-        } else if let [keyword, name, open, ..] = &tokens[at..]
-            && keyword.is("mod")
-            && name.kind == Kind::Ident
-            && open.is("{")
-        {
-            inside.push((name.text.to_owned(), depth));
-        } else if token.is("use") {
-            let start = Written {
-                segments: Vec::new(),
-                line: token.line,
-                glob: false,
-                inside: inside.iter().map(|(name, _)| name.clone()).collect(),
-                imported: true,
-                public: at > 0 && (tokens[at - 1].is("pub") || tokens[at - 1].is(")")),
-            };
-            at = read_use_tree(tokens, at + 1, start, &mut reading);
-            continue;
-        } else if token.kind == Kind::Ident && starts_a_path(tokens, at) {
-            let mut segments = vec![token.text.to_owned()];
-            while let [colons, next, ..] = &tokens[at + 1..]
-                && colons.is("::")
-                && next.kind == Kind::Ident
-            {
-                segments.push(next.text.to_owned());
-                at += 2;
-            }
-            if segments.len() > 1 {
-                let inside = inside.iter().map(|(name, _)| name.clone()).collect();
-                let line = token.line;
-                reading.paths.push(Written {
-                    segments,
-                    line,
-                    glob: false,
-                    inside,
-                    imported: false,
-                    public: false,
-                });
-            }
-        }
-        at += 1;
-    }
-    reading
+    reading.visit_file(&syn::parse2::<File>(tokens.clone())?);
+    Ok(reading)
 }
 
-fn starts_a_path(tokens: &[Token<'_>], at: usize) -> bool {
-    let before = |steps: usize| at.checked_sub(steps).and_then(|index| tokens.get(index));
-    match before(1) {
-        Some(token) if token.is("::") => {
-            !before(2).is_some_and(|token| token.kind == Kind::Ident || token.is(">"))
-        }
-        Some(token) => !token.is("."),
-        None => true,
+impl Reading {
+    /// A path at this place without its segments.
+    fn written(&self, line: usize) -> Written {
+        let inside = self.inside.clone();
+        Written { segments: Vec::new(), line, glob: false, inside, imported: false, public: false }
     }
-}
 
-/// Reads one branch of a `use` tree and returns the index after it.
-fn read_use_tree(tokens: &[Token<'_>], mut at: usize, mut written: Written, reading: &mut Reading) -> usize {
-    while let Some(token) = tokens.get(at) {
-        if token.is("::") {
-            at += 1;
-        } else if token.is("*") {
-            reading.paths.push(Written { glob: true, ..written });
-            return at + 1;
-        } else if token.is("{") {
-            let end = past_group(tokens, at);
-            at += 1;
-            while at + 1 < end {
-                let next = read_use_tree(&tokens[..end - 1], at, written.clone(), reading);
-                let past_comma = next + usize::from(tokens.get(next).is_some_and(|token| token.is(",")));
-                at = past_comma.max(at + 1);
-            }
-            return end;
-        } else if token.is("as") {
-            let name = tokens.get(at + 1).map_or("_", |name| name.text);
-            reading.aliases.insert(name.to_owned(), written.clone());
-            reading.paths.push(written);
-            return at + 2;
-        } else if token.kind == Kind::Ident {
+    fn add_all(&mut self, found: Vec<(Vec<String>, usize)>) {
+        for (segments, line) in found {
+            let written = Written { segments, ..self.written(line) };
+            self.paths.push(written);
+        }
+    }
+
+    /// Reads one branch of a `use` tree.
+    fn add_use(&mut self, tree: &UseTree, mut written: Written) {
+        let mut extend = |ident: &Ident| {
             // `a::b::{self}` is `a::b`; `self::a` starts at the module.
-            if !token.is("self") || written.segments.is_empty() {
-                written.segments.push(token.text.to_owned());
+            if ident != "self" || written.segments.is_empty() {
+                written.segments.push(ident.to_string());
             }
-            written.line = token.line;
-            at += 1;
-        } else {
-            break;
+            written.line = ident.span().start().line;
+        };
+        let alias = match tree {
+            UseTree::Path(path) => {
+                extend(&path.ident);
+                return self.add_use(&path.tree, written);
+            }
+            UseTree::Group(group) => {
+                return group.items.iter().for_each(|tree| self.add_use(tree, written.clone()));
+            }
+            UseTree::Glob(_) => return self.paths.push(Written { glob: true, ..written }),
+            UseTree::Rename(renamed) => {
+                extend(&renamed.ident);
+                Some(renamed.rename.to_string())
+            }
+            UseTree::Name(name) => {
+                extend(&name.ident);
+                written.segments.last().cloned()
+            }
+        };
+        self.aliases.extend(alias.map(|name| (name, written.clone())));
+        self.paths.push(written);
+    }
+}
+
+impl Visit<'_> for Reading {
+    fn visit_item_mod(&mut self, module: &ItemMod) {
+        self.inside.push(module.ident.to_string());
+        visit::visit_item_mod(self, module);
+        self.inside.pop();
+    }
+
+    fn visit_item_use(&mut self, import: &ItemUse) {
+        let public = !matches!(import.vis, Visibility::Inherited);
+        let start = self.written(import.use_token.span().start().line);
+        self.add_use(&import.tree, Written { imported: true, public, ..start });
+    }
+
+    fn visit_path(&mut self, path: &Path) {
+        if path.segments.len() > 1 {
+            let segments = path.segments.iter().map(|segment| segment.ident.to_string()).collect();
+            self.add_all(vec![(segments, path.span().start().line)]);
+        }
+        visit::visit_path(self, path);
+    }
+
+    fn visit_macro(&mut self, invoked: &Macro) {
+        visit::visit_macro(self, invoked);
+        self.add_all(paths_in(invoked.tokens.clone()));
+    }
+
+    fn visit_attribute(&mut self, attribute: &Attribute) {
+        visit::visit_attribute(self, attribute);
+        if let Meta::List(list) = &attribute.meta {
+            self.add_all(paths_in(list.tokens.clone()));
         }
     }
-    if let Some(name) = written.segments.last() {
-        reading.aliases.insert(name.clone(), written.clone());
-        reading.paths.push(written);
+}
+
+/// The paths of two segments or more in tokens, each with its line.
+pub(crate) fn paths_in(tokens: TokenStream) -> Vec<(Vec<String>, usize)> {
+    let mut found: Vec<(Vec<String>, usize)> = Vec::new();
+    let mut colons = 0;
+    for tree in tokens {
+        match tree {
+            TokenTree::Punct(punct) if punct.as_char() == ':' => colons += 1,
+            TokenTree::Ident(ident) => {
+                match found.last_mut().filter(|_| colons == 2) {
+                    Some((segments, _)) => segments.push(ident.to_string()),
+                    None => found.push((vec![ident.to_string()], ident.span().start().line)),
+                }
+                colons = 0;
+            }
+            TokenTree::Group(group) => {
+                found.extend(paths_in(group.stream()));
+                colons = 0;
+            }
+            TokenTree::Punct(_) | TokenTree::Literal(_) => colons = 0,
+        }
     }
-    // The caller handles a separator. Any other token is skipped, so that the loop always advances.
-    if tokens.get(at).is_some_and(|token| token.is(",") || token.is(";") || token.is("}")) {
-        at
-    } else {
-        at + 1
-    }
+    found.retain(|(segments, _)| segments.len() > 1);
+    found
 }
 
 fn resolve(
@@ -339,7 +266,7 @@ mod tests {
             .map(|(path, text)| SourceFile::new("krate", path, (*path).to_owned(), (*text).to_owned()))
             .collect();
         let mentions = mentions(&files);
-        let paths = mentions.iter().flat_map(|(_, mentions)| mentions);
+        let paths = mentions.iter().flat_map(|(_, mentions)| mentions.as_ref().expect("fixtures are Rust"));
         paths.map(|m| format!("{}{}", m.path.join("::"), if m.glob { "::*" } else { "" })).collect()
     }
 
@@ -371,19 +298,12 @@ mod tests {
     }
 
     #[test]
-    fn unfinished_code_ends() {
-        for text in [
-            "use",
-            "use a::{",
-            "use a::{b; c}",
-            "use a::{,}",
-            "use a as",
-            "use a::{$x};",
-            "mod x {",
-            "use<'a>",
-        ] {
-            named(&[("a.rs", text)]);
-        }
+    fn paths_in_macros_and_attributes_are_seen() {
+        let found = named(&[(
+            "a.rs",
+            "#[derive(b::C)] struct D; fn f() { e::g!(x, h::i(), j: k, l.m::<n::O>()); p::q::<r::S>(); }",
+        )]);
+        assert_eq!(found, ["b::C", "e::g", "h::i", "n::O", "p::q", "r::S"]);
     }
 
     #[test]
@@ -396,8 +316,12 @@ mod tests {
                 "#[tokio::test(start_paused = true)] async fn g() { crate::h::i() } #[cfg(not(test))] use crate::j;",
             ),
             ("k.rs", "#![cfg(test)] use crate::l;"),
+            (
+                "w.rs",
+                "use crate::x; /// For tests.\n#[derive(y::Z)] #[cfg(test)] struct A { b: crate::c::D }",
+            ),
             ("m.rs", "fn n() { let o = P { #[cfg(test)] q: crate::r::s(), t: crate::u::v() }; }"),
         ]);
-        assert_eq!(found, ["krate::c::d", "krate::j", "krate::u::v"]);
+        assert_eq!(found, ["krate::c::d", "krate::j", "krate::x", "krate::u::v"]);
     }
 }

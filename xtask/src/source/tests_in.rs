@@ -1,6 +1,11 @@
 //! Test functions of a file: name, documentation, whether they are ignored, and their lines.
 
-use super::{Kind, Token, attribute, marks_a_test, past_group, tokens};
+use super::marks_a_test;
+use proc_macro2::Group;
+use syn::parse::{ParseStream, Parser};
+use syn::spanned::Spanned;
+use syn::visit::{self, Visit};
+use syn::{Attribute, Expr, ExprLit, File, Ident, ItemFn, Lit, Macro, Meta, Token, Visibility};
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct TestFn {
@@ -13,51 +18,68 @@ pub(crate) struct TestFn {
     pub(crate) lines: (usize, usize),
 }
 
-/// All test functions of a file, including those inside `proptest! { … }`.
+/// All test functions of a file, including those inside `proptest! { … }`. A file that does not parse has none;
+/// `cargo xtask names` reports it.
 pub(crate) fn tests_in(source: &str) -> Vec<TestFn> {
-    let tokens = tokens(source);
-    let mut found = Vec::new();
-    let mut above = Above::default();
-    let mut at = 0;
-    while at < tokens.len() {
-        if let Some((content, end)) = attribute(&tokens, at) {
-            above.test |= marks_a_test(content);
-            above.ignored |= content.first().is_some_and(|first| first.is("ignore"));
-            at = end;
-            continue;
-        }
-        let token = &tokens[at];
-        match token.text {
-            doc if token.kind == Kind::Doc => above.docs.push(doc.trim()),
-            // Tokens that may come between an attribute and `fn`.
-            "pub" | "async" | "unsafe" | "extern" | "const" | "crate" | "(" | ")" => {}
-            "fn" if above.test && token.kind == Kind::Ident => {
-                let above = std::mem::take(&mut above);
-                found.push(TestFn {
-                    name: tokens.get(at + 1).map_or_else(String::new, |name| name.text.to_owned()),
-                    doc: above.docs.join("\n"),
-                    ignored: above.ignored,
-                    lines: (token.line, last_line(&tokens, at)),
-                });
-            }
-            _ => above = Above::default(),
-        }
-        at += 1;
-    }
-    found
+    syn::parse_file(source).map(|parsed| tests_of(&parsed)).unwrap_or_default()
+}
+
+/// The same for a file that has been parsed.
+pub(crate) fn tests_of(parsed: &File) -> Vec<TestFn> {
+    let mut found = Found::default();
+    found.visit_file(parsed);
+    found.0
 }
 
 #[derive(Default)]
-struct Above<'s> {
-    docs: Vec<&'s str>,
-    test: bool,
-    ignored: bool,
+struct Found(Vec<TestFn>);
+
+impl Found {
+    fn add(&mut self, attributes: &[Attribute], name: &Ident, lines: (usize, usize)) {
+        if attributes.iter().any(marks_a_test) {
+            let doc: Vec<String> = attributes.iter().filter_map(doc_line).collect();
+            let ignored = attributes.iter().any(|attribute| attribute.path().is_ident("ignore"));
+            self.0.push(TestFn { name: name.to_string(), doc: doc.join("\n"), ignored, lines });
+        }
+    }
 }
 
-fn last_line(tokens: &[Token<'_>], function: usize) -> usize {
-    let body = tokens[function..].iter().position(|token| token.is("{")).map(|offset| function + offset);
-    let last = body.and_then(|open| tokens.get(past_group(tokens, open).saturating_sub(1)));
-    last.map_or(tokens[function].line, |token| token.line)
+impl Visit<'_> for Found {
+    fn visit_item_fn(&mut self, function: &ItemFn) {
+        let first = function.sig.fn_token.span().start().line;
+        self.add(&function.attrs, &function.sig.ident, (first, function.block.span().end().line));
+        visit::visit_item_fn(self, function);
+    }
+
+    fn visit_macro(&mut self, invoked: &Macro) {
+        if invoked.path.is_ident("proptest") {
+            let functions = |input: ParseStream<'_>| {
+                Attribute::parse_inner(input)?;
+                while !input.is_empty() {
+                    let attributes = Attribute::parse_outer(input)?;
+                    input.parse::<Visibility>()?;
+                    let first = input.parse::<Token![fn]>()?.span().start().line;
+                    let name: Ident = input.parse()?;
+                    // Its arguments are patterns with strategies, which are no Rust.
+                    let (_, body): (Group, Group) = (input.parse()?, input.parse()?);
+                    self.add(&attributes, &name, (first, body.span_close().end().line));
+                }
+                Ok(())
+            };
+            // A body of another form has no test functions.
+            let _ = functions.parse2(invoked.tokens.clone());
+        }
+    }
+}
+
+fn doc_line(attribute: &Attribute) -> Option<String> {
+    let Meta::NameValue(pair) = &attribute.meta else { return None };
+    match &pair.value {
+        Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) if pair.path.is_ident("doc") => {
+            Some(text.value().trim().to_owned())
+        }
+        _ => None,
+    }
 }
 
 #[cfg(test)]

@@ -10,7 +10,8 @@ use std::process::{Command, Stdio};
 
 use super::report::Outcome;
 use super::{Install, Missing};
-use crate::source::{tests_in::tests_in, tokens};
+use crate::source::paths::paths_in;
+use crate::source::tests_in::tests_in;
 use crate::workspace::{Workspace, read, rust_files};
 
 /// A group of peers that are installed together.
@@ -201,19 +202,15 @@ impl Installed {
 /// Tests that use `Peer::Variant` or the like. For a helper function, the line is listed instead, since any test may call it.
 fn tests_that_name(variants: &[&str], file: &str, text: &str) -> Vec<String> {
     let tests = tests_in(text);
-    let tokens = tokens(text);
-    let uses = tokens.windows(3).filter(|window| {
-        ENUMS.iter().any(|name| window[0].is(name))
-            && window[1].is("::")
-            && variants.iter().any(|variant| window[2].is(variant))
-    });
-    let users = uses.map(|window| {
-        let line = window[0].line;
-        match tests.iter().find(|test| (test.lines.0..=test.lines.1).contains(&line)) {
+    let names_peer =
+        |pair: &[String]| ENUMS.iter().any(|name| pair[0] == *name) && variants.contains(&&*pair[1]);
+    let paths = paths_in(text.parse().unwrap_or_default());
+    let uses = paths.into_iter().filter(|(path, _)| path.windows(2).any(names_peer));
+    let users =
+        uses.map(|(_, line)| match tests.iter().find(|test| (test.lines.0..=test.lines.1).contains(&line)) {
             Some(test) => format!("{file}: {}", test.name),
             None => format!("{file}: tests that use line {line}"),
-        }
-    });
+        });
     users.collect()
 }
 

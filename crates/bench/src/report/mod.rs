@@ -8,15 +8,16 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use crate::Result;
 use crate::args::Part;
 use crate::calls::Calls;
-use crate::figure::{self, Figure};
+use crate::figure;
 use crate::lists::Lists;
 use crate::observing::Observing;
 use crate::scale::Scale;
 use crate::startup::Startup;
-use gripfast_place::Place;
+use gripfast_measure::Result;
+use gripfast_measure::figure::Figure;
+use gripfast_measure::place::Place;
 
 /// Report of a run.
 #[derive(Debug, Serialize)]
@@ -73,11 +74,9 @@ impl Report {
     /// Formats the report as text.
     pub(crate) fn to_text(&self) -> String {
         let section = |section: &Section| {
-            let figures = section.figures.iter().map(|Figure { goal, measured, met }| {
-                format!("{} {goal}\n       {measured}\n", if *met { "met   " } else { "MISSED" })
-            });
-            let tables: String = section.tables().iter().map(table::Table::to_text).collect();
-            format!("{tables}\n{}\n", figures.collect::<String>())
+            let figures: String = section.figures.iter().map(Figure::to_text).collect();
+            let tables: String = section.tables().iter().map(table::ReportTable::to_text).collect();
+            format!("{tables}\n{figures}\n")
         };
         self.sections.iter().map(section).collect()
     }
@@ -112,7 +111,7 @@ impl Section {
         }
     }
 
-    fn tables(&self) -> Vec<table::Table> {
+    fn tables(&self) -> Vec<table::ReportTable> {
         match &self.measured {
             Measured::Calls(calls) => table::of_calls(calls),
             Measured::Lists(lists) => vec![table::of_lists(lists)],

@@ -1,17 +1,17 @@
 //! Generated sections of `docs/performance.md`. The text between them is written by hand.
 
 use super::{Measured, Section};
-use crate::figure::Figure;
 use crate::scale::Dimension;
-use gripfast_place::Place;
+use gripfast_measure::figure::Figure;
+use gripfast_measure::place::Place;
 
 /// Page without sections.
 pub(super) const EMPTY: &str = "# Performance\n";
 
 pub(super) fn section(place: &Place, section: &Section) -> String {
     let Place { command, machine, load, date } = place;
-    let figures: String = section.figures.iter().map(figure).collect();
-    let tables: String = section.tables().iter().map(super::table::Table::to_markdown).collect();
+    let figures: String = section.figures.iter().map(Figure::to_markdown).collect();
+    let tables: String = section.tables().iter().map(super::table::ReportTable::to_markdown).collect();
     let plots: String = match &section.measured {
         Measured::Scale(scale) => {
             let plot = |over: Dimension| {
@@ -37,10 +37,6 @@ pub(super) fn with_section(page: &str, name: &str, section: &str) -> String {
         (Some(from), Some(to)) if from < to => [&page[..from], &written, &page[to + end.len()..]].concat(),
         _ => format!("{page}\n## {name}\n\n{written}"),
     }
-}
-
-fn figure(Figure { goal, measured, met }: &Figure) -> String {
-    format!("| {} | {goal} | {measured} |\n", if *met { "met" } else { "**missed**" })
 }
 
 #[cfg(test)]

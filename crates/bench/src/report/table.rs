@@ -1,51 +1,36 @@
 //! Tables of the report.
 
 use crate::calls::Calls;
-use crate::client::Era;
 use crate::lists::Lists;
 use crate::load::Sample;
-use crate::median;
 use crate::observing::Observing;
 use crate::scale::Scale;
 use crate::startup::Startup;
+use gripfast_measure::Era;
+use gripfast_measure::table::Table;
+use gripfast_measure::times::median;
 
-/// A table whose first columns are text and whose others are numbers.
-pub(super) struct Table {
+/// A table and its title.
+pub(super) struct ReportTable {
     title: String,
-    text_columns: usize,
-    lines: Vec<Vec<String>>,
+    table: Table,
 }
 
-impl Table {
-    fn new(title: impl Into<String>, words: usize, head: &[&str]) -> Self {
-        let head = head.iter().map(|&name| name.to_owned()).collect();
-        Self { title: title.into(), text_columns: words, lines: vec![head] }
+impl ReportTable {
+    fn new(title: impl Into<String>, text_columns: usize, head: &[&str]) -> Self {
+        Self { title: title.into(), table: Table::new(text_columns, head) }
     }
 
     pub(super) fn to_text(&self) -> String {
-        let columns = self.lines[0].len();
-        let width =
-            |column: usize| self.lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
-        let widths: Vec<usize> = (0..columns).map(width).collect();
-        let line = |cells: &Vec<String>| {
-            let padded = cells.iter().zip(&widths).enumerate().map(|(column, (cell, width))| {
-                if column < self.text_columns { format!("{cell:width$}") } else { format!("{cell:>width$}") }
-            });
-            padded.collect::<Vec<_>>().join("  ") + "\n"
-        };
-        format!("\n{}\n{}", self.title, self.lines.iter().map(line).collect::<String>())
+        format!("\n{}\n{}", self.title, self.table.to_text())
     }
 
     pub(super) fn to_markdown(&self) -> String {
-        let line = |cells: &Vec<String>| format!("| {} |\n", cells.join(" | "));
-        let numbers = self.lines[0].len() - self.text_columns;
-        let ruler = format!("|{}{}\n", "---|".repeat(self.text_columns), "---:|".repeat(numbers));
-        let (head, body) = self.lines.split_first().expect("a table has a head");
-        format!("{}\n\n{}{ruler}{}\n", self.title, line(head), body.iter().map(line).collect::<String>())
+        format!("{}\n\n{}\n", self.title, self.table.to_markdown())
     }
 }
 
-pub(super) fn of_calls(calls: &Calls) -> Vec<Table> {
+pub(super) fn of_calls(calls: &Calls) -> Vec<ReportTable> {
     let head = [
         "client",
         "result",
@@ -58,7 +43,7 @@ pub(super) fn of_calls(calls: &Calls) -> Vec<Table> {
         "calls/s",
         "CPU ms per 1,000 calls",
     ];
-    let mut table = Table::new("Calls", 5, &head);
+    let mut table = ReportTable::new("Calls", 5, &head);
     for row in &calls.rows {
         for (lane, samples) in &row.lanes {
             let case = row.case;
@@ -70,12 +55,12 @@ pub(super) fn of_calls(calls: &Calls) -> Vec<Table> {
             let mut cells =
                 [era, &size(case.bytes), form, &case.at_once.to_string(), lane].map(str::to_owned).to_vec();
             cells.extend(figures(samples));
-            table.lines.push(cells);
+            table.table.row(cells);
         }
     }
     let memory = &calls.memory;
     let mut weights =
-        Table::new("Resident memory in MB (nginx: all processes)", 1, &["when", "gripfast", "nginx"]);
+        ReportTable::new("Resident memory in MB (nginx: all processes)", 1, &["when", "gripfast", "nginx"]);
     let mb = |bytes: u64| format!("{:.1}", bytes as f64 / 1e6);
     let rows = [
         ("idle, one server", memory.gripfast_idle, Some(memory.nginx_idle)),
@@ -84,10 +69,10 @@ pub(super) fn of_calls(calls: &Calls) -> Vec<Table> {
         ("after as many again", memory.gripfast_large[1], None),
     ];
     for (when, ours, theirs) in rows {
-        weights.lines.push(vec![when.to_owned(), mb(ours), theirs.map(mb).unwrap_or_default()]);
+        weights.table.row(vec![when.to_owned(), mb(ours), theirs.map(mb).unwrap_or_default()]);
     }
     if let Some(other) = memory.other_loaded {
-        weights.lines.push(vec![
+        weights.table.row(vec![
             format!("the other gateway, after the calls above: {} MB", mb(other)),
             String::new(),
             String::new(),
@@ -96,12 +81,12 @@ pub(super) fn of_calls(calls: &Calls) -> Vec<Table> {
     vec![table, weights]
 }
 
-pub(super) fn of_lists(lists: &Lists) -> Table {
+pub(super) fn of_lists(lists: &Lists) -> ReportTable {
     let title = format!(
         "Listing of {} tools ({} bytes) from gripfast's catalog, compared with a file served by nginx",
         lists.tools, lists.bytes
     );
-    let mut table = Table::new(
+    let mut table = ReportTable::new(
         title,
         2,
         &["concurrency", "path", "p50 µs", "p95", "p99", "lists/s", "CPU ms per 1,000 lists"],
@@ -110,14 +95,14 @@ pub(super) fn of_lists(lists: &Lists) -> Table {
         for (lane, samples) in &row.lanes {
             let mut cells = vec![row.at_once.to_string(), (*lane).to_owned()];
             cells.extend(figures(samples));
-            table.lines.push(cells);
+            table.table.row(cells);
         }
     }
     table
 }
 
-pub(super) fn of_startup(startup: &Startup) -> Table {
-    let mut table = Table::new("Time from exec to the first complete `tools/list`", 1, &["case", "ms"]);
+pub(super) fn of_startup(startup: &Startup) -> ReportTable {
+    let mut table = ReportTable::new("Time from exec to the first complete `tools/list`", 1, &["case", "ms"]);
     let Startup { nothing, lazy_servers, lazy, started, eager_servers, eager, one, .. } = startup;
     let lines = [
         ("`true` (no list)".to_owned(), *nothing),
@@ -125,40 +110,42 @@ pub(super) fn of_startup(startup: &Startup) -> Table {
         ("one sample server, started, no stored catalog".to_owned(), *one),
         (format!("{eager_servers} sample servers, started, no stored catalog"), *eager),
     ];
-    table.lines.extend(lines.map(|(what, time)| vec![what, format!("{time:.1}")]));
-    table
-}
-
-pub(super) fn of_observing(observing: &Observing) -> Table {
-    let title = format!("With and without ledger and audit log; concurrency {}", observing.at_once);
-    let mut table =
-        Table::new(title, 1, &["records", "p50 µs", "p95", "p99", "calls/s", "CPU ms per 1,000 calls"]);
-    for (name, samples) in [("on", &observing.on), ("off", &observing.off)] {
-        let mut cells = vec![name.to_owned()];
-        cells.extend(figures(samples));
-        table.lines.push(cells);
+    for (what, time) in lines {
+        table.table.row(vec![what, format!("{time:.1}")]);
     }
     table
 }
 
-pub(super) fn of_scale(scale: &Scale) -> Vec<Table> {
-    let mut weights = Table::new("Memory", 1, &["items", "count", "KB each"]);
+pub(super) fn of_observing(observing: &Observing) -> ReportTable {
+    let title = format!("With and without ledger and audit log; concurrency {}", observing.at_once);
+    let mut table =
+        ReportTable::new(title, 1, &["records", "p50 µs", "p95", "p99", "calls/s", "CPU ms per 1,000 calls"]);
+    for (name, samples) in [("on", &observing.on), ("off", &observing.off)] {
+        let mut cells = vec![name.to_owned()];
+        cells.extend(figures(samples));
+        table.table.row(cells);
+    }
+    table
+}
+
+pub(super) fn of_scale(scale: &Scale) -> Vec<ReportTable> {
+    let mut weights = ReportTable::new("Memory", 1, &["items", "count", "KB each"]);
     for (what, weight) in
         [("idle legacy sessions", &scale.sessions), ("open streams, each with its session", &scale.streams)]
     {
-        weights.lines.push(vec![
+        weights.table.row(vec![
             what.to_owned(),
             weight.count.to_string(),
             format!("{:.1}", weight.each / 1024.0),
         ]);
     }
-    let mut flat = Table::new(
+    let mut flat = ReportTable::new(
         "Calls without concurrency, compared with a gateway with one of each",
         1,
         &["gateway with", "p50", "CPU time"],
     );
     for row in &scale.flat {
-        flat.lines.push(vec![
+        flat.table.row(vec![
             row.what.clone(),
             format!("{:.2} ×", row.ratio(|sample| sample.p50)),
             format!("{:.2} ×", row.ratio(|sample| sample.processor)),
@@ -168,9 +155,9 @@ pub(super) fn of_scale(scale: &Scale) -> Vec<Table> {
     for growth in &scale.growth {
         let over = growth.over.label();
         let head = [over, "p50 µs", "CPU ms per 1,000 calls", "MB", "ms to the first complete list"];
-        let mut table = Table::new(format!("Growth with {over}"), 0, &head);
+        let mut table = ReportTable::new(format!("Growth with {over}"), 0, &head);
         for point in &growth.points {
-            table.lines.push(vec![
+            table.table.row(vec![
                 point.count.to_string(),
                 format!("{:.0}", point.call),
                 format!("{:.1}", point.processor),

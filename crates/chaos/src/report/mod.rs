@@ -5,12 +5,12 @@ mod table;
 
 use serde::Serialize;
 
-use crate::figure::Figure;
 use crate::neighbours::Neighbours;
 use crate::renewal::Renewal;
 use crate::row::Row;
 use crate::soak::Soak;
-use gripfast_place::Place;
+use gripfast_measure::figure::Figure;
+use gripfast_measure::place::Place;
 
 /// Report of a run.
 #[derive(Debug, Serialize)]
@@ -75,14 +75,11 @@ impl Report {
     /// Formats the report as text.
     #[must_use]
     pub fn to_text(&self) -> String {
-        let figures = self.figures.iter().map(|Figure { goal, measured, met }| {
-            format!("{} {goal}\n       {measured}\n", if *met { "met   " } else { "MISSED" })
+        let figures: String = self.figures.iter().map(Figure::to_text).collect();
+        let other = self.other.as_ref().map(|Other { command, rows }| {
+            format!("\nthe gateway of `{command}`:\n{}", table::of(rows).to_text())
         });
-        let other = self
-            .other
-            .as_ref()
-            .map(|Other { command, rows }| format!("\nthe gateway of `{command}`:\n{}", table::text(rows)));
-        format!("{}\n{}{}", table::text(&self.rows), figures.collect::<String>(), other.unwrap_or_default())
+        format!("{}\n{}{}", table::of(&self.rows).to_text(), figures, other.unwrap_or_default())
     }
 
     /// Formats the report as a Markdown page.

@@ -2,20 +2,20 @@
 
 use super::{Other, Report, table};
 use crate::fault::{CLOCK_JUMP, FAULTS, Loss};
-use crate::figure::Figure;
 use crate::plan::LANES;
 use crate::row::{Row, WARM_UP_STRIKES};
+use gripfast_measure::figure::Figure;
 
 pub(super) fn page(report: &Report) -> String {
     let place = &report.place;
-    let figures: String = report.figures.iter().map(figure).collect();
+    let figures: String = report.figures.iter().map(Figure::to_markdown).collect();
     let columns: String =
         table::COLUMNS.iter().map(|(name, meaning)| format!("| {name} | {meaning} |\n")).collect();
     let faults: String =
         FAULTS.iter().map(|fault| format!("| `{}` | {} |\n", fault.name, fault.description)).collect();
     let jump: String = CLOCK_JUMP.iter().map(|story| format!("- `{story}`\n")).collect();
     let (unfinished, losses, other) = (unfinished(report), losses(&report.rows), other(report));
-    let table = table::markdown(&report.rows);
+    let table = table::of(&report.rows).to_markdown();
     let (command, machine, date, load) = (&place.command, &place.machine, &place.date, &place.load);
     format!(
         "\
@@ -78,10 +78,6 @@ its tools and crashes. `--long` runs 20 rounds with windows of 10 s, any other r
 gateway's byte budget is 64 MiB (`gateway.limits.memory`).
 "
     )
-}
-
-fn figure(Figure { goal, measured, met }: &Figure) -> String {
-    format!("| {} | {goal} | {measured} |\n", if *met { "met" } else { "**missed**" })
 }
 
 /// Note about the missing parts of an incomplete run.
@@ -155,7 +151,7 @@ spare, or tool names of a server that was never up, exist only for gripfast and 
 
 {}
 {}{how}",
-            table::markdown(rows),
+            table::of(rows).to_markdown(),
             broken_off(rows)
         ),
     }
@@ -178,7 +174,8 @@ mod tests {
     use super::*;
     use crate::fault::Transport;
     use crate::ledger::Counts;
-    use crate::row::{Left, Times};
+    use crate::row::Left;
+    use gripfast_measure::times::Times;
 
     fn row(fault: &'static str, told: &str) -> Row {
         let times = Times::default();

@@ -1,6 +1,8 @@
 //! Table of rows.
 
-use crate::row::{Row, Times};
+use crate::row::Row;
+use gripfast_measure::table::Table;
+use gripfast_measure::times::Times;
 
 /// Columns and their meaning.
 pub(super) const COLUMNS: [(&str, &str); 16] = [
@@ -36,27 +38,10 @@ pub(super) const COLUMNS: [(&str, &str); 16] = [
     ("left", "additional processes, zombies and open files, and growth of the gateway's memory"),
 ];
 
-pub(super) fn text(rows: &[Row]) -> String {
-    let head = COLUMNS.map(|(name, _)| name.to_owned()).to_vec();
-    let lines: Vec<Vec<String>> = [head].into_iter().chain(rows.iter().map(cells)).collect();
-    let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..COLUMNS.len()).map(width).collect();
-    let line = |cells: &Vec<String>| {
-        let padded = cells.iter().zip(&widths).enumerate().map(|(column, (cell, width))| match column {
-            0 | 1 => format!("{cell:width$}"),
-            _ => format!("{cell:>width$}"),
-        });
-        padded.collect::<Vec<_>>().join("  ") + "\n"
-    };
-    lines.iter().map(line).collect()
-}
-
-pub(super) fn markdown(rows: &[Row]) -> String {
-    let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
-    let head = line(&COLUMNS.map(|(name, _)| name.to_owned()));
-    let ruler = format!("|---|---|{}\n", "---:|".repeat(COLUMNS.len() - 2));
-    let body: String = rows.iter().map(|row| line(&cells(row))).collect();
-    head + &ruler + &body
+pub(super) fn of(rows: &[Row]) -> Table {
+    let mut table = Table::new(2, &COLUMNS.map(|(name, _)| name));
+    rows.iter().for_each(|row| table.row(cells(row)));
+    table
 }
 
 fn cells(row: &Row) -> Vec<String> {

@@ -1,11 +1,11 @@
 //! Readable differences between two JSON values.
 
 use super::suspicious_text::visible;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 /// One difference between two values.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Difference {
     /// The path, such as `inputSchema.properties.path.type`.
     pub path: String,

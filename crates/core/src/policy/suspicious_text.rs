@@ -1,12 +1,12 @@
 //! Detection of suspicious text in tool descriptions: invisible characters, and phrases that address the model instead
 //! of describing a tool. The results are warnings for people; nothing is refused because of them.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::fmt::Write;
 
 /// A suspicious part of a text.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Suspicion {
     /// The path, such as `description`.
     pub path: String,

@@ -79,7 +79,7 @@ async fn start(addr: SocketAddr, options: Options, owner: ProcessOwner) -> io::R
     let mut routes = Router::new()
         .route("/sse", routing::get(sse::open).post(sse::post))
         .route("/message", routing::post(sse::post));
-    if state.options.streamable_http {
+    if !state.options.sse_only {
         routes = routes.route("/mcp", routing::any(mcp));
     }
     let service = routes.with_state(Arc::clone(&state)).into_make_service_with_connect_info::<Connection>();

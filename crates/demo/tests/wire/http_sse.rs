@@ -63,7 +63,7 @@ async fn a_dropped_session_is_refused_although_its_stream_is_open() {
 
 #[tokio::test]
 async fn a_server_with_only_http_sse_refuses_streamable_http() {
-    let server = start(Options { streamable_http: false, ..Options::default() }).await;
+    let server = start(Options { sse_only: true, ..Options::default() }).await;
     assert_eq!(post(server.addr(), "/mcp", &[], &initialize(0, "2025-11-25")).await.status, 404);
     assert_eq!(post(server.addr(), "/sse", &[], &initialize(0, "2025-11-25")).await.status, 405);
     open(&server).await;

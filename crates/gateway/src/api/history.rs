@@ -1,8 +1,8 @@
 //! History of every server: its states of the last day and its calls per minute. Bounded and in memory only; it starts
 //! empty with the gateway.
 
+use super::convert::millis;
 use super::enums;
-use super::types::millis;
 use gripfast::sync::Mutex;
 use gripfast::{CallStats, Event, Host, UpstreamEvent};
 use schemars::JsonSchema;

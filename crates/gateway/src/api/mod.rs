@@ -2,11 +2,13 @@
 //! scripts use these routes only. The listener is in [`crate::server`].
 //!
 //! `operations` is the table of all operations, `openapi` describes them and `router` with `handlers` serves them.
-//! `types` are the views of status, `events` the event stream, `history` the last day. `token` and `auth` check
-//! credentials, `actions` records actions, `response` writes responses.
+//! `types` are their JSON types, which the command line uses too, and `convert` makes them. `events` is the event
+//! stream, `history` the last day. `token` and `auth` check credentials, `actions` records actions, `response` writes
+//! responses.
 
 pub(crate) mod actions;
 pub(crate) mod auth;
+pub(crate) mod convert;
 pub(crate) mod enums;
 pub(crate) mod events;
 pub(crate) mod handlers;
@@ -16,10 +18,9 @@ pub(crate) mod operations;
 pub(crate) mod response;
 pub(crate) mod router;
 pub(crate) mod token;
-pub(crate) mod types;
+pub mod types;
 
-pub use crate::api::handlers::calls::CallsView;
-pub use crate::api::handlers::pins::PinsView;
+pub(crate) use crate::api::convert::next_step;
 pub use crate::api::openapi::document;
 pub(crate) use crate::api::response::too_many_requests;
 pub use crate::api::token::{TOKEN_FILE, rotate_token};
@@ -27,8 +28,7 @@ pub use crate::api::token::{TOKEN_FILE, rotate_token};
 use crate::api::events::{EventLog, EventVisibility};
 use crate::api::history::History;
 use crate::api::token::Token;
-use crate::api::types::UpstreamView;
-pub(crate) use crate::api::types::{ClientsView, next_step};
+use crate::api::types::{ClientsView, UpstreamView};
 use crate::auth::FailedAuth;
 use crate::mcp::SessionInfo;
 use crate::reload::Reloader;

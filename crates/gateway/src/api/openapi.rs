@@ -1,12 +1,13 @@
 //! OpenAPI document of the admin API, made from the table of operations and the types of their bodies.
 
-use super::operations::{Method, OPERATIONS, Operation, OperationResponse, Parameter, error_schema};
+use super::operations::{Method, OPERATIONS, Operation, OperationResponse, Parameter, SERVER, error_schema};
 use super::response;
 use super::types::EventView;
 use axum::http::StatusCode;
 use axum::response::Response;
-use schemars::SchemaGenerator;
 use schemars::generate::SchemaSettings;
+use schemars::transform::RecursiveTransform;
+use schemars::{Schema, SchemaGenerator};
 use serde_json::{Map, Value, json};
 use std::sync::LazyLock;
 
@@ -24,7 +25,9 @@ pub fn document() -> Value {
             settings.meta_schema = None;
         })
     };
-    let mut written = settings().for_serialize().into_generator();
+    // Defaults are for readers of answers; the gateway always sends these fields.
+    let sent = settings().for_serialize().with_transform(RecursiveTransform(without_default));
+    let mut written = sent.into_generator();
     let mut read = settings().for_deserialize().into_generator();
     let mut paths = Map::new();
     for operation in OPERATIONS {
@@ -58,14 +61,20 @@ pub fn document() -> Value {
     })
 }
 
+fn without_default(schema: &mut Schema) {
+    schema.remove("default");
+}
+
 fn describe(operation: &Operation, written: &mut SchemaGenerator, read: &mut SchemaGenerator) -> Value {
     let mut described = json!({
         "operationId": operation.id,
         "summary": operation.summary,
         "responses": responses(operation, written),
     });
-    if !operation.parameters.is_empty() {
-        described["parameters"] = operation.parameters.iter().map(parameter).collect();
+    let server = operation.path.starts_with("/upstreams/{name}").then_some(&SERVER);
+    let parameters: Vec<Value> = server.into_iter().chain(operation.parameters).map(parameter).collect();
+    if !parameters.is_empty() {
+        described["parameters"] = parameters.into();
     }
     if let Some(body) = operation.body {
         let content = json!({ "application/json": { "schema": body(read) } });

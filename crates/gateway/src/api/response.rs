@@ -1,5 +1,6 @@
 //! Responses of the admin API: JSON that must not be cached, and errors with a hint.
 
+use super::types::{ErrorView, RefusalView};
 use crate::server::request_rate::RateExceeded;
 use axum::body::Body;
 use axum::http::header::X_CONTENT_TYPE_OPTIONS;
@@ -7,7 +8,6 @@ use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, REFERRER_POLICY, RETRY_AFT
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use gripfast::{CallError, Code};
-use schemars::JsonSchema;
 use serde::Serialize;
 
 /// Response with a JSON body.
@@ -53,14 +53,12 @@ pub(crate) fn too_many_requests(too_many: RateExceeded) -> Response {
 #[derive(Debug)]
 pub(crate) struct ApiError {
     status: StatusCode,
-    code: &'static str,
-    text: String,
-    hint: Option<String>,
+    error: ErrorView,
 }
 
 impl ApiError {
     pub(super) fn new(status: StatusCode, code: &'static str, text: impl Into<String>) -> Self {
-        Self { status, code, text: text.into(), hint: None }
+        Self { status, error: ErrorView { code: code.into(), text: text.into(), hint: None } }
     }
 
     pub(super) fn with_status(mut self, status: StatusCode) -> Self {
@@ -69,12 +67,12 @@ impl ApiError {
     }
 
     pub(super) fn without_hint(mut self) -> Self {
-        self.hint = None;
+        self.error.hint = None;
         self
     }
 
     pub(super) fn with_hint(mut self, hint: impl Into<String>) -> Self {
-        self.hint = Some(hint.into());
+        self.error.hint = Some(hint.into());
         self
     }
 }
@@ -86,32 +84,14 @@ impl From<CallError> for ApiError {
             // The server exists, but its config is invalid or it is disabled.
             _ => StatusCode::CONFLICT,
         };
-        Self { status, code: error.code.as_str(), text: error.text, hint: error.hint }
+        let CallError { code, text, hint, .. } = error;
+        Self { status, error: ErrorView { code: code.as_str().into(), text, hint } }
     }
-}
-
-/// Body of an error response.
-#[derive(JsonSchema, Serialize)]
-#[schemars(rename = "Refused")]
-pub(super) struct RefusalView<'r> {
-    error: ErrorView<'r>,
-}
-
-#[derive(JsonSchema, Serialize)]
-#[schemars(rename = "Error")]
-struct ErrorView<'r> {
-    /// Error code for programs.
-    code: &'r str,
-    /// Message for people: what failed and what happens next.
-    text: &'r str,
-    /// Suggested next step.
-    hint: Option<&'r str>,
 }
 
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
-        let error = ErrorView { code: self.code, text: &self.text, hint: self.hint.as_deref() };
-        let mut response = json(self.status, &RefusalView { error });
+        let mut response = json(self.status, &RefusalView { error: self.error });
         if self.status == StatusCode::UNAUTHORIZED {
             response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }

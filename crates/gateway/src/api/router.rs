@@ -1,11 +1,11 @@
 //! Routes of the admin API. Reads are open on this machine, actions need the token.
 
+use super::convert::millis;
 use super::events::{EventSubscriber, EventVisibility};
-use super::handlers::calls::LedgerView;
-use super::handlers::tools::{DecisionView, ToolCallRequest, ToolCallView, ToolsView, call_error};
+use super::handlers::tools::{ToolCallRequest, ToolCallView, ToolsView, call_error};
 use super::operations::OPERATIONS;
 use super::response::{ApiError, json, text};
-use super::types::{BudgetView, ConfigFileView, DetailView, EventView, FleetView, LogView, TlsView, millis};
+use super::types::{BudgetView, DecisionView, DetailView, EventView, FleetView, LedgerView, LogView};
 use super::{Admin, ByToken, actions, auth};
 use crate::mcp::transport::body;
 use crate::server::quota::Peer;
@@ -71,7 +71,7 @@ pub(super) async fn status(State(admin): State<Arc<Admin>>, headers: HeaderMap) 
         EventVisibility::Servers => Vec::new(),
     };
     let fleet = FleetView {
-        version: env!("CARGO_PKG_VERSION"),
+        version: env!("CARGO_PKG_VERSION").into(),
         uptime_ms: millis(admin.started.elapsed()),
         upstreams: admin.host.status().iter().map(|status| admin.upstream_view(status)).collect(),
         ledger: LedgerView::from(&admin.host.ledger_status()),
@@ -80,8 +80,8 @@ pub(super) async fn status(State(admin): State<Arc<Admin>>, headers: HeaderMap) 
         audit: admin.host.audit_status().into(),
         budgets: admin.host.budgets().into_iter().map(BudgetView::from).collect(),
         clients: admin.clients.as_ref().map(|count| count()),
-        config: admin.reloader.get().map(|reloader| ConfigFileView::of(reloader)),
-        tls: admin.tls.as_deref().map(TlsView::of),
+        config: admin.reloader.get().map(|reloader| (&**reloader).into()),
+        tls: admin.tls.as_deref().map(Into::into),
         set_aside: admin.damaged_files(),
     };
     json(StatusCode::OK, &fleet)
@@ -162,7 +162,7 @@ pub(super) async fn policy(
     let Path((client, server, tool)) = path.map_err(invalid_path)?;
     let principal = Principal::new(client.as_str());
     let decision = admin.host.explain_access(Some(&principal), &server, ItemKind::Tool, &tool)?;
-    Ok(json(StatusCode::OK, &DecisionView::of(&client, &server, &tool, &decision)))
+    Ok(json(StatusCode::OK, &DecisionView::of(&client, &server, &tool, decision)))
 }
 
 pub(super) async fn history(State(admin): State<Arc<Admin>>) -> Response {

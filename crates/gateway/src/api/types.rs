@@ -1,578 +1,477 @@
-//! JSON types of the status and of events. The fields of a server up to `last_ok_ms`, their names and their order are a
-//! stable contract; fields after them may be added. Durations are in milliseconds: `next_attempt_ms` is the time until
-//! the attempt; `last_ok_ms`, `since_ms` and `session_age_ms` are times that have passed.
+//! JSON types of the admin API. The gateway writes them, the command line reads them, and the OpenAPI document describes
+//! them. `convert` makes them from the host's types.
+//!
+//! The fields of a server up to `last_ok_ms`, their names and their order are a stable contract; fields after them may
+//! be added. A gateway of another version may send more or fewer fields: unknown fields are skipped, and missing ones
+//! have defaults. Durations are in milliseconds: `next_attempt_ms` is the time until the attempt; `last_ok_ms`,
+//! `since_ms` and `session_age_ms` are times that have passed.
+
+#![expect(missing_docs, reason = "the name of a field says what it is; the OpenAPI document shows the rest")]
 
 use super::enums;
-use super::handlers::calls::LedgerView;
-use crate::reload::Reloader;
-use crate::server::tls::Tls;
-use gripfast::transport::StderrLines;
-use gripfast::{
-    AuditStatus, BudgetUse, CacheCounts, ConnectAttempt, Event, NextAction, Principal, Restored,
-    SecurityEvent, ServerStatus, SpareState, State, UpstreamEvent,
-};
+use gripfast::{Difference, RawValue, Suspicion};
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::time::Duration;
+
+/// A word of a closed set. It is text, because a gateway of a later version may send a word that this version lacks.
+pub type Word = Cow<'static, str>;
 
 /// Status of the gateway and of all servers.
-#[derive(JsonSchema, Serialize)]
+#[derive(Debug, JsonSchema, Serialize, Deserialize)]
 #[schemars(rename = "Fleet")]
-pub(super) struct FleetView {
-    pub(super) version: &'static str,
-    pub(super) uptime_ms: u64,
-    pub(super) upstreams: Vec<UpstreamView>,
-    pub(super) ledger: LedgerView,
+pub struct FleetView {
+    pub version: Word,
+    pub uptime_ms: u64,
+    pub upstreams: Vec<UpstreamView>,
+    #[serde(default)]
+    pub ledger: LedgerView,
     /// Present if the gateway serves clients.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) clients: Option<ClientsView>,
+    pub clients: Option<ClientsView>,
     /// Present if the gateway uses a config file.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) config: Option<ConfigFileView>,
+    pub config: Option<ConfigFileView>,
     /// Present if the listener uses TLS.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) tls: Option<TlsView>,
+    pub tls: Option<TlsView>,
     /// Damaged files of the state directory that gripfast moved aside and replaced. They stay until the operator
     /// removes them.
-    pub(super) set_aside: Vec<String>,
-    pub(super) cache: CacheView,
+    #[serde(default)]
+    pub set_aside: Vec<String>,
+    #[serde(default)]
+    pub cache: CacheView,
     /// Recent events that belong to no server. If clients must authenticate, they are shown only with the admin token.
-    pub(super) events: Vec<EventView>,
-    pub(super) budgets: Vec<BudgetView>,
-    pub(super) audit: AuditView,
+    #[serde(default)]
+    pub events: Vec<EventView>,
+    #[serde(default)]
+    pub budgets: Vec<BudgetView>,
+    #[serde(default)]
+    pub audit: AuditView,
+}
+
+impl FleetView {
+    /// The names of the servers, in the order of the config.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.upstreams.iter().map(|upstream| upstream.name.as_str())
+    }
 }
 
 /// State of the audit log.
-#[derive(Serialize, JsonSchema)]
-pub(super) struct AuditView {
-    keeps: &'static str,
-    lines: u64,
-    lost: u64,
-    cause: Option<String>,
-}
-
-impl From<AuditStatus> for AuditView {
-    fn from(status: AuditStatus) -> Self {
-        let AuditStatus { detail: keeps, lines, lost, cause } = status;
-        Self { keeps: keeps.word(), lines, lost, cause }
-    }
+#[derive(Debug, Default, Serialize, Deserialize, JsonSchema)]
+pub struct AuditView {
+    pub keeps: Word,
+    pub lines: u64,
+    pub lost: u64,
+    pub cause: Option<String>,
 }
 
 /// Config file of the gateway.
-#[derive(Serialize, JsonSchema)]
-pub(super) struct ConfigFileView {
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+pub struct ConfigFileView {
     /// Absolute path.
-    path: String,
+    pub path: String,
     /// Reason why the current content of the file is not in use.
-    error: Option<String>,
-}
-
-impl ConfigFileView {
-    pub(super) fn of(reloader: &Reloader) -> Self {
-        let path = std::path::absolute(reloader.path()).unwrap_or_else(|_| reloader.path().to_owned());
-        Self { path: path.display().to_string(), error: reloader.last_error() }
-    }
+    pub error: Option<String>,
 }
 
 /// TLS certificate of the listener.
-#[derive(Serialize, JsonSchema)]
-pub(super) struct TlsView {
-    cert: String,
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+pub struct TlsView {
+    pub cert: String,
     /// Reason why the current content of the files is not in use.
-    error: Option<String>,
-}
-
-impl TlsView {
-    pub(super) fn of(tls: &Tls) -> Self {
-        Self { cert: tls.cert().display().to_string(), error: tls.refused() }
-    }
+    pub error: Option<String>,
 }
 
 /// Result cache.
-#[derive(Serialize, JsonSchema)]
-pub(super) struct CacheView {
-    entries: usize,
-    bytes: usize,
-    hits: u64,
-    misses: u64,
+#[derive(Debug, Default, Serialize, Deserialize, JsonSchema)]
+pub struct CacheView {
+    pub entries: usize,
+    pub bytes: usize,
+    pub hits: u64,
+    pub misses: u64,
 }
 
 /// Use of a call budget, for one combination of client, server and tool that the budget distinguishes.
-#[derive(Serialize, JsonSchema)]
-pub(super) struct BudgetView {
-    budget: String,
-    client: Option<String>,
-    server: Option<String>,
-    tool: Option<String>,
-    calls: u32,
-    most_calls: Option<u32>,
-    reset_ms: Option<u64>,
-    in_flight: u32,
-    most_in_flight: Option<u32>,
-}
-
-impl From<CacheCounts> for CacheView {
-    fn from(counts: CacheCounts) -> Self {
-        let CacheCounts { entries, bytes, hits, misses } = counts;
-        Self { entries, bytes, hits, misses }
-    }
-}
-
-impl From<BudgetUse> for BudgetView {
-    fn from(spent: BudgetUse) -> Self {
-        Self {
-            budget: spent.budget,
-            client: spent.client,
-            server: spent.server,
-            tool: spent.tool,
-            calls: spent.calls,
-            most_calls: spent.max_calls,
-            reset_ms: spent.reset_after.map(millis),
-            in_flight: spent.in_flight,
-            most_in_flight: spent.max_in_flight,
-        }
-    }
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+pub struct BudgetView {
+    pub budget: String,
+    pub client: Option<String>,
+    pub server: Option<String>,
+    pub tool: Option<String>,
+    pub calls: u32,
+    pub most_calls: Option<u32>,
+    pub reset_ms: Option<u64>,
+    pub in_flight: u32,
+    pub most_in_flight: Option<u32>,
 }
 
 /// Resources that clients use at this moment; `docs/bounds.md` lists the limits.
-#[derive(JsonSchema, Serialize)]
+#[derive(Debug, JsonSchema, Serialize, Deserialize)]
 #[schemars(rename = "Clients")]
-pub(crate) struct ClientsView {
-    pub(crate) connections: usize,
-    pub(crate) sessions: usize,
-    pub(crate) in_flight: usize,
+pub struct ClientsView {
+    pub connections: usize,
+    pub sessions: usize,
+    pub in_flight: usize,
     /// Memory of request bodies and answers.
-    pub(crate) memory_bytes: usize,
+    pub memory_bytes: usize,
 }
 
 /// Status of one server.
-#[derive(JsonSchema, Serialize)]
+#[derive(Debug, Default, JsonSchema, Serialize, Deserialize)]
 #[schemars(rename = "Upstream")]
-pub(super) struct UpstreamView {
-    name: String,
+pub struct UpstreamView {
+    pub name: String,
     #[schemars(schema_with = "enums::states")]
-    state: &'static str,
+    pub state: Word,
+    #[serde(default)]
     #[schemars(schema_with = "enums::circuits")]
-    circuit: &'static str,
-    cause: Option<String>,
-    next_attempt_ms: Option<u64>,
+    pub circuit: Word,
+    pub cause: Option<String>,
+    pub next_attempt_ms: Option<u64>,
     /// Connect attempt in progress.
-    attempt: Option<AttemptView>,
-    transport: Option<&'static str>,
-    era: Option<&'static str>,
-    protocol_version: Option<String>,
-    pid: Option<u32>,
-    tools: usize,
-    restarts: u64,
-    consecutive_failures: u32,
-    in_flight: u32,
-    calls: u64,
-    errors: u64,
-    tool_errors: u64,
+    pub attempt: Option<AttemptView>,
+    pub transport: Option<Word>,
+    pub era: Option<Word>,
+    pub protocol_version: Option<String>,
+    pub pid: Option<u32>,
+    #[serde(default)]
+    pub tools: usize,
+    #[serde(default)]
+    pub restarts: u64,
+    #[serde(default)]
+    pub consecutive_failures: u32,
+    #[serde(default)]
+    pub in_flight: u32,
+    #[serde(default)]
+    pub calls: u64,
+    #[serde(default)]
+    pub errors: u64,
+    #[serde(default)]
+    pub tool_errors: u64,
     /// Calls refused because the server is stopped; not included in `calls` and `errors`.
-    refused: u64,
-    last_ok_ms: Option<u64>,
-    since_ms: u64,
-    next_action: Option<&'static str>,
-    hint: Option<String>,
-    url: Option<String>,
-    server_info: Option<String>,
-    session_age_ms: Option<u64>,
+    #[serde(default)]
+    pub refused: u64,
+    pub last_ok_ms: Option<u64>,
+    #[serde(default)]
+    pub since_ms: u64,
+    pub next_action: Option<Word>,
+    pub hint: Option<String>,
+    pub url: Option<String>,
+    pub server_info: Option<String>,
+    pub session_age_ms: Option<u64>,
     /// Session state after the last reconnect: `restored`, `partly` or `nothing_to_restore`.
-    restored: Option<&'static str>,
+    pub restored: Option<Word>,
     /// Session state that could not be restored.
-    not_restored: Vec<String>,
-    restarts_in_window: u32,
-    waiting: u32,
-    replacing: bool,
-    outdated: bool,
-    spare: Option<&'static str>,
-    p50_ms: Option<f64>,
-    p95_ms: Option<f64>,
+    #[serde(default)]
+    pub not_restored: Vec<String>,
+    #[serde(default)]
+    pub restarts_in_window: u32,
+    #[serde(default)]
+    pub waiting: u32,
+    #[serde(default)]
+    pub replacing: bool,
+    #[serde(default)]
+    pub outdated: bool,
+    pub spare: Option<Word>,
+    pub p50_ms: Option<f64>,
+    pub p95_ms: Option<f64>,
     /// Isolation in effect: `shared` or `per_client`.
-    isolation: &'static str,
+    #[serde(default)]
+    pub isolation: Word,
     /// Number of dedicated instances, each of one client.
-    instances: usize,
+    #[serde(default)]
+    pub instances: usize,
     /// Number of dedicated instances in each state.
-    instance_states: BTreeMap<&'static str, usize>,
-    instance_cause: Option<String>,
-    max_instances: usize,
+    #[serde(default)]
+    pub instance_states: BTreeMap<Word, usize>,
+    pub instance_cause: Option<String>,
+    #[serde(default)]
+    pub max_instances: usize,
     /// Number of pinned tools.
-    pinned: usize,
+    #[serde(default)]
+    pub pinned: usize,
     /// Number of pinned tools whose definition differs from the approved one.
-    changed: usize,
+    #[serde(default)]
+    pub changed: usize,
     /// Requests answered from the cache.
-    cache_hits: u64,
+    #[serde(default)]
+    pub cache_hits: u64,
     /// Cacheable requests that were not answered from the cache.
-    cache_misses: u64,
+    #[serde(default)]
+    pub cache_misses: u64,
     /// Tools and prompts renamed because an earlier server uses their name.
-    renamed: Vec<RenamedView>,
+    #[serde(default)]
+    pub renamed: Vec<RenamedView>,
 }
 
 /// Attempt in progress to start a server or to connect to it.
-#[derive(JsonSchema, Serialize)]
+#[derive(Debug, JsonSchema, Serialize, Deserialize)]
 #[schemars(rename = "Attempt")]
-struct AttemptView {
-    elapsed_ms: u64,
-    limit_ms: u64,
+pub struct AttemptView {
+    pub elapsed_ms: u64,
+    pub limit_ms: u64,
     /// Last line that the server wrote to stderr during the attempt.
-    last_line: Option<String>,
+    pub last_line: Option<String>,
     /// Program that may be downloading the server.
-    may_download: Option<&'static str>,
+    pub may_download: Option<Word>,
     /// Description of the attempt.
-    text: String,
-}
-
-impl From<&ConnectAttempt> for AttemptView {
-    fn from(attempt: &ConnectAttempt) -> Self {
-        Self {
-            elapsed_ms: millis(attempt.elapsed),
-            limit_ms: millis(attempt.limit),
-            last_line: attempt.last_line.clone(),
-            may_download: attempt.may_download,
-            text: attempt.text(),
-        }
-    }
+    pub text: String,
 }
 
 /// Renamed tool or prompt.
-#[derive(JsonSchema, Serialize)]
+#[derive(Debug, JsonSchema, Serialize, Deserialize)]
 #[schemars(rename = "Renamed")]
-struct RenamedView {
-    wanted: String,
-    public: String,
+pub struct RenamedView {
+    pub wanted: String,
+    pub public: String,
 }
 
 /// Status of one server with its recent events and stderr.
-#[derive(JsonSchema, Serialize)]
+#[derive(Debug, Default, JsonSchema, Serialize, Deserialize)]
 #[schemars(rename = "UpstreamDetail")]
-pub(super) struct DetailView {
+pub struct DetailView {
     #[serde(flatten)]
-    upstream: UpstreamView,
-    events: Vec<EventView>,
-    stderr: Vec<String>,
+    pub upstream: UpstreamView,
+    #[serde(default)]
+    pub events: Vec<EventView>,
+    #[serde(default)]
+    pub stderr: Vec<String>,
     /// Number of lines at the end of `stderr` that were written after the last answer of the server.
-    stderr_since_answer: usize,
+    #[serde(default = "all_lines")]
+    pub stderr_since_answer: usize,
+}
+
+/// Every line may be recent, if the gateway does not report which ones are.
+fn all_lines() -> usize {
+    usize::MAX
 }
 
 /// Lines of a server's stderr, numbered from zero.
-#[derive(JsonSchema, Serialize)]
+#[derive(Debug, JsonSchema, Serialize, Deserialize)]
 #[schemars(rename = "Log")]
-pub(super) struct LogView<'n> {
-    server: &'n str,
+pub struct LogView {
+    #[serde(default)]
+    pub server: String,
     /// Number of the first of these lines.
-    first: u64,
+    pub first: u64,
     /// Number of the line after the last of these lines.
-    next: u64,
-    lines: Vec<String>,
-}
-
-impl<'n> LogView<'n> {
-    pub(super) fn of(server: &'n str, log: StderrLines) -> Self {
-        Self { server, first: log.first, next: log.next(), lines: log.lines }
-    }
+    pub next: u64,
+    pub lines: Vec<String>,
 }
 
 /// Event of a server or of the gateway.
-#[derive(JsonSchema, Serialize)]
+#[derive(Debug, Default, JsonSchema, Serialize, Deserialize)]
 #[schemars(rename = "Event")]
-pub(super) struct EventView {
+pub struct EventView {
     /// Milliseconds since the Unix epoch.
-    at: u64,
+    pub at: u64,
     /// `null` for events of the gateway: failed authentications, admin actions, changes of keys and trust.
-    server: Option<String>,
+    pub server: Option<String>,
     /// Number of the dedicated instance, if the event is about one.
     #[serde(skip_serializing_if = "Option::is_none")]
-    instance: Option<u64>,
-    kind: &'static str,
-    text: String,
+    pub instance: Option<u64>,
+    pub kind: Word,
+    pub text: String,
     #[serde(flatten)]
-    facts: Facts,
-}
-
-/// Fields that depend on the kind of the event.
-#[derive(JsonSchema, Serialize, Default)]
-struct Facts {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    from: Option<&'static str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    to: Option<&'static str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    cause: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    restarts_in_window: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    away_ms: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    failures: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    cooldown_ms: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    added: Option<usize>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    removed: Option<usize>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    changed: Option<usize>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    tools: Option<Vec<String>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    lines: Option<u64>,
+    pub facts: Facts,
     #[serde(flatten)]
-    security: Option<SecurityFacts>,
+    pub security: SecurityFacts,
 }
 
-/// Fields of security events.
-#[derive(JsonSchema, Serialize, Default)]
-struct SecurityFacts {
-    /// Address of a client, or `control socket`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    source: Option<String>,
-    /// Admin, user or request that caused the event.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    actor: Option<String>,
-    /// Target of the failed authentication.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    target: Option<&'static str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    reason: Option<&'static str>,
-    /// Principal of the refused credential, if known.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    client: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    count: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    action: Option<&'static str>,
-    /// Server that the action was applied to.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    acted_on: Option<String>,
-    /// HTTP status of the response.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    status: Option<u16>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    change: Option<&'static str>,
-    /// Names of keys.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    names: Option<Vec<String>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    decision: Option<&'static str>,
-    /// Path of a config file.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    path: Option<String>,
-}
-
-impl From<&SecurityEvent> for SecurityFacts {
-    fn from(event: &SecurityEvent) -> Self {
-        let none = Self::default();
-        match event {
-            SecurityEvent::AuthFailed(failed) => Self {
-                source: Some(failed.source.to_string()),
-                target: Some(failed.target.as_str()),
-                reason: Some(failed.reason.as_str()),
-                client: failed.principal.clone(),
-                count: Some(failed.count),
-                ..none
-            },
-            SecurityEvent::AdminAction { action, server, tool: _, source, status } => Self {
-                source: Some(source.to_string()),
-                actor: Some(Principal::ADMIN.to_owned()),
-                action: Some(action.as_str()),
-                acted_on: server.clone(),
-                status: *status,
-                ..none
-            },
-            SecurityEvent::KeysChanged { change, names, actor } => Self {
-                actor: actor.clone(),
-                change: Some(change.as_str()),
-                names: Some(names.clone()),
-                ..none
-            },
-            SecurityEvent::TrustChanged { decision, path, actor } => Self {
-                actor: actor.clone(),
-                decision: Some(decision.as_str()),
-                path: Some(path.clone()),
-                ..none
-            },
+/// Declares fields of an event that are left out where they do not apply.
+macro_rules! event_fields {
+    ($(#[$about:meta])* $name:ident { $($(#[$doc:meta])* $field:ident: $kind:ty,)* }) => {
+        $(#[$about])*
+        #[derive(Debug, Default, JsonSchema, Serialize, Deserialize)]
+        pub struct $name {
+            $($(#[$doc])* #[serde(skip_serializing_if = "Option::is_none")] pub $field: Option<$kind>,)*
         }
+    };
+}
+
+event_fields! {
+    /// Fields that depend on the kind of the event.
+    Facts {
+        from: Word,
+        to: Word,
+        cause: String,
+        restarts_in_window: u32,
+        away_ms: u64,
+        failures: u32,
+        cooldown_ms: u64,
+        added: usize,
+        removed: usize,
+        changed: usize,
+        tools: Vec<String>,
+        lines: u64,
     }
 }
 
-impl From<&ServerStatus> for UpstreamView {
-    fn from(status: &ServerStatus) -> Self {
-        let ServerStatus { supervision, calls, .. } = status;
-        Self {
-            name: status.name.clone(),
-            state: supervision.state.as_str(),
-            circuit: supervision.circuit.as_str(),
-            cause: supervision.cause.clone(),
-            next_attempt_ms: supervision.next_attempt.map(millis),
-            attempt: status.attempt.as_ref().map(Into::into),
-            transport: status.transport,
-            era: status.era,
-            protocol_version: status.protocol_version.clone(),
-            pid: status.pid,
-            tools: status.tools,
-            restarts: supervision.restarts,
-            consecutive_failures: supervision.consecutive_failures,
-            in_flight: supervision.in_flight,
-            calls: calls.calls,
-            errors: calls.errors,
-            tool_errors: calls.tool_errors,
-            refused: calls.refused,
-            last_ok_ms: calls.last_ok.map(millis),
-            since_ms: millis(supervision.in_state_for),
-            next_action: supervision.next_action.map(NextAction::as_str),
-            hint: supervision.next_action.map(|action| next_step(action, &status.name)),
-            url: status.url.clone(),
-            server_info: status.server_info.clone(),
-            session_age_ms: status.session_age.map(millis),
-            restored: status.restored.as_ref().map(Restored::as_str),
-            not_restored: match &status.restored {
-                Some(Restored::Partly { missing }) => missing.clone(),
-                Some(Restored::Nothing | Restored::Everything) | None => Vec::new(),
-            },
-            restarts_in_window: supervision.restarts_in_window,
-            waiting: supervision.waiting,
-            replacing: supervision.replacing,
-            outdated: supervision.outdated,
-            spare: supervision.spare.map(SpareState::as_str),
-            p50_ms: calls.p50.map(fractional_millis),
-            p95_ms: calls.p95.map(fractional_millis),
-            isolation: if status.instances.enabled { "per_client" } else { "shared" },
-            instances: status.instances.count(),
-            instance_states: status.instances.states.iter().map(|(state, n)| (state.as_str(), *n)).collect(),
-            instance_cause: status.instances.cause.clone(),
-            max_instances: status.instances.max,
-            pinned: status.pins.pinned,
-            changed: status.pins.changed,
-            cache_hits: status.cache.hits,
-            cache_misses: status.cache.misses,
-            renamed: status
-                .renamed
-                .iter()
-                .map(|one| RenamedView { wanted: one.wanted.clone(), public: one.public.clone() })
-                .collect(),
-        }
+event_fields! {
+    /// Fields of security events.
+    SecurityFacts {
+        /// Address of a client, or `control socket`.
+        source: String,
+        /// Admin, user or request that caused the event.
+        actor: String,
+        /// Target of the failed authentication.
+        target: Word,
+        reason: Word,
+        /// Principal of the refused credential, if known.
+        client: String,
+        count: u64,
+        action: Word,
+        /// Server that the action was applied to.
+        acted_on: String,
+        /// HTTP status of the response.
+        status: u16,
+        change: Word,
+        /// Names of keys.
+        names: Vec<String>,
+        decision: Word,
+        /// Path of a config file.
+        path: String,
     }
 }
 
-impl UpstreamView {
-    /// Sets the next attempt of a server with an invalid config to the next check of the config file.
-    pub(super) fn with_config_check_interval(mut self, interval: Duration) -> Self {
-        if self.state == State::ConfigError.as_str() {
-            self.next_attempt_ms.get_or_insert(millis(interval));
-        }
-        self
-    }
+/// Calls from the ledger.
+#[derive(Debug, JsonSchema, Serialize, Deserialize)]
+#[schemars(rename = "Calls")]
+pub struct CallsView {
+    /// State of the gateway's ledger; null if the calls were read from disk.
+    pub ledger: Option<LedgerView>,
+    pub calls: Vec<CallView>,
+    /// Number of older calls that were left out.
+    #[serde(default)]
+    pub left_out: u64,
 }
 
-impl DetailView {
-    pub(super) fn of(status: &ServerStatus, upstream: UpstreamView) -> Self {
-        Self {
-            upstream,
-            events: status.events.iter().map(EventView::from).collect(),
-            stderr: status.stderr.clone(),
-            stderr_since_answer: status.stderr_since_answer.min(status.stderr.len()),
-        }
-    }
+/// State of the ledger.
+#[derive(Debug, Default, JsonSchema, Serialize, Deserialize)]
+#[serde(default)]
+#[schemars(rename = "Ledger")]
+pub struct LedgerView {
+    pub keeps: Word,
+    pub calls: u64,
+    pub failed_writes: u64,
+    pub cause: Option<String>,
 }
 
-impl From<&UpstreamEvent> for EventView {
-    fn from(event: &UpstreamEvent) -> Self {
-        Self {
-            at: millis(event.at.since_epoch()),
-            server: event.server.as_deref().map(str::to_owned),
-            instance: event.instance,
-            kind: event.event.kind(),
-            text: event.event.to_string(),
-            facts: Facts::from(&event.event),
-        }
-    }
+/// One call. Times are milliseconds since the Unix epoch, durations are milliseconds. Unknown values are null, and so
+/// is the outcome of a call in flight.
+#[derive(Debug, JsonSchema, Serialize, Deserialize)]
+#[schemars(rename = "Call")]
+pub struct CallView {
+    #[serde(default)]
+    pub id: String,
+    /// Principal that made the call.
+    pub principal: Option<String>,
+    /// Name that the client gives itself.
+    pub client: Option<String>,
+    pub server: String,
+    pub tool: String,
+    pub sha256: Option<String>,
+    #[schemars(schema_with = "enums::any_json")]
+    pub arguments: Option<Box<RawValue>>,
+    pub started_ms: u64,
+    pub ended_ms: Option<u64>,
+    pub took_ms: Option<f64>,
+    #[schemars(schema_with = "enums::outcomes")]
+    pub outcome: Option<Word>,
+    #[schemars(schema_with = "enums::codes")]
+    pub code: Option<Word>,
+    pub attempts: Option<u32>,
+    pub replays: Option<u32>,
+    pub text: Word,
+    pub hint: Option<String>,
 }
 
-impl From<&Event> for Facts {
-    fn from(event: &Event) -> Self {
-        let none = Self::default();
-        match event {
-            Event::StateChanged { from, to, cause } => {
-                Self { from: Some(from.as_str()), to: Some(to.as_str()), cause: cause.clone(), ..none }
-            }
-            Event::Restarting { in_window } => Self { restarts_in_window: Some(*in_window), ..none },
-            Event::Revived { away } => Self { away_ms: Some(millis(*away)), ..none },
-            Event::CircuitOpened { failures, cooldown } => {
-                Self { failures: Some(*failures), cooldown_ms: Some(millis(*cooldown)), ..none }
-            }
-            Event::ProbeFailed { cause }
-            | Event::CatalogFailed { cause }
-            | Event::ReplacementFailed { cause }
-            | Event::SpareLost { cause } => Self { cause: Some(cause.clone()), ..none },
-            Event::CatalogChanged { added, removed, changed } => {
-                Self { added: Some(*added), removed: Some(*removed), changed: Some(*changed), ..none }
-            }
-            Event::ToolsChanged { tools, .. }
-            | Event::ToolsApproved { tools }
-            | Event::NameConflicts { names: tools }
-            | Event::NewTools { tools, .. }
-            | Event::TextsChanged { items: tools, .. }
-            | Event::ToolsSuspicious { tools } => Self { tools: Some(tools.clone()), ..none },
-            Event::TooManyTools { .. } => Self { cause: Some(event.to_string()), ..none },
-            Event::PrincipalRefused { wait, .. } => Self { cooldown_ms: Some(millis(*wait)), ..none },
-            Event::MessagesDropped { dropped: lines } | Event::JunkSkipped { lines, sample: _ } => {
-                Self { lines: Some(*lines), ..none }
-            }
-            Event::Security(event) => Self { security: Some(event.into()), ..none },
-            Event::SessionRenewed
-            | Event::SessionRestored { .. }
-            | Event::CredentialRenewed
-            | Event::CircuitClosed
-            | Event::ClientsIsolated
-            | Event::MachineSlept
-            | Event::Replacing { .. }
-            | Event::Replaced
-            | Event::SpareReady
-            | Event::SpareUsed => none,
-        }
-    }
+/// Pins of servers.
+#[derive(Debug, JsonSchema, Serialize, Deserialize)]
+#[schemars(rename = "Pins")]
+pub struct PinsView {
+    pub servers: Vec<ServerPinsView>,
 }
 
-/// Hint for the operator: the next action for a server.
-pub(crate) fn next_step(action: NextAction, name: &str) -> String {
-    match action {
-        NextAction::Reconnect => format!("`gripfast reconnect {name}` retries now"),
-        NextAction::Doctor => format!("`gripfast doctor {name}` diagnoses it"),
-        NextAction::Login => format!("run `gripfast login {name}`, or correct its `headers`"),
-        // `check` finds mistakes in the file, but not the reason why a server refused to work.
-        NextAction::Configure => format!("`gripfast doctor {name}` shows what to correct"),
-        NextAction::Approve => {
-            format!(
-                "`gripfast pins diff {name}` shows what changed, `gripfast pins approve {name}` accepts it"
-            )
-        }
-        NextAction::Start => format!("`gripfast start {name}` starts it again"),
-    }
+#[derive(Debug, JsonSchema, Serialize, Deserialize)]
+#[schemars(rename = "ServerPins")]
+pub struct ServerPinsView {
+    pub server: String,
+    pub tools: Vec<PinView>,
 }
 
-pub(super) fn millis(span: Duration) -> u64 {
-    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
+/// One pinned item. Times are milliseconds since the Unix epoch.
+#[derive(Debug, JsonSchema, Serialize, Deserialize)]
+#[schemars(rename = "Pin")]
+pub struct PinView {
+    /// `tool`, `prompt`, `template` or `instructions`.
+    #[serde(default)]
+    pub kind: Word,
+    /// Name of the item, of any kind.
+    pub tool: String,
+    /// `approved`, `changed`, or `new` for a new tool that waits for approval.
+    pub state: Word,
+    pub sha256: String,
+    pub first_seen_ms: u64,
+    pub approved_ms: Option<u64>,
+    pub renamed_to: Option<String>,
+    #[serde(default)]
+    #[schemars(schema_with = "enums::array_of_objects")]
+    pub differences: Vec<Difference>,
+    #[serde(default)]
+    #[schemars(schema_with = "enums::array_of_objects")]
+    pub suspicions: Vec<Suspicion>,
 }
 
-/// Milliseconds with one decimal: local servers answer in less than one millisecond.
-pub(super) fn fractional_millis(span: Duration) -> f64 {
-    (span.as_secs_f64() * 10_000.0).round() / 10.0
+/// Approved items.
+#[derive(Debug, JsonSchema, Serialize, Deserialize)]
+#[schemars(rename = "Approved")]
+pub struct ApprovedView {
+    #[serde(default)]
+    pub server: String,
+    pub approved: Vec<String>,
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use gripfast::Host;
+/// Policy decision for a client and a tool.
+#[derive(Debug, JsonSchema, Serialize, Deserialize)]
+#[schemars(rename = "Decision")]
+pub struct DecisionView {
+    #[serde(default)]
+    pub client: String,
+    #[serde(default)]
+    pub server: String,
+    #[serde(default)]
+    pub tool: String,
+    pub allowed: bool,
+    pub reason: String,
+}
 
-    #[tokio::test]
-    async fn b01_a_server_with_a_config_mistake_is_retried_at_the_next_check_of_the_file() {
-        let host = Host::builder().build();
-        host.spawn_broken("mistyped", "unknown key `comand`").unwrap();
-        let status = host.server_status("mistyped").unwrap();
-        let shown = UpstreamView::from(&status).with_config_check_interval(Duration::from_secs(1));
-        assert_eq!((shown.state, shown.next_attempt_ms), ("config_error", Some(1000)));
-        assert_eq!(UpstreamView::from(&status).next_attempt_ms, None, "there is no file to check");
-    }
+/// One-time sign-in code.
+#[derive(Debug, JsonSchema, Serialize, Deserialize)]
+#[schemars(rename = "SignInCode")]
+pub struct SignInCodeView {
+    /// Code for the fragment of a sign-in link. It can be used once.
+    pub code: String,
+    /// Validity in milliseconds.
+    pub valid_ms: u64,
+}
+
+/// Body of an error response.
+#[derive(Debug, JsonSchema, Serialize, Deserialize)]
+#[schemars(rename = "Refused")]
+pub struct RefusalView {
+    pub error: ErrorView,
+}
+
+#[derive(Debug, JsonSchema, Serialize, Deserialize)]
+#[schemars(rename = "Error")]
+pub struct ErrorView {
+    /// Error code for programs.
+    pub code: Word,
+    /// Message for people: what failed and what happens next.
+    pub text: String,
+    /// Suggested next step.
+    pub hint: Option<String>,
 }

@@ -10,7 +10,7 @@ use super::import::absolute;
 use super::preflight;
 use super::render::Screen;
 use clap::Args;
-use gripfast::config::{Config, ConfigError, ProcessEnvironment, suggest};
+use gripfast::config::{Config, ConfigError, ProcessEnvironment};
 use std::path::Path;
 use toml_edit::{Array, DocumentMut, InlineTable, Item, Table, value};
 
@@ -93,7 +93,7 @@ fn pair(typed: &str) -> Result<(String, String), &'static str> {
 pub(crate) fn add(global: &GlobalArgs, args: &AddArgs, screen: &mut Screen) -> Result<Exit, CommandError> {
     let editing = Editing::open(global)?;
     let Editing { path, before, .. } = &editing;
-    let mut document = parse_toml(path, before.as_deref().unwrap_or_default())?;
+    let mut document = editing.toml(NOT_TOML)?;
     let servers = servers_table(&mut document, path)?;
     if servers.contains_key(&args.name) {
         let text = format!("`{}` already has a server `{}`", path.display(), args.name);
@@ -168,19 +168,16 @@ pub(crate) fn switch(
 fn open_existing(global: &GlobalArgs) -> Result<(Editing, DocumentMut), FailureReport> {
     config::find(global.config.as_deref())?;
     let editing = Editing::open(global)?;
-    let Some(before) = &editing.before else {
+    if editing.before.is_none() {
         return Err(config::config_failure(&ConfigError::NotFound { looked_for: vec![editing.path] }));
-    };
-    let document = parse_toml(&editing.path, before)?;
+    }
+    let document = editing.toml(NOT_TOML)?;
     Ok((editing, document))
 }
 
 fn unknown_server(name: &str, servers: &Table, path: &Path) -> FailureReport {
-    let failure = FailureReport::new(Exit::General, format!("no server `{name}` in `{}`", path.display()));
-    match suggest::nearest(name, servers.iter().map(|(name, _)| name)) {
-        Some(near) => failure.with_hint(format!("did you mean `{near}`?")),
-        None => failure,
-    }
+    FailureReport::new(Exit::General, format!("no server `{name}` in `{}`", path.display()))
+        .with_hint_if_any(config::did_you_mean(name, servers.iter().map(|(name, _)| name)))
 }
 
 /// Warns about everything that keeps a server from starting in the present environment.
@@ -195,19 +192,8 @@ fn warn_if_not_startable(text: &str, name: &str, screen: &mut Screen) -> Result<
     Ok(())
 }
 
-/// Parses the config for editing. Only TOML is edited: other formats usually belong to other programs.
-fn parse_toml(path: &Path, text: &str) -> Result<DocumentMut, FailureReport> {
-    let toml = path.extension().is_none_or(|ending| ending.eq_ignore_ascii_case("toml"));
-    if !toml {
-        let text = format!("`{}` is not TOML, and gripfast edits only TOML", path.display());
-        return Err(FailureReport::new(Exit::General, text)
-            .with_hint(format!("`gripfast import --write` converts it into a {}", Config::FILE_NAME)));
-    }
-    text.parse().map_err(|_| {
-        FailureReport::new(Exit::ConfigInvalid, format!("`{}` is not valid TOML", path.display()))
-            .with_hint("`gripfast check` explains what is wrong")
-    })
-}
+/// The hint for a config that is not TOML.
+const NOT_TOML: &str = "`gripfast import --write` converts it into a gripfast.toml";
 
 fn servers_table<'d>(document: &'d mut DocumentMut, path: &Path) -> Result<&'d mut Table, FailureReport> {
     let mut fresh = Table::new();

@@ -8,14 +8,14 @@ use super::error::FailureReport;
 use super::exit::Exit;
 use super::trust;
 use bytes::Bytes;
-use gripfast::Code;
 use gripfast::wire::envelope::Message;
 use gripfast::wire::sse;
+use gripfast_gateway::api::types::{ErrorView, RefusalView};
 use http::{HeaderValue, Method, Request, Response, StatusCode, header, request};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
 use hyper_util::client::legacy::Error;
-use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use std::error::Error as _;
 use std::fmt;
 use std::io;
@@ -45,10 +45,16 @@ impl From<FailureReport> for NoAnswer {
     }
 }
 
-/// An answer of the admin API.
-pub(crate) struct AdminReply {
+/// An answer of the admin API: parsed, and as the gateway sent it.
+pub(crate) struct AdminReply<T> {
+    pub(crate) value: T,
+    pub(crate) json: String,
+}
+
+/// An answer that has not been parsed yet.
+struct RawReply {
     status: StatusCode,
-    pub(crate) body: Bytes,
+    body: Bytes,
 }
 
 /// The event stream of a gateway.
@@ -68,21 +74,6 @@ impl EventStream {
             self.reader.push(frame.data_ref().map_or(&[], |data| data));
         }
     }
-}
-
-/// The body of an error answer.
-#[derive(Debug, Deserialize)]
-struct ErrorBody {
-    error: AdminError,
-}
-
-/// An error of the admin API.
-#[derive(Debug, Deserialize)]
-pub(crate) struct AdminError {
-    code: String,
-    text: String,
-    #[serde(default)]
-    pub(crate) hint: Option<String>,
 }
 
 /// Time limit for an answer of the admin API, which comes from memory.
@@ -116,20 +107,21 @@ impl<'u> AdminClient<'u> {
         self.wants_token.fetch_or(self.channel.is_socket(), Ordering::Relaxed);
     }
 
-    pub(crate) async fn get(&self, path: &str) -> Result<AdminReply, FailureReport> {
-        self.send(Method::GET, path, &[]).await
+    /// Reads `path` below `/api/v1`.
+    pub(crate) async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<AdminReply<T>, FailureReport> {
+        self.send(Method::GET, path).await
     }
 
-    /// Asks the gateway to act. A gateway on the network that may not be sent the token is not asked: it could only
+    /// Asks the gateway to act, by a POST to `path` below `/api/v1`. A gateway on the network that may not be sent the token is not asked: it could only
     /// refuse, or be an impostor.
-    pub(crate) async fn post(&self, path: &str) -> Result<AdminReply, FailureReport> {
+    pub(crate) async fn post<T: DeserializeOwned>(&self, path: &str) -> Result<AdminReply<T>, FailureReport> {
         if !self.channel.is_socket() && self.token.value().is_none() {
             self.check_alive().await?;
             return Err(self.token.not_sent(self.url));
         }
         // Actions always need the token.
         self.wants_token.store(true, Ordering::Relaxed);
-        self.send(Method::POST, path, &[]).await
+        self.send(Method::POST, path).await
     }
 
     async fn check_alive(&self) -> Result<(), FailureReport> {
@@ -141,25 +133,33 @@ impl<'u> AdminClient<'u> {
         }
     }
 
-    async fn send(
+    async fn send<T: DeserializeOwned>(
         &self,
         method: Method,
         path: &str,
-        headers: &[(&str, &str)],
-    ) -> Result<AdminReply, FailureReport> {
+    ) -> Result<AdminReply<T>, FailureReport> {
         let asking = async {
-            let response = self.send_authorized(method, path, headers).await?;
+            let response = self.send_authorized(method, path, &[]).await?;
             let status = response.status();
             let body = Limited::new(response.into_body(), MAX_REPLY).collect().await;
             let body = body
                 .map_err(|error| self.not_a_gateway(&format!("its answer was cut off: {error}")))?
                 .to_bytes();
-            Ok(AdminReply { status, body })
+            Ok(RawReply { status, body })
         };
         let reply = tokio::time::timeout(TIMEOUT, asking).await.unwrap_or_else(|_| Err(self.timed_out()))?;
         match reply.error() {
-            Some(refusal) if reply.is_unauthorized() => Err(self.token.refused(self.url, Some(refusal))),
-            Some(_) | None => Ok(reply),
+            Some(refusal) if reply.status == StatusCode::UNAUTHORIZED => {
+                Err(self.token.refused(self.url, refusal.hint))
+            }
+            Some(refusal) => Err(refusal.into()),
+            // If it has another shape, the program at that address is not a gateway.
+            None => match serde_json::from_slice(&reply.body) {
+                Ok(value) => {
+                    Ok(AdminReply { value, json: String::from_utf8_lossy(&reply.body).into_owned() })
+                }
+                Err(_) => Err(self.not_a_gateway(&reply.summary())),
+            },
         }
     }
 
@@ -174,7 +174,8 @@ impl<'u> AdminClient<'u> {
         loop {
             let shows = self.wants_token.load(Ordering::Relaxed);
             let token = self.token.value().filter(|_| shows);
-            let mut request = Request::builder().method(&method).uri(self.channel.uri(self.url, path));
+            let uri = self.channel.uri(self.url, &format!("/api/v1{path}"));
+            let mut request = Request::builder().method(&method).uri(uri);
             for (name, value) in headers {
                 request = request.header(*name, *value);
             }
@@ -236,7 +237,7 @@ impl<'u> AdminClient<'u> {
     /// The events from now on, or those after the event with the id `last_seen`.
     pub(crate) async fn events(&self, last_seen: Option<&str>) -> Result<EventStream, FailureReport> {
         let headers: Vec<(&str, &str)> = last_seen.map(|id| ("last-event-id", id)).into_iter().collect();
-        let asking = self.send_authorized(Method::GET, "/api/v1/events", &headers);
+        let asking = self.send_authorized(Method::GET, "/events", &headers);
         let response = match tokio::time::timeout(TIMEOUT, asking).await {
             Ok(response) => response?,
             Err(_) => return Err(self.timed_out()),
@@ -248,11 +249,6 @@ impl<'u> AdminClient<'u> {
             return Err(self.not_a_gateway(&format!("HTTP {}", response.status().as_u16())));
         }
         Ok(EventStream { body: response.into_body(), reader: sse::Reader::new(MAX_REPLY) })
-    }
-
-    /// Parses the answer. If it has another shape, the program at that address is not a gateway.
-    pub(crate) fn parse<'r, T: Deserialize<'r>>(&self, reply: &'r AdminReply) -> Result<T, FailureReport> {
-        serde_json::from_slice(&reply.body).map_err(|_| self.not_a_gateway(&reply.summary()))
     }
 
     fn unreachable(&self, error: &Error) -> FailureReport {
@@ -306,7 +302,7 @@ impl<'u> AdminClient<'u> {
     }
 }
 
-impl AdminReply {
+impl RawReply {
     /// The HTTP status, and the body if it is a short plain text.
     fn summary(&self) -> String {
         let status = format!("HTTP {}", self.status.as_u16());
@@ -319,31 +315,11 @@ impl AdminReply {
     }
 
     /// The error, if the answer is one.
-    pub(crate) fn error(&self) -> Option<AdminError> {
+    fn error(&self) -> Option<ErrorView> {
         if self.status.is_success() {
             return None;
         }
-        serde_json::from_slice(&self.body).ok().map(|ErrorBody { error }| error)
-    }
-
-    /// Returns true if the gateway answered 422 Unprocessable Entity.
-    pub(crate) fn is_unprocessable(&self) -> bool {
-        self.status == StatusCode::UNPROCESSABLE_ENTITY
-    }
-
-    fn is_unauthorized(&self) -> bool {
-        self.status == StatusCode::UNAUTHORIZED
-    }
-}
-
-impl From<AdminError> for FailureReport {
-    fn from(refusal: AdminError) -> Self {
-        let code = Code::ALL.into_iter().find(|code| code.as_str() == refusal.code);
-        let failure = Self::new(code.map_or(Exit::General, Exit::from), refusal.text);
-        match refusal.hint {
-            Some(hint) => failure.with_hint(hint),
-            None => failure,
-        }
+        serde_json::from_slice(&self.body).ok().map(|RefusalView { error }| error)
     }
 }
 
@@ -358,6 +334,11 @@ fn bearer(request: request::Builder, secret: Option<&str>) -> Result<request::Bu
     })?;
     value.set_sensitive(true);
     Ok(request.header(header::AUTHORIZATION, value))
+}
+
+/// The path of a server, with `rest` after its name.
+pub(crate) fn upstream_path(name: &str, rest: &str) -> String {
+    format!("/upstreams/{}{rest}", path_segment(name))
 }
 
 /// A name as one percent-encoded segment of a path.

@@ -11,10 +11,7 @@ use serde_json::json;
 /// Checks the audit log in the state directory against its hash chain.
 pub(crate) fn run(global: &GlobalArgs, verb: &AuditVerb, screen: &mut Screen) -> Result<Exit, CommandError> {
     let AuditVerb::Verify { output } = verb;
-    let directory = config::gateway_state_dir(global)?.ok_or_else(|| {
-        FailureReport::new(Exit::General, "no state directory: there is no home directory")
-            .with_hint("`--state-dir` names one")
-    })?;
+    let directory = config::gateway_state_dir(global)?.ok_or_else(|| config::no_state_dir(""))?;
     let files = verify_audit(&directory).map_err(|error| {
         FailureReport::new(
             Exit::General,

@@ -14,18 +14,16 @@ use super::local_host::{HostOptions, runtime, with_host};
 use super::mcp_client;
 use super::mcp_client::{CallReport, McpClient, ToolSource};
 use super::render::{Content, Screen, with_progress};
-use super::status::FleetModel;
 pub(crate) use arguments::{Arguments, parse_pairs};
 use bytes::Bytes;
 use defaults::DefaultAnswers;
-use gripfast::config::suggest;
 use gripfast::input::{self, CollectedInput};
 use gripfast::transport::Listener;
 use gripfast::wire::envelope::ErrorObject;
 use gripfast::wire::patch::Patch;
-use gripfast::wire::results::{CallResult, Tool};
-use gripfast::{Answer, CallError, CallOptions, CallOutcome, Code, Host, Outcome};
-use serde_json::json;
+use gripfast::wire::results::{CallResult, List, Tool};
+use gripfast::{Answer, CallError, CallOptions, CallOutcome, Host, Outcome};
+use gripfast_gateway::api::types::FleetView;
 use serde_json::value::RawValue;
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,38 +34,15 @@ pub(crate) fn run(global: &GlobalArgs, args: &CallArgs, screen: &mut Screen) -> 
     let arguments = Arguments::read(&args.arguments)?;
     match ToolSource::resolve(global, args.gateway.url.as_ref())? {
         ToolSource::Gateway(url, fleet) => {
-            match call_gateway(global, &url, fleet.as_deref(), args, arguments.as_ref(), screen)? {
-                Ok(response) => match mcp_client::outcome(&response) {
-                    Some(outcome) => show(args, &outcome, screen),
-                    None => Err(FailureReport::new(
-                        Exit::Unreachable,
-                        format!("the gateway at {url} sent an invalid answer"),
-                    )
-                    .into()),
-                },
-                Err(failure) => Err(report_failure(args, failure, screen)?),
-            }
+            let response = call_gateway(global, &url, fleet.as_deref(), args, arguments.as_ref(), screen)?;
+            let outcome = mcp_client::outcome(&response).ok_or_else(|| mcp_client::invalid_answer(&url))?;
+            show(args, &outcome, screen)
         }
         ToolSource::Config => match call_directly(global, args, arguments.as_ref(), screen)? {
             Ok(answer) => show(args, &answer.outcome(), screen),
-            Err(failure) => Err(report_failure(
-                args,
-                config::without_gateway_hints(global, &args.server, failure),
-                screen,
-            )?),
+            Err(failure) => Err(config::without_gateway_hints(global, &args.server, failure).into()),
         },
     }
-}
-
-fn report_failure(
-    args: &CallArgs,
-    failure: FailureReport,
-    screen: &mut Screen,
-) -> Result<CommandError, CommandError> {
-    if let (OutputFormat::Json, Some(error)) = (args.output.form, failure.as_json()) {
-        screen.json(&json!({ "error": error }))?;
-    }
-    Ok(failure.into())
 }
 
 /// Answers forms that the server sends during the call: with their defaults, or with the user's input at the terminal.
@@ -84,15 +59,13 @@ fn listener(args: &CallArgs, screen: &Screen) -> Option<Arc<dyn Listener>> {
 fn call_gateway(
     global: &GlobalArgs,
     url: &GatewayUrl,
-    fleet: Option<&FleetModel>,
+    fleet: Option<&FleetView>,
     args: &CallArgs,
     arguments: Option<&Arguments>,
     screen: &mut Screen,
-) -> Result<Result<Bytes, FailureReport>, CommandError> {
+) -> Result<Bytes, FailureReport> {
     let CallArgs { server, tool, .. } = args;
-    if let Err(failure) = mcp_client::require_server(url, fleet, server) {
-        return Ok(Err(failure));
-    }
+    mcp_client::require_server(url, fleet, server)?;
     let listener = listener(args, screen);
     let calling = async {
         let mut client = McpClient::connect(global, url).await?;
@@ -114,7 +87,7 @@ fn call_gateway(
             CallReport::Unknown(failure) => Err(client.explain_denial(server, tool).await.unwrap_or(failure)),
         }
     };
-    Ok(runtime()?.block_on(with_progress(screen, &format!("server `{server}`"), calling)))
+    runtime()?.block_on(with_progress(screen, &format!("server `{server}`"), calling))
 }
 
 fn call_directly(
@@ -214,12 +187,9 @@ async fn unknown_tool(host: &Host, server: &str, tool: &str) -> Option<FailureRe
     if catalog.tool(tool).is_some() {
         return None;
     }
-    let hint = match suggest::nearest(tool, catalog.tools.iter().map(|item| item.key.as_str())) {
-        Some(nearest) => format!("did you mean `{nearest}`?"),
-        None => format!("`gripfast tools {server}` lists its tools"),
-    };
-    let text = format!("server `{server}` has no tool named `{tool}`");
-    Some(CallError::new(Code::UnknownTool, server, CallOutcome::Refused, text).with_hint(hint).into())
+    let names = catalog.tools.iter().map(|item| item.key.as_str());
+    let refused = CallOutcome::Refused;
+    Some(mcp_client::unknown_item_after(refused, List::Tools, server, tool, names))
 }
 
 fn show(args: &CallArgs, outcome: &Outcome<'_>, screen: &mut Screen) -> Result<Exit, CommandError> {

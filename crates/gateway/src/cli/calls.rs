@@ -7,49 +7,21 @@ use super::args::{CallsArgs, GlobalArgs, OutputFormat};
 use super::config;
 use super::error::{CommandError, FailureReport};
 use super::exit::Exit;
-use super::render::{Screen, Table, plural};
-use super::status::{EMPTY_CELL, latency, short_duration};
+use super::render::{Screen, Table, ago, now_ms, plural};
+use super::status::{EMPTY_CELL, latency};
+use gripfast::Wall;
 use gripfast::ledger::{Calls, Query};
-use gripfast::{Wall, unix_time};
-use gripfast_gateway::api::CallsView;
-use serde::Deserialize;
+use gripfast_gateway::api::types::{CallView, CallsView, LedgerView};
 use std::time::Duration;
-
-/// The answer of a gateway. A gateway of another version may send more or fewer fields.
-#[derive(Debug, Deserialize)]
-struct CallsReply {
-    #[serde(default)]
-    ledger: Option<Ledger>,
-    calls: Vec<Call>,
-    #[serde(default)]
-    left_out: u64,
-}
-
-#[derive(Debug, Deserialize)]
-struct Ledger {
-    keeps: String,
-    cause: Option<String>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Call {
-    principal: Option<String>,
-    client: Option<String>,
-    server: String,
-    tool: String,
-    started_ms: u64,
-    took_ms: Option<f64>,
-    outcome: Option<String>,
-    code: Option<String>,
-    text: String,
-}
 
 /// Asks the gateway, or reads its ledger, and prints the calls.
 pub(crate) fn run(global: &GlobalArgs, args: &CallsArgs, screen: &mut Screen) -> Result<Exit, CommandError> {
     let (json, listing) = match &args.gateway.url {
         Some(url) => fetch_from_gateway(global, url, args)?,
         // A user who names the directory means the ledger in it.
-        None if global.state_dir.is_some() => read_ledger(global, args)?.ok_or_else(no_state_dir)?,
+        None if global.state_dir.is_some() => {
+            read_ledger(global, args)?.ok_or_else(|| config::no_state_dir(""))?
+        }
         None => {
             let usual = GatewayUrl::resolve(global, None)?;
             match fetch_from_gateway(global, &usual, args) {
@@ -76,22 +48,15 @@ fn fetch_from_gateway(
     global: &GlobalArgs,
     url: &GatewayUrl,
     args: &CallsArgs,
-) -> Result<(String, CallsReply), FailureReport> {
+) -> Result<(String, CallsView), FailureReport> {
     super::local_host::runtime()?.block_on(async {
-        let gateway = AdminClient::connect(global, url).await?;
-        let reply = gateway.get(&path(args)).await?;
-        match reply.error() {
-            Some(refusal) => Err(refusal.into()),
-            None => {
-                let listing = gateway.parse(&reply)?;
-                Ok((String::from_utf8_lossy(&reply.body).into_owned(), listing))
-            }
-        }
+        let reply = AdminClient::connect(global, url).await?.get(&path(args)).await?;
+        Ok((reply.json, reply.value))
     })
 }
 
 fn path(args: &CallsArgs) -> String {
-    let mut path = format!("/api/v1/calls?limit={}", args.limit);
+    let mut path = format!("/calls?limit={}", args.limit);
     if args.unknown {
         path += "&unknown=true";
     }
@@ -106,11 +71,11 @@ fn path(args: &CallsArgs) -> String {
 
 /// The start of the time range, since the Unix epoch.
 fn since(args: &CallsArgs) -> Option<Duration> {
-    args.since.map(|ago| unix_time().saturating_sub(ago))
+    args.since.map(|ago| Duration::from_millis(now_ms()).saturating_sub(ago))
 }
 
 /// Reads the ledger in the state directory. `None` without a state directory.
-fn read_ledger(global: &GlobalArgs, args: &CallsArgs) -> Result<Option<(String, CallsReply)>, FailureReport> {
+fn read_ledger(global: &GlobalArgs, args: &CallsArgs) -> Result<Option<(String, CallsView)>, FailureReport> {
     let Some(directory) = config::gateway_state_dir(global)? else { return Ok(None) };
     let query = Query {
         unknown: args.unknown,
@@ -123,17 +88,13 @@ fn read_ledger(global: &GlobalArgs, args: &CallsArgs) -> Result<Option<(String, 
         FailureReport::new(Exit::General, text)
     };
     let calls = Calls::in_directory(&directory, query).map_err(|error| unreadable(&error))?;
-    let json = serde_json::to_string(&CallsView::from(calls)).map_err(|error| unreadable(&error))?;
-    let listing = serde_json::from_str(&json).map_err(|error| unreadable(&error))?;
+    let listing = CallsView::from(calls);
+    let json = serde_json::to_string(&listing).map_err(|error| unreadable(&error))?;
     Ok(Some((json, listing)))
 }
 
-fn no_state_dir() -> FailureReport {
-    FailureReport::new(Exit::General, "no state directory: there is no home directory")
-}
-
-fn show(args: &CallsArgs, listing: &CallsReply, screen: &mut Screen) -> Result<(), CommandError> {
-    let CallsReply { ledger, calls, left_out } = listing;
+fn show(args: &CallsArgs, listing: &CallsView, screen: &mut Screen) -> Result<(), CommandError> {
+    let CallsView { ledger, calls, left_out } = listing;
     if !calls.is_empty() {
         let mut table = Table::new([
             "STARTED",
@@ -145,27 +106,26 @@ fn show(args: &CallsArgs, listing: &CallsReply, screen: &mut Screen) -> Result<(
             "TOOK",
             "WHAT HAPPENED",
         ]);
-        let now = u64::try_from(unix_time().as_millis()).unwrap_or(u64::MAX);
         for call in calls {
             table.row([
-                &format!("{} ago", short_duration(now.saturating_sub(call.started_ms))),
+                &ago(call.started_ms),
                 call.principal.as_deref().unwrap_or(EMPTY_CELL),
                 call.client.as_deref().unwrap_or(EMPTY_CELL),
                 &call.server,
                 &call.tool,
                 &call.outcome.as_deref().unwrap_or("in_flight").replace('_', " "),
                 &latency(call.took_ms),
-                &call.result_text(),
+                &result_text(call),
             ]);
         }
         screen.table(table)?;
     }
     match ledger {
-        Some(Ledger { keeps, .. }) if keeps == "off" => {
+        Some(LedgerView { keeps, .. }) if keeps == "off" => {
             screen.message("this gateway records no calls")?;
             screen.hint("`gateway.ledger` is \"off\", or the gateway has no state directory")?;
         }
-        Some(Ledger { cause: Some(cause), .. }) => {
+        Some(LedgerView { cause: Some(cause), .. }) => {
             screen.warning(&format!("the ledger cannot be written, so calls may be missing: {cause}"))?;
         }
         Some(_) | None if calls.is_empty() && args.unknown => {
@@ -175,7 +135,7 @@ fn show(args: &CallsArgs, listing: &CallsReply, screen: &mut Screen) -> Result<(
         Some(_) | None => {}
     }
     if *left_out > 0 {
-        let older = plural(usize::try_from(*left_out).unwrap_or(usize::MAX), "older call");
+        let older = plural(*left_out, "older call");
         screen.message(&format!("{older} left out; `--limit` shows more"))?;
     }
     if calls.iter().any(|call| call.outcome.as_deref() == Some("unknown")) {
@@ -186,11 +146,9 @@ fn show(args: &CallsArgs, listing: &CallsReply, screen: &mut Screen) -> Result<(
     Ok(())
 }
 
-impl Call {
-    fn result_text(&self) -> String {
-        match &self.code {
-            Some(code) => format!("{} ({code})", self.text),
-            None => self.text.clone(),
-        }
+fn result_text(call: &CallView) -> String {
+    match &call.code {
+        Some(code) => format!("{} ({code})", call.text),
+        None => call.text.to_string(),
     }
 }

@@ -305,25 +305,14 @@ fn certificate(path: &Path, config: &Config) -> Option<Finding> {
 /// Requirements of a valid server that are missing outside the config, as warnings: they may be there when the gateway
 /// starts.
 fn missing_requirements(path: &Path, entry: &ServerEntry, spec: &ServerSpec) -> Vec<Finding> {
-    let Position { line, column } = entry.position;
     let name = &entry.name;
     let warn = |missing: preflight::MissingRequirement| {
         let preflight::MissingRequirement { key, message, hint } = missing;
         let message = format!("server `{name}` cannot start: {message}");
-        // In the layout of the config's own findings; the key is somewhere below the server's line.
-        let margin = " ".repeat(line.to_string().len());
-        let place = format!("{margin}--> {}:{line}:{column} (`{key}` of `{name}`)", path.display());
-        let rendered = format!("warning: {message}\n{place}\n{margin} hint: {hint}");
-        Finding {
-            severity: "warning",
-            server: Some(name.clone()),
-            key,
-            line,
-            column,
-            message,
-            hint: Some(hint),
-            rendered,
-        }
+        // The key is somewhere below the server's line.
+        let shown = format!("`{key}` of `{name}`");
+        let finding = Finding::at_position(path, "warning", &shown, entry.position, &message, &hint);
+        Finding { server: Some(name.clone()), key, ..finding }
     };
     let missing = preflight::missing(spec, &ProcessEnvironment).into_iter().map(warn);
     missing.chain(dropped_variables(path, entry, spec)).chain(proxy_passwords(path, entry, spec)).collect()

@@ -9,13 +9,14 @@ use etcetera::BaseStrategy;
 use gripfast::Code;
 use gripfast::auth::Logins;
 use gripfast::config::{
-    AccessConfig, Config, ConfigError, ConfigFile, ConfigOrigin, ConfigText, GatewayConfig, Jwks,
+    AccessConfig, Config, ConfigError, ConfigFile, ConfigOrigin, ConfigText, Diagnostic, GatewayConfig, Jwks,
     ProcessEnvironment, SearchPaths, ServerEntry, ServerSpec, suggest,
 };
 use gripfast::private_files::{self, StrictModes, UnsafeFile};
 use std::error::Error;
 use std::io;
 use std::path::{Path, PathBuf};
+use toml_edit::{DocumentMut, Item, Table};
 
 /// A config and its origin.
 #[derive(Debug)]
@@ -140,11 +141,10 @@ impl LoadedConfig {
             return Ok(entry);
         }
         let known: Vec<&str> = self.config.servers.iter().map(|entry| entry.name.as_str()).collect();
-        let hint = match suggest::nearest(name, known.iter().copied()) {
-            Some(nearest) => format!("did you mean `{nearest}`?"),
-            None if known.is_empty() => "the file has no servers".to_owned(),
-            None => format!("its servers are {}", name_list(&known)),
-        };
+        let hint = did_you_mean(name, known.iter().copied()).unwrap_or_else(|| match known.is_empty() {
+            true => "the file has no servers".to_owned(),
+            false => format!("its servers are {}", name_list(&known)),
+        });
         let text = format!("no server `{name}` in `{}`", self.path.display());
         Err(FailureReport::for_server(name, Code::UnknownServer, text, Some(hint)))
     }
@@ -155,6 +155,12 @@ pub(crate) fn platform_state_dir() -> Option<PathBuf> {
     let platform = etcetera::choose_base_strategy().ok()?;
     // Windows has no directory for state alone.
     Some(platform.state_dir().unwrap_or_else(|| platform.data_dir()).join("gripfast"))
+}
+
+/// The failure of a command that needs a state directory, for example `" for keys"`, where there is none.
+pub(crate) fn no_state_dir(purpose: &str) -> FailureReport {
+    FailureReport::new(Exit::General, format!("no state directory{purpose}: there is no home directory"))
+        .with_hint("`--state-dir` names one")
 }
 
 /// Refuses a state directory whose content another user could have changed.
@@ -226,6 +232,30 @@ pub(crate) fn server_spec(entry: &ServerEntry) -> Result<&ServerSpec, FailureRep
     }
 }
 
+/// The spec of a server table, or the reason for which the config would reject it.
+pub(crate) fn spec_of_table(table: Table) -> Result<ServerSpec, String> {
+    let servers = Table::from_iter([("server", Item::Table(table))]);
+    let document = DocumentMut::from(Table::from_iter([("servers", Item::Table(servers))]));
+    let config = Config::parse(&document.to_string(), Config::FILE_NAME.as_ref());
+    let entry = config.map_err(|error| error_text(&error))?.servers.into_iter().next();
+    let spec = entry.ok_or("there is no server")?.spec;
+    let text =
+        |findings: Vec<Diagnostic>| findings.into_iter().map(|finding| finding.message).collect::<Vec<_>>();
+    spec.map_err(|findings| text(findings).join("; "))
+}
+
+/// The text of a config error in one line.
+pub(crate) fn error_text(error: &ConfigError) -> String {
+    match error {
+        ConfigError::Invalid { diagnostics } => diagnostics
+            .iter()
+            .map(|finding| format!("{finding} (line {})", finding.position.line))
+            .collect::<Vec<_>>()
+            .join("; "),
+        other => other.to_string(),
+    }
+}
+
 /// Drops hints that need a gateway from the failure of a command that runs without one.
 pub(crate) fn without_gateway_hints(
     global: &GlobalArgs,
@@ -247,6 +277,11 @@ pub(crate) fn without_gateway_hints(
         parts.push(format!("`gripfast doctor {server} --config {file}` looks for the cause"));
     }
     failure.with_hint(parts.join("; "))
+}
+
+/// The hint that suggests the known name nearest to a misspelt one, if one is near.
+pub(crate) fn did_you_mean<'n>(name: &str, known: impl IntoIterator<Item = &'n str>) -> Option<String> {
+    suggest::nearest(name, known).map(|nearest| format!("did you mean `{nearest}`?"))
 }
 
 /// Number of names that a hint lists at most.

@@ -11,6 +11,7 @@ use gripfast::{SecurityEvent, TrustDecision, redact, text};
 use gripfast_gateway::trust_list::{TrustList, TrustState};
 use std::io;
 use std::path::{Path, PathBuf};
+use toml_edit::DocumentMut;
 
 /// The trust list of the current user, in the platform's state directory. Neither `--state-dir` nor a config can move
 /// it. `None` without a home directory.
@@ -116,44 +117,13 @@ fn record(
 /// Returns true if a command uses a config that was not named.
 fn uses_config(verb: &Verb) -> bool {
     match verb {
-        // stdin carries MCP.
-        Verb::Stdio(_) => false,
-        // A completing shell cannot show a question.
-        Verb::Complete(_) => false,
-        Verb::Check(_)
-        | Verb::Trust(_)
-        | Verb::Completions(_)
-        | Verb::Schema
-        | Verb::Version
-        | Verb::DemoServer(_) => false,
+        // stdin carries MCP, and a completing shell cannot show a question.
+        Verb::Stdio(_) | Verb::Complete(_) => false,
+        Verb::Check(_) | Verb::Trust(_) | Verb::Completions(_) => false,
+        Verb::Schema | Verb::Version | Verb::DemoServer(_) => false,
         Verb::Serve(args) => !args.demo,
-        Verb::Status(_)
-        | Verb::Reconnect(_)
-        | Verb::Reload(_)
-        | Verb::Stop(_)
-        | Verb::Start(_)
-        | Verb::Logs(_)
-        | Verb::Events(_)
-        | Verb::Dashboard(_)
-        | Verb::Doctor(_)
-        | Verb::Import(_)
-        | Verb::Connect(_)
-        | Verb::Add(_)
-        | Verb::Remove(_)
-        | Verb::Enable(_)
-        | Verb::Disable(_)
-        | Verb::Tools(_)
-        | Verb::Resources(_)
-        | Verb::Prompts(_)
-        | Verb::Call(_)
-        | Verb::Calls(_)
-        | Verb::Pins(_)
-        | Verb::Policy(_)
-        | Verb::Keys(_)
-        | Verb::Audit(_)
-        | Verb::Token(_)
-        | Verb::Login(_)
-        | Verb::Logout(_) => true,
+        // A command that is not named here asks rather than uses a file that is not trusted.
+        _ => true,
     }
 }
 
@@ -265,6 +235,20 @@ impl Editing {
             FailureReport::new(Exit::ConfigInvalid, format!("`{}` is not UTF-8 text", file.path.display()))
         })?;
         Ok(Self { path: file.path, before: Some(before), trust_on_write })
+    }
+
+    /// The present content as TOML. Only TOML is edited: other formats usually belong to other programs, and `otherwise`
+    /// is the hint for them.
+    pub(crate) fn toml(&self, otherwise: &str) -> Result<DocumentMut, FailureReport> {
+        let path = self.path.display();
+        if self.path.extension().is_some_and(|ending| !ending.eq_ignore_ascii_case("toml")) {
+            let text = format!("`{path}` is not TOML, and gripfast edits only TOML");
+            return Err(FailureReport::new(Exit::General, text).with_hint(otherwise));
+        }
+        self.before.as_deref().unwrap_or_default().parse().map_err(|_| {
+            FailureReport::new(Exit::ConfigInvalid, format!("`{path}` is not valid TOML"))
+                .with_hint("`gripfast check` explains what is wrong")
+        })
     }
 
     /// The same without trust after the write: a part of it came with the directory, so the user has to look at it

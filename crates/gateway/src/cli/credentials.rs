@@ -5,7 +5,6 @@
 //! also to a loopback address, as other MCP clients send theirs.
 
 use super::address::GatewayUrl;
-use super::admin_client::AdminError;
 use super::error::FailureReport;
 use super::exit::Exit;
 #[cfg(unix)]
@@ -95,9 +94,8 @@ impl AdminToken {
     }
 
     /// The failure of a command that the gateway at `url` refused because the token was missing or wrong.
-    pub(crate) fn refused(&self, url: &GatewayUrl, refusal: Option<AdminError>) -> FailureReport {
-        let place =
-            refusal.and_then(|refusal| refusal.hint).map(|hint| format!("{hint}; ")).unwrap_or_default();
+    pub(crate) fn refused(&self, url: &GatewayUrl, hint: Option<String>) -> FailureReport {
+        let place = hint.map(|hint| format!("{hint}; ")).unwrap_or_default();
         let (text, hint) = match (&self.sent, &self.source) {
             (Ok(_), Source::File(path)) => (
                 format!("the gateway at {url} refused the admin token in `{}`", path.display()),

@@ -2,19 +2,12 @@
 
 use super::admin_client::AdminClient;
 use super::args::{DashboardArgs, GlobalArgs};
-use super::error::{CommandError, FailureReport};
+use super::error::CommandError;
 use super::exit::Exit;
 use super::local_host;
 use super::login::open_browser;
 use super::render::{Screen, with_progress};
-use serde::Deserialize;
-
-/// The gateway's answer: a one-time code.
-#[derive(Deserialize)]
-struct SignInCode {
-    code: String,
-    valid_ms: u64,
-}
+use gripfast_gateway::api::types::SignInCodeView;
 
 /// Prints the link and, at a terminal, opens it in a browser.
 pub(crate) fn run(
@@ -25,14 +18,10 @@ pub(crate) fn run(
     let url = args.gateway.resolve(global)?;
     let asking = async {
         let gateway = AdminClient::connect(global, &url).await?;
-        let reply = gateway.post("/api/v1/sign_in_link").await?;
-        match reply.error() {
-            Some(refusal) => Err(FailureReport::from(refusal)),
-            None => gateway.parse::<SignInCode>(&reply),
-        }
+        gateway.post::<SignInCodeView>("/sign_in_link").await
     };
-    let SignInCode { code, valid_ms } =
-        local_host::runtime()?.block_on(with_progress(screen, "the gateway", asking))?;
+    let reply = local_host::runtime()?.block_on(with_progress(screen, "the gateway", asking))?;
+    let SignInCodeView { code, valid_ms } = reply.value;
     // Browsers do not send the part after `#`, so the code is in no access log.
     let link = format!("{url}/#/sign-in/{code}");
     screen.line(&link)?;

@@ -1,10 +1,10 @@
 //! `gripfast serve --demo`: three built-in servers, one of which keeps crashing and one of which keeps forgetting its
 //! sessions. Calls each of them regularly and prints one line for each recovery.
 
+use super::config;
 use super::error::{CommandError, FailureReport};
 use super::exit::Exit;
 use super::render::Screen;
-use gripfast::config::{ServerSpec, Target, Template, TlsSpec, UrlTransport};
 use gripfast::{Event, Host, RawValue, State, UpstreamEvent};
 use gripfast_demo::{Faults, Options, RunningServer};
 use std::collections::BTreeMap;
@@ -13,6 +13,7 @@ use std::time::Duration;
 use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::task::JoinHandle;
+use toml_edit::{Array, Table, value};
 
 /// A running demo.
 pub(crate) struct Demo {
@@ -36,39 +37,29 @@ impl Demo {
         };
         let events = host.subscribe_events();
         let program = std::env::current_exe().map_err(|error| cannot(&error))?;
-        let program = program.to_string_lossy();
-        let spawn = |name: &str, args: &[&str]| -> Result<(), FailureReport> {
-            let template = |text: &str| Template::parse(text).map_err(|error| cannot(&error.message));
-            let target = Target::Stdio {
-                command: template(&program)?,
-                args: args.iter().map(|arg| template(arg)).collect::<Result<_, _>>()?,
-                env: Vec::new(),
-                inherit_env: Vec::new(),
-                network_env: true,
-                cwd: None,
-            };
-            host.spawn(name, ServerSpec::new(target)).map_err(|error| cannot(&error))
-        };
-        spawn("steady", &["demo-server"])?;
-        spawn("crashing", &["demo-server", "--live-for", CRASH_AFTER])?;
         let options = Options {
             faults: Faults { session_requests: Some(REQUESTS_PER_SESSION), ..Faults::default() },
             ..Options::default()
         };
         let loopback = ([127, 0, 0, 1], 0).into();
         let forgetful = gripfast_demo::start_http(loopback, options).await.map_err(|error| cannot(&error))?;
-        let url = Template::parse(&forgetful.url()).map_err(|error| cannot(&error.message))?;
-        let target = Target::Url {
-            url,
-            transport: UrlTransport::Http,
-            headers: Vec::new(),
-            tls: TlsSpec::default(),
-            redirects: Vec::new(),
+        let command = |args: &[&str]| {
+            let program = program.to_string_lossy();
+            Table::from_iter([
+                ("command", value(&*program)),
+                ("args", value(args.iter().copied().collect::<Array>())),
+            ])
         };
-        let mut spec = ServerSpec::new(target);
         // Only the legacy era has sessions.
-        spec.protocol = gripfast::config::ProtocolChoice::Legacy;
-        host.spawn("forgetful", spec).map_err(|error| cannot(&error))?;
+        let address = [("url", forgetful.url()), ("transport", "http".into()), ("protocol", "legacy".into())];
+        for (name, table) in [
+            ("steady", command(&["demo-server"])),
+            ("crashing", command(&["demo-server", "--live-for", CRASH_AFTER])),
+            ("forgetful", address.map(|(key, text)| (key, value(text))).into_iter().collect()),
+        ] {
+            let spec = config::spec_of_table(table).map_err(|cause| cannot(&cause))?;
+            host.spawn(name, spec).map_err(|error| cannot(&error))?;
+        }
         let calls = tokio::spawn(call_periodically(host.clone()));
         Ok(Self { events: gripfast::sync::Mutex::new(Some(events)), calls, _forgetful: forgetful })
     }

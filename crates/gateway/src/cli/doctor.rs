@@ -6,19 +6,19 @@ mod diagnosis;
 pub(crate) mod reachability;
 
 use super::address::GatewayUrl;
-use super::admin_client::{AdminClient, path_segment};
+use super::admin_client::{AdminClient, upstream_path};
 use super::args::{GatewayTarget, GlobalArgs, OutputArgs, OutputFormat};
 use super::config::{self, LoadedConfig};
-use super::doctor::diagnosis::{Diagnosis, ObservedFailure, ServerEvidence};
+use super::doctor::diagnosis::{Diagnosis, ServerEvidence};
 use super::duration;
 use super::error::{CommandError, FailureReport};
 use super::exit::Exit;
 use super::import::absolute;
 use super::local_host::{HostOptions, runtime, with_host};
 use super::render::{Screen, plural, with_progress};
-use super::status::FleetModel;
 use clap::Args;
 use gripfast::config::{ProcessEnvironment, ServerEntry, ServerSpec};
+use gripfast_gateway::api::types::{DetailView, FleetView};
 use serde::Serialize;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -170,11 +170,10 @@ fn find_fact_source(
     let url = args.gateway.resolve(global)?;
     let asking = async {
         let gateway = AdminClient::connect(global, &url).await?;
-        let answered = async { gateway.parse::<FleetModel>(&gateway.get("/api/v1/status").await?) }.await;
-        Ok(match answered {
-            Ok(fleet) => FactSource::Gateway(AnsweredGateway {
+        Ok(match gateway.get::<FleetView>("/status").await {
+            Ok(reply) => FactSource::Gateway(AnsweredGateway {
                 url: url.clone(),
-                config: fleet.config_path().map(Path::to_owned),
+                config: reply.value.config.map(|config| config.path.into()),
                 is_own: gateway.is_own(),
             }),
             // A gateway that refuses the request is still a gateway: no servers are started beside it.
@@ -192,13 +191,12 @@ fn find_fact_source(
 async fn fetch_observed(
     global: &GlobalArgs,
     url: &GatewayUrl,
-) -> Result<HashMap<String, ObservedFailure>, FailureReport> {
+) -> Result<HashMap<String, DetailView>, FailureReport> {
     let gateway = AdminClient::connect(global, url).await?;
-    let fleet: FleetModel = gateway.parse(&gateway.get("/api/v1/status").await?)?;
+    let fleet: FleetView = gateway.get("/status").await?.value;
     let mut seen = HashMap::new();
     for name in fleet.names() {
-        let reply = gateway.get(&format!("/api/v1/upstreams/{}", path_segment(name))).await?;
-        seen.insert(name.to_owned(), gateway.parse(&reply)?);
+        seen.insert(name.to_owned(), gateway.get(&upstream_path(name, "")).await?.value);
     }
     Ok(seen)
 }
@@ -209,7 +207,7 @@ fn start_and_observe(
     global: &GlobalArgs,
     args: &DoctorArgs,
     screen: &mut Screen,
-) -> Result<HashMap<String, ObservedFailure>, CommandError> {
+) -> Result<HashMap<String, DetailView>, CommandError> {
     let wanted = |entry: &&ServerEntry| args.name.as_deref().is_none_or(|name| name == entry.name);
     let usable = opened.config.servers.iter().filter(wanted).filter_map(|entry| {
         let spec = entry.spec.as_ref().ok().filter(|spec| !spec.disabled)?;
@@ -225,7 +223,7 @@ fn start_and_observe(
         let found = with_progress(screen, &what, host.discover(args.wait)).await;
         let listed = |name: &str| found.iter().any(|row| row.server == name && row.catalog.is_ok());
         let seen = host.status().into_iter().map(|status| {
-            let seen = ObservedFailure::from_start(&status, listed(&status.name));
+            let seen = diagnosis::from_start(&status, listed(&status.name));
             (status.name, seen)
         });
         seen.collect()
@@ -237,7 +235,7 @@ fn start_and_observe(
 fn server_names(
     here: Option<&LoadedConfig>,
     used: Option<&LoadedConfig>,
-    seen: &HashMap<String, ObservedFailure>,
+    seen: &HashMap<String, DetailView>,
     args: &DoctorArgs,
 ) -> Result<Vec<String>, FailureReport> {
     let named = |opened: Option<&LoadedConfig>| -> Vec<String> {
@@ -252,10 +250,7 @@ fn server_names(
         Some(name) if all.contains(name) || named(here).contains(name) => Ok(vec![name.clone()]),
         Some(name) => {
             let failure = FailureReport::new(Exit::General, format!("there is no server named `{name}`"));
-            Err(match gripfast::config::suggest::nearest(name, all.iter().map(String::as_str)) {
-                Some(near) => failure.with_hint(format!("did you mean `{near}`?")),
-                None => failure,
-            })
+            Err(failure.with_hint_if_any(config::did_you_mean(name, all.iter().map(String::as_str))))
         }
     }
 }

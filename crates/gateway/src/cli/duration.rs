@@ -2,28 +2,9 @@
 
 use std::time::Duration;
 
-const UNITS: &[(&str, u64)] =
-    &[("ms", 1), ("s", 1000), ("m", 60 * 1000), ("h", 3600 * 1000), ("d", 24 * 3600 * 1000)];
-
 /// Parses a duration. clap prints the error after "invalid value …:".
 pub(crate) fn parse(text: &str) -> Result<Duration, &'static str> {
-    read(text).ok_or("expected a duration such as 1500ms, 2s or 1m30s")
-}
-
-fn read(text: &str) -> Option<Duration> {
-    let mut millis: u64 = 0;
-    let mut rest = text;
-    loop {
-        let (number, after) = rest.split_at(rest.find(|letter: char| !letter.is_ascii_digit())?);
-        let (unit, after) =
-            after.split_at(after.find(|letter: char| letter.is_ascii_digit()).unwrap_or(after.len()));
-        let (_, worth) = UNITS.iter().find(|(name, _)| *name == unit)?;
-        millis = number.parse::<u64>().ok()?.checked_mul(*worth)?.checked_add(millis)?;
-        if after.is_empty() {
-            return Some(Duration::from_millis(millis));
-        }
-        rest = after;
-    }
+    gripfast::config::parse_duration(text).ok_or("expected a duration such as 1500ms, 2s or 1m30s")
 }
 
 #[cfg(test)]

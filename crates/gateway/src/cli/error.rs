@@ -4,6 +4,7 @@ use super::args::OutputFormat;
 use super::exit::Exit;
 use super::render::Screen;
 use gripfast::{CallError, CallOutcome, Code};
+use gripfast_gateway::api::types::ErrorView;
 use serde_json::{Value, json};
 use std::io;
 
@@ -42,6 +43,13 @@ impl FailureReport {
         self
     }
 
+    pub(crate) fn with_hint_if_any(self, hint: Option<String>) -> Self {
+        match hint {
+            Some(hint) => self.with_hint(hint),
+            None => self,
+        }
+    }
+
     /// A failure of `server` that is known before the host is asked, in the shape of the host's own failures.
     pub(crate) fn for_server(server: &str, code: Code, text: String, hint: Option<String>) -> Self {
         let error = CallError::new(code, server, CallOutcome::NotSent, text);
@@ -50,9 +58,8 @@ impl FailureReport {
 
     /// A failure that a gateway reported, with its part for machines.
     pub(crate) fn from_gateway(text: &str, part: &Value) -> Self {
-        let code = Code::ALL.into_iter().find(|code| part["code"] == code.as_str());
         Self {
-            exit: code.map_or(Exit::General, Exit::from),
+            exit: part["code"].as_str().map_or(Exit::General, Exit::from_code),
             text: text.to_owned(),
             hint: part["hint"].as_str().map(str::to_owned),
             json: Some(part.clone()),
@@ -86,6 +93,12 @@ impl From<CallError> for FailureReport {
             text: error.text,
             hint: error.hint,
         }
+    }
+}
+
+impl From<ErrorView> for FailureReport {
+    fn from(refusal: ErrorView) -> Self {
+        Self::from_gateway(&refusal.text, &json!(refusal))
     }
 }
 

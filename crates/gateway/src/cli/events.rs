@@ -1,13 +1,14 @@
 //! `gripfast events`: events of a running gateway and its servers.
 
-use super::admin_client::{AdminClient, EventStream, path_segment};
+use super::admin_client::{AdminClient, EventStream, upstream_path};
 use super::args::{EventsArgs, GlobalArgs, OutputFormat};
 use super::error::{CommandError, FailureReport};
 use super::exit::Exit;
 use super::local_host;
 use super::local_host::{Signals, runtime_failure};
 use super::render::{Screen, utc};
-use super::status::FleetModel;
+use gripfast_gateway::api::types::FleetView;
+use serde::Deserialize;
 use serde_json::Value;
 use std::collections::HashSet;
 use std::time::Duration;
@@ -27,17 +28,14 @@ pub(crate) fn run(global: &GlobalArgs, args: &EventsArgs, screen: &mut Screen) -
         let mut signals = Signals::listen().map_err(runtime_failure)?;
         // The stream is opened before the past events are read, so that no event is lost in between.
         let stream = if args.follow { Some(gateway.events(None).await?) } else { None };
-        let mut past: Vec<(u64, Value)> = Vec::new();
-        for name in &server_names(&gateway, args, &mut past).await? {
-            past.extend(recent(&gateway, name).await?);
-        }
-        past.sort_by_key(|(at, _)| *at);
-        for (_, event) in &past {
+        let mut past = past_events(&gateway, args).await?;
+        past.sort_by_key(|event| event["at"].as_u64());
+        for event in &past {
             show(args, event, screen)?;
         }
         screen.flush()?;
         let Some(stream) = stream else { return Ok(Exit::Ok) };
-        let shown: HashSet<String> = past.iter().map(|(_, event)| event_key(event)).collect();
+        let shown: HashSet<String> = past.iter().map(event_key).collect();
         tokio::select! {
             biased;
             exit = signals.next() => Err(CommandError::Reported(exit)),
@@ -46,34 +44,26 @@ pub(crate) fn run(global: &GlobalArgs, args: &EventsArgs, screen: &mut Screen) -
     })
 }
 
-/// The servers whose events to print. Without a named server, also adds the gateway's own events to `past`.
-async fn server_names(
-    gateway: &AdminClient<'_>,
-    args: &EventsArgs,
-    past: &mut Vec<(u64, Value)>,
-) -> Result<Vec<String>, FailureReport> {
+/// Fetches the last events of the named server, or of all servers and of the gateway itself. They stay JSON values, so
+/// that events of a later version are printed whole.
+async fn past_events(gateway: &AdminClient<'_>, args: &EventsArgs) -> Result<Vec<Value>, FailureReport> {
+    #[derive(Deserialize)]
+    struct Events {
+        #[serde(default)]
+        events: Vec<Value>,
+    }
+    let of_server =
+        async |name: &str| Ok(gateway.get::<Events>(&upstream_path(name, "")).await?.value.events);
     if let Some(name) = &args.name {
-        return Ok(vec![name.clone()]);
+        return of_server(name).await;
     }
-    let reply = gateway.get("/api/v1/status").await?;
-    let fleet: FleetModel = gateway.parse(&reply)?;
-    past.extend(events_of(&gateway.parse(&reply)?));
-    Ok(fleet.names().map(str::to_owned).collect())
-}
-
-/// Fetches the last events of one server, with their times.
-async fn recent(gateway: &AdminClient<'_>, name: &str) -> Result<Vec<(u64, Value)>, FailureReport> {
-    let reply = gateway.get(&format!("/api/v1/upstreams/{}", path_segment(name))).await?;
-    if let Some(refusal) = reply.error() {
-        return Err(refusal.into());
+    let status = gateway.get::<FleetView>("/status").await?;
+    let own: Option<Events> = serde_json::from_str(&status.json).ok();
+    let mut past = own.map(|own| own.events).unwrap_or_default();
+    for name in status.value.names() {
+        past.extend(of_server(name).await?);
     }
-    Ok(events_of(&gateway.parse(&reply)?))
-}
-
-/// The events in an answer, each with its time.
-fn events_of(reply: &Value) -> Vec<(u64, Value)> {
-    let events = reply["events"].as_array().cloned().unwrap_or_default();
-    events.into_iter().map(|event| (event["at"].as_u64().unwrap_or(0), event)).collect()
+    Ok(past)
 }
 
 /// Prints events until it is dropped. If the gateway goes away, waits for it and resumes after the last event.

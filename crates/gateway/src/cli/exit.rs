@@ -43,6 +43,17 @@ impl From<Exit> for ExitCode {
     }
 }
 
+impl Exit {
+    /// The exit code for the error code of a gateway.
+    pub(crate) fn from_code(code: &str) -> Self {
+        match Code::ALL.into_iter().find(|known| known.as_str() == code) {
+            Some(code) => code.into(),
+            None if code == "config_invalid" => Self::ConfigInvalid,
+            None => Self::General,
+        }
+    }
+}
+
 impl From<Code> for Exit {
     fn from(code: Code) -> Self {
         match code {

@@ -6,10 +6,11 @@ mod convert;
 mod redact;
 mod references;
 
-pub(crate) use clients::{ClientFormat, ConnectEntry, ServersKey, named};
+pub(crate) use clients::{ClientFormat, ConnectEntry, FileLayout, ServersKey, named};
 
 use super::address::GatewayUrl;
 use super::args::{GlobalArgs, OutputArgs, OutputFormat};
+use super::config;
 use super::config_trust::Editing;
 use super::error::{CommandError, FailureReport};
 use super::exit::Exit;
@@ -20,7 +21,7 @@ use super::render::{Screen, plural};
 use super::write_file;
 use clap::Args;
 use clients::{CLIENTS, detect};
-use gripfast::config::{Config, ConfigError, ProcessEnvironment, Target, Tree};
+use gripfast::config::{Config, ProcessEnvironment, Tree};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use toml_edit::{DocumentMut, Item, Table};
@@ -59,6 +60,8 @@ pub(crate) struct ImportArgs {
     output: OutputArgs,
 }
 
+/// The hint for a config that is not TOML.
+const NOT_TOML: &str = "name a TOML file, such as `--config gripfast.toml`";
 /// Longest suffix of a server name; no client id is longer.
 const MAX_SUFFIX: usize = 14;
 
@@ -107,7 +110,7 @@ pub(crate) fn run(global: &GlobalArgs, args: &ImportArgs, screen: &mut Screen) -
     let path = &editing.path;
     let before = editing.before.as_deref().unwrap_or_default();
     // Errors in the config matter only if it is written.
-    let known = if args.write { parse_toml(path, before)? } else { before.parse().unwrap_or_default() };
+    let known = if args.write { editing.toml(NOT_TOML)? } else { before.parse().unwrap_or_default() };
     let mut document = if args.write { known.clone() } else { DocumentMut::new() };
     let mut found = match &args.file {
         Some(file) => vec![read_named_file(file, args.from)?],
@@ -164,18 +167,6 @@ pub(crate) fn absolute(path: &Path) -> String {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned()).display().to_string()
 }
 
-fn parse_toml(path: &Path, text: &str) -> Result<DocumentMut, FailureReport> {
-    if path.extension().is_some_and(|ending| !ending.eq_ignore_ascii_case("toml")) {
-        let text = format!("`{}` is not TOML, and gripfast writes only TOML", path.display());
-        return Err(FailureReport::new(Exit::General, text)
-            .with_hint("name a TOML file, such as `--config gripfast.toml`"));
-    }
-    text.parse().map_err(|_| {
-        FailureReport::new(Exit::ConfigInvalid, format!("`{}` is not valid TOML", path.display()))
-            .with_hint("`gripfast check` explains what is wrong")
-    })
-}
-
 /// Finds and reads the config files of the known clients.
 fn find_files(from: Option<&'static ClientFormat>) -> Vec<ImportFile> {
     let clients = CLIENTS.iter().filter(|client| from.is_none_or(|from| from.id == client.id));
@@ -215,7 +206,7 @@ fn read_named_file(path: &Path, from: Option<&'static ClientFormat>) -> Result<I
 
 fn tree(path: &Path) -> Result<Tree, String> {
     let text = write_file::read(path).map_err(|failure| failure.text)?.unwrap_or_default();
-    Tree::parse(&text, path).map_err(|error| error_text(&error))
+    Tree::parse(&text, path).map_err(|error| config::error_text(&error))
 }
 
 fn import_servers(client: &'static ClientFormat, path: &Path, tree: &Tree) -> Result<Vec<Server>, String> {
@@ -273,17 +264,6 @@ fn switched_off(
     }
 }
 
-fn error_text(error: &ConfigError) -> String {
-    match error {
-        ConfigError::Invalid { diagnostics } => diagnostics
-            .iter()
-            .map(|finding| format!("{finding} (line {})", finding.position.line))
-            .collect::<Vec<_>>()
-            .join("; "),
-        other => other.to_string(),
-    }
-}
-
 /// One server entry of a file.
 struct ListedServer<'t> {
     name: &'t str,
@@ -336,8 +316,8 @@ fn servers_of<'t>(client: &ClientFormat, tree: &'t Tree) -> Result<Vec<ListedSer
 }
 
 /// Adds the imported servers to the document, each under a name that the config does not have yet.
-fn merge(found: &mut [ImportFile], document: &mut DocumentMut, config: &DocumentMut, own: &GatewayUrl) {
-    let mut placed: Vec<(Tree, String)> = existing_servers(config);
+fn merge(found: &mut [ImportFile], document: &mut DocumentMut, known: &DocumentMut, own: &GatewayUrl) {
+    let mut placed: Vec<(Tree, String)> = existing_servers(known);
     for ImportFile { servers, .. } in found {
         for Server { taken, name, suffix } in servers.iter_mut().flatten() {
             let Ok(table) = &taken.table else { continue };
@@ -346,12 +326,12 @@ fn merge(found: &mut [ImportFile], document: &mut DocumentMut, config: &Document
                 continue;
             }
             let parsed = Tree::parse(&table.to_string(), Config::FILE_NAME.as_ref()).unwrap_or(Tree::Null);
-            if let Some((_, other)) = placed.iter().find(|(known, _)| *known == parsed) {
+            if let Some((_, other)) = placed.iter().find(|(other, _)| *other == parsed) {
                 taken.table = Err(format!("same as `{other}`, which the config already has"));
                 continue;
             }
-            let target = match parse_target(table) {
-                Ok(target) => target,
+            let target = match config::spec_of_table(table.clone()) {
+                Ok(spec) => spec.target,
                 Err(cause) => {
                     taken.table = Err(cause);
                     continue;
@@ -359,7 +339,7 @@ fn merge(found: &mut [ImportFile], document: &mut DocumentMut, config: &Document
             };
             let wanted = usable_name(&taken.name);
             let has = |document: &DocumentMut, name: &str| {
-                [document, config].into_iter().any(|document| {
+                [document, known].into_iter().any(|document| {
                     let servers = document.get("servers").and_then(Item::as_table_like);
                     servers.is_some_and(|servers| servers.contains_key(name))
                 })
@@ -376,8 +356,7 @@ fn merge(found: &mut [ImportFile], document: &mut DocumentMut, config: &Document
             if free != taken.name {
                 taken.notes.push(format!("renamed to `{free}`"));
             }
-            let dropped = target
-                .and_then(|target| preflight::dropped_variables(&taken.name, &target, &ProcessEnvironment));
+            let dropped = preflight::dropped_variables(&taken.name, &target, &ProcessEnvironment);
             taken.notes.extend(dropped.map(|(message, hint)| format!("{message}; {hint}")));
             insert(document, &free, table.clone());
             placed.push((parsed, free.clone()));
@@ -399,21 +378,6 @@ fn insert(document: &mut DocumentMut, name: &str, table: Table) {
     let servers = document.entry("servers").or_insert(Item::Table(fresh));
     if let Some(servers) = servers.as_table_like_mut() {
         servers.insert(name, Item::Table(table));
-    }
-}
-
-/// The target of a server table, or the reason for which the config would reject it.
-fn parse_target(table: &Table) -> Result<Option<Target>, String> {
-    let mut document = DocumentMut::new();
-    insert(&mut document, "server", table.clone());
-    let config = Config::parse(&document.to_string(), Config::FILE_NAME.as_ref())
-        .map_err(|error| error_text(&error))?;
-    match config.servers.into_iter().next().map(|entry| entry.spec) {
-        Some(Err(findings)) => {
-            Err(findings.iter().map(|finding| finding.message.clone()).collect::<Vec<_>>().join("; "))
-        }
-        Some(Ok(spec)) => Ok(Some(spec.target)),
-        None => Ok(None),
     }
 }
 

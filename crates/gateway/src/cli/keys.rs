@@ -3,10 +3,9 @@
 use super::args::{GlobalArgs, KeysArgs, KeysVerb, OutputFormat};
 use super::error::{CommandError, FailureReport};
 use super::exit::Exit;
-use super::render::{Screen, Table};
+use super::render::{Screen, Table, ago, now_ms};
 use super::status::short_duration;
 use super::{audit_line, config};
-use gripfast::config::suggest;
 use gripfast::{KeyChange, SecurityEvent};
 use gripfast_gateway::auth::keys::{self, Key, KeyError};
 use serde_json::json;
@@ -16,7 +15,7 @@ use std::time::Duration;
 
 /// Creates, lists or removes keys in the state directory. A running gateway notices changes by itself.
 pub(crate) fn run(global: &GlobalArgs, args: &KeysArgs, screen: &mut Screen) -> Result<Exit, CommandError> {
-    let directory = config::gateway_state_dir(global)?.ok_or_else(no_directory)?;
+    let directory = config::gateway_state_dir(global)?.ok_or_else(|| config::no_state_dir(" for keys"))?;
     match &args.verb {
         KeysVerb::Add { name, expires } => {
             add(&directory, name, *expires, screen)?;
@@ -87,8 +86,8 @@ fn list(directory: &Path, output: OutputFormat, screen: &mut Screen) -> Result<(
             screen.message("no keys; `gripfast keys add NAME` creates one")?
         }
         OutputFormat::Text => {
-            let now = gripfast::unix_time();
-            let ago = |at: u64| format!("{} ago", short_duration(now.as_secs().saturating_sub(at) * 1000));
+            let now = Duration::from_millis(now_ms());
+            let ago = |at: u64| ago(at.saturating_mul(1000));
             let mut table = Table::new(["NAME", "CREATED", "EXPIRES", "LAST USED"]);
             for key in &keys {
                 let expires = match key.expires {
@@ -116,10 +115,8 @@ fn remove(directory: &Path, name: &str, screen: &mut Screen) -> Result<(), Comma
         return Ok(());
     }
     let known = keys::list(directory).map_err(|error| unusable(directory, &error))?;
-    let hint = match suggest::nearest(name, known.iter().map(|key| key.name.as_str())) {
-        Some(nearest) => format!("did you mean `{nearest}`?"),
-        None => "`gripfast keys ls` lists the keys".to_owned(),
-    };
+    let hint = config::did_you_mean(name, known.iter().map(|key| key.name.as_str()))
+        .unwrap_or_else(|| "`gripfast keys ls` lists the keys".to_owned());
     Err(FailureReport::new(Exit::General, format!("there is no key `{name}`")).with_hint(hint).into())
 }
 
@@ -127,9 +124,4 @@ fn unusable(directory: &Path, cause: &io::Error) -> FailureReport {
     let path: PathBuf = directory.join(keys::KEYS_FILE);
     FailureReport::new(Exit::General, format!("`{}` cannot be used: {cause}", path.display()))
         .with_hint("`--state-dir` names another directory")
-}
-
-fn no_directory() -> FailureReport {
-    FailureReport::new(Exit::General, "no state directory for keys: there is no home directory")
-        .with_hint("`--state-dir` names one")
 }

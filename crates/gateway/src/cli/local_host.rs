@@ -1,11 +1,14 @@
 //! A host for the duration of one command: starts servers of the config, and stops them in order, also on a signal.
 
+use super::args::GlobalArgs;
+use super::config::LoadedConfig;
 use super::error::{CommandError, FailureReport};
 use super::exit::Exit;
-use gripfast::Host;
 use gripfast::auth::Logins;
-use gripfast::config::ServerSpec;
+use gripfast::config::{ServerEntry, ServerSpec};
+use gripfast::ledger::{LedgerDetail, LedgerOptions};
 use gripfast::private_files::StrictModes;
+use gripfast::{AuditOptions, Host};
 use serde_json::Value;
 use std::io;
 use std::path::PathBuf;
@@ -69,6 +72,38 @@ pub(crate) fn with_host<T>(
     });
     runtime.shutdown_timeout(SHUTDOWN_TIMEOUT);
     done
+}
+
+/// Runs `work` with a host on the state directory that knows these servers and does not start them: only stored data is
+/// used.
+pub(crate) fn with_stored_host<'c, T>(
+    global: &GlobalArgs,
+    opened: &'c LoadedConfig,
+    servers: impl IntoIterator<Item = &'c ServerEntry>,
+    audit: AuditOptions,
+    work: impl FnOnce(&Host) -> Result<T, FailureReport>,
+) -> Result<T, CommandError> {
+    let done = runtime()?.block_on(async {
+        let host = Host::builder()
+            .state_dir(opened.state_dir(global)?)
+            .strict_modes(opened.strict_modes())
+            .ledger(LedgerOptions { detail: LedgerDetail::Nothing, ..LedgerOptions::default() })
+            .audit(audit)
+            .client_policies(opened.config.clients.clone())
+            .build();
+        for entry in servers {
+            let Ok(spec) = &entry.spec else { continue };
+            let mut spec = ServerSpec { disabled: false, ..spec.clone() };
+            spec.supervision.lazy = true;
+            let spawned = host.spawn(&entry.name, spec);
+            spawned.map_err(|error| FailureReport::new(Exit::General, error.to_string()))?;
+        }
+        host.wait_for_secrets().await;
+        let done = work(&host);
+        host.shutdown().await;
+        done
+    })?;
+    Ok(done)
 }
 
 /// The runtime of a command that needs one.

@@ -1,27 +1,18 @@
 //! `gripfast logs`: stderr of a server of a running gateway.
 
-use super::admin_client::{AdminClient, path_segment};
+use super::admin_client::{AdminClient, upstream_path};
 use super::args::{GlobalArgs, LogsArgs, OutputFormat};
 use super::error::{CommandError, FailureReport};
 use super::exit::Exit;
 use super::local_host;
 use super::local_host::{Signals, runtime_failure};
 use super::render::Screen;
-use serde::{Deserialize, Serialize};
+use gripfast_gateway::api::types::LogView;
+use serde::Serialize;
 use std::time::Duration;
 
 /// Poll interval of `--follow`.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
-
-/// The gateway's answer.
-#[derive(Debug, Deserialize)]
-struct LogsReply {
-    lines: Vec<String>,
-    /// The number of the first line.
-    first: u64,
-    /// The number of the next line.
-    next: u64,
-}
 
 /// One line as JSON.
 #[derive(Serialize)]
@@ -66,15 +57,11 @@ pub(crate) fn run(global: &GlobalArgs, args: &LogsArgs, screen: &mut Screen) -> 
     })
 }
 
-async fn fetch(gateway: &AdminClient<'_>, name: &str, from: u64) -> Result<LogsReply, FailureReport> {
-    let reply = gateway.get(&format!("/api/v1/upstreams/{}/log?from={from}", path_segment(name))).await?;
-    match reply.error() {
-        Some(refusal) => Err(refusal.into()),
-        None => gateway.parse(&reply),
-    }
+async fn fetch(gateway: &AdminClient<'_>, name: &str, from: u64) -> Result<LogView, FailureReport> {
+    Ok(gateway.get(&upstream_path(name, &format!("/log?from={from}"))).await?.value)
 }
 
-fn show(args: &LogsArgs, written: &LogsReply, screen: &mut Screen) -> Result<(), CommandError> {
+fn show(args: &LogsArgs, written: &LogView, screen: &mut Screen) -> Result<(), CommandError> {
     for (number, text) in (written.first..).zip(&written.lines) {
         match args.output.form {
             OutputFormat::Text => screen.line(text)?,

@@ -11,9 +11,7 @@ use super::config;
 use super::credentials::ClientKey;
 use super::error::{CommandError, FailureReport};
 use super::exit::Exit;
-use super::status::FleetModel;
 use bytes::Bytes;
-use gripfast::config::suggest;
 use gripfast::input::{self, CollectedInput};
 use gripfast::transport::Listener;
 use gripfast::wire::envelope::{self, ErrorObject, Message};
@@ -23,15 +21,15 @@ use gripfast::wire::patch::{Object, Patch};
 use gripfast::wire::results::{CallResult, List, Page, ResultType, Tool};
 use gripfast::wire::{Outcome, ProtocolVersion};
 use gripfast::{CallError, CallOutcome, Code, Principal, RawValue};
+use gripfast_gateway::api::types::{DecisionView, FleetView};
 use http::header::{ACCEPT, CONTENT_TYPE};
-use serde::Deserialize;
 use serde_json::{Value, json};
 
 /// Source of tools, resources and prompts.
 pub(crate) enum ToolSource {
     /// The gateway at this URL, with its servers. `None` if the client has a key, but not the admin token that the
     /// status needs.
-    Gateway(GatewayUrl, Option<Box<FleetModel>>),
+    Gateway(GatewayUrl, Option<Box<FleetView>>),
     /// The servers of the config, started for the duration of the command.
     Config,
 }
@@ -61,26 +59,23 @@ impl ToolSource {
     }
 }
 
-async fn fleet(global: &GlobalArgs, url: &GatewayUrl) -> Result<FleetModel, FailureReport> {
-    let gateway = AdminClient::connect(global, url).await?;
-    let reply = gateway.get("/api/v1/status").await?;
-    gateway.parse(&reply)
+async fn fleet(global: &GlobalArgs, url: &GatewayUrl) -> Result<FleetView, FailureReport> {
+    Ok(AdminClient::connect(global, url).await?.get("/status").await?.value)
 }
 
 /// Fails if the gateway has no server of this name, as far as its servers are known.
 pub(crate) fn require_server(
     url: &GatewayUrl,
-    fleet: Option<&FleetModel>,
+    fleet: Option<&FleetView>,
     server: &str,
 ) -> Result<(), FailureReport> {
     let Some(fleet) = fleet else { return Ok(()) };
     if fleet.names().any(|name| name == server) {
         return Ok(());
     }
-    let hint = match suggest::nearest(server, fleet.names()) {
-        Some(nearest) => format!("did you mean `{nearest}`?"),
-        None => "`gripfast status` lists its servers; `--config FILE` works without a gateway".to_owned(),
-    };
+    let hint = config::did_you_mean(server, fleet.names()).unwrap_or_else(|| {
+        "`gripfast status` lists its servers; `--config FILE` works without a gateway".to_owned()
+    });
     let text = format!("the gateway at {url} has no server `{server}`");
     Err(FailureReport::for_server(server, Code::UnknownServer, text, Some(hint)))
 }
@@ -236,16 +231,9 @@ impl<'u> McpClient<'u> {
 
     /// The failure of a tool that the config denies to this client and the gateway therefore hides, with the reason.
     pub(crate) async fn explain_denial(&self, server: &str, tool: &str) -> Option<FailureReport> {
-        #[derive(Deserialize)]
-        struct Decision {
-            allowed: bool,
-            reason: String,
-        }
         let me = self.principal().await;
-        let path =
-            format!("/api/v1/policy/{}/{}/{}", path_segment(&me), path_segment(server), path_segment(tool));
-        let reply = self.gateway.get(&path).await.ok()?;
-        let Decision { allowed, reason } = self.gateway.parse(&reply).ok()?;
+        let path = format!("/policy/{}/{}/{}", path_segment(&me), path_segment(server), path_segment(tool));
+        let DecisionView { allowed, reason, .. } = self.gateway.get(&path).await.ok()?.value;
         let text = format!("tool `{tool}` of server `{server}` may not be called: {reason}");
         let hint = format!("`gripfast policy test {me} {server} {tool}` explains the decision");
         (!allowed).then(|| FailureReport::for_server(server, Code::Denied, text, Some(hint)))
@@ -288,6 +276,11 @@ pub(crate) fn outcome(response: &[u8]) -> Option<Outcome<'_>> {
         Ok(Message::Response(response)) => Some(response.outcome),
         Ok(Message::Request(_) | Message::Notification(_)) | Err(_) => None,
     }
+}
+
+/// The failure of a request to which the gateway sent no JSON-RPC response.
+pub(crate) fn invalid_answer(url: &GatewayUrl) -> FailureReport {
+    FailureReport::new(Exit::Unreachable, format!("the gateway at {url} sent an invalid answer"))
 }
 
 /// The failure in a result, which the gateway put there for the client's model.
@@ -336,13 +329,22 @@ pub(crate) fn unknown_item<'n>(
     wanted: &str,
     names: impl Iterator<Item = &'n str>,
 ) -> FailureReport {
+    unknown_item_after(CallOutcome::NotSent, list, server, wanted, names)
+}
+
+/// The same, for a request that had this outcome.
+pub(crate) fn unknown_item_after<'n>(
+    outcome: CallOutcome,
+    list: List,
+    server: &str,
+    wanted: &str,
+    names: impl Iterator<Item = &'n str>,
+) -> FailureReport {
     let word = list.member().trim_end_matches('s');
-    let hint = match suggest::nearest(wanted, names) {
-        Some(nearest) => format!("did you mean `{nearest}`?"),
-        None => format!("`gripfast {word}s {server}` lists its {word}s"),
-    };
+    let hint = config::did_you_mean(wanted, names)
+        .unwrap_or_else(|| format!("`gripfast {word}s {server}` lists its {word}s"));
     let text = format!("server `{server}` has no {word} named `{wanted}`");
-    CallError::new(Code::UnknownTool, server, CallOutcome::NotSent, text).with_hint(hint).into()
+    CallError::new(Code::UnknownTool, server, outcome, text).with_hint(hint).into()
 }
 
 fn raw(value: &Value) -> Box<RawValue> {

@@ -1,14 +1,15 @@
 //! `gripfast reconnect`, `reload`, `stop` and `start`: actions on a server of a running gateway, or on its config.
 
 use super::address::GatewayUrl;
-use super::admin_client::{AdminClient, AdminReply, path_segment};
+use super::admin_client::{AdminClient, upstream_path};
 use super::args::{GlobalArgs, OperateArgs, OutputFormat, ReloadArgs};
 use super::config_trust;
-use super::error::{CommandError, FailureReport};
+use super::error::CommandError;
 use super::exit::Exit;
 use super::local_host;
 use super::render::{Screen, with_progress};
-use super::status::ServerModel;
+use super::status::state_word;
+use gripfast_gateway::api::types::UpstreamView;
 use gripfast_gateway::reload::ReloadOutcome;
 
 /// An action on a server.
@@ -39,14 +40,20 @@ pub(crate) fn run(
     screen: &mut Screen,
 ) -> Result<Exit, CommandError> {
     let url = args.gateway.resolve(global)?;
-    let sending = send_action(global, action, &args.name, &url);
-    let (reply, server) = local_host::runtime()?.block_on(with_progress(screen, "the gateway", sending))?;
-    if args.output.form == OutputFormat::Json {
-        screen.json_text(&String::from_utf8_lossy(&reply.body))?;
-        return Ok(Exit::Ok);
+    let sending = async {
+        let gateway = AdminClient::connect(global, &url).await?;
+        let path = upstream_path(&args.name, &format!("/{}", action.word()));
+        gateway.post::<UpstreamView>(&path).await
+    };
+    let reply = local_host::runtime()?.block_on(with_progress(screen, "the gateway", sending))?;
+    let server = &reply.value;
+    let replacing = if server.replacing { "; a new connection is being opened" } else { "" };
+    match args.output.form {
+        OutputFormat::Json => screen.json_text(&reply.json)?,
+        OutputFormat::Text => {
+            screen.message(&format!("server `{}` is {}{replacing}", server.name, state_word(server)))?;
+        }
     }
-    let replacing = if server.is_being_replaced() { "; a new connection is being opened" } else { "" };
-    screen.message(&format!("server `{}` is {}{replacing}", server.name, server.state_word()))?;
     Ok(Exit::Ok)
 }
 
@@ -73,35 +80,12 @@ pub(crate) fn reload(
     };
     let sending = async {
         let gateway = AdminClient::connect(global, &url).await?;
-        let reply = gateway.post("/api/v1/reload").await?;
-        match reply.error() {
-            Some(refusal) if reply.is_unprocessable() => {
-                Err(FailureReport::from(refusal).with_exit(Exit::ConfigInvalid))
-            }
-            Some(refusal) => Err(refusal.into()),
-            None => gateway.parse(&reply).map(|done| (reply, done)),
-        }
+        gateway.post::<ReloadOutcome>("/reload").await
     };
-    let reloaded = local_host::runtime()?.block_on(with_progress(screen, "the gateway", sending));
-    let (reply, done): (AdminReply, ReloadOutcome) = reloaded?;
+    let reply = local_host::runtime()?.block_on(with_progress(screen, "the gateway", sending))?;
     match output.form {
-        OutputFormat::Json => screen.json_text(&String::from_utf8_lossy(&reply.body))?,
-        OutputFormat::Text => screen.message(&done.summary())?,
+        OutputFormat::Json => screen.json_text(&reply.json)?,
+        OutputFormat::Text => screen.message(&reply.value.summary())?,
     }
-    Ok(if done.mistakes.is_empty() { Exit::Ok } else { Exit::ConfigInvalid })
-}
-
-async fn send_action(
-    global: &GlobalArgs,
-    action: Action,
-    name: &str,
-    url: &GatewayUrl,
-) -> Result<(AdminReply, ServerModel), FailureReport> {
-    let gateway = AdminClient::connect(global, url).await?;
-    let path = format!("/api/v1/upstreams/{}/{}", path_segment(name), action.word());
-    let reply = gateway.post(&path).await?;
-    match reply.error() {
-        Some(refusal) => Err(refusal.into()),
-        None => gateway.parse(&reply).map(|server| (reply, server)),
-    }
+    Ok(if reply.value.mistakes.is_empty() { Exit::Ok } else { Exit::ConfigInvalid })
 }

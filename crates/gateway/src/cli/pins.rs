@@ -1,99 +1,41 @@
 //! `gripfast pins`: lists pinned tools, shows their changes and approves them, through a running gateway or, if none
 //! runs, in the state directory.
 
-use super::address::GatewayUrl;
-use super::admin_client::{AdminClient, AdminReply, path_segment};
-use super::args::{GlobalArgs, OutputFormat, PinsApproveArgs, PinsArgs, PinsVerb};
+use super::admin_client::{AdminClient, AdminReply, path_segment, upstream_path};
+use super::args::{GatewayTarget, GlobalArgs, OutputFormat, PinsApproveArgs, PinsArgs, PinsVerb};
 use super::config;
 use super::error::{CommandError, FailureReport};
 use super::exit::Exit;
-use super::local_host::runtime;
-use super::render::{Screen, Table, plural};
+use super::local_host::{runtime, with_stored_host};
+use super::render::{Screen, Table, now_ms, plural};
 use super::status::EMPTY_CELL;
-use gripfast::Host;
-use gripfast::RecordDetail;
-use gripfast::ledger::LedgerOptions;
-use gripfast_gateway::api::PinsView;
-use serde::Deserialize;
+use gripfast::{Difference, Host, Suspicion};
+use gripfast_gateway::api::types::{ApprovedView, PinView, PinsView, ServerPinsView};
 use std::time::Duration;
 
-/// The answer of a gateway. A gateway of another version may send more or fewer fields.
-#[derive(Debug, Deserialize)]
-struct PinsReply {
-    servers: Vec<Server>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Server {
-    server: String,
-    tools: Vec<Pin>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Pin {
-    #[serde(default)]
-    kind: String,
-    tool: String,
-    state: String,
-    sha256: String,
-    first_seen_ms: u64,
-    renamed_to: Option<String>,
-    #[serde(default)]
-    differences: Vec<Difference>,
-    #[serde(default)]
-    suspicions: Vec<Suspicion>,
-}
-
-impl Pin {
-    /// The name of a tool; for other items also their kind.
-    fn label(&self) -> String {
-        match self.kind.as_str() {
-            "" | "tool" => self.tool.clone(),
-            "instructions" => self.kind.clone(),
-            kind => format!("{kind} {}", self.tool),
-        }
-    }
-
-    fn is_pending(&self) -> bool {
-        self.state != "approved"
+/// The name of a tool; for other items also their kind.
+fn label(pin: &PinView) -> String {
+    match &*pin.kind {
+        "" | "tool" => pin.tool.clone(),
+        "instructions" => pin.kind.to_string(),
+        kind => format!("{kind} {}", pin.tool),
     }
 }
 
-#[derive(Debug, Deserialize)]
-struct Difference {
-    path: String,
-    before: Option<String>,
-    after: Option<String>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Suspicion {
-    path: String,
-    what: String,
-}
-
-#[derive(Debug, Deserialize)]
-struct Approved {
-    approved: Vec<String>,
+fn is_pending(pin: &PinView) -> bool {
+    pin.state != "approved"
 }
 
 pub(crate) fn run(global: &GlobalArgs, verb: &PinsVerb, screen: &mut Screen) -> Result<Exit, CommandError> {
-    match verb {
-        PinsVerb::Ls(args) => {
-            let (json, reply) = load(global, args, screen)?;
-            match args.output.form {
-                OutputFormat::Json => screen.json_text(&json)?,
-                OutputFormat::Text => print_list(&reply, screen)?,
-            }
-        }
-        PinsVerb::Diff(args) => {
-            let (json, reply) = load(global, args, screen)?;
-            match args.output.form {
-                OutputFormat::Json => screen.json_text(&json)?,
-                OutputFormat::Text => print_differences(&reply, screen)?,
-            }
-        }
-        PinsVerb::Approve(args) => approve(global, args, screen)?,
+    let (args, print): (_, fn(&PinsView, &mut Screen) -> _) = match verb {
+        PinsVerb::Ls(args) => (args, print_list),
+        PinsVerb::Diff(args) => (args, print_differences),
+        PinsVerb::Approve(args) => return approve(global, args, screen),
+    };
+    let (json, pins) = load(global, args, screen)?;
+    match args.output.form {
+        OutputFormat::Json => screen.json_text(&json)?,
+        OutputFormat::Text => print(&pins, screen)?,
     }
     Ok(Exit::Ok)
 }
@@ -103,78 +45,48 @@ fn load(
     global: &GlobalArgs,
     args: &PinsArgs,
     screen: &mut Screen,
-) -> Result<(String, PinsReply), CommandError> {
-    let answer = ask_gateway(global, args.gateway.url.as_ref(), async |gateway| {
-        let path = match &args.server {
-            Some(server) => format!("/api/v1/upstreams/{}/pins", path_segment(server)),
-            None => "/api/v1/pins".to_owned(),
-        };
-        gateway.get(&path).await
-    })?;
-    let general = |error: serde_json::Error| FailureReport::new(Exit::General, error.to_string());
-    Ok(match answer {
-        Some((url, reply)) => {
-            let json = String::from_utf8_lossy(&reply.body).into_owned();
-            let reply = serde_json::from_str(&json).map_err(|_| not_a_gateway(&url))?;
-            (json, reply)
-        }
-        None => {
-            let json = with_stored(global, args.server.as_deref(), screen, |host| {
-                let view = PinsView::of(host, args.server.as_deref())?;
-                serde_json::to_string(&view).map_err(general)
-            })?;
-            let reply = serde_json::from_str(&json).map_err(general)?;
-            (json, reply)
-        }
+) -> Result<(String, PinsView), CommandError> {
+    let path = match &args.server {
+        Some(server) => upstream_path(server, "/pins"),
+        None => "/pins".to_owned(),
+    };
+    let answer = ask_gateway(global, &args.gateway, async |gateway| gateway.get(&path).await)?;
+    if let Some(AdminReply { json, value }) = answer {
+        return Ok((json, value));
+    }
+    with_stored(global, args.server.as_deref(), screen, |host| {
+        let pins = PinsView::of(host, args.server.as_deref())?;
+        let json = serde_json::to_string(&pins);
+        Ok((json.map_err(|error| FailureReport::new(Exit::General, error.to_string()))?, pins))
     })
 }
 
-fn approve(global: &GlobalArgs, args: &PinsApproveArgs, screen: &mut Screen) -> Result<(), CommandError> {
+fn approve(global: &GlobalArgs, args: &PinsApproveArgs, screen: &mut Screen) -> Result<Exit, CommandError> {
     let PinsApproveArgs { server, tool, .. } = args;
-    let path = match tool {
-        Some(tool) => {
-            format!("/api/v1/upstreams/{}/pins/{}/approve", path_segment(server), path_segment(tool))
-        }
-        None => format!("/api/v1/upstreams/{}/pins/approve", path_segment(server)),
-    };
-    let answer = ask_gateway(global, args.gateway.url.as_ref(), async |gateway| gateway.post(&path).await)?;
+    let tool_segment = tool.as_ref().map(|tool| format!("/{}", path_segment(tool))).unwrap_or_default();
+    let path = upstream_path(server, &format!("/pins{tool_segment}/approve"));
+    let answer = ask_gateway(global, &args.gateway, async |gateway| gateway.post(&path).await)?;
     let approved = match answer {
-        Some((url, reply)) => {
-            let Approved { approved } =
-                serde_json::from_slice(&reply.body).map_err(|_| not_a_gateway(&url))?;
-            approved
-        }
+        Some(AdminReply { value: ApprovedView { approved, .. }, .. }) => approved,
         None => with_stored(global, Some(server), screen, |host| Ok(host.approve(server, tool.as_deref())?))?,
     };
     for tool in approved {
         screen.message(&format!("approved the current version of `{tool}` of server `{server}`"))?;
     }
-    Ok(())
+    Ok(Exit::Ok)
 }
 
-fn not_a_gateway(url: &GatewayUrl) -> FailureReport {
-    FailureReport::new(Exit::Unreachable, format!("the program at {url} is not a gripfast gateway"))
-}
-
-/// Asks the gateway and returns its URL and reply. `None` if no gateway was named and none listens at the default
-/// address.
-fn ask_gateway(
+/// Asks the gateway. `None` if no gateway was named and none listens at the default address.
+fn ask_gateway<T>(
     global: &GlobalArgs,
-    named: Option<&GatewayUrl>,
-    ask: impl AsyncFnOnce(&AdminClient<'_>) -> Result<AdminReply, FailureReport>,
-) -> Result<Option<(GatewayUrl, AdminReply)>, FailureReport> {
-    let url = GatewayUrl::resolve(global, named)?;
-    let answer = runtime()?.block_on(async {
-        let gateway = AdminClient::connect(global, &url).await?;
-        let reply = ask(&gateway).await?;
-        match reply.error() {
-            Some(refusal) => Err(FailureReport::from(refusal)),
-            None => Ok(reply),
-        }
-    });
+    target: &GatewayTarget,
+    ask: impl AsyncFnOnce(&AdminClient<'_>) -> Result<T, FailureReport>,
+) -> Result<Option<T>, FailureReport> {
+    let url = target.resolve(global)?;
+    let answer = runtime()?.block_on(async { ask(&AdminClient::connect(global, &url).await?).await });
     match answer {
-        Err(failure) if named.is_none() && failure.exit == Exit::Unreachable => Ok(None),
-        answer => answer.map(|reply| Some((url, reply))),
+        Err(failure) if target.url.is_none() && failure.exit == Exit::Unreachable => Ok(None),
+        answer => answer.map(Some),
     }
 }
 
@@ -189,49 +101,28 @@ fn with_stored<T>(
     if let Some(server) = server {
         config::server_spec(opened.server(server)?)?;
     }
-    let done = runtime()?.block_on(async {
-        let ledger = LedgerOptions { detail: RecordDetail::Nothing, ..LedgerOptions::default() };
-        let host = Host::builder()
-            .state_dir(opened.state_dir(global)?)
-            .strict_modes(opened.strict_modes())
-            .ledger(ledger)
-            .audit(opened.config.gateway.audit)
-            .build();
-        for entry in &opened.config.servers {
-            let Ok(spec) = &entry.spec else { continue };
-            let mut spec = spec.clone();
-            spec.disabled = false;
-            spec.supervision.lazy = true;
-            let spawned = host.spawn(&entry.name, spec);
-            spawned.map_err(|error| FailureReport::new(Exit::General, error.to_string()))?;
-        }
-        host.wait_for_secrets().await;
-        let done = work(&host);
-        host.shutdown().await;
-        done
-    })?;
-    Ok(done)
+    with_stored_host(global, &opened, &opened.config.servers, opened.config.gateway.audit, work)
 }
 
-fn print_list(reply: &PinsReply, screen: &mut Screen) -> Result<(), CommandError> {
+fn print_list(reply: &PinsView, screen: &mut Screen) -> Result<(), CommandError> {
     let pins = reply.servers.iter().flat_map(|server| server.tools.iter().map(move |pin| (server, pin)));
     let mut table = Table::new(["SERVER", "TOOL", "STATE", "PINNED", "SUSPICIOUS"]);
     let (mut count, mut changed) = (0, 0);
-    let now = gripfast::unix_time();
+    let now = Duration::from_millis(now_ms());
     for (server, pin) in pins {
         count += 1;
-        changed += usize::from(pin.is_pending());
+        changed += usize::from(is_pending(pin));
         let ago = now.saturating_sub(Duration::from_millis(pin.first_seen_ms));
         let look = pin.suspicions.first().map_or(EMPTY_CELL, |found| found.what.as_str());
         let state = match &pin.renamed_to {
             Some(name) => format!("renamed to {name}"),
-            None => pin.state.clone(),
+            None => pin.state.to_string(),
         };
         let pinned = match pin.sha256.get(..8) {
             Some(digest) => format!("{digest}, {} ago", gripfast::text::duration(ago)),
             None => EMPTY_CELL.to_owned(),
         };
-        table.row([&server.server, &pin.label(), &state, &pinned, look]);
+        table.row([&server.server, &label(pin), &state, &pinned, look]);
     }
     if count == 0 {
         screen.message("no pins yet: tools are pinned when their server is first listed")?;
@@ -244,15 +135,15 @@ fn print_list(reply: &PinsReply, screen: &mut Screen) -> Result<(), CommandError
     Ok(())
 }
 
-fn print_differences(reply: &PinsReply, screen: &mut Screen) -> Result<(), CommandError> {
+fn print_differences(reply: &PinsView, screen: &mut Screen) -> Result<(), CommandError> {
     let mut any = false;
-    for Server { server, tools } in &reply.servers {
-        for pin in tools.iter().filter(|pin| pin.is_pending()) {
+    for ServerPinsView { server, tools } in &reply.servers {
+        for pin in tools.iter().filter(|pin| is_pending(pin)) {
             any = true;
             match &pin.renamed_to {
                 Some(name) => screen.line(&format!("{server}/{}: renamed to `{name}`", pin.tool))?,
-                None if pin.state == "new" => screen.line(&format!("{server}/{}: new", pin.label()))?,
-                None => screen.line(&format!("{server}/{}", pin.label()))?,
+                None if pin.state == "new" => screen.line(&format!("{server}/{}: new", label(pin)))?,
+                None => screen.line(&format!("{server}/{}", label(pin)))?,
             }
             for Difference { path, before, after } in &pin.differences {
                 screen.line(&format!("  {path}"))?;

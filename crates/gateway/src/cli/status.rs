@@ -3,18 +3,16 @@
 mod detail;
 mod fleet;
 mod labels;
-mod model;
 mod watch;
 
-pub(crate) use super::status::labels::{EMPTY_CELL, latency, short_duration};
-pub(crate) use model::{FleetModel, ServerModel};
+pub(crate) use super::status::labels::{EMPTY_CELL, latency, list_failure, short_duration, state_word};
 
-use super::admin_client::{AdminClient, AdminReply, path_segment};
+use super::admin_client::{AdminClient, upstream_path};
 use super::args::{GlobalArgs, OutputFormat, StatusArgs};
 use super::error::{CommandError, FailureReport};
 use super::exit::Exit;
 use super::render::{Screen, with_progress};
-use model::DetailModel;
+use gripfast_gateway::api::types::{DetailView, FleetView, UpstreamView};
 
 /// Asks the gateway once and prints the answer; with `--watch`, repeatedly.
 pub(crate) fn run(global: &GlobalArgs, args: &StatusArgs, screen: &mut Screen) -> Result<Exit, CommandError> {
@@ -25,22 +23,10 @@ pub(crate) fn run(global: &GlobalArgs, args: &StatusArgs, screen: &mut Screen) -
         if args.watch {
             return watch::run(&gateway, args, screen).await;
         }
-        let path = path(args);
-        let reply = with_progress(screen, "the gateway", gateway.get(&path)).await?;
-        if let Some(refusal) = reply.error() {
-            if args.output.form == OutputFormat::Json {
-                print_json(&reply, screen)?;
-            }
-            return Err(FailureReport::from(refusal).into());
-        }
+        let (json, status) = with_progress(screen, "the gateway", fetch(&gateway, args)).await?;
         match args.output.form {
-            // Parsed as well, so that an answer of another program is an error.
-            OutputFormat::Json => {
-                parse_reply(&gateway, args, &reply).map(|_| print_json(&reply, screen))??
-            }
-            OutputFormat::Text => {
-                screen.line_with_symbols(&parse_reply(&gateway, args, &reply)?.render(screen.columns()))?
-            }
+            OutputFormat::Json => screen.json_text(&json)?,
+            OutputFormat::Text => screen.line_with_symbols(&status.render(screen.columns()))?,
         }
         Ok(Exit::Ok)
     })
@@ -48,8 +34,8 @@ pub(crate) fn run(global: &GlobalArgs, args: &StatusArgs, screen: &mut Screen) -
 
 /// The answer of the gateway.
 enum StatusReply {
-    Fleet(FleetModel),
-    One(Box<DetailModel>),
+    Fleet(Box<FleetView>),
+    One(Box<DetailView>),
 }
 
 impl StatusReply {
@@ -60,7 +46,7 @@ impl StatusReply {
         }
     }
 
-    fn upstreams(&self) -> &[ServerModel] {
+    fn upstreams(&self) -> &[UpstreamView] {
         match self {
             Self::Fleet(fleet) => &fleet.upstreams,
             Self::One(detail) => std::slice::from_ref(&detail.upstream),
@@ -68,25 +54,17 @@ impl StatusReply {
     }
 }
 
-fn path(args: &StatusArgs) -> String {
+/// Fetches the status of all servers, or of the named one. It is parsed for JSON output too, so that an answer of
+/// another program is an error.
+async fn fetch(gateway: &AdminClient<'_>, args: &StatusArgs) -> Result<(String, StatusReply), FailureReport> {
     match &args.name {
-        Some(name) => format!("/api/v1/upstreams/{}", path_segment(name)),
-        None => "/api/v1/status".to_owned(),
+        Some(name) => {
+            let reply = gateway.get(&upstream_path(name, "")).await?;
+            Ok((reply.json, StatusReply::One(Box::new(reply.value))))
+        }
+        None => {
+            let reply = gateway.get("/status").await?;
+            Ok((reply.json, StatusReply::Fleet(reply.value)))
+        }
     }
-}
-
-fn parse_reply(
-    gateway: &AdminClient<'_>,
-    args: &StatusArgs,
-    reply: &AdminReply,
-) -> Result<StatusReply, FailureReport> {
-    match &args.name {
-        Some(_) => gateway.parse(reply).map(|detail| StatusReply::One(Box::new(detail))),
-        None => gateway.parse(reply).map(StatusReply::Fleet),
-    }
-}
-
-/// Prints the answer as the gateway sent it.
-fn print_json(reply: &AdminReply, screen: &mut Screen) -> Result<(), CommandError> {
-    Ok(screen.json_text(&String::from_utf8_lossy(&reply.body))?)
 }

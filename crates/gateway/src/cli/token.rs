@@ -16,13 +16,8 @@ pub(crate) fn run(global: &GlobalArgs, verb: &TokenVerb, screen: &mut Screen) ->
 }
 
 fn rotate(global: &GlobalArgs, screen: &mut Screen) -> Result<Exit, CommandError> {
-    let directory = config::gateway_state_dir(global)?.ok_or_else(|| {
-        FailureReport::new(
-            Exit::General,
-            "no state directory for the admin token: there is no home directory",
-        )
-        .with_hint("`--state-dir` names one")
-    })?;
+    let directory =
+        config::gateway_state_dir(global)?.ok_or_else(|| config::no_state_dir(" for the admin token"))?;
     let path = rotate_token(&directory).map_err(|error| {
         let path = directory.join(TOKEN_FILE);
         FailureReport::new(Exit::General, format!("`{}` cannot be replaced: {error}", path.display()))

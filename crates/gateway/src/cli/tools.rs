@@ -3,19 +3,22 @@
 mod detail;
 
 use super::address::GatewayUrl;
-use super::args::{GlobalArgs, OutputFormat, PromptsArgs, ResourcesArgs, ToolsArgs};
+use super::args::{
+    GatewayTarget, GlobalArgs, OutputArgs, OutputFormat, PromptsArgs, ResourcesArgs, ToolsArgs,
+};
 use super::config::{self, LoadedConfig};
 use super::error::{CommandError, FailureReport};
 use super::exit::Exit;
 use super::local_host::{HostOptions, runtime, with_host};
 use super::mcp_client::{McpClient, Offer, ToolSource, require_server, unknown_item};
 use super::render::{Screen, Table, plural, with_progress};
-use super::status::FleetModel;
+use super::status;
 use gripfast::auth::Logins;
 use gripfast::config::{ServerEntry, ServerSpec};
 use gripfast::wire::patch::Object;
 use gripfast::wire::results::{List, Tool};
 use gripfast::{CallError, Catalog, Code};
+use gripfast_gateway::api::types::{FleetView, UpstreamView};
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
@@ -81,13 +84,7 @@ impl Serialize for Listed<'_> {
 }
 
 pub(crate) fn run(global: &GlobalArgs, args: &ToolsArgs, screen: &mut Screen) -> Result<Exit, CommandError> {
-    let wanted = ListKind {
-        list: List::Tools,
-        server: args.server.as_deref(),
-        form: args.output.form,
-        wait: args.wait,
-        url: args.gateway.url.as_ref(),
-    };
+    let wanted = ListKind::new(List::Tools, args.server.as_deref(), args.output, args.wait, &args.gateway);
     wanted.list(global, args.tool.as_deref(), screen)
 }
 
@@ -96,13 +93,8 @@ pub(crate) fn resources(
     args: &ResourcesArgs,
     screen: &mut Screen,
 ) -> Result<Exit, CommandError> {
-    let wanted = ListKind {
-        list: List::Resources,
-        server: args.server.as_deref(),
-        form: args.output.form,
-        wait: args.wait,
-        url: args.gateway.url.as_ref(),
-    };
+    let wanted =
+        ListKind::new(List::Resources, args.server.as_deref(), args.output, args.wait, &args.gateway);
     match (&args.server, &args.uri) {
         (Some(server), Some(uri)) => wanted.get(global, server, uri, None, screen),
         (_, _) => wanted.list(global, None, screen),
@@ -114,13 +106,7 @@ pub(crate) fn prompts(
     args: &PromptsArgs,
     screen: &mut Screen,
 ) -> Result<Exit, CommandError> {
-    let wanted = ListKind {
-        list: List::Prompts,
-        server: args.server.as_deref(),
-        form: args.output.form,
-        wait: args.wait,
-        url: args.gateway.url.as_ref(),
-    };
+    let wanted = ListKind::new(List::Prompts, args.server.as_deref(), args.output, args.wait, &args.gateway);
     match (&args.server, &args.prompt) {
         (Some(server), Some(prompt)) => {
             let arguments = super::call::parse_pairs(&args.arguments)?;
@@ -130,7 +116,17 @@ pub(crate) fn prompts(
     }
 }
 
-impl ListKind<'_> {
+impl<'a> ListKind<'a> {
+    fn new(
+        list: List,
+        server: Option<&'a str>,
+        output: OutputArgs,
+        wait: Duration,
+        gateway: &'a GatewayTarget,
+    ) -> Self {
+        Self { list, server, form: output.form, wait, url: gateway.url.as_ref() }
+    }
+
     /// Asks the gateway; or starts the servers, lists them, and stops them again. With `only`, shows that one tool with
     /// its schema.
     fn list(
@@ -141,31 +137,20 @@ impl ListKind<'_> {
     ) -> Result<Exit, CommandError> {
         match ToolSource::resolve(global, self.url)? {
             ToolSource::Gateway(url, fleet) => {
-                let chosen =
-                    self.server.map_or(Ok(()), |server| require_server(&url, fleet.as_deref(), server));
-                match chosen {
-                    Ok(()) => {
-                        let rows = self.rows_from_gateway(global, &url, fleet.as_deref(), screen)?;
-                        self.print(rows, only, &url.to_string(), screen)
-                    }
-                    Err(failure) => Err(report_failure(failure, self.form, screen)?),
-                }
+                self.server.map_or(Ok(()), |server| require_server(&url, fleet.as_deref(), server))?;
+                let rows = self.rows_from_gateway(global, &url, fleet.as_deref(), screen)?;
+                self.print(rows, only, &url.to_string(), screen)
             }
             ToolSource::Config => {
                 let opened = config::open(global, screen)?;
-                match select_servers(&opened, self.server) {
-                    Ok(entries) => {
-                        let mut rows = self.rows_from_config(&entries, opened.logins(global)?, screen)?;
-                        for row in &mut rows {
-                            let listed = std::mem::replace(&mut row.listed, Ok(Vec::new()));
-                            row.listed = listed.map_err(|failure| {
-                                config::without_gateway_hints(global, &row.server, failure)
-                            });
-                        }
-                        self.print(rows, only, &opened.path.display().to_string(), screen)
-                    }
-                    Err(failure) => Err(report_failure(failure, self.form, screen)?),
+                let entries = select_servers(&opened, self.server)?;
+                let mut rows = self.rows_from_config(&entries, opened.logins(global)?, screen)?;
+                for row in &mut rows {
+                    let listed = std::mem::replace(&mut row.listed, Ok(Vec::new()));
+                    row.listed =
+                        listed.map_err(|failure| config::without_gateway_hints(global, &row.server, failure));
                 }
+                self.print(rows, only, &opened.path.display().to_string(), screen)
             }
         }
     }
@@ -180,7 +165,7 @@ impl ListKind<'_> {
         if let (Some(only), [Row { server, listed: Ok(items) }]) = (only, rows.as_mut_slice()) {
             if !items.iter().any(|item| item.key == only) {
                 let failure = unknown_item(self.list, server, only, items.iter().map(|item| &*item.key));
-                return Err(report_failure(failure, self.form, screen)?);
+                return Err(failure.into());
             }
             items.retain(|item| item.key == only);
             if self.form == OutputFormat::Text {
@@ -207,7 +192,7 @@ impl ListKind<'_> {
         &self,
         global: &GlobalArgs,
         url: &GatewayUrl,
-        fleet: Option<&'f FleetModel>,
+        fleet: Option<&'f FleetView>,
         screen: &mut Screen,
     ) -> Result<Vec<Row<'f>>, CommandError> {
         let asking = async {
@@ -220,14 +205,14 @@ impl ListKind<'_> {
         };
         let mut offers = runtime()?.block_on(with_progress(screen, "the gateway", asking))?;
         let Some(fleet) = fleet else { return Ok(self.rows_without_fleet(url, offers)) };
-        let wanted = fleet.upstreams().iter().filter(|upstream| match self.server {
+        let wanted = fleet.upstreams.iter().filter(|upstream| match self.server {
             Some(name) => upstream.name == name,
-            None => !upstream.is_disabled(),
+            None => upstream.state != "disabled",
         });
-        let row = |upstream: &'f super::status::ServerModel| {
+        let row = |upstream: &'f UpstreamView| {
             let items: Vec<ListedItem> =
                 offers.extract_if(.., |offer| offer.server == upstream.name).map(ListedItem::from).collect();
-            let listed = match upstream.list_failure() {
+            let listed = match status::list_failure(upstream) {
                 Some(failure) if items.is_empty() => Err(failure),
                 _ => Ok(items),
             };
@@ -379,17 +364,6 @@ fn select_servers<'c>(
             Ok(opened.config.servers.iter().filter(|entry| !disabled(entry)).collect())
         }
     }
-}
-
-fn report_failure(
-    failure: FailureReport,
-    form: OutputFormat,
-    screen: &mut Screen,
-) -> Result<CommandError, CommandError> {
-    if let (OutputFormat::Json, Some(error)) = (form, failure.as_json()) {
-        screen.json(&serde_json::json!({ "error": error }))?;
-    }
-    Ok(failure.into())
 }
 
 /// The failure of a server that could not be listed. A slow server gets a hint about `--wait` instead of the host's

@@ -14,7 +14,8 @@ pub(crate) mod request_rate;
 pub(crate) mod runtime;
 pub mod tls;
 
-use crate::api::{Admin, ClientsView};
+use crate::api::Admin;
+use crate::api::types::ClientsView;
 use crate::auth::Authenticator;
 use crate::dashboard;
 use crate::mcp::{ClientCounts, Gateway, Limits, OriginCheck, TokenCipher};

@@ -78,6 +78,18 @@ fn a_server_that_wrote_nothing() {
 }
 
 #[test]
+fn every_command_prints_the_error_code_of_the_gateway_as_json() {
+    let sandbox = Sandbox::empty();
+    let running = InProcessGateway::with(&sandbox, &(stdio("demo", &[]) + "lazy = true\n"));
+    for command in ["logs", "events", "status", "stop"] {
+        let printed = ask(&sandbox, &running, &[command, "dmeo", "-o", "json"]).stdout;
+        let printed: serde_json::Value = serde_json::from_str(&printed).unwrap();
+        assert_eq!(printed["error"]["code"], "unknown_server", "{command}: {printed}");
+        assert_eq!(printed["error"]["hint"], "did you mean `demo`?", "{command}: {printed}");
+    }
+}
+
+#[test]
 fn a_log_is_followed_across_a_crash_of_its_server() {
     let (sandbox, running) = failing();
     let mut following = FollowCommand::of(&sandbox, &running, &["logs", "demo", "-f", "-n", "1"]);

@@ -32,7 +32,7 @@ fn g01_a_tool_that_no_client_may_call_as_json() {
     assert_snapshot!(Sandbox::with(&config()).run(&words), @r#"
     exit 6
     --- stdout
-    {"schema_version":1,"allowed":false,"client":"anybody","reason":"denied by `delete_*` in servers.demo.tools.deny","server":"demo","tool":"delete_all"}
+    {"schema_version":1,"client":"anybody","server":"demo","tool":"delete_all","allowed":false,"reason":"denied by `delete_*` in servers.demo.tools.deny"}
     "#);
 }
 

@@ -169,7 +169,7 @@ fn an_unknown_server() {
     assert_snapshot!(status(&sandbox, &running, &["dmeo", "-o", "json"]), @r#"
     exit 1
     --- stdout
-    {"schema_version":1,"error":{"code":"unknown_server","text":"there is no server named `dmeo`","hint":"did you mean `demo`?"}}
+    {"schema_version":1,"error":{"code":"unknown_server","hint":"did you mean `demo`?","text":"there is no server named `dmeo`"}}
     --- stderr
     error: there is no server named `dmeo`
       hint: did you mean `demo`?

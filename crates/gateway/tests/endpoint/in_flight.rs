@@ -158,7 +158,7 @@ async fn c07_a_legacy_client_that_hangs_up_has_not_cancelled() {
     let demo = demo().await;
     let gateway = TestGateway::with(&at("demo", &demo.url(), "legacy", &[])).await;
     // The counter is incremented after a while, unless the call was cancelled before.
-    demo.set_faults(Faults { answer_delay: Duration::from_millis(300), ..Faults::default() });
+    demo.set_faults(Faults { answer_delay: Some(Duration::from_millis(300)), ..Faults::default() });
     let count = request("count", "tools/call", &call("demo__counter", json!({})));
     for (version, message) in [("2025-11-25", count.clone()), ("2025-03-26", json!([count]))] {
         let client = LegacyClient::connect_with_version(&gateway.http, version).await;

@@ -46,6 +46,7 @@ pub use sections::{
 };
 pub use template::{ExpandError, Expanded, Reference, Template, TemplateError};
 pub use tree::Tree;
+pub use units::parse_duration;
 
 use crate::call::BudgetSpec;
 use crate::policy::ClientPolicy;

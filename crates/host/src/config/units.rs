@@ -51,7 +51,7 @@ const UNITS: &[(&str, u64)] =
     &[("d", 24 * 3600 * 1000), ("h", 3600 * 1000), ("m", 60 * 1000), ("s", 1000), ("ms", 1)];
 
 /// Parses `30s`, `1h30m`, `100ms`. A bare number, a fraction or a space is refused.
-pub(in crate::config) fn parse_duration(text: &str) -> Option<Duration> {
+pub fn parse_duration(text: &str) -> Option<Duration> {
     if text.is_empty() {
         return None;
     }

@@ -40,7 +40,7 @@ async fn an_endpoint_on_another_origin_is_not_followed_and_the_status_says_so() 
 
 #[tokio::test]
 async fn d08_auto_falls_back_to_http_sse_and_remembers() {
-    let server = serve(Options { streamable_http: false, ..legacy() }).await;
+    let server = serve(Options { sse_only: true, ..legacy() }).await;
     let tap = ScriptedServer::in_front_of(server.addr()).await;
     let host = ready_host(spec(&tap.url_for("/sse"))).await;
     assert_eq!(status(&host).transport, Some("sse"));

@@ -2,68 +2,15 @@
 //! gateway, from the ledger on disk.
 
 use crate::api::Admin;
-use crate::api::enums;
 use crate::api::response::{ApiError, json};
-use crate::api::types::{fractional_millis, millis};
+use crate::api::types::{CallsView, LedgerView};
 use axum::extract::State;
 use axum::http::{StatusCode, Uri};
 use axum::response::Response;
-use gripfast::RecordDetail;
-use gripfast::ledger::{Calls, LedgerStatus, Query, Row, RowEnd};
-use gripfast::{CallOutcome, RawValue, Wall};
-use schemars::JsonSchema;
-use serde::Serialize;
+use gripfast::Wall;
+use gripfast::ledger::Query;
 use std::sync::Arc;
 use std::time::Duration;
-
-/// Calls from the ledger.
-#[derive(JsonSchema, Debug, Serialize)]
-#[schemars(rename = "Calls")]
-pub struct CallsView {
-    /// State of the gateway's ledger; null if the calls were read from disk.
-    ledger: Option<LedgerView>,
-    calls: Vec<CallView>,
-    /// Number of older calls that were left out.
-    left_out: u64,
-}
-
-/// State of the ledger.
-#[derive(JsonSchema, Debug, Serialize)]
-#[schemars(rename = "Ledger")]
-pub(crate) struct LedgerView {
-    keeps: &'static str,
-    calls: u64,
-    failed_writes: u64,
-    cause: Option<String>,
-}
-
-/// One call. Times are milliseconds since the Unix epoch, durations are milliseconds. Unknown values are null, and so
-/// is the outcome of a call in flight.
-#[derive(JsonSchema, Debug, Serialize)]
-#[schemars(rename = "Call")]
-struct CallView {
-    id: String,
-    /// Principal that made the call.
-    principal: Option<String>,
-    /// Name that the client gives itself.
-    client: Option<String>,
-    server: String,
-    tool: String,
-    sha256: Option<String>,
-    #[schemars(schema_with = "enums::any_json")]
-    arguments: Option<Box<RawValue>>,
-    started_ms: u64,
-    ended_ms: Option<u64>,
-    took_ms: Option<f64>,
-    #[schemars(schema_with = "enums::outcomes")]
-    outcome: Option<&'static str>,
-    #[schemars(schema_with = "enums::codes")]
-    code: Option<&'static str>,
-    attempts: Option<u32>,
-    replays: Option<u32>,
-    text: &'static str,
-    hint: Option<String>,
-}
 
 pub(crate) async fn calls(State(admin): State<Arc<Admin>>, uri: Uri) -> Result<Response, ApiError> {
     let query = parse_query(uri.query().unwrap_or_default())?;
@@ -125,52 +72,6 @@ fn percent_decode(value: &str) -> Option<String> {
         });
     }
     String::from_utf8(bytes).ok()
-}
-
-impl From<Calls> for CallsView {
-    fn from(calls: Calls) -> Self {
-        let Calls { rows, left_out } = calls;
-        Self { ledger: None, calls: rows.into_iter().map(CallView::from).collect(), left_out }
-    }
-}
-
-impl From<&LedgerStatus> for LedgerView {
-    fn from(status: &LedgerStatus) -> Self {
-        let LedgerStatus { detail: keeps, calls, failed_writes, cause } = status;
-        Self {
-            keeps: RecordDetail::word(*keeps),
-            calls: *calls,
-            failed_writes: *failed_writes,
-            cause: cause.clone(),
-        }
-    }
-}
-
-impl From<Row> for CallView {
-    fn from(row: Row) -> Self {
-        let settled = match &row.end {
-            RowEnd::Settled(settled) => Some(*settled),
-            RowEnd::InFlight | RowEnd::Orphaned(_) => None,
-        };
-        Self {
-            id: row.id.to_string(),
-            started_ms: millis(row.started.since_epoch()),
-            ended_ms: settled.map(|settled| millis(settled.ended.since_epoch())),
-            took_ms: settled.map(|settled| fractional_millis(settled.took)),
-            outcome: row.outcome().map(CallOutcome::as_str),
-            code: row.code().map(gripfast::Code::as_str),
-            attempts: settled.map(|settled| settled.attempts),
-            replays: settled.map(|settled| settled.replays),
-            text: row.summary(),
-            hint: row.hint(),
-            principal: Some(row.subject.principal).filter(|principal| !principal.is_empty()),
-            client: Some(row.subject.client).filter(|client| !client.is_empty()),
-            server: row.subject.server,
-            tool: row.subject.tool,
-            sha256: row.subject.digest,
-            arguments: row.subject.arguments.and_then(|arguments| RawValue::from_string(arguments).ok()),
-        }
-    }
 }
 
 #[cfg(test)]

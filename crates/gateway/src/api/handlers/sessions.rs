@@ -1,8 +1,8 @@
 //! `/sessions`: sessions of legacy clients. Session ids are not shown, because an id gives access to its session.
 
 use crate::api::Admin;
+use crate::api::convert::millis;
 use crate::api::response::json;
-use crate::api::types::millis;
 use crate::mcp::SessionInfo;
 use axum::extract::State;
 use axum::http::StatusCode;

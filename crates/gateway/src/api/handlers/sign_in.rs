@@ -2,7 +2,9 @@
 //! exchanges it for a session key, so that the token itself never reaches a browser. Only digests are stored, in
 //! memory.
 
+use crate::api::convert::millis;
 use crate::api::response::{ApiError, json};
+use crate::api::types::SignInCodeView;
 use crate::api::{Admin, auth};
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
@@ -18,16 +20,6 @@ pub(crate) const LINK_PATH: &str = "/sign_in_link";
 /// Path that exchanges a code for a session.
 pub(crate) const EXCHANGE_PATH: &str = "/sign_in";
 
-/// One-time sign-in code.
-#[derive(JsonSchema, Serialize)]
-#[schemars(rename = "SignInCode")]
-pub(crate) struct SignInCodeView {
-    /// Code for the fragment of a sign-in link. It can be used once.
-    code: String,
-    /// Validity in milliseconds.
-    valid_ms: u64,
-}
-
 /// Session of a signed-in browser.
 #[derive(JsonSchema, Serialize)]
 #[schemars(rename = "DashboardSession")]
@@ -41,7 +33,7 @@ pub(crate) struct DashboardSessionView {
 pub(crate) async fn link(State(admin): State<Arc<Admin>>, headers: HeaderMap) -> Result<Response, ApiError> {
     admit(LINK_PATH, &admin, &headers)?;
     let code = admin.token.issue_sign_in_code().map_err(|error| no_randomness(&error))?;
-    let valid_ms = crate::api::types::millis(SignIns::CODE_LIFETIME);
+    let valid_ms = millis(SignIns::CODE_LIFETIME);
     Ok(json(StatusCode::OK, &SignInCodeView { code, valid_ms }))
 }
 
@@ -54,7 +46,7 @@ pub(crate) async fn exchange(
     let key = admin.token.sign_in(code).map_err(|error| no_randomness(&error))?;
     // Another request may have used the code since it was checked.
     let key = key.ok_or_else(|| auth::error_for(AuthFailure::InvalidSignInCode, &admin.token))?;
-    let valid_ms = crate::api::types::millis(SignIns::SESSION_LIFETIME);
+    let valid_ms = millis(SignIns::SESSION_LIFETIME);
     Ok(json(StatusCode::OK, &DashboardSessionView { key, valid_ms }))
 }
 

@@ -3,7 +3,7 @@
 use crate::api::enums;
 use crate::api::response::ApiError;
 use axum::http::StatusCode;
-use gripfast::{Answer, CallError, Catalog, Code, PolicyDecision, RawValue};
+use gripfast::{Answer, CallError, Catalog, Code, RawValue};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -53,23 +53,6 @@ impl<'c> ToolsView<'c> {
             }
         });
         Self { server, tools: tools.collect() }
-    }
-}
-
-/// Policy decision for a client and a tool.
-#[derive(JsonSchema, Serialize)]
-#[schemars(rename = "Decision")]
-pub(crate) struct DecisionView<'d> {
-    client: &'d str,
-    server: &'d str,
-    tool: &'d str,
-    allowed: bool,
-    reason: &'d str,
-}
-
-impl<'d> DecisionView<'d> {
-    pub(crate) fn of(client: &'d str, server: &'d str, tool: &'d str, decision: &'d PolicyDecision) -> Self {
-        Self { client, server, tool, allowed: decision.allowed, reason: &decision.reason }
     }
 }
 

@@ -3,7 +3,7 @@
 
 use super::servers_key_path;
 use super::yaml::{ServersShape, YamlSlot};
-use crate::cli::import::{ClientFormat, ConnectEntry};
+use crate::cli::import::{ClientFormat, ConnectEntry, FileLayout};
 use gripfast::config::Tree;
 use jsonc_parser::ParseOptions;
 use jsonc_parser::cst::{CstInputValue, CstObject, CstRootNode};
@@ -81,49 +81,31 @@ impl EntrySpec {
 
     /// The text with the entry added or updated.
     pub(super) fn insert_into(&self, client: &ClientFormat, before: &str) -> Result<String, String> {
-        match client.entry {
-            ConnectEntry::TomlUrl => self.insert_into_toml(client, before),
-            ConnectEntry::ListedToml => self.insert_into_toml_list(client, before),
-            ConnectEntry::Goose | ConnectEntry::YamlUrl | ConnectEntry::ListedYaml => {
-                slot(client).insert(before, &self.entries())
-            }
-            ConnectEntry::TypeHttp
-            | ConnectEntry::Url
-            | ConnectEntry::ServerUrl
-            | ConnectEntry::TypeRemote
-            | ConnectEntry::TypeStreamableHttp
-            | ConnectEntry::Command => self.insert_into_json(client, before),
+        match client.entry.layout() {
+            FileLayout::Json => self.insert_into_json(client, before),
+            FileLayout::Toml => self.insert_into_toml(client, before),
+            FileLayout::TomlList => self.insert_into_toml_list(client, before),
+            FileLayout::Yaml => slot(client).insert(before, &self.entries()),
         }
     }
 
     /// The text without the entry.
     pub(super) fn remove_from(client: &ClientFormat, text: &str) -> Result<String, String> {
-        match client.entry {
-            ConnectEntry::TomlUrl => {
-                let mut document: DocumentMut =
-                    text.parse().map_err(|_| "it is not valid TOML".to_owned())?;
-                if let Some(servers) = servers_table(&mut document, client) {
-                    servers.remove(NAME);
-                }
+        match client.entry.layout() {
+            FileLayout::Json => Self::remove_from_json(client, text),
+            FileLayout::Toml => {
+                let mut document = parse_toml(text)?;
+                servers_table(&mut document, client).and_then(|servers| servers.remove(NAME));
                 Ok(document.to_string())
             }
-            ConnectEntry::ListedToml => {
-                let mut document: DocumentMut =
-                    text.parse().map_err(|_| "it is not valid TOML".to_owned())?;
+            FileLayout::TomlList => {
+                let mut document = parse_toml(text)?;
                 if let Some(servers) = servers_list(&mut document, client) {
                     servers.retain(|entry| !is_ours(entry));
                 }
                 Ok(document.to_string())
             }
-            ConnectEntry::Goose | ConnectEntry::YamlUrl | ConnectEntry::ListedYaml => {
-                slot(client).remove(text)
-            }
-            ConnectEntry::TypeHttp
-            | ConnectEntry::Url
-            | ConnectEntry::ServerUrl
-            | ConnectEntry::TypeRemote
-            | ConnectEntry::TypeStreamableHttp
-            | ConnectEntry::Command => Self::remove_from_json(client, text),
+            FileLayout::Yaml => slot(client).remove(text),
         }
     }
 
@@ -141,10 +123,10 @@ impl EntrySpec {
 
     /// The text without the table of servers, if that is empty.
     pub(super) fn without_empty_table(client: &ClientFormat, text: &str) -> Result<String, String> {
-        match client.entry {
+        match client.entry.layout() {
             // toml_edit does not write an empty table.
-            ConnectEntry::TomlUrl | ConnectEntry::ListedToml => Ok(text.to_owned()),
-            ConnectEntry::Goose | ConnectEntry::YamlUrl | ConnectEntry::ListedYaml => {
+            FileLayout::Toml | FileLayout::TomlList => Ok(text.to_owned()),
+            FileLayout::Yaml => {
                 let root = servers_key_path(client).first().copied().unwrap_or_default();
                 let is_empty = |line: &str| {
                     let value =
@@ -153,12 +135,7 @@ impl EntrySpec {
                 };
                 Ok(text.split_inclusive('\n').filter(|line| !is_empty(line)).collect())
             }
-            ConnectEntry::TypeHttp
-            | ConnectEntry::Url
-            | ConnectEntry::ServerUrl
-            | ConnectEntry::TypeRemote
-            | ConnectEntry::TypeStreamableHttp
-            | ConnectEntry::Command => {
+            FileLayout::Json => {
                 let root = parsed(text)?;
                 let keys = servers_key_path(client);
                 let [outer @ .., last] = keys.as_slice() else { return Ok(text.to_owned()) };
@@ -230,7 +207,7 @@ impl EntrySpec {
     }
 
     fn insert_into_toml(&self, client: &ClientFormat, before: &str) -> Result<String, String> {
-        let mut document: DocumentMut = before.parse().map_err(|_| "it is not valid TOML".to_owned())?;
+        let mut document = parse_toml(before)?;
         let servers =
             servers_table(&mut document, client).ok_or_else(|| "its servers are not tables".to_owned())?;
         let known = servers.entry(NAME).or_insert(Item::Table(Table::new()));
@@ -249,7 +226,7 @@ impl EntrySpec {
     }
 
     fn insert_into_toml_list(&self, client: &ClientFormat, before: &str) -> Result<String, String> {
-        let mut document: DocumentMut = before.parse().map_err(|_| "it is not valid TOML".to_owned())?;
+        let mut document = parse_toml(before)?;
         let servers = servers_list(&mut document, client)
             .ok_or_else(|| "its servers are not a list of tables".to_owned())?;
         let has_text =
@@ -351,6 +328,10 @@ fn to_tree(value: &CstInputValue) -> Tree {
 
 fn parsed(text: &str) -> Result<CstRootNode, String> {
     CstRootNode::parse(text, &ParseOptions::default()).map_err(|_| "it is not valid JSON".to_owned())
+}
+
+fn parse_toml(text: &str) -> Result<DocumentMut, String> {
+    text.parse().map_err(|_| "it is not valid TOML".to_owned())
 }
 
 fn servers_table<'d>(document: &'d mut DocumentMut, client: &ClientFormat) -> Option<&'d mut Table> {

@@ -1,14 +1,15 @@
 //! Probes a gateway as the client will, with the same URL and the same headers.
 
+use crate::cli::config;
 use crate::cli::doctor::reachability;
 use crate::cli::doctor::reachability::Reachability;
 use crate::cli::error::CommandError;
 use crate::cli::local_host::{HostOptions, runtime, with_host};
 use crate::cli::render::{Screen, with_progress};
 use gripfast::Code;
-use gripfast::config::{Config, ProcessEnvironment, ServerSpec};
+use gripfast::config::{ProcessEnvironment, ServerSpec};
 use std::time::Duration;
-use toml_edit::{DocumentMut, InlineTable, Item, Table, value};
+use toml_edit::{InlineTable, Table, value};
 
 /// Time limit; a gateway answers from memory.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -75,14 +76,6 @@ pub(super) fn probe(
 
 /// The spec of a server at this URL; `None` if the URL or the headers are invalid.
 fn spec(url: &str, headers: &[(String, String)]) -> Option<ServerSpec> {
-    let mut table = Table::new();
-    table.insert("url", value(url));
     let pairs: InlineTable = headers.iter().map(|(name, text)| (name.as_str(), text.as_str())).collect();
-    table.insert("headers", value(pairs));
-    let mut servers = Table::new();
-    servers.insert("gripfast", Item::Table(table));
-    let mut document = DocumentMut::new();
-    document.insert("servers", Item::Table(servers));
-    let config = Config::parse(&document.to_string(), Config::FILE_NAME.as_ref()).ok()?;
-    config.servers.into_iter().next()?.spec.ok()
+    config::spec_of_table(Table::from_iter([("url", value(url)), ("headers", value(pairs))])).ok()
 }

@@ -5,10 +5,12 @@ use super::reachability::Reachability;
 use crate::cli::error::FailureReport;
 use crate::cli::import::absolute;
 use crate::cli::preflight;
+use crate::cli::render::plural;
 use gripfast::config::{Lookup, ServerEntry, ServerSpec, Target, Template};
 use gripfast::symptoms::{Symptom, symptom};
-use gripfast::{ServerStatus, State, UpstreamEvent};
-use serde::{Deserialize, Serialize};
+use gripfast::{ServerStatus, State};
+use gripfast_gateway::api::types::{DetailView, UpstreamView};
+use serde::Serialize;
 use std::path::Path;
 
 /// A start that takes longer than this downloads something or waits for something.
@@ -26,34 +28,10 @@ pub(super) struct ServerEvidence<'c> {
     /// The config entry, if the config in use is readable and has the server.
     pub(super) entry: Option<&'c ServerEntry>,
     /// The observed behaviour, if there is any.
-    pub(super) observed: Option<&'c ObservedFailure>,
+    pub(super) observed: Option<&'c DetailView>,
     /// True if the gateway made the observation, in its own environment.
     pub(super) by_gateway: bool,
     pub(super) reachability: Reachability,
-}
-
-/// The observed state of a server.
-#[derive(Debug, Default, Deserialize)]
-pub(super) struct ObservedFailure {
-    state: String,
-    cause: Option<String>,
-    #[serde(default)]
-    since_ms: u64,
-    #[serde(default)]
-    tools: u64,
-    #[serde(default)]
-    stderr: Vec<String>,
-    /// Number of `stderr` lines after the last answer; an older gateway does not report it.
-    stderr_since_answer: Option<usize>,
-    #[serde(default)]
-    events: Vec<ObservedEvent>,
-}
-
-/// An event of the server.
-#[derive(Debug, Deserialize)]
-struct ObservedEvent {
-    kind: String,
-    text: String,
 }
 
 /// The diagnosis of one server, in the shape of `-o json`.
@@ -67,41 +45,19 @@ pub(super) struct Diagnosis {
     pub(super) evidence: Vec<String>,
 }
 
-impl ObservedFailure {
-    /// The observation after a start. A listed server counts as ready, even if its status is still `starting`.
-    pub(super) fn from_start(status: &ServerStatus, listed: bool) -> Self {
-        let state = match status.supervision.state {
-            State::Starting if listed => State::Ready,
-            state => state,
-        };
-        Self {
-            state: state.as_str().to_owned(),
-            cause: status.supervision.cause.clone(),
-            since_ms: u64::try_from(status.supervision.in_state_for.as_millis()).unwrap_or(u64::MAX),
-            tools: status.tools as u64,
-            stderr: status.stderr.clone(),
-            stderr_since_answer: Some(status.stderr_since_answer),
-            events: status.events.iter().map(ObservedEvent::from).collect(),
-        }
+/// The observation after a start. A listed server counts as ready, even if its status is still `starting`.
+pub(super) fn from_start(status: &ServerStatus, listed: bool) -> DetailView {
+    let mut upstream = UpstreamView::from(status);
+    if listed && status.supervision.state == State::Starting {
+        upstream.state = State::Ready.as_str().into();
     }
-
-    /// The stderr lines since the last answer. Older lines belong to earlier problems.
-    fn last_lines(&self) -> &[String] {
-        let count = self.stderr_since_answer.unwrap_or(self.stderr.len()).min(self.stderr.len());
-        &self.stderr[self.stderr.len() - count..]
-    }
-
-    /// The text of the last event about lines on stdout that are not MCP messages.
-    fn junk(&self) -> Option<&str> {
-        let event = self.events.iter().rev().find(|event| event.kind == JUNK_SKIPPED)?;
-        Some(&event.text)
-    }
+    DetailView::of(status, upstream)
 }
 
-impl From<&UpstreamEvent> for ObservedEvent {
-    fn from(happened: &UpstreamEvent) -> Self {
-        Self { kind: happened.event.kind().to_owned(), text: happened.event.to_string() }
-    }
+/// The stderr lines since the last answer. Older lines belong to earlier problems.
+fn last_lines(seen: &DetailView) -> &[String] {
+    let count = seen.stderr_since_answer.min(seen.stderr.len());
+    &seen.stderr[seen.stderr.len() - count..]
 }
 
 impl Diagnosis {
@@ -169,7 +125,7 @@ impl ServerEvidence<'_> {
             None => None,
         };
         let missing = spec.map(|spec| preflight::missing(spec, lookup)).unwrap_or_default();
-        let state = self.observed.map_or("", |seen| seen.state.as_str());
+        let state = self.observed.map_or("", |seen| &*seen.upstream.state);
         match (state, missing.first()) {
             // The gateway may have what this shell lacks.
             ("ready", _) => self.ready(),
@@ -190,7 +146,7 @@ impl ServerEvidence<'_> {
             ),
             ("disabled", None) => self.healthy("disabled in the config of the gateway"),
             // A server that has failed before is not merely slow.
-            ("starting", None) if self.observed.is_some_and(|seen| seen.cause.is_none()) => self.starting(),
+            ("starting", None) if self.observed.is_some_and(|seen| seen.upstream.cause.is_none()) => self.starting(),
             ("config_error", None) if self.by_gateway && self.is_command(spec) => {
                 self.environment_differs(spec, lookup)
             }
@@ -203,16 +159,14 @@ impl ServerEvidence<'_> {
     }
 
     fn ready(&self) -> Diagnosis {
-        let tools = self.observed.map_or(0, |seen| seen.tools);
-        self.healthy(match tools {
+        self.healthy(match self.observed.map_or(0, |seen| seen.upstream.tools) {
             0 => "ready, no tools".to_owned(),
-            1 => "ready, 1 tool".to_owned(),
-            tools => format!("ready, {tools} tools"),
+            tools => format!("ready, {}", plural(tools, "tool")),
         })
     }
 
     fn starting(&self) -> Diagnosis {
-        let since = self.observed.map_or(0, |seen| seen.since_ms);
+        let since = self.observed.map_or(0, |seen| seen.upstream.since_ms);
         let step = if !self.by_gateway {
             format!("it may be installing itself; allow more time: `gripfast doctor {} --wait 1m`", self.name)
         } else if since < SLOW_MS {
@@ -235,9 +189,9 @@ impl ServerEvidence<'_> {
             "{}; this shell finds it, so the gateway has another environment",
             self.cause("the gateway cannot start it")
         );
-        let lacks_command = self
-            .observed
-            .is_none_or(|seen| seen.cause.as_deref().is_none_or(|cause| cause.starts_with("command ")));
+        let lacks_command = self.observed.is_none_or(|seen| {
+            seen.upstream.cause.as_deref().is_none_or(|cause| cause.starts_with("command "))
+        });
         let place = spec.filter(|_| lacks_command).and_then(|spec| match &spec.target {
             Target::Stdio { command, .. } => preflight::find_executable(command, lookup),
             Target::Url { .. } => None,
@@ -299,7 +253,7 @@ impl ServerEvidence<'_> {
         if let Some((cause, step)) = known {
             return self.unhealthy(cause, step);
         }
-        let has_stderr = self.observed.is_some_and(|seen| !seen.last_lines().is_empty());
+        let has_stderr = self.observed.is_some_and(|seen| !last_lines(seen).is_empty());
         let step = if self.entry.is_none() {
             format!("unknown cause; `gripfast status {}` shows the details", self.name)
         } else if self.has_url() {
@@ -319,7 +273,8 @@ impl ServerEvidence<'_> {
 
     /// A program answers at the URL, but not as a working MCP server.
     fn wrong_endpoint(&self) -> Option<(String, String)> {
-        let reported = self.observed?.cause.as_deref().filter(|_| self.has_url() || self.entry.is_none())?;
+        let reported =
+            self.observed?.upstream.cause.as_deref().filter(|_| self.has_url() || self.entry.is_none())?;
         let path = "correct the path of `url`: MCP endpoints often end in `/mcp` or `/sse`";
         let (cause, step) = if reported.starts_with("no MCP server at this URL: HTTP 404") {
             ("the path of its `url` does not exist (HTTP 404)".to_owned(), path)
@@ -344,7 +299,8 @@ impl ServerEvidence<'_> {
 
     /// The server logs to stdout, which is reserved for MCP messages.
     fn logs_to_stdout(&self) -> Option<(String, String)> {
-        let text = self.observed?.junk()?;
+        let mut events = self.observed?.events.iter().rev();
+        let text = &events.find(|event| event.kind == JUNK_SKIPPED)?.text;
         let step = "make it log to stderr, by a flag in `args` or a variable in `env`: stdout is for MCP messages only";
         Some((format!("it {text}"), step.to_owned()))
     }
@@ -360,7 +316,7 @@ impl ServerEvidence<'_> {
         let program = Path::new(command.source()).file_stem().and_then(|stem| stem.to_str());
         let runs_first = program.is_some_and(|program| INTERPRETERS.contains(&program));
         let seen = self.observed?;
-        let lines = seen.last_lines().iter().chain(&seen.cause);
+        let lines = last_lines(seen).iter().chain(&seen.upstream.cause);
         let is_named = |path: &str| {
             lines.clone().any(|line| line.contains(path) && symptom(std::iter::once(line.as_str())).is_some())
         };
@@ -378,7 +334,7 @@ impl ServerEvidence<'_> {
     /// A known symptom in the last stderr lines or in the observed cause.
     fn known_symptom(&self) -> Option<(String, String)> {
         let seen = self.observed?;
-        let (stderr, cause) = (seen.last_lines(), &seen.cause);
+        let (stderr, cause) = (last_lines(seen), &seen.upstream.cause);
         let found = match symptom(stderr.iter().chain(cause).map(String::as_str))? {
             // A timeout is not a cause; stderr may name one.
             Symptom::Timeout => symptom(stderr.iter().map(String::as_str)).unwrap_or(Symptom::Timeout),
@@ -482,7 +438,7 @@ impl ServerEvidence<'_> {
     }
 
     fn cause(&self, otherwise: &str) -> String {
-        self.observed.and_then(|seen| seen.cause.clone()).unwrap_or_else(|| otherwise.to_owned())
+        self.observed.and_then(|seen| seen.upstream.cause.clone()).unwrap_or_else(|| otherwise.to_owned())
     }
 
     fn healthy(&self, cause: impl Into<String>) -> Diagnosis {
@@ -498,9 +454,10 @@ impl ServerEvidence<'_> {
     fn unhealthy(&self, cause: impl Into<String>, step: impl Into<String>) -> Diagnosis {
         let cause = cause.into();
         let seen = self.observed;
-        let reported =
-            seen.and_then(|seen| seen.cause.clone()).filter(|reported| !cause.contains(reported.as_str()));
-        let words = seen.map(ObservedFailure::last_lines).unwrap_or_default();
+        let reported = seen
+            .and_then(|seen| seen.upstream.cause.clone())
+            .filter(|reported| !cause.contains(reported.as_str()));
+        let words = seen.map(last_lines).unwrap_or_default();
         let words = last_attempt(&words[words.len().saturating_sub(EVIDENCE_LINES)..]);
         let quoted = format!("{cause}\n{}", reported.as_deref().unwrap_or_default());
         let is_new = |line: &&String| !line.trim().is_empty() && !quoted.contains(line.trim());
@@ -532,6 +489,8 @@ fn last_attempt(lines: &[String]) -> &[String] {
 mod tests {
     use super::*;
     use gripfast::config::Config;
+    use gripfast_gateway::api::types::EventView;
+    use serde_json::json;
     use std::ffi::OsString;
 
     /// An environment with nothing in it but a PATH.
@@ -552,29 +511,21 @@ mod tests {
         Config::parse(&text, "gripfast.toml".as_ref()).unwrap().servers.remove(0)
     }
 
-    fn seen(state: &str, cause: &str, stderr: &[&str]) -> ObservedFailure {
-        ObservedFailure {
-            state: state.to_owned(),
-            cause: Some(cause.to_owned()).filter(|cause| !cause.is_empty()),
-            since_ms: 30_000,
-            tools: 2,
-            stderr: stderr.iter().map(|line| (*line).to_owned()).collect(),
-            stderr_since_answer: None,
-            events: Vec::new(),
-        }
+    fn seen(state: &str, cause: &str, stderr: &[&str]) -> DetailView {
+        let cause = Some(cause).filter(|cause| !cause.is_empty());
+        let sent = json!({ "name": "a", "state": state, "cause": cause, "since_ms": 30_000, "tools": 2, "stderr": stderr });
+        serde_json::from_value(sent).unwrap()
     }
 
-    fn talking(state: &str, cause: &str) -> ObservedFailure {
+    fn talking(state: &str, cause: &str) -> DetailView {
         let text = "writes lines to stdout that are not MCP (1 so far): Listening".to_owned();
-        ObservedFailure {
-            events: vec![ObservedEvent { kind: JUNK_SKIPPED.to_owned(), text }],
-            ..seen(state, cause, &[])
-        }
+        let event = EventView { kind: JUNK_SKIPPED.into(), text, ..EventView::default() };
+        DetailView { events: vec![event], ..seen(state, cause, &[]) }
     }
 
     fn diagnosis(
         table: &str,
-        seen: &ObservedFailure,
+        seen: &DetailView,
         by_gateway: bool,
         reach: Reachability,
         path: &'static str,
@@ -829,8 +780,8 @@ mod tests {
             // It wrote this before its last answer.
             diagnosis(
                 command,
-                &ObservedFailure {
-                    stderr_since_answer: Some(0),
+                &DetailView {
+                    stderr_since_answer: 0,
                     ..seen("parked", "was killed (signal 9)", &["listen EADDRINUSE :::3000"])
                 },
                 true,

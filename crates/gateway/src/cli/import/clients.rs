@@ -1,5 +1,6 @@
 //! The known MCP clients: locations of their config files, and the formats of their server entries.
 
+use crate::cli::config::did_you_mean;
 use gripfast::config::{Lookup, Tree};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -20,6 +21,8 @@ pub(crate) struct ClientFormat {
     /// The entry that connects it to gripfast.
     pub(crate) entry: ConnectEntry,
 }
+
+use FileLocation::{App, DotConfig, Home, Project, Variable};
 
 /// Location of a file.
 #[derive(Debug, Clone, Copy)]
@@ -83,208 +86,137 @@ pub(crate) enum ConnectEntry {
     ListedYaml,
 }
 
-const fn json(
-    id: &'static str,
-    name: &'static str,
-    files: &'static [FileLocation],
-    timeout: TimeoutUnit,
-    entry: ConnectEntry,
-) -> ClientFormat {
-    ClientFormat { id, name, files, root: ServersKey::Under(&["mcpServers"]), timeout, entry }
+/// Format of a client's config file, as far as it decides how the entry is edited.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum FileLayout {
+    Json,
+    /// TOML with a table of servers.
+    Toml,
+    /// TOML with a list of servers.
+    TomlList,
+    Yaml,
+}
+
+impl ConnectEntry {
+    pub(crate) const fn layout(self) -> FileLayout {
+        match self {
+            Self::TomlUrl => FileLayout::Toml,
+            Self::ListedToml => FileLayout::TomlList,
+            Self::Goose | Self::YamlUrl | Self::ListedYaml => FileLayout::Yaml,
+            Self::TypeHttp
+            | Self::Url
+            | Self::ServerUrl
+            | Self::TypeRemote
+            | Self::TypeStreamableHttp
+            | Self::Command => FileLayout::Json,
+        }
+    }
+}
+
+/// A client whose servers are in the object `mcpServers` of a JSON file, with a `url` in the entry for gripfast.
+const fn json(id: &'static str, name: &'static str, files: &'static [FileLocation]) -> ClientFormat {
+    let root = ServersKey::Under(&["mcpServers"]);
+    ClientFormat { id, name, files, root, timeout: TimeoutUnit::Unknown, entry: ConnectEntry::Url }
+}
+
+impl ClientFormat {
+    /// Sets the key of the servers.
+    const fn root(self, root: ServersKey) -> Self {
+        Self { root, ..self }
+    }
+
+    /// Sets the unit of `timeout`.
+    const fn timeout(self, timeout: TimeoutUnit) -> Self {
+        Self { timeout, ..self }
+    }
+
+    /// Sets the entry for gripfast.
+    const fn entry(self, entry: ConnectEntry) -> Self {
+        Self { entry, ..self }
+    }
 }
 
 /// All known clients.
 pub(crate) const CLIENTS: &[ClientFormat] = &[
-    json(
-        "claude-desktop",
-        "Claude Desktop",
-        &[FileLocation::App("Claude/claude_desktop_config.json")],
-        TimeoutUnit::Unknown,
-        ConnectEntry::Command,
-    ),
-    ClientFormat {
-        root: ServersKey::AndProjects("mcpServers"),
-        ..json(
-            "claude-code",
-            "Claude Code",
-            &[FileLocation::Home(".claude.json"), FileLocation::Project(".mcp.json")],
-            TimeoutUnit::Millis,
-            ConnectEntry::TypeHttp,
-        )
-    },
-    ClientFormat {
-        root: ServersKey::Under(&["servers"]),
-        ..json(
-            "vscode",
-            "VS Code",
-            &[FileLocation::App("Code/User/mcp.json"), FileLocation::Project(".vscode/mcp.json")],
-            TimeoutUnit::Unknown,
-            ConnectEntry::TypeHttp,
-        )
-    },
-    json(
-        "cursor",
-        "Cursor",
-        &[FileLocation::Home(".cursor/mcp.json"), FileLocation::Project(".cursor/mcp.json")],
-        TimeoutUnit::Unknown,
-        ConnectEntry::Url,
-    ),
+    json("claude-desktop", "Claude Desktop", &[App("Claude/claude_desktop_config.json")])
+        .entry(ConnectEntry::Command),
+    json("claude-code", "Claude Code", &[Home(".claude.json"), Project(".mcp.json")])
+        .root(ServersKey::AndProjects("mcpServers"))
+        .timeout(TimeoutUnit::Millis)
+        .entry(ConnectEntry::TypeHttp),
+    json("vscode", "VS Code", &[App("Code/User/mcp.json"), Project(".vscode/mcp.json")])
+        .root(ServersKey::Under(&["servers"]))
+        .entry(ConnectEntry::TypeHttp),
+    json("cursor", "Cursor", &[Home(".cursor/mcp.json"), Project(".cursor/mcp.json")]),
     json(
         "windsurf",
         "Windsurf",
+        &[Home(".codeium/windsurf/mcp_config.json"), Home(".codeium/mcp_config.json")],
+    )
+    .entry(ConnectEntry::ServerUrl),
+    json("zed", "Zed", &[DotConfig("zed/settings.json"), Project(".zed/settings.json")])
+        .root(ServersKey::Under(&["context_servers"]))
+        .timeout(TimeoutUnit::Seconds),
+    json("codex", "Codex", &[Variable("CODEX_HOME", ".codex", "config.toml"), Project(".codex/config.toml")])
+        .root(ServersKey::Under(&["mcp_servers"]))
+        .timeout(TimeoutUnit::Seconds)
+        .entry(ConnectEntry::TomlUrl),
+    json("gemini", "Gemini CLI", &[Home(".gemini/settings.json"), Project(".gemini/settings.json")])
+        .timeout(TimeoutUnit::Millis),
+    json("copilot", "Copilot CLI", &[Home(".copilot/mcp-config.json"), Project(".github/mcp.json")])
+        .entry(ConnectEntry::TypeHttp),
+    json(
+        "opencode",
+        "opencode",
         &[
-            FileLocation::Home(".codeium/windsurf/mcp_config.json"),
-            FileLocation::Home(".codeium/mcp_config.json"),
+            DotConfig("opencode/opencode.json"),
+            DotConfig("opencode/opencode.jsonc"),
+            Project("opencode.json"),
+            Project("opencode.jsonc"),
         ],
-        TimeoutUnit::Unknown,
-        ConnectEntry::ServerUrl,
-    ),
-    ClientFormat {
-        root: ServersKey::Under(&["context_servers"]),
-        ..json(
-            "zed",
-            "Zed",
-            &[FileLocation::DotConfig("zed/settings.json"), FileLocation::Project(".zed/settings.json")],
-            TimeoutUnit::Seconds,
-            ConnectEntry::Url,
-        )
-    },
-    ClientFormat {
-        id: "codex",
-        name: "Codex",
-        files: &[
-            FileLocation::Variable("CODEX_HOME", ".codex", "config.toml"),
-            FileLocation::Project(".codex/config.toml"),
-        ],
-        root: ServersKey::Under(&["mcp_servers"]),
-        timeout: TimeoutUnit::Seconds,
-        entry: ConnectEntry::TomlUrl,
-    },
-    json(
-        "gemini",
-        "Gemini CLI",
-        &[FileLocation::Home(".gemini/settings.json"), FileLocation::Project(".gemini/settings.json")],
-        TimeoutUnit::Millis,
-        ConnectEntry::Url,
-    ),
-    json(
-        "copilot",
-        "Copilot CLI",
-        &[FileLocation::Home(".copilot/mcp-config.json"), FileLocation::Project(".github/mcp.json")],
-        TimeoutUnit::Unknown,
-        ConnectEntry::TypeHttp,
-    ),
-    ClientFormat {
-        root: ServersKey::Under(&["mcp"]),
-        ..json(
-            "opencode",
-            "opencode",
-            &[
-                FileLocation::DotConfig("opencode/opencode.json"),
-                FileLocation::DotConfig("opencode/opencode.jsonc"),
-                FileLocation::Project("opencode.json"),
-                FileLocation::Project("opencode.jsonc"),
-            ],
-            TimeoutUnit::Millis,
-            ConnectEntry::TypeRemote,
-        )
-    },
-    ClientFormat {
-        id: "goose",
-        name: "Goose",
-        files: &[FileLocation::DotConfig("goose/config.yaml")],
-        root: ServersKey::Under(&["extensions"]),
-        timeout: TimeoutUnit::Seconds,
-        entry: ConnectEntry::Goose,
-    },
-    ClientFormat {
-        id: "hermes",
-        name: "Hermes",
-        files: &[FileLocation::Variable("HERMES_HOME", ".hermes", "config.yaml")],
-        root: ServersKey::Under(&["mcp_servers"]),
-        timeout: TimeoutUnit::Seconds,
-        entry: ConnectEntry::YamlUrl,
-    },
+    )
+    .root(ServersKey::Under(&["mcp"]))
+    .timeout(TimeoutUnit::Millis)
+    .entry(ConnectEntry::TypeRemote),
+    json("goose", "Goose", &[DotConfig("goose/config.yaml")])
+        .root(ServersKey::Under(&["extensions"]))
+        .timeout(TimeoutUnit::Seconds)
+        .entry(ConnectEntry::Goose),
+    json("hermes", "Hermes", &[Variable("HERMES_HOME", ".hermes", "config.yaml")])
+        .root(ServersKey::Under(&["mcp_servers"]))
+        .timeout(TimeoutUnit::Seconds)
+        .entry(ConnectEntry::YamlUrl),
     json(
         "cline",
         "Cline",
         &[
-            FileLocation::Home(".cline/data/settings/cline_mcp_settings.json"),
-            FileLocation::App(
-                "Code/User/globalStorage/saoudrizwan.claude-dev/settings/cline_mcp_settings.json",
-            ),
+            Home(".cline/data/settings/cline_mcp_settings.json"),
+            App("Code/User/globalStorage/saoudrizwan.claude-dev/settings/cline_mcp_settings.json"),
         ],
-        TimeoutUnit::Seconds,
-        ConnectEntry::TypeStreamableHttp,
-    ),
-    json(
-        "kiro",
-        "Kiro",
-        &[FileLocation::Home(".kiro/settings/mcp.json"), FileLocation::Project(".kiro/settings/mcp.json")],
-        TimeoutUnit::Unknown,
-        ConnectEntry::Url,
-    ),
-    ClientFormat {
-        id: "continue",
-        name: "Continue",
-        files: &[FileLocation::Home(".continue/config.yaml")],
-        root: ServersKey::List("mcpServers"),
-        timeout: TimeoutUnit::Unknown,
-        entry: ConnectEntry::ListedYaml,
-    },
-    json(
-        "lmstudio",
-        "LM Studio",
-        &[FileLocation::Home(".lmstudio/mcp.json")],
-        TimeoutUnit::Unknown,
-        ConnectEntry::Url,
-    ),
-    json(
-        "factory",
-        "Factory",
-        &[FileLocation::Home(".factory/mcp.json")],
-        TimeoutUnit::Unknown,
-        ConnectEntry::TypeHttp,
-    ),
-    json("kimi", "Kimi", &[FileLocation::Home(".kimi/mcp.json")], TimeoutUnit::Unknown, ConnectEntry::Url),
-    json(
-        "antigravity",
-        "Antigravity",
-        &[FileLocation::Home(".gemini/antigravity/mcp_config.json")],
-        TimeoutUnit::Unknown,
-        ConnectEntry::ServerUrl,
-    ),
-    json("trae", "Trae", &[FileLocation::App("Trae/User/mcp.json")], TimeoutUnit::Unknown, ConnectEntry::Url),
-    json(
-        "inspector",
-        "MCP Inspector",
-        &[FileLocation::Home(".mcp-inspector/mcp.json")],
-        TimeoutUnit::Millis,
-        ConnectEntry::TypeHttp,
-    ),
-    ClientFormat {
-        root: ServersKey::Under(&["amp.mcpServers"]),
-        ..json(
-            "amp",
-            "Amp",
-            &[FileLocation::DotConfig("amp/settings.json")],
-            TimeoutUnit::Unknown,
-            ConnectEntry::Url,
-        )
-    },
-    ClientFormat {
-        id: "vibe",
-        name: "Mistral Vibe",
-        files: &[FileLocation::Home(".vibe/config.toml")],
-        root: ServersKey::List("mcp_servers"),
-        timeout: TimeoutUnit::Unknown,
-        entry: ConnectEntry::ListedToml,
-    },
+    )
+    .timeout(TimeoutUnit::Seconds)
+    .entry(ConnectEntry::TypeStreamableHttp),
+    json("kiro", "Kiro", &[Home(".kiro/settings/mcp.json"), Project(".kiro/settings/mcp.json")]),
+    json("continue", "Continue", &[Home(".continue/config.yaml")])
+        .root(ServersKey::List("mcpServers"))
+        .entry(ConnectEntry::ListedYaml),
+    json("lmstudio", "LM Studio", &[Home(".lmstudio/mcp.json")]),
+    json("factory", "Factory", &[Home(".factory/mcp.json")]).entry(ConnectEntry::TypeHttp),
+    json("kimi", "Kimi", &[Home(".kimi/mcp.json")]),
+    json("antigravity", "Antigravity", &[Home(".gemini/antigravity/mcp_config.json")])
+        .entry(ConnectEntry::ServerUrl),
+    json("trae", "Trae", &[App("Trae/User/mcp.json")]),
+    json("inspector", "MCP Inspector", &[Home(".mcp-inspector/mcp.json")])
+        .timeout(TimeoutUnit::Millis)
+        .entry(ConnectEntry::TypeHttp),
+    json("amp", "Amp", &[DotConfig("amp/settings.json")]).root(ServersKey::Under(&["amp.mcpServers"])),
+    json("vibe", "Mistral Vibe", &[Home(".vibe/config.toml")])
+        .root(ServersKey::List("mcp_servers"))
+        .entry(ConnectEntry::ListedToml),
 ];
 
 /// Format of a file whose client is unknown: the one that most clients share.
-pub(crate) const UNKNOWN: ClientFormat =
-    json("file", "MCP client", &[], TimeoutUnit::Unknown, ConnectEntry::Url);
+pub(crate) const UNKNOWN: ClientFormat = json("file", "MCP client", &[]);
 
 /// Detects the client of a file, by its path or else by the key of its servers.
 pub(crate) fn detect(path: &Path, tree: &Tree) -> &'static ClientFormat {
@@ -320,10 +252,8 @@ pub(crate) fn detect(path: &Path, tree: &Tree) -> &'static ClientFormat {
 pub(crate) fn named(typed: &str) -> Result<&'static ClientFormat, String> {
     let ids = || CLIENTS.iter().map(|client| client.id);
     CLIENTS.iter().find(|client| client.id == typed).ok_or_else(|| {
-        match gripfast::config::suggest::nearest(typed, ids()) {
-            Some(near) => format!("did you mean `{near}`?"),
-            None => format!("known clients are {}", ids().collect::<Vec<_>>().join(", ")),
-        }
+        did_you_mean(typed, ids())
+            .unwrap_or_else(|| format!("known clients are {}", ids().collect::<Vec<_>>().join(", ")))
     })
 }
 

@@ -58,6 +58,8 @@ const DENY: &[&str] = &["disabledTools", "disabled_tools", "excludeTools"];
 const APPROVAL: &[&str] =
     &["autoApprove", "alwaysAllow", "trust", "default_tools_approval_mode", "alwaysLoad", "approval_mode"];
 const LOGIN: &[&str] = &["oauth", "auth", "scopes", "oauth_resource", "authProviderType"];
+const WITHOUT_SETTING: &[&str] =
+    &["sandboxEnabled", "environment_id", "skip_preflight", "max_lifetime_seconds", "tcp"];
 const HELPERS: &[&str] = &["headersHelper", "http_headers_helper"];
 /// Keys without a meaning for gripfast.
 const HARMLESS: &[&str] = &[
@@ -405,19 +407,15 @@ impl<'e> Reading<'e> {
 
     /// Adds a note for each known key that is not imported.
     fn note_ignored_keys(&mut self) {
-        for name in APPROVAL {
-            if self.take(&[name]).is_some() {
-                self.note(format!("`{name}` is left out: approvals are not imported"));
-            }
-        }
-        for name in LOGIN {
-            if self.take(&[name]).is_some() {
-                self.note(format!("`{name}` is left out: logins are not imported"));
-            }
-        }
-        for name in ["sandboxEnabled", "environment_id", "skip_preflight", "max_lifetime_seconds", "tcp"] {
-            if self.take(&[name]).is_some() {
-                self.note(format!("`{name}` is left out: gripfast has no such setting"));
+        for (names, why) in [
+            (APPROVAL, "approvals are not imported"),
+            (LOGIN, "logins are not imported"),
+            (WITHOUT_SETTING, "gripfast has no such setting"),
+        ] {
+            for name in names {
+                if self.take(&[name]).is_some() {
+                    self.note(format!("`{name}` is left out: {why}"));
+                }
             }
         }
     }

@@ -12,13 +12,14 @@ pub(crate) use content::Content;
 pub(crate) use json::pretty;
 pub(crate) use progress::with_progress;
 pub(crate) use table::Table;
-pub(crate) use time::utc;
+pub(crate) use time::{ago, now_ms, utc};
 
 use super::error::FailureReport;
 use clap::builder::styling::{AnsiColor, Style};
 use gripfast::text::{escaped_lines, is_unsafe};
 use serde::Serialize;
 use std::borrow::Cow;
+use std::fmt;
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -261,8 +262,8 @@ pub(crate) fn escaped_json(json: &str) -> Cow<'_, str> {
 }
 
 /// `1 server`, `2 servers`.
-pub(crate) fn plural(count: usize, what: &str) -> String {
-    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+pub(crate) fn plural<N: fmt::Display + PartialEq + From<u8>>(count: N, what: &str) -> String {
+    format!("{count} {what}{}", if count == N::from(1) { "" } else { "s" })
 }
 
 /// A terminal that tests read.

@@ -1,4 +1,18 @@
-//! Formats timestamps in UTC.
+//! Formats timestamps: in UTC, or as the time that has passed since.
+
+use crate::cli::status::short_duration;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// The time in milliseconds since the Unix epoch.
+pub(crate) fn now_ms() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// The time that has passed since a time in milliseconds since the Unix epoch: `3s ago`.
+pub(crate) fn ago(millis: u64) -> String {
+    format!("{} ago", short_duration(now_ms().saturating_sub(millis)))
+}
 
 /// A time in milliseconds since the Unix epoch as UTC: `2026-11-16T03:24:15Z`.
 pub(crate) fn utc(millis: u64) -> String {

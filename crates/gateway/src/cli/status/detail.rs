@@ -1,22 +1,18 @@
 //! Text output of one server: state, facts, events and stderr.
 
-use super::labels::{NextStep, latency, short_duration};
-use super::model::{DetailModel, ServerModel};
-use crate::cli::render::plural;
+use super::labels::{
+    NextStep, glyph, latency, next_step, renamed_text, short_duration, state_word, tools_text,
+};
+use crate::cli::render::{ago, plural};
+use gripfast_gateway::api::types::{DetailView, UpstreamView};
 
-pub(super) fn render(detail: &DetailModel) -> String {
+pub(super) fn render(detail: &DetailView) -> String {
     let upstream = &detail.upstream;
     let mut lines = vec![headline(upstream)];
     let facts = facts(upstream);
     let width = facts.iter().map(|(label, _)| label.len()).max().unwrap_or(0);
     lines.extend(facts.iter().map(|(label, fact)| format!("  {label:>width$}: {fact}")));
-    let now = gripfast::unix_time().as_millis();
-    let now = u64::try_from(now).unwrap_or(u64::MAX);
-    let ages: Vec<String> = detail
-        .events
-        .iter()
-        .map(|event| format!("{} ago", short_duration(now.saturating_sub(event.at))))
-        .collect();
+    let ages: Vec<String> = detail.events.iter().map(|event| ago(event.at)).collect();
     let width = |texts: &mut dyn Iterator<Item = usize>| texts.max().unwrap_or(0);
     let age_width = width(&mut ages.iter().map(String::len));
     let kind_width = width(&mut detail.events.iter().map(|event| event.kind.len()));
@@ -30,19 +26,18 @@ pub(super) fn render(detail: &DetailModel) -> String {
     lines.join("\n")
 }
 
-fn headline(upstream: &ServerModel) -> String {
-    let ServerModel { name, since_ms, .. } = upstream;
-    let since = since_ms.map(|since| format!(" for {}", short_duration(since))).unwrap_or_default();
-    format!("{} {name} is {}{since}", upstream.glyph(), upstream.state_word())
+fn headline(upstream: &UpstreamView) -> String {
+    let since = short_duration(upstream.since_ms);
+    format!("{} {} is {} for {since}", glyph(upstream), upstream.name, state_word(upstream))
 }
 
 /// The known facts, each with a label.
-fn facts(upstream: &ServerModel) -> Vec<(&'static str, String)> {
+fn facts(upstream: &UpstreamView) -> Vec<(&'static str, String)> {
     let known = |label, fact: &Option<String>| Some((label, fact.clone()?));
     [
         known("cause", &upstream.cause),
         known("attempt", &upstream.attempt.as_ref().map(|attempt| attempt.text.clone())),
-        upstream.next_step().map(|(next, when)| match next {
+        next_step(upstream).map(|(next, when)| match next {
             NextStep::Attempt => ("next attempt", when),
             NextStep::Trial => ("next trial", when),
         }),
@@ -51,8 +46,8 @@ fn facts(upstream: &ServerModel) -> Vec<(&'static str, String)> {
         known("via", &via(upstream)),
         known("protocol", &protocol(upstream)),
         upstream.session_age_ms.map(|age| ("session", session(upstream, age))),
-        Some(("tools", upstream.tools_text())),
-        known("renamed", &upstream.renamed_text()),
+        Some(("tools", tools_text(upstream))),
+        known("renamed", &renamed_text(upstream)),
         Some(("calls", calls(upstream))),
         known("instances", &instances(upstream)),
         Some(("circuit", circuit(upstream))),
@@ -60,7 +55,7 @@ fn facts(upstream: &ServerModel) -> Vec<(&'static str, String)> {
             "restarts",
             format!("{}, {} within the window", upstream.restarts, upstream.restarts_in_window),
         )),
-        known("spare", &upstream.spare),
+        known("spare", &upstream.spare.as_ref().map(ToString::to_string)),
     ]
     .into_iter()
     .flatten()
@@ -68,7 +63,7 @@ fn facts(upstream: &ServerModel) -> Vec<(&'static str, String)> {
 }
 
 /// The age of the session, its restored state, and whether the config has changed since.
-fn session(upstream: &ServerModel, age: u64) -> String {
+fn session(upstream: &UpstreamView, age: u64) -> String {
     let mut parts = vec![format!("{} old", short_duration(age))];
     parts.extend(match upstream.restored.as_deref() {
         Some("partly") => Some(format!("partly restored, without {}", upstream.not_restored.join("; "))),
@@ -81,29 +76,28 @@ fn session(upstream: &ServerModel, age: u64) -> String {
     parts.join(", ")
 }
 
-fn via(upstream: &ServerModel) -> Option<String> {
-    let transport = upstream.transport.clone()?;
+fn via(upstream: &UpstreamView) -> Option<String> {
+    let transport = upstream.transport.as_deref()?;
     Some(match (&upstream.pid, &upstream.url) {
         (Some(pid), _) => format!("{transport}, pid {pid}"),
         (None, Some(url)) => format!("{transport}, {url}"),
-        (None, None) => transport,
+        (None, None) => transport.to_owned(),
     })
 }
 
-fn protocol(upstream: &ServerModel) -> Option<String> {
-    let era = upstream.era.clone()?;
+fn protocol(upstream: &UpstreamView) -> Option<String> {
+    let era = upstream.era.as_deref()?;
     Some(match &upstream.protocol_version {
         Some(version) => format!("{version} ({era})"),
-        None => era,
+        None => era.to_owned(),
     })
 }
 
-fn calls(upstream: &ServerModel) -> String {
-    let count = |number: u64, what: &str| plural(usize::try_from(number).unwrap_or(usize::MAX), what);
+fn calls(upstream: &UpstreamView) -> String {
     let mut parts = vec![
         upstream.calls.to_string(),
-        count(upstream.errors, "error"),
-        count(upstream.tool_errors, "tool error"),
+        plural(upstream.errors, "error"),
+        plural(upstream.tool_errors, "tool error"),
         format!("{} in flight", upstream.in_flight),
         format!("{} waiting", upstream.waiting),
     ];
@@ -117,7 +111,7 @@ fn calls(upstream: &ServerModel) -> String {
 }
 
 /// The instances that serve one client each, if there are any.
-fn instances(upstream: &ServerModel) -> Option<String> {
+fn instances(upstream: &UpstreamView) -> Option<String> {
     let states: Vec<String> = upstream
         .instance_states
         .iter()
@@ -133,13 +127,11 @@ fn instances(upstream: &ServerModel) -> Option<String> {
     (upstream.instances > 0).then_some(shown)
 }
 
-fn circuit(upstream: &ServerModel) -> String {
+fn circuit(upstream: &UpstreamView) -> String {
     let word = upstream.circuit.replace('_', " ");
     match upstream.consecutive_failures {
         0 => word,
-        failures => {
-            format!("{word}, {} in a row", plural(usize::try_from(failures).unwrap_or(usize::MAX), "failure"))
-        }
+        failures => format!("{word}, {} in a row", plural(failures, "failure")),
     }
 }
 

@@ -1,10 +1,10 @@
 //! Text output of all servers: a summary line, and a table with one row per server.
 
-use super::labels::{EMPTY_CELL, latency, short_duration};
-use super::model::{FleetModel, ServerModel, WatchedFile};
+use super::labels::{EMPTY_CELL, latency, note, short_duration, state_cell, state_word, tools_text};
 use crate::cli::render::{Table, plural};
+use gripfast_gateway::api::types::FleetView;
 
-pub(super) fn render(fleet: &FleetModel, columns: Option<usize>) -> String {
+pub(super) fn render(fleet: &FleetView, columns: Option<usize>) -> String {
     if fleet.upstreams.is_empty() {
         return summary(fleet);
     }
@@ -13,25 +13,25 @@ pub(super) fn render(fleet: &FleetModel, columns: Option<usize>) -> String {
     for upstream in &fleet.upstreams {
         table.row([
             &upstream.name,
-            &upstream.state_cell(),
+            &state_cell(upstream),
             upstream.transport.as_deref().unwrap_or(EMPTY_CELL),
-            &upstream.tools_text(),
+            &tools_text(upstream),
             &upstream.calls.to_string(),
             &upstream.errors.to_string(),
             &latency(upstream.p95_ms),
             &upstream.restarts.to_string(),
             &upstream.last_ok_ms.map_or_else(|| EMPTY_CELL.to_owned(), short_duration),
-            &upstream.note(),
+            &note(upstream),
         ]);
     }
     format!("{}\n{}", summary(fleet), table.with_max_width(columns))
 }
 
 /// The summary line, and a line for each problem of the gateway itself.
-fn summary(fleet: &FleetModel) -> String {
-    let FleetModel { version, uptime_ms, upstreams, ledger, config, tls, set_aside } = fleet;
+fn summary(fleet: &FleetView) -> String {
+    let FleetView { version, uptime_ms, upstreams, ledger, config, tls, set_aside, .. } = fleet;
     let mut states: Vec<(String, usize)> = Vec::new();
-    for word in upstreams.iter().map(ServerModel::state_word) {
+    for word in upstreams.iter().map(state_word) {
         match states.iter_mut().find(|(known, _)| *known == word) {
             Some((_, count)) => *count += 1,
             None => states.push((word, 1)),
@@ -46,11 +46,12 @@ fn summary(fleet: &FleetModel) -> String {
         Some(cause) => format!(" · the ledger cannot be written: {cause}"),
         None => String::new(),
     };
-    let refused = |what: &str, watched: &Option<WatchedFile>| {
-        let error = watched.as_ref().and_then(|file| file.error.as_deref());
+    let refused = |what: &str, error: Option<&String>| {
         error.map_or_else(String::new, |error| format!("\n{what}: {error}"))
     };
+    let config = config.as_ref().and_then(|file| file.error.as_ref());
     let config = refused("the config file has errors, and the previous settings are in use", config);
+    let tls = tls.as_ref().and_then(|file| file.error.as_ref());
     let tls = refused("the certificate file was refused, and the previous certificate is in use", tls);
     let set_aside: String = set_aside
         .iter()

@@ -1,9 +1,9 @@
 //! Labels for status tables: the state of a server as a glyph and a word, and short durations. A glyph always stands
 //! beside its word.
 
-use super::model::ServerModel;
 use crate::cli::error::FailureReport;
 use gripfast::Code;
+use gripfast_gateway::api::types::UpstreamView;
 
 /// The next automatic step of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,125 +17,114 @@ pub(super) enum NextStep {
 /// Placeholder for an empty cell.
 pub(crate) const EMPTY_CELL: &str = "–";
 
-impl ServerModel {
-    /// The state with spaces instead of underscores.
-    pub(crate) fn state_word(&self) -> String {
-        self.state.replace('_', " ")
-    }
+/// The state with spaces instead of underscores.
+pub(crate) fn state_word(upstream: &UpstreamView) -> String {
+    upstream.state.replace('_', " ")
+}
 
-    /// The reason for which the server has not been listed, if it has not.
-    pub(crate) fn list_failure(&self) -> Option<FailureReport> {
-        let code = match self.state.as_str() {
-            "ready" | "degraded" | "needs_approval" => return None,
-            "starting" | "reconnecting" => Code::Reconnecting,
-            "needs_login" => Code::NeedsLogin,
-            "stopped" | "disabled" => Code::Stopped,
-            // A state that only a later version knows does not mean that the server answers.
-            _ => Code::Unreachable,
-        };
-        let (name, word) = (&self.name, self.state_word());
-        let (text, hint) = match (self.state.as_str(), &self.cause) {
-            ("idle", _) => {
-                (format!("server `{name}` has not been started yet"), Some("a call starts it".to_owned()))
-            }
-            ("disabled", _) => (
-                format!("server `{name}` is disabled in the config"),
-                Some(format!("`gripfast enable {name}` enables it")),
-            ),
-            ("config_error", Some(cause)) => {
-                (format!("server `{name}` cannot work as configured: {cause}"), self.hint.clone())
-            }
-            (_, Some(cause)) => (format!("server `{name}` is {word}: {cause}"), self.hint.clone()),
-            (_, None) => (format!("server `{name}` is {word}"), self.hint.clone()),
-        };
-        Some(FailureReport::for_server(name, code, text, hint))
-    }
+/// The reason for which the server has not been listed, if it has not.
+pub(crate) fn list_failure(upstream: &UpstreamView) -> Option<FailureReport> {
+    let code = match &*upstream.state {
+        "ready" | "degraded" | "needs_approval" => return None,
+        "starting" | "reconnecting" => Code::Reconnecting,
+        "needs_login" => Code::NeedsLogin,
+        "stopped" | "disabled" => Code::Stopped,
+        // A state that only a later version knows does not mean that the server answers.
+        _ => Code::Unreachable,
+    };
+    let (name, word) = (&upstream.name, state_word(upstream));
+    let (text, hint) = match (&*upstream.state, &upstream.cause) {
+        ("idle", _) => {
+            (format!("server `{name}` has not been started yet"), Some("a call starts it".to_owned()))
+        }
+        ("disabled", _) => (
+            format!("server `{name}` is disabled in the config"),
+            Some(format!("`gripfast enable {name}` enables it")),
+        ),
+        ("config_error", Some(cause)) => {
+            (format!("server `{name}` cannot work as configured: {cause}"), upstream.hint.clone())
+        }
+        (_, Some(cause)) => (format!("server `{name}` is {word}: {cause}"), upstream.hint.clone()),
+        (_, None) => (format!("server `{name}` is {word}"), upstream.hint.clone()),
+    };
+    Some(FailureReport::for_server(name, code, text, hint))
+}
 
-    pub(crate) fn is_disabled(&self) -> bool {
-        self.state == "disabled"
+/// The state for a table cell: `↻ reconnecting (next in 12s)`.
+pub(super) fn state_cell(upstream: &UpstreamView) -> String {
+    let (glyph, word) = (glyph(upstream), state_word(upstream));
+    match next_step(upstream) {
+        Some((NextStep::Attempt, when)) => format!("{glyph} {word} (next {when})"),
+        Some((NextStep::Trial, when)) => format!("{glyph} {word} (trial {when})"),
+        None if upstream.state == "starting" && upstream.since_ms > 0 => {
+            format!("{glyph} {word} ({})", short_duration(upstream.since_ms))
+        }
+        None => format!("{glyph} {word}"),
     }
+}
 
-    /// Returns true if a working connection is being replaced.
-    pub(crate) fn is_being_replaced(&self) -> bool {
-        self.replacing
+pub(super) fn glyph(upstream: &UpstreamView) -> char {
+    match &*upstream.state {
+        "ready" => '●',
+        "idle" => '○',
+        "starting" => '◐',
+        "degraded" => '◍',
+        "reconnecting" => '↻',
+        "parked" | "config_error" => '✗',
+        "needs_login" => '!',
+        "needs_approval" => '‖',
+        "disabled" => '⊘',
+        "stopped" => '■',
+        _ => '?',
     }
+}
 
-    /// The state for a table cell: `↻ reconnecting (next in 12s)`.
-    pub(super) fn state_cell(&self) -> String {
-        let (glyph, word) = (self.glyph(), self.state_word());
-        match (self.next_step(), self.since_ms) {
-            (Some((NextStep::Attempt, when)), _) => format!("{glyph} {word} (next {when})"),
-            (Some((NextStep::Trial, when)), _) => format!("{glyph} {word} (trial {when})"),
-            (None, Some(since)) if self.state == "starting" => {
-                format!("{glyph} {word} ({})", short_duration(since))
-            }
-            (None, _) => format!("{glyph} {word}"),
+/// The next automatic step, and its time.
+pub(super) fn next_step(upstream: &UpstreamView) -> Option<(NextStep, String)> {
+    let wait = upstream.next_attempt_ms?;
+    let what = if upstream.circuit == "closed" { NextStep::Attempt } else { NextStep::Trial };
+    match (&*upstream.state, wait) {
+        // A starting server is in its attempt. The other states need the user, so their periodic checks are not
+        // shown.
+        ("starting" | "needs_login" | "needs_approval" | "config_error", _) => None,
+        (_, 0) => Some((what, "now".to_owned())),
+        (_, wait) => Some((what, format!("in {}", short_duration(wait)))),
+    }
+}
+
+/// The most important note about the server.
+pub(super) fn note(upstream: &UpstreamView) -> String {
+    let name = &upstream.name;
+    match &*upstream.state {
+        "needs_login" => format!("run: gripfast login {name}"),
+        "needs_approval" => format!("run: gripfast pins diff {name}"),
+        "stopped" => format!("run: gripfast start {name}"),
+        "idle" => "starts on first use".to_owned(),
+        _ => {
+            // Only while starting; later the cause is more useful than the attempt.
+            let starting = upstream.attempt.as_ref().filter(|_| upstream.state == "starting");
+            let attempt = starting.map(|attempt| attempt.text.clone());
+            attempt.or_else(|| upstream.cause.clone()).or_else(|| renamed_text(upstream)).unwrap_or_default()
         }
     }
+}
 
-    pub(super) fn glyph(&self) -> char {
-        match self.state.as_str() {
-            "ready" => '●',
-            "idle" => '○',
-            "starting" => '◐',
-            "degraded" => '◍',
-            "reconnecting" => '↻',
-            "parked" | "config_error" => '✗',
-            "needs_login" => '!',
-            "needs_approval" => '‖',
-            "disabled" => '⊘',
-            "stopped" => '■',
-            _ => '?',
-        }
-    }
+/// The first tool that was renamed because of a name conflict, and the number of others.
+pub(super) fn renamed_text(upstream: &UpstreamView) -> Option<String> {
+    let (first, more) = upstream.renamed.split_first()?;
+    let more = match more.len() {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    Some(format!("renamed because of a name conflict: `{}` to `{}`{more}", first.wanted, first.public))
+}
 
-    /// The next automatic step, and its time.
-    pub(super) fn next_step(&self) -> Option<(NextStep, String)> {
-        let wait = self.next_attempt_ms?;
-        let what = if self.circuit == "closed" { NextStep::Attempt } else { NextStep::Trial };
-        match (self.state.as_str(), wait) {
-            // A starting server is in its attempt. The other states need the user, so their periodic checks are not
-            // shown.
-            ("starting" | "needs_login" | "needs_approval" | "config_error", _) => None,
-            (_, 0) => Some((what, "now".to_owned())),
-            (_, wait) => Some((what, format!("in {}", short_duration(wait)))),
-        }
-    }
-
-    /// The most important note about the server.
-    pub(super) fn note(&self) -> String {
-        let name = &self.name;
-        match self.state.as_str() {
-            "needs_login" => format!("run: gripfast login {name}"),
-            "needs_approval" => format!("run: gripfast pins diff {name}"),
-            "stopped" => format!("run: gripfast start {name}"),
-            "idle" => "starts on first use".to_owned(),
-            _ => {
-                // Only while starting; later the cause is more useful than the attempt.
-                let starting = self.attempt.as_ref().filter(|_| self.state == "starting");
-                let attempt = starting.map(|attempt| attempt.text.clone());
-                attempt.or_else(|| self.cause.clone()).or_else(|| self.renamed_text()).unwrap_or_default()
-            }
-        }
-    }
-
-    /// The first tool that was renamed because of a name conflict, and the number of others.
-    pub(super) fn renamed_text(&self) -> Option<String> {
-        let (first, more) = self.renamed.split_first()?;
-        let more = match more.len() {
-            0 => String::new(),
-            more => format!(" and {more} more"),
-        };
-        Some(format!("renamed because of a name conflict: `{}` to `{}`{more}", first.wanted, first.public))
-    }
-
-    /// The number of tools, with a star if it is from the last time the server was listed.
-    pub(super) fn tools_text(&self) -> String {
-        match (self.tools, self.state.as_str()) {
-            (tools, "ready" | "degraded" | "needs_approval") => tools.to_string(),
-            (0, _) => EMPTY_CELL.to_owned(),
-            (tools, _) => format!("{tools}*"),
-        }
+/// The number of tools, with a star if it is from the last time the server was listed.
+pub(super) fn tools_text(upstream: &UpstreamView) -> String {
+    match (upstream.tools, &*upstream.state) {
+        (tools, "ready" | "degraded" | "needs_approval") => tools.to_string(),
+        (0, _) => EMPTY_CELL.to_owned(),
+        (tools, _) => format!("{tools}*"),
     }
 }
 
@@ -183,10 +172,10 @@ mod tests {
         let states = "idle starting ready degraded reconnecting parked needs_login needs_approval config_error \
                       disabled stopped";
         for state in states.split_whitespace() {
-            let upstream: ServerModel =
+            let upstream: UpstreamView =
                 serde_json::from_value(serde_json::json!({ "name": "a", "state": state })).unwrap();
-            assert_ne!(upstream.glyph(), '?', "{state}");
-            assert!(upstream.state_cell().contains(&state.replace('_', " ")), "{state}");
+            assert_ne!(glyph(&upstream), '?', "{state}");
+            assert!(state_cell(&upstream).contains(&state.replace('_', " ")), "{state}");
         }
     }
 
@@ -198,7 +187,7 @@ mod tests {
                 .map(|name| serde_json::json!({ "wanted": name, "public": format!("b__{name}") }));
             let fields =
                 serde_json::json!({ "name": "b", "state": "ready", "renamed": renamed.collect::<Vec<_>>() });
-            serde_json::from_value::<ServerModel>(fields).unwrap().note()
+            note(&serde_json::from_value(fields).unwrap())
         };
         assert_eq!(renamed(&[]), "");
         assert_eq!(renamed(&["x"]), "renamed because of a name conflict: `x` to `b__x`");
@@ -207,8 +196,7 @@ mod tests {
 
     #[test]
     fn the_next_step_is_shown_with_its_time() {
-        let shown =
-            |fields: serde_json::Value| serde_json::from_value::<ServerModel>(fields).unwrap().state_cell();
+        let shown = |fields: serde_json::Value| state_cell(&serde_json::from_value(fields).unwrap());
         let away = serde_json::json!({ "name": "a", "state": "reconnecting", "circuit": "closed", "next_attempt_ms": 12_000 });
         assert_eq!(shown(away), "↻ reconnecting (next in 12s)");
         let open = serde_json::json!({ "name": "a", "state": "degraded", "circuit": "open", "next_attempt_ms": 41_000 });

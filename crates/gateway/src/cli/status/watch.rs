@@ -1,15 +1,16 @@
 //! `status --watch`: redraws a page every second on a terminal, and writes one line per change to a file or pipe. Waits
 //! for a gateway that goes away.
 
-use super::model::ServerModel;
-use super::{StatusReply, parse_reply, path, print_json};
+use super::labels::{glyph, note, state_word, tools_text};
+use super::{StatusReply, fetch};
 use crate::cli::address::GatewayUrl;
-use crate::cli::admin_client::{AdminClient, AdminReply};
+use crate::cli::admin_client::AdminClient;
 use crate::cli::args::{OutputFormat, StatusArgs};
 use crate::cli::error::{CommandError, FailureReport};
 use crate::cli::exit::Exit;
 use crate::cli::local_host::{Signals, runtime_failure};
 use crate::cli::render::{Screen, plural};
+use gripfast_gateway::api::types::{UpstreamView, Word};
 use std::collections::HashMap;
 use std::time::Duration;
 use tokio::time::MissedTickBehavior;
@@ -19,10 +20,10 @@ const INTERVAL: Duration = Duration::from_secs(1);
 /// The fields whose change is worth a line. Ages and times are not.
 #[derive(PartialEq, Eq)]
 struct WatchedState {
-    state: String,
-    circuit: String,
+    state: Word,
+    circuit: Word,
     note: String,
-    tools: u64,
+    tools: usize,
     restarts: u64,
 }
 
@@ -56,24 +57,10 @@ pub(super) async fn run(
         match fetched {
             Err(failure) if first => return Err(failure.into()),
             Err(failure) => memory.show_unreachable(&failure, args, screen)?,
-            Ok((reply, seen)) => memory.show(gateway.url(), &reply, &seen, args, screen)?,
+            Ok((json, seen)) => memory.show(gateway.url(), &json, &seen, args, screen)?,
         }
         first = false;
         screen.flush()?;
-    }
-}
-
-async fn fetch(
-    gateway: &AdminClient<'_>,
-    args: &StatusArgs,
-) -> Result<(AdminReply, StatusReply), FailureReport> {
-    let reply = gateway.get(&path(args)).await?;
-    match reply.error() {
-        Some(refusal) => Err(refusal.into()),
-        None => {
-            let seen = parse_reply(gateway, args, &reply)?;
-            Ok((reply, seen))
-        }
     }
 }
 
@@ -81,7 +68,7 @@ impl Memory {
     fn show(
         &mut self,
         url: &GatewayUrl,
-        reply: &AdminReply,
+        json: &str,
         seen: &StatusReply,
         args: &StatusArgs,
         screen: &mut Screen,
@@ -89,11 +76,11 @@ impl Memory {
         if std::mem::take(&mut self.away) && !screen.can_draw() {
             screen.message(&format!("the gateway at {url} is back"))?;
         }
-        let changed: Vec<&ServerModel> =
+        let changed: Vec<&UpstreamView> =
             seen.upstreams().iter().filter(|upstream| self.record_change(upstream)).collect();
         match args.output.form {
             OutputFormat::Json if changed.is_empty() => {}
-            OutputFormat::Json => print_json(reply, screen)?,
+            OutputFormat::Json => screen.json_text(json)?,
             OutputFormat::Text if screen.can_draw() => screen.page(&seen.render(screen.columns()))?,
             OutputFormat::Text => {
                 changed.into_iter().try_for_each(|upstream| screen.line(&line(upstream)))?
@@ -119,11 +106,11 @@ impl Memory {
     }
 
     /// Records the state of a server, and returns whether it changed.
-    fn record_change(&mut self, upstream: &ServerModel) -> bool {
+    fn record_change(&mut self, upstream: &UpstreamView) -> bool {
         let now = WatchedState {
             state: upstream.state.clone(),
             circuit: upstream.circuit.clone(),
-            note: upstream.note(),
+            note: note(upstream),
             tools: upstream.tools,
             restarts: upstream.restarts,
         };
@@ -134,18 +121,18 @@ impl Memory {
 }
 
 /// One change as a line: the name, the state and the note.
-fn line(upstream: &ServerModel) -> String {
-    let mut parts = vec![upstream.name.clone(), format!("{} {}", upstream.glyph(), upstream.state_word())];
+fn line(upstream: &UpstreamView) -> String {
+    let mut parts = vec![upstream.name.clone(), format!("{} {}", glyph(upstream), state_word(upstream))];
     if upstream.circuit != "closed" {
         parts.push(format!("circuit {}", upstream.circuit.replace('_', " ")));
     }
     if upstream.tools > 0 {
-        parts.push(format!("{} tools", upstream.tools_text()));
+        parts.push(format!("{} tools", tools_text(upstream)));
     }
     if upstream.restarts > 0 {
-        parts.push(plural(usize::try_from(upstream.restarts).unwrap_or(usize::MAX), "restart"));
+        parts.push(plural(upstream.restarts, "restart"));
     }
-    parts.push(upstream.note());
+    parts.push(note(upstream));
     parts.retain(|piece| !piece.is_empty());
     parts.join("  ")
 }

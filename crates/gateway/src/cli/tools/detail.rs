@@ -1,10 +1,10 @@
 //! Details of one tool, one resource or one prompt.
 
-use super::{ListKind, ListedItem, item_word, list_failure, report_failure};
+use super::{ListKind, ListedItem, item_word, list_failure};
 use crate::cli::args::{GlobalArgs, OutputFormat};
 use crate::cli::call::server_error;
 use crate::cli::config;
-use crate::cli::error::{CommandError, FailureReport};
+use crate::cli::error::CommandError;
 use crate::cli::exit::Exit;
 use crate::cli::local_host::{HostOptions, runtime, with_host};
 use crate::cli::mcp_client;
@@ -76,7 +76,7 @@ impl ListKind<'_> {
             }
         };
         let what = format!("server `{server}`");
-        let answered = match ToolSource::resolve(global, self.url)? {
+        let result = match ToolSource::resolve(global, self.url)? {
             ToolSource::Gateway(url, fleet) => {
                 let asking = async {
                     require_server(&url, fleet.as_deref(), server)?;
@@ -94,58 +94,48 @@ impl ListKind<'_> {
                     };
                     client.request(method, &params(public)).await
                 };
-                let answer = runtime()?.block_on(with_progress(screen, &what, asking));
-                answer.and_then(|answer| match mcp_client::outcome(&answer) {
-                    Some(Outcome::Result(result)) => Ok(result.to_owned()),
-                    Some(Outcome::Error(error)) => {
+                let answer = runtime()?.block_on(with_progress(screen, &what, asking))?;
+                match mcp_client::outcome(&answer).ok_or_else(|| mcp_client::invalid_answer(&url))? {
+                    Outcome::Result(result) => result.to_owned(),
+                    Outcome::Error(error) => {
                         let failure = mcp_client::failure_in_error(&error)
                             .unwrap_or_else(|| server_error(server, &error));
                         let word = item_word(self.list);
                         let hint = format!("`gripfast {word}s {server}` lists its {word}s");
-                        Err(if failure.hint.is_none() { failure.with_hint(hint) } else { failure })
+                        return Err(match failure.hint {
+                            None => failure.with_hint(hint).into(),
+                            Some(_) => failure.into(),
+                        });
                     }
-                    None => Err(FailureReport::new(
-                        Exit::Unreachable,
-                        format!("the gateway at {url} sent an invalid answer"),
-                    )),
-                })
+                }
             }
             ToolSource::Config => {
                 let opened = config::open(global, screen)?;
-                match opened.server(server).and_then(config::server_spec) {
-                    Ok(spec) => {
-                        let host_options =
-                            HostOptions { logins: Some(opened.logins(global)?), ..HostOptions::default() };
-                        let mut spec = spec.clone();
-                        spec.supervision.timeouts.reconnect_wait = self.wait;
-                        let answer = with_host(host_options, &[(server, &spec)], async |host| {
-                            let asking = host.request(server, method, Some(params(key)));
-                            with_progress(screen, &what, asking).await
-                        })?;
-                        match answer {
-                            Ok(answer) => match answer.outcome() {
-                                Outcome::Result(result) => Ok(result.to_owned()),
-                                Outcome::Error(error) => Err(server_error(server, &error)),
-                            },
-                            Err(error) => {
-                                Err(config::without_gateway_hints(global, server, list_failure(error)))
-                            }
-                        }
-                    }
-                    Err(failure) => Err(failure),
+                let mut spec = opened.server(server).and_then(config::server_spec)?.clone();
+                spec.supervision.timeouts.reconnect_wait = self.wait;
+                let host_options =
+                    HostOptions { logins: Some(opened.logins(global)?), ..HostOptions::default() };
+                let answer = with_host(host_options, &[(server, &spec)], async |host| {
+                    let asking = host.request(server, method, Some(params(key)));
+                    with_progress(screen, &what, asking).await
+                })?;
+                let answer = answer
+                    .map_err(|error| config::without_gateway_hints(global, server, list_failure(error)))?;
+                match answer.outcome() {
+                    Outcome::Result(result) => result.to_owned(),
+                    Outcome::Error(error) => return Err(server_error(server, &error).into()),
                 }
             }
         };
-        match (answered, self.form) {
-            (Ok(result), OutputFormat::Json) => screen.raw_json(result.get())?,
-            (Ok(result), OutputFormat::Text) => {
+        match self.form {
+            OutputFormat::Json => screen.raw_json(result.get())?,
+            OutputFormat::Text => {
                 let lines = shown(self.list, &result);
                 lines.iter().try_for_each(|line| screen.line(line))?;
                 if lines.is_empty() {
                     screen.message(&format!("the {} `{key}` is empty", item_word(self.list)))?;
                 }
             }
-            (Err(failure), form) => return Err(report_failure(failure, form, screen)?),
         }
         Ok(Exit::Ok)
     }

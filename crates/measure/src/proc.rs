@@ -1,5 +1,5 @@
-//! Reads `/proc` for a gateway and its processes: children, zombies, open files, memory. The gateway's own tests have
-//! a separate implementation, because this crate shares no code with the gateway.
+//! Processes of a measurement: signals, and what `/proc` shows of them: children, zombies, open files, CPU time and
+//! memory.
 
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use serde::Serialize;
 
-use crate::{HarnessError, Result};
+use crate::{MeasureError, Result};
 
 /// Sends a signal to one process.
 ///
@@ -17,9 +17,9 @@ use crate::{HarnessError, Result};
 pub fn signal(pid: u32, signal: Signal) -> Result<()> {
     let target = i32::try_from(pid).ok().and_then(Pid::from_raw);
     let target =
-        target.ok_or_else(|| HarnessError::new("sending a signal", &format!("{pid} is not a process id")))?;
+        target.ok_or_else(|| MeasureError::new("sending a signal", &format!("{pid} is not a process id")))?;
     kill_process(target, signal)
-        .map_err(|error| HarnessError::new(&format!("sending a signal to {pid}"), &error))
+        .map_err(|error| MeasureError::new(&format!("sending a signal to {pid}"), &error))
 }
 
 /// Kills a process and waits until its files are closed, so that it serves nothing any more. Returns the time of the
@@ -76,6 +76,35 @@ pub fn command_line(pid: u32) -> String {
     String::from_utf8_lossy(&line).replace('\0', " ")
 }
 
+/// CPU time of all threads of these processes.
+#[must_use]
+pub fn cpu_time(pids: &[u32]) -> Duration {
+    let of_thread = |path: PathBuf| {
+        let text = std::fs::read_to_string(path.join("schedstat")).unwrap_or_default();
+        let nanos = text.split(' ').next().and_then(|nanos| nanos.parse().ok());
+        nanos.map_or(Duration::ZERO, Duration::from_nanos)
+    };
+    let of_process = |pid: &u32| {
+        let threads = std::fs::read_dir(proc_dir(*pid).join("task")).into_iter().flatten().flatten();
+        threads.map(|thread| of_thread(thread.path())).sum::<Duration>()
+    };
+    pids.iter().map(of_process).sum()
+}
+
+/// Resident memory of these processes, in bytes.
+#[must_use]
+pub fn resident_memory(pids: &[u32]) -> u64 {
+    pids.iter().map(|pid| status_kilobytes(*pid, "VmRSS:") * 1024).sum()
+}
+
+/// Removes the proxies of the environment from a command: they would stand between the gateway and its servers on
+/// loopback.
+pub fn without_proxies(command: &mut std::process::Command) {
+    for proxy in ["http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"] {
+        command.env_remove(proxy);
+    }
+}
+
 /// Resources of a process at one moment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Footprint {
@@ -97,7 +126,7 @@ impl Footprint {
         Self {
             zombies: children(pid, |state| state == 'Z').len(),
             files: open_files(pid),
-            memory: status_kilobytes(pid, "VmRSS:") * 1024,
+            memory: resident_memory(&[pid]),
             peak_memory: status_kilobytes(pid, "VmHWM:") * 1024,
         }
     }

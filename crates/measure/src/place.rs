@@ -1,8 +1,7 @@
 //! Environment of a measurement: command, machine, load and date, for the header of generated pages.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
 use serde::Serialize;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Environment of a run.
 #[derive(Debug, Serialize)]
