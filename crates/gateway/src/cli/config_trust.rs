@@ -5,6 +5,7 @@ use super::args::{Cli, GlobalArgs, TrustArgs, Verb};
 use super::error::{CommandError, FailureReport};
 use super::exit::Exit;
 use super::render::Screen;
+use super::service::ServiceVerb;
 use super::{audit_line, config};
 use gripfast::config::{Config, ConfigFile, ConfigOrigin, ConfigText, OAuthSpec, Reference, Target};
 use gripfast::{SecurityEvent, TrustDecision, redact, text};
@@ -123,10 +124,12 @@ fn uses_config(verb: &Verb) -> bool {
         Verb::Check(_)
         | Verb::Trust(_)
         | Verb::Completions(_)
+        | Verb::Man(_)
         | Verb::Schema
         | Verb::Version
         | Verb::DemoServer(_) => false,
         Verb::Serve(args) => !args.demo,
+        Verb::Service(verb) => matches!(verb, ServiceVerb::Install(_)),
         Verb::Status(_)
         | Verb::Reconnect(_)
         | Verb::Reload(_)
