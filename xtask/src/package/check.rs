@@ -34,7 +34,7 @@ pub(super) fn all(workspace: &Workspace, packages: &mut Packages, place: &Path) 
         Ok(package) => match deb_root::DebianRoot::create(place) {
             Ok(root) => {
                 root.check(workspace, &package)?;
-                packages.left_out.extend(container::check(workspace, &root, &files)?);
+                packages.left_out.extend(container::check(workspace, &root.base, place)?);
             }
             Err(why) => packages.left_out.push(format!("installation of the Debian package: {why}")),
         },

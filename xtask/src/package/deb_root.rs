@@ -14,7 +14,10 @@ const IGNORED: &str = r"^(var/log|var/cache|var/lib/dpkg|var/lib/apt|tmp|etc/\.p
 
 /// The root of a minimal Debian.
 pub(super) struct DebianRoot {
-    pub(super) path: PathBuf,
+    /// The root without any change.
+    pub(super) base: PathBuf,
+    /// The copy in which packages are installed.
+    path: PathBuf,
 }
 
 impl DebianRoot {
@@ -24,14 +27,8 @@ impl DebianRoot {
         if output(Command::new("id").arg("-u"))?.trim() != "0" {
             return Err("only root can make a clean Debian".to_owned());
         }
-        if !runs("debootstrap", "--version") {
-            output(Command::new("apt-get").args([
-                "install",
-                "--yes",
-                "--no-install-recommends",
-                "debootstrap",
-            ]))
-            .map_err(|_| "`debootstrap` is missing and cannot be installed".to_owned())?;
+        if !runs("debootstrap", "--version") && !apt_install("debootstrap") {
+            return Err("`debootstrap` is missing and cannot be installed".to_owned());
         }
         let base = place.join("debian");
         if !base.join("made").exists() {
@@ -46,7 +43,7 @@ impl DebianRoot {
         let path = place.join("root");
         output(Command::new("rm").args(["-rf", "--one-file-system"]).arg(&path))?;
         output(Command::new("cp").args(["--archive", "--reflink=auto"]).arg(&base).arg(&path))?;
-        let root = Self { path };
+        let root = Self { base, path };
         output(&mut root.command(&["true"]))
             .map_err(|why| format!("chroot fails here: {}", last_line(&why)))?;
         Ok(root)
@@ -101,6 +98,16 @@ impl DebianRoot {
             r#"cd "$0" && find . -xdev -printf '%P\n' | grep -vE "$1" | sort && cat etc/passwd etc/group"#;
         output(Command::new("sh").args(["-c", script]).arg(&self.path).arg(IGNORED))
     }
+}
+
+/// Installs a package of the system. Returns whether that worked.
+pub(super) fn apt_install(package: &str) -> bool {
+    println!("installing {package}");
+    let apt =
+        |words: &[&str]| output(Command::new("apt-get").args(words).env("DEBIAN_FRONTEND", "noninteractive"));
+    let install = ["install", "--yes", "--no-install-recommends", package];
+    // The usual cause of a failure is a missing or old package index.
+    apt(&install).or_else(|_| apt(&["update"]).and_then(|_| apt(&install))).is_ok()
 }
 
 pub(super) fn last_line(text: &str) -> &str {

@@ -39,7 +39,7 @@ pub(crate) fn report_stopping(what: &str) {
 /// Reports at twice the rate that the watchdog asks for that this process works. Each report comes from a task of its
 /// own, so there is none while the threads of the runtime hang. Never returns.
 pub(crate) async fn feed_watchdog() {
-    if let Some(timeout) = sd_notify::watchdog_enabled() {
+    if let Some(timeout) = sd_notify::watchdog_enabled().filter(|timeout| !timeout.is_zero()) {
         let mut ticks = tokio::time::interval(timeout / 2);
         loop {
             ticks.tick().await;

@@ -108,7 +108,12 @@ fn without_systemd_nothing_is_written_and_the_next_step_is_named() {
     fs::create_dir(sandbox.path("bin")).unwrap();
     let bin = sandbox.path("bin").display().to_string();
     let ran = sandbox.run_with(&INSTALL, &[("PATH", &bin)]);
-    insta::assert_snapshot!(ran, @"");
+    insta::assert_snapshot!(ran, @"
+    exit 1
+    --- stderr
+    error: cannot run `systemctl`: No such file or directory (os error 2)
+      hint: this machine seems to have no systemd; let its own service manager run `gripfast serve --config FILE`, and send SIGTERM to stop it
+    ");
     assert_eq!(unit(&sandbox, "gripfast.service"), None);
 }
 
@@ -116,7 +121,15 @@ fn without_systemd_nothing_is_written_and_the_next_step_is_named() {
 fn a_failure_of_systemctl_names_its_command_and_where_to_look() {
     let sandbox = with_fake_systemd(CONFIG, 1);
     let ran = run(&sandbox, &INSTALL);
-    insta::assert_snapshot!(ran, @"");
+    insta::assert_snapshot!(ran, @"
+    exit 1
+    --- stdout
+    wrote [DIR]/home/.config/systemd/user/gripfast.socket
+    wrote [DIR]/home/.config/systemd/user/gripfast.service
+    --- stderr
+    error: `systemctl --user daemon-reload` failed (exit status: 1)
+      hint: `journalctl --user --unit gripfast` has the cause if the service itself failed
+    ");
 }
 
 #[test]
@@ -152,7 +165,12 @@ fn a_temporary_copy_of_gripfast_is_not_installed() {
     command.args(INSTALL).current_dir(sandbox.path("")).env_clear();
     command.env("HOME", sandbox.path("home")).env("PATH", path);
     let ran = sandbox.ran(command.output().unwrap());
-    insta::assert_snapshot!(ran, @"");
+    insta::assert_snapshot!(ran, @"
+    exit 1
+    --- stderr
+    error: `[DIR]/_npx/gripfast` is a temporary copy of gripfast, which may be deleted
+      hint: install gripfast first, for example with `uv tool install gripfast` or `npm install --global gripfast`
+    ");
     assert_eq!(unit(&sandbox, "gripfast.service"), None);
 }
 
