@@ -5,11 +5,11 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use super::{Packages, cannot, container, deb_root, empty, output, wheel, write};
+use super::{Packages, cannot, clean_system, container, empty, output, wheel, write};
 use crate::workspace::Workspace;
 
 /// An installed gripfast.
-pub(super) struct Installed<'a> {
+pub(super) struct InstalledPackage<'a> {
     pub(super) workspace: &'a Workspace,
     /// The package, for messages.
     pub(super) name: &'static str,
@@ -31,7 +31,7 @@ pub(super) fn all(workspace: &Workspace, packages: &mut Packages, place: &Path) 
     check_npm(workspace, &files, &fresh(place, "npm")?)?;
     check_tarball(workspace, &files, &fresh(place, "tarball")?)?;
     match only_file(&files, ".deb") {
-        Ok(package) => match deb_root::DebianRoot::create(place) {
+        Ok(package) => match clean_system::CleanSystem::create(place) {
             Ok(root) => {
                 root.check(workspace, &package)?;
                 packages.left_out.extend(container::check(workspace, &root.base, place)?);
@@ -56,7 +56,7 @@ fn check_wheel(workspace: &Workspace, files: &Path, place: &Path) -> Result<(), 
     };
     output(pip(&["install", "--no-index"]).arg(&wheel))?;
     let program = venv.join("bin/gripfast");
-    Installed::at("wheel", workspace, &program, place)?.use_all()?;
+    InstalledPackage::at("wheel", workspace, &program, place)?.use_all()?;
     output(&mut pip(&["uninstall", "--yes", "gripfast"]))?;
     gone(&program)?;
     let mut uvx = Command::new(wheel::tools(workspace)?.join("uvx"));
@@ -78,7 +78,7 @@ fn check_npm(workspace: &Workspace, files: &Path, place: &Path) -> Result<(), St
     write(&place.join("package.json"), "{}")?;
     output(npm(&["install"]).args(&packages))?;
     let program = place.join("node_modules/.bin/gripfast");
-    Installed::at("npm", workspace, &program, place)?.use_all()?;
+    InstalledPackage::at("npm", workspace, &program, place)?.use_all()?;
     let mut npx = Command::new("npx");
     let version = output(npx.args(["--no", "--offline", "gripfast", "--version"]).current_dir(place))?;
     expect("npx", version.starts_with("gripfast "), &version)?;
@@ -91,10 +91,10 @@ fn check_tarball(workspace: &Workspace, files: &Path, place: &Path) -> Result<()
     let sums = tarball.with_added_extension("sha256");
     output(Command::new("sha256sum").arg("--check").arg(&sums).current_dir(files))?;
     output(Command::new("tar").args(["--strip-components=1", "-xzf"]).arg(&tarball).current_dir(place))?;
-    Installed::at("tarball", workspace, &place.join("bin/gripfast"), place)?.use_all()
+    InstalledPackage::at("tarball", workspace, &place.join("bin/gripfast"), place)?.use_all()
 }
 
-impl<'a> Installed<'a> {
+impl<'a> InstalledPackage<'a> {
     fn at(
         name: &'static str,
         workspace: &'a Workspace,

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::check::{expect, fresh};
-use super::deb_root::{apt_install, last_line};
+use super::clean_system::{apt_install, last_line};
 use super::{output, runs};
 use crate::workspace::Workspace;
 

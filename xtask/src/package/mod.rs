@@ -3,9 +3,9 @@
 //! an empty place, uses it and removes it.
 
 mod check;
+mod clean_system;
 mod container;
 mod deb;
-mod deb_root;
 mod npm;
 mod sbom;
 mod tarball;

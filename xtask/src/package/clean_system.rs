@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::check::{Installed, expect, fresh};
+use super::check::{InstalledPackage, expect, fresh};
 use super::{install, output, runs};
 use crate::workspace::Workspace;
 
@@ -13,14 +13,14 @@ const ENTER: &str = r#"mount -t proc proc "$0/proc" && mount --rbind /dev "$0/de
 const IGNORED: &str = r"^(var/log|var/cache|var/lib/dpkg|var/lib/apt|tmp|etc/\.pwd\.lock|etc/[a-z]*-$)";
 
 /// The root of a minimal Debian.
-pub(super) struct DebianRoot {
+pub(super) struct CleanSystem {
     /// The root without any change.
     pub(super) base: PathBuf,
     /// The copy in which packages are installed.
     path: PathBuf,
 }
 
-impl DebianRoot {
+impl CleanSystem {
     /// Makes the root once with `debootstrap`, and a copy of it for this check. The error is the reason for which this
     /// machine cannot have one.
     pub(super) fn create(place: &Path) -> Result<Self, String> {
@@ -84,7 +84,7 @@ impl DebianRoot {
         let scratch = (fresh(&self.path, "tmp/scratch")?, "/tmp/scratch".to_owned());
         let program = "/usr/bin/gripfast".to_owned();
         let words = [self.words(), vec![program.clone()]].concat();
-        Installed { workspace, name: "Debian package", words, program, scratch }.use_all()?;
+        InstalledPackage { workspace, name: "Debian package", words, program, scratch }.use_all()?;
         output(&mut self.command(&["apt-get", "purge", "--yes", "gripfast"]))?;
         let after = self.content()?;
         let left: Vec<&str> =
