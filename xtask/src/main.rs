@@ -19,6 +19,8 @@ mod layers;
 mod markdown;
 mod messages;
 mod names;
+#[cfg(unix)]
+mod package;
 mod reference;
 mod source;
 mod test;
@@ -94,6 +96,12 @@ Development commands of this project.
     cargo xtask names
         Checks that the names of modules and types consist of common words (xtask/words.txt) or terms of
         docs/glossary.md, and that each name is used once. `cargo xtask test` includes this check.
+
+    cargo xtask package [--check]
+        Builds wheel, npm packages, Debian package and tarball into target/packages, each with an SBOM. The binary is
+        linked by zig, so that it runs with glibc 2.17. Needs python3, npm and dpkg-deb.
+          --check           builds them from the plain release build into target/package-check, installs each in an
+                            empty place, uses it and removes it; `cargo xtask test` includes this check
 
     cargo xtask reference [--write]
         Checks that the generated pages under docs/reference match the code. `cargo xtask test` includes this check.
@@ -171,6 +179,19 @@ fn run(args: &[String]) -> Result<(), String> {
         "names" => {
             no_arguments(command, rest)?;
             println!("{}", names::check(&Workspace::find()?)?);
+            Ok(())
+        }
+        #[cfg(unix)]
+        "package" => {
+            let workspace = Workspace::find()?;
+            let report = match rest {
+                [] => package::run(&workspace)?,
+                [flag] if flag == "--check" => {
+                    package::summary(&workspace, &package::check(&workspace)?, "checked")
+                }
+                _ => return Err(usage("package takes `--check` or nothing")),
+            };
+            println!("{report}");
             Ok(())
         }
         "reference" => {

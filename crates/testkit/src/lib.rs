@@ -1,4 +1,4 @@
-//! Shared test tools: real servers and clients, a browser, a keyring, and the official conformance suite.
+//! Shared test tools: real servers and clients, a browser, a keyring, a service manager, and the official conformance suite.
 
 pub mod authority;
 pub mod browser;
@@ -7,3 +7,4 @@ pub mod conformance;
 pub mod keyring;
 pub mod packages;
 pub mod peers;
+pub mod service_manager;

@@ -10,6 +10,8 @@ use std::io::{BufRead, BufReader, IsTerminal, Write};
 use std::process::{Command, Stdio};
 use std::thread;
 
+#[cfg(unix)]
+use crate::package;
 use crate::workspace::Workspace;
 use crate::{Mode, behaviours, counts, docs, layers, messages, names};
 use report::{Outcome, Report, Verdict};
@@ -76,6 +78,7 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<(), String
         if options.filter.is_empty() && built == Verdict::Passed {
             run.cargo("doctests", &["test", "--workspace", "--doc"]);
             run.counts();
+            run.packages();
         }
         run.report
     });
@@ -165,6 +168,24 @@ impl Run<'_> {
             Err(why) if missing == Missing::LeftOut => Ok(Outcome::LeftOut(why)),
             Err(why) => Err(why),
         });
+    }
+
+    /// Installs, uses and removes each package. What this machine cannot do is named.
+    fn packages(&mut self) {
+        #[cfg(unix)]
+        if self.options.install == Install::Yes {
+            let workspace = self.workspace;
+            self.step("packages", || {
+                let packages = package::check(workspace)?;
+                let summary = format!("{} packages installed, used and removed", packages.files.len());
+                if packages.left_out.is_empty() {
+                    return Ok(Outcome::Ok(summary));
+                }
+                Ok(Outcome::LeftOut(format!("{}; {summary}", packages.left_out.join("; "))))
+            });
+        } else {
+            self.step("packages", || Ok(Outcome::LeftOut("packages: `--no-install` was given".to_owned())));
+        }
     }
 
     fn cargo(&mut self, name: &'static str, args: &[&str]) -> Verdict {

@@ -39,7 +39,7 @@ struct Peer {
 }
 
 /// The enums in `testkit` that contain the variants.
-const ENUMS: [&str; 6] = ["Peer", "Package", "Client", "Suite", "Browser", "Keyring"];
+const ENUMS: [&str; 7] = ["Peer", "Package", "Client", "Suite", "Browser", "Keyring", "ServiceManager"];
 
 #[derive(Clone, Copy)]
 enum Runtime {
@@ -143,6 +143,13 @@ const SETS: &[Set] = &[
             Program { names: &["gnome-keyring-daemon"], package: "gnome-keyring" },
             Program { names: &["secret-tool"], package: "libsecret-tools" },
         ],
+    },
+    Set {
+        dir: "systemd",
+        peers: &[Peer { name: "systemd", variant: "Systemd" }],
+        from: &[],
+        runtime: Runtime::System,
+        system: &[Program { names: &["systemd-socket-activate"], package: "systemd" }],
     },
 ];
 

@@ -22,7 +22,9 @@ use super::demo_server::DemoServerArgs;
 use super::doctor::DoctorArgs;
 use super::error::FailureReport;
 use super::import::ImportArgs;
+use super::man::ManArgs;
 use super::serve::ServeArgs;
+use super::service::ServiceVerb;
 use super::stdio::StdioArgs;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
@@ -93,6 +95,9 @@ pub(crate) struct GlobalArgs {
 pub(crate) enum Verb {
     /// Serve all configured servers at one MCP endpoint over HTTP
     Serve(ServeArgs),
+    /// Run the gateway as a systemd service: install, remove and inspect it
+    #[command(subcommand)]
+    Service(ServiceVerb),
     /// Serve all configured servers as one stdio MCP server
     Stdio(StdioArgs),
     /// Show the state of all servers of a running gateway, or of one
@@ -161,6 +166,8 @@ pub(crate) enum Verb {
     Logout(LogoutArgs),
     /// Generate shell completions
     Completions(CompletionsArgs),
+    /// Write man pages into a directory
+    Man(ManArgs),
     /// Print the names that complete a command line, for the completion scripts
     #[command(hide = true)]
     Complete(CompleteArgs),

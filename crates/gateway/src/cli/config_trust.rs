@@ -5,6 +5,7 @@ use super::args::{Cli, GlobalArgs, TrustArgs, Verb};
 use super::error::{CommandError, FailureReport};
 use super::exit::Exit;
 use super::render::Screen;
+use super::service::ServiceVerb;
 use super::{audit_line, config};
 use gripfast::config::{Config, ConfigFile, ConfigOrigin, ConfigText, OAuthSpec, Reference, Target};
 use gripfast::{SecurityEvent, TrustDecision, redact, text};
@@ -120,7 +121,8 @@ fn uses_config(verb: &Verb) -> bool {
         // stdin carries MCP, and a completing shell cannot show a question.
         Verb::Stdio(_) | Verb::Complete(_) => false,
         Verb::Check(_) | Verb::Trust(_) | Verb::Completions(_) => false,
-        Verb::Schema | Verb::Version | Verb::DemoServer(_) => false,
+        Verb::Man(_) | Verb::Schema | Verb::Version | Verb::DemoServer(_) => false,
+        Verb::Service(verb) => matches!(verb, ServiceVerb::Install(_)),
         Verb::Serve(args) => !args.demo,
         // A command that is not named here asks rather than uses a file that is not trusted.
         _ => true,

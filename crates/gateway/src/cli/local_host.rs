@@ -6,7 +6,8 @@ use super::error::{CommandError, FailureReport};
 use super::exit::Exit;
 use gripfast::auth::Logins;
 use gripfast::config::{ServerEntry, ServerSpec};
-use gripfast::ledger::{LedgerDetail, LedgerOptions};
+use gripfast::RecordDetail;
+use gripfast::ledger::LedgerOptions;
 use gripfast::private_files::StrictModes;
 use gripfast::{AuditOptions, Host};
 use serde_json::Value;
@@ -87,7 +88,7 @@ pub(crate) fn with_stored_host<'c, T>(
         let host = Host::builder()
             .state_dir(opened.state_dir(global)?)
             .strict_modes(opened.strict_modes())
-            .ledger(LedgerOptions { detail: LedgerDetail::Nothing, ..LedgerOptions::default() })
+            .ledger(LedgerOptions { detail: RecordDetail::Nothing, ..LedgerOptions::default() })
             .audit(audit)
             .client_policies(opened.config.clients.clone())
             .build();

@@ -35,6 +35,7 @@ mod local_host;
 mod log;
 mod login;
 mod logs;
+mod man;
 mod mcp_client;
 mod operate;
 mod pins;
@@ -43,6 +44,9 @@ mod preflight;
 mod render;
 mod schema;
 mod serve;
+mod service;
+#[cfg(unix)]
+mod service_manager;
 mod status;
 mod stdio;
 mod token;
@@ -79,6 +83,7 @@ pub(crate) fn run(words: impl IntoIterator<Item = OsString>) -> ExitCode {
 fn run_verb(cli: &Cli, screen: &mut Screen) -> Result<Exit, CommandError> {
     match &cli.verb {
         Verb::Serve(args) => serve::run(&cli.global, args, screen),
+        Verb::Service(verb) => service::run(&cli.global, verb, screen),
         Verb::Stdio(args) => stdio::run(&cli.global, args, screen),
         Verb::Status(args) => status::run(&cli.global, args, screen),
         Verb::Reconnect(args) => operate::run(&cli.global, Action::Reconnect, args, screen),
@@ -110,6 +115,7 @@ fn run_verb(cli: &Cli, screen: &mut Screen) -> Result<Exit, CommandError> {
         Verb::Login(args) => login::run(&cli.global, args, screen),
         Verb::Logout(args) => login::logout(&cli.global, args, screen),
         Verb::Completions(args) => completions::run(args, screen),
+        Verb::Man(args) => man::run(args, screen),
         Verb::Complete(args) => complete::run(&cli.global, args, screen),
         Verb::Schema => schema::run(screen),
         Verb::Version => {

@@ -11,6 +11,8 @@ use super::exit::Exit;
 use super::local_host::{Hangups, Signals, runtime};
 use super::log;
 use super::render::{Screen, plural};
+#[cfg(unix)]
+use super::service_manager;
 use clap::Args;
 use gripfast::Host;
 use gripfast::auth::Logins;
@@ -24,7 +26,7 @@ use gripfast_gateway::server::{ListenError, Server, ServerSettings};
 use gripfast_gateway::telemetry::Telemetry;
 use std::error::Error;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 #[cfg(unix)]
 use std::path::Path;
 use std::path::PathBuf;
@@ -70,8 +72,12 @@ pub(crate) fn run(global: &GlobalArgs, args: &ServeArgs, screen: &mut Screen) ->
     if args.background {
         background::detach();
     }
+    #[cfg(unix)]
+    let socket = service_manager::take_socket()?;
+    #[cfg(not(unix))]
+    let socket = None;
     let runtime = runtime()?;
-    let served = runtime.block_on(serve(plan, args, screen));
+    let served = runtime.block_on(serve(plan, args, socket, screen));
     runtime.shutdown_timeout(super::local_host::SHUTDOWN_TIMEOUT);
     served
 }
@@ -222,14 +228,23 @@ impl ServePlan {
     }
 }
 
-async fn serve(plan: ServePlan, args: &ServeArgs, screen: &mut Screen) -> Result<Exit, CommandError> {
+async fn serve(
+    plan: ServePlan,
+    args: &ServeArgs,
+    socket: Option<TcpListener>,
+    screen: &mut Screen,
+) -> Result<Exit, CommandError> {
     let mut signals = Signals::listen().map_err(super::local_host::runtime_failure)?;
     // Before the address is known to others: SIGHUP without a handler would end the process.
     let hangups = Hangups::listen();
     let host = plan.host();
     let mut settings = plan.settings(args.listen);
     plan.fit_into_file_limit(&mut settings.limits.client);
-    let server = match Server::bind(host.clone(), &settings).await {
+    let bound = match socket {
+        Some(socket) => Server::take(host.clone(), &settings, socket).await,
+        None => Server::bind(host.clone(), &settings).await,
+    };
+    let server = match bound {
         // Clients of `gripfast stdio` do not need the configured port.
         Err(ListenError::Refused { source, .. })
             if args.background && source.kind() == io::ErrorKind::AddrInUse =>
@@ -243,6 +258,13 @@ async fn serve(plan: ServePlan, args: &ServeArgs, screen: &mut Screen) -> Result
     #[cfg_attr(not(unix), expect(unused_mut, reason = "only Unix has bridges"))]
     let mut server = server.map_err(|error| listen_failure(&error))?;
     let address = server.address().map_err(|error| FailureReport::new(Exit::General, error.to_string()))?;
+    if address.ip() != settings.listen.ip() || ![address.port(), 0].contains(&settings.listen.port()) {
+        tracing::warn!(
+            "the service manager listens on `{address}`, so `{}` is not used; `gripfast service install` changes the \
+             address of its socket",
+            settings.listen
+        );
+    }
     if let Some(telemetry) = telemetry() {
         server.set_telemetry(telemetry);
     }
@@ -293,6 +315,14 @@ async fn serve(plan: ServePlan, args: &ServeArgs, screen: &mut Screen) -> Result
         }
         std::future::pending::<()>().await;
     };
+    #[cfg(unix)]
+    service_manager::report_ready(&base);
+    let watchdog = async {
+        #[cfg(unix)]
+        service_manager::feed_watchdog().await;
+        #[cfg(not(unix))]
+        std::future::pending::<()>().await;
+    };
     let demo = if args.demo { Some(demo::Demo::start(&host).await?) } else { None };
     let (say_stop, stop) = tokio::sync::oneshot::channel::<()>();
     let serving = server.serve(async {
@@ -317,10 +347,14 @@ async fn serve(plan: ServePlan, args: &ServeArgs, screen: &mut Screen) -> Result
         () = watch_config(reloader.as_ref(), hangups) => Exit::Ok,
         () = idle => Exit::Ok,
         () = keep_log_small => Exit::Ok,
+        () = watchdog => Exit::Ok,
         exit = signals.next() => exit,
     };
     // The shutdown goes on if this cannot be written.
-    let _ = screen.message(&shutdown_message(&host.in_flight_calls(), settings.limits.shutdown_timeout));
+    let message = shutdown_message(&host.in_flight_calls(), settings.limits.shutdown_timeout);
+    #[cfg(unix)]
+    service_manager::report_stopping(&message);
+    let _ = screen.message(&message);
     let _ = say_stop.send(());
     tokio::select! {
         _ = serving => {}

@@ -14,7 +14,15 @@ impl Gateway {
     /// Shuts down within `shutdown_timeout`. `finishing` completes when all clients have their answers; its output is
     /// returned if it did.
     pub async fn shut_down<T>(&self, finishing: impl Future<Output = T>) -> Option<T> {
-        let limit = self.shutdown_timeout;
+        self.shut_down_within(self.shutdown_timeout, finishing).await
+    }
+
+    /// The same within `limit`, where a part of the timeout has passed already.
+    pub(crate) async fn shut_down_within<T>(
+        &self,
+        limit: Duration,
+        finishing: impl Future<Output = T>,
+    ) -> Option<T> {
         let calls = self.host.in_flight_calls();
         let count: u32 = calls.iter().map(|(_, calls)| calls).sum();
         let of: Vec<String> = calls.into_iter().map(|(name, calls)| format!("{name}: {calls}")).collect();

@@ -68,6 +68,23 @@ const REJECTION_TIMEOUT: Duration = Duration::from_secs(5);
 /// Delay after a failed accept: without free file descriptors the next attempt would fail too.
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 
+/// The steps of a shutdown, as tokens that are cancelled in this order.
+#[derive(Clone)]
+pub(crate) struct ShutdownSteps {
+    /// No more connections are accepted. Open ones are closed after their next answer, so that a request that is on its
+    /// way is answered.
+    pub(crate) drain: CancellationToken,
+    /// Idle connections are closed.
+    pub(crate) close: CancellationToken,
+}
+
+impl ShutdownSteps {
+    /// Both steps at once.
+    pub(crate) fn at_once(shutdown: CancellationToken) -> Self {
+        Self { drain: shutdown.clone(), close: shutdown }
+    }
+}
+
 /// Serves the connections of a listener.
 pub(crate) struct ConnectionServer {
     pub(crate) dispatcher: Dispatcher,
@@ -81,9 +98,10 @@ pub(crate) struct ConnectionServer {
 }
 
 impl ConnectionServer {
-    /// Serves until `shutdown`; then it accepts nothing new, closes idle connections, and waits for requests in flight.
+    /// Serves until the steps of `shutdown`; then it accepts nothing new, closes idle connections, and waits for
+    /// requests in flight.
     /// Returns when the last connection has ended. Dropping the future closes all connections.
-    pub(crate) async fn serve(self, listener: TcpListener, shutdown: CancellationToken) -> io::Result<()> {
+    pub(crate) async fn serve(self, listener: TcpListener, shutdown: ShutdownSteps) -> io::Result<()> {
         let (all, rejections) = (TaskTracker::new(), Quota::new(MAX_REJECTIONS, MAX_REJECTIONS));
         let mut refused = AcceptErrors::default();
         let acceptor = ConnectionAcceptor {
@@ -95,7 +113,7 @@ impl ConnectionServer {
         loop {
             let accepted = tokio::select! {
                 accepted = listener.accept() => accepted,
-                () = shutdown.cancelled() => break,
+                () = shutdown.drain.cancelled() => break,
             };
             let (stream, address) = match accepted {
                 Ok(accepted) => accepted,
@@ -124,6 +142,7 @@ impl ConnectionServer {
                     let connection = async move {
                         let _connected = connected;
                         match shutdown
+                            .close
                             .run_until_cancelled(acceptor.accept(stream, &client.peer))
                             .await
                             .flatten()
@@ -187,7 +206,8 @@ pub(crate) async fn serve_socket(
     let serve_one = |stream| {
         // The user of the process is checked, so no credential is needed.
         let client = Client { peer: Peer::local(), first_request_timeout: HEAD_TIMEOUT, slot: None };
-        serve(WriteTimeoutIo::new(stream), Scheme::Http, client, dispatcher.clone(), shutdown.clone())
+        let shutdown = ShutdownSteps::at_once(shutdown.clone());
+        serve(WriteTimeoutIo::new(stream), Scheme::Http, client, dispatcher.clone(), shutdown)
     };
     accept_each(socket, "commands", MAX_CONTROL_CONNECTIONS, &dispatcher, &shutdown, serve_one).await;
 }
@@ -357,7 +377,7 @@ async fn serve(
     scheme: Scheme,
     client: Client,
     dispatcher: Dispatcher,
-    shutdown: CancellationToken,
+    ShutdownSteps { drain, close }: ShutdownSteps,
 ) {
     let Client { peer, first_request_timeout, slot } = client;
     // One per connection, which answers one request at a time.
@@ -365,7 +385,7 @@ async fn serve(
     let slot_of_requests = slot.clone();
     let service = service_fn(move |request: Request<Incoming>| {
         let (dispatcher, peer, part) = (dispatcher.clone(), peer.clone(), Arc::clone(&part));
-        let slot = slot_of_requests.clone();
+        let (slot, drain) = (slot_of_requests.clone(), drain.clone());
         let strict_transport = match scheme {
             Scheme::Https => strict_transport(request.headers()),
             Scheme::Http => None,
@@ -375,6 +395,9 @@ async fn serve(
             let mut response = part.run(|| dispatcher.serve(request, peer, slot.clone())).await?;
             if let Some(value) = strict_transport {
                 response.headers_mut().insert(STRICT_TRANSPORT_SECURITY, value);
+            }
+            if drain.is_cancelled() {
+                response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
             }
             // The request of an unknown client ends with the last byte of its answer.
             if let Some(begun) = begun.filter(|_| slot.is_some_and(|slot| !slot.is_known())) {
@@ -401,13 +424,13 @@ async fn serve(
             biased;
             _ = Repoll::new(connection.as_mut()) => return,
             known = slot.until_known(first_request_timeout) => if known.is_err() { return },
-            () = shutdown.cancelled() => {}
+            () = close.cancelled() => {}
         }
     }
     tokio::select! {
         biased;
         _ = Repoll::new(connection.as_mut()) => return,
-        () = shutdown.cancelled() => connection.as_mut().graceful_shutdown(),
+        () = close.cancelled() => connection.as_mut().graceful_shutdown(),
     }
     let _ = Repoll::new(connection).await;
 }

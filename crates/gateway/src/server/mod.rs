@@ -26,7 +26,7 @@ use crate::server::connection_table::ConnectionTable;
 #[cfg(unix)]
 use crate::server::control_socket::ControlSocket;
 use crate::server::dispatcher::{Dispatcher, DispatcherParts};
-use crate::server::listener::ConnectionServer;
+use crate::server::listener::{ConnectionServer, ShutdownSteps};
 #[cfg(unix)]
 use crate::server::listener::{serve_bridges, serve_socket};
 use crate::server::request_rate::RequestRates;
@@ -42,7 +42,9 @@ use std::path::Path;
 use std::path::PathBuf;
 use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::net::TcpListener;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 /// Settings of the server.
@@ -79,6 +81,11 @@ impl ServerSettings {
 /// Gateway that listens but does not serve yet.
 pub struct Server {
     listener: TcpListener,
+    /// Time limit of a shutdown.
+    shutdown_timeout: Duration,
+    /// Part of that time in which open connections are drained: requests on their way are still answered. Zero if the
+    /// socket ends with this process, because its clients lose their address anyway.
+    drain_time: Duration,
     /// Socket for CLI commands of the same user.
     #[cfg(unix)]
     control: Option<ControlSocket>,
@@ -129,7 +136,33 @@ impl Server {
     /// # Errors
     /// See [`ListenError`].
     pub async fn bind(host: Host, settings: &ServerSettings) -> Result<Self, ListenError> {
-        let address = settings.listen;
+        Self::bind_or_take(host, settings, None).await
+    }
+
+    /// Takes over the socket of a service manager instead of `settings.listen`. The socket outlives this process, so
+    /// connections that arrive during a restart wait in its queue.
+    ///
+    /// # Errors
+    /// See [`ListenError`].
+    pub async fn take(
+        host: Host,
+        settings: &ServerSettings,
+        socket: std::net::TcpListener,
+    ) -> Result<Self, ListenError> {
+        Self::bind_or_take(host, settings, Some(socket)).await
+    }
+
+    async fn bind_or_take(
+        host: Host,
+        settings: &ServerSettings,
+        socket: Option<std::net::TcpListener>,
+    ) -> Result<Self, ListenError> {
+        let refused = |source| ListenError::Refused { address: settings.listen, source };
+        let address = match &socket {
+            Some(socket) => socket.local_addr().map_err(refused)?,
+            None => settings.listen,
+        };
+        let drain_time = if socket.is_some() { settings.limits.shutdown_timeout / 9 } else { Duration::ZERO };
         let state_dir = settings.state_dir.as_deref();
         if !settings.access.requires_auth() && !address.ip().is_loopback() {
             return Err(ListenError::NotLoopback(address));
@@ -141,8 +174,11 @@ impl Server {
         let load_tls = |files| Tls::load(files, settings.access.strict_modes);
         let tls = settings.access.tls.as_ref().map(load_tls).transpose().map_err(ListenError::Tls)?;
         let tls = tls.map(Arc::new);
-        let refused = |source| ListenError::Refused { address, source };
-        let listener = TcpListener::bind(address).await.map_err(refused)?;
+        let listener = match socket {
+            Some(socket) => socket.set_nonblocking(true).and_then(|()| TcpListener::from_std(socket)),
+            None => TcpListener::bind(address).await,
+        };
+        let listener = listener.map_err(refused)?;
         let bound = listener.local_addr().map_err(refused)?;
         let base = settings
             .access
@@ -206,6 +242,8 @@ impl Server {
         });
         Ok(Self {
             listener,
+            shutdown_timeout: settings.limits.shutdown_timeout,
+            drain_time,
             #[cfg(unix)]
             control: control_socket(state_dir, bound).await,
             #[cfg(unix)]
@@ -275,8 +313,9 @@ impl Server {
     pub async fn serve(self, stop: impl Future<Output = ()> + Send + 'static) -> io::Result<()> {
         // The meter must live until the end, because the exporter holds it weakly.
         let Self { listener, connections, tls, gateway, admin, meter: _meter, access, .. } = self;
+        let open_clients = self.clients.clone();
         admin.set_serving();
-        let shutdown = CancellationToken::new();
+        let (drain, shutdown) = (CancellationToken::new(), CancellationToken::new());
         #[cfg(unix)]
         let commands = {
             let dispatcher = connections.dispatcher.clone();
@@ -286,7 +325,8 @@ impl Server {
         };
         #[cfg(not(unix))]
         let commands = std::future::ready(());
-        let clients = connections.serve(listener, shutdown.clone());
+        let steps = ShutdownSteps { drain: drain.clone(), close: shutdown.clone() };
+        let clients = connections.serve(listener, steps);
         let mut serving = pin!(async { tokio::join!(clients, commands).0 });
         let keep_certificate = async {
             match &tls {
@@ -305,11 +345,25 @@ impl Server {
             () = keep_certificate => Ok(()),
             () = end_credentials => Ok(()),
             () = stop => {
-                // Streams that only listen end now; waiting for them would always take the whole timeout.
+                let begun = Instant::now();
                 admin.set_shutting_down();
+                drain.cancel();
+                let drained = tokio::select! {
+                    served = &mut serving => Some(served),
+                    () = open_clients.idle_for(Duration::ZERO) => None,
+                    () = tokio::time::sleep(self.drain_time) => None,
+                };
+                // Streams that only listen end now; waiting for them would always take the whole timeout.
                 gateway.begin_shutdown();
                 shutdown.cancel();
-                return gateway.shut_down(serving).await.unwrap_or(Ok(()));
+                let limit = self.shutdown_timeout.saturating_sub(begun.elapsed());
+                let finishing = async {
+                    match drained {
+                        Some(served) => served,
+                        None => serving.await,
+                    }
+                };
+                return gateway.shut_down_within(limit, finishing).await.unwrap_or(Ok(()));
             }
         };
         gateway.shut_down(std::future::ready(())).await;

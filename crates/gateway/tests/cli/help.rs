@@ -20,6 +20,7 @@ fn overview() {
 
     Commands:
       serve        Serve all configured servers at one MCP endpoint over HTTP
+      service      Run the gateway as a systemd service: install, remove and inspect it
       stdio        Serve all configured servers as one stdio MCP server
       status       Show the state of all servers of a running gateway, or of one [alias: ls]
       reconnect    Reconnect a server of a running gateway now [alias: restart]
@@ -51,6 +52,7 @@ fn overview() {
       login        Log in to a server with a browser (OAuth)
       logout       Log out of a server
       completions  Generate shell completions
+      man          Write man pages into a directory
       schema       Print the JSON Schema of the config, for editors
       version      Print the version
       demo-server  Run the built-in sample MCP server, with optional faults

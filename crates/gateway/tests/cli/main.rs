@@ -45,6 +45,10 @@ mod schema;
 mod serve;
 mod server_actions;
 #[cfg(unix)]
+mod service;
+#[cfg(unix)]
+mod service_manager;
+#[cfg(unix)]
 mod signals;
 #[cfg(unix)]
 mod socket;

@@ -32,6 +32,8 @@ mod request_checks;
 mod roots;
 mod scripted_server;
 mod session_list;
+#[cfg(target_os = "linux")]
+mod socket_activation;
 mod status_tool;
 mod stdio;
 mod stdio_client;

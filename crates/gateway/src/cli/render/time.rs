@@ -1,12 +1,10 @@
 //! Formats timestamps: in UTC, or as the time that has passed since.
 
 use crate::cli::status::short_duration;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The time in milliseconds since the Unix epoch.
 pub(crate) fn now_ms() -> u64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
+    u64::try_from(gripfast::unix_time().as_millis()).unwrap_or(u64::MAX)
 }
 
 /// The time that has passed since a time in milliseconds since the Unix epoch: `3s ago`.

@@ -1,0 +1,198 @@
+//! `cargo xtask package`: builds wheel, npm packages, Debian package and tarball from one binary into
+//! `target/packages`, each with an SBOM. With `--check`, it builds them from the plain release binary, installs each in
+//! an empty place, uses it and removes it.
+
+mod check;
+mod clean_system;
+mod container;
+mod deb;
+mod npm;
+mod sbom;
+mod tarball;
+mod wheel;
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::workspace::Workspace;
+use sbom::Sbom;
+
+/// Goal for the size of the packaged binary.
+const MAX_BINARY: u64 = 20 << 20;
+
+/// The packages, and the parts of the command that this machine cannot do.
+pub(crate) struct Packages {
+    pub(crate) files: Vec<PathBuf>,
+    pub(crate) left_out: Vec<String>,
+}
+
+/// Directories and values that all packages share.
+struct Parts<'a> {
+    workspace: &'a Workspace,
+    /// Files of the repository for packages.
+    sources: PathBuf,
+    /// Directory of the finished packages.
+    out: PathBuf,
+    /// Directory for files that go into a package.
+    staging: PathBuf,
+    version: String,
+    binary: PathBuf,
+    /// Oldest glibc that the binary runs with.
+    glibc: &'static str,
+}
+
+/// The build that the packages are made from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Build {
+    /// Linked by zig for glibc 2.17, stripped.
+    Portable,
+    /// The plain release build, for this machine.
+    Plain,
+}
+
+/// Builds the packages and returns a summary.
+pub(crate) fn run(workspace: &Workspace) -> Result<String, String> {
+    let packages = build(workspace, Build::Portable, &workspace.target.join("packages"))?;
+    Ok(summary(workspace, &packages, "built"))
+}
+
+/// Builds the packages from the plain release binary, and installs, uses and removes each.
+pub(crate) fn check(workspace: &Workspace) -> Result<Packages, String> {
+    let place = workspace.target.join("package-check");
+    let mut packages = build(workspace, Build::Plain, &place.join("packages"))?;
+    check::all(workspace, &mut packages, &place)?;
+    Ok(packages)
+}
+
+/// One line for each package, and for each part that was left out.
+pub(crate) fn summary(workspace: &Workspace, packages: &Packages, done: &str) -> String {
+    let mut text = format!("{} packages {done}", packages.files.len());
+    for file in &packages.files {
+        let size = fs::metadata(file).map_or(0, |found| found.len());
+        text += &format!("\n  {} ({:.1} MB)", workspace.display(file), size as f64 / 1e6);
+    }
+    for part in &packages.left_out {
+        text += &format!("\nleft out: {part}");
+    }
+    text
+}
+
+fn build(workspace: &Workspace, build: Build, out: &Path) -> Result<Packages, String> {
+    if std::env::consts::OS != "linux" || std::env::consts::ARCH != "x86_64" {
+        return Err("packages are built on Linux on x86_64 only".to_owned());
+    }
+    let sbom = Sbom::read(workspace)?;
+    empty(out)?;
+    let staging = workspace.target.join("package-staging");
+    empty(&staging)?;
+    let sources = workspace.root.join("packages");
+    let wheel = wheel::build(workspace, build, &sources, out)?;
+    let (directory, glibc) = match build {
+        Build::Portable => ("x86_64-unknown-linux-gnu/dist", "2.17"),
+        // The binary runs on this machine, and the check asks for no more.
+        Build::Plain => ("release", "2.28"),
+    };
+    let binary = workspace.target.join(directory).join("gripfast");
+    let version = sbom.version().to_owned();
+    let parts = Parts { workspace, sources, out: out.to_owned(), staging, version, binary, glibc };
+    let size = fs::metadata(&parts.binary).map_err(|error| cannot("read", &parts.binary, &error))?.len();
+    println!("binary: {:.1} MB", size as f64 / 1e6);
+    let mut left_out = Vec::new();
+    if build == Build::Portable && size > MAX_BINARY {
+        println!("the binary is above the goal of {} MB", MAX_BINARY >> 20);
+    }
+    let mut files = vec![wheel];
+    files.extend(npm::build(&parts)?);
+    if runs("dpkg-deb", "--version") {
+        files.push(deb::build(&parts)?);
+    } else {
+        left_out.push("the Debian package: this machine has no `dpkg-deb`".to_owned());
+    }
+    files.push(tarball::build(&parts)?);
+    for file in &files {
+        sbom.write_beside(file)?;
+    }
+    Ok(Packages { files, left_out })
+}
+
+impl Parts<'_> {
+    /// An empty directory for the content of a package.
+    fn staged(&self, name: &str) -> Result<PathBuf, String> {
+        let directory = self.staging.join(name);
+        empty(&directory)?;
+        Ok(directory)
+    }
+
+    /// Puts binary, man pages, completions, licences and changelog below `root`, in the directories of a Unix prefix.
+    fn stage_prefix(&self, root: &Path) -> Result<(), String> {
+        install(&self.binary, &root.join("bin/gripfast"), 0o755)?;
+        output(Command::new(&self.binary).arg("man").arg(root.join("share/man/man1")))?;
+        for (shell, path) in [
+            ("bash", "bash-completion/completions/gripfast"),
+            ("zsh", "zsh/vendor-completions/_gripfast"),
+            ("fish", "fish/vendor_completions.d/gripfast.fish"),
+        ] {
+            let script = output(Command::new(&self.binary).args(["completions", shell]))?;
+            write(&root.join("share").join(path), &script)?;
+        }
+        let doc = root.join("share/doc/gripfast");
+        for file in ["LICENSE-MIT", "LICENSE-APACHE", "README.md", "CHANGELOG.md"] {
+            install(&self.workspace.root.join(file), &doc.join(file), 0o644)?;
+        }
+        install(&self.sources.join("gripfast.toml"), &doc.join("examples/gripfast.toml"), 0o644)
+    }
+
+    /// A template of the repository with its `@NAME@` replaced.
+    fn template(&self, path: &str, values: &[(&str, &str)]) -> Result<String, String> {
+        let mut text = crate::workspace::read(&self.sources.join(path))?;
+        for (name, value) in values {
+            text = text.replace(&format!("@{name}@"), value);
+        }
+        Ok(text)
+    }
+}
+
+/// Runs a command and returns its stdout. An error has the whole output.
+fn output(command: &mut Command) -> Result<String, String> {
+    let shown = format!("{command:?}");
+    let output =
+        command.stdin(Stdio::null()).output().map_err(|error| format!("cannot run {shown}: {error}"))?;
+    let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
+    if output.status.success() {
+        return Ok(stdout);
+    }
+    Err(format!("{shown} failed ({}):\n{stdout}{}", output.status, String::from_utf8_lossy(&output.stderr)))
+}
+
+/// Tests if a program is on this machine.
+fn runs(program: &str, argument: &str) -> bool {
+    output(Command::new(program).arg(argument)).is_ok()
+}
+
+fn empty(directory: &Path) -> Result<(), String> {
+    match fs::remove_dir_all(directory) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
+        _ => fs::create_dir_all(directory),
+    }
+    .map_err(|error| cannot("empty", directory, &error))
+}
+
+/// Copies a file with this mode, and creates its directory.
+fn install(from: &Path, to: &Path, mode: u32) -> Result<(), String> {
+    let copied = fs::create_dir_all(to.parent().unwrap_or(to)).and_then(|()| fs::copy(from, to));
+    let copied = copied.and_then(|_| fs::set_permissions(to, fs::Permissions::from_mode(mode)));
+    copied.map_err(|error| cannot("copy", from, &error))
+}
+
+/// Writes a file that everyone can read, and creates its directory.
+fn write(path: &Path, text: &str) -> Result<(), String> {
+    let written = fs::create_dir_all(path.parent().unwrap_or(path)).and_then(|()| fs::write(path, text));
+    let written = written.and_then(|()| fs::set_permissions(path, fs::Permissions::from_mode(0o644)));
+    written.map_err(|error| cannot("write", path, &error))
+}
+
+fn cannot(what: &str, path: &Path, error: &std::io::Error) -> String {
+    format!("cannot {what} {}: {error}", path.display())
+}

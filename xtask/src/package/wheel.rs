@@ -1,0 +1,60 @@
+//! The wheel. maturin also builds the binary that all packages contain.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::{Build, output};
+use crate::workspace::Workspace;
+
+/// The tools from the Python package index, in a virtual environment below `target`.
+const TOOLS: [&str; 3] = ["maturin==1.16.0", "ziglang==0.17.0", "uv==0.13.8"];
+
+pub(super) fn build(
+    workspace: &Workspace,
+    build: Build,
+    sources: &Path,
+    out: &Path,
+) -> Result<PathBuf, String> {
+    let tools = tools(workspace)?;
+    let mut command = Command::new(tools.join("maturin"));
+    command.args(["build", "--locked", "--out"]).arg(out).current_dir(sources.join("wheel"));
+    command.env("CARGO_TARGET_DIR", &workspace.target).env("PATH", path_with(&tools)?);
+    match build {
+        Build::Portable => {
+            command.args(["--profile", "dist", "--target", "x86_64-unknown-linux-gnu"]);
+            command.args(["--zig", "--compatibility", "manylinux2014"]);
+        }
+        Build::Plain => {
+            command.args(["--profile", "release", "--compatibility", "linux", "--auditwheel", "skip"]);
+        }
+    }
+    println!("building the binary and the wheel");
+    let status = command.status().map_err(|error| format!("cannot run {command:?}: {error}"))?;
+    if !status.success() {
+        return Err(format!("{command:?} failed ({status}); its output is above"));
+    }
+    super::check::only_file(out, ".whl")
+}
+
+/// The directory of the tools, which are installed if they are missing.
+pub(super) fn tools(workspace: &Workspace) -> Result<PathBuf, String> {
+    let venv = workspace.target.join("tools/packages");
+    let (stamp, wanted) = (venv.join("installed"), TOOLS.join(" "));
+    if std::fs::read_to_string(&stamp).is_ok_and(|found| found == wanted) {
+        return Ok(venv.join("bin"));
+    }
+    println!("installing {wanted}");
+    output(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&venv))?;
+    let mut pip = Command::new(venv.join("bin/pip"));
+    output(pip.args(["install", "--quiet", "--disable-pip-version-check"]).args(TOOLS))?;
+    super::write(&stamp, &wanted)?;
+    Ok(venv.join("bin"))
+}
+
+/// `PATH` with the tools first: maturin looks for the zig of the Python that it finds there.
+fn path_with(tools: &Path) -> Result<std::ffi::OsString, String> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let all = std::iter::once(tools.to_owned()).chain(std::env::split_paths(&path));
+    std::env::join_paths(all)
+        .map_err(|error| format!("the path of the target directory cannot be used: {error}"))
+}
