@@ -86,14 +86,14 @@ impl Attackers {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
         let attackers = Self(Some(runtime));
         let thread = attackers.handle().spawn(async { rustix::thread::gettid() });
-        let thread = thread.await.map_err(|error| HarnessError::new("the attackers' thread", &error))?;
+        let thread = thread.await.map_err(|error| MeasureError::new("the attackers' thread", &error))?;
         let [program, policy, priority] = IDLE_POLICY;
         let thread = thread.as_raw_nonzero().to_string();
         let changed = Command::new(program).args([policy, "--pid", priority, &thread]).output()?;
         if changed.status.success() {
             return Ok(attackers);
         }
-        Err(HarnessError::new(program, &String::from_utf8_lossy(&changed.stderr)))
+        Err(MeasureError::new(program, &String::from_utf8_lossy(&changed.stderr)))
     }
 
     fn handle(&self) -> &Handle {

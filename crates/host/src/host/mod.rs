@@ -214,7 +214,7 @@ impl Host {
         let logins = &self.inner.logins;
         let credential =
             Credential::from_config(name, &spec.target, spec.oauth.as_ref(), logins, self.inner.clock);
-        Arc::new(TargetDialer::new(spec.target.clone(), credential))
+        Arc::new(TargetDialer::new(spec.target.clone(), credential, spec.supervision.max_in_flight))
     }
 
     fn add(&self, entry: HostEntry) -> Result<(), SpawnError> {

@@ -25,6 +25,7 @@ use url::{Url, form_urlencoded};
 pub(crate) struct TargetDialer {
     target: Target,
     credential: Option<Arc<Credential>>,
+    max_in_flight: u32,
 }
 
 /// Expanded file paths of a TLS config.
@@ -37,8 +38,8 @@ pub(crate) struct TlsFiles {
 }
 
 impl TargetDialer {
-    pub(crate) fn new(target: Target, credential: Option<Credential>) -> Self {
-        Self { target, credential: credential.map(Arc::new) }
+    pub(crate) fn new(target: Target, credential: Option<Credential>, max_in_flight: u32) -> Self {
+        Self { target, credential: credential.map(Arc::new), max_in_flight }
     }
 }
 
@@ -245,7 +246,8 @@ impl TargetDialer {
         let redirects = redirects.map_err(|error| Observed::BadConfig(format!("`redirects`: {error}")))?;
         let tls = TlsFiles::from_spec(tls).await?;
         let client = HttpClient::new(&url, &redirects, headers, tls, self.credential.clone())?
-            .with_secrets(Arc::clone(&context.secrets));
+            .with_secrets(Arc::clone(&context.secrets))
+            .with_kept_connections(self.max_in_flight as usize);
         match route {
             Route::LegacySse => Ok(Arc::new(LegacySseLink::open(client, url, context).await?)),
             Route::Http | Route::Stdio | Route::Custom => Ok(Arc::new(HttpLink::new(client, url, context)?)),

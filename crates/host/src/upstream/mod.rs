@@ -369,8 +369,7 @@ impl Upstream {
     pub(crate) fn apply_spec(&self, spec: Arc<ServerSpec>, deps: UpstreamDeps, revision: Revision) {
         self.pins.apply_settings(pin_settings(&spec), deps.store.clone());
         if !deps.store.has_same_key(&self.deps().store) {
-            *self.remembered_route.lock() =
-                deps.store.remembered_route();
+            *self.remembered_route.lock() = deps.store.remembered_route();
             self.probe_ended_start.store(false, Ordering::Relaxed);
             self.store_is_new.store(true, Ordering::Release);
         }

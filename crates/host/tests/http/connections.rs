@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Barrier, mpsc, watch};
 
 /// A TCP relay that counts connections and can cut them.
 struct CountingRelay {
@@ -325,4 +325,49 @@ async fn an_event_stream_with_much_data_after_its_answer_is_closed() {
     server.write_rest(&[more.as_bytes(), END].concat()).await;
     call(&host, "act", json!({})).await.unwrap();
     assert_eq!(server.state.borrow().made, 2);
+}
+
+#[tokio::test]
+async fn as_many_connections_are_kept_as_calls_may_be_in_flight() {
+    const CALLS: usize = 80;
+    let listener = TcpListener::bind(any_local_port()).await.unwrap();
+    let url = format!("http://{}/mcp", listener.local_addr().unwrap());
+    let made = Arc::new(AtomicUsize::new(0));
+    // A call is answered when all calls of the round have arrived, so each needs its own connection.
+    let (counted, round) = (Arc::clone(&made), Arc::new(Barrier::new(CALLS)));
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let (counted, round) = (Arc::clone(&counted), Arc::clone(&round));
+            tokio::spawn(async move {
+                let mut has_carried_a_call = false;
+                while let Some(request) = read_request(&mut stream).await {
+                    if request.rpc() != "tools/call" {
+                        let ScriptedAction::Respond(bytes) = respond_normally(&request) else {
+                            unreachable!()
+                        };
+                        let _ = stream.write_all(&bytes).await;
+                        return;
+                    }
+                    if !std::mem::replace(&mut has_carried_a_call, true) {
+                        counted.fetch_add(1, Ordering::SeqCst);
+                    }
+                    round.wait().await;
+                    let id = &request.json()["id"];
+                    let answer =
+                        json!({ "jsonrpc": "2.0", "id": id, "result": { "content": [] } }).to_string();
+                    let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: ";
+                    let answer = format!("{head}{}\r\n\r\n{answer}", answer.len());
+                    stream.write_all(answer.as_bytes()).await.unwrap();
+                }
+            });
+        }
+    });
+    let mut spec = spec(&url);
+    spec.supervision.max_in_flight = CALLS as u32;
+    let host = ready_host(spec).await;
+    for _ in 0..2 {
+        let calls = futures_util::future::join_all((0..CALLS).map(|_| call(&host, "act", json!({})))).await;
+        assert!(calls.iter().all(Result::is_ok), "{calls:?}");
+        assert_eq!(made.load(Ordering::SeqCst), CALLS);
+    }
 }

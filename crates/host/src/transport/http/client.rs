@@ -95,6 +95,12 @@ impl HttpClient {
         Self { secrets, ..self }
     }
 
+    /// Keeps connections for this many concurrent requests.
+    pub(crate) fn with_kept_connections(self, connections: usize) -> Self {
+        self.pool.keep_up_to(connections);
+        self
+    }
+
     /// Creates an address for many requests.
     pub(crate) fn address(&self, url: Url) -> Result<Arc<Address>, Observed> {
         let uri = uri_of(&url)?;

@@ -51,8 +51,9 @@ struct Shared {
     sweep_earlier: Arc<Notify>,
 }
 
-#[derive(Default)]
 struct State {
+    /// Largest number of kept connections of each kind; beyond it the oldest is closed.
+    max_kept: usize,
     /// The connection used last is at the end, and is used next.
     idle: Vec<Idle>,
     /// Connections that take further requests. A retired one finishes its requests, and closes.
@@ -116,8 +117,8 @@ pub(super) enum PoolError {
 }
 
 impl Pool {
-    /// Maximum number of kept connections of each kind; beyond it the oldest is closed.
-    const MAX_KEPT: usize = 64;
+    /// Number of kept connections of each kind, unless [`Self::keep_up_to`] sets another one.
+    const DEFAULT_KEPT: usize = 64;
     /// Maximum idle time. Shorter than what servers and load balancers usually grant, so that we close first.
     const MAX_IDLE: Duration = Duration::from_secs(50);
     /// Maximum idle time of a connection for a request that must not be sent twice. Node and uvicorn close after 5 s,
@@ -129,9 +130,27 @@ impl Pool {
     const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
 
     pub(super) fn new(connector: Connector) -> Self {
-        let (clock, state, opening) = (Clock::new(), Mutex::default(), tokio::sync::Mutex::default());
-        let sweep_earlier = Arc::default();
-        Self { shared: Arc::new(Shared { connector, clock, state, opening, sweep_earlier }) }
+        let state = State {
+            max_kept: Self::DEFAULT_KEPT,
+            idle: Vec::new(),
+            h2: Vec::new(),
+            last_was_h2: false,
+            next_sweep: None,
+        };
+        Self {
+            shared: Arc::new(Shared {
+                connector,
+                clock: Clock::new(),
+                state: Mutex::new(state),
+                opening: tokio::sync::Mutex::default(),
+                sweep_earlier: Arc::default(),
+            }),
+        }
+    }
+
+    /// Keeps connections for this many concurrent requests.
+    pub(super) fn keep_up_to(&self, connections: usize) {
+        self.shared.state.lock().max_kept = connections;
     }
 
     pub(super) fn connector(&self) -> &Connector {
@@ -379,7 +398,7 @@ impl Shared {
     fn keep_h2(self: &Arc<Self>, h2: H2Connection) {
         let expiry = h2.last_activity() + Pool::MAX_IDLE;
         let mut state = self.state.lock();
-        if state.h2.len() == Pool::MAX_KEPT {
+        if state.h2.len() >= state.max_kept {
             state.h2.remove(0);
         }
         state.h2.push(h2);
@@ -425,7 +444,7 @@ impl Shared {
 impl State {
     /// Keeps a connection. If there are too many, the one that was kept first is closed.
     fn keep(&mut self, idle: Idle) {
-        if self.idle.len() == Pool::MAX_KEPT {
+        if self.idle.len() >= self.max_kept {
             self.idle.remove(0);
         }
         self.idle.push(idle);
