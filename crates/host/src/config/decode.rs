@@ -4,8 +4,9 @@
 
 use super::defaults;
 use super::diagnostic::{Diagnostic, quoted};
+use super::fields::{Field, FileDialect, Problems, unknown_key};
 use super::formats::Format;
-use super::keys::{Field, FileDialect, Problems, Section, unknown_key};
+use super::keys::Section;
 use super::node::{KeyNode, Node, Position, Value};
 use super::sections::{self, FileKeys, ServerSpec, Target};
 use super::{Config, ServerEntry};

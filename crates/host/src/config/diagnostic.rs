@@ -77,6 +77,14 @@ impl Diagnostic {
         self
     }
 
+    /// Adds a hint if there is one.
+    pub(super) fn with_any_hint(self, hint: Option<impl Into<String>>) -> Self {
+        match hint {
+            Some(hint) => self.with_hint(hint),
+            None => self,
+        }
+    }
+
     /// Renders the diagnostic over several lines, as compilers do. Ends without a newline.
     ///
     /// ```text

@@ -11,6 +11,7 @@ mod defaults;
 mod diagnostic;
 mod dropped_variables;
 mod effective;
+mod fields;
 mod formats;
 mod keys;
 mod launcher;

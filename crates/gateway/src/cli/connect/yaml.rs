@@ -1,9 +1,8 @@
-//! Line-based edits of a YAML file: inserts or removes one entry, at positions that the parser reports, and leaves
-//! every other line as it is. The result is parsed again and compared with the intended content; otherwise the edit
-//! fails.
+//! Edits of a YAML file: inserts or removes the lines of one entry, and leaves every other line as it is. The layout of
+//! the lines only suggests the place. The parser decides: unless the result has exactly the intended content, nothing is
+//! written, and the user gets the lines to paste.
 
 use gripfast::config::Tree;
-use saphyr_parser::{Event, Parser, ScalarStyle, Span};
 
 /// Shape of the servers in a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,8 +36,11 @@ impl YamlSlot<'_> {
         let entry: &[(String, Tree)] = &entry.iter().chain(theirs).cloned().collect::<Vec<_>>();
         let cleared = self.remove(before)?;
         let wanted = self.with_entry(read(&cleared)?, entry)?;
-        let text = File::of(&cleared)?.insert(self, entry)?;
-        verified(text, &wanted)
+        let text = Lines::of(&cleared).insert(self, entry)?;
+        verified(text, &wanted).map_err(|why| {
+            let by_hand = self.lines(2, entry).join("\n");
+            format!("{why}; add this to `{}` by hand:\n{by_hand}", self.root)
+        })
     }
 
     /// The text without the entry.
@@ -47,7 +49,7 @@ impl YamlSlot<'_> {
         if self.current_entry(&tree).next().is_none() {
             return Ok(before.to_owned());
         }
-        let text = File::of(before)?.remove(self)?;
+        let text = Lines::of(before).remove(self)?;
         verified(text, &self.without_entry(tree))
     }
 
@@ -67,10 +69,6 @@ impl YamlSlot<'_> {
         item.get("name").and_then(Tree::text) == Some(self.name)
     }
 
-    fn whole(self, entry: &[(String, Tree)]) -> Tree {
-        Tree::Table(entry.to_vec())
-    }
-
     /// The content of the file with the entry added.
     fn with_entry(self, tree: Tree, entry: &[(String, Tree)]) -> Result<Tree, String> {
         let mut top = match tree {
@@ -82,7 +80,7 @@ impl YamlSlot<'_> {
             top.push((self.root.to_owned(), Tree::Null));
         }
         for (_, servers) in top.iter_mut().filter(|(key, _)| key == self.root) {
-            let added = (self.name.to_owned(), self.whole(entry));
+            let added = (self.name.to_owned(), Tree::Table(entry.to_vec()));
             match (&mut *servers, self.shape) {
                 (Tree::Table(held), ServersShape::Table) => held.push(added),
                 (Tree::List(held), ServersShape::List) => held.push(added.1),
@@ -163,84 +161,79 @@ fn to_yaml(value: &Tree) -> String {
     }
 }
 
-/// A file as lines, counted from 0, with the positions of its top-level keys.
-struct File<'t> {
+/// A file as lines, counted from 0.
+struct Lines<'t> {
     lines: Vec<&'t str>,
     ending: &'static str,
-    top: Vec<(YamlSpan, YamlSpan)>,
 }
 
-/// The lines of a node.
-#[derive(Debug)]
-struct YamlSpan {
-    line: usize,
-    /// The last line with content of the node.
-    last: usize,
-    content: SpanContent,
+/// The lines of the table or list of servers in block style.
+struct Block {
+    /// The line of its key.
+    key: usize,
+    /// The line after its last one. Blank lines and comments before the next top-level key are not part of it.
+    end: usize,
+    indent: usize,
 }
 
-#[derive(Debug)]
-enum SpanContent {
-    /// A key without a value.
-    Nothing,
-    Text(String),
-    List(Vec<YamlSpan>),
-    Table(Vec<(YamlSpan, YamlSpan)>),
-}
-
-impl<'t> File<'t> {
-    fn of(text: &'t str) -> Result<Self, String> {
-        let root = SpanBuilder::read(text).ok_or_else(|| CANNOT_EDIT_SAFELY.to_owned())?;
-        let top = match root.map(|root| root.content) {
-            Some(SpanContent::Table(top)) => top,
-            Some(SpanContent::Nothing) | None => Vec::new(),
-            Some(SpanContent::Text(_) | SpanContent::List(_)) => return Err("it is not a table".to_owned()),
-        };
+impl<'t> Lines<'t> {
+    fn of(text: &'t str) -> Self {
         let ending = if text.contains("\r\n") { "\r\n" } else { "\n" };
-        Ok(Self { lines: text.lines().collect(), ending, top })
+        Self { lines: text.lines().collect(), ending }
     }
 
-    fn root(&self, slot: YamlSlot<'_>) -> Option<&(YamlSpan, YamlSpan)> {
-        self.top.iter().find(|(key, _)| matches!(&key.content, SpanContent::Text(text) if text == slot.root))
+    /// The servers, if the file has their key. An error names a value on the line of the key.
+    fn block(&self, root: &str) -> Result<Option<Block>, &'static str> {
+        let is_root = |line: &&str| key_and_value(line).is_some_and(|(key, _)| key == root);
+        let Some(key) = self.lines.iter().position(is_root) else { return Ok(None) };
+        match key_and_value(self.lines[key]).map_or("", |(_, value)| value) {
+            "" | "{}" | "[]" => {}
+            value if value.starts_with('{') => return Err("flow mapping (`{…}`)"),
+            value if value.starts_with('[') => return Err("flow sequence (`[…]`)"),
+            _ => return Err("value on one line"),
+        }
+        let mut block = Block { key, end: key + 1, indent: 2 };
+        let mut is_first = true;
+        for (at, line) in self.lines.iter().enumerate().skip(key + 1) {
+            match (indent_of(line), is_content(line)) {
+                (0, true) if !line.starts_with('-') => break,
+                (indent, true) if std::mem::take(&mut is_first) => {
+                    (block.end, block.indent) = (at + 1, indent);
+                }
+                (0, false) => {}
+                (_, false) if line.trim().is_empty() => {}
+                (_, true | false) => block.end = at + 1,
+            }
+        }
+        Ok(Some(block))
+    }
+
+    /// The first line and the line after the last one of each server, without comments that follow it.
+    fn servers(&self, block: &Block) -> Vec<(usize, usize)> {
+        let is_start = |at: &usize| is_content(self.lines[*at]) && indent_of(self.lines[*at]) == block.indent;
+        let starts: Vec<usize> = (block.key + 1..block.end).filter(is_start).collect();
+        let ends = starts.iter().skip(1).copied().chain([block.end]);
+        let last_of = |start, end| (start..end).rfind(|at| is_content(self.lines[*at])).unwrap_or(start);
+        starts.iter().zip(ends).map(|(start, end)| (*start, last_of(*start, end) + 1)).collect()
     }
 
     fn insert(&self, slot: YamlSlot<'_>, entry: &[(String, Tree)]) -> Result<String, String> {
         let mut lines: Vec<String> = self.lines.iter().map(|line| (*line).to_owned()).collect();
-        match self.root(slot) {
+        let block = self.block(slot.root).map_err(|kind| {
+            let by_hand = slot.lines(2, entry).join("\n");
+            format!(
+                "`{}` is a YAML {kind}; rewrite it as indented lines first, or add this by hand:\n{by_hand}",
+                slot.root
+            )
+        })?;
+        match block {
             None => {
                 lines.push(format!("{}:", slot.root));
                 lines.extend(slot.lines(2, entry));
             }
-            Some((key, value)) if value.is_flow_style(key) => {
-                let by_hand = slot.lines(2, entry).join("\n");
-                return Err(format!(
-                    "`{}` is a YAML {}; rewrite it as indented lines first, or add this by hand:\n{by_hand}",
-                    slot.root,
-                    value.flow_kind()
-                ));
-            }
-            Some((key, value)) => {
-                let children = match &value.content {
-                    SpanContent::Table(children) => {
-                        children.last().map(|(key, value)| key.last.max(value.last))
-                    }
-                    SpanContent::List(items) => items.last().map(|item| item.last),
-                    SpanContent::Nothing | SpanContent::Text(_) => None,
-                };
-                let (after, indent) = match children {
-                    Some(last) => {
-                        let indent = indent_of(self.lines.get(value.line).copied().unwrap_or_default());
-                        (self.with_comments(last, indent), indent)
-                    }
-                    None => {
-                        // No value, `{}` or `[]` on the line of the key.
-                        let line = lines.get_mut(key.line).ok_or(CANNOT_EDIT_SAFELY)?;
-                        *line = without_empty(line).ok_or(CANNOT_EDIT_SAFELY)?;
-                        (self.with_comments(key.line, 1), 2)
-                    }
-                };
-                let at = (after + 1).min(lines.len());
-                lines.splice(at..at, slot.lines(indent, entry));
+            Some(Block { key, end, indent }) => {
+                lines[key] = without_empty(&lines[key]);
+                lines.splice(end..end, slot.lines(indent, entry));
             }
         }
         Ok(self.joined(&lines))
@@ -248,40 +241,22 @@ impl<'t> File<'t> {
 
     fn remove(&self, slot: YamlSlot<'_>) -> Result<String, String> {
         let mut lines: Vec<String> = self.lines.iter().map(|line| (*line).to_owned()).collect();
-        let (key, value) = self.root(slot).ok_or(CANNOT_EDIT_SAFELY)?;
-        if value.is_flow_style(key) {
-            let (root, kind, name) = (slot.root, value.flow_kind(), slot.name);
-            return Err(format!("`{root}` is a YAML {kind}; remove `{name}` by hand"));
-        }
-        let (gone, left) = match &value.content {
-            SpanContent::Table(children) => {
-                let is_it =
-                    |node: &YamlSpan| matches!(&node.content, SpanContent::Text(text) if text == slot.name);
-                let it = children.iter().find(|(key, _)| is_it(key)).ok_or(CANNOT_EDIT_SAFELY)?;
-                ((it.0.line, it.1.last.max(it.0.last)), children.len() - 1)
-            }
-            SpanContent::List(items) => {
-                let it = items.iter().find(|item| item.is_named(slot.name)).ok_or(CANNOT_EDIT_SAFELY)?;
-                ((it.line, it.last), items.len() - 1)
-            }
-            SpanContent::Nothing | SpanContent::Text(_) => return Err(CANNOT_EDIT_SAFELY.to_owned()),
-        };
-        lines.drain(gone.0..=gone.1.min(lines.len().saturating_sub(1)));
-        if left == 0 {
+        let block = self
+            .block(slot.root)
+            .map_err(|kind| format!("`{}` is a YAML {kind}; remove `{}` by hand", slot.root, slot.name))?;
+        let block = block.ok_or(CANNOT_EDIT_SAFELY)?;
+        let servers = self.servers(&block);
+        let (start, end) = *servers
+            .iter()
+            .find(|(start, end)| slot.begins(&self.lines[*start..*end]))
+            .ok_or(CANNOT_EDIT_SAFELY)?;
+        lines.drain(start..end);
+        if servers.len() == 1 {
             let empty = if slot.shape == ServersShape::Table { "{}" } else { "[]" };
-            let line = lines.get_mut(key.line).ok_or(CANNOT_EDIT_SAFELY)?;
-            let colon = line.find(':').ok_or(CANNOT_EDIT_SAFELY)?;
-            line.insert_str(colon + 1, &format!(" {empty}"));
+            let colon = lines[block.key].find(':').ok_or(CANNOT_EDIT_SAFELY)?;
+            lines[block.key].insert_str(colon + 1, &format!(" {empty}"));
         }
         Ok(self.joined(&lines))
-    }
-
-    /// The last of the comment lines that follow a line with at least this indentation: they belong to the lines above.
-    fn with_comments(&self, line: usize, indent: usize) -> usize {
-        let follow = self.lines.iter().skip(line + 1);
-        let comments =
-            follow.take_while(|line| line.trim_start().starts_with('#') && indent_of(line) >= indent.max(1));
-        line + comments.count()
     }
 
     fn joined(&self, lines: &[String]) -> String {
@@ -289,31 +264,28 @@ impl<'t> File<'t> {
     }
 }
 
-impl YamlSpan {
-    /// Returns true if the value is in flow style (braces) on the line of its key. A block begins on a later line.
-    fn is_flow_style(&self, key: &Self) -> bool {
-        let holds_something = match &self.content {
-            SpanContent::Table(entries) => !entries.is_empty(),
-            SpanContent::List(items) => !items.is_empty(),
-            SpanContent::Nothing | SpanContent::Text(_) => false,
-        };
-        holds_something && self.line == key.line
-    }
-
-    /// The YAML term for a value in flow style, for messages.
-    fn flow_kind(&self) -> &'static str {
-        match &self.content {
-            SpanContent::List(_) => "flow sequence (`[…]`)",
-            SpanContent::Table(_) | SpanContent::Nothing | SpanContent::Text(_) => "flow mapping (`{…}`)",
+impl YamlSlot<'_> {
+    /// Returns true if these are the lines of the entry.
+    fn begins(self, lines: &[&str]) -> bool {
+        let mut members = lines.iter().filter_map(|line| key_and_value(line.trim_start_matches(['-', ' '])));
+        match self.shape {
+            ServersShape::Table => members.next().is_some_and(|(key, _)| key == self.name),
+            ServersShape::List => members.any(|(key, value)| key == "name" && value == self.name),
         }
     }
+}
 
-    fn is_named(&self, name: &str) -> bool {
-        let SpanContent::Table(entries) = &self.content else { return false };
-        let text =
-            |node: &Self, wanted: &str| matches!(&node.content, SpanContent::Text(text) if text == wanted);
-        entries.iter().any(|(key, value)| text(key, "name") && text(value, name))
-    }
+/// The key and the value of a line `key: value`, without quotes and comment.
+fn key_and_value(line: &str) -> Option<(&str, &str)> {
+    let quotes = ['"', '\''];
+    let (key, value) = line.split_once(':')?;
+    let value = value.split(" #").next().unwrap_or_default().trim();
+    Some((key.trim_matches(quotes), value.trim_matches(quotes)))
+}
+
+/// Returns true for a line that is neither blank nor a comment.
+fn is_content(line: &str) -> bool {
+    !line.trim().is_empty() && !line.trim_start().starts_with('#')
 }
 
 fn indent_of(line: &str) -> usize {
@@ -321,92 +293,13 @@ fn indent_of(line: &str) -> usize {
 }
 
 /// A line `key: {}` or `key: []` without the empty value; other lines without a value stay as they are.
-fn without_empty(line: &str) -> Option<String> {
-    let colon = line.find(':')?;
-    let (key, rest) = line.split_at(colon + 1);
-    let rest = rest.trim_start();
-    let comment = ["{}", "[]"].iter().find_map(|empty| rest.strip_prefix(empty)).unwrap_or(rest).trim_start();
-    (comment.is_empty() || comment.starts_with('#'))
-        .then(|| format!("{key}{}{comment}", if comment.is_empty() { "" } else { " " }))
-}
-
-/// Builds spans from the events of the parser.
-#[derive(Default)]
-struct SpanBuilder {
-    open: Vec<Open>,
-    root: Option<YamlSpan>,
-}
-
-struct Open {
-    node: YamlSpan,
-    key: Option<YamlSpan>,
-}
-
-impl SpanBuilder {
-    /// The outermost value, if there is one. The outer `None` means a parse error or an unexpected event.
-    fn read(text: &str) -> Option<Option<YamlSpan>> {
-        let mut builder = Self::default();
-        for event in Parser::new_from_str(text) {
-            let (event, span) = event.ok()?;
-            builder.take(event, span)?;
-        }
-        Some(builder.root)
-    }
-
-    fn take(&mut self, event: Event<'_>, span: Span) -> Option<()> {
-        let [line, end] = [span.start, span.end].map(|mark| mark.line().saturating_sub(1));
-        match event {
-            Event::Nothing
-            | Event::StreamStart
-            | Event::StreamEnd
-            | Event::DocumentStart(_)
-            | Event::DocumentEnd => {}
-            Event::Scalar(text, style, ..) => {
-                // A block scalar ends where the next node begins, on a later line. An empty scalar has no line.
-                let is_block = matches!(style, ScalarStyle::Literal | ScalarStyle::Folded);
-                let last = if (is_block || span.end.col() == 0) && end > line { end - 1 } else { end };
-                self.add(match span.start == span.end {
-                    true => YamlSpan { line, last: 0, content: SpanContent::Nothing },
-                    false => YamlSpan { line, last, content: SpanContent::Text(text.into_owned()) },
-                })?;
-            }
-            Event::SequenceStart(..) => self.open(line, SpanContent::List(Vec::new())),
-            Event::MappingStart(..) => self.open(line, SpanContent::Table(Vec::new())),
-            Event::SequenceEnd | Event::MappingEnd => {
-                let mut node = self.open.pop()?.node;
-                // Flow style has an end mark of its own; a block ends where the next node begins.
-                if span.start != span.end {
-                    node.last = node.last.max(line);
-                }
-                self.add(node)?;
-            }
-            // The value is elsewhere in the file.
-            Event::Alias(_) => {
-                self.add(YamlSpan { line, last: end, content: SpanContent::Text("*".to_owned()) })?;
-            }
-        }
-        Some(())
-    }
-
-    fn open(&mut self, line: usize, what: SpanContent) {
-        self.open.push(Open { node: YamlSpan { line, last: line, content: what }, key: None });
-    }
-
-    fn add(&mut self, node: YamlSpan) -> Option<()> {
-        let Some(open) = self.open.last_mut() else {
-            self.root = Some(node);
-            return Some(());
-        };
-        open.node.last = open.node.last.max(node.last);
-        match &mut open.node.content {
-            SpanContent::List(items) => items.push(node),
-            SpanContent::Table(entries) => match open.key.take() {
-                None => open.key = Some(node),
-                Some(key) => entries.push((key, node)),
-            },
-            SpanContent::Nothing | SpanContent::Text(_) => return None,
-        }
-        Some(())
+fn without_empty(line: &str) -> String {
+    let Some((key, rest)) = line.split_once(':') else { return line.to_owned() };
+    let empty = ["{}", "[]"].iter().find_map(|empty| rest.trim_start().strip_prefix(empty));
+    match empty.map(str::trim) {
+        None => line.to_owned(),
+        Some("") => format!("{key}:"),
+        Some(comment) => format!("{key}: {comment}"),
     }
 }
 
@@ -497,6 +390,23 @@ mod tests {
         ] {
             assert!(SLOT.insert(before, &entry()).is_err(), "{before}");
         }
+    }
+
+    #[test]
+    fn a_refused_edit_gives_the_lines_to_paste() {
+        for before in ["extensions: { a: { cmd: sh } }\n", "extensions:\n  { a: { cmd: sh } }\n"] {
+            let why = SLOT.insert(before, &entry()).unwrap_err();
+            assert!(why.contains("by hand:\n  gripfast:\n    name: gripfast\n"), "{why}");
+        }
+    }
+
+    #[test]
+    fn keys_in_quotes_and_comments_inside_an_entry_are_understood() {
+        let before = "\"extensions\":\n  'a':\n    cmd: sh\n";
+        let after = put(SLOT, before);
+        assert_eq!(after, format!("{before}{OURS}"));
+        let commented = after.replace("    name", "    # ours\n\n    name");
+        assert_eq!(SLOT.remove(&commented).unwrap(), before);
     }
 
     proptest! {

@@ -1,6 +1,7 @@
 //! Types that a key can have, each with its way from and to a config file.
 
-use super::{Field, KeyValue, Problems, Section, ValueKind, table};
+use super::{KeyValue, Section, ValueKind, table};
+use crate::config::fields::{Field, Problems};
 use crate::config::template::Template;
 use crate::config::units::{self, DurationRange};
 use std::ops::RangeInclusive;
@@ -115,9 +116,9 @@ macro_rules! words {
             }
 
             fn read(
-                field: &$crate::config::keys::Field<'_>,
+                field: &$crate::config::fields::Field<'_>,
                 (): (),
-                problems: &mut $crate::config::keys::Problems,
+                problems: &mut $crate::config::fields::Problems,
             ) -> Option<Self> {
                 field.choice(<Self as $crate::config::keys::Words>::WORDS, problems)
             }

@@ -113,21 +113,20 @@ impl ValueKind {
 
     /// A value as it is written in a file.
     pub(super) fn quoted(&self, written: &str) -> String {
-        match self {
-            Self::Flag | Self::Number(_) | Self::TextList | Self::Choices(_) | Self::Templates => {
-                written.to_owned()
-            }
-            Self::Duration(_)
-            | Self::DurationOr(..)
-            | Self::Size(_)
-            | Self::Choice(_)
-            | Self::Text
-            | Self::AnyJson
-            | Self::Table(_)
-            | Self::Tables(_)
-            | Self::ServerKeys
-            | Self::Map(_) => format!("\"{written}\""),
-        }
+        if self.is_quoted() { format!("\"{written}\"") } else { written.to_owned() }
+    }
+
+    /// Returns whether a file has quotes around the value.
+    pub(super) fn is_quoted(&self) -> bool {
+        !matches!(
+            self,
+            Self::Flag
+                | Self::Number(_)
+                | Self::TextList
+                | Self::Choices(_)
+                | Self::Templates
+                | Self::AnyJson
+        )
     }
 }
 

@@ -3,15 +3,14 @@
 //! from it. The tables themselves are in `config::sections`.
 
 mod codec;
-mod fields;
 mod manual;
 mod schema;
 
 pub(super) use codec::{Codec, NonEmpty, Words, words};
-pub(super) use fields::{Field, Fields, FileDialect, Problems, unknown_key};
 pub use manual::manual;
 pub use schema::schema;
 
+use super::fields::{Field, Fields, Problems};
 use super::units::DurationRange;
 use std::ops::RangeInclusive;
 
@@ -261,8 +260,8 @@ macro_rules! keys {
 
             fn read_keys(
                 &mut self,
-                fields: &mut $crate::config::keys::Fields<'_>,
-                problems: &mut $crate::config::keys::Problems,
+                fields: &mut $crate::config::fields::Fields<'_>,
+                problems: &mut $crate::config::fields::Problems,
             ) {
                 $(if let Some(field) = fields.take_or_alias(stringify!($key), &[$($alias),*], problems) {
                     let into = &mut self.$($path).+;
@@ -273,9 +272,9 @@ macro_rules! keys {
 
             $(fn check(
                 &mut self,
-                field: &$crate::config::keys::Field<'_>,
+                field: &$crate::config::fields::Field<'_>,
                 is_clean: bool,
-                problems: &mut $crate::config::keys::Problems,
+                problems: &mut $crate::config::fields::Problems,
             ) {
                 $check(self, field, is_clean, problems);
             })?
@@ -309,6 +308,8 @@ pub(super) use keys;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::formats::Format;
+    use crate::config::node::KeyNode;
     use crate::config::sections::FileKeys;
     use crate::config::{Config, GatewayConfig};
     use std::collections::BTreeSet;
@@ -352,6 +353,38 @@ mod tests {
         ("clients.x", "clients.x.resources.deny = [\"y/no\"]\nservers.y.command = \"true\"\n"),
         ("", "servers.y.command = \"true\"\n"),
     ];
+
+    keys! {
+        /// A sample.
+        #[derive(Debug, PartialEq)]
+        struct Sample {
+            /// Number of samples. Too small: too
+            /// few.
+            samples: u32 [1..=9] = 3;
+        }
+    }
+
+    #[test]
+    fn one_entry_declares_field_default_range_manual_entry_and_decoder() {
+        let [row] = Sample::rows().try_into().unwrap();
+        assert_eq!((row.name, row.doc), ("samples", "Number of samples. Too small: too few."));
+        assert!(matches!(row.kind, ValueKind::Number(range) if range == (1..=9)));
+        assert!(matches!(row.default, DefaultValue::Written(written) if written == "3"));
+        assert_eq!(Sample { samples: 5 }.settings(), [("samples".to_owned(), "5".to_owned())]);
+        for (text, samples, error) in [
+            ("", 3, None),
+            ("samples = 9", 9, None),
+            ("samples = 10", 3, Some("`10` is out of range; allowed: 1 to 9")),
+            ("sampels = 9", 3, Some("unknown key `sampels`")),
+        ] {
+            let node = Format::Toml.parse(text).unwrap().unwrap();
+            let key = KeyNode { name: "sample".to_owned(), at: node.at };
+            let mut problems = Problems::default();
+            let sample = Sample::read(&Field::top(&key, &node), (), &mut problems);
+            assert_eq!(sample, Some(Sample { samples }), "{text}");
+            assert_eq!(problems.errors.first().map(|found| found.message.as_str()), error, "{text}");
+        }
+    }
 
     #[test]
     fn a_config_that_sets_every_default_equals_one_that_sets_nothing() {

@@ -48,7 +48,7 @@ fn property(row: &Row) -> Value {
     let mut schema = value(&row.kind);
     schema["description"] = json!(row.doc);
     if let DefaultValue::Written(default) = &row.default {
-        schema["default"] = row.kind.json(default);
+        schema["default"] = json_value(&row.kind, default);
     }
     schema
 }
@@ -90,25 +90,8 @@ fn value(kind: &ValueKind) -> Value {
     }
 }
 
-impl ValueKind {
-    /// The JSON form of a value that a config file would write like this.
-    fn json(&self, written: &str) -> Value {
-        match self {
-            Self::Flag
-            | Self::Number(_)
-            | Self::TextList
-            | Self::Choices(_)
-            | Self::Templates
-            | Self::AnyJson => serde_json::from_str(written).unwrap_or_else(|_| json!(written)),
-            Self::Duration(_)
-            | Self::DurationOr(..)
-            | Self::Size(_)
-            | Self::Choice(_)
-            | Self::Text
-            | Self::Table(_)
-            | Self::Tables(_)
-            | Self::ServerKeys
-            | Self::Map(_) => json!(written),
-        }
-    }
+/// The JSON form of a value that a config file would write like this.
+fn json_value(kind: &ValueKind, written: &str) -> Value {
+    let value = if kind.is_quoted() { None } else { serde_json::from_str(written).ok() };
+    value.unwrap_or_else(|| json!(written))
 }

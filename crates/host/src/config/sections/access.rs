@@ -1,6 +1,7 @@
 //! Client authentication, TLS and the public address of the gateway, as the config sets them.
 
-use crate::config::keys::{Codec, Field, NonEmpty, Problems, ValueKind, keys, words};
+use crate::config::fields::{Field, Problems};
+use crate::config::keys::{Codec, NonEmpty, ValueKind, keys, words};
 use crate::private_files::StrictModes;
 use gripfast_core::address::{Zone, zone};
 use std::path::PathBuf;
@@ -156,8 +157,7 @@ impl Codec for Jwks {
         match http_url(&text) {
             Some(url) => Some(Self::Url(url)),
             None if text.contains("://") => {
-                problems.error(field.error("expected the URL or the file of the issuer's keys in `jwks`"));
-                None
+                problems.refuse(field.error("expected the URL or the file of the issuer's keys in `jwks`"))
             }
             None => Some(Self::File(PathBuf::from(text))),
         }

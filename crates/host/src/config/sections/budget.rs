@@ -2,7 +2,8 @@
 //! limit nothing.
 
 use crate::call::{BudgetScope, BudgetSpec, BudgetWindow};
-use crate::config::keys::{Codec, Field, Problems, Section, ValueKind, keys, words};
+use crate::config::fields::{Field, Problems};
+use crate::config::keys::{Codec, Section, ValueKind, keys, words};
 use crate::config::units::DurationRange;
 use gripfast_core::policy::Pattern;
 use gripfast_core::policy::budget::Budgets;

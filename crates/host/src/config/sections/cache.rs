@@ -1,7 +1,8 @@
 //! The table `cache` of a server.
 
 use crate::cache::{CacheSpec, ToolRule};
-use crate::config::keys::{Codec, Field, Problems, ValueKind, keys};
+use crate::config::fields::{Field, Problems};
+use crate::config::keys::{Codec, ValueKind, keys};
 use crate::config::node::Value;
 use crate::config::units::DurationRange;
 use std::time::Duration;

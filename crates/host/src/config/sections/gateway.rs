@@ -2,7 +2,8 @@
 
 use super::access::{AccessConfig, ClientUrl, JwtConfig, ListenerTls, Origins};
 use crate::cache::CacheLimits;
-use crate::config::keys::{Codec, Field, Problems, Section, ValueKind, Words, keys, words};
+use crate::config::fields::{Field, Problems};
+use crate::config::keys::{Codec, Section, ValueKind, Words, keys, words};
 use crate::config::node::Value;
 use crate::config::units::{AT_LEAST_1_S, DurationRange};
 use crate::private_files::StrictModes;
@@ -212,6 +213,12 @@ impl LogFormat {
     pub fn from_word(word: &str) -> Option<Self> {
         Self::WORDS.iter().find(|(known, _)| *known == word).map(|(_, format)| *format)
     }
+
+    /// The word in the config.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        self.word()
+    }
 }
 
 words!(LogFormat { Text = "text", Json = "json" });
@@ -228,6 +235,14 @@ pub enum LoginKey {
     /// useless without it. A process outside the desktop session, such as a service or a container, cannot read it, and
     /// its servers wait for the keyring instead of starting.
     Keyring,
+}
+
+impl LoginKey {
+    /// The word in the config.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        self.word()
+    }
 }
 
 words!(LoginKey { File = "file", Keyring = "keyring" });

@@ -1,16 +1,15 @@
 //! The table `oauth` of a server.
 
 use crate::auth::issuer;
-use crate::config::keys::{
-    Codec, Field, FileDialect, KeyValue, Problems, Section, ValueKind, keys, table, words,
-};
+use crate::config::fields::{Field, FileDialect, Problems};
+use crate::config::keys::{Codec, KeyValue, ValueKind, keys, table, words};
 use crate::config::node::Value;
 use crate::config::template::Template;
 
 keys! {
     /// Settings of the OAuth client for the authorization server of a server with a `url`.
     #[derive(Debug, Clone, PartialEq, Eq)]
-    pub struct OAuthSpec: Default {
+    pub struct OAuthSpec: Default, check credentials {
         /// Address of the authorization server (`https`, or on this machine). Tokens are requested at its own
         /// endpoints, whatever the server names. Required with a `client_secret` or a `private_key`, which are sent to
         /// no other authorization server, and for an authorization server in a private network.
@@ -68,17 +67,12 @@ impl Codec for OptionalOAuth {
     }
 
     fn read(field: &Field<'_>, (): (), problems: &mut Problems) -> Option<Option<OAuthSpec>> {
-        // Other clients write `false` for "never". A server without a login needs no such setting.
-        let is_table = matches!(field.node.value, Value::Table(_));
-        if field.dialect != FileDialect::Native && !is_table {
-            return None;
+        match (&field.node.value, field.dialect) {
+            (Value::Table(_), _) => OAuthSpec::read(field, (), problems).map(Some),
+            (_, FileDialect::Native) => problems.refuse(field.expected("a table")),
+            // Other clients write `false` for "never". A server without a login needs no such setting.
+            (_, FileDialect::Foreign | FileDialect::Hermes) => None,
         }
-        let mut spec = OAuthSpec::default();
-        spec.read_section(field, problems);
-        if is_table {
-            check(&spec, field, problems);
-        }
-        Some(Some(spec))
     }
 
     fn settings(_: &Option<OAuthSpec>, _: &str, _: Option<&str>) -> Vec<KeyValue> {
@@ -86,7 +80,7 @@ impl Codec for OptionalOAuth {
     }
 }
 
-fn check(spec: &OAuthSpec, field: &Field<'_>, problems: &mut Problems) {
+fn credentials(spec: &mut OAuthSpec, field: &Field<'_>, _is_clean: bool, problems: &mut Problems) {
     let proofs = usize::from(spec.client_secret.is_some()) + usize::from(spec.private_key.is_some());
     match spec.grant {
         Grant::ClientCredentials if spec.client_id.is_none() || proofs != 1 => {
@@ -165,8 +159,7 @@ impl Codec for HttpsAddress {
         if text.starts_with("https://") {
             return Some(text.to_owned());
         }
-        problems.error(field.error("expected an address that begins with `https://`"));
-        None
+        problems.refuse(field.error("expected an address that begins with `https://`"))
     }
 }
 

@@ -1,7 +1,8 @@
 //! The allow and deny lists of a server, in its own table, and of clients, in `clients.NAME`.
 
 use crate::config::diagnostic::Diagnostic;
-use crate::config::keys::{Field, Fields, FileDialect, Problems, Section, ValueKind, keys, table};
+use crate::config::fields::{Field, Fields, FileDialect, Problems};
+use crate::config::keys::{Section, ValueKind, keys, table};
 use crate::config::node::{Position, Value};
 use crate::policy::{BadEntry, ClientPolicy, Lists, Policy};
 use gripfast_core::policy::Pattern;
@@ -9,7 +10,7 @@ use gripfast_core::policy::Pattern;
 keys! {
     /// Entries to offer. Patterns match the server's own names, as a whole, or whole URIs; `*` matches any number of
     /// characters, `?` exactly one.
-    pub(super) struct ServerLists {
+    pub(super) struct ServerListKeys {
         /// Entries to offer. An empty list offers nothing.
         key allow: ValueKind::TextList => "[\"*\"]";
         /// Entries not to offer. Takes precedence over `allow`.
@@ -19,7 +20,7 @@ keys! {
 
 keys! {
     /// Entries that the clients may see and use: patterns as for a server, in the form `SERVER/NAME`.
-    pub(super) struct ClientLists {
+    pub(super) struct ClientListKeys {
         /// Entries that the clients may use. An empty list allows nothing.
         key allow: ValueKind::TextList => "[\"*\"]";
         /// Entries that the clients may not use. Takes precedence over `allow`.
@@ -31,11 +32,11 @@ keys! {
     /// Access rules for the clients whose names match the name of the table, which may be a pattern.
     pub(super) struct ClientKeys {
         /// Tools that the clients may see and call.
-        key tools: ValueKind::Table(table::<ClientLists>);
+        key tools: ValueKind::Table(table::<ClientListKeys>);
         /// Resources that the clients may see and read, by `SERVER/URI`.
-        key resources: ValueKind::Table(table::<ClientLists>);
+        key resources: ValueKind::Table(table::<ClientListKeys>);
         /// Prompts that the clients may see and get.
-        key prompts: ValueKind::Table(table::<ClientLists>);
+        key prompts: ValueKind::Table(table::<ClientListKeys>);
         /// Methods that MCP does not define and that the clients may call, by patterns such as `skills/*`. Without this
         /// key all of them are allowed, unless one of the tables above has an `allow` list: then none is, because
         /// gripfast cannot know what they access.
@@ -138,7 +139,7 @@ fn tools(fields: &mut Fields<'_>, problems: &mut Problems) -> ListWords {
 }
 
 fn lists_table(field: &Field<'_>, filter: &mut ListWords, problems: &mut Problems) {
-    let Some(mut table) = Fields::open(field, ServerLists::rows, problems) else { return };
+    let Some(mut table) = Fields::open(field, ServerListKeys::rows, problems) else { return };
     let allow = table.take_or_alias("allow", &["include"], problems);
     let deny = table.take_or_alias("deny", &["exclude"], problems);
     let include_wins = field.dialect == FileDialect::Hermes

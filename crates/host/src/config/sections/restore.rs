@@ -1,7 +1,8 @@
 //! The key `restore`: calls that are made in every new session of a server before all others, such as a login or the
 //! choice of a workspace. Strings in their arguments may refer to the environment and are expanded when the call is made.
 
-use crate::config::keys::{Codec, Field, Fields, Problems, Section, ValueKind, keys, table};
+use crate::config::fields::{Field, Fields, Problems};
+use crate::config::keys::{Codec, Section, ValueKind, keys, table};
 use crate::config::lookup::Lookup;
 use crate::config::node;
 use crate::config::template::{ExpandError, Template};
@@ -96,18 +97,15 @@ fn call(element: &Field<'_>, problems: &mut Problems) -> Option<RestoreCall> {
     fields.finish(problems);
     let Some(tool) = tool else {
         let example = "write { tool = \"login\", arguments = { user = \"…\" } }";
-        problems.error(element.error("`tool` is missing").with_hint(example));
-        return None;
+        return problems.refuse(element.error("`tool` is missing").with_hint(example));
     };
     let named = tool.text(problems)?;
     if named.is_empty() {
-        problems.error(tool.error("expected the name of a tool, found an empty string"));
-        return None;
+        return problems.refuse(tool.error("expected the name of a tool, found an empty string"));
     }
     let arguments = match arguments {
         Some(field) if !matches!(field.node.value, node::Value::Table(_)) => {
-            problems.error(field.expected("a table"));
-            return None;
+            return problems.refuse(field.expected("a table"));
         }
         Some(field) => argument(&field, problems)?,
         None => Argument::Table(Vec::new()),
@@ -123,13 +121,11 @@ fn argument(field: &Field<'_>, problems: &mut Problems) -> Option<Argument> {
         node::Value::Number(text) => match serde_json::from_str::<serde_json::Number>(text) {
             Ok(number) => Argument::Plain(Value::Number(number)),
             Err(_) => {
-                problems.error(field.error("expected a JSON number, such as 7 or 1.5"));
-                return None;
+                return problems.refuse(field.error("expected a JSON number, such as 7 or 1.5"));
             }
         },
         node::Value::Date => {
-            problems.error(field.expected("a JSON value").with_hint("put it in quotes"));
-            return None;
+            return problems.refuse(field.expected("a JSON value").with_hint("put it in quotes"));
         }
         node::Value::Str(_) => Argument::Text(field.template(problems)?.into_secret()),
         node::Value::List(_) => {

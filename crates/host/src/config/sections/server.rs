@@ -1,16 +1,15 @@
 //! The table of one server.
 
 use super::oauth::{OAuthSpec, OptionalOAuth};
-use super::policy::{ServerLists, policy_of_server};
+use super::policy::{ServerListKeys, policy_of_server};
 use super::restore::RestoreCall;
 use super::supervision::{KeepaliveInterval, Spare, default_supervision};
 use super::target::{Target, TransportChoice, target};
 use crate::cache::CacheSpec;
 use crate::config::ServerEntry;
 use crate::config::diagnostic::Diagnostic;
-use crate::config::keys::{
-    Codec, Field, Fields, FileDialect, Problems, Section, ValueKind, Words, keys, table, words,
-};
+use crate::config::fields::{Field, Fields, FileDialect, Problems};
+use crate::config::keys::{Codec, Section, ValueKind, Words, keys, table, words};
 use crate::config::node::{KeyNode, Node};
 use crate::config::units::AT_LEAST_100_MS;
 use crate::pins::PinMode;
@@ -118,11 +117,11 @@ keys! {
         field pub policy: Policy = Policy::default();
         /// Tools to offer. Besides names, entries may be `@read_only`, `@destructive` and `@idempotent`, which match
         /// the annotations of tools.
-        key tools: ValueKind::Table(table::<ServerLists>);
+        key tools: ValueKind::Table(table::<ServerListKeys>);
         /// Resources to offer, by URI.
-        key resources: ValueKind::Table(table::<ServerLists>);
+        key resources: ValueKind::Table(table::<ServerListKeys>);
         /// Prompts to offer.
-        key prompts: ValueKind::Table(table::<ServerLists>);
+        key prompts: ValueKind::Table(table::<ServerListKeys>);
         /// Methods that MCP does not define and that clients may call, by patterns such as `skills/*`. Without this key
         /// all of them are allowed, unless `tools`, `resources` or `prompts` has an `allow` list: then none is, because
         /// gripfast cannot know what they access.
@@ -201,11 +200,8 @@ pub(in crate::config) fn entry(
     let mut problems = Problems::default();
     let path = format!("{root}.{}", key.name);
     if let Err(message) = check_name(&key.name) {
-        let error = Diagnostic::error(&path, key.at, message);
-        problems.error(match suggested_name(&key.name) {
-            Some(name) => error.with_hint(format!("use `{name}`")),
-            None => error,
-        });
+        let hint = suggested_name(&key.name).map(|name| format!("use `{name}`"));
+        problems.error(Diagnostic::error(&path, key.at, message).with_any_hint(hint));
     }
     let field = Field { path, key_at: key.at, node, dialect: origin };
     let spec = Fields::open(&field, ServerSpec::rows, &mut problems)
@@ -318,8 +314,8 @@ impl Codec for Prefix {
         if !prefix.is_empty()
             && let Err(message) = check_name(prefix)
         {
-            problems.error(field.error(message).with_hint("`prefix = \"\"` leaves the names unchanged"));
-            return None;
+            return problems
+                .refuse(field.error(message).with_hint("`prefix = \"\"` leaves the names unchanged"));
         }
         Some(prefix.to_owned())
     }

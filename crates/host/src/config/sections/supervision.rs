@@ -1,7 +1,8 @@
 //! The supervision tables of a server: circuit breaker, restarts, replacement and timeouts.
 
 use super::target::Target;
-use crate::config::keys::{Codec, Field, FileDialect, Problems, ValueKind, keys, words};
+use crate::config::fields::{Field, FileDialect, Problems};
+use crate::config::keys::{Codec, ValueKind, keys, words};
 use crate::config::node::Value;
 use crate::config::units::{self, AT_LEAST_1_MS, AT_LEAST_1_S, AT_LEAST_100_MS, DurationRange};
 use gripfast_core::supervise::spec::{

@@ -1,7 +1,8 @@
 //! The target of a server: a command or a URL, never both, and the keys that belong to each.
 
 use crate::config::diagnostic::{Diagnostic, quoted};
-use crate::config::keys::{Field, Fields, FileDialect, Problems, Words, words};
+use crate::config::fields::{Field, Fields, FileDialect, Problems};
+use crate::config::keys::{Words, words};
 use crate::config::node::{KeyNode, Value};
 use crate::config::template::Template;
 use crate::private_files::StrictModes;
@@ -214,11 +215,10 @@ pub(super) fn target(fields: &mut Fields<'_>, key: &KeyNode, problems: &mut Prob
         (None, None) if fields.misspells(&["command", "url"]) => None,
         (None, None) => {
             let message = format!("server {} has neither a `command` nor a `url`", quoted(&key.name));
-            problems.error(
+            problems.refuse(
                 Diagnostic::error(&fields.path, key.at, message)
                     .with_hint("`command` starts a local server, `url` reaches a remote one"),
-            );
-            None
+            )
         }
     }
 }
@@ -226,12 +226,11 @@ pub(super) fn target(fields: &mut Fields<'_>, key: &KeyNode, problems: &mut Prob
 fn transport(field: &Field<'_>, problems: &mut Problems) -> Option<TransportChoice> {
     if let Value::Str(text) = &field.node.value {
         if matches!(text.as_str(), "ws" | "wss" | "websocket") {
-            problems.error(
+            return problems.refuse(
                 field
                     .error("WebSocket is not an MCP transport, and gripfast does not support it")
                     .with_hint("look up the server's Streamable HTTP URL in its documentation"),
             );
-            return None;
         }
         let alias = TRANSPORT_ALIASES.iter().find(|(alias, _)| alias == text);
         if let Some((_, transport)) = alias {
@@ -239,12 +238,11 @@ fn transport(field: &Field<'_>, problems: &mut Problems) -> Option<TransportChoi
                 return Some(*transport);
             }
             let name = transport.word();
-            problems.error(
+            return problems.refuse(
                 field
                     .error(format!("`{text}` is not one of `auto`, `stdio`, `http`, `sse`"))
                     .with_hint(format!("write `{name}`")),
             );
-            return None;
         }
     }
     field.choice(TransportChoice::WORDS, problems)
@@ -292,8 +290,7 @@ impl<'n> Process<'n> {
             }
             (Value::List(_), FileDialect::Native) => {
                 let hint = "write `command = \"program\"` and `args = [\"…\"]`";
-                problems.error(command.expected("a string").with_hint(hint));
-                None
+                problems.refuse(command.expected("a string").with_hint(hint))
             }
             _ => {
                 let program = command.nonempty_template(problems);
@@ -450,10 +447,7 @@ fn variable(before: &str, field: &Field<'_>, problems: &mut Problems) -> Option<
     let name = field.text(problems)?;
     match Template::parse(&format!("{before}${{env:{name}}}")) {
         Ok(template) => Some(template.into_secret()),
-        Err(_) => {
-            problems.error(field.error("expected the name of an environment variable"));
-            None
-        }
+        Err(_) => problems.refuse(field.error("expected the name of an environment variable")),
     }
 }
 

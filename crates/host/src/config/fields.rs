@@ -1,18 +1,18 @@
 //! Decodes one table: takes known keys, by name or alias, and reports the rest. Every value is checked where it is
 //! read, and a wrong one is reported and skipped, so that one run finds all mistakes.
 
-use super::Row;
-use crate::config::diagnostic::{Diagnostic, quoted};
-use crate::config::node::{KeyNode, Node, Position, Value};
-use crate::config::suggest::nearest;
-use crate::config::template::Template;
-use crate::config::units::{self, DurationRange};
+use super::diagnostic::{Diagnostic, quoted};
+use super::keys::Row;
+use super::node::{KeyNode, Node, Position, Value};
+use super::suggest::nearest;
+use super::template::Template;
+use super::units::{self, DurationRange};
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
 /// Conventions that a file follows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::config) enum FileDialect {
+pub(super) enum FileDialect {
     /// The native format: an unknown key is an error.
     Native,
     /// A file that other clients read too: aliases are understood, and an unknown key belongs to another client.
@@ -24,38 +24,44 @@ pub(in crate::config) enum FileDialect {
 
 /// Errors and warnings found so far.
 #[derive(Debug, Default)]
-pub(in crate::config) struct Problems {
-    pub(in crate::config) errors: Vec<Diagnostic>,
-    pub(in crate::config) warnings: Vec<Diagnostic>,
+pub(super) struct Problems {
+    pub(super) errors: Vec<Diagnostic>,
+    pub(super) warnings: Vec<Diagnostic>,
 }
 
 impl Problems {
-    pub(in crate::config) fn error(&mut self, diagnostic: Diagnostic) {
+    pub(super) fn error(&mut self, diagnostic: Diagnostic) {
         self.errors.push(diagnostic);
     }
 
-    pub(in crate::config) fn warning(&mut self, diagnostic: Diagnostic) {
+    pub(super) fn warning(&mut self, diagnostic: Diagnostic) {
         self.warnings.push(diagnostic);
+    }
+
+    /// Adds an error in the place of a value.
+    pub(super) fn refuse<T>(&mut self, diagnostic: Diagnostic) -> Option<T> {
+        self.error(diagnostic);
+        None
     }
 }
 
 /// One value with the full path of its key.
 #[derive(Debug, Clone)]
-pub(in crate::config) struct Field<'n> {
-    pub(in crate::config) path: String,
-    pub(in crate::config) key_at: Position,
-    pub(in crate::config) node: &'n Node,
-    pub(in crate::config) dialect: FileDialect,
+pub(super) struct Field<'n> {
+    pub(super) path: String,
+    pub(super) key_at: Position,
+    pub(super) node: &'n Node,
+    pub(super) dialect: FileDialect,
 }
 
 impl<'n> Field<'n> {
     /// A field of the file itself.
-    pub(in crate::config) fn top(key: &KeyNode, node: &'n Node) -> Self {
+    pub(super) fn top(key: &KeyNode, node: &'n Node) -> Self {
         Self { path: key.name.clone(), key_at: key.at, node, dialect: FileDialect::Native }
     }
 
     /// The field of a key inside this table. A null value counts as absent.
-    pub(in crate::config) fn get(&self, name: &str) -> Option<Self> {
+    pub(super) fn get(&self, name: &str) -> Option<Self> {
         let Value::Table(entries) = &self.node.value else { return None };
         let (key, node) = entries.iter().find(|(key, _)| key.name == name)?;
         let path = format!("{}.{name}", self.path);
@@ -63,190 +69,138 @@ impl<'n> Field<'n> {
         (!matches!(node.value, Value::Null)).then_some(field)
     }
 
-    pub(in crate::config) fn error(&self, message: impl Into<String>) -> Diagnostic {
+    pub(super) fn error(&self, message: impl Into<String>) -> Diagnostic {
         Diagnostic::error(&self.path, self.node.at, message)
     }
 
-    pub(in crate::config) fn warning(&self, message: impl Into<String>) -> Diagnostic {
+    pub(super) fn warning(&self, message: impl Into<String>) -> Diagnostic {
         Diagnostic::warning(&self.path, self.node.at, message)
     }
 
-    pub(in crate::config) fn expected(&self, what: &str) -> Diagnostic {
+    pub(super) fn expected(&self, what: &str) -> Diagnostic {
         self.error(format!("expected {what}, found {}", self.node.value.kind()))
     }
 
-    pub(in crate::config) fn text(&self, problems: &mut Problems) -> Option<&'n str> {
+    pub(super) fn text(&self, problems: &mut Problems) -> Option<&'n str> {
         match &self.node.value {
             Value::Str(text) => Some(text),
-            _ => {
-                problems.error(self.expected("a string"));
-                None
-            }
+            _ => problems.refuse(self.expected("a string")),
         }
     }
 
     /// A string that may not be empty.
-    pub(in crate::config) fn nonempty_text(&self, problems: &mut Problems) -> Option<&'n str> {
+    pub(super) fn nonempty_text(&self, problems: &mut Problems) -> Option<&'n str> {
         let text = self.text(problems)?;
         if text.trim().is_empty() {
-            problems.error(self.error("expected a string that is not empty"));
-            return None;
+            return problems.refuse(self.error("expected a string that is not empty"));
         }
         Some(text)
     }
 
     /// A string; in files of other clients also a number or a boolean, as in `PORT: 8080`.
-    pub(in crate::config) fn scalar(&self, problems: &mut Problems) -> Option<String> {
+    pub(super) fn scalar(&self, problems: &mut Problems) -> Option<String> {
         match (&self.node.value, self.dialect) {
             (Value::Str(text), _) => Some(text.clone()),
             (Value::Number(text), FileDialect::Foreign | FileDialect::Hermes) => Some(text.clone()),
             (Value::Bool(flag), FileDialect::Foreign | FileDialect::Hermes) => Some(flag.to_string()),
             (Value::Number(_) | Value::Bool(_), FileDialect::Native) => {
-                problems.error(self.expected("a string").with_hint("put it in quotes"));
-                None
+                problems.refuse(self.expected("a string").with_hint("put it in quotes"))
             }
-            _ => {
-                problems.error(self.expected("a string"));
-                None
-            }
+            _ => problems.refuse(self.expected("a string")),
         }
     }
 
-    pub(in crate::config) fn template(&self, problems: &mut Problems) -> Option<Template> {
-        let text = self.scalar(problems)?;
-        match Template::parse(&text) {
+    pub(super) fn template(&self, problems: &mut Problems) -> Option<Template> {
+        match Template::parse(&self.scalar(problems)?) {
             Ok(template) => Some(template),
-            Err(error) => {
-                let diagnostic = self.error(error.message);
-                problems.error(match error.hint {
-                    Some(hint) => diagnostic.with_hint(hint),
-                    None => diagnostic,
-                });
-                None
-            }
+            Err(error) => problems.refuse(self.error(error.message).with_any_hint(error.hint)),
         }
     }
 
     /// A template that may not be empty.
-    pub(in crate::config) fn nonempty_template(&self, problems: &mut Problems) -> Option<Template> {
+    pub(super) fn nonempty_template(&self, problems: &mut Problems) -> Option<Template> {
         let template = self.template(problems)?;
         if template.source().trim().is_empty() {
-            problems.error(self.error("expected a string that is not empty"));
-            return None;
+            return problems.refuse(self.error("expected a string that is not empty"));
         }
         Some(template)
     }
 
-    pub(in crate::config) fn flag(&self, problems: &mut Problems) -> Option<bool> {
-        match &self.node.value {
-            Value::Bool(flag) => Some(*flag),
-            Value::Str(text) => {
-                let hint = match text.to_ascii_lowercase().as_str() {
-                    "true" | "yes" | "on" | "1" => Some("write true, without quotes"),
-                    "false" | "no" | "off" | "0" => Some("write false, without quotes"),
-                    _ => None,
-                };
-                let diagnostic = self.expected("true or false");
-                problems.error(match hint {
-                    Some(hint) => diagnostic.with_hint(hint),
-                    None => diagnostic,
-                });
-                None
-            }
-            _ => {
-                problems.error(self.expected("true or false"));
-                None
-            }
-        }
+    pub(super) fn flag(&self, problems: &mut Problems) -> Option<bool> {
+        let hint = match &self.node.value {
+            Value::Bool(flag) => return Some(*flag),
+            Value::Str(text) => match text.to_ascii_lowercase().as_str() {
+                "true" | "yes" | "on" | "1" => Some("write true, without quotes"),
+                "false" | "no" | "off" | "0" => Some("write false, without quotes"),
+                _ => None,
+            },
+            _ => None,
+        };
+        problems.refuse(self.expected("true or false").with_any_hint(hint))
     }
 
-    pub(in crate::config) fn duration(
-        &self,
-        span: DurationRange,
-        problems: &mut Problems,
-    ) -> Option<Duration> {
-        let duration = match &self.node.value {
+    pub(super) fn duration(&self, span: DurationRange, problems: &mut Problems) -> Option<Duration> {
+        let with_units =
+            |number: &str| format!("write \"{number}s\" for seconds or \"{number}ms\" for milliseconds");
+        let error = match &self.node.value {
             Value::Str(text) => match units::parse_duration(text) {
-                Some(duration) => duration,
+                Some(duration) => return self.duration_in(duration, span, problems),
                 None => {
                     let hint = match text.trim().parse::<u64>() {
-                        Ok(number) => {
-                            format!("write \"{number}s\" for seconds or \"{number}ms\" for milliseconds")
-                        }
+                        Ok(number) => with_units(&number.to_string()),
                         Err(_) => {
                             "write whole numbers with units: \"100ms\", \"30s\", \"5m\", \"1h30m\"".to_owned()
                         }
                     };
-                    problems.error(self.error(format!("{} is not a duration", quoted(text))).with_hint(hint));
-                    return None;
+                    self.error(format!("{} is not a duration", quoted(text))).with_hint(hint)
                 }
             },
-            Value::Number(text) => {
-                let hint = format!("write \"{text}s\" for seconds or \"{text}ms\" for milliseconds");
-                problems.error(self.expected("a duration with a unit").with_hint(hint));
-                return None;
-            }
-            _ => {
-                problems.error(self.expected("a duration such as \"30s\""));
-                return None;
-            }
+            Value::Number(text) => self.expected("a duration with a unit").with_hint(with_units(text)),
+            _ => self.expected("a duration such as \"30s\""),
         };
-        self.duration_in(duration, span, problems)
+        problems.refuse(error)
     }
 
     /// A duration, if it lies in the range.
-    pub(in crate::config) fn duration_in(
+    pub(super) fn duration_in(
         &self,
         duration: Duration,
         span: DurationRange,
         problems: &mut Problems,
     ) -> Option<Duration> {
-        if !span.contains(duration) {
-            let message =
-                format!("{} is out of range; allowed: {}", units::format_duration(duration), span.describe());
-            problems.error(self.error(message));
-            return None;
+        if span.contains(duration) {
+            return Some(duration);
         }
-        Some(duration)
+        problems.refuse(self.out_of_range(&units::format_duration(duration), &span.describe()))
     }
 
-    pub(in crate::config) fn whole_number(
-        &self,
-        range: RangeInclusive<u32>,
-        problems: &mut Problems,
-    ) -> Option<u32> {
+    fn out_of_range(&self, value: &str, allowed: &str) -> Diagnostic {
+        self.error(format!("{value} is out of range; allowed: {allowed}"))
+    }
+
+    pub(super) fn whole_number(&self, range: RangeInclusive<u32>, problems: &mut Problems) -> Option<u32> {
         let Value::Number(text) = &self.node.value else {
-            problems.error(self.expected("a whole number"));
-            return None;
+            return problems.refuse(self.expected("a whole number"));
         };
-        match text.parse::<i128>() {
-            Ok(number) if (i128::from(*range.start())..=i128::from(*range.end())).contains(&number) => {
-                u32::try_from(number).ok()
-            }
-            Ok(_) => {
-                let message = format!(
-                    "{} is out of range; allowed: {} to {}",
-                    quoted(text),
-                    range.start(),
-                    range.end()
-                );
-                problems.error(self.error(message));
-                None
-            }
-            Err(_) => {
-                problems.error(self.error(format!("expected a whole number, found {}", quoted(text))));
-                None
+        let Ok(number) = text.parse::<i128>() else {
+            return problems.refuse(self.error(format!("expected a whole number, found {}", quoted(text))));
+        };
+        match u32::try_from(number) {
+            Ok(number) if range.contains(&number) => Some(number),
+            Ok(_) | Err(_) => {
+                let allowed = format!("{} to {}", range.start(), range.end());
+                problems.refuse(self.out_of_range(&quoted(text), &allowed))
             }
         }
     }
 
-    pub(in crate::config) fn size(&self, range: RangeInclusive<u64>, problems: &mut Problems) -> Option<u64> {
+    pub(super) fn size(&self, range: RangeInclusive<u64>, problems: &mut Problems) -> Option<u64> {
         let error = match &self.node.value {
             Value::Str(text) | Value::Number(text) => match units::parse_size(text) {
                 Some(size) if range.contains(&size) => return Some(size),
                 Some(_) => {
                     let [least, most] = [*range.start(), *range.end()].map(units::format_size);
-                    self.error(format!("{} is out of range; allowed: {least} to {most}", quoted(text)))
+                    self.out_of_range(&quoted(text), &format!("{least} to {most}"))
                 }
                 None => self
                     .error(format!("{} is not a size", quoted(text)))
@@ -254,12 +208,11 @@ impl<'n> Field<'n> {
             },
             _ => self.expected("a size such as \"16MiB\""),
         };
-        problems.error(error);
-        None
+        problems.refuse(error)
     }
 
     /// A word from a fixed set.
-    pub(in crate::config) fn choice<T: Copy>(
+    pub(super) fn choice<T: Copy>(
         &self,
         choices: &[(&'static str, T)],
         problems: &mut Problems,
@@ -270,23 +223,17 @@ impl<'n> Field<'n> {
         }
         let names = || choices.iter().map(|(name, _)| *name);
         let list: Vec<String> = names().map(|name| format!("`{name}`")).collect();
-        let diagnostic = self.error(format!("{} is not one of {}", quoted(text), list.join(", ")));
-        problems.error(match nearest(text, names()) {
-            Some(name) => diagnostic.with_hint(format!("did you mean `{name}`?")),
-            None => diagnostic,
-        });
-        None
+        let hint = nearest(text, names()).map(|name| format!("did you mean `{name}`?"));
+        let message = format!("{} is not one of {}", quoted(text), list.join(", "));
+        problems.refuse(self.error(message).with_any_hint(hint))
     }
 
     /// The elements of a list, each with its own path.
-    pub(in crate::config) fn elements(&self, problems: &mut Problems) -> Option<Vec<Self>> {
+    pub(super) fn elements(&self, problems: &mut Problems) -> Option<Vec<Self>> {
         let Value::List(list) = &self.node.value else {
-            let diagnostic = self.expected("a list");
-            problems.error(match &self.node.value {
-                Value::Str(_) => diagnostic.with_hint("write [\"…\"] with square brackets"),
-                _ => diagnostic,
-            });
-            return None;
+            let is_text = matches!(self.node.value, Value::Str(_));
+            let hint = is_text.then_some("write [\"…\"] with square brackets");
+            return problems.refuse(self.expected("a list").with_any_hint(hint));
         };
         Some(
             list.iter()
@@ -302,7 +249,7 @@ impl<'n> Field<'n> {
     }
 
     /// A list of non-empty strings: patterns, names.
-    pub(in crate::config) fn words(&self, problems: &mut Problems) -> Option<Vec<String>> {
+    pub(super) fn words(&self, problems: &mut Problems) -> Option<Vec<String>> {
         let mut words = Vec::new();
         for element in self.elements(problems)? {
             match element.text(problems) {
@@ -317,7 +264,7 @@ impl<'n> Field<'n> {
     }
 
     /// The entries of a table whose keys the user chooses.
-    pub(in crate::config) fn pairs(&self, problems: &mut Problems) -> Vec<(&'n KeyNode, Self)> {
+    pub(super) fn pairs(&self, problems: &mut Problems) -> Vec<(&'n KeyNode, Self)> {
         let Value::Table(entries) = &self.node.value else {
             problems.error(self.expected("a table"));
             return Vec::new();
@@ -338,8 +285,8 @@ impl<'n> Field<'n> {
 }
 
 /// A table with known keys, as a section declares them.
-pub(in crate::config) struct Fields<'n> {
-    pub(in crate::config) path: String,
+pub(super) struct Fields<'n> {
+    pub(super) path: String,
     rows: fn() -> Vec<Row>,
     dialect: FileDialect,
     remaining: Vec<&'n (KeyNode, Node)>,
@@ -351,14 +298,9 @@ pub(in crate::config) struct Fields<'n> {
 
 impl<'n> Fields<'n> {
     /// Opens the table in a field, or reports that there is none.
-    pub(in crate::config) fn open(
-        field: &Field<'n>,
-        rows: fn() -> Vec<Row>,
-        problems: &mut Problems,
-    ) -> Option<Self> {
+    pub(super) fn open(field: &Field<'n>, rows: fn() -> Vec<Row>, problems: &mut Problems) -> Option<Self> {
         let Value::Table(entries) = &field.node.value else {
-            problems.error(field.expected("a table"));
-            return None;
+            return problems.refuse(field.expected("a table"));
         };
         Some(Self {
             path: field.path.clone(),
@@ -372,26 +314,26 @@ impl<'n> Fields<'n> {
     }
 
     /// The full path and the position of a field that was not taken yet; the start of the table if there is none.
-    pub(in crate::config) fn position_of(&self, name: &str) -> (String, Position) {
+    pub(super) fn position_of(&self, name: &str) -> (String, Position) {
         let field = self.remaining.iter().find(|(key, _)| key.name == name);
         let at = field.or(self.remaining.first()).map_or(Position::START, |(_, node)| node.at);
         (format!("{}.{name}", self.path), at)
     }
 
     /// Returns whether a field was not taken yet.
-    pub(in crate::config) fn has(&self, name: &str) -> bool {
+    pub(super) fn has(&self, name: &str) -> bool {
         let field = self.remaining.iter().find(|(key, _)| key.name == name);
         field.is_some_and(|(_, node)| !matches!(node.value, Value::Null))
     }
 
     /// Takes the field of this name. A null value counts as absent.
-    pub(in crate::config) fn take(&mut self, name: &'static str) -> Option<Field<'n>> {
+    pub(super) fn take(&mut self, name: &'static str) -> Option<Field<'n>> {
         self.taken.push(name);
         self.remove(name)
     }
 
     /// Takes a field that only files of other clients have.
-    pub(in crate::config) fn take_foreign(&mut self, name: &'static str) -> Option<Field<'n>> {
+    pub(super) fn take_foreign(&mut self, name: &'static str) -> Option<Field<'n>> {
         if self.dialect == FileDialect::Native {
             return None;
         }
@@ -400,7 +342,7 @@ impl<'n> Fields<'n> {
     }
 
     /// Takes the field of this name or, in files of other clients, of one of its aliases.
-    pub(in crate::config) fn take_or_alias(
+    pub(super) fn take_or_alias(
         &mut self,
         name: &'static str,
         aliases: &[&'static str],
@@ -440,7 +382,7 @@ impl<'n> Fields<'n> {
     }
 
     /// Returns whether a remaining key will be reported as a misspelling of one of `names`.
-    pub(in crate::config) fn misspells(&self, names: &[&str]) -> bool {
+    pub(super) fn misspells(&self, names: &[&str]) -> bool {
         self.dialect == FileDialect::Native
             && self.remaining.iter().any(|(key, _)| {
                 let alias = self.aliases.iter().find(|(alias, _)| *alias == key.name).map(|(_, name)| *name);
@@ -450,7 +392,7 @@ impl<'n> Fields<'n> {
     }
 
     /// Reports the remaining keys.
-    pub(in crate::config) fn finish(self, problems: &mut Problems) {
+    pub(super) fn finish(self, problems: &mut Problems) {
         debug_assert!(
             (self.rows)().iter().all(|row| self.taken.contains(&row.name)),
             "the decoder takes every key of its table: {:?}",
@@ -481,23 +423,18 @@ fn unknown_key_without_hint(key: &KeyNode, path: &str) -> Diagnostic {
 }
 
 /// The error for an unknown key, with the nearest known one as a hint.
-pub(in crate::config) fn unknown_key<'k>(
+pub(super) fn unknown_key<'k>(
     key: &KeyNode,
     path: &str,
     known: impl IntoIterator<Item = &'k str> + Clone,
 ) -> Diagnostic {
-    let diagnostic = unknown_key_without_hint(key, path);
-    match nearest(&key.name, known.clone()) {
-        Some(name) => diagnostic.with_hint(format!("did you mean `{name}`?")),
-        None => {
+    let hint =
+        nearest(&key.name, known.clone()).map(|name| format!("did you mean `{name}`?")).or_else(|| {
             let names: Vec<&str> = known.into_iter().collect();
             // A longer list, such as the keys of a server, would be no help.
-            match names.len() {
-                0..=10 => diagnostic.with_hint(format!("known keys: {}", names.join(", "))),
-                _ => diagnostic,
-            }
-        }
-    }
+            (names.len() <= 10).then(|| format!("known keys: {}", names.join(", ")))
+        });
+    unknown_key_without_hint(key, path).with_any_hint(hint)
 }
 
 /// Hints for ignored keys of other clients.
@@ -523,9 +460,8 @@ fn ignored<'k>(key: &KeyNode, path: &str, known: impl IntoIterator<Item = &'k st
     let message = format!("ignored unknown key {}", quoted(&key.name));
     let warning = Diagnostic::warning(format!("{path}.{}", key.name), key.at, message);
     let note = FOREIGN_KEY_HINTS.iter().find(|(names, _)| names.contains(&key.name.as_str()));
-    match (note, nearest(&key.name, known)) {
-        (Some((_, note)), _) => warning.with_hint(*note),
-        (None, Some(name)) => warning.with_hint(format!("did you mean `{name}`?")),
-        (None, None) => warning,
-    }
+    let note = note.map(|(_, note)| (*note).to_owned());
+    warning.with_any_hint(
+        note.or_else(|| nearest(&key.name, known).map(|name| format!("did you mean `{name}`?"))),
+    )
 }
