@@ -7,3 +7,5 @@ pub mod conformance;
 pub mod keyring;
 pub mod packages;
 pub mod peers;
+#[cfg(unix)]
+pub mod proc;
