@@ -43,54 +43,53 @@ fn read_only(title: &str) -> Value {
     json!({ "title": title, "readOnlyHint": true, "idempotentHint": true, "openWorldHint": false })
 }
 
+/// Annotations of a tool that changes something.
+fn acting(title: &str, destructive: bool) -> Value {
+    json!({ "title": title, "readOnlyHint": false, "destructiveHint": destructive, "openWorldHint": false })
+}
+
+/// A tool whose title is its capitalized name.
+fn tool(name: &str, description: &str, input: Value, annotate: impl FnOnce(&str) -> Value) -> Value {
+    let title = name[..1].to_uppercase() + &name[1..];
+    json!({
+        "name": name,
+        "title": title,
+        "description": description,
+        "inputSchema": input,
+        "annotations": annotate(&title),
+    })
+}
+
+fn with_output(mut tool: Value, schema: Value) -> Value {
+    tool["outputSchema"] = schema;
+    tool
+}
+
 fn echo() -> Value {
     let text = json!({ "text": { "type": "string", "description": "The text to return." } });
-    json!({
-        "name": "echo",
-        "title": "Echo",
-        "description": "Returns its text.",
-        "inputSchema": schema(text.clone(), &["text"]),
-        "outputSchema": schema(text, &["text"]),
-        "annotations": read_only("Echo"),
-    })
+    let input = schema(text.clone(), &["text"]);
+    with_output(tool("echo", "Returns its text.", input, read_only), schema(text, &["text"]))
 }
 
 /// The echo of a later release: another description and one more argument.
 fn changed_echo() -> Value {
-    let text = json!({ "text": { "type": "string", "description": "The text to return." } });
-    let mut with_loud = text.clone();
-    with_loud["loud"] = json!({ "type": "boolean", "description": "In capitals.", "default": false });
-    json!({
-        "name": "echo",
-        "title": "Echo",
-        "description": "Returns its text, in capitals if requested.",
-        "inputSchema": schema(with_loud, &["text"]),
-        "outputSchema": schema(text, &["text"]),
-        "annotations": read_only("Echo"),
-    })
+    let mut echo = echo();
+    echo["description"] = json!("Returns its text, in capitals if requested.");
+    echo["inputSchema"]["properties"]["loud"] =
+        json!({ "type": "boolean", "description": "In capitals.", "default": false });
+    echo
 }
 
 fn add() -> Value {
     let numbers = json!({ "a": { "type": "number" }, "b": { "type": "number" } });
-    json!({
-        "name": "add",
-        "title": "Add",
-        "description": "Adds two numbers.",
-        "inputSchema": schema(numbers, &["a", "b"]),
-        "outputSchema": schema(json!({ "sum": { "type": "number" } }), &["sum"]),
-        "annotations": read_only("Add"),
-    })
+    let add = tool("add", "Adds two numbers.", schema(numbers, &["a", "b"]), read_only);
+    with_output(add, schema(json!({ "sum": { "type": "number" } }), &["sum"]))
 }
 
 fn sleep() -> Value {
     let ms = json!({ "ms": { "type": "integer", "minimum": 0, "description": "Time in milliseconds." } });
-    json!({
-        "name": "sleep",
-        "title": "Sleep",
-        "description": "Answers after the given time, with progress about every 100 ms if requested.",
-        "inputSchema": schema(ms, &["ms"]),
-        "annotations": read_only("Sleep"),
-    })
+    let description = "Answers after the given time, with progress about every 100 ms if requested.";
+    tool("sleep", description, schema(ms, &["ms"]), read_only)
 }
 
 fn counter() -> Value {
@@ -100,46 +99,24 @@ fn counter() -> Value {
         "ms": { "type": "integer", "minimum": 0, "default": 0,
                 "description": "Time to wait after counting and before the answer, in milliseconds." },
     });
-    json!({
-        "name": "counter",
-        "title": "Counter",
-        "description": "Adds to a counter and returns its value. Calling it twice counts twice.",
-        "inputSchema": schema(arguments, &[]),
-        "outputSchema": schema(json!({ "value": { "type": "integer" } }), &["value"]),
-        "annotations": { "title": "Counter", "readOnlyHint": false, "destructiveHint": false, "openWorldHint": false },
-    })
+    let description = "Adds to a counter and returns its value. Calling it twice counts twice.";
+    let counter = tool("counter", description, schema(arguments, &[]), |title| acting(title, false));
+    with_output(counter, schema(json!({ "value": { "type": "integer" } }), &["value"]))
 }
 
 fn fail() -> Value {
     let message = json!({ "message": { "type": "string", "default": "told to fail" } });
-    json!({
-        "name": "fail",
-        "title": "Fail",
-        "description": "Answers with a tool error (`isError`).",
-        "inputSchema": schema(message, &[]),
-        "annotations": read_only("Fail"),
-    })
+    tool("fail", "Answers with a tool error (`isError`).", schema(message, &[]), read_only)
 }
 
 fn reject() -> Value {
-    json!({
-        "name": "reject",
-        "title": "Reject",
-        "description": "Answers with the JSON-RPC error -32602.",
-        "inputSchema": schema(json!({}), &[]),
-        "annotations": read_only("Reject"),
-    })
+    tool("reject", "Answers with the JSON-RPC error -32602.", schema(json!({}), &[]), read_only)
 }
 
 fn ask() -> Value {
     let question = json!({ "question": { "type": "string", "default": "Go on?" } });
-    json!({
-        "name": "ask",
-        "title": "Ask",
-        "description": "Asks the user of the client for a yes or no before it answers.",
-        "inputSchema": schema(question, &[]),
-        "annotations": read_only("Ask"),
-    })
+    let description = "Asks the user of the client for a yes or no before it answers.";
+    tool("ask", description, schema(question, &[]), read_only)
 }
 
 fn crash() -> Value {
@@ -148,13 +125,8 @@ fn crash() -> Value {
         "how": { "enum": ["exit", "abort", "half_frame"], "default": "exit",
                  "description": "`half_frame` dies with half of the answer written." },
     });
-    json!({
-        "name": "crash",
-        "title": "Crash",
-        "description": "Ends the server in the middle of this call.",
-        "inputSchema": schema(arguments, &[]),
-        "annotations": { "title": "Crash", "readOnlyHint": false, "destructiveHint": true, "openWorldHint": false },
-    })
+    let description = "Ends the server in the middle of this call.";
+    tool("crash", description, schema(arguments, &[]), |title| acting(title, true))
 }
 
 fn misbehave() -> Value {
@@ -170,25 +142,15 @@ fn misbehave() -> Value {
         "own_group": { "type": "boolean", "description": "Puts the grandchild into its own process group." },
         "before": { "type": "boolean", "description": "Lets reset come before any byte of the answer." },
     });
-    json!({
-        "name": "misbehave",
-        "title": "Misbehave",
-        "description": "Shows a fault of real servers on purpose.",
-        "inputSchema": schema(arguments, &["how"]),
-        "annotations": { "title": "Misbehave", "readOnlyHint": false, "destructiveHint": true, "openWorldHint": false },
-    })
+    let description = "Shows a fault of real servers on purpose.";
+    tool("misbehave", description, schema(arguments, &["how"]), |title| acting(title, true))
 }
 
 /// A tool whose argument must be mirrored in the header `Mcp-Param-Region`.
 fn route() -> Value {
     let region = json!({ "region": { "type": "string", "x-mcp-header": "Region" } });
-    json!({
-        "name": "route",
-        "title": "Route",
-        "description": "Returns the region that the call was routed to.",
-        "inputSchema": schema(region, &["region"]),
-        "annotations": read_only("Route"),
-    })
+    let description = "Returns the region that the call was routed to.";
+    tool("route", description, schema(region, &["region"]), read_only)
 }
 
 /// A generic tool that returns its arguments.

@@ -30,15 +30,18 @@ pub fn signal(pid: u32, signal: Signal) -> Result<()> {
 pub async fn kill(pid: u32) -> Result<Instant> {
     let at = Instant::now();
     signal(pid, Signal::KILL)?;
-    while is_alive(pid) || has_threads(pid) {
+    while !has_ended(pid) {
         tokio::time::sleep(Duration::from_micros(200)).await;
     }
     Ok(at)
 }
 
-/// True if an exited process still has threads: until the last one is gone, its pipes accept input.
-fn has_threads(pid: u32) -> bool {
-    std::fs::read_dir(proc_dir(pid).join("task")).is_ok_and(|threads| threads.count() > 1)
+/// True if the process and all its threads are gone, except for a zombie. Until the last thread is gone, its pipes
+/// accept input and its sockets are open.
+#[must_use]
+pub fn has_ended(pid: u32) -> bool {
+    let has_threads = std::fs::read_dir(proc_dir(pid).join("task")).is_ok_and(|threads| threads.count() > 1);
+    !is_alive(pid) && !has_threads
 }
 
 /// True if the process runs, sleeps or is stopped.
@@ -60,6 +63,24 @@ pub fn children_of(pid: u32) -> Vec<u32> {
     let threads = std::fs::read_dir(proc_dir(pid).join("task")).into_iter().flatten().flatten();
     let lists = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("children")).ok());
     lists.flat_map(|list| list.split(' ').filter_map(|pid| pid.parse().ok()).collect::<Vec<_>>()).collect()
+}
+
+/// Children of a process that live. Reads all processes.
+#[must_use]
+pub fn living_children(pid: u32) -> Vec<u32> {
+    children(pid, |state| !matches!(state, 'Z' | 'X'))
+}
+
+/// Children of a process that have exited and were not reaped.
+#[must_use]
+pub fn zombies(pid: u32) -> Vec<u32> {
+    children(pid, |state| state == 'Z')
+}
+
+/// Peak resident memory of a process, in bytes.
+#[must_use]
+pub fn peak_memory(pid: u32) -> u64 {
+    status_kilobytes(pid, "VmHWM:") * 1024
 }
 
 /// True if the environment of a process has this entry.
@@ -124,10 +145,10 @@ impl Footprint {
     #[must_use]
     pub fn of(pid: u32) -> Self {
         Self {
-            zombies: children(pid, |state| state == 'Z').len(),
+            zombies: zombies(pid).len(),
             files: open_files(pid),
             memory: resident_memory(&[pid]),
-            peak_memory: status_kilobytes(pid, "VmHWM:") * 1024,
+            peak_memory: peak_memory(pid),
         }
     }
 }

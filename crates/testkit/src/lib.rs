@@ -7,4 +7,9 @@ pub mod conformance;
 pub mod keyring;
 pub mod packages;
 pub mod peers;
+<<<<<<< HEAD
 pub mod service_manager;
+=======
+#[cfg(unix)]
+pub mod proc;
+>>>>>>> tooling

@@ -73,7 +73,7 @@ pub(super) const CRATES: &[CrateRule] = &[
     },
     CrateRule {
         name: "gripfast-testkit",
-        may_use: &[],
+        may_use: &["gripfast-measure"],
         outside: Outside::Any,
         why: "the peers in tests share no code with the tested crates",
     },

@@ -3,6 +3,7 @@
 use crate::client::{LEGACY, LegacyClient, call, initialize, request};
 use crate::scripted_server::ScriptedServer;
 use crate::test_gateway::{Clients, TestGateway, at, demo, pass, until, within};
+use gripfast_testkit::proc::open_files;
 use serde_json::json;
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -411,11 +412,6 @@ async fn few_are_left(gateway: &TestGateway) {
 
 /// Allowance for connections that open and close between requests.
 const FEW: u64 = 16;
-
-/// The files that this process has open.
-fn open_files() -> usize {
-    std::fs::read_dir("/proc/self/fd").unwrap().count()
-}
 
 /// Request with `connection: close`.
 fn hello_on_the_wire(body: &str) -> String {

@@ -6,6 +6,7 @@ use crate::scripted_server::{ScriptedChild, ScriptedServer};
 use crate::test_gateway::{GRIPFAST, PATIENCE, TestGateway, at, demo, within};
 use gripfast_demo::RunningServer;
 use gripfast_gateway::auth::keys;
+use gripfast_testkit::proc;
 use http::Method;
 use serde_json::{Value, json};
 use std::process::Stdio;
@@ -123,9 +124,7 @@ impl GatewayProcess {
     }
 
     fn peak(&self) -> usize {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id().unwrap())).unwrap();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
-        line.trim().trim_end_matches(" kB").parse::<usize>().unwrap() * 1024
+        proc::peak_memory(self.child.id().unwrap())
     }
 
     /// Another client calls a tool.
@@ -336,9 +335,7 @@ async fn g07_unread_answers_on_stdio_do_not_exhaust_the_gateway() {
     let refused = ended.iter().filter(|call| call["code"] == "overloaded").count();
     assert!(refused >= CALLS - BUDGET / ANSWER, "{refused}");
     assert!(ended.iter().all(|call| call["outcome"] == "done"));
-    let status = std::fs::read_to_string(format!("/proc/{}/status", child.id().unwrap())).unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
-    let peak = line.trim().trim_end_matches(" kB").parse::<usize>().unwrap() / 1024;
+    let peak = proc::peak_memory(child.id().unwrap()) / MIB;
     assert!(peak < PEAK / MIB, "it took {peak} MiB");
     // A client that reads later gets an answer to each call.
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();

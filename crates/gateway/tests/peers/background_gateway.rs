@@ -3,6 +3,7 @@
 use crate::peer_host::{kill_9, within};
 use gripfast_testkit::clients::{Client, ClientProcess, Mode};
 use gripfast_testkit::peers::Transport;
+use gripfast_testkit::proc;
 use serde_json::json;
 use std::path::Path;
 use std::time::Duration;
@@ -18,14 +19,8 @@ fn starters(starts: &Path) -> Vec<u32> {
 /// Waits until a process has ended, also if its parent has not reaped it. Its main thread can be a zombie while other
 /// threads still hold its sockets open.
 async fn until_ended(pid: u32) {
-    let is_zombie = || {
-        let status = std::fs::read_to_string(format!("/proc/{pid}/stat"));
-        status.is_ok_and(|status| status.contains(") Z "))
-    };
-    let threads = || std::fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count);
-    let lives = || threads() > 1 || (threads() == 1 && !is_zombie());
     within("the end of a gateway", async {
-        while lives() {
+        while !proc::has_ended(pid) {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     })

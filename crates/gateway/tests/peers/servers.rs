@@ -7,6 +7,7 @@ use futures_util::future::join_all;
 use gripfast_testkit::clients::{Client, ClientProcess, Mode};
 use gripfast_testkit::packages::Package;
 use gripfast_testkit::peers::{Peer, PeerCommand, Transport, require};
+use gripfast_testkit::proc::is_alive;
 use serde_json::{Value, json};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -123,9 +124,10 @@ impl PopularServers {
     /// the last threads of the dead process keep open for a moment.
     async fn kill(&self, server: &str) -> u64 {
         let pid = self.status(server)["pid"].as_u64().unwrap_or_else(|| panic!("{:#}", self.status(server)));
-        kill_9(u32::try_from(pid).unwrap());
+        let process = u32::try_from(pid).unwrap();
+        kill_9(process);
         within("the end of a process", async {
-            while is_alive(pid) || self.status(server)["pid"] == pid {
+            while is_alive(process) || self.status(server)["pid"] == pid {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         })
@@ -154,12 +156,6 @@ fn make_repository(place: &Path) {
     let place = place.to_str().unwrap();
     git(&["init", "--quiet", place]);
     git(&["-C", place, "commit", "--quiet", "--allow-empty", "--message", "the first commit"]);
-}
-
-/// Returns true while the process runs; a zombie has ended.
-fn is_alive(pid: u64) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
-    stat.is_ok_and(|stat| stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X'])))
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

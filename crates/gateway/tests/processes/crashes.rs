@@ -1,8 +1,8 @@
 //! Crashes of a child: it is restarted, and a call with side effects is never repeated.
 
-use crate::proc::{is_alive, signal};
 use crate::test_host::{TestHost, call, until};
 use gripfast::{CallOutcome, Code, Event, State};
+use gripfast_testkit::proc::{is_alive, signal};
 use rustix::process::Signal;
 use serde_json::json;
 

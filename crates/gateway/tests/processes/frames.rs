@@ -1,9 +1,9 @@
 //! Malformed output of a child: messages that are too large or incomplete, and floods of stderr or notifications.
 
 use crate::own_process::in_own_process;
-use crate::proc::{memory, peak_memory};
 use crate::test_host::{TestHost, call, millis, until};
 use gripfast::Code;
+use gripfast_testkit::proc::{memory, peak_memory};
 use serde_json::json;
 
 const MEBIBYTE: usize = 1 << 20;
@@ -19,14 +19,14 @@ fn g07_an_oversized_message_fails_its_own_call_only_and_memory_is_bounded() {
         let large = |size: usize| json!({ "how": "huge_frame", "size": size });
         let fitting = test_host.call("demo", "misbehave", large(MEBIBYTE / 2)).await.unwrap();
         assert_eq!(fitting.len(), MEBIBYTE / 2);
-        let before = peak_memory();
+        let before = peak_memory(std::process::id());
         let host = test_host.host.clone();
         let other = tokio::spawn(async move { call(&host, "demo", "counter", json!({ "ms": 300 })).await });
         until(|| (test_host.lines("counter").len() == 1).then_some(())).await.unwrap();
         let error = test_host.call("demo", "misbehave", large(100 * MEBIBYTE)).await.unwrap_err();
         assert_eq!(error.code, Code::UpstreamProtocol, "{error}");
         assert!(error.text.contains("1048576 bytes"), "{error}");
-        let grown = peak_memory() - before;
+        let grown = peak_memory(std::process::id()) - before;
         assert!(grown < 16 * MEBIBYTE, "{grown} bytes more for a message of 100 MiB");
         assert_eq!(other.await.unwrap().as_deref(), Ok("1"), "an innocent call with a side effect");
         test_host.echo("demo", "in moderation").await;
@@ -110,12 +110,12 @@ fn g07_cancelled_requests_to_a_child_that_does_not_read_free_their_memory() {
         test_host.spawn_ready("demo", test_host.demo(&[])).await;
         let stop = json!({ "how": "stop_reading", "ms": 60_000 });
         assert_eq!(test_host.call("demo", "misbehave", stop).await.as_deref(), Ok("stop_reading"));
-        let (before, text) = (memory(), "x".repeat(4 << 20));
+        let (before, text) = (memory(std::process::id()), "x".repeat(4 << 20));
         for _ in 0..40 {
             let calling = test_host.call("demo", "echo", json!({ "text": text }));
             assert!(tokio::time::timeout(millis(20), calling).await.is_err(), "the child does not read it");
         }
-        let grown = memory().saturating_sub(before) >> 20;
+        let grown = memory(std::process::id()).saturating_sub(before) >> 20;
         assert!(grown < 64, "{grown} MiB more than before");
     });
 }

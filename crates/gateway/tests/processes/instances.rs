@@ -1,9 +1,9 @@
 //! Dedicated children of clients: separate state, and no process left behind.
 
-use crate::proc;
 use crate::test_host::{TestHost, until};
 use gripfast::config::{Isolation, ServerSpec};
 use gripfast::{CallOptions, Client, ClientKey, Host};
+use gripfast_testkit::proc;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 

@@ -14,7 +14,6 @@ mod environment;
 mod frames;
 mod instances;
 mod own_process;
-mod proc;
 mod repeated_restarts;
 mod shutdown;
 mod standby;

@@ -1,9 +1,9 @@
 //! Repeated restarts of a server leak no process, file or memory.
 
 use crate::own_process::in_own_process;
-use crate::proc::{children_of, memory, open_files, signal, zombies_of};
 use crate::test_host::{TestHost, until};
 use gripfast::State;
+use gripfast_testkit::proc::{living_children, memory, open_files, signal, zombies};
 use rustix::process::Signal;
 
 #[test]
@@ -16,7 +16,7 @@ fn g06_a_thousand_restarts_leave_no_process_no_file_and_no_memory_behind() {
         for restart in 0..1000 {
             // Once warm: threads, pools and buffers are there by then.
             if restart == 100 {
-                before = (settled_files().await, memory());
+                before = (settled_files().await, memory(std::process::id()));
             }
             if restart % 2 == 0 {
                 test_host.host.reconnect("demo").unwrap();
@@ -30,10 +30,10 @@ fn g06_a_thousand_restarts_leave_no_process_no_file_and_no_memory_behind() {
         let (files, occupied) = before;
         assert_eq!(test_host.status("demo").supervision.state, State::Ready);
         assert_eq!(test_host.processes(), [pid]);
-        assert_eq!(children_of(std::process::id()).len(), 2, "the server and the watcher");
-        assert!(zombies_of(std::process::id()).is_empty());
+        assert_eq!(living_children(std::process::id()).len(), 2, "the server and the watcher");
+        assert!(zombies(std::process::id()).is_empty());
         assert_eq!(settled_files().await, files);
-        let grown = memory().saturating_sub(occupied);
+        let grown = memory(std::process::id()).saturating_sub(occupied);
         assert!(grown < 8 << 20, "{grown} bytes more after 900 restarts");
     });
 }

@@ -1,10 +1,10 @@
 //! Stop of a server and end of a host: no child, grandchild or zombie is left.
 
 use crate::own_process::in_own_process;
-use crate::proc::{children_of, command_line, is_alive, signal, zombies_of};
 use crate::test_host::{GRIPFAST, MARK, TestHost, call, until};
 use gripfast::config::ServerSpec;
 use gripfast::{Code, Host};
+use gripfast_testkit::proc::{command_line, is_alive, living_children, signal, zombies};
 use rustix::process::Signal;
 use serde_json::json;
 use std::process::{Command, Stdio};
@@ -149,7 +149,9 @@ fn g06_nothing_outlives_a_host_that_was_killed() {
             .await
             .expect("the server and its grandchildren");
         let watcher = until(|| {
-            children_of(gripfast.id()).into_iter().find(|pid| command_line(*pid).contains("gripfast-leash"))
+            living_children(gripfast.id())
+                .into_iter()
+                .find(|pid| command_line(*pid).contains("gripfast-leash"))
         });
         let watcher = watcher.await.expect("the watcher");
         signal(gripfast.id(), Signal::KILL);
@@ -170,7 +172,7 @@ fn g06_a_watcher_that_was_killed_is_replaced_with_the_next_child() {
         until(|| (!is_alive(watcher)).then_some(())).await.unwrap();
         signal(old, Signal::KILL);
         test_host.replaced("demo", old).await;
-        assert!(self::watcher() != watcher && zombies_of(std::process::id()).is_empty());
+        assert!(self::watcher() != watcher && zombies(std::process::id()).is_empty());
     });
 }
 
@@ -185,7 +187,7 @@ fn g06_a_shutdown_lets_calls_finish_and_leaves_nothing_behind() {
         test_host.until("demo", |status| status.supervision.in_flight == 1).await;
         test_host.host.shutdown().await;
         assert_eq!(slow.await.unwrap().as_deref(), Ok("slept 500 ms"));
-        assert!(zombies_of(std::process::id()).is_empty());
+        assert!(zombies(std::process::id()).is_empty());
         test_host.nothing_is_left().await;
     });
 }
@@ -215,8 +217,12 @@ fn g06_a_shutdown_in_the_middle_of_a_handshake_leaves_nothing_behind() {
         test_host.host.spawn("mute", test_host.demo(&flags)).unwrap();
         until(|| (!test_host.processes().is_empty()).then_some(())).await.unwrap();
         test_host.host.shutdown().await;
-        assert_eq!(children_of(std::process::id()), [watcher()], "the child is gone when shutdown returns");
-        assert!(zombies_of(std::process::id()).is_empty());
+        assert_eq!(
+            living_children(std::process::id()),
+            [watcher()],
+            "the child is gone when shutdown returns"
+        );
+        assert!(zombies(std::process::id()).is_empty());
     });
 }
 
@@ -234,7 +240,7 @@ fn g06_a_host_that_is_dropped_without_a_shutdown_leaves_nothing_behind() {
         until(|| (test_host.processes().len() == 5).then_some(())).await.unwrap();
         test_host.host = Host::builder().build();
         test_host.nothing_is_left().await;
-        until(|| zombies_of(std::process::id()).is_empty().then_some(())).await.expect("no zombies");
+        until(|| zombies(std::process::id()).is_empty().then_some(())).await.expect("no zombies");
     });
 }
 
@@ -246,13 +252,13 @@ async fn removed(test_host: &TestHost, spec: ServerSpec) -> Duration {
     test_host.host.remove_server("demo").await.unwrap();
     let took = begun.elapsed();
     assert!(!is_alive(pid));
-    assert!(zombies_of(std::process::id()).is_empty());
+    assert!(zombies(std::process::id()).is_empty());
     test_host.nothing_is_left().await;
     took
 }
 
 /// The watcher of this process.
 fn watcher() -> u32 {
-    let children = children_of(std::process::id());
+    let children = living_children(std::process::id());
     children.into_iter().find(|pid| command_line(*pid).contains("gripfast-leash")).unwrap()
 }

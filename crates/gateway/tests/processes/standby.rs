@@ -1,8 +1,8 @@
 //! Standby children: a spare that takes over, and a reload that starts the replacement first.
 
-use crate::proc::{is_alive, signal};
 use crate::test_host::{TestHost, call};
 use gripfast::{Event, SpareState};
+use gripfast_testkit::proc::{is_alive, signal};
 use rustix::process::Signal;
 use serde_json::json;
 

@@ -1,9 +1,9 @@
 //! Starts that fail or misbehave: early exits, slow handshakes, junk on stdout, era probes.
 
-use crate::proc::signal;
 use crate::test_host::{TestHost, millis, until};
 use gripfast::config::{Target, Template};
 use gripfast::{CallOutcome, Code, Event, State};
+use gripfast_testkit::proc::signal;
 use rustix::process::Signal;
 use serde_json::json;
 

@@ -1,8 +1,8 @@
 //! Host, temporary directory, and servers marked as those of one test.
 
-use crate::proc;
 use gripfast::config::{ServerSpec, Target, Template};
 use gripfast::{Answer, CallError, Event, Host, ServerStatus, State};
+use gripfast_testkit::proc;
 use serde_json::Value;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -122,7 +122,7 @@ impl TestHost {
 
     /// Live servers of this test and all their descendants.
     pub(crate) fn processes(&self) -> Vec<u32> {
-        proc::carrying(&format!("{MARK}={}", self.mark()))
+        proc::pids_with_env(&format!("{MARK}={}", self.mark()), "")
     }
 
     /// Waits until no process of this test is left.

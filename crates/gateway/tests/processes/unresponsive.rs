@@ -1,9 +1,9 @@
 //! Children that do not answer: a hung tool fails its own call only, and a stopped child is replaced.
 
-use crate::proc::{is_alive, signal};
 use crate::test_host::{TestHost, call, millis};
 use gripfast::config::ServerSpec;
 use gripfast::{CallOutcome, Code, Event, State};
+use gripfast_testkit::proc::{is_alive, signal};
 use rustix::process::Signal;
 use serde_json::json;
 
