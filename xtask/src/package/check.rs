@@ -1,11 +1,11 @@
 //! Installs each package in an empty place, uses it through the command that it installs, and removes it.
 
-use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use super::{Packages, cannot, clean_system, container, empty, output, wheel, write};
+use super::clean_system::CleanSystem;
+use super::{Packages, container, empty, output, wheel, write};
 use crate::workspace::Workspace;
 
 /// An installed gripfast.
@@ -22,30 +22,26 @@ pub(super) struct InstalledPackage<'a> {
 }
 
 pub(super) fn all(workspace: &Workspace, packages: &mut Packages, place: &Path) -> Result<(), String> {
-    let files = place.join("packages");
     if !python_client(workspace).exists() {
         let why = "the SDK client is not installed; `cargo xtask test` installs it";
         packages.left_out.push(format!("`gripfast stdio` with an SDK client: {why}"));
     }
-    check_wheel(workspace, &files, &fresh(place, "wheel")?)?;
-    check_npm(workspace, &files, &fresh(place, "npm")?)?;
-    check_tarball(workspace, &files, &fresh(place, "tarball")?)?;
-    match only_file(&files, ".deb") {
-        Ok(package) => match clean_system::CleanSystem::create(place) {
-            Ok(root) => {
-                root.check(workspace, &package)?;
-                packages.left_out.extend(container::check(workspace, &root.base, place)?);
-            }
-            Err(why) => packages.left_out.push(format!("installation of the Debian package: {why}")),
-        },
-        // The build has named it.
-        Err(_) => {}
+    check_wheel(workspace, &packages.wheel, &fresh(place, "wheel")?)?;
+    check_npm(workspace, &packages.npm, &fresh(place, "npm")?)?;
+    check_tarball(workspace, &packages.tarball, &fresh(place, "tarball")?)?;
+    // The build has named a missing Debian package.
+    let Some(deb) = &packages.deb else { return Ok(()) };
+    match CleanSystem::create(place) {
+        Ok(system) => {
+            system.check(workspace, deb)?;
+            packages.left_out.extend(container::check(workspace, &system.base, place)?);
+        }
+        Err(why) => packages.left_out.push(format!("installation of the Debian package: {why}")),
     }
     Ok(())
 }
 
-fn check_wheel(workspace: &Workspace, files: &Path, place: &Path) -> Result<(), String> {
-    let wheel = only_file(files, ".whl")?;
+fn check_wheel(workspace: &Workspace, wheel: &Path, place: &Path) -> Result<(), String> {
     let venv = place.join("venv");
     output(Command::new("python3").args(["-m", "venv"]).arg(&venv))?;
     let pip = |words: &[&str]| {
@@ -54,21 +50,19 @@ fn check_wheel(workspace: &Workspace, files: &Path, place: &Path) -> Result<(), 
         pip.args(words);
         pip
     };
-    output(pip(&["install", "--no-index"]).arg(&wheel))?;
+    output(pip(&["install", "--no-index"]).arg(wheel))?;
     let program = venv.join("bin/gripfast");
     InstalledPackage::at("wheel", workspace, &program, place)?.use_all()?;
     output(&mut pip(&["uninstall", "--yes", "gripfast"]))?;
     gone(&program)?;
     let mut uvx = Command::new(wheel::tools(workspace)?.join("uvx"));
-    uvx.args(["--offline", "--from"]).arg(&wheel).args(["gripfast", "--version"]);
+    uvx.args(["--offline", "--from"]).arg(wheel).args(["gripfast", "--version"]);
     let version =
         output(uvx.env("UV_CACHE_DIR", place.join("uv")).env("UV_TOOL_DIR", place.join("uv-tools")))?;
     expect("uvx", version.starts_with("gripfast "), &version)
 }
 
-fn check_npm(workspace: &Workspace, files: &Path, place: &Path) -> Result<(), String> {
-    // Without the registry, the platform's package has to be named too.
-    let packages = [only_file(files, "linux-x64-")?, only_file(files, "gripfast-0")?];
+fn check_npm(workspace: &Workspace, packages: &[PathBuf; 2], place: &Path) -> Result<(), String> {
     let npm = |words: &[&str]| {
         let mut npm = Command::new("npm");
         npm.args(["--offline", "--ignore-scripts", "--no-audit", "--no-fund", "--prefix"]).arg(place);
@@ -76,7 +70,8 @@ fn check_npm(workspace: &Workspace, files: &Path, place: &Path) -> Result<(), St
         npm
     };
     write(&place.join("package.json"), "{}")?;
-    output(npm(&["install"]).args(&packages))?;
+    // Without the registry, the platform's package has to be named too.
+    output(npm(&["install"]).args(packages))?;
     let program = place.join("node_modules/.bin/gripfast");
     InstalledPackage::at("npm", workspace, &program, place)?.use_all()?;
     let mut npx = Command::new("npx");
@@ -86,11 +81,12 @@ fn check_npm(workspace: &Workspace, files: &Path, place: &Path) -> Result<(), St
     gone(&program)
 }
 
-fn check_tarball(workspace: &Workspace, files: &Path, place: &Path) -> Result<(), String> {
-    let tarball = only_file(files, ".tar.gz")?;
+fn check_tarball(workspace: &Workspace, tarball: &Path, place: &Path) -> Result<(), String> {
     let sums = tarball.with_added_extension("sha256");
-    output(Command::new("sha256sum").arg("--check").arg(&sums).current_dir(files))?;
-    output(Command::new("tar").args(["--strip-components=1", "-xzf"]).arg(&tarball).current_dir(place))?;
+    output(
+        Command::new("sha256sum").arg("--check").arg(&sums).current_dir(tarball.parent().unwrap_or(place)),
+    )?;
+    output(Command::new("tar").args(["--strip-components=1", "-xzf"]).arg(tarball).current_dir(place))?;
     InstalledPackage::at("tarball", workspace, &place.join("bin/gripfast"), place)?.use_all()
 }
 
@@ -219,19 +215,4 @@ pub(super) fn expect(what: &str, is_right: bool, found: &str) -> Result<(), Stri
 
 fn gone(path: &Path) -> Result<(), String> {
     expect("the removal", !path.exists(), &format!("{} is still there", path.display()))
-}
-
-/// The only file of a directory with this text in its name, SBOMs and checksums aside.
-pub(super) fn only_file(directory: &Path, part: &str) -> Result<PathBuf, String> {
-    let entries = fs::read_dir(directory).map_err(|error| cannot("list", directory, &error))?;
-    let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
-    let matching = |path: &PathBuf| {
-        let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-        name.contains(part) && !name.ends_with(".json") && !name.ends_with(".sha256")
-    };
-    let found: Vec<PathBuf> = paths.filter(matching).collect();
-    match &*found {
-        [one] => Ok(one.clone()),
-        _ => Err(format!("{} files with `{part}` in {}", found.len(), directory.display())),
-    }
 }

@@ -65,8 +65,7 @@ impl CleanSystem {
     pub(super) fn check(&self, workspace: &Workspace, package: &Path) -> Result<(), String> {
         let before = self.content()?;
         install(package, &self.path.join("tmp/gripfast.deb"), 0o644)?;
-        let apt =
-            ["apt-get", "install", "--yes", "--no-install-recommends", "--no-download", "/tmp/gripfast.deb"];
+        let apt = ["apt-get", "install", "--yes", "--no-install-recommends", "/tmp/gripfast.deb"];
         output(&mut self.command(&apt))?;
         for file in [
             "usr/share/man/man1/gripfast.1.gz",

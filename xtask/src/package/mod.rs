@@ -24,8 +24,19 @@ const MAX_BINARY: u64 = 20 << 20;
 
 /// The packages, and the parts of the command that this machine cannot do.
 pub(crate) struct Packages {
-    pub(crate) files: Vec<PathBuf>,
+    wheel: PathBuf,
+    /// The platform's package and the launcher.
+    npm: [PathBuf; 2],
+    deb: Option<PathBuf>,
+    tarball: PathBuf,
     pub(crate) left_out: Vec<String>,
+}
+
+impl Packages {
+    pub(crate) fn files(&self) -> Vec<&PathBuf> {
+        let others = self.npm.iter().chain(&self.deb).chain([&self.tarball]);
+        std::iter::once(&self.wheel).chain(others).collect()
+    }
 }
 
 /// Directories and values that all packages share.
@@ -39,8 +50,7 @@ struct Parts<'a> {
     staging: PathBuf,
     version: String,
     binary: PathBuf,
-    /// Oldest glibc that the binary runs with.
-    glibc: &'static str,
+    build: Build,
 }
 
 /// The build that the packages are made from.
@@ -68,8 +78,9 @@ pub(crate) fn check(workspace: &Workspace) -> Result<Packages, String> {
 
 /// One line for each package, and for each part that was left out.
 pub(crate) fn summary(workspace: &Workspace, packages: &Packages, done: &str) -> String {
-    let mut text = format!("{} packages {done}", packages.files.len());
-    for file in &packages.files {
+    let files = packages.files();
+    let mut text = format!("{} packages {done}", files.len());
+    for file in files {
         let size = fs::metadata(file).map_or(0, |found| found.len());
         text += &format!("\n  {} ({:.1} MB)", workspace.display(file), size as f64 / 1e6);
     }
@@ -89,32 +100,29 @@ fn build(workspace: &Workspace, build: Build, out: &Path) -> Result<Packages, St
     empty(&staging)?;
     let sources = workspace.root.join("packages");
     let wheel = wheel::build(workspace, build, &sources, out)?;
-    let (directory, glibc) = match build {
-        Build::Portable => ("x86_64-unknown-linux-gnu/dist", "2.17"),
-        // The binary runs on this machine, and the check asks for no more.
-        Build::Plain => ("release", "2.28"),
+    let directory = match build {
+        Build::Portable => "x86_64-unknown-linux-gnu/dist",
+        Build::Plain => "release",
     };
     let binary = workspace.target.join(directory).join("gripfast");
     let version = sbom.version().to_owned();
-    let parts = Parts { workspace, sources, out: out.to_owned(), staging, version, binary, glibc };
+    let parts = Parts { workspace, sources, out: out.to_owned(), staging, version, binary, build };
     let size = fs::metadata(&parts.binary).map_err(|error| cannot("read", &parts.binary, &error))?.len();
     println!("binary: {:.1} MB", size as f64 / 1e6);
     let mut left_out = Vec::new();
     if build == Build::Portable && size > MAX_BINARY {
         println!("the binary is above the goal of {} MB", MAX_BINARY >> 20);
     }
-    let mut files = vec![wheel];
-    files.extend(npm::build(&parts)?);
-    if runs("dpkg-deb", "--version") {
-        files.push(deb::build(&parts)?);
+    let deb = if runs("dpkg-deb", "--version") {
+        Some(deb::build(&parts)?)
     } else {
         left_out.push("the Debian package: this machine has no `dpkg-deb`".to_owned());
-    }
-    files.push(tarball::build(&parts)?);
-    for file in &files {
-        sbom.write_beside(file)?;
-    }
-    Ok(Packages { files, left_out })
+        None
+    };
+    let (npm, tarball) = (npm::build(&parts)?, tarball::build(&parts)?);
+    let packages = Packages { wheel, npm, deb, tarball, left_out };
+    packages.files().into_iter().try_for_each(|file| sbom.write_beside(file))?;
+    Ok(packages)
 }
 
 impl Parts<'_> {

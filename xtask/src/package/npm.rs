@@ -10,7 +10,8 @@ use super::{Parts, install, output, write};
 
 const PLATFORM: &str = "@gripfast/linux-x64";
 
-pub(super) fn build(parts: &Parts<'_>) -> Result<Vec<PathBuf>, String> {
+/// Builds the platform's package and the launcher.
+pub(super) fn build(parts: &Parts<'_>) -> Result<[PathBuf; 2], String> {
     let platform = parts.staged("npm-platform")?;
     install(&parts.binary, &platform.join("bin/gripfast"), 0o755)?;
     let launcher = parts.staged("npm-launcher")?;
@@ -33,5 +34,5 @@ pub(super) fn build(parts: &Parts<'_>) -> Result<Vec<PathBuf>, String> {
         let name = output(npm.current_dir(directory))?;
         Ok::<_, String>(parts.out.join(name.trim()))
     };
-    Ok(vec![pack(platform, of_platform)?, pack(launcher, of_launcher)?])
+    Ok([pack(platform, of_platform)?, pack(launcher, of_launcher)?])
 }

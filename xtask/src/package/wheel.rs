@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::{Build, output};
+use super::{Build, cannot, output};
 use crate::workspace::Workspace;
 
 /// The tools from the Python package index, in a virtual environment below `target`.
@@ -33,7 +33,11 @@ pub(super) fn build(
     if !status.success() {
         return Err(format!("{command:?} failed ({status}); its output is above"));
     }
-    super::check::only_file(out, ".whl")
+    let entries = std::fs::read_dir(out).map_err(|error| cannot("list", out, &error))?;
+    let mut paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
+    paths
+        .find(|path| path.extension().is_some_and(|extension| extension == "whl"))
+        .ok_or_else(|| format!("maturin left no wheel in {}", out.display()))
 }
 
 /// The directory of the tools, which are installed if they are missing.

@@ -177,7 +177,7 @@ impl Run<'_> {
             let workspace = self.workspace;
             self.step("packages", || {
                 let packages = package::check(workspace)?;
-                let summary = format!("{} packages installed, used and removed", packages.files.len());
+                let summary = format!("{} packages installed, used and removed", packages.files().len());
                 if packages.left_out.is_empty() {
                     return Ok(Outcome::Ok(summary));
                 }
