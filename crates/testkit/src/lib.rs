@@ -7,9 +7,6 @@ pub mod conformance;
 pub mod keyring;
 pub mod packages;
 pub mod peers;
-<<<<<<< HEAD
-pub mod service_manager;
-=======
 #[cfg(unix)]
 pub mod proc;
->>>>>>> tooling
+pub mod service_manager;
