@@ -1,7 +1,10 @@
 //! Classification of evidence into failures. The only file that decides on error text, HTTP status and JSON-RPC code.
 
 use super::session_forms;
-use super::{BlockCause, ConnectStepFailed, During, Evidence, Failure, HttpAnswer, Observed, RpcError, Sent};
+use super::{
+    BlockCause, ConnectStepFailed, During, Evidence, Failure, HttpAnswer, Observed, RpcError, Sent,
+    ServerAnswer,
+};
 use crate::redact::KnownSecrets;
 use crate::text;
 
@@ -193,29 +196,11 @@ fn is_session_gone(during: During, observed: &Observed) -> bool {
 }
 
 fn session_verdict(observed: &Observed) -> SessionVerdict {
-    match observed {
-        Observed::Http(answer) => session_in_http(answer),
-        Observed::Rpc { error, had_session } => {
-            if *had_session && says_gone(error) {
-                SessionVerdict::Gone
-            } else {
-                doubt_if(session_forms::mentions_session(&error.message))
-            }
-        }
-        Observed::NoExecutable(_)
-        | Observed::SpawnFailed(_)
-        | Observed::OutOfResources(_)
-        | Observed::UnsetVariable(_)
-        | Observed::BadConfig(_)
-        | Observed::Connect { .. }
-        | Observed::NoToken(_)
-        | Observed::Closed(_)
-        | Observed::RefusedByPeer(_)
-        | Observed::Exited { .. }
-        | Observed::NoAnswer(_)
-        | Observed::Malformed(_)
-        | Observed::TooLarge(_)
-        | Observed::NoMemory { .. } => SessionVerdict::Untouched,
+    match observed.server_answer() {
+        Some(ServerAnswer::Http(answer)) => session_in_http(answer),
+        Some(ServerAnswer::Rpc { error, had_session: true }) if says_gone(error) => SessionVerdict::Gone,
+        Some(ServerAnswer::Rpc { error, .. }) => doubt_if(session_forms::mentions_session(&error.message)),
+        None => SessionVerdict::Untouched,
     }
 }
 
@@ -284,23 +269,9 @@ fn is_header_mismatch(during: During, answer: &HttpAnswer) -> bool {
 
 /// The text of a server's answer.
 fn answer_text(observed: &Observed) -> Option<String> {
-    match observed {
-        Observed::Http(answer) => Some(answer_summary(answer)),
-        Observed::Rpc { error, .. } => Some(error.message.clone()),
-        Observed::NoExecutable(_)
-        | Observed::SpawnFailed(_)
-        | Observed::OutOfResources(_)
-        | Observed::UnsetVariable(_)
-        | Observed::BadConfig(_)
-        | Observed::Connect { .. }
-        | Observed::NoToken(_)
-        | Observed::Closed(_)
-        | Observed::RefusedByPeer(_)
-        | Observed::Exited { .. }
-        | Observed::NoAnswer(_)
-        | Observed::Malformed(_)
-        | Observed::TooLarge(_)
-        | Observed::NoMemory { .. } => None,
+    match observed.server_answer()? {
+        ServerAnswer::Http(answer) => Some(answer_summary(answer)),
+        ServerAnswer::Rpc { error, .. } => Some(error.message.clone()),
     }
 }
 

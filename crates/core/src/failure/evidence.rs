@@ -104,6 +104,44 @@ pub enum Observed {
     },
 }
 
+/// An answer of the server.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum ServerAnswer<'a> {
+    /// An HTTP response that is no result.
+    Http(&'a HttpAnswer),
+    /// A JSON-RPC error.
+    Rpc {
+        /// The error.
+        error: &'a RpcError,
+        /// True if the request carried a session.
+        had_session: bool,
+    },
+}
+
+impl Observed {
+    /// Returns the answer of the server, if there was one.
+    pub(crate) fn server_answer(&self) -> Option<ServerAnswer<'_>> {
+        match self {
+            Self::Http(answer) => Some(ServerAnswer::Http(answer)),
+            Self::Rpc { error, had_session } => Some(ServerAnswer::Rpc { error, had_session: *had_session }),
+            Self::NoExecutable(_)
+            | Self::SpawnFailed(_)
+            | Self::OutOfResources(_)
+            | Self::UnsetVariable(_)
+            | Self::BadConfig(_)
+            | Self::Connect { .. }
+            | Self::NoToken(_)
+            | Self::Closed(_)
+            | Self::RefusedByPeer(_)
+            | Self::Exited { .. }
+            | Self::NoAnswer(_)
+            | Self::Malformed(_)
+            | Self::TooLarge(_)
+            | Self::NoMemory { .. } => None,
+        }
+    }
+}
+
 /// Step of connecting that failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ConnectStepFailed {

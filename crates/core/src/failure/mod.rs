@@ -14,6 +14,7 @@ pub mod session_forms;
 pub mod symptoms;
 
 pub use call_error::{CallError, CallOutcome, Code};
+pub(crate) use evidence::ServerAnswer;
 pub use evidence::{ConnectStepFailed, During, Evidence, HttpAnswer, Observed, RpcError, Sent};
 
 use crate::redact::KnownSecrets;

@@ -1,7 +1,7 @@
 //! Interface between the upstream machine and the supervisor task: inputs, commands and actions.
 
 use super::StandbyRole;
-use crate::failure::{Evidence, Failure, Observed};
+use crate::failure::{Evidence, Failure, ServerAnswer};
 use crate::ids::{Epoch, StandbyId};
 use crate::supervise::keepalive::Probe;
 use crate::supervise::link::Renewal;
@@ -138,24 +138,11 @@ impl ProbeAnswer {
     /// `ping` with 404 has not forgotten its session. A server that fails (5xx) at both is unhealthy, and calls wait
     /// instead of being sent there.
     pub fn from_failure(probe: Probe, evidence: &Evidence, failure: Failure) -> Self {
-        let refused = match &evidence.observed {
+        let refused = match evidence.observed.server_answer() {
             // A proxy answers for a server that is not there.
-            Observed::Http(answer) => !matches!(answer.status, 401 | 502..=504),
-            Observed::Rpc { .. } => true,
-            Observed::NoExecutable(_)
-            | Observed::SpawnFailed(_)
-            | Observed::OutOfResources(_)
-            | Observed::UnsetVariable(_)
-            | Observed::BadConfig(_)
-            | Observed::Connect { .. }
-            | Observed::NoToken(_)
-            | Observed::Closed(_)
-            | Observed::RefusedByPeer(_)
-            | Observed::Exited { .. }
-            | Observed::NoAnswer(_)
-            | Observed::Malformed(_)
-            | Observed::TooLarge(_)
-            | Observed::NoMemory { .. } => false,
+            Some(ServerAnswer::Http(answer)) => !matches!(answer.status, 401 | 502..=504),
+            Some(ServerAnswer::Rpc { .. }) => true,
+            None => false,
         };
         match (refused, probe, &failure) {
             (true, Probe::Ping | Probe::Discover, _) => Self::Unsupported,
@@ -262,7 +249,7 @@ pub enum CloseMode {
 mod tests {
     use super::*;
     use crate::failure::classify::classify;
-    use crate::failure::{During, HttpAnswer};
+    use crate::failure::{During, HttpAnswer, Observed};
 
     /// D05
     #[test]

@@ -11,17 +11,10 @@ impl UpstreamMachine {
     /// Handles a refused session. A session that never worked is not renewed, because that could repeat for ever; a
     /// lost link has a budget.
     pub(super) fn renew_session(&mut self, now: Mono, failure: Failure) {
-        match &self.link {
-            Link::Ready(ready) if !ready.answered => self.lose_link(now, failure),
-            Link::Ready(_)
-            | Link::Dormant
-            | Link::Connecting { .. }
-            | Link::Renewing { .. }
-            | Link::Waiting { .. }
-            | Link::Parked { .. }
-            | Link::Blocked { .. }
-            | Link::Draining { .. }
-            | Link::Stopped => self.renew(now, Renewal::Session),
+        if self.ready().is_some_and(|ready| !ready.answered) {
+            self.lose_link(now, failure);
+        } else {
+            self.renew(now, Renewal::Session);
         }
     }
 

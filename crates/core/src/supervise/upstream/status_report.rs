@@ -69,18 +69,8 @@ impl UpstreamMachine {
     }
 
     fn reported_cause(&self, state: State) -> Option<String> {
-        let stale = || match &self.link {
-            Link::Ready(Ready { catalog: CatalogState::Stale { .. }, .. }) => self.stale_cause.clone(),
-            Link::Dormant
-            | Link::Connecting { .. }
-            | Link::Ready(_)
-            | Link::Renewing { .. }
-            | Link::Waiting { .. }
-            | Link::Parked { .. }
-            | Link::Blocked { .. }
-            | Link::Draining { .. }
-            | Link::Stopped => None,
-        };
+        let is_stale = |ready: &Ready| matches!(ready.catalog, CatalogState::Stale { .. });
+        let stale = || self.stale_cause.clone().filter(|_| self.ready().is_some_and(is_stale));
         if state == State::NeedsApproval {
             self.approval_cause.clone()
         } else {

@@ -11,6 +11,7 @@ use gripfast_core::ledger::ledger_entry;
 use gripfast_core::time::Wall;
 use std::fs::{self, File, TryLockError};
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -159,8 +160,7 @@ fn segment_numbers(directory: &Path) -> io::Result<Vec<(u32, u32)>> {
 /// segment has about `size` bytes.
 pub(super) fn acquire_any(directory: &Path, now: Wall, size: u64) -> io::Result<AcquiredSegments> {
     private_files::create_subdirectory(directory)?;
-    let acquire = |slot| SegmentDir::new(directory, slot).acquire(now, size).transpose();
-    let Some(taken) = (0..SegmentDir::MAX_WRITERS).find_map(acquire).transpose()? else {
+    let Some(taken) = acquire_first(directory, 0..SegmentDir::MAX_WRITERS, now, size)? else {
         let error = format!("{} processes already keep a ledger there", SegmentDir::MAX_WRITERS);
         return Err(io::Error::other(error));
     };
@@ -170,6 +170,16 @@ pub(super) fn acquire_any(directory: &Path, now: Wall, size: u64) -> io::Result<
         orphans += other.settle_orphans(now).unwrap_or(0);
     }
     Ok(AcquiredSegments { orphans, ..taken })
+}
+
+/// Acquires the segments of the first free slot; `None` if other processes hold all of them.
+fn acquire_first(
+    directory: &Path,
+    mut slots: Range<u32>,
+    now: Wall,
+    size: u64,
+) -> io::Result<Option<AcquiredSegments>> {
+    slots.find_map(|slot| SegmentDir::new(directory, slot).acquire(now, size).transpose()).transpose()
 }
 
 impl Segments {
@@ -279,8 +289,10 @@ mod tests {
         assert!(taken.iter().map(|segments| segments.dir.slot).eq(0..40));
         let all = SegmentDir::all(directory.path()).unwrap();
         assert_eq!((all.len(), all.iter().filter(|dir| dir.is_locked()).count()), (40, 40));
+        let first = |slots| acquire_first(directory.path(), slots, Wall::default(), 1 << 16).unwrap();
+        assert!(first(0..40).is_none(), "all are taken");
         drop(taken);
-        assert_eq!(take(0).dir.slot, 0, "a free slot is used again");
+        assert_eq!(first(0..40).unwrap().segments.dir.slot, 0, "a free slot is used again");
     }
 
     #[cfg(unix)]
