@@ -262,7 +262,7 @@ pub enum EndpointForm {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ParseOptionError {
     given: String,
-    known: &'static str,
+    known: String,
 }
 
 impl fmt::Display for ParseOptionError {
@@ -298,20 +298,22 @@ fn duration(text: &str) -> Result<Duration, &'static str> {
     read().ok_or("expected a duration such as 1500ms, 2s or 1m30s")
 }
 
-fn unknown(given: &str, known: &'static str) -> ParseOptionError {
-    ParseOptionError { given: given.to_owned(), known }
+fn unknown(given: &str, known: &str) -> ParseOptionError {
+    ParseOptionError { given: given.to_owned(), known: known.to_owned() }
+}
+
+/// The value that stands beside a word.
+fn one_of<T: Copy>(given: &str, known: &[(&str, T)]) -> Result<T, ParseOptionError> {
+    let found = known.iter().find(|(word, _)| *word == given);
+    let words = || known.iter().map(|(word, _)| *word).collect::<Vec<_>>().join(", ");
+    found.map(|(_, value)| *value).ok_or_else(|| unknown(given, &words()))
 }
 
 impl FromStr for EraChoice {
     type Err = ParseOptionError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        Ok(match text {
-            "both" => Self::Both,
-            "legacy" => Self::Legacy,
-            "modern" => Self::Modern,
-            other => return Err(unknown(other, "both, legacy, modern")),
-        })
+        one_of(text, &[("both", Self::Both), ("legacy", Self::Legacy), ("modern", Self::Modern)])
     }
 }
 
@@ -319,18 +321,15 @@ impl FromStr for SessionExpiry {
     type Err = ParseOptionError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        Ok(match text {
-            "404" => Self::NotFound,
-            "404-text" => Self::NotFoundText,
-            "400-no-id" => Self::BadRequestWithoutId,
-            "400-server-error" => Self::BadRequestServerError,
-            "400-plain" => Self::BadRequestText,
-            "200-error" => Self::OkWithError,
-            other => {
-                let known = "404, 404-text, 400-no-id, 400-server-error, 400-plain, 200-error";
-                return Err(unknown(other, known));
-            }
-        })
+        let known = [
+            ("404", Self::NotFound),
+            ("404-text", Self::NotFoundText),
+            ("400-no-id", Self::BadRequestWithoutId),
+            ("400-server-error", Self::BadRequestServerError),
+            ("400-plain", Self::BadRequestText),
+            ("200-error", Self::OkWithError),
+        ];
+        one_of(text, &known)
     }
 }
 
@@ -338,13 +337,13 @@ impl FromStr for EndpointForm {
     type Err = ParseOptionError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        Ok(match text {
-            "relative" => Self::Relative,
-            "absolute" => Self::Absolute,
-            "query" => Self::Query,
-            "foreign" => Self::ForeignOrigin,
-            other => return Err(unknown(other, "relative, absolute, query, foreign")),
-        })
+        let known = [
+            ("relative", Self::Relative),
+            ("absolute", Self::Absolute),
+            ("query", Self::Query),
+            ("foreign", Self::ForeignOrigin),
+        ];
+        one_of(text, &known)
     }
 }
 

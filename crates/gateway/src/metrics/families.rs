@@ -43,8 +43,51 @@ pub struct Family {
     pub labels: &'static [&'static str],
     /// Help text.
     pub help: &'static str,
+    source: Source,
+}
+
+/// Source of the series of a metric.
+#[derive(Debug, Clone, Copy)]
+enum Source {
+    /// One value.
+    Gateway(fn(&Facts) -> Value),
+    /// One value per server.
+    Server(fn(&ServerStatus) -> Value),
+    Series(fn(&Facts) -> Vec<Series>),
+}
+
+impl Family {
+    /// A metric without labels.
+    const fn of_gateway(kind: Kind, name: &'static str, read: fn(&Facts) -> Value) -> Self {
+        Self { name, kind, labels: &[], help: "", source: Source::Gateway(read) }
+    }
+
+    /// A metric with the label `server`.
+    const fn of_server(kind: Kind, name: &'static str, read: fn(&ServerStatus) -> Value) -> Self {
+        Self { name, kind, labels: &["server"], help: "", source: Source::Server(read) }
+    }
+
+    const fn labelled(
+        kind: Kind,
+        name: &'static str,
+        labels: &'static [&'static str],
+        read: fn(&Facts) -> Vec<Series>,
+    ) -> Self {
+        Self { name, kind, labels, help: "", source: Source::Series(read) }
+    }
+
+    const fn about(self, help: &'static str) -> Self {
+        Self { help, ..self }
+    }
+
     /// Reads the series of a scrape.
-    pub(crate) read: fn(&Facts) -> Vec<Series>,
+    pub(crate) fn read(&self, facts: &Facts) -> Vec<Series> {
+        match self.source {
+            Source::Gateway(read) => vec![series([], read(facts))],
+            Source::Server(read) => per_server(facts, |server| [series([&server.name], read(server))]),
+            Source::Series(read) => read(facts),
+        }
+    }
 }
 
 /// Kind of a metric, which determines its suffixes.
@@ -101,91 +144,56 @@ pub fn families() -> &'static [Family] {
 }
 
 const FAMILIES: &[Family] = &[
-    Family {
-        name: "gripfast_build",
-        kind: Kind::Info,
-        labels: &["version"],
-        help: "Version of the running gateway.",
-        read: |facts| vec![series([facts.version], Value::Count(1))],
-    },
-    Family {
-        name: "gripfast_start_time_seconds",
-        kind: Kind::Gauge,
-        labels: &[],
-        help: "Start of the gateway, in seconds since the Unix epoch.",
-        read: |facts| vec![series([], Value::Number(facts.started_at))],
-    },
-    Family {
-        name: "gripfast_upstream_state",
-        kind: Kind::Gauge,
-        labels: &["server", "state"],
-        help: "1 for the current state of the server, 0 for all other states.",
-        read: |facts| {
-            per_server(facts, |server| {
-                State::ALL.map(|state| {
-                    series([&server.name, state.as_str()], flag(server.supervision.state == state))
-                })
+    Family::labelled(Kind::Info, "gripfast_build", &["version"], |facts| {
+        vec![series([facts.version], Value::Count(1))]
+    })
+    .about("Version of the running gateway."),
+    Family::of_gateway(Kind::Gauge, "gripfast_start_time_seconds", |facts| Value::Number(facts.started_at))
+        .about("Start of the gateway, in seconds since the Unix epoch."),
+    Family::labelled(Kind::Gauge, "gripfast_upstream_state", &["server", "state"], |facts| {
+        per_server(facts, |server| {
+            State::ALL
+                .map(|state| series([&server.name, state.as_str()], flag(server.supervision.state == state)))
+        })
+    })
+    .about("1 for the current state of the server, 0 for all other states."),
+    Family::labelled(Kind::Gauge, "gripfast_upstream_circuit", &["server", "circuit"], |facts| {
+        per_server(facts, |server| {
+            CircuitView::ALL.map(|circuit| {
+                series([&server.name, circuit.as_str()], flag(server.supervision.circuit == circuit))
             })
-        },
-    },
-    Family {
-        name: "gripfast_upstream_circuit",
-        kind: Kind::Gauge,
-        labels: &["server", "circuit"],
-        help: "1 for the current state of the server's circuit, 0 for all other states.",
-        read: |facts| {
-            per_server(facts, |server| {
-                CircuitView::ALL.map(|circuit| {
-                    series([&server.name, circuit.as_str()], flag(server.supervision.circuit == circuit))
-                })
-            })
-        },
-    },
-    Family {
-        name: "gripfast_upstream_restarts",
-        kind: Kind::Counter,
-        labels: &["server"],
-        help: "Restarted child processes and lost links of remote servers.",
-        read: |facts| {
-            per_server(facts, |server| [server_series(server, Value::Count(server.supervision.restarts))])
-        },
-    },
-    Family {
-        name: "gripfast_upstream_events",
-        kind: Kind::Counter,
-        labels: &["server", "kind"],
-        help: "Events of the server by kind, as in `/api/v1/events`.",
-        read: |facts| {
-            per_server(facts, |server| {
-                let counts = server.event_counts.iter();
-                counts
-                    .map(|(kind, count)| series([server.name.as_str(), kind], Value::Count(*count)))
-                    .collect::<Vec<_>>()
-            })
-        },
-    },
-    Family {
-        name: "gripfast_upstream_calls",
-        kind: Kind::Counter,
-        labels: &["server", "outcome", "code"],
-        help: "Completed client requests, by outcome and error code (`none` if the server answered).",
-        read: |facts| {
-            per_server(facts, |server| {
-                let counts = server.ends.counts.iter();
-                let written = counts.map(|(outcome, code, count)| {
-                    let code = code.map_or("none", gripfast::Code::as_str);
-                    series([&server.name, outcome.as_str(), code], Value::Count(*count))
-                });
-                written.collect::<Vec<_>>()
-            })
-        },
-    },
-    Family {
-        name: "gripfast_upstream_call_duration_seconds",
-        kind: Kind::Histogram,
-        labels: &["server", "outcome"],
-        help: "Duration of client requests, including waits and all attempts.",
-        read: |facts| {
+        })
+    })
+    .about("1 for the current state of the server's circuit, 0 for all other states."),
+    Family::of_server(Kind::Counter, "gripfast_upstream_restarts", |server| {
+        Value::Count(server.supervision.restarts)
+    })
+    .about("Restarted child processes and lost links of remote servers."),
+    Family::labelled(Kind::Counter, "gripfast_upstream_events", &["server", "kind"], |facts| {
+        per_server(facts, |server| {
+            let counts = server.event_counts.iter();
+            counts
+                .map(|(kind, count)| series([server.name.as_str(), kind], Value::Count(*count)))
+                .collect::<Vec<_>>()
+        })
+    })
+    .about("Events of the server by kind, as in `/api/v1/events`."),
+    Family::labelled(Kind::Counter, "gripfast_upstream_calls", &["server", "outcome", "code"], |facts| {
+        per_server(facts, |server| {
+            let counts = server.ends.counts.iter();
+            let written = counts.map(|(outcome, code, count)| {
+                let code = code.map_or("none", gripfast::Code::as_str);
+                series([&server.name, outcome.as_str(), code], Value::Count(*count))
+            });
+            written.collect::<Vec<_>>()
+        })
+    })
+    .about("Completed client requests, by outcome and error code (`none` if the server answered)."),
+    Family::labelled(
+        Kind::Histogram,
+        "gripfast_upstream_call_duration_seconds",
+        &["server", "outcome"],
+        |facts| {
             per_server(facts, |server| {
                 let took = server.ends.durations.iter();
                 let written = took.map(|(outcome, spread)| {
@@ -194,188 +202,94 @@ const FAMILIES: &[Family] = &[
                 written.collect::<Vec<_>>()
             })
         },
-    },
-    Family {
-        name: "gripfast_upstream_in_flight",
-        kind: Kind::Gauge,
-        labels: &["server"],
-        help: "Requests that the server is processing.",
-        read: |facts| {
-            per_server(facts, |server| [server_series(server, count(server.supervision.in_flight))])
-        },
-    },
-    Family {
-        name: "gripfast_upstream_waiting",
-        kind: Kind::Gauge,
-        labels: &["server"],
-        help: "Requests that wait for a link to the server or for a free slot.",
-        read: |facts| per_server(facts, |server| [server_series(server, count(server.supervision.waiting))]),
-    },
-    Family {
-        name: "gripfast_upstream_consecutive_failures",
-        kind: Kind::Gauge,
-        labels: &["server"],
-        help: "Consecutive transport failures; the circuit opens at its threshold.",
-        read: |facts| {
-            per_server(facts, |server| {
-                [server_series(server, count(server.supervision.consecutive_failures))]
-            })
-        },
-    },
-    Family {
-        name: "gripfast_upstream_tools",
-        kind: Kind::Gauge,
-        labels: &["server"],
-        help: "Tools that are visible to clients.",
-        read: |facts| per_server(facts, |server| [server_series(server, count(server.tools as u64))]),
-    },
-    Family {
-        name: "gripfast_upstream_changed_tools",
-        kind: Kind::Gauge,
-        labels: &["server"],
-        help: "Tools whose definition differs from the approved one.",
-        read: |facts| per_server(facts, |server| [server_series(server, count(server.pins.changed as u64))]),
-    },
-    Family {
-        name: "gripfast_upstream_cache_hits",
-        kind: Kind::Counter,
-        labels: &["server"],
-        help: "Requests answered from the cache.",
-        read: |facts| per_server(facts, |server| [server_series(server, Value::Count(server.cache.hits))]),
-    },
-    Family {
-        name: "gripfast_upstream_cache_misses",
-        kind: Kind::Counter,
-        labels: &["server"],
-        help: "Cacheable requests that were not answered from the cache.",
-        read: |facts| per_server(facts, |server| [server_series(server, Value::Count(server.cache.misses))]),
-    },
-    Family {
-        name: "gripfast_upstream_instances",
-        kind: Kind::Gauge,
-        labels: &["server"],
-        help: "Dedicated instances, each of one client.",
-        read: |facts| {
-            per_server(facts, |server| [server_series(server, count(server.instances.count() as u64))])
-        },
-    },
-    Family {
-        name: "gripfast_upstream_dropped_notifications",
-        kind: Kind::Counter,
-        labels: &["server"],
-        help: "Notifications without a request id or progress token on a link that several principals share. \
-               They are not delivered.",
-        read: |facts| per_server(facts, |server| [server_series(server, Value::Count(server.calls.dropped))]),
-    },
-    Family {
-        name: "gripfast_sessions",
-        kind: Kind::Gauge,
-        labels: &[],
-        help: "Sessions of legacy clients in memory.",
-        read: |facts| vec![series([], count(facts.sessions as u64))],
-    },
-    Family {
-        name: "gripfast_cache_entries",
-        kind: Kind::Gauge,
-        labels: &[],
-        help: "Entries of the result cache.",
-        read: |facts| vec![series([], count(facts.cache.entries as u64))],
-    },
-    Family {
-        name: "gripfast_cache_size_bytes",
-        kind: Kind::Gauge,
-        labels: &[],
-        help: "Memory of the result cache.",
-        read: |facts| vec![series([], count(facts.cache.bytes as u64))],
-    },
-    Family {
-        name: "gripfast_budget_used",
-        kind: Kind::Gauge,
-        labels: &["budget"],
-        help: "Used share of the budget, for the client, server or tool that has used most of it. At 1, its \
-               calls are refused.",
-        read: |facts| {
-            let used = highest_use(&facts.budgets).into_iter();
-            used.map(|(budget, used)| series([budget], Value::Number(used))).collect()
-        },
-    },
-    Family {
-        name: "gripfast_auth_failures",
-        kind: Kind::Counter,
-        labels: &["target", "reason"],
-        help: "Failed authentications. Clients that look for the login start with `no_credential`.",
-        read: |facts| {
-            let counts = facts.security.auth_failures.iter();
-            counts
-                .map(|((target, reason), count)| {
-                    series([target.as_str(), reason.as_str()], Value::Count(*count))
-                })
-                .collect()
-        },
-    },
-    Family {
-        name: "gripfast_admin_actions",
-        kind: Kind::Counter,
-        labels: &["action"],
-        help: "Admin API actions with a valid admin token.",
-        read: |facts| {
-            let counts = facts.security.admin_actions.iter();
-            counts.map(|(action, count)| series([action.as_str()], Value::Count(*count))).collect()
-        },
-    },
-    Family {
-        name: "gripfast_key_changes",
-        kind: Kind::Counter,
-        labels: &["change"],
-        help: "Changed client keys and replaced admin tokens that this gateway noticed in the state directory.",
-        read: |facts| {
-            let counts = facts.security.key_changes.iter();
-            counts.map(|(change, count)| series([change.as_str()], Value::Count(*count))).collect()
-        },
-    },
-    Family {
-        name: "gripfast_trust_decisions",
-        kind: Kind::Counter,
-        labels: &["decision"],
-        help: "Decisions to trust or not to trust the config file of this gateway.",
-        read: |facts| {
-            let counts = facts.security.trust_decisions.iter();
-            counts.map(|(decision, count)| series([decision.as_str()], Value::Count(*count))).collect()
-        },
-    },
-    Family {
-        name: "gripfast_audit_lines",
-        kind: Kind::Counter,
-        labels: &[],
-        help: "Lines written to the audit log.",
-        read: |facts| vec![series([], Value::Count(facts.audit.lines))],
-    },
-    Family {
-        name: "gripfast_audit_lost_lines",
-        kind: Kind::Counter,
-        labels: &[],
-        help: "Lines missing from the audit log.",
-        read: |facts| vec![series([], Value::Count(facts.audit.lost))],
-    },
-    Family {
-        name: "gripfast_ledger_calls",
-        kind: Kind::Counter,
-        labels: &[],
-        help: "Tool calls reported to the ledger.",
-        read: |facts| vec![series([], Value::Count(facts.ledger.calls))],
-    },
-    Family {
-        name: "gripfast_ledger_failed_writes",
-        kind: Kind::Counter,
-        labels: &[],
-        help: "Failed writes to the ledger. Calls continue without it.",
-        read: |facts| vec![series([], Value::Count(facts.ledger.failed_writes))],
-    },
+    )
+    .about("Duration of client requests, including waits and all attempts."),
+    Family::of_server(Kind::Gauge, "gripfast_upstream_in_flight", |server| {
+        count(server.supervision.in_flight)
+    })
+    .about("Requests that the server is processing."),
+    Family::of_server(Kind::Gauge, "gripfast_upstream_waiting", |server| count(server.supervision.waiting))
+        .about("Requests that wait for a link to the server or for a free slot."),
+    Family::of_server(Kind::Gauge, "gripfast_upstream_consecutive_failures", |server| {
+        count(server.supervision.consecutive_failures)
+    })
+    .about("Consecutive transport failures; the circuit opens at its threshold."),
+    Family::of_server(Kind::Gauge, "gripfast_upstream_tools", |server| count(server.tools as u64))
+        .about("Tools that are visible to clients."),
+    Family::of_server(Kind::Gauge, "gripfast_upstream_changed_tools", |server| {
+        count(server.pins.changed as u64)
+    })
+    .about("Tools whose definition differs from the approved one."),
+    Family::of_server(Kind::Counter, "gripfast_upstream_cache_hits", |server| {
+        Value::Count(server.cache.hits)
+    })
+    .about("Requests answered from the cache."),
+    Family::of_server(Kind::Counter, "gripfast_upstream_cache_misses", |server| {
+        Value::Count(server.cache.misses)
+    })
+    .about("Cacheable requests that were not answered from the cache."),
+    Family::of_server(Kind::Gauge, "gripfast_upstream_instances", |server| {
+        count(server.instances.count() as u64)
+    })
+    .about("Dedicated instances, each of one client."),
+    Family::of_server(Kind::Counter, "gripfast_upstream_dropped_notifications", |server| {
+        Value::Count(server.calls.dropped)
+    })
+    .about(
+        "Notifications without a request id or progress token on a link that several principals share. \
+         They are not delivered.",
+    ),
+    Family::of_gateway(Kind::Gauge, "gripfast_sessions", |facts| count(facts.sessions as u64))
+        .about("Sessions of legacy clients in memory."),
+    Family::of_gateway(Kind::Gauge, "gripfast_cache_entries", |facts| count(facts.cache.entries as u64))
+        .about("Entries of the result cache."),
+    Family::of_gateway(Kind::Gauge, "gripfast_cache_size_bytes", |facts| count(facts.cache.bytes as u64))
+        .about("Memory of the result cache."),
+    Family::labelled(Kind::Gauge, "gripfast_budget_used", &["budget"], |facts| {
+        let used = highest_use(&facts.budgets).into_iter();
+        used.map(|(budget, used)| series([budget], Value::Number(used))).collect()
+    })
+    .about(
+        "Used share of the budget, for the client, server or tool that has used most of it. At 1, its \
+         calls are refused.",
+    ),
+    Family::labelled(Kind::Counter, "gripfast_auth_failures", &["target", "reason"], |facts| {
+        let counts = facts.security.auth_failures.iter();
+        counts
+            .map(|((target, reason), count)| series([target.as_str(), reason.as_str()], Value::Count(*count)))
+            .collect()
+    })
+    .about("Failed authentications. Clients that look for the login start with `no_credential`."),
+    Family::labelled(Kind::Counter, "gripfast_admin_actions", &["action"], |facts| {
+        let counts = facts.security.admin_actions.iter();
+        counts.map(|(action, count)| series([action.as_str()], Value::Count(*count))).collect()
+    })
+    .about("Admin API actions with a valid admin token."),
+    Family::labelled(Kind::Counter, "gripfast_key_changes", &["change"], |facts| {
+        let counts = facts.security.key_changes.iter();
+        counts.map(|(change, count)| series([change.as_str()], Value::Count(*count))).collect()
+    })
+    .about("Changed client keys and replaced admin tokens that this gateway noticed in the state directory."),
+    Family::labelled(Kind::Counter, "gripfast_trust_decisions", &["decision"], |facts| {
+        let counts = facts.security.trust_decisions.iter();
+        counts.map(|(decision, count)| series([decision.as_str()], Value::Count(*count))).collect()
+    })
+    .about("Decisions to trust or not to trust the config file of this gateway."),
+    Family::of_gateway(Kind::Counter, "gripfast_audit_lines", |facts| Value::Count(facts.audit.lines))
+        .about("Lines written to the audit log."),
+    Family::of_gateway(Kind::Counter, "gripfast_audit_lost_lines", |facts| Value::Count(facts.audit.lost))
+        .about("Lines missing from the audit log."),
+    Family::of_gateway(Kind::Counter, "gripfast_ledger_calls", |facts| Value::Count(facts.ledger.calls))
+        .about("Tool calls reported to the ledger."),
+    Family::of_gateway(Kind::Counter, "gripfast_ledger_failed_writes", |facts| {
+        Value::Count(facts.ledger.failed_writes)
+    })
+    .about("Failed writes to the ledger. Calls continue without it."),
 ];
 
 fn per_server<Many: IntoIterator<Item = Series>>(
     facts: &Facts,
-    read: fn(&ServerStatus) -> Many,
+    read: impl Fn(&ServerStatus) -> Many,
 ) -> Vec<Series> {
     facts.servers.iter().flat_map(read).collect()
 }
@@ -395,10 +309,6 @@ fn highest_use(budgets: &[BudgetUse]) -> BTreeMap<&str, f64> {
 
 fn series<const N: usize>(labels: [&str; N], value: Value) -> Series {
     Series { labels: labels.map(str::to_owned).to_vec(), value }
-}
-
-fn server_series(server: &ServerStatus, value: Value) -> Series {
-    series([&server.name], value)
 }
 
 fn flag(yes: bool) -> Value {

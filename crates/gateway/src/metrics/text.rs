@@ -105,7 +105,7 @@ impl Collector for Scrape {
 }
 
 fn write(family: &Family, facts: &Facts, metric: &mut MetricEncoder<'_>) -> fmt::Result {
-    for series in (family.read)(facts) {
+    for series in family.read(facts) {
         let names = family.labels.iter().copied();
         let labels: Vec<(&str, String)> = names.zip(series.labels).collect();
         if family.kind == Kind::Info {

@@ -59,7 +59,7 @@ impl<F: Fn() -> Option<Facts>> FactsSnapshot<F> {
             *last = (self.facts)().map(|facts| (Instant::now(), facts));
         }
         let Some((_, facts)) = &*last else { return };
-        for Series { labels, value } in (family.read)(facts) {
+        for Series { labels, value } in family.read(facts) {
             let names = family.labels.iter().copied();
             let labels: Vec<KeyValue> =
                 names.zip(labels).map(|(name, label)| KeyValue::new(name, label)).collect();
