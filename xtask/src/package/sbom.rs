@@ -106,8 +106,9 @@ mod tests {
         let package =
             |name: &str| json!({ "id": name, "name": name, "version": "1.0.0", "license": "MIT/Apache-2.0" });
         let dependency = |name: &str, kind: Value| json!({ "pkg": name, "dep_kinds": [{ "kind": kind }] });
+        let packages = ["gripfast-gateway", "a", "b", "build", "test"].map(package);
         let metadata = json!({
-            "packages": ["gripfast-gateway", "a", "b", "build", "test"].map(package),
+            "packages": packages,
             "resolve": { "nodes": [
                 { "id": "gripfast-gateway", "deps": [dependency("a", Value::Null), dependency("test", "dev".into())] },
                 { "id": "a", "deps": [dependency("b", Value::Null), dependency("build", "build".into())] },
