@@ -117,7 +117,8 @@ mod tests {
         });
         let sbom = Sbom::from_metadata(&metadata).unwrap();
         let names: Vec<&Value> = sbom.components.iter().map(|it| &it["name"]).collect();
-        assert_eq!((names, sbom.version()), (vec!["a", "b"], "1.0.0"));
+        assert_eq!(names, ["a", "b"]);
+        assert_eq!(sbom.version(), "1.0.0");
         assert_eq!(sbom.components[0]["licenses"], json!([{ "expression": "MIT OR Apache-2.0" }]));
         assert_eq!(
             sbom.dependencies[0],
