@@ -137,7 +137,10 @@ fn a_server_that_is_not_mcp() {
 
 #[test]
 fn a_server_that_exits_at_start() {
-    let sandbox = Sandbox::with_demo(&["--exit-at-start", "always", "--exit-code", "7"]);
+    // Time for one attempt on a loaded machine, and not enough attempts to park the server.
+    let config =
+        [&stdio("demo", &["--exit-at-start", "always", "--exit-code", "7"]), "restart = { max = 1000 }\n"];
+    let sandbox = Sandbox::with(&config.concat());
     assert_snapshot!(sandbox.run(&["tools", WITHOUT_GATEWAY, "--wait", "3s"]), @"
     exit 4
     --- stderr
