@@ -1,8 +1,8 @@
 //! Hostile clients and hostile servers for the soak: each attack runs at a fixed rate until it is dropped.
 //!
 //! Raw sockets play the clients, because no HTTP library sends half a head or leaves its answers unread. The attackers'
-//! thread and the hostile server have the scheduling policy "idle": attackers run on machines of their own, and here
-//! they must not delay the honest clients that are measured.
+//! thread and the hostile server have the scheduling policy "idle" if times are measured: attackers run on machines of
+//! their own, and here they must not delay the honest clients.
 
 use std::process::Command;
 use std::sync::Arc;
@@ -72,19 +72,22 @@ impl Attempts {
     }
 }
 
-/// Runtime of the attackers with one thread, which runs only while no other thread of the machine wants the processor.
-/// Dropping it ends their tasks.
+/// Runtime of the attackers with one thread. Dropping it ends their tasks.
 #[derive(Debug)]
 pub struct Attackers(Option<Runtime>);
 
 impl Attackers {
-    /// Creates a runtime without tasks.
+    /// Creates a runtime without tasks. With `idle_policy`, its thread runs only while no other thread of the machine
+    /// wants the processor.
     ///
     /// # Errors
     /// The thread cannot be started, or `chrt` cannot change its scheduling policy.
-    pub async fn new() -> Result<Self> {
+    pub async fn new(idle_policy: bool) -> Result<Self> {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
         let attackers = Self(Some(runtime));
+        if !idle_policy {
+            return Ok(attackers);
+        }
         let thread = attackers.handle().spawn(async { rustix::thread::gettid() });
         let thread = thread.await.map_err(|error| MeasureError::new("the attackers' thread", &error))?;
         let [program, policy, priority] = IDLE_POLICY;

@@ -1,6 +1,6 @@
 //! Fake gateway on the port of a gateway that is down: commands connect to it and send no secret.
 
-use crate::gateway_process::GatewayProcess;
+use crate::gateway_process::{GatewayProcess, until};
 use crate::in_process_gateway::STATE;
 use crate::sandbox::{Sandbox, stdio};
 use rustix::process::Signal;
@@ -47,7 +47,8 @@ struct FakeGateway {
 
 impl FakeGateway {
     fn listen(address: &str) -> Self {
-        let listener = TcpListener::bind(address).unwrap();
+        // A child that the killed gateway was starting may hold the socket until it runs its own program.
+        let listener = until("the port", || TcpListener::bind(address).ok());
         let url = format!("http://{}", listener.local_addr().unwrap());
         let heard = Arc::<Mutex<String>>::default();
         let kept = Arc::clone(&heard);
