@@ -37,7 +37,8 @@ pub(super) fn nextest(workspace: &Workspace, install: Install) -> Result<String,
 
 /// The path of a working `cargo-deny`.
 pub(crate) fn cargo_deny(workspace: &Workspace, install: Install) -> Result<PathBuf, String> {
-    program(workspace, &DENY, &[], install)
+    // An optimized build takes minutes longer than it saves.
+    program(workspace, &DENY, &["--debug"], install)
 }
 
 /// The path of a working `mdbook`.
