@@ -56,9 +56,11 @@ WantedBy=sockets.target
     }
 
     pub(crate) fn service(&self) -> String {
-        let mut command = format!("{} serve --config {}", quoted(self.program), quoted(self.config));
+        // Commands, unlike variables, replace `$NAME`.
+        let argument = |path: &Path| quoted(&path.display().to_string().replace('$', "$$"));
+        let mut command = format!("{} serve --config {}", argument(self.program), argument(self.config));
         if let Some(directory) = self.state_dir {
-            command += &format!(" --state-dir {}", quoted(directory));
+            command += &format!(" --state-dir {}", argument(directory));
         }
         let stop = (self.shutdown_timeout + STOP_MARGIN).as_secs();
         let (environment, wanted_by) = match self.scope {
@@ -103,7 +105,7 @@ WantedBy={wanted_by}
             "# Variables that the config refers to, one NAME=VALUE per line.\nEnvironmentFile=-%E/gripfast/environment\n"
                 .to_owned();
         if let Some(path) = &self.search_path {
-            lines += &format!("Environment={}\n", quoted(Path::new(&format!("PATH={path}"))));
+            lines += &format!("Environment={}\n", quoted(&format!("PATH={path}")));
         }
         lines
     }
@@ -139,9 +141,9 @@ LockPersonality=yes
 RestrictAddressFamilies=AF_INET AF_INET6 AF_NETLINK AF_UNIX
 ";
 
-/// One word of a unit's value: in quotes, without specifiers and variables.
-fn quoted(word: &Path) -> String {
-    let word = word.display().to_string().replace('%', "%%").replace('$', "$$");
+/// One word of a unit's value: in quotes, without specifiers.
+fn quoted(word: &str) -> String {
+    let word = word.replace('%', "%%");
     if word.chars().all(|letter| letter.is_alphanumeric() || "/._-%$:=@+,".contains(letter)) {
         return word;
     }
@@ -197,12 +199,15 @@ mod tests {
     fn words_with_spaces_and_specifiers_reach_the_program_as_they_are() {
         let mut odd = units(Scope::User);
         (odd.config, odd.state_dir) = (Path::new("/home/a b/50%$x.toml"), Some(Path::new("/s\"t")));
-        odd.search_path = Some("/opt/my tools:/usr/bin".to_owned());
+        odd.search_path = Some("/opt/my tools:/opt/$x:/usr/bin".to_owned());
         let service = odd.service();
         assert_eq!(
             lines_of(&service, "ExecStart"),
             [r#"ExecStart=/usr/bin/gripfast serve --config "/home/a b/50%%$$x.toml" --state-dir "/s\"t""#]
         );
-        assert_eq!(lines_of(&service, "Environment"), [r#"Environment="PATH=/opt/my tools:/usr/bin""#]);
+        assert_eq!(
+            lines_of(&service, "Environment"),
+            [r#"Environment="PATH=/opt/my tools:/opt/$x:/usr/bin""#]
+        );
     }
 }
