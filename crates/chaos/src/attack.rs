@@ -16,6 +16,7 @@ use tokio::runtime::{Handle, Runtime};
 use tokio::task::JoinSet;
 
 use crate::client::Client;
+use crate::fault::RunLength;
 use gripfast_measure::Era;
 use gripfast_measure::{MeasureError, Result};
 
@@ -77,15 +78,15 @@ impl Attempts {
 pub struct Attackers(Option<Runtime>);
 
 impl Attackers {
-    /// Creates a runtime without tasks. With `idle_policy`, its thread runs only while no other thread of the machine
-    /// wants the processor.
+    /// Creates a runtime without tasks. In a run that measures times, its thread runs only while no other thread of the
+    /// machine wants the processor.
     ///
     /// # Errors
     /// The thread cannot be started, or `chrt` cannot change its scheduling policy.
-    pub async fn new(idle_policy: bool) -> Result<Self> {
+    pub async fn new(length: RunLength) -> Result<Self> {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
         let attackers = Self(Some(runtime));
-        if !idle_policy {
+        if !length.measures_times() {
             return Ok(attackers);
         }
         let thread = attackers.handle().spawn(async { rustix::thread::gettid() });

@@ -187,6 +187,15 @@ pub enum RunLength {
 }
 
 impl RunLength {
+    /// Returns whether the run measures times. A short run only counts calls; other tests may use all processors at the
+    /// same time, and attackers with the idle policy would then attempt nothing.
+    #[must_use]
+    pub fn measures_times(self) -> bool {
+        self != Self::Short
+    }
+}
+
+impl RunLength {
     /// Picks the duration for this run length.
     #[must_use]
     pub fn pick(self, short: Duration, ordinary: Duration, long: Duration) -> Duration {

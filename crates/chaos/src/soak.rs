@@ -89,7 +89,7 @@ pub async fn run(options: &RunOptions) -> Result<Soak> {
         deadline: DEADLINE,
     };
     let load = Load::start_with(clients?, tools, "honest", pace, options.seed).await?;
-    let attackers = Attackers::new(measures_times(options)).await?;
+    let attackers = Attackers::new(options.length).await?;
     let (attempts, attempts_beside) = (Arc::new(Attempts::default()), Arc::new(Attempts::default()));
     let mut windows = Vec::new();
     for round in 0..rounds {
@@ -217,18 +217,12 @@ impl Soak {
     }
 }
 
-/// Returns whether the run measures times. A short run only counts calls; other tests may use all processors at the same
-/// time, and attackers with the idle policy would then attempt nothing.
-fn measures_times(options: &RunOptions) -> bool {
-    options.length != RunLength::Short
-}
-
 fn config_for(dir: &Path, options: &RunOptions) -> String {
     let (variable, value) = env_marker(dir);
     let command = &options.subject.gripfast;
     let (all, one) = BUDGET_MIB;
     let mut hostile = vec![command.to_string_lossy(), "demo-server".into()];
-    if measures_times(options) {
+    if options.length.measures_times() {
         hostile.splice(..0, IDLE_POLICY.map(Into::into));
     }
     let (program, arguments) = (&hostile[0], &hostile[1..]);
