@@ -105,7 +105,7 @@ impl Args {
         let (size, repeats, slice) = match (self.tiny, self.quick) {
             (true, _) => (Size::Tiny, 1, 20),
             (false, true) => (Size::Quick, 5, 150),
-            (false, false) => (Size::Whole, 7, 200),
+            (false, false) => (Size::Whole, 9, 200),
         };
         Ok(RunOptions {
             gripfast: processes::gripfast(&self.gripfast)?,

@@ -33,6 +33,7 @@ impl ReportTable {
 pub(super) fn of_calls(calls: &Calls) -> Vec<ReportTable> {
     let head = [
         "client",
+        "server",
         "result",
         "format",
         "concurrency",
@@ -43,17 +44,18 @@ pub(super) fn of_calls(calls: &Calls) -> Vec<ReportTable> {
         "calls/s",
         "CPU ms per 1,000 calls",
     ];
-    let mut table = ReportTable::new("Calls", 5, &head);
+    let mut table = ReportTable::new("Calls", 6, &head);
     for row in &calls.rows {
         for (lane, samples) in &row.lanes {
             let case = row.case;
-            let era = match case.era {
+            let [client, server] = [case.era, case.server].map(|era| match era {
                 Era::Legacy => "legacy",
                 Era::Modern => "modern",
-            };
+            });
             let form = if case.events { "SSE" } else { "JSON" };
-            let mut cells =
-                [era, &size(case.bytes), form, &case.at_once.to_string(), lane].map(str::to_owned).to_vec();
+            let mut cells = [client, server, &size(case.bytes), form, &case.at_once.to_string(), lane]
+                .map(str::to_owned)
+                .to_vec();
             cells.extend(figures(samples));
             table.table.row(cells);
         }
