@@ -71,12 +71,15 @@ pub(crate) enum Part {
     Startup,
     /// With and without ledger, audit log and a reader of metrics
     Observing,
+    /// Instructions, cache lines and allocations of a call, counted by valgrind
+    Instructions,
     /// Cost of many sessions, streams, servers and tools
     Scale,
 }
 
 impl Part {
-    pub(crate) const ALL: [Self; 5] = [Self::Calls, Self::Lists, Self::Startup, Self::Observing, Self::Scale];
+    pub(crate) const ALL: [Self; 6] =
+        [Self::Calls, Self::Instructions, Self::Lists, Self::Startup, Self::Observing, Self::Scale];
 
     pub(crate) fn word(self) -> &'static str {
         match self {
@@ -84,6 +87,7 @@ impl Part {
             Self::Lists => "lists",
             Self::Startup => "startup",
             Self::Observing => "observing",
+            Self::Instructions => "instructions",
             Self::Scale => "scale",
         }
     }

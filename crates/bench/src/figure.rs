@@ -1,6 +1,7 @@
 //! Goals of a run: each with its measured value, met or missed.
 
 use crate::calls::{CallRow, Calls, DIRECT, GRIPFAST, LARGE, NGINX, PIPE, SMALL, TO_PIPE};
+use crate::instructions::{self, CallCost};
 use crate::lists::Lists;
 use crate::load::Sample;
 use crate::observing::Observing;
@@ -106,6 +107,19 @@ pub(crate) fn of_startup(startup: &Startup) -> Vec<Figure> {
 pub(crate) fn of_observing(observing: &Observing) -> Vec<Figure> {
     let goal = "throughput with ledger, audit log and a metrics reader over throughput without them";
     vec![at_least(goal, observing.throughput_ratio(), 0.9, " ×")]
+}
+
+pub(crate) fn of_instructions(costs: &[CallCost]) -> Vec<Figure> {
+    let figures = costs.iter().filter_map(|cost| {
+        let goals = instructions::goals(cost.case)?;
+        let goal = |what: &str| format!("one call, {}: {what}", cost.case);
+        Some([
+            at_most(&goal("instructions"), cost.instructions, goals.instructions, ""),
+            at_most(&goal("cache lines"), cost.cache_lines, goals.cache_lines, ""),
+            at_most(&goal("allocations"), cost.allocations, goals.allocations, ""),
+        ])
+    });
+    figures.flatten().collect()
 }
 
 pub(crate) fn of_scale(scale: &Scale) -> Vec<Figure> {

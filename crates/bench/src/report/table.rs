@@ -1,6 +1,7 @@
 //! Tables of the report.
 
 use crate::calls::Calls;
+use crate::instructions::CallCost;
 use crate::lists::Lists;
 use crate::load::Sample;
 use crate::observing::Observing;
@@ -125,6 +126,18 @@ pub(super) fn of_observing(observing: &Observing) -> ReportTable {
     for (name, samples) in [("on", &observing.on), ("off", &observing.off)] {
         let mut cells = vec![name.to_owned()];
         cells.extend(figures(samples));
+        table.table.row(cells);
+    }
+    table
+}
+
+pub(super) fn of_instructions(costs: &[CallCost]) -> ReportTable {
+    let head = ["server and answer", "instructions", "cache lines", "allocations"];
+    let mut table = ReportTable::new("One call of a legacy client, 100 B", 1, &head);
+    for cost in costs {
+        let counts = [cost.instructions, cost.cache_lines, cost.allocations];
+        let mut cells = vec![cost.case.to_owned()];
+        cells.extend(counts.map(|count| format!("{count:.0}")));
         table.table.row(cells);
     }
     table
