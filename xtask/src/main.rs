@@ -66,8 +66,9 @@ Development commands of this project.
         sections of that page; `cargo xtask bench --help` explains the options.
 
     cargo xtask counts [--write]
-        Counts the instructions of the pure parts of a call with valgrind. Fails if a part takes over 5 % more than
-        crates/counts/bounds.txt allows. `cargo xtask test` includes this check.
+        Counts the instructions of the pure parts of a call, and the instructions and allocations of whole calls through
+        a gateway, with valgrind. Fails if one takes over 5 % more than crates/counts/bounds.txt allows. `cargo xtask
+        test` includes this check.
           --write           stores the measured values as the new bounds
 
     cargo xtask audit [--allow-missing]

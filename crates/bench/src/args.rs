@@ -71,12 +71,15 @@ pub(crate) enum Part {
     Startup,
     /// With and without ledger, audit log and a reader of metrics
     Observing,
+    /// Instructions, cache lines and allocations of a call, counted by valgrind
+    Instructions,
     /// Cost of many sessions, streams, servers and tools
     Scale,
 }
 
 impl Part {
-    pub(crate) const ALL: [Self; 5] = [Self::Calls, Self::Lists, Self::Startup, Self::Observing, Self::Scale];
+    pub(crate) const ALL: [Self; 6] =
+        [Self::Calls, Self::Instructions, Self::Lists, Self::Startup, Self::Observing, Self::Scale];
 
     pub(crate) fn word(self) -> &'static str {
         match self {
@@ -84,6 +87,7 @@ impl Part {
             Self::Lists => "lists",
             Self::Startup => "startup",
             Self::Observing => "observing",
+            Self::Instructions => "instructions",
             Self::Scale => "scale",
         }
     }
@@ -105,7 +109,7 @@ impl Args {
         let (size, repeats, slice) = match (self.tiny, self.quick) {
             (true, _) => (Size::Tiny, 1, 20),
             (false, true) => (Size::Quick, 5, 150),
-            (false, false) => (Size::Whole, 7, 200),
+            (false, false) => (Size::Whole, 9, 200),
         };
         Ok(RunOptions {
             gripfast: processes::gripfast(&self.gripfast)?,

@@ -23,7 +23,10 @@ const BEFORE_TO_PIPE: &str = "gripfast before, to pipe";
 /// One kind of call and its concurrency.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub(crate) struct Case {
+    /// Era of the client.
     pub(crate) era: Era,
+    /// Era of the server.
+    pub(crate) server: Era,
     /// Size of the result in bytes.
     pub(crate) bytes: usize,
     pub(crate) events: bool,
@@ -42,12 +45,14 @@ pub(crate) const MEDIUM: usize = 10_000;
 pub(crate) const LARGE: usize = 1_000_000;
 pub(crate) const CONCURRENCY: [usize; 3] = [1, 16, 64];
 
-fn cases() -> impl Iterator<Item = Case> {
-    [Era::Legacy, Era::Modern].into_iter().flat_map(|era| {
-        [SMALL, MEDIUM, LARGE].into_iter().flat_map(move |bytes| {
-            [false, true].into_iter().flat_map(move |events| {
-                CONCURRENCY.into_iter().map(move |at_once| Case { era, bytes, events, at_once })
-            })
+/// Eras of client and server. The second pair is the usual one: today's clients, and servers of current SDKs.
+const PAIRS: [[Era; 2]; 3] =
+    [[Era::Legacy, Era::Legacy], [Era::Legacy, Era::Modern], [Era::Modern, Era::Modern]];
+
+fn cases([era, server]: [Era; 2]) -> impl Iterator<Item = Case> {
+    [SMALL, MEDIUM, LARGE].into_iter().flat_map(move |bytes| {
+        [false, true].into_iter().flat_map(move |events| {
+            CONCURRENCY.into_iter().map(move |at_once| Case { era, server, bytes, events, at_once })
         })
     })
 }
@@ -74,44 +79,41 @@ pub(crate) struct Calls {
 pub(crate) async fn run(options: &RunOptions) -> Result<Calls> {
     let server = Server::start()?;
     let nginx = Nginx::start(&server, ("none", b""))?;
-    let (home, past) = (
-        [GatewayDir::new()?, GatewayDir::new()?, GatewayDir::new()?],
-        [GatewayDir::new()?, GatewayDir::new()?, GatewayDir::new()?],
-    );
     let mut rows = Vec::new();
     let mut memory = Memory::default();
     let other = match &options.other {
         Some((command, url)) => Some(Other::start(command, url, &server).await?),
         None => None,
     };
-    for (at, era) in [Era::Legacy, Era::Modern].into_iter().enumerate() {
-        let entry = server.entry(FIRST, 2, era);
-        let gateway = Gateway::start(&options.gripfast, &home[at], &entry)?;
-        let before =
-            options.before.as_ref().map(|path| Gateway::start(path, &past[at], &entry)).transpose()?;
-        if era == Era::Legacy {
+    for pair in PAIRS {
+        let [era, of_server] = pair;
+        let is_first = pair == PAIRS[0];
+        let (home, past) = (GatewayDir::new()?, GatewayDir::new()?);
+        let entry = server.entry(FIRST, 2, of_server);
+        let gateway = Gateway::start(&options.gripfast, &home, &entry)?;
+        let before = options.before.as_ref().map(|path| Gateway::start(path, &past, &entry)).transpose()?;
+        if is_first {
             (memory.gripfast_idle, memory.nginx_idle) = (gateway.resident(), nginx.resident());
         }
         let most = CONCURRENCY[CONCURRENCY.len() - 1];
         let mut lanes = vec![
             Lane::http(DIRECT, processes::clients(&server.address(), era, most).await?, Vec::new()),
             Lane::http(NGINX, processes::clients(&nginx.address, era, most).await?, nginx.pids()),
-            Lane::http(GRIPFAST, processes::clients(&gateway.address, era, most).await?, gateway.pids()),
+            Lane::http(GRIPFAST, processes::clients(&gateway.address, era, most).await?, gateway.pids())
+                .counting(&server.address())
+                .await?,
         ];
         if let Some(before) = &before {
-            lanes.push(Lane::http(
-                BEFORE,
-                processes::clients(&before.address, era, most).await?,
-                before.pids(),
-            ));
+            let clients = processes::clients(&before.address, era, most).await?;
+            lanes.push(Lane::http(BEFORE, clients, before.pids()).counting(&server.address()).await?);
         }
-        if let (Some(other), Era::Legacy) = (&other, era) {
+        if let (Some(other), true) = (&other, is_first) {
             lanes.push(Lane::http(OTHER, processes::clients(&other.address, era, most).await?, other.pids()));
         }
-        for case in cases().filter(|case| case.era == era && options.wants(case)) {
+        for case in cases(pair).filter(|case| options.wants(case)) {
             rows.push(run_interleaved(options, case, &mut lanes).await?);
         }
-        if era == Era::Legacy {
+        if is_first {
             (memory.gripfast_loaded, memory.nginx_loaded) = (gateway.resident(), nginx.resident());
             memory.other_loaded = other.as_ref().map(Other::resident);
             for after in &mut memory.gripfast_large {
@@ -120,22 +122,18 @@ pub(crate) async fn run(options: &RunOptions) -> Result<Calls> {
             }
         }
     }
-    rows.extend(measure_stdio(options, &server, &home[2], &past[2]).await?);
+    rows.extend(measure_stdio(options, &server).await?);
     Ok(Calls { rows, memory })
 }
 
 /// Calls to a stdio server. The baselines are a plain pipe, for a client on the same machine, and direct HTTP in the
 /// first lane.
-async fn measure_stdio(
-    options: &RunOptions,
-    server: &Server,
-    home: &GatewayDir,
-    past: &GatewayDir,
-) -> Result<Vec<CallRow>> {
-    let era = Era::Legacy;
+async fn measure_stdio(options: &RunOptions, server: &Server) -> Result<Vec<CallRow>> {
+    let (home, past) = (GatewayDir::new()?, GatewayDir::new()?);
+    let [era, _] = PAIRS[0];
     let entry = processes::stdio_entry(FIRST, 2)?;
-    let gateway = Gateway::start(&options.gripfast, home, &entry)?;
-    let before = options.before.as_ref().map(|path| Gateway::start(path, past, &entry)).transpose()?;
+    let gateway = Gateway::start(&options.gripfast, &home, &entry)?;
+    let before = options.before.as_ref().map(|path| Gateway::start(path, &past, &entry)).transpose()?;
     let most = CONCURRENCY[CONCURRENCY.len() - 1];
     let mut lanes = vec![
         Lane::http(DIRECT, processes::clients(&server.address(), era, most).await?, Vec::new()),
@@ -147,7 +145,7 @@ async fn measure_stdio(
         lanes.push(Lane::http(BEFORE_TO_PIPE, clients, before.pids()));
     }
     let mut rows = Vec::new();
-    for case in cases().filter(|case| case.era == era && !case.events && options.wants(case)) {
+    for case in cases(PAIRS[0]).filter(|case| !case.events && options.wants(case)) {
         rows.push(run_interleaved(options, case, &mut lanes).await?);
     }
     Ok(rows)

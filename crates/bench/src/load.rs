@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use tokio::task::JoinSet;
 
-use crate::client::{BenchRequest, Client};
-use crate::echo::GIVE;
+use crate::client::{Address, BenchRequest, Client};
+use crate::echo::{CONNECTIONS, GIVE};
 use crate::process::{Process, piped};
 use gripfast_measure::proc::cpu_time;
 use gripfast_measure::times::percentile;
@@ -25,6 +25,9 @@ pub(crate) struct Sample {
     pub(crate) per_second: f64,
     /// CPU time of the gateway or proxy in milliseconds per 1,000 calls; zero without one.
     pub(crate) processor: f64,
+    /// Connections to the server per call, if they were counted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) connections: Option<f64>,
 }
 
 /// One path to a server, with its clients.
@@ -34,6 +37,8 @@ pub(crate) struct Lane {
     connection: ServerConnection,
     /// Processes of the gateway or proxy on this path.
     gateway_pids: Vec<u32>,
+    /// A client of the server itself, which asks for the number of its connections.
+    counter: Option<Client>,
 }
 
 #[derive(Debug)]
@@ -44,11 +49,22 @@ enum ServerConnection {
 
 impl Lane {
     pub(crate) fn http(name: &'static str, clients: Vec<Client>, between: Vec<u32>) -> Self {
-        Self { name, connection: ServerConnection::Http(clients), gateway_pids: between }
+        Self { name, connection: ServerConnection::Http(clients), gateway_pids: between, counter: None }
+    }
+
+    /// Counts the connections that the server accepts during a load.
+    pub(crate) async fn counting(mut self, server: &Address) -> Result<Self> {
+        self.counter = Some(Client::connect_without_session(server).await?);
+        Ok(self)
     }
 
     pub(crate) fn pipe(name: &'static str, server: &mut Command) -> Result<Self> {
-        Ok(Self { name, connection: ServerConnection::Pipe(Pipe::start(server)?), gateway_pids: Vec::new() })
+        Ok(Self {
+            name,
+            connection: ServerConnection::Pipe(Pipe::start(server)?),
+            gateway_pids: Vec::new(),
+            counter: None,
+        })
     }
 
     /// Sends `question` repeatedly for this long with `at_once` concurrent calls. Makes at least one call.
@@ -58,6 +74,7 @@ impl Lane {
         at_once: usize,
         lasting: Duration,
     ) -> Result<Sample> {
+        let connections = self.connections().await?;
         let (started, spent) = (Instant::now(), cpu_time(&self.gateway_pids));
         let mut times = match &mut self.connection {
             ServerConnection::Http(clients) => {
@@ -66,6 +83,7 @@ impl Lane {
             ServerConnection::Pipe(pipe) => pipe.load(question, at_once, started + lasting)?,
         };
         let (took, spent) = (started.elapsed(), cpu_time(&self.gateway_pids).saturating_sub(spent));
+        let connections = connections.zip(self.connections().await?).map(|(before, after)| after - before);
         times.sort_unstable();
         let calls = times.len() as f64;
         let at = |share: f64| percentile(&times, share).as_secs_f64() * 1e6;
@@ -75,7 +93,18 @@ impl Lane {
             p99: at(0.99),
             per_second: calls / took.as_secs_f64(),
             processor: spent.as_secs_f64() * 1e6 / calls,
+            connections: connections.map(|count| count / calls),
         })
+    }
+
+    /// Number of connections that the server has accepted.
+    async fn connections(&mut self) -> Result<Option<f64>> {
+        let Some(counter) = &mut self.counter else { return Ok(None) };
+        let count = counter.body_of(BenchRequest::File(&CONNECTIONS[1..])).await?;
+        let count = std::str::from_utf8(&count).ok().and_then(|count| count.parse().ok());
+        count
+            .map(Some)
+            .ok_or_else(|| MeasureError::new("number of connections", &"the answer is not a number"))
     }
 }
 

@@ -16,6 +16,7 @@ mod client;
 mod echo;
 mod figure;
 mod http1;
+mod instructions;
 mod lists;
 mod load;
 mod observing;
@@ -61,6 +62,7 @@ async fn measure(args: &Args) -> Result<()> {
             Part::Lists => Measured::Lists(lists::run(&options).await?),
             Part::Startup => Measured::Startup(startup::run(&options).await?),
             Part::Observing => Measured::Observing(observing::run(&options).await?),
+            Part::Instructions => Measured::Instructions(instructions::run(&options).await?),
             Part::Scale => Measured::Scale(scale::run(&options).await?),
         });
     }

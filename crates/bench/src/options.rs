@@ -33,8 +33,8 @@ pub(crate) enum Size {
 impl RunOptions {
     pub(crate) fn wants(&self, case: &Case) -> bool {
         match self.size {
-            Size::Whole => true,
-            Size::Quick => case.era == Era::Legacy || (case.bytes == SMALL && !case.events),
+            Size::Whole => case.era == case.server || case.bytes == SMALL,
+            Size::Quick => case.bytes == SMALL || (case.server == Era::Legacy && !case.events),
             Size::Tiny => case.at_once <= 16,
         }
     }

@@ -97,10 +97,14 @@ impl GatewayDir {
 impl Gateway {
     /// Starts gripfast with these servers and waits until it listens.
     pub(crate) fn start(gripfast: &Path, home: &GatewayDir, config: &str) -> Result<Self> {
+        Self::start_with(Command::new(gripfast), home, config)
+    }
+
+    /// Same as [`Self::start`], with the command that gets the arguments of gripfast.
+    pub(crate) fn start_with(mut command: Command, home: &GatewayDir, config: &str) -> Result<Self> {
         let file = home.path().join("gripfast.toml");
         fs::write(&file, config)?;
         let log = File::create(home.path().join("log"))?;
-        let mut command = Command::new(gripfast);
         command.args(["serve", "--listen", "127.0.0.1:0", "--config"]).arg(&file).arg("--state-dir");
         command.arg(home.path().join("state")).env("HOME", home.path());
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);

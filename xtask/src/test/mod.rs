@@ -159,7 +159,7 @@ impl Run<'_> {
         self.step("dependencies", || succeed(&mut command));
     }
 
-    /// Compares the instruction counts of the pure parts of a call with their bounds.
+    /// Compares the instruction counts of calls and of their pure parts with their bounds.
     fn counts(&mut self) {
         let (workspace, missing, install) = (self.workspace, self.options.missing, self.options.install);
         self.step("instructions", || match tools::valgrind(install) {

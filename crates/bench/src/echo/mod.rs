@@ -6,7 +6,7 @@
 mod http;
 mod pipe;
 
-pub(crate) use http::serve as over_http;
+pub(crate) use http::{CONNECTIONS, serve as over_http};
 pub(crate) use pipe::serve as over_pipes;
 
 use std::fmt::Write;

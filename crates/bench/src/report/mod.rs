@@ -11,6 +11,7 @@ use serde::Serialize;
 use crate::args::Part;
 use crate::calls::Calls;
 use crate::figure;
+use crate::instructions::CallCost;
 use crate::lists::Lists;
 use crate::observing::Observing;
 use crate::scale::Scale;
@@ -43,6 +44,7 @@ pub(crate) enum Measured {
     Lists(Lists),
     Startup(Startup),
     Observing(Observing),
+    Instructions(Vec<CallCost>),
     Scale(Scale),
 }
 
@@ -61,6 +63,7 @@ impl Report {
             Measured::Lists(lists) => figure::of_lists(lists),
             Measured::Startup(startup) => figure::of_startup(startup),
             Measured::Observing(observing) => figure::of_observing(observing),
+            Measured::Instructions(costs) => figure::of_instructions(costs),
             Measured::Scale(scale) => figure::of_scale(scale),
         };
         self.sections.push(Section { measured, figures });
@@ -107,6 +110,7 @@ impl Section {
             Measured::Lists(_) => Part::Lists,
             Measured::Startup(_) => Part::Startup,
             Measured::Observing(_) => Part::Observing,
+            Measured::Instructions(_) => Part::Instructions,
             Measured::Scale(_) => Part::Scale,
         }
     }
@@ -117,6 +121,7 @@ impl Section {
             Measured::Lists(lists) => vec![table::of_lists(lists)],
             Measured::Startup(startup) => vec![table::of_startup(startup)],
             Measured::Observing(observing) => vec![table::of_observing(observing)],
+            Measured::Instructions(costs) => vec![table::of_instructions(costs)],
             Measured::Scale(scale) => table::of_scale(scale),
         }
     }

@@ -19,9 +19,11 @@ pub(super) fn section(place: &Place, section: &Section) -> String {
             };
             scale.growth.iter().map(|growth| plot(growth.over)).collect()
         }
-        Measured::Calls(_) | Measured::Lists(_) | Measured::Startup(_) | Measured::Observing(_) => {
-            String::new()
-        }
+        Measured::Calls(_)
+        | Measured::Lists(_)
+        | Measured::Startup(_)
+        | Measured::Observing(_)
+        | Measured::Instructions(_) => String::new(),
     };
     format!(
         "`{command}`, {date}, on {machine}; load before the run {load}.\n\n\

@@ -1,6 +1,7 @@
 //! Tables of the report.
 
 use crate::calls::Calls;
+use crate::instructions::CallCost;
 use crate::lists::Lists;
 use crate::load::Sample;
 use crate::observing::Observing;
@@ -33,6 +34,7 @@ impl ReportTable {
 pub(super) fn of_calls(calls: &Calls) -> Vec<ReportTable> {
     let head = [
         "client",
+        "server",
         "result",
         "format",
         "concurrency",
@@ -43,17 +45,18 @@ pub(super) fn of_calls(calls: &Calls) -> Vec<ReportTable> {
         "calls/s",
         "CPU ms per 1,000 calls",
     ];
-    let mut table = ReportTable::new("Calls", 5, &head);
+    let mut table = ReportTable::new("Calls", 6, &head);
     for row in &calls.rows {
         for (lane, samples) in &row.lanes {
             let case = row.case;
-            let era = match case.era {
+            let [client, server] = [case.era, case.server].map(|era| match era {
                 Era::Legacy => "legacy",
                 Era::Modern => "modern",
-            };
+            });
             let form = if case.events { "SSE" } else { "JSON" };
-            let mut cells =
-                [era, &size(case.bytes), form, &case.at_once.to_string(), lane].map(str::to_owned).to_vec();
+            let mut cells = [client, server, &size(case.bytes), form, &case.at_once.to_string(), lane]
+                .map(str::to_owned)
+                .to_vec();
             cells.extend(figures(samples));
             table.table.row(cells);
         }
@@ -123,6 +126,18 @@ pub(super) fn of_observing(observing: &Observing) -> ReportTable {
     for (name, samples) in [("on", &observing.on), ("off", &observing.off)] {
         let mut cells = vec![name.to_owned()];
         cells.extend(figures(samples));
+        table.table.row(cells);
+    }
+    table
+}
+
+pub(super) fn of_instructions(costs: &[CallCost]) -> ReportTable {
+    let head = ["server and answer", "instructions", "cache lines", "allocations"];
+    let mut table = ReportTable::new("One call of a legacy client, 100 B", 1, &head);
+    for cost in costs {
+        let counts = [cost.instructions, cost.cache_lines, cost.allocations];
+        let mut cells = vec![cost.case.to_owned()];
+        cells.extend(counts.map(|count| format!("{count:.0}")));
         table.table.row(cells);
     }
     table

@@ -79,7 +79,7 @@ impl Framing {
                     self.part = if left == 0 { Part::ChunkEnd } else { Part::Chunk(left) };
                 }
                 Part::Head | Part::ChunkSize | Part::ChunkEnd | Part::Trailers => {
-                    let end = rest.iter().position(|byte| *byte == b'\n');
+                    let end = memchr::memchr(b'\n', rest);
                     self.keep(&rest[..end.unwrap_or(rest.len())]);
                     let Some(end) = end else { return };
                     at += end;
@@ -137,6 +137,10 @@ impl Framing {
         }
         if !self.head.has_begun {
             self.head.has_begun = true;
+            return Ok(Part::Head);
+        }
+        // Only two names matter, and this runs for each header of each request.
+        if !matches!(self.line[0], b'c' | b'C' | b't' | b'T') {
             return Ok(Part::Head);
         }
         let colon = self.line.iter().position(|byte| *byte == b':').unwrap_or(self.line.len());
