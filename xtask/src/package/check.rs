@@ -1,11 +1,12 @@
 //! Installs each package in an empty place, uses it through the command that it installs, and removes it.
 
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use super::clean_system::CleanSystem;
-use super::{Packages, container, empty, output, wheel, write};
+use super::{Packages, container, empty, live_system, output, wheel, write};
 use crate::workspace::Workspace;
 
 /// An installed gripfast.
@@ -34,6 +35,7 @@ pub(super) fn all(workspace: &Workspace, packages: &mut Packages, place: &Path) 
     match CleanSystem::create(place) {
         Ok(system) => {
             system.check(workspace, deb)?;
+            packages.left_out.extend(live_system::check(&system.path)?);
             packages.left_out.extend(container::check(workspace, &system.base, place)?);
         }
         Err(why) => packages.left_out.push(format!("installation of the Debian package: {why}")),
@@ -73,7 +75,9 @@ fn check_npm(workspace: &Workspace, packages: &[PathBuf; 2], place: &Path) -> Re
     // Without the registry, the platform's package has to be named too.
     output(npm(&["install"]).args(packages))?;
     let program = place.join("node_modules/.bin/gripfast");
-    InstalledPackage::at("npm", workspace, &program, place)?.use_all()?;
+    let installed = InstalledPackage::at("npm", workspace, &program, place)?;
+    installed.use_all()?;
+    installed.send_signals()?;
     let mut npx = Command::new("npx");
     let version = output(npx.args(["--no", "--offline", "gripfast", "--version"]).current_dir(place))?;
     expect("npx", version.starts_with("gripfast "), &version)?;
@@ -107,6 +111,8 @@ impl<'a> InstalledPackage<'a> {
         let mut command = Command::new(&self.words[0]);
         command.args(&self.words[1..]).args(words);
         command.env("HOME", &self.scratch.1).env_remove("GRIPFAST_CONFIG").env_remove("GRIPFAST_URL");
+        // The launcher treats Ctrl-C differently at a terminal.
+        command.stdin(Stdio::null()).stderr(Stdio::null());
         command
     }
 
@@ -127,18 +133,43 @@ impl<'a> InstalledPackage<'a> {
     }
 
     fn serve_demo(&self) -> Result<(), String> {
+        let (mut demo, url) = self.start_demo()?;
+        self.call_demo(&url)?;
+        // A server crashes after some seconds, and is back.
+        demo.line("crashing: lost")?;
+        demo.end("TERM")
+    }
+
+    /// Starts `serve --demo`. Returns it with its base URL.
+    fn start_demo(&self) -> Result<(Running, String), String> {
         let state = format!("{}/state", self.scratch.1);
         let mut command =
             self.command(&["serve", "--demo", "--listen", "127.0.0.1:0", "--state-dir", &state]);
         let mut demo = Running::start(&mut command)?;
         let line = demo.line("serves MCP at ")?;
         let url = line.split_whitespace().find_map(|word| word.strip_suffix("/mcp")).unwrap_or_default();
+        Ok((demo, url.to_owned()))
+    }
+
+    fn call_demo(&self, url: &str) -> Result<(), String> {
+        let state = format!("{}/state", self.scratch.1);
         let words = ["call", "steady", "echo", "text=hello", "--url", url, "--state-dir", &state];
         let answer = output(&mut self.command(&words))?;
-        expect("the answer of a call", answer.trim() == "hello", &answer)?;
-        // A server crashes after some seconds, and is back.
-        demo.line("crashing: lost")?;
-        demo.end()
+        expect("the answer of a call", answer.trim() == "hello", &answer)
+    }
+
+    /// The launcher passes signals to the binary, and ends by the signal that ended the binary.
+    fn send_signals(&self) -> Result<(), String> {
+        let (demo, url) = self.start_demo()?;
+        // A reload, after which it still serves.
+        demo.signal("HUP")?;
+        self.call_demo(&url)?;
+        demo.end("INT")?;
+        let (mut demo, _) = self.start_demo()?;
+        let launcher = demo.child.id().to_string();
+        output(Command::new("pkill").args(["-KILL", "--parent", &launcher]))?;
+        let ended = demo.child.wait().map_err(|error| error.to_string())?;
+        expect("the end after the binary was killed", ended.signal() == Some(9), &ended.to_string())
     }
 
     fn serve_stdio(&self, config: &str) -> Result<(), String> {
@@ -183,11 +214,15 @@ impl Running {
         found.ok_or_else(|| format!("{} ended without the line `{wanted}`", self.shown))
     }
 
-    /// Stops it with SIGTERM, and expects the exit code 0.
-    fn end(mut self) -> Result<(), String> {
-        output(Command::new("kill").arg("-TERM").arg(self.child.id().to_string()))?;
+    fn signal(&self, signal: &str) -> Result<(), String> {
+        output(Command::new("kill").args(["-s", signal]).arg(self.child.id().to_string())).map(drop)
+    }
+
+    /// Stops it with a signal, and expects the exit code 0.
+    fn end(mut self, signal: &str) -> Result<(), String> {
+        self.signal(signal)?;
         let ended = self.child.wait().map_err(|error| error.to_string())?;
-        expect("the exit code after SIGTERM", ended.success(), &ended.to_string())
+        expect(&format!("the exit code after SIG{signal}"), ended.success(), &ended.to_string())
     }
 }
 

@@ -6,6 +6,7 @@ mod check;
 mod clean_system;
 mod container;
 mod deb;
+mod live_system;
 mod npm;
 mod sbom;
 mod tarball;
@@ -70,10 +71,29 @@ pub(crate) fn run(workspace: &Workspace) -> Result<String, String> {
 
 /// Builds the packages from the plain release binary, and installs, uses and removes each.
 pub(crate) fn check(workspace: &Workspace) -> Result<Packages, String> {
-    let place = workspace.target.join("package-check");
+    let place = place_of_check(workspace);
     let mut packages = build(workspace, Build::Plain, &place.join("packages"))?;
     check::all(workspace, &mut packages, &place)?;
     Ok(packages)
+}
+
+/// Downloads what the check needs, while the compiler uses the processors. The check repeats what fails here, and reports
+/// it.
+pub(crate) fn prepare(workspace: &Workspace) {
+    let _ = wheel::tools(workspace);
+    let _ = clean_system::base(&place_of_check(workspace));
+}
+
+fn place_of_check(workspace: &Workspace) -> PathBuf {
+    workspace.target.join("package-check")
+}
+
+/// A tool that the check would install on this machine.
+pub(crate) fn missing_tool(workspace: &Workspace) -> Option<&'static str> {
+    if !wheel::has_tools(workspace) {
+        return Some("maturin");
+    }
+    ["debootstrap", "buildah", "systemd-nspawn"].into_iter().find(|tool| !runs(tool, "--version"))
 }
 
 /// One line for each package, and for each part that was left out.

@@ -6,8 +6,12 @@ use std::process::Command;
 use super::{Build, cannot, output};
 use crate::workspace::Workspace;
 
-/// The tools from the Python package index, in a virtual environment below `target`.
+/// The tools from the Python package index.
 const TOOLS: [&str; 3] = ["maturin==1.16.0", "ziglang==0.17.0", "uv==0.13.8"];
+/// Their virtual environment below `target`.
+const VENV: &str = "tools/packages";
+/// The file in it that names the installed tools.
+const STAMP: &str = "installed";
 
 pub(super) fn build(
     workspace: &Workspace,
@@ -40,18 +44,24 @@ pub(super) fn build(
         .ok_or_else(|| format!("maturin left no wheel in {}", out.display()))
 }
 
+/// Tests if the tools are installed.
+pub(super) fn has_tools(workspace: &Workspace) -> bool {
+    let stamp = workspace.target.join(VENV).join(STAMP);
+    std::fs::read_to_string(stamp).is_ok_and(|found| found == TOOLS.join(" "))
+}
+
 /// The directory of the tools, which are installed if they are missing.
 pub(super) fn tools(workspace: &Workspace) -> Result<PathBuf, String> {
-    let venv = workspace.target.join("tools/packages");
-    let (stamp, wanted) = (venv.join("installed"), TOOLS.join(" "));
-    if std::fs::read_to_string(&stamp).is_ok_and(|found| found == wanted) {
+    let venv = workspace.target.join(VENV);
+    if has_tools(workspace) {
         return Ok(venv.join("bin"));
     }
+    let wanted = TOOLS.join(" ");
     println!("installing {wanted}");
     output(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&venv))?;
     let mut pip = Command::new(venv.join("bin/pip"));
     output(pip.args(["install", "--quiet", "--disable-pip-version-check"]).args(TOOLS))?;
-    super::write(&stamp, &wanted)?;
+    super::write(&venv.join(STAMP), &wanted)?;
     Ok(venv.join("bin"))
 }
 

@@ -60,7 +60,14 @@ impl Options {
 pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<(), String> {
     // Peers are downloaded while the compiler uses the processors.
     let report = thread::scope(|scope| {
-        let peers = scope.spawn(|| peers::install(workspace, options.install));
+        let peers = scope.spawn(|| {
+            let peers = peers::install(workspace, options.install);
+            #[cfg(unix)]
+            if options.install == Install::Yes && options.filter.is_empty() {
+                package::prepare(workspace);
+            }
+            peers
+        });
         let mut run = Run { workspace, options, report: Report::default() };
         let nextest =
             run.step("cargo-nextest", || tools::nextest(workspace, options.install).map(Outcome::Ok));
@@ -173,18 +180,19 @@ impl Run<'_> {
     /// Installs, uses and removes each package. What this machine cannot do is named.
     fn packages(&mut self) {
         #[cfg(unix)]
-        if self.options.install == Install::Yes {
-            let workspace = self.workspace;
-            self.step("packages", || {
-                let packages = package::check(workspace)?;
-                let summary = format!("{} packages installed, used and removed", packages.files().len());
-                if packages.left_out.is_empty() {
-                    return Ok(Outcome::Ok(summary));
+        {
+            let (workspace, missing, install) = (self.workspace, self.options.missing, self.options.install);
+            let needed = match install {
+                Install::Yes => Ok(()),
+                Install::No => {
+                    package::missing_tool(workspace).map_or(Ok(()), |tool| tools::must_install(install, tool))
                 }
-                Ok(Outcome::LeftOut(format!("{}; {summary}", packages.left_out.join("; "))))
+            };
+            self.step("packages", || match needed {
+                Ok(()) => check_packages(workspace),
+                Err(why) if missing == Missing::LeftOut => Ok(Outcome::LeftOut(why)),
+                Err(why) => Err(why),
             });
-        } else {
-            self.step("packages", || Ok(Outcome::LeftOut("packages: `--no-install` was given".to_owned())));
         }
     }
 
@@ -196,6 +204,16 @@ impl Run<'_> {
     fn step(&mut self, name: &'static str, work: impl FnOnce() -> Result<Outcome, String>) -> Verdict {
         self.report.step(name, work)
     }
+}
+
+#[cfg(unix)]
+fn check_packages(workspace: &Workspace) -> Result<Outcome, String> {
+    let packages = package::check(workspace)?;
+    let summary = format!("{} packages installed, used and removed", packages.files().len());
+    if packages.left_out.is_empty() {
+        return Ok(Outcome::Ok(summary));
+    }
+    Ok(Outcome::LeftOut(format!("{}; {summary}", packages.left_out.join("; "))))
 }
 
 /// Runs a command with inherited output. The exit status decides the outcome.

@@ -86,7 +86,7 @@ pub(super) fn valgrind(install: Install) -> Result<(), String> {
 }
 
 /// An error if a missing program must not be installed.
-fn must_install(install: Install, name: &str) -> Result<(), String> {
+pub(super) fn must_install(install: Install, name: &str) -> Result<(), String> {
     match install {
         Install::Yes => Ok(()),
         Install::No => Err(format!("{name} is missing, and `--no-install` was given")),
