@@ -10,7 +10,6 @@ use super::stateless_http;
 use crate::mcp::Gateway;
 use crate::mcp::client::{Client, name_in};
 use crate::mcp::elicitation::{ElicitationSupport, PendingElicitations};
-use crate::mcp::notify::delivered::DeliveredVersions;
 use crate::mcp::notify::list_changes::ListVersions;
 use crate::mcp::notify::push::GetStream;
 use crate::mcp::request::dispatch::{ClientRequest, RequestOutcome, RpcFault};
@@ -190,14 +189,11 @@ async fn post_legacy(
     match message {
         Message::Request(request) => {
             let replay_buffer = Arc::new(ReplayBuffer::for_client(&session.client));
-            // The list in the answer is at least as new as these versions.
-            let versions = gateway.list_changes.versions(&session.peer.principal());
             let mut call =
                 match begin_legacy(gateway, session, session.client.clone(), request, body, &replay_buffer) {
                     Ok(call) => call,
                     Err(overload) => return overload::overloaded(Some(request.id), &overload),
                 };
-            session.delivered().listed(&request.method, versions);
             let first = call.until(tokio::time::timeout(STREAM_AFTER, first_event(&replay_buffer, 0))).await;
             drop(call);
             match first {
@@ -234,6 +230,10 @@ fn begin_legacy(
 ) -> Result<InlineCall, Overload> {
     session.has_room()?;
     let admitted = gateway.admit(body)?;
+    // The list in the answer is at least as new as these versions.
+    if request.method.ends_with("/list") {
+        session.delivered().listed(&request.method, gateway.list_changes.versions(&session.peer.principal()));
+    }
     let elicitations = Arc::clone(&session.elicitations);
     let listener = Arc::new(LegacyListener {
         replay_buffer: Arc::clone(replay_buffer),
@@ -401,9 +401,7 @@ async fn get(gateway: &Arc<Gateway>, headers: &HeaderMap, peer: &Peer) -> Respon
         }
     }
     if let Some((versions, changes)) = last.and_then(|last| parse_change_event_id(gateway, last)) {
-        let ours = gateway.list_changes.has_issued(&peer.principal(), versions);
-        *session.delivered() =
-            DeliveredVersions::new(if ours { versions } else { unknown_versions(gateway, peer) });
+        session.delivered().resume(versions);
         if let Some(changes) = changes {
             session.client.subscriptions.ack_up_to(changes);
         }
