@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn a_digest_is_the_same_in_every_process_and_differs_for_other_items_or_another_order() {
+    fn a_digest_depends_on_the_items_and_their_order_only() {
         let list = rendered(&["1", "22"]);
         assert_eq!(list.digest(), 0xab6d_fecf_bbc3_803a, "the start of `printf 1,22 | sha256sum`");
         assert_eq!(list.digest(), rendered(&["1", "22"]).digest());
