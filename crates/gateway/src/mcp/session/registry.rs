@@ -298,6 +298,7 @@ fn save(store: &SessionStore, session: &Session, used: Duration) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::mcp::address::ReplicaName;
     use gripfast::store::{MemoryStore, Store};
     use gripfast::wire::log::LogLevel;
     use tempfile::TempDir;
@@ -323,10 +324,18 @@ mod tests {
         }
 
         fn process_with(&self, limits: &Limits) -> Sessions {
-            let cipher = Arc::new(TokenCipher::load_or_create(self.directory.path()).unwrap());
+            self.process_of(TokenCipher::load_or_create(self.directory.path()).unwrap(), limits)
+        }
+
+        fn replica(&self, name: &str) -> Sessions {
+            let cipher = TokenCipher::load_or_create(self.directory.path()).unwrap();
+            self.process_of(cipher.with_name(ReplicaName::parse(name).unwrap()), &Limits::default())
+        }
+
+        fn process_of(&self, cipher: TokenCipher, limits: &Limits) -> Sessions {
             let host = Host::builder().store(Arc::clone(&self.store)).build();
             let memory = Quota::new(usize::MAX, usize::MAX);
-            Sessions::new(cipher, host, limits, self.clock, &memory)
+            Sessions::new(Arc::new(cipher), host, limits, self.clock, &memory)
         }
     }
 
@@ -352,6 +361,23 @@ mod tests {
         assert!(find(&after, &session.id).await.is_none());
         assert!(find(&state.process(), &session.id).await.is_none(), "nor in the next process");
         assert!(find(&after, "made up").await.is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_session_id_starts_with_the_name_of_its_replica_and_opens_in_all_others() {
+        let state = State::new();
+        let (one, other, unnamed) = (state.replica("web-1"), state.replica("web-2"), state.process());
+        let session = begin(&one);
+        assert!(session.id.starts_with("web-1."), "{}", session.id);
+        for process in [&one, &other, &unnamed] {
+            let found = find(process, &session.id).await.unwrap();
+            assert_eq!(found.claims.key(), session.claims.key());
+        }
+        let forged = session.id.replacen("web-1", "web-2", 1);
+        assert!(find(&other, &forged).await.is_none(), "the name is part of the id");
+        let session = begin(&unnamed);
+        assert!(!session.id.contains('.'));
+        assert!(find(&one, &session.id).await.is_some());
     }
 
     #[tokio::test(start_paused = true)]

@@ -152,10 +152,25 @@ impl Drop for RemoveOnDrop {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::mcp::address::Place;
     use crate::mcp::{Limits, TokenCipher};
     use axum::body::Body;
     use gripfast::Host;
+    use http_body_util::BodyExt;
     use tower_service::Service;
+
+    #[tokio::test]
+    async fn the_endpoint_of_a_client_is_an_address_of_this_process() {
+        let gateway =
+            Gateway::new(Host::builder().build(), TokenCipher::ephemeral().unwrap(), &Limits::default());
+        let request = Request::builder().uri("/sse").body(Body::empty()).unwrap();
+        let stream = router(Arc::clone(&gateway)).call(request).await.unwrap();
+        let first = stream.into_body().frame().await.unwrap().unwrap().into_data().unwrap();
+        let first = String::from_utf8(first.to_vec()).unwrap();
+        let id = first.split_once("/message?sessionId=").unwrap().1.trim();
+        let (address, _) = gateway.tokens.open(AddressKind::SseEndpoint, id).unwrap();
+        assert_eq!((gateway.tokens.place_of(&address), address.number), (Place::Here, 0));
+    }
 
     #[tokio::test]
     async fn one_client_cannot_use_all_streams() {
