@@ -12,6 +12,8 @@ pub struct Limits {
     pub session_idle_timeout: Duration,
     /// Maximum duration of a shutdown.
     pub shutdown_timeout: Duration,
+    /// Part of that time in which the gateway serves as before; `None` depends on the socket.
+    pub drain_wait: Option<Duration>,
     /// Quotas per client and in total.
     pub client: ClientLimits,
     /// Offers the tool `gripfast_status` to clients.
@@ -24,6 +26,7 @@ impl From<&GatewayConfig> for Limits {
             startup_wait: config.startup_wait,
             session_idle_timeout: config.session_idle_timeout,
             shutdown_timeout: config.shutdown_timeout,
+            drain_wait: config.drain_wait,
             client: config.limits,
             status_tool: config.status_tool,
         }

@@ -5,6 +5,7 @@
 //! the client, and `era` detects that era. `session` keeps the state of legacy clients, `notify` delivers
 //! notifications, `elicitation` and `tasks` handle requests of servers to clients and long-running work.
 
+pub mod address;
 pub(crate) mod client;
 pub(crate) mod elicitation;
 pub(crate) mod fair_table;
@@ -37,7 +38,6 @@ use crate::server::runtime::keep_warm::KeepWarm;
 use crate::telemetry::Telemetry;
 use gripfast::Clock;
 use gripfast::Host;
-use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 use tokio::sync::OnceCell;
@@ -66,8 +66,8 @@ pub struct Gateway {
     status_tool: bool,
     shutdown_timeout: Duration,
     startup_waited: OnceCell<()>,
-    /// Random number of this process, which tells its cursors and event ids from those of another process.
-    pub(crate) process: u64,
+    /// Issues and opens the ids that name this process.
+    pub(crate) tokens: Arc<TokenCipher>,
     /// OTLP exporter for served requests, if one is configured.
     telemetry: OnceLock<Telemetry>,
     /// Requests per second of each client, if they are limited.
@@ -75,15 +75,16 @@ pub struct Gateway {
 }
 
 impl Gateway {
-    /// Creates a gateway in front of `host` with these limits. Session ids are encrypted with `cipher`; session records
-    /// are kept in the store of the host.
+    /// Creates a gateway in front of `host` with these limits. Ids are encrypted with `cipher`; session records are
+    /// kept in the store of the host.
     pub fn new(host: Host, cipher: TokenCipher, limits: &Limits) -> Arc<Self> {
         let list_changes = ListChangeNotifier::new(&host);
         let tasks = Arc::new(TaskRegistry::new(Clock::new()));
         host.set_notification_sink(Arc::clone(&tasks) as _);
         let bytes = |limit: u64| usize::try_from(limit).unwrap_or(usize::MAX);
         let memory = Quota::new(bytes(limits.client.memory_per_client), bytes(limits.client.memory));
-        let sessions = Sessions::new(cipher, host.clone(), limits, Clock::new(), &memory);
+        let tokens = Arc::new(cipher);
+        let sessions = Sessions::new(Arc::clone(&tokens), host.clone(), limits, Clock::new(), &memory);
         let gateway = Arc::new(Self {
             host,
             sessions,
@@ -105,7 +106,7 @@ impl Gateway {
             status_tool: limits.status_tool,
             shutdown_timeout: limits.shutdown_timeout,
             startup_waited: OnceCell::new(),
-            process: RandomState::new().build_hasher().finish(),
+            tokens,
             telemetry: OnceLock::new(),
             request_limits: OnceLock::new(),
         });

@@ -68,20 +68,21 @@ const REJECTION_TIMEOUT: Duration = Duration::from_secs(5);
 /// Delay after a failed accept: without free file descriptors the next attempt would fail too.
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 
-/// The steps of a shutdown, as tokens that are cancelled in this order.
+/// The steps of a shutdown, as tokens. `drain` is cancelled first, `close` last.
 #[derive(Clone)]
 pub(crate) struct ShutdownSteps {
-    /// No more connections are accepted. Open ones are closed after their next answer, so that a request that is on its
-    /// way is answered.
+    /// Connections are closed after their next answer, so that a request that is on its way is answered.
     pub(crate) drain: CancellationToken,
+    /// No more connections are accepted.
+    pub(crate) stop_accepting: CancellationToken,
     /// Idle connections are closed.
     pub(crate) close: CancellationToken,
 }
 
 impl ShutdownSteps {
-    /// Both steps at once.
+    /// All steps at once.
     pub(crate) fn at_once(shutdown: CancellationToken) -> Self {
-        Self { drain: shutdown.clone(), close: shutdown }
+        Self { drain: shutdown.clone(), stop_accepting: shutdown.clone(), close: shutdown }
     }
 }
 
@@ -113,7 +114,7 @@ impl ConnectionServer {
         loop {
             let accepted = tokio::select! {
                 accepted = listener.accept() => accepted,
-                () = shutdown.drain.cancelled() => break,
+                () = shutdown.stop_accepting.cancelled() => break,
             };
             let (stream, address) = match accepted {
                 Ok(accepted) => accepted,
@@ -377,7 +378,7 @@ async fn serve(
     scheme: Scheme,
     client: Client,
     dispatcher: Dispatcher,
-    ShutdownSteps { drain, close }: ShutdownSteps,
+    ShutdownSteps { drain, close, .. }: ShutdownSteps,
 ) {
     let Client { peer, first_request_timeout, slot } = client;
     // One per connection, which answers one request at a time.

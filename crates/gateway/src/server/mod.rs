@@ -83,9 +83,9 @@ pub struct Server {
     listener: TcpListener,
     /// Time limit of a shutdown.
     shutdown_timeout: Duration,
-    /// Part of that time in which open connections are drained: requests on their way are still answered. Zero if the
-    /// socket ends with this process, because its clients lose their address anyway.
-    drain_time: Duration,
+    /// Part of that time in which requests are still served, and connections are closed after their next answer.
+    drain_wait: Duration,
+    socket_owner: SocketOwner,
     /// Socket for CLI commands of the same user.
     #[cfg(unix)]
     control: Option<ControlSocket>,
@@ -99,6 +99,26 @@ pub struct Server {
     admin: Arc<Admin>,
     meter: Arc<Meter>,
     access: Option<Arc<Authenticator>>,
+}
+
+/// Owner of the listening socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum SocketOwner {
+    /// This process. While it drains, it accepts connections that a load balancer still sends.
+    Gateway,
+    /// The service manager. While this process drains, new connections wait in the queue for the next process.
+    ServiceManager,
+}
+
+impl SocketOwner {
+    /// Drain time if the config sets none. Clients of an own socket lose their address anyway; the socket of a service
+    /// manager is there for restarts without a failed call.
+    fn default_drain(self, shutdown_timeout: Duration) -> Duration {
+        match self {
+            Self::Gateway => Duration::ZERO,
+            Self::ServiceManager => shutdown_timeout / 9,
+        }
+    }
 }
 
 /// Reason why a gateway cannot listen.
@@ -162,7 +182,9 @@ impl Server {
             Some(socket) => socket.local_addr().map_err(refused)?,
             None => settings.listen,
         };
-        let drain_time = if socket.is_some() { settings.limits.shutdown_timeout / 9 } else { Duration::ZERO };
+        let socket_owner = if socket.is_some() { SocketOwner::ServiceManager } else { SocketOwner::Gateway };
+        let Limits { shutdown_timeout, drain_wait, .. } = settings.limits;
+        let drain_wait = drain_wait.unwrap_or_else(|| socket_owner.default_drain(shutdown_timeout));
         let state_dir = settings.state_dir.as_deref();
         if !settings.access.requires_auth() && !address.ip().is_loopback() {
             return Err(ListenError::NotLoopback(address));
@@ -242,8 +264,9 @@ impl Server {
         });
         Ok(Self {
             listener,
-            shutdown_timeout: settings.limits.shutdown_timeout,
-            drain_time,
+            shutdown_timeout,
+            drain_wait,
+            socket_owner,
             #[cfg(unix)]
             control: control_socket(state_dir, bound).await,
             #[cfg(unix)]
@@ -305,8 +328,8 @@ impl Server {
         self.admin.set_command_line(typed);
     }
 
-    /// Serves until `stop`, then shuts down within `shutdown_timeout`: no new connections, requests in flight may
-    /// finish for a while, then all servers are stopped.
+    /// Serves until `stop`, then shuts down within `shutdown_timeout`: it drains the connections for `drain_wait` and
+    /// closes the listener, requests in flight may finish for a while, then all servers are stopped.
     ///
     /// # Errors
     /// The listener breaks.
@@ -325,7 +348,11 @@ impl Server {
         };
         #[cfg(not(unix))]
         let commands = std::future::ready(());
-        let steps = ShutdownSteps { drain: drain.clone(), close: shutdown.clone() };
+        let stop_accepting = match self.socket_owner {
+            SocketOwner::Gateway => shutdown.clone(),
+            SocketOwner::ServiceManager => drain.clone(),
+        };
+        let steps = ShutdownSteps { drain: drain.clone(), stop_accepting, close: shutdown.clone() };
         let clients = connections.serve(listener, steps);
         let mut serving = pin!(async { tokio::join!(clients, commands).0 });
         let keep_certificate = async {
@@ -350,8 +377,10 @@ impl Server {
                 drain.cancel();
                 let drained = tokio::select! {
                     served = &mut serving => Some(served),
-                    () = open_clients.idle_for(Duration::ZERO) => None,
-                    () = tokio::time::sleep(self.drain_time) => None,
+                    // Without connections nothing can arrive, unless this process still accepts new ones.
+                    () = open_clients.idle_for(Duration::ZERO),
+                        if self.socket_owner == SocketOwner::ServiceManager => None,
+                    () = tokio::time::sleep(self.drain_wait) => None,
                 };
                 // Streams that only listen end now; waiting for them would always take the whole timeout.
                 gateway.begin_shutdown();

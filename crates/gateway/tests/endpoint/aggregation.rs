@@ -126,7 +126,7 @@ async fn a_long_list_comes_in_pages_that_cover_it_once() {
 }
 
 #[tokio::test]
-async fn a_stale_or_foreign_cursor_is_refused() {
+async fn a_stale_or_foreign_cursor_is_refused_and_one_of_the_same_list_survives_a_restart() {
     let many = demo_with(Options { extra_tools: 1500, page_size: 0, ..Options::default() }).await;
     let config = at("many", &many.url(), "legacy", &[]);
     let gateway = TestGateway::with(&config).await;
@@ -143,11 +143,18 @@ async fn a_stale_or_foreign_cursor_is_refused() {
         assert_eq!(answer["error"]["code"], -32602, "{stale}: {answer}");
     }
     drop(changes);
-    // Another process may have a different list under the same version.
+    let first = client.request("tools/list", json!({})).await;
     let gateway = gateway.restart(&config).await;
     let client = LegacyClient::with_session(&gateway.http, &client.session);
     let answer = client.request("tools/list", json!({ "cursor": cursor })).await;
     assert_eq!(answer["error"]["code"], -32602, "{answer}");
+    let second = client.request("tools/list", json!({ "cursor": first["result"]["nextCursor"] })).await;
+    let tools = [&first, &second].map(|page| names(page, "tools", "name")).concat();
+    assert_eq!(
+        tools,
+        all_pages(&ModernClient::new(&gateway.http)).await.0,
+        "the same list in another process"
+    );
 }
 
 #[tokio::test]

@@ -103,6 +103,49 @@ async fn modern_ask(http: &HttpClient, id: u64, capabilities: Value, more: Value
     http.post(&borrowed(&headers), request(id, "tools/call", &params).to_string()).await.message()
 }
 
+/// A server that asks, and a config with a gateway that ends quickly.
+async fn restartable() -> (RunningServer, String) {
+    let demo = demo_with(Options { era: EraChoice::Legacy, ..Options::default() }).await;
+    let config = at("demo", &demo.url(), "legacy", &[]);
+    (demo, format!("[gateway]\nshutdown_timeout = \"1s\"\n\n{config}"))
+}
+
+#[tokio::test]
+async fn c05_input_for_a_call_from_before_a_restart_ends_as_unknown() {
+    let (_demo, config) = restartable().await;
+    let gateway = TestGateway::with(&config).await;
+    let can = json!({ "elicitation": { "form": {} } });
+    let asked = modern_ask(&gateway.http, 1, can.clone(), json!({})).await;
+    let (key, _) = asked["result"]["inputRequests"].as_object().unwrap().iter().next().unwrap();
+    let back = json!({ "inputResponses": { key: yes() }, "requestState": asked["result"]["requestState"] });
+    let gateway = gateway.restart(&config).await;
+    let told = modern_ask(&gateway.http, 2, can, back).await;
+    assert_eq!((&told["id"], &told["result"]["isError"]), (&json!(2), &json!(true)), "{told}");
+    let failure = &told["result"]["_meta"]["gripfast/failure"];
+    assert_eq!((&failure["code"], &failure["outcome"]), (&json!("outcome_unknown"), &json!("unknown")));
+    assert_eq!(told["result"]["resultType"], "complete");
+}
+
+#[tokio::test]
+async fn an_answer_from_before_a_restart_answers_no_later_elicitation() {
+    let (_demo, config) = restartable().await;
+    let gateway = TestGateway::with(&config).await;
+    let client = legacy_client(&gateway.http, Some(CAN_BE_ASKED)).await;
+    let mut lost = client.start_request("lost", "tools/call", ask()).await;
+    let earlier = question(&mut lost).await;
+    let gateway = gateway.restart(&config).await;
+    let client = LegacyClient::with_session(&gateway.http, &client.session);
+    let mut stream = client.start_request("next", "tools/call", ask()).await;
+    let id = question(&mut stream).await;
+    assert_ne!(id, earlier);
+    let no = json!({ "action": "decline" });
+    let late = client.post(&json!({ "jsonrpc": "2.0", "id": earlier, "result": no })).await;
+    assert_eq!(late.status, 202);
+    client.post(&json!({ "jsonrpc": "2.0", "id": id, "result": yes() })).await;
+    let answer = stream.message().await;
+    assert_eq!(answer["result"]["content"][0]["text"], "the answer was yes", "{answer}");
+}
+
 #[tokio::test]
 async fn a_modern_client_answers_an_elicitation_of_a_legacy_server() {
     let (demo, gateway) = gateway_for(EraChoice::Legacy, "legacy").await;

@@ -129,6 +129,27 @@ async fn after_a_restart_a_session_gets_list_changed() {
     assert_eq!(stream.message().await["method"], "notifications/tools/list_changed");
 }
 
+#[tokio::test]
+async fn after_a_restart_a_session_that_names_its_last_event_hears_of_later_changes_only() {
+    let demo = demo().await;
+    let config = at("demo", &demo.url(), "legacy", &[]);
+    let gateway = TestGateway::with(&config).await;
+    let client = LegacyClient::connect(&gateway.http).await;
+    let mut stream = client.open_stream(None).await;
+    demo.add_tool("first").await;
+    let told = stream.next().await.unwrap();
+    assert_eq!(told.message()["method"], "notifications/tools/list_changed");
+    drop(stream);
+    let gateway = gateway.restart(&config).await;
+    let client = LegacyClient::with_session(&gateway.http, &client.session);
+    let mut stream = client.open_stream(told.id.as_deref()).await;
+    assert_eq!(stream.status, 200);
+    assert!(stream.is_silent().await);
+    demo.add_tool("second").await;
+    assert_eq!(stream.message().await["method"], "notifications/tools/list_changed");
+    assert!(stream.is_silent().await, "the other lists are the same as before the restart");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_thousand_clients_that_arrive_at_once_all_get_a_session_of_their_own() {
     let demo = demo().await;

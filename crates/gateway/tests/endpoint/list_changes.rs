@@ -69,7 +69,7 @@ async fn a_client_without_a_stream_gets_the_list_change_when_it_opens_one() {
     assert_eq!(told.message()["method"], CHANGED);
     // A stream resumed from before the event gets it again; one resumed from the event does not.
     drop(late);
-    let mut again = deaf.open_stream(Some("m-0-0-0")).await;
+    let mut again = deaf.open_stream(Some("m-0000000000000001-0000000000000001-0000000000000001")).await;
     assert_eq!(again.message().await["method"], CHANGED);
     drop(again);
     let mut settled = deaf.open_stream(told.id.as_deref()).await;

@@ -32,6 +32,7 @@ mod request_checks;
 mod roots;
 mod scripted_server;
 mod session_list;
+mod shutdown;
 #[cfg(target_os = "linux")]
 mod socket_activation;
 mod status_tool;

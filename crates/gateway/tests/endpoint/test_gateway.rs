@@ -70,6 +70,11 @@ impl TestGateway {
         let _ = self.stop.take().unwrap().send(());
     }
 
+    /// Waits for the end of a shutdown.
+    pub(crate) async fn ended(self) {
+        within("the gateway's end", self.serving).await.unwrap();
+    }
+
     /// Shuts this gateway down and starts another with the same state directory, as an upgrade would.
     pub(crate) async fn restart(mut self, config: &str) -> Self {
         let _ = self.stop.take().unwrap().send(());

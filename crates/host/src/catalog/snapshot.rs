@@ -7,7 +7,9 @@ use gripfast_wire::patch::{Object, Patch, patch_payload};
 use gripfast_wire::results::List;
 use gripfast_wire::{Era, RawValue, apps, schema, tasks};
 use serde_json::json;
+use sha2::{Digest, Sha256};
 use std::collections::BTreeSet;
+use std::sync::OnceLock;
 
 /// The merged catalog, rendered for clients.
 #[derive(Debug, Default)]
@@ -78,14 +80,33 @@ impl CatalogSnapshot {
 }
 
 /// A rendered list.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Default)]
 pub struct RenderedList {
     text: String,
     /// End offset of each item in `text`.
     ends: Vec<usize>,
+    /// Computed on request: lists that are filtered again or not served need none.
+    digest: OnceLock<u64>,
 }
 
+impl PartialEq for RenderedList {
+    fn eq(&self, other: &Self) -> bool {
+        self.text == other.text && self.ends == other.ends
+    }
+}
+
+impl Eq for RenderedList {}
+
 impl RenderedList {
+    /// Start of the SHA-256 digest of the items. Lists with the same items have the same digest in every process.
+    pub fn digest(&self) -> u64 {
+        let compute = || {
+            let digest: [u8; 32] = Sha256::digest(self.text.as_bytes()).into();
+            digest.first_chunk().map_or(0, |start| u64::from_be_bytes(*start))
+        };
+        *self.digest.get_or_init(compute)
+    }
+
     /// Number of items.
     pub fn len(&self) -> usize {
         self.ends.len()
@@ -272,6 +293,17 @@ mod tests {
     fn items_can_be_iterated_one_by_one() {
         assert_eq!(rendered(&["1", "22", "3,3"]).iter().collect::<Vec<_>>(), ["1", "22", "3,3"]);
         assert_eq!(rendered(&[]).iter().count(), 0);
+    }
+
+    #[test]
+    fn a_digest_depends_on_the_items_and_their_order_only() {
+        let list = rendered(&["1", "22"]);
+        assert_eq!(list.digest(), 0xab6d_fecf_bbc3_803a, "the start of `printf 1,22 | sha256sum`");
+        assert_eq!(list.digest(), rendered(&["1", "22"]).digest());
+        for other in [&["22", "1"][..], &["1"], &["1", "22", "3"], &[]] {
+            assert_ne!(rendered(other).digest(), list.digest(), "{other:?}");
+        }
+        assert_eq!(list, rendered(&["1", "22"]), "with or without a computed digest");
     }
 
     const LIST_OF_TEXT: &str = r#"{"name":"t", "outputSchema":{ "type":"array" }, "n":1.0e+5}"#;

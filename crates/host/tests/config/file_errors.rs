@@ -351,6 +351,20 @@ shutdown_timeout = "0s"
 }
 
 #[test]
+fn a_drain_that_outlasts_the_shutdown() {
+    let text = r#"[gateway]
+drain_wait = "9s"
+"#;
+    assert_snapshot!(report(TOML, text), @"
+        error: `drain_wait` (9s) is not shorter than `shutdown_timeout` (9s)
+         --> gripfast.toml:1:2 (gateway)
+          |
+        1 | [gateway]
+          |  ^^^^^^^
+    ");
+}
+
+#[test]
 fn limits_that_are_out_of_range_or_unknown() {
     let text = "[gateway.limits]
 sessions = 0

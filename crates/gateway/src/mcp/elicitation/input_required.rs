@@ -4,8 +4,11 @@
 //! Meanwhile the call stays in flight, held here under an encrypted `requestState`.
 
 use super::{OpenElicitation, OpenElicitations};
+use crate::mcp::address::{AddressKind, Place};
 use crate::mcp::client::Client;
 use crate::mcp::fair_table::FairTable;
+use crate::mcp::session::claims::random;
+use crate::mcp::session::token::TokenCipher;
 use crate::mcp::transport::replay_buffer::{ReplayBuffer, ReplayItem};
 use crate::server::quota::QuotaPermit;
 use crate::server::runtime::inline_call::InlineCall;
@@ -287,6 +290,39 @@ fn response(id: &RequestId, result: String) -> Vec<u8> {
     }
 }
 
+/// Meaning of a `requestState` that gripfast has issued.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum HeldCallId {
+    /// Number of a call of this process.
+    Here(u64),
+    /// A call of a process that is gone.
+    Gone,
+}
+
+impl HeldCallId {
+    /// Content of a `requestState` from before 0.2, which names no process.
+    const UNADDRESSED_PREFIX: &[u8] = b"input ";
+
+    /// Creates the number of a call, and the `requestState` that carries it.
+    pub(crate) fn issue(tokens: &TokenCipher) -> Option<(u64, String)> {
+        let number = random()?;
+        Some((number, tokens.seal(AddressKind::RequestState, number, b"")?))
+    }
+
+    /// Opens a `requestState`; `None` if gripfast did not issue it.
+    pub(crate) fn open(tokens: &TokenCipher, state: &str) -> Option<Self> {
+        match tokens.open(AddressKind::RequestState, state) {
+            Some((address, _)) => Some(match tokens.place_of(&address) {
+                Place::Here => Self::Here(address.number),
+                Place::Gone => Self::Gone,
+            }),
+            None => {
+                tokens.open_unaddressed(state)?.starts_with(Self::UNADDRESSED_PREFIX).then_some(Self::Gone)
+            }
+        }
+    }
+}
+
 /// Calls that wait for their clients to repeat the request, oldest first.
 pub(crate) struct InputRequiredCalls(Arc<Mutex<FairTable<HeldCall>>>);
 
@@ -391,6 +427,21 @@ mod tests {
         fn default() -> Self {
             Self::new(Self::MAX, 2 * Self::MAX)
         }
+    }
+
+    #[test]
+    fn a_request_state_names_its_process_and_is_no_session_id() {
+        let directory = tempfile::tempdir().unwrap();
+        let process = || TokenCipher::load_or_create(directory.path()).unwrap();
+        let (before, after) = (process(), process());
+        let (number, state) = HeldCallId::issue(&before).unwrap();
+        assert_eq!(HeldCallId::open(&before, &state), Some(HeldCallId::Here(number)));
+        assert_eq!(HeldCallId::open(&after, &state), Some(HeldCallId::Gone));
+        assert_eq!(HeldCallId::open(&TokenCipher::ephemeral().unwrap(), &state), None);
+        assert_eq!(before.open(AddressKind::Session, &state), None);
+        let session = before.seal(AddressKind::Session, number, b"").unwrap();
+        assert_eq!(HeldCallId::open(&before, &session), None);
+        assert_eq!(HeldCallId::open(&before, "a state of the server"), None);
     }
 
     fn given_back(calls: &InputRequiredCalls, number: u64) -> Result<InputRequiredCall, ResumeError> {

@@ -8,6 +8,7 @@ pub(crate) mod input_required;
 pub(crate) mod url;
 
 use super::Gateway;
+use super::address::Boot;
 use super::client::Client;
 use super::fair_table::FairTable;
 use super::request::dispatch::RpcFault;
@@ -129,22 +130,36 @@ impl Gateway {
 }
 
 /// Unanswered requests of all clients, limited per principal.
-pub(crate) struct OpenElicitations(Arc<Mutex<FairTable<oneshot::Sender<()>>>>);
+pub(crate) struct OpenElicitations {
+    boot: Boot,
+    /// Number of the next request. Unique in the process, because a session can be evicted and restored while a client
+    /// still answers an earlier request.
+    next_number: AtomicU64,
+    table: Arc<Mutex<FairTable<oneshot::Sender<()>>>>,
+}
 
 impl OpenElicitations {
     /// Creates a table for at most `max_per_principal` open requests of one principal and `max_total` altogether. Above
     /// it the oldest is evicted: of the same principal, or of the principal with the most.
-    pub(crate) fn new(max_per_principal: usize, max_total: usize) -> Self {
-        Self(Arc::new(Mutex::new(FairTable::new(max_per_principal, max_total))))
+    pub(crate) fn new(boot: Boot, max_per_principal: usize, max_total: usize) -> Self {
+        let table = Arc::new(Mutex::new(FairTable::new(max_per_principal, max_total)));
+        Self { boot, next_number: AtomicU64::new(0), table }
+    }
+
+    /// Id of the next request to a client. It names the boot: a client may answer after the gateway was restarted, and
+    /// that answer must match no request of the new process.
+    fn next_id(&self) -> RequestId {
+        let number = self.next_number.fetch_add(1, Ordering::Relaxed);
+        RequestId::from(format!("gripfast-{}-{number}", self.boot).as_str())
     }
 
     /// Registers a request to a client of this principal.
     pub(crate) fn open(&self, principal: &Principal) -> OpenElicitation {
         let (evict, evicted) = oneshot::channel();
-        let (number, dropped) = self.0.lock().insert(principal, evict);
+        let (number, dropped) = self.table.lock().insert(principal, evict);
         // Outside the lock: dropping the senders wakes the waiting tasks.
         drop(dropped);
-        OpenElicitation { table: Arc::clone(&self.0), number, evicted }
+        OpenElicitation { table: Arc::clone(&self.table), number, evicted }
     }
 }
 
@@ -176,7 +191,6 @@ impl Drop for OpenElicitation {
 
 /// Unanswered requests to one client.
 pub(crate) struct PendingElicitations {
-    next_number: AtomicU64,
     open: Mutex<HashMap<RequestId, oneshot::Sender<Bytes>>>,
     /// Principal of the client.
     principal: Principal,
@@ -197,12 +211,7 @@ const MAX_OPEN: usize = 100;
 impl PendingElicitations {
     /// Unanswered requests to a client of this principal.
     pub(crate) fn new(principal: Principal, all: &Arc<OpenElicitations>) -> Self {
-        Self { next_number: AtomicU64::new(0), open: Mutex::default(), principal, all: Arc::clone(all) }
-    }
-
-    /// Sets the first number, so that a late answer to a request of an earlier process matches none of these.
-    pub(crate) fn with_first_number(self, first: u64) -> Self {
-        Self { next_number: AtomicU64::new(first), ..self }
+        Self { open: Mutex::default(), principal, all: Arc::clone(all) }
     }
 
     /// Sends a server's request to the client through `send`, or declines it if the client does not support it. When
@@ -231,8 +240,7 @@ impl PendingElicitations {
     ) -> Option<Elicitation> {
         let Ok(Message::Request(parsed)) = Message::parse(request) else { return None };
         let servers_id = parsed.id.to_request_id();
-        let number = self.next_number.fetch_add(1, Ordering::Relaxed);
-        let our_id = RequestId::from(format!("gripfast-{number}").as_str());
+        let our_id = self.all.next_id();
         let to_client = Bytes::from(envelope::with_id(request, our_id.as_id()).ok()?);
         let (respond, answered) = oneshot::channel();
         {
@@ -325,7 +333,7 @@ mod tests {
 
     impl Default for OpenElicitations {
         fn default() -> Self {
-            Self::new(1000, 2000)
+            Self::new(Boot::random(), 1000, 2000)
         }
     }
 
@@ -337,35 +345,45 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_principal_with_too_many_open_requests_loses_its_own_oldest() {
-        let all = Arc::new(OpenElicitations::new(2, 3));
+        let all = Arc::new(OpenElicitations::new(Boot::random(), 2, 3));
         let ask = |name: &str| {
             // Each in a session of its own.
             let elicitations = Arc::new(PendingElicitations::new(Principal::new(name), &all));
-            let answer = tokio::spawn(put(&elicitations).answer);
-            (elicitations, answer)
+            let question = put(&elicitations);
+            let response = response_to(&question, "yes");
+            (elicitations, tokio::spawn(question.answer), response)
         };
         let modest = ask("modest");
         tokio::task::yield_now().await;
         let greedy = [ask("greedy"), ask("greedy"), ask("greedy")];
-        let [(first, given_up), rest @ ..] = greedy;
+        let [(first, given_up, _), rest @ ..] = greedy;
         let answer = String::from_utf8(given_up.await.unwrap()).unwrap();
         assert!(answer.contains("too many open requests"), "{answer}");
         assert!(first.open.lock().is_empty());
         let third = ask("third");
         tokio::task::yield_now().await;
         let open: Vec<_> = [&modest].into_iter().chain(&rest).chain([&third]).collect();
-        let still: Vec<_> = open.iter().map(|(elicitations, _)| elicitations.open.lock().len()).collect();
+        let still: Vec<_> = open.iter().map(|(elicitations, _, _)| elicitations.open.lock().len()).collect();
         assert_eq!(still, [1, 0, 1, 1], "three in all: the one with the most has given up its oldest");
-        for (elicitations, answer) in [modest, third] {
-            assert!(elicitations.resolve(Bytes::from_static(
-                br#"{"jsonrpc":"2.0","id":"gripfast-0","result":{"said":"yes"}}"#
-            )));
+        for (elicitations, answer, response) in [modest, third] {
+            assert!(elicitations.resolve(response));
             assert!(String::from_utf8(answer.await.unwrap()).unwrap().contains("yes"));
         }
     }
 
     fn put(elicitations: &Arc<PendingElicitations>) -> Elicitation {
         elicitations.insert(FORM.as_bytes(), Arc::new(|_| {})).unwrap()
+    }
+
+    fn id_of(question: &Elicitation) -> String {
+        match Message::parse(&question.to_client) {
+            Ok(Message::Request(request)) => request.id.as_raw().to_owned(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn response_to(question: &Elicitation, said: &str) -> Bytes {
+        format!(r#"{{"jsonrpc":"2.0","id":{},"result":{{"said":"{said}"}}}}"#, id_of(question)).into()
     }
 
     #[tokio::test]
@@ -384,16 +402,13 @@ mod tests {
         drop(answer);
         let sent: Vec<serde_json::Value> =
             sent.iter().map(|one| serde_json::from_slice(&one).unwrap()).collect();
-        assert_eq!(
-            (&sent[0]["id"], &sent[0]["method"]),
-            (&"gripfast-0".into(), &"elicitation/create".into())
-        );
+        let own = |number| format!("gripfast-{}-{number}", elicitations.all.boot);
+        assert_eq!((&sent[0]["id"], &sent[0]["method"]), (&own(0).into(), &"elicitation/create".into()));
         assert_eq!(sent[1]["method"], "notifications/cancelled");
         assert_eq!((&sent[1]["params"]["requestId"], sent.len()), (&sent[0]["id"], 2));
         let (answer, sent) = ask();
-        assert!(
-            elicitations.resolve(Bytes::from_static(br#"{"jsonrpc":"2.0","id":"gripfast-1","result":{}}"#))
-        );
+        let response = json!({ "jsonrpc": "2.0", "id": own(1), "result": {} });
+        assert!(elicitations.resolve(response.to_string().into()));
         answer.await;
         assert_eq!(sent.iter().count(), 1, "nothing but the question");
     }
@@ -402,15 +417,9 @@ mod tests {
     async fn two_servers_with_the_same_request_id_get_their_own_answers() {
         let elicitations = Arc::new(PendingElicitations::default());
         let (one, two) = (put(&elicitations), put(&elicitations));
-        let id = |question: &Elicitation| match Message::parse(&question.to_client) {
-            Ok(Message::Request(request)) => request.id.as_raw().to_owned(),
-            other => panic!("{other:?}"),
-        };
-        assert_ne!(id(&one), id(&two));
-        for (question, sent) in [(&two, "two"), (&one, "one")] {
-            let response =
-                format!(r#"{{"jsonrpc":"2.0","id":{},"result":{{"said":"{sent}"}}}}"#, id(question));
-            assert!(elicitations.resolve(response.into()));
+        assert_ne!(id_of(&one), id_of(&two));
+        for (question, said) in [(&two, "two"), (&one, "one")] {
+            assert!(elicitations.resolve(response_to(question, said)));
         }
         let answer = String::from_utf8(one.answer.await).unwrap();
         assert!(answer.contains(r#""id":1"#) && answer.contains("one"), "{answer}");
@@ -420,13 +429,24 @@ mod tests {
     #[tokio::test]
     async fn answers_to_unknown_and_cancelled_requests_are_ignored() {
         let elicitations = Arc::new(PendingElicitations::default());
-        assert!(
-            !elicitations.resolve(Bytes::from_static(br#"{"jsonrpc":"2.0","id":"gripfast-0","result":{}}"#))
-        );
+        let unknown = br#"{"jsonrpc":"2.0","id":"gripfast-0","result":{}}"#;
+        assert!(!elicitations.resolve(Bytes::from_static(unknown)));
         let question = put(&elicitations);
+        let response = response_to(&question, "late");
         drop(question.answer);
-        assert!(
-            !elicitations.resolve(Bytes::from_static(br#"{"jsonrpc":"2.0","id":"gripfast-0","result":{}}"#))
-        );
+        assert!(!elicitations.resolve(response));
+    }
+
+    #[tokio::test]
+    async fn a_late_answer_matches_no_request_of_a_later_process_or_a_restored_session() {
+        let (before, after) = (Arc::<OpenElicitations>::default(), Arc::<OpenElicitations>::default());
+        let session = |all| Arc::new(PendingElicitations::new(Principal::local(), all));
+        let late = response_to(&put(&session(&before)), "late");
+        for restored in [session(&before), session(&after)] {
+            let question = put(&restored);
+            assert!(!restored.resolve(late.clone()), "{}", id_of(&question));
+            assert_eq!(restored.open.lock().len(), 1, "it still waits for its own answer");
+            assert!(restored.resolve(response_to(&question, "own")));
+        }
     }
 }

@@ -11,30 +11,47 @@ pub(crate) struct DeliveredVersions {
     acked: ListVersions,
     /// Versions that were sent on a stream that is still open.
     sent: ListVersions,
+    /// Versions that were last sent or listed, whether they arrived or not.
+    latest: ListVersions,
 }
 
 impl DeliveredVersions {
     /// State of a client that knows these versions.
     pub(crate) fn new(versions: ListVersions) -> Self {
-        Self { acked: versions, sent: versions }
+        Self { acked: versions, sent: versions, latest: versions }
+    }
+
+    /// Continues from the versions in `Last-Event-ID`, which may be from another process. For a list of which the client
+    /// has got another version since then, it is unknown which one it has.
+    pub(crate) fn resume(&mut self, named: ListVersions) {
+        let known = |latest: u64, named: u64| {
+            if latest == named || latest == ListVersions::UNKNOWN { named } else { ListVersions::UNKNOWN }
+        };
+        *self = Self::new(ListVersions {
+            tools: known(self.latest.tools, named.tools),
+            resources: known(self.latest.resources, named.resources),
+            prompts: known(self.latest.prompts, named.prompts),
+        });
     }
 
     /// Notifications that lead to `now`; marks them as sent.
     pub(crate) fn mark_sent(&mut self, now: ListVersions) -> impl Iterator<Item = &'static str> + use<> {
+        self.latest = now;
         let before = std::mem::replace(&mut self.sent, now);
         before.changes_to(now)
     }
 
-    /// Marks everything up to these versions as arrived: the stream stayed open for long enough after it, or the client
-    /// named it in `Last-Event-ID`.
+    /// Marks these versions as arrived, because the stream stayed open for long enough after they were sent. A list
+    /// for which the client has got another version since then is not changed.
     pub(crate) fn ack(&mut self, versions: ListVersions) {
-        let newer =
-            |sure: u64, arrived: u64| if sure == ListVersions::UNKNOWN { arrived } else { sure.max(arrived) };
-        self.acked = ListVersions {
-            tools: newer(self.acked.tools, versions.tools),
-            resources: newer(self.acked.resources, versions.resources),
-            prompts: newer(self.acked.prompts, versions.prompts),
+        let arrived = |acked: &mut u64, sent: u64, version: u64| {
+            if sent == version {
+                *acked = version;
+            }
         };
+        arrived(&mut self.acked.tools, self.sent.tools, versions.tools);
+        arrived(&mut self.acked.resources, self.sent.resources, versions.resources);
+        arrived(&mut self.acked.prompts, self.sent.prompts, versions.prompts);
     }
 
     /// Marks everything that is not acknowledged as unsent, because a stream broke or a new one begins.
@@ -52,6 +69,7 @@ impl DeliveredVersions {
         };
         seen(&mut self.acked);
         seen(&mut self.sent);
+        seen(&mut self.latest);
     }
 }
 
@@ -94,8 +112,39 @@ mod tests {
     }
 
     #[test]
-    fn a_late_acknowledgement_does_not_lower_the_known_versions() {
+    fn a_client_that_resumes_from_the_last_event_is_not_notified_again() {
         let mut delivered = DeliveredVersions::new(tools(1));
+        mark_sent(&mut delivered, tools(2));
+        delivered.rewind_to_acked();
+        delivered.resume(tools(2));
+        assert!(mark_sent(&mut delivered, tools(2)).is_empty());
+        let unknown = ListVersions { tools: ListVersions::UNKNOWN, ..ListVersions::default() };
+        let mut restored = DeliveredVersions::new(unknown);
+        restored.resume(tools(2));
+        assert!(
+            mark_sent(&mut restored, tools(2)).is_empty(),
+            "the event of an earlier process says the same"
+        );
+        assert_eq!(mark_sent(&mut restored, tools(3)), [TOOLS]);
+    }
+
+    #[test]
+    fn a_client_that_resumes_from_an_earlier_event_is_notified_even_of_equal_versions() {
+        let listed = |delivered: &mut DeliveredVersions| delivered.listed("tools/list", tools(2));
+        let sent = |delivered: &mut DeliveredVersions| drop(mark_sent(delivered, tools(2)));
+        for got_another in [&listed as &dyn Fn(&mut _), &sent] {
+            let mut delivered = DeliveredVersions::new(tools(1));
+            got_another(&mut delivered);
+            // The list is again as it was at the event that the client names.
+            delivered.resume(tools(1));
+            assert_eq!(mark_sent(&mut delivered, tools(1)), [TOOLS]);
+        }
+    }
+
+    #[test]
+    fn a_late_acknowledgement_does_not_replace_the_known_versions() {
+        let mut delivered = DeliveredVersions::new(tools(1));
+        mark_sent(&mut delivered, tools(3));
         delivered.listed("tools/list", tools(7));
         delivered.ack(tools(3));
         delivered.rewind_to_acked();

@@ -2,16 +2,15 @@
 //! stream open when it happened.
 
 use gripfast::sync::Mutex;
-use gripfast::{CatalogSnapshot, Host, Principal};
+use gripfast::{CatalogSnapshot, Host, Principal, RenderedList};
 use std::collections::BTreeMap;
-use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
-/// Change counter of each list. The versions that a client was last notified of are compared with the current ones to
-/// find the pending notifications.
+/// Digest of each list. The versions that a client was last notified of are compared with the current ones to find the
+/// pending notifications. They mean the same in every process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct ListVersions {
     pub(crate) tools: u64,
@@ -20,8 +19,19 @@ pub(crate) struct ListVersions {
 }
 
 impl ListVersions {
-    /// Version that no list ever has.
+    /// Version that no list has.
     pub(crate) const UNKNOWN: u64 = u64::MAX;
+
+    /// Versions of the lists in `catalog`.
+    fn of(catalog: &CatalogSnapshot) -> Self {
+        let both = |one: u64, other: u64| one.rotate_left(1) ^ other;
+        let legacy_tools = catalog.legacy_tools.as_ref().map_or(0, RenderedList::digest);
+        Self {
+            tools: both(catalog.tools.digest(), legacy_tools),
+            resources: both(catalog.resources.digest(), catalog.templates.digest()),
+            prompts: catalog.prompts.digest(),
+        }
+    }
 
     /// Notifications that lead from these versions to `newer`.
     pub(crate) fn changes_to(self, newer: Self) -> impl Iterator<Item = &'static str> {
@@ -35,11 +45,12 @@ impl ListVersions {
 
     /// The versions as an SSE event id, from which a stream can be resumed.
     pub(crate) fn to_event_id(self) -> String {
-        format!("m-{}-{}-{}", self.tools, self.resources, self.prompts)
+        format!("m-{:016x}-{:016x}-{:016x}", self.tools, self.resources, self.prompts)
     }
 
     pub(crate) fn from_event_id(id: &str) -> Option<Self> {
-        let mut parts = id.strip_prefix("m-")?.split('-').map(|part| part.parse().ok());
+        let digest = |part: &str| u64::from_str_radix(part, 16).ok().filter(|_| part.len() == 16);
+        let mut parts = id.strip_prefix("m-")?.split('-').map(digest);
         let versions = Self { tools: parts.next()??, resources: parts.next()??, prompts: parts.next()?? };
         parts.next().is_none().then_some(versions)
     }
@@ -61,8 +72,6 @@ struct PrincipalChannels {
 /// List versions of one principal, and the catalog that they belong to.
 struct PrincipalChannel {
     principal: Principal,
-    /// First version, random: versions of another channel or process are not in the same range.
-    origin: u64,
     versions: watch::Sender<ListVersions>,
     known: Mutex<Arc<CatalogSnapshot>>,
 }
@@ -81,16 +90,6 @@ impl ListChangeNotifier {
     /// Current list versions of a principal.
     pub(crate) fn versions(&self, principal: &Principal) -> ListVersions {
         *self.channels.get_or_create(principal).versions.borrow()
-    }
-
-    /// Tests if the principal had these versions in this process.
-    pub(crate) fn has_issued(&self, principal: &Principal, versions: ListVersions) -> bool {
-        let channel = self.channels.get_or_create(principal);
-        let now = *channel.versions.borrow();
-        let between = |version: u64, now: u64| (channel.origin..=now).contains(&version);
-        between(versions.tools, now.tools)
-            && between(versions.resources, now.resources)
-            && between(versions.prompts, now.prompts)
     }
 
     /// Compares with the current catalog at once: a client that is about to get the list needs no notification about
@@ -112,8 +111,7 @@ impl Drop for ListChangeNotifier {
 }
 
 impl PrincipalChannels {
-    /// Principals that are kept while no client listens for them. After a channel was dropped, clients of its principal
-    /// are notified once more.
+    /// Principals that are kept while no client listens for them.
     const MAX: usize = 4096;
 
     fn get_or_create(&self, principal: &Principal) -> Arc<PrincipalChannel> {
@@ -139,11 +137,9 @@ impl PrincipalChannels {
 
 impl PrincipalChannel {
     fn new(principal: Principal, host: &Host) -> Self {
-        // Far from the origin of any other channel, and from `UNKNOWN`.
-        let origin = RandomState::new().build_hasher().finish() >> 1;
-        let versions = ListVersions { tools: origin, resources: origin, prompts: origin };
-        let known = Mutex::new(host.catalog_snapshot_for(&principal));
-        Self { principal, origin, versions: watch::Sender::new(versions), known }
+        let catalog = host.catalog_snapshot_for(&principal);
+        let versions = watch::Sender::new(ListVersions::of(&catalog));
+        Self { principal, versions, known: Mutex::new(catalog) }
     }
 
     fn refresh(&self, host: &Host) {
@@ -152,11 +148,8 @@ impl PrincipalChannel {
         if Arc::ptr_eq(&known, &catalog) {
             return;
         }
-        self.versions.send_if_modified(|versions| {
-            let before = *versions;
-            advance(versions, &known, &catalog);
-            *versions != before
-        });
+        let now = ListVersions::of(&catalog);
+        self.versions.send_if_modified(|versions| std::mem::replace(versions, now) != now);
         *known = catalog;
     }
 }
@@ -167,13 +160,6 @@ async fn watch_catalog(mut changes: watch::Receiver<u64>, channels: Arc<Principa
         changes.borrow_and_update();
         channels.refresh_all();
     }
-}
-
-fn advance(versions: &mut ListVersions, before: &Arc<CatalogSnapshot>, after: &Arc<CatalogSnapshot>) {
-    versions.tools += u64::from(before.tools != after.tools || before.legacy_tools != after.legacy_tools);
-    versions.resources +=
-        u64::from(before.resources != after.resources || before.templates != after.templates);
-    versions.prompts += u64::from(before.prompts != after.prompts);
 }
 
 #[cfg(test)]
@@ -193,7 +179,9 @@ mod tests {
     fn list_versions_survive_an_event_id_and_invalid_ids_are_refused() {
         let versions = ListVersions { tools: 3, resources: 1, prompts: 7 };
         assert_eq!(ListVersions::from_event_id(&versions.to_event_id()), Some(versions));
-        for nonsense in ["", "m-", "m-1-2", "m-1-2-3-4", "m-a-b-c", "s-1-2-3"] {
+        for nonsense in
+            ["", "m-", "m-1-2-3", &format!("{}-0", versions.to_event_id()), &versions.to_event_id()[2..]]
+        {
             assert_eq!(ListVersions::from_event_id(nonsense), None, "{nonsense}");
         }
     }

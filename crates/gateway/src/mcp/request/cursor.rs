@@ -1,15 +1,14 @@
-//! Cursors of merged lists: opaque to clients, valid for one list in one revision of the catalog. Revisions start again
-//! in each process, so a cursor also names its process.
+//! Cursors of merged lists: opaque to clients, valid for one list with the same items. A cursor names the digest of the
+//! list, so it is also valid in another process that has the same list, and after a restart.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
-/// One list in one revision of the catalog.
+/// One list with certain items.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ListVersion {
-    /// Random number of this process.
-    pub(crate) process: u64,
-    pub(crate) revision: u64,
+    /// Digest of the rendered items.
+    pub(crate) digest: u64,
     pub(crate) list: &'static str,
 }
 
@@ -18,7 +17,7 @@ pub(crate) struct ListVersion {
 pub(crate) enum CursorTarget {
     /// This item.
     Item(usize),
-    /// An item of another list, revision or process.
+    /// An item of another list, or of the list with other items.
     OtherVersion,
     /// Not a cursor of the gateway.
     Invalid,
@@ -38,13 +37,14 @@ impl ListVersion {
         };
         match from.parse() {
             Ok(from) if version == self.name() => CursorTarget::Item(from),
-            Ok(_) if version.split('.').count() == 3 => CursorTarget::OtherVersion,
+            // Cursors from before 0.2 have three parts.
+            Ok(_) if matches!(version.split('.').count(), 2 | 3) => CursorTarget::OtherVersion,
             Ok(_) | Err(_) => CursorTarget::Invalid,
         }
     }
 
     fn name(&self) -> String {
-        format!("{:x}.{}.{}", self.process, self.revision, self.list)
+        format!("{:016x}.{}", self.digest, self.list)
     }
 }
 
@@ -53,17 +53,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cursor_is_valid_for_its_own_list_version_only() {
-        let version = ListVersion { process: 0xfeed, revision: 7, list: "tools" };
+    fn a_cursor_is_valid_for_the_same_items_of_its_own_list_only() {
+        let version = ListVersion { digest: 0xfeed, list: "tools" };
         let cursor = version.cursor(1000);
         assert_eq!(version.resolve(&cursor), CursorTarget::Item(1000));
-        for other in [
-            ListVersion { process: 0xbeef, ..version },
-            ListVersion { revision: 8, ..version },
-            ListVersion { list: "prompts", ..version },
-        ] {
+        for other in [ListVersion { digest: 0xbeef, ..version }, ListVersion { list: "prompts", ..version }] {
             assert_eq!(other.resolve(&cursor), CursorTarget::OtherVersion);
         }
+        let earlier = URL_SAFE_NO_PAD.encode("feed.7.tools.1000");
+        assert_eq!(version.resolve(&earlier), CursorTarget::OtherVersion);
         for nonsense in ["", "!", "MTIz", "7.1000"] {
             assert_eq!(version.resolve(nonsense), CursorTarget::Invalid);
         }

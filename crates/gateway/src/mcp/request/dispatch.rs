@@ -250,7 +250,8 @@ impl Gateway {
     async fn list(&self, request: &ClientRequest<'_>, list: List) -> RequestOutcome {
         self.wait_for_startup().await;
         let catalog = self.host.catalog_snapshot_for(request.principal());
-        let version = ListVersion { process: self.process, revision: catalog.revision, list: list.member() };
+        let digest = rendered(&catalog, list, request.era).digest();
+        let version = ListVersion { digest, list: list.member() };
         let from = match request.params.map(Object::parse).transpose() {
             Err(error) => return RpcFault::invalid(error.to_string()),
             Ok(params) => match params.as_ref().and_then(|params| params.get("cursor")) {

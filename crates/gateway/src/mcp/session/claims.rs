@@ -2,6 +2,7 @@
 //! Decides if an id is still valid, given the stored record of the session. Encryption is in `token`.
 
 use super::token::TokenCipher;
+use crate::mcp::address::AddressKind;
 use crate::mcp::elicitation::ElicitationSupport;
 use gripfast::Principal;
 use gripfast::wire::ProtocolVersion;
@@ -14,7 +15,9 @@ use std::time::Duration;
 pub(crate) struct SessionClaims {
     /// Protocol version.
     v: String,
-    /// Random number that makes every id different. Not a secret: an id cannot be made without the key.
+    /// Random number of the session. Not a secret: an id cannot be made without the key. It is in the address; only ids
+    /// from before 0.2 have it here.
+    #[serde(default, skip_serializing)]
     n: u64,
     /// Kinds of requests that the client supports.
     a: ElicitationSupport,
@@ -79,12 +82,17 @@ impl SessionClaims {
     }
 
     pub(crate) fn encode(&self, cipher: &TokenCipher) -> Option<String> {
-        cipher.seal(&serde_json::to_vec(self).ok()?)
+        cipher.seal(AddressKind::Session, self.n, &serde_json::to_vec(self).ok()?)
     }
 
     /// Decodes an id; `None` if this gateway did not issue it.
     pub(crate) fn decode(id: &str, cipher: &TokenCipher) -> Option<Self> {
-        serde_json::from_slice(&cipher.open(id)?).ok()
+        match cipher.open(AddressKind::Session, id) {
+            Some((address, content)) => {
+                Some(Self { n: address.number, ..serde_json::from_slice(&content).ok()? })
+            }
+            None => serde_json::from_slice(&cipher.open_unaddressed(id)?).ok(),
+        }
     }
 
     pub(crate) fn version(&self) -> ProtocolVersion {
@@ -153,6 +161,23 @@ mod tests {
         let opened = SessionClaims::decode(&claims().encode(&cipher).unwrap(), &cipher).unwrap();
         assert_eq!((opened.created(), opened.version()), (at(0), ProtocolVersion::LATEST_LEGACY));
         assert!(SessionClaims::decode("made up", &cipher).is_none());
+    }
+
+    #[test]
+    fn a_session_id_of_gripfast_0_1_still_opens_with_the_same_key() {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::write(directory.path().join("session.key"), [7; 32]).unwrap();
+        let cipher = TokenCipher::load_or_create(directory.path()).unwrap();
+        // Made by another implementation of the cipher.
+        let issued = "AAECAwQFBgcICQoLV1eHAVa5nRwlQyz6iTdKTcP6xp_FAOFMP-eHwnlUHdkY1jJDpCDk8hmlJ-djxAuYtoqeTRMg\
+             O8SmcwjuqIFd2esB4b3udXHQ9TndkQDqrXd07N2vA6adauKRHl-621PUMh-tA5Xd5WEPfBOMFQoaSVidPQcVvx5Z\
+             DH--KL5eCssCcByZp3gnSK_EcZez_2LtDaCznHVSer4EYlwhv80Di_WwKX-Nsn8bTBYGCA";
+        let opened = SessionClaims::decode(issued, &cipher).unwrap();
+        assert_eq!((opened.key().as_str(), opened.created()), ("123456789abcdef0", at(0)));
+        assert_eq!((opened.version(), opened.idle()), (ProtocolVersion::V2025_06_18, HOUR));
+        assert!(opened.belongs_to(&Principal::new("alice")));
+        let again = SessionClaims::decode(&opened.encode(&cipher).unwrap(), &cipher).unwrap();
+        assert_eq!(again.key(), opened.key());
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! All legacy sessions: those in memory, bounded in number and idle time, and those that are restored from their id as
 //! long as it is valid.
 
-use super::claims::{SessionClaims, random};
+use super::claims::SessionClaims;
 use super::state::{Session, SessionInfo, SharedState};
 use super::store::SessionStore;
 use super::table::{InsertedSession, SessionTable};
@@ -20,7 +20,7 @@ use tokio::sync::Semaphore;
 
 /// All legacy sessions.
 pub(crate) struct Sessions {
-    cipher: TokenCipher,
+    cipher: Arc<TokenCipher>,
     shared: Arc<SharedState>,
     idle: Duration,
     store: Arc<SessionStore>,
@@ -40,16 +40,13 @@ pub(crate) enum SessionError {
     NoEntropy,
 }
 
-/// Prefix of an encrypted `requestState`, so that a session id cannot be used as one.
-const STATE_PREFIX: &str = "input ";
-
 impl Sessions {
     /// Interval at which a session in use is recorded in the store and checked for an end in another process; shorter
     /// if the idle timeout is short.
     const SAVE_INTERVAL: Duration = Duration::from_secs(60);
     /// Creates the sessions. Records are kept in the store of `host`, which is notified when a session ends.
     pub(crate) fn new(
-        cipher: TokenCipher,
+        cipher: Arc<TokenCipher>,
         host: Host,
         limits: &Limits,
         clock: Clock,
@@ -57,6 +54,7 @@ impl Sessions {
     ) -> Self {
         let store = host.store();
         let elicitations = Arc::new(OpenElicitations::new(
+            cipher.boot(),
             limits.client.questions_per_client as usize,
             limits.client.questions as usize,
         ));
@@ -139,19 +137,6 @@ impl Sessions {
             }
         })
         .await;
-    }
-
-    /// Creates a random number and the encrypted `requestState` that carries it.
-    pub(crate) fn seal_state(&self) -> Option<(u64, String)> {
-        let number = random()?;
-        let sealed = self.cipher.seal(format!("{STATE_PREFIX}{number}").as_bytes())?;
-        Some((number, sealed))
-    }
-
-    /// Number in a `requestState` that was issued here.
-    pub(crate) fn open_state(&self, state: &str) -> Option<u64> {
-        let opened = String::from_utf8(self.cipher.open(state)?).ok()?;
-        opened.strip_prefix(STATE_PREFIX)?.parse().ok()
     }
 
     /// Ends a session at the request of its client: cancels its calls, and makes the id invalid in all processes, also
@@ -313,6 +298,7 @@ fn save(store: &SessionStore, session: &Session, used: Duration) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::mcp::address::ReplicaName;
     use gripfast::store::{MemoryStore, Store};
     use gripfast::wire::log::LogLevel;
     use tempfile::TempDir;
@@ -338,10 +324,18 @@ mod tests {
         }
 
         fn process_with(&self, limits: &Limits) -> Sessions {
+            self.process_of(TokenCipher::load_or_create(self.directory.path()).unwrap(), limits)
+        }
+
+        fn replica(&self, name: &str) -> Sessions {
             let cipher = TokenCipher::load_or_create(self.directory.path()).unwrap();
+            self.process_of(cipher.with_name(ReplicaName::parse(name).unwrap()), &Limits::default())
+        }
+
+        fn process_of(&self, cipher: TokenCipher, limits: &Limits) -> Sessions {
             let host = Host::builder().store(Arc::clone(&self.store)).build();
             let memory = Quota::new(usize::MAX, usize::MAX);
-            Sessions::new(cipher, host, limits, self.clock, &memory)
+            Sessions::new(Arc::new(cipher), host, limits, self.clock, &memory)
         }
     }
 
@@ -367,6 +361,23 @@ mod tests {
         assert!(find(&after, &session.id).await.is_none());
         assert!(find(&state.process(), &session.id).await.is_none(), "nor in the next process");
         assert!(find(&after, "made up").await.is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_session_id_starts_with_the_name_of_its_replica_and_opens_in_all_others() {
+        let state = State::new();
+        let (one, other, unnamed) = (state.replica("web-1"), state.replica("web-2"), state.process());
+        let session = begin(&one);
+        assert!(session.id.starts_with("web-1."), "{}", session.id);
+        for process in [&one, &other, &unnamed] {
+            let found = find(process, &session.id).await.unwrap();
+            assert_eq!(found.claims.key(), session.claims.key());
+        }
+        let forged = session.id.replacen("web-1", "web-2", 1);
+        assert!(find(&other, &forged).await.is_none(), "the name is part of the id");
+        let session = begin(&unnamed);
+        assert!(!session.id.contains('.'));
+        assert!(find(&one, &session.id).await.is_some());
     }
 
     #[tokio::test(start_paused = true)]
@@ -469,23 +480,6 @@ mod tests {
         assert!(find(&process, &busy.id).await.is_some_and(|found| Arc::ptr_eq(&found, &busy)));
         assert!(first.ended.is_cancelled(), "it made room");
         assert!(find(&process, &first.id).await.is_some());
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_request_state_and_a_session_id_are_not_interchangeable() {
-        let state = State::new();
-        let (process, other) = (state.process(), State::new().process());
-        let (number, sealed) = process.seal_state().unwrap();
-        assert_eq!(process.open_state(&sealed), Some(number));
-        assert_eq!(
-            state.process().open_state(&sealed),
-            Some(number),
-            "every process with the key can read it"
-        );
-        assert_eq!(other.open_state(&sealed), None);
-        let session = begin(&process);
-        assert_eq!(process.open_state(&session.id), None);
-        assert!(find(&process, &sealed).await.is_none());
     }
 
     #[tokio::test(start_paused = true)]

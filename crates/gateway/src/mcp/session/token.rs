@@ -1,6 +1,7 @@
-//! Encryption of session ids (AEAD): they cannot be forged or changed, and every process with the key can read them,
-//! also after a restart. The content is in `claims`.
+//! Encryption of ids (AEAD): they cannot be forged or changed, and every process with the key can read them, also after
+//! a restart. The content is in `address`, and for session ids in `claims`.
 
+use crate::mcp::address::{Address, AddressKind, Boot, Place, Replica, ReplicaName};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use gripfast::private_files;
@@ -9,18 +10,22 @@ use ring::rand::{SecureRandom, SystemRandom};
 use std::io;
 use std::path::Path;
 
-/// Encrypts and decrypts session ids.
+/// Encrypts and decrypts the ids that one gateway process issues.
 pub struct TokenCipher {
     key: LessSafeKey,
     random: SystemRandom,
+    /// Process that issues the ids.
+    own: Replica,
 }
 
 const KEY_LEN: usize = 32;
 /// Maximum size of the key file; a larger file is not a key.
 const LARGEST: u64 = 4096;
 const FILE: &str = "session.key";
-/// Associated data, so that a token for another purpose is not accepted as a session id.
-const PURPOSE: &[u8] = b"gripfast session 1";
+/// Associated data of ids that name no process, as gripfast issued them before 0.2.
+const UNADDRESSED: &[u8] = b"gripfast session 1";
+/// Start of the associated data of addresses. Kind and name follow, so that no other kind or name is accepted.
+const ADDRESS: &[u8] = b"gripfast address 1";
 
 impl TokenCipher {
     /// Loads the key from `directory`, or creates it; several processes may do so at once.
@@ -56,28 +61,74 @@ impl TokenCipher {
     fn with_key(key: &[u8; KEY_LEN]) -> io::Result<Self> {
         let key =
             UnboundKey::new(&CHACHA20_POLY1305, key).map_err(|_| io::Error::other("invalid session key"))?;
-        Ok(Self { key: LessSafeKey::new(key), random: SystemRandom::new() })
+        let own = Replica { name: None, boot: Boot::random() };
+        Ok(Self { key: LessSafeKey::new(key), random: SystemRandom::new(), own })
     }
 
-    /// Encrypts `content` into a text that fits a header.
-    pub(crate) fn seal(&self, content: &[u8]) -> Option<String> {
+    /// Sets the name of this replica, which is then readable in front of every id.
+    pub fn with_name(mut self, name: ReplicaName) -> Self {
+        self.own.name = Some(name);
+        self
+    }
+
+    /// Boot of this process.
+    pub(crate) fn boot(&self) -> Boot {
+        self.own.boot
+    }
+
+    /// Decides which process an id concerns.
+    pub(crate) fn place_of(&self, address: &Address) -> Place {
+        self.own.place_of(&address.replica)
+    }
+
+    /// Issues an id of this process: `NAME.SEALED`, or `SEALED` without a name. It fits a header and a URL.
+    pub(crate) fn seal(&self, kind: AddressKind, number: u64, content: &[u8]) -> Option<String> {
+        let address = Address { replica: self.own.clone(), kind, number };
+        let name = self.own.name.as_ref();
+        let sealed = self.encrypt(&associated_data(kind, name), address.encode(content))?;
+        Some(match name {
+            Some(name) => format!("{}.{sealed}", name.as_str()),
+            None => sealed,
+        })
+    }
+
+    /// Opens an id of this kind, of any process with the key. Returns its further content too. `None` if it was not
+    /// issued with this key, or was changed.
+    pub(crate) fn open(&self, kind: AddressKind, text: &str) -> Option<(Address, Vec<u8>)> {
+        let (name, sealed) = match text.split_once('.') {
+            Some((name, sealed)) => (Some(ReplicaName::parse(name)?), sealed),
+            None => (None, text),
+        };
+        let bytes = self.decrypt(&associated_data(kind, name.as_ref()), sealed)?;
+        let (address, content) = Address::decode(kind, name, &bytes)?;
+        Some((address, content.to_vec()))
+    }
+
+    /// Opens an id that names no process, as gripfast issued them before 0.2.
+    pub(crate) fn open_unaddressed(&self, text: &str) -> Option<Vec<u8>> {
+        self.decrypt(UNADDRESSED, text)
+    }
+
+    fn encrypt(&self, associated: &[u8], mut content: Vec<u8>) -> Option<String> {
         let mut nonce = [0; NONCE_LEN];
         self.random.fill(&mut nonce).ok()?;
-        let mut sealed = content.to_vec();
         let unique = Nonce::assume_unique_for_key(nonce);
-        self.key.seal_in_place_append_tag(unique, Aad::from(PURPOSE), &mut sealed).ok()?;
-        Some(URL_SAFE_NO_PAD.encode([&nonce[..], &sealed].concat()))
+        self.key.seal_in_place_append_tag(unique, Aad::from(associated), &mut content).ok()?;
+        Some(URL_SAFE_NO_PAD.encode([&nonce[..], &content].concat()))
     }
 
-    /// Decrypts a text; `None` if it was not encrypted with this key or was changed.
-    pub(crate) fn open(&self, text: &str) -> Option<Vec<u8>> {
+    fn decrypt(&self, associated: &[u8], text: &str) -> Option<Vec<u8>> {
         let bytes = URL_SAFE_NO_PAD.decode(text).ok()?;
         let (nonce, sealed) = bytes.split_at_checked(NONCE_LEN)?;
         let nonce = Nonce::try_assume_unique_for_key(nonce).ok()?;
         let mut sealed = sealed.to_vec();
-        let opened = self.key.open_in_place(nonce, Aad::from(PURPOSE), &mut sealed).ok()?;
+        let opened = self.key.open_in_place(nonce, Aad::from(associated), &mut sealed).ok()?;
         Some(opened.to_vec())
     }
+}
+
+fn associated_data(kind: AddressKind, name: Option<&ReplicaName>) -> Vec<u8> {
+    [ADDRESS, kind.name().as_bytes(), name.map_or("", ReplicaName::as_str).as_bytes()].join(&b' ')
 }
 
 fn no_entropy() -> io::Error {
@@ -106,13 +157,22 @@ mod tests {
     use proptest::prelude::*;
     use std::fs;
 
+    /// Content of a session id.
+    fn opened(cipher: &TokenCipher, id: &str) -> Option<Vec<u8>> {
+        cipher.open(AddressKind::Session, id).map(|(_, content)| content)
+    }
+
+    fn session_id(cipher: &TokenCipher) -> String {
+        cipher.seal(AddressKind::Session, 7, b"content").unwrap()
+    }
+
     #[test]
     fn a_token_opens_after_a_restart_and_not_with_another_key() {
         let directory = tempfile::tempdir().unwrap();
-        let sealed = TokenCipher::load_or_create(directory.path()).unwrap().seal(b"content").unwrap();
+        let sealed = session_id(&TokenCipher::load_or_create(directory.path()).unwrap());
         let again = TokenCipher::load_or_create(directory.path()).unwrap();
-        assert_eq!(again.open(&sealed).unwrap(), b"content");
-        assert_eq!(TokenCipher::ephemeral().unwrap().open(&sealed), None);
+        assert_eq!(opened(&again, &sealed).unwrap(), b"content");
+        assert_eq!(opened(&TokenCipher::ephemeral().unwrap(), &sealed), None);
     }
 
     #[test]
@@ -120,26 +180,54 @@ mod tests {
         for damage in [&b""[..], b"short", &[7; 5000]] {
             let directory = tempfile::tempdir().unwrap();
             fs::write(directory.path().join(FILE), damage).unwrap();
-            let sealed = TokenCipher::load_or_create(directory.path()).unwrap().seal(b"content").unwrap();
-            assert_eq!(
-                TokenCipher::load_or_create(directory.path()).unwrap().open(&sealed).unwrap(),
-                b"content"
-            );
+            let sealed = session_id(&TokenCipher::load_or_create(directory.path()).unwrap());
+            let again = TokenCipher::load_or_create(directory.path()).unwrap();
+            assert_eq!(opened(&again, &sealed).unwrap(), b"content");
             assert_eq!(fs::read(directory.path().join("session.key.corrupt")).unwrap(), damage);
         }
     }
 
     #[test]
     fn a_modified_session_id_does_not_open() {
-        let seal = TokenCipher::ephemeral().unwrap();
-        let sealed = seal.seal(b"content").unwrap();
+        let cipher = TokenCipher::ephemeral().unwrap().with_name(ReplicaName::parse("web-1").unwrap());
+        let sealed = session_id(&cipher);
+        assert!(sealed.starts_with("web-1."), "{sealed}");
         for at in 0..sealed.len() {
             let mut bytes = sealed.clone().into_bytes();
             bytes[at] = if bytes[at] == b'A' { b'B' } else { b'A' };
-            assert_eq!(seal.open(&String::from_utf8(bytes).unwrap()), None, "byte {at}");
+            assert_eq!(opened(&cipher, &String::from_utf8(bytes).unwrap()), None, "byte {at}");
         }
-        assert_eq!(seal.open(""), None);
-        assert_eq!(seal.open("short"), None);
+        for other in ["", "short", ".", &sealed["web-1.".len()..], &format!("web-1.{sealed}")] {
+            assert_eq!(opened(&cipher, other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn an_id_issued_before_ids_named_their_process_still_opens() {
+        let directory = tempfile::tempdir().unwrap();
+        fs::write(directory.path().join(FILE), [7; KEY_LEN]).unwrap();
+        let cipher = TokenCipher::load_or_create(directory.path()).unwrap();
+        // Made by another implementation of the cipher, in the form of gripfast 0.1.
+        let issued = "AAECAwQFBgcICQoLTxqfVwn12-Rq87dxAvIiPY_e55ueruE";
+        assert_eq!(cipher.open_unaddressed(issued).unwrap(), b"content");
+        assert_eq!(cipher.open_unaddressed(&session_id(&cipher)), None);
+        assert_eq!(opened(&cipher, issued), None);
+    }
+
+    #[test]
+    fn a_process_tells_its_own_ids_from_those_of_other_processes_with_the_key() {
+        let directory = tempfile::tempdir().unwrap();
+        let process = || TokenCipher::load_or_create(directory.path()).unwrap();
+        let named = |name| process().with_name(ReplicaName::parse(name).unwrap());
+        let all = [process(), process(), named("web-1"), named("web-1"), named("web-2")];
+        for (issuer, cipher) in all.iter().enumerate() {
+            let (address, _) = all[0].open(AddressKind::Session, &session_id(cipher)).unwrap();
+            let here = all.iter().map(|cipher| cipher.place_of(&address) == Place::Here);
+            assert_eq!(
+                here.enumerate().filter(|(_, here)| *here).map(|(at, _)| at).collect::<Vec<_>>(),
+                [issuer]
+            );
+        }
     }
 
     #[cfg(unix)]
@@ -157,24 +245,50 @@ mod tests {
         assert!(error.to_string().contains("is a symlink"), "{error}");
     }
 
+    const KINDS: [AddressKind; 4] =
+        [AddressKind::Session, AddressKind::Stream, AddressKind::RequestState, AddressKind::SseEndpoint];
+
     proptest! {
         #[test]
-        fn a_sealed_token_opens_unchanged_and_not_after_any_modification(
+        fn an_id_opens_unchanged_as_its_own_kind_only_and_not_after_any_modification(
+            name in prop::option::of("[A-Za-z0-9_-]{1,63}"),
+            kind in prop::sample::select(&KINDS[..]),
+            number in any::<u64>(),
             content in prop::collection::vec(any::<u8>(), 0..200),
             place in any::<prop::sample::Index>(),
         ) {
-            let seal = TokenCipher::ephemeral().unwrap();
-            let sealed = seal.seal(&content).unwrap();
-            prop_assert_eq!(seal.open(&sealed), Some(content.clone()));
-            prop_assert_ne!(seal.seal(&content).unwrap(), sealed.clone(), "no two are alike");
-            let bytes = URL_SAFE_NO_PAD.decode(&sealed).unwrap();
+            let cipher = TokenCipher::ephemeral().unwrap();
+            let cipher = match name.as_deref().and_then(ReplicaName::parse) {
+                Some(name) => cipher.with_name(name),
+                None => cipher,
+            };
+            let id = cipher.seal(kind, number, &content).unwrap();
+            prop_assert!(http::HeaderValue::from_str(&id).is_ok());
+            let address = Address { replica: cipher.own.clone(), kind, number };
+            prop_assert_eq!(cipher.open(kind, &id), Some((address, content.clone())));
+            prop_assert_ne!(cipher.seal(kind, number, &content).unwrap(), id.clone(), "no two are alike");
+            for other in KINDS.into_iter().filter(|other| *other != kind) {
+                prop_assert_eq!(cipher.open(other, &id), None);
+            }
+            prop_assert_eq!(TokenCipher::ephemeral().unwrap().open(kind, &id), None);
+            let (prefix, sealed) = match &name {
+                Some(name) => (format!("{name}."), &id[name.len() + 1..]),
+                None => (String::new(), id.as_str()),
+            };
+            for other in [String::new(), format!("{prefix}."), "other.".to_owned()] {
+                if other != prefix {
+                    prop_assert_eq!(cipher.open(kind, &format!("{other}{sealed}")), None);
+                }
+            }
+            let bytes = URL_SAFE_NO_PAD.decode(sealed).unwrap();
             let bit = place.index(bytes.len() * 8);
             let mut other = bytes.clone();
             other[bit / 8] ^= 1 << (bit % 8);
             let shorter = &bytes[..place.index(bytes.len())];
             let longer = [&bytes[..], &[0]].concat();
             for forged in [&other[..], shorter, &longer] {
-                prop_assert_eq!(seal.open(&URL_SAFE_NO_PAD.encode(forged)), None);
+                let forged = format!("{prefix}{}", URL_SAFE_NO_PAD.encode(forged));
+                prop_assert_eq!(cipher.open(kind, &forged), None);
             }
         }
     }

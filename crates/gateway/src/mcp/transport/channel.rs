@@ -67,8 +67,8 @@ impl ChannelClient {
         let registration = ClientRegistration::new(&gateway.host, peer.principal());
         let abilities = ElicitationSupport::default();
         let memory = gateway.memory_of(peer);
-        let elicitations = PendingElicitations::new(peer.principal(), gateway.sessions.elicitations());
-        let elicitations = Arc::new(elicitations.with_first_number(gateway.process >> 32));
+        let elicitations =
+            Arc::new(PendingElicitations::new(peer.principal(), gateway.sessions.elicitations()));
         Self {
             gateway,
             channel: PermanentChannel::new(&out),
@@ -187,12 +187,12 @@ impl ChannelClient {
             Ok(Message::Request(request)) => match era::detect(&request, EraContext::Unknown) {
                 Ok(Era::Modern) if request.method == "subscriptions/listen" => match self.listen(&request) {
                     Ok(()) => {}
-                    Err(refused) => self.refuse(Some(request.id), &refused.into_fault(), to).await,
+                    Err(refused) => self.refuse_start(&request, refused, to).await,
                 },
                 Ok(Era::Modern) => self.begin_modern(&request, body, to).await,
                 Ok(Era::Legacy) => match self.admit(&request, body) {
                     Ok(admitted) => self.begin(&request, admitted, to),
-                    Err(refused) => self.refuse(Some(request.id), &refused.into_fault(), to).await,
+                    Err(refused) => self.refuse_start(&request, refused, to).await,
                 },
                 Err(fault) => self.refuse(Some(request.id), &fault, to).await,
             },
@@ -305,10 +305,7 @@ impl ChannelClient {
             may_begin.and_then(|()| stateless_http::begin_or_resume(&self.gateway, request, body, identify));
         let mut call = match started {
             Ok(call) => call.detached(),
-            Err(not_begun) => {
-                let refusal = respond::error(Era::Modern, Some(request.id), &not_begun.into_fault());
-                return to.send(&self.out, refusal.message.into()).await;
-            }
+            Err(refused) => return self.refuse_start(request, refused, to).await,
         };
         let (gateway, out, id) = (Arc::clone(&self.gateway), self.out.clone(), request.id.to_request_id());
         self.run(id.clone(), to, async move {
@@ -430,6 +427,12 @@ impl ChannelClient {
             }
         });
         self.list_changes = Some(task.abort_handle());
+    }
+
+    /// Answers a request that does not start.
+    async fn refuse_start(&self, request: &Request<'_>, refused: StartError, to: ReplyTarget) {
+        let refusal = respond::respond(Era::Modern, &request.method, request.id, refused.into_outcome());
+        to.send(&self.out, refusal.message.into()).await;
     }
 
     async fn refuse(&self, id: Option<Id<'_>>, fault: &RpcFault, to: ReplyTarget) {

@@ -8,6 +8,7 @@ use super::chunks;
 use super::chunks::StreamEvent;
 use super::streamable_http::{stream, text_response};
 use crate::mcp::Gateway;
+use crate::mcp::address::AddressKind;
 use crate::mcp::request::overload;
 use crate::mcp::request::overload::Overload;
 use crate::server::quota::{Peer, Quota, QuotaPermit};
@@ -21,14 +22,13 @@ use gripfast::Principal;
 use gripfast::sync::Mutex;
 use gripfast::wire::sse;
 use http::StatusCode;
-use ring::rand::{SecureRandom, SystemRandom};
 use std::collections::HashMap;
-use std::fmt::Write;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::mpsc::{self, error::TrySendError};
 
-/// Clients with an open stream, by session id.
+/// Clients with an open stream, by session id. The id is a sealed address, which cannot be guessed.
 #[derive(Default)]
 struct Clients(Mutex<HashMap<String, ConnectedClient>>);
 
@@ -45,6 +45,8 @@ struct Shared {
     clients: Arc<Clients>,
     /// Limit of open streams.
     quota: Quota,
+    /// Number of the next stream.
+    next_number: Arc<AtomicU64>,
 }
 
 /// Maximum number of streams, of one client and in total.
@@ -55,7 +57,8 @@ const QUEUE_LEN: usize = 256;
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 pub(crate) fn router(gateway: Arc<Gateway>) -> Router {
-    let shared = Shared { gateway, clients: Arc::default(), quota: Quota::new(MAX_PER_CLIENT, MAX_CLIENTS) };
+    let quota = Quota::new(MAX_PER_CLIENT, MAX_CLIENTS);
+    let shared = Shared { gateway, clients: Arc::default(), quota, next_number: Arc::default() };
     Router::new().route("/sse", get(open)).route("/message", post(receive)).with_state(shared)
 }
 
@@ -67,17 +70,13 @@ async fn open(State(shared): State<Shared>, request: Request) -> Response {
             return overload::overloaded(None, &Overload::new(exhausted, "HTTP+SSE streams are open"));
         }
     };
-    let mut number = [0; 16];
-    if SystemRandom::new().fill(&mut number).is_err() {
+    let number = shared.next_number.fetch_add(1, Ordering::Relaxed);
+    let Some(id) = shared.gateway.tokens.seal(AddressKind::SseEndpoint, number, b"") else {
         return text_response(
             StatusCode::INTERNAL_SERVER_ERROR,
             "cannot create a session: the system provided no random numbers\n",
         );
-    }
-    let id = number.iter().fold(String::new(), |mut id, byte| {
-        let _ = write!(id, "{byte:02x}");
-        id
-    });
+    };
     let (to_client, from_gateway) = mpsc::channel::<Bytes>(QUEUE_LEN);
     let (to_gateway, mut from_client) = mpsc::channel::<ReceivedMessage>(QUEUE_LEN);
     shared.clients.0.lock().insert(id.clone(), ConnectedClient { principal: peer.principal(), to_gateway });
@@ -153,10 +152,25 @@ impl Drop for RemoveOnDrop {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::mcp::address::Place;
     use crate::mcp::{Limits, TokenCipher};
     use axum::body::Body;
     use gripfast::Host;
+    use http_body_util::BodyExt;
     use tower_service::Service;
+
+    #[tokio::test]
+    async fn the_endpoint_of_a_client_is_an_address_of_this_process() {
+        let gateway =
+            Gateway::new(Host::builder().build(), TokenCipher::ephemeral().unwrap(), &Limits::default());
+        let request = Request::builder().uri("/sse").body(Body::empty()).unwrap();
+        let stream = router(Arc::clone(&gateway)).call(request).await.unwrap();
+        let first = stream.into_body().frame().await.unwrap().unwrap().into_data().unwrap();
+        let first = String::from_utf8(first.to_vec()).unwrap();
+        let id = first.split_once("/message?sessionId=").unwrap().1.trim();
+        let (address, _) = gateway.tokens.open(AddressKind::SseEndpoint, id).unwrap();
+        assert_eq!((gateway.tokens.place_of(&address), address.number), (Place::Here, 0));
+    }
 
     #[tokio::test]
     async fn one_client_cannot_use_all_streams() {

@@ -4,6 +4,7 @@ pub(crate) mod body;
 pub(crate) mod channel;
 pub(crate) mod chunks;
 pub(crate) mod dropped_messages;
+pub(crate) mod event_id;
 pub(crate) mod http_sse;
 pub(crate) mod origin_check;
 pub(crate) mod replay_buffer;

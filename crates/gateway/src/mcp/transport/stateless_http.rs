@@ -4,6 +4,7 @@
 use super::body::ReceivedMessage;
 use super::chunks;
 use super::chunks::StreamEvent;
+use super::event_id::lost_call;
 use super::replay_buffer::ReplayBuffer;
 use super::streamable_http::{
     FirstEvent, KEEP_ALIVE, begin_call, first_event, json_response, stream, text_response, wire,
@@ -12,11 +13,11 @@ use crate::mcp::Gateway;
 use crate::mcp::client::Client;
 use crate::mcp::elicitation::ElicitationSupport;
 use crate::mcp::elicitation::input_required::{
-    CallOrigin, CallStep, InputRequiredCall, ModernListener, RequestedInputs, ResumeError,
+    CallOrigin, CallStep, HeldCallId, InputRequiredCall, ModernListener, RequestedInputs, ResumeError,
 };
 use crate::mcp::notify::listen::ListenStream;
 use crate::mcp::registration;
-use crate::mcp::request::dispatch::{RpcFault, server_info_meta};
+use crate::mcp::request::dispatch::{RequestOutcome, RpcFault, server_info_meta};
 use crate::mcp::request::overload;
 use crate::mcp::request::overload::Overload;
 use crate::mcp::request::respond;
@@ -28,7 +29,7 @@ use gripfast::wire::envelope::{self, Message, Request};
 use gripfast::wire::headers::{MirroredHeaders, ParamHeaders};
 use gripfast::wire::patch::Object;
 use gripfast::wire::{Era, Id, RequestId, codes, sse};
-use gripfast::{Principal, RawValue};
+use gripfast::{CallError, Principal, RawValue};
 use http::{HeaderMap, StatusCode};
 use std::sync::Arc;
 
@@ -50,8 +51,9 @@ pub(crate) async fn post(
     match begin_or_resume(gateway, request, body, registration::without_session(body.peer.principal())) {
         Ok(call) => deliver(gateway, request.id.to_request_id(), call).await,
         Err(StartError::NoRoom(overload)) => overload::overloaded(Some(request.id), &overload),
-        Err(StartError::Fault(fault)) => {
-            wire(respond::error(Era::Modern, Some(request.id), &fault), StatusCode::OK)
+        Err(refused @ (StartError::Fault(_) | StartError::Lost(_))) => {
+            let refusal = respond::respond(Era::Modern, &request.method, request.id, refused.into_outcome());
+            wire(refusal, StatusCode::OK)
         }
     }
 }
@@ -62,14 +64,17 @@ pub(crate) enum StartError {
     Fault(RpcFault),
     /// A limit is reached.
     NoRoom(Overload),
+    /// The call to resume was in a process that is gone.
+    Lost(CallError),
 }
 
 impl StartError {
-    /// JSON-RPC error for the client.
-    pub(crate) fn into_fault(self) -> RpcFault {
+    /// Outcome of the request, for the client.
+    pub(crate) fn into_outcome(self) -> RequestOutcome {
         match self {
-            Self::Fault(fault) => fault,
-            Self::NoRoom(overload) => overload.fault(),
+            Self::Fault(fault) => RequestOutcome::Fault(fault),
+            Self::NoRoom(overload) => RequestOutcome::Fault(overload.fault()),
+            Self::Lost(lost) => RequestOutcome::Failed(lost),
         }
     }
 }
@@ -109,7 +114,7 @@ pub(crate) fn begin_or_resume(
     body: &ReceivedMessage,
     identify: impl FnOnce(ElicitationSupport) -> gripfast::Client,
 ) -> Result<InputRequiredCall, StartError> {
-    match resume(gateway, request, &body.peer.principal()).map_err(StartError::Fault)? {
+    match resume(gateway, request, &body.peer.principal())? {
         Some(call) => Ok(call),
         None => begin(gateway, request, body, identify).map_err(StartError::NoRoom),
     }
@@ -150,11 +155,21 @@ fn resume(
     gateway: &Gateway,
     request: &Request<'_>,
     principal: &Principal,
-) -> Result<Option<InputRequiredCall>, RpcFault> {
+) -> Result<Option<InputRequiredCall>, StartError> {
     let params = request.params.and_then(|params| Object::parse(params).ok());
     let Some(params) = params else { return Ok(None) };
     let state = params.text("requestState");
-    let Some(number) = state.and_then(|state| gateway.sessions.open_state(&state)) else { return Ok(None) };
+    let Some(held) = state.and_then(|state| HeldCallId::open(&gateway.tokens, &state)) else {
+        return Ok(None);
+    };
+    let number = match held {
+        HeldCallId::Here(number) => number,
+        HeldCallId::Gone => {
+            let lost = "the call that waited for this input is lost: the gateway was restarted meanwhile; whether the \
+                        call was carried out is unknown";
+            return Err(StartError::Lost(lost_call(lost)));
+        }
+    };
     let call = gateway.input_required.take(number, principal, request).map_err(|not_given| {
         let text = match not_given {
             ResumeError::Ended => "the call that waited for this input has ended; start it again",
@@ -162,7 +177,7 @@ fn resume(
                 "this `requestState` belongs to another request; repeat the original request"
             }
         };
-        RpcFault::new(codes::INVALID_PARAMS, text)
+        StartError::Fault(RpcFault::new(codes::INVALID_PARAMS, text))
     })?;
     if let Some(responses) = params.object("inputResponses") {
         call.inputs.answer(&responses);
@@ -233,7 +248,7 @@ pub(crate) fn input_required(gateway: &Gateway, id: &RequestId, call: InputRequi
             .message
             .into()
     };
-    let Some((number, state)) = gateway.sessions.seal_state() else {
+    let Some((number, state)) = HeldCallId::issue(&gateway.tokens) else {
         return fault("cannot hold the call: the system provided no random numbers");
     };
     let result = format!(

@@ -5,12 +5,13 @@ use super::body;
 use super::body::{AdmittedRequest, ReceivedMessage};
 use super::chunks;
 use super::chunks::StreamEvent;
+use super::event_id::{ResumePoint, StreamName};
 use super::replay_buffer::{ReplayBuffer, ReplayItem};
 use super::stateless_http;
 use crate::mcp::Gateway;
+use crate::mcp::address::Place;
 use crate::mcp::client::{Client, name_in};
 use crate::mcp::elicitation::{ElicitationSupport, PendingElicitations};
-use crate::mcp::notify::delivered::DeliveredVersions;
 use crate::mcp::notify::list_changes::ListVersions;
 use crate::mcp::notify::push::GetStream;
 use crate::mcp::request::dispatch::{ClientRequest, RequestOutcome, RpcFault};
@@ -33,8 +34,6 @@ use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::response::Response;
 use axum::routing::any;
-use base64::Engine;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::future::AbortHandle;
@@ -42,7 +41,7 @@ use gripfast::transport::{BoxFuture, Listener};
 use gripfast::wire::envelope::{self, Message, OwnedRequest};
 use gripfast::wire::era::InitializeParams;
 use gripfast::wire::results::Cancelled;
-use gripfast::wire::{Era, Id, ProtocolVersion, RequestId, batch, codes, roots, sse};
+use gripfast::wire::{Era, Id, ProtocolVersion, batch, codes, roots, sse};
 use gripfast::{CallError, CallOutcome, Code, RawValue};
 use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
@@ -190,14 +189,11 @@ async fn post_legacy(
     match message {
         Message::Request(request) => {
             let replay_buffer = Arc::new(ReplayBuffer::for_client(&session.client));
-            // The list in the answer is at least as new as these versions.
-            let versions = gateway.list_changes.versions(&session.peer.principal());
             let mut call =
                 match begin_legacy(gateway, session, session.client.clone(), request, body, &replay_buffer) {
                     Ok(call) => call,
                     Err(overload) => return overload::overloaded(Some(request.id), &overload),
                 };
-            session.delivered().listed(&request.method, versions);
             let first = call.until(tokio::time::timeout(STREAM_AFTER, first_event(&replay_buffer, 0))).await;
             drop(call);
             match first {
@@ -205,7 +201,7 @@ async fn post_legacy(
                 // The call continues without the connection, so that the client can resume the stream.
                 Ok(FirstEvent::Stream) | Err(_) => {
                     let number = session.keep_stream(Arc::clone(&replay_buffer));
-                    let name = StreamName::of(gateway.process, number, request);
+                    let name = StreamName::issue(&gateway.tokens, number, request);
                     let opening = session.version.primes_streams().then(|| opening(&name));
                     let rest = replay_events(replay_buffer, 0, name, in_use);
                     stream(futures_util::stream::iter(opening.map(Ok)).chain(rest))
@@ -234,6 +230,10 @@ fn begin_legacy(
 ) -> Result<InlineCall, Overload> {
     session.has_room()?;
     let admitted = gateway.admit(body)?;
+    // The list in the answer is at least as new as these versions.
+    if request.method.ends_with("/list") {
+        session.delivered().listed(&request.method, gateway.list_changes.versions(&session.peer.principal()));
+    }
     let elicitations = Arc::clone(&session.elicitations);
     let listener = Arc::new(LegacyListener {
         replay_buffer: Arc::clone(replay_buffer),
@@ -382,18 +382,24 @@ async fn get(gateway: &Arc<Gateway>, headers: &HeaderMap, peer: &Peer) -> Respon
     };
     let session = in_use.session();
     let last = headers.get(LAST_EVENT_ID).and_then(|value| value.to_str().ok());
-    if let Some((name, position)) = last.and_then(StreamName::parse) {
-        let known = (name.process == gateway.process).then(|| session.stream(name.number)).flatten();
-        match (known, name.lost_answer()) {
+    if let Some(point) = last.and_then(|last| ResumePoint::parse(&gateway.tokens, last)) {
+        let known = match point.place {
+            Place::Here => session.stream(point.number),
+            Place::Gone => None,
+        };
+        match (known, point.lost_answer()) {
             (Some(replay_buffer), _) => {
                 return match Session::listen(in_use) {
-                    Ok(listening) => stream(replay_events(replay_buffer, position, name, listening)),
+                    Ok(listening) => {
+                        stream(replay_events(replay_buffer, point.position, point.name, listening))
+                    }
                     Err(overload) => overload::overloaded(None, &overload),
                 };
             }
             // The stream belongs to another process, or ended too long ago. The client gets an error for its request.
             (None, Some(lost)) => {
-                let event = sse::Writer::new().id(&name.end_event_id(position)).data(&lost).finish();
+                let event =
+                    sse::Writer::new().id(&point.name.end_event_id(point.position)).data(&lost).finish();
                 return stream(futures_util::stream::once(std::future::ready(Ok(event.into()))));
             }
             // The client had received the answer; it gets notifications as without an event id.
@@ -401,9 +407,7 @@ async fn get(gateway: &Arc<Gateway>, headers: &HeaderMap, peer: &Peer) -> Respon
         }
     }
     if let Some((versions, changes)) = last.and_then(|last| parse_change_event_id(gateway, last)) {
-        let ours = gateway.list_changes.has_issued(&peer.principal(), versions);
-        *session.delivered() =
-            DeliveredVersions::new(if ours { versions } else { unknown_versions(gateway, peer) });
+        session.delivered().resume(versions);
         if let Some(changes) = changes {
             session.client.subscriptions.ack_up_to(changes);
         }
@@ -475,7 +479,7 @@ impl Drop for ChangeStream {
 fn change_event_id(gateway: &Gateway, versions: ListVersions, changes: u64) -> String {
     match changes {
         0 => versions.to_event_id(),
-        changes => format!("{}~{:x}-{changes}", versions.to_event_id(), gateway.process),
+        changes => format!("{}~{}-{changes}", versions.to_event_id(), gateway.tokens.boot()),
     }
 }
 
@@ -485,7 +489,7 @@ fn parse_change_event_id(gateway: &Gateway, id: &str) -> Option<(ListVersions, O
         Some((versions, changes)) => (versions, changes.split_once('-')),
         None => (id, None),
     };
-    let ours = changes.filter(|(process, _)| *process == format!("{:x}", gateway.process));
+    let ours = changes.filter(|(boot, _)| *boot == gateway.tokens.boot().to_string());
     Some((ListVersions::from_event_id(versions)?, ours.and_then(|(_, count)| count.parse().ok())))
 }
 
@@ -714,76 +718,6 @@ fn opening(name: &StreamName) -> Bytes {
     sse::Writer::new().id(&name.event_id(0)).retry(RECONNECT_DELAY).data(b"").finish().into()
 }
 
-/// Name of a call's stream in its event ids. It contains the process, because sessions outlive processes and streams do
-/// not; and until the answer has come the request id, so that a client that resumes too late gets an error under that
-/// id.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct StreamName {
-    process: u64,
-    number: u64,
-    /// `t` for a tool call or `o` for another request, and the request id in base64.
-    request: Option<Arc<str>>,
-}
-
-impl StreamName {
-    const TOOL_CALL: &str = "tools/call";
-    /// Longer request ids are not included in event ids.
-    const MAX_ID_LEN: usize = 256;
-
-    fn of(process: u64, number: u64, request: &envelope::Request<'_>) -> Self {
-        let kind = if request.method == Self::TOOL_CALL { 't' } else { 'o' };
-        let id = request.id.as_raw();
-        let repeated = || format!("{kind}{}", URL_SAFE_NO_PAD.encode(id)).into();
-        Self { process, number, request: (id.len() <= Self::MAX_ID_LEN).then(repeated) }
-    }
-
-    /// Id of the event before `position`.
-    fn event_id(&self, position: usize) -> String {
-        match &self.request {
-            Some(request) => format!("{}-{request}", self.end_event_id(position)),
-            None => self.end_event_id(position),
-        }
-    }
-
-    /// Id of the event with the answer: no answer is pending after it.
-    fn end_event_id(&self, position: usize) -> String {
-        format!("s-{:x}-{}-{position}", self.process, self.number)
-    }
-
-    /// Parses both kinds of ids.
-    fn parse(id: &str) -> Option<(Self, usize)> {
-        let mut parts = id.strip_prefix("s-")?.splitn(4, '-');
-        let process = u64::from_str_radix(parts.next()?, 16).ok()?;
-        let (number, position) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
-        let name = Self { process, number, request: parts.next().map(Into::into) };
-        (name.request.is_none() || name.waits_for().is_some()).then_some((name, position))
-    }
-
-    /// Method and id of the request whose answer is pending.
-    fn waits_for(&self) -> Option<(&'static str, RequestId)> {
-        let (kind, id) = self.request.as_deref()?.split_at_checked(1)?;
-        let method = match kind {
-            "t" => Self::TOOL_CALL,
-            "o" => "",
-            _ => return None,
-        };
-        let id = String::from_utf8(URL_SAFE_NO_PAD.decode(id).ok()?).ok()?;
-        let id = RawValue::from_string(id).ok()?;
-        Some((method, RequestId::from_raw(&id).ok()?))
-    }
-
-    /// Error for a call whose answer is lost; `None` if no answer is pending.
-    fn lost_answer(&self) -> Option<Bytes> {
-        let (method, id) = self.waits_for()?;
-        let text = "the answer to this request is lost: the gateway was restarted meanwhile, or the answer was not \
-                    fetched in time; whether the request was carried out is unknown";
-        let lost = CallError::new(Code::OutcomeUnknown, "", CallOutcome::Unknown, text).with_hint(
-            "check the effect before you repeat the call; `gripfast calls` shows what is known about it",
-        );
-        Some(respond::respond(Era::Legacy, method, id.as_id(), RequestOutcome::Failed(lost)).message.into())
-    }
-}
-
 /// Messages of one call as events, from `position` on.
 fn replay_events(
     replay_buffer: Arc<ReplayBuffer>,
@@ -846,40 +780,13 @@ pub(crate) fn text_response(status: StatusCode, text: &'static str) -> Response 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn name(request: &str) -> StreamName {
-        let Ok(Message::Request(request)) = Message::parse(request.as_bytes()) else { panic!("a request") };
-        StreamName::of(0xab, 7, &request)
-    }
-
-    const CALL: &str = r#"{"jsonrpc":"2.0","id":"a-1","method":"tools/call"}"#;
-
-    #[test]
-    fn an_event_id_names_process_stream_position_and_request() {
-        let name = name(CALL);
-        assert_eq!(StreamName::parse(&name.event_id(3)), Some((name.clone(), 3)));
-        assert_eq!(name.waits_for(), Some(("tools/call", RequestId::from("a-1"))));
-        let (ended, position) = StreamName::parse(&name.end_event_id(3)).unwrap();
-        assert_eq!((ended.number, position, ended.waits_for()), (7, 3, None));
-        for other in ["s-7-3", "s-ab-7", "s-ab-7-3-1", "s-ab-7-3-t%", "s-xy-7-3", "s-ab--3", "1-2-3"] {
-            assert_eq!(StreamName::parse(other), None, "{other}");
-        }
-    }
-
-    #[test]
-    fn c05_a_call_resumed_too_late_has_an_unknown_outcome() {
-        let read = |message: Bytes| serde_json::from_slice::<serde_json::Value>(&message).unwrap();
-        let lost = read(name(CALL).lost_answer().unwrap());
-        assert_eq!((&lost["id"], &lost["result"]["isError"]), (&"a-1".into(), &true.into()));
-        let failure = &lost["result"]["_meta"]["gripfast/failure"];
-        assert_eq!((&failure["code"], &failure["outcome"]), (&"outcome_unknown".into(), &"unknown".into()));
-        let lost = read(name(r#"{"jsonrpc":"2.0","id":5,"method":"prompts/get"}"#).lost_answer().unwrap());
-        assert_eq!((&lost["id"], &lost["error"]["data"]["code"]), (&5.into(), &"outcome_unknown".into()));
-    }
+    use crate::mcp::TokenCipher;
+    use crate::mcp::transport::event_id::tests::{CALL, name};
 
     #[tokio::test]
     async fn c03_a_slow_reader_gets_the_number_of_dropped_messages_and_the_answer() {
-        let (replay_buffer, name) = (Arc::new(ReplayBuffer::default()), name(CALL));
+        let tokens = TokenCipher::ephemeral().unwrap();
+        let (replay_buffer, name) = (Arc::new(ReplayBuffer::default()), name(&tokens, CALL));
         let mut events = Box::pin(replay_events(Arc::clone(&replay_buffer), 0, name.clone(), ()));
         replay_buffer.push(Bytes::from_static(b"{}"));
         let Ok(first) = events.next().await.unwrap();

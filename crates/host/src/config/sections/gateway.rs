@@ -5,7 +5,7 @@ use crate::cache::CacheLimits;
 use crate::config::fields::{Field, Problems};
 use crate::config::keys::{Codec, Section, ValueKind, Words, keys, words};
 use crate::config::node::Value;
-use crate::config::units::{AT_LEAST_1_S, DurationRange};
+use crate::config::units::{self, AT_LEAST_1_S, DurationRange};
 use crate::private_files::StrictModes;
 use crate::records::RecordDetail;
 use crate::records::audit::AuditOptions;
@@ -18,7 +18,7 @@ use std::time::Duration;
 keys! {
     /// The gateway itself. Changes take effect at the next start.
     #[derive(Debug, Clone, PartialEq, Eq)]
-    pub struct GatewayConfig: Default {
+    pub struct GatewayConfig: Default, check drain_before_end {
         /// IP address and port of the listener. Port 0 picks a free port. An address other than loopback lets other
         /// machines connect and requires `auth`.
         pub listen: SocketAddr = SocketAddr::from((Ipv4Addr::LOCALHOST, 7331));
@@ -45,6 +45,12 @@ keys! {
         /// rest. A second signal ends the process at once. Too short: calls are cut off shortly before their end. Too
         /// long: the process manager kills the gateway first (Docker after 10s, Kubernetes after 30s).
         pub shutdown_timeout: Duration [AT_LEAST_1_S] = Duration::from_secs(9);
+        /// Time after SIGTERM in which the gateway serves as before, while `/readyz` answers 503 and every answer closes
+        /// its connection. It is a part of `shutdown_timeout`. Set it behind a load balancer, to the time in which that
+        /// notices the 503. Too short: the load balancer still sends requests to a closed port. Too long: less time for
+        /// calls in flight. With the socket of a service manager, new connections wait for the next process meanwhile.
+        pub drain_wait: Option<Duration> [DurationRange::at_least(Duration::ZERO)] = None,
+            "`0s`; with the socket of a service manager a ninth of `shutdown_timeout`";
         /// Time that a gateway started by `gripfast stdio --background` keeps running after its last client has left.
         /// Too short: the servers start again for the next client. Too long: the servers run unused. A gateway started
         /// with `gripfast serve` does not stop by itself.
@@ -104,6 +110,16 @@ keys! {
         /// are asked again. Too large: the answers of one tool can displace those of others.
         cache_per_tool => cache.per_topic: u32 [0..=100_000];
     }
+}
+
+fn drain_before_end(gateway: &mut GatewayConfig, field: &Field<'_>, is_clean: bool, problems: &mut Problems) {
+    let Some(drain) = gateway.drain_wait.filter(|drain| is_clean && *drain >= gateway.shutdown_timeout)
+    else {
+        return;
+    };
+    let [drain, end] = [drain, gateway.shutdown_timeout].map(units::format_duration);
+    problems
+        .error(field.error(format!("`drain_wait` ({drain}) is not shorter than `shutdown_timeout` ({end})")));
 }
 
 /// Range of the limits that are counts.
