@@ -1,32 +1,49 @@
-//! List versions that a legacy client was notified of, and which of these notifications certainly arrived. A
-//! notification on a stream that breaks may not have been read, so it is sent again: a duplicate is harmless, a missing
-//! notification is not.
+//! Notifications that a client was sent, and which of them certainly arrived. A notification on a stream that breaks may
+//! not have been read, so it is sent again: a duplicate is harmless, a missing notification is not.
 
 use super::list_changes::ListVersions;
 
-/// Sent and acknowledged list versions of one client.
+/// Position in a series of notifications up to which one client was sent them, and up to which they arrived.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct DeliveredVersions {
-    /// Versions that the client certainly knows.
-    acked: ListVersions,
-    /// Versions that were sent on a stream that is still open.
-    sent: ListVersions,
+pub(crate) struct Delivered<T> {
+    /// The client certainly knows everything up to here.
+    acked: T,
+    /// Everything up to here was sent, on a stream that is still open.
+    sent: T,
+}
+
+/// Sent and acknowledged list versions of one client.
+pub(crate) type DeliveredVersions = Delivered<ListVersions>;
+
+impl<T: Copy> Delivered<T> {
+    /// State of a client that knows everything up to here.
+    pub(crate) fn new(known: T) -> Self {
+        Self { acked: known, sent: known }
+    }
+
+    /// End of what was sent.
+    pub(crate) fn sent(&self) -> T {
+        self.sent
+    }
+
+    /// Marks everything up to here as sent. Returns the end of what was sent before.
+    pub(crate) fn mark_sent(&mut self, now: T) -> T {
+        std::mem::replace(&mut self.sent, now)
+    }
+
+    /// Marks everything that was sent as arrived: the stream stayed open for long enough after it.
+    pub(crate) fn ack_sent(&mut self) {
+        self.acked = self.sent;
+    }
+
+    /// Marks everything that is not acknowledged as unsent, because a stream broke or a new one begins.
+    pub(crate) fn rewind_to_acked(&mut self) {
+        self.sent = self.acked;
+    }
 }
 
 impl DeliveredVersions {
-    /// State of a client that knows these versions.
-    pub(crate) fn new(versions: ListVersions) -> Self {
-        Self { acked: versions, sent: versions }
-    }
-
-    /// Notifications that lead to `now`; marks them as sent.
-    pub(crate) fn mark_sent(&mut self, now: ListVersions) -> impl Iterator<Item = &'static str> + use<> {
-        let before = std::mem::replace(&mut self.sent, now);
-        before.changes_to(now)
-    }
-
-    /// Marks everything up to these versions as arrived: the stream stayed open for long enough after it, or the client
-    /// named it in `Last-Event-ID`.
+    /// Marks everything up to these versions as arrived: the stream stayed open for long enough after it.
     pub(crate) fn ack(&mut self, versions: ListVersions) {
         let newer =
             |sure: u64, arrived: u64| if sure == ListVersions::UNKNOWN { arrived } else { sure.max(arrived) };
@@ -35,11 +52,6 @@ impl DeliveredVersions {
             resources: newer(self.acked.resources, versions.resources),
             prompts: newer(self.acked.prompts, versions.prompts),
         };
-    }
-
-    /// Marks everything that is not acknowledged as unsent, because a stream broke or a new one begins.
-    pub(crate) fn rewind_to_acked(&mut self) {
-        self.sent = self.acked;
     }
 
     /// Marks a list as known: the client has requested it at these versions.
@@ -66,7 +78,7 @@ mod tests {
     }
 
     fn mark_sent(delivered: &mut DeliveredVersions, now: ListVersions) -> Vec<&'static str> {
-        delivered.mark_sent(now).collect()
+        delivered.mark_sent(now).changes_to(now).collect()
     }
 
     #[test]

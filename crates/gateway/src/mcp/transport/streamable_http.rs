@@ -10,6 +10,7 @@ use super::stateless_http;
 use crate::mcp::Gateway;
 use crate::mcp::client::{Client, name_in};
 use crate::mcp::elicitation::{ElicitationSupport, PendingElicitations};
+use crate::mcp::notify::change_feed::{ChangeFeed, PendingChanges};
 use crate::mcp::notify::delivered::DeliveredVersions;
 use crate::mcp::notify::list_changes::ListVersions;
 use crate::mcp::notify::push::GetStream;
@@ -50,7 +51,6 @@ use std::convert::Infallible;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio_util::sync::CancellationToken;
 
 const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
 const PROTOCOL_VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
@@ -422,37 +422,37 @@ fn change_events(
 ) -> impl futures_util::Stream<Item = StreamEvent> + Send + 'static {
     session.session().rewind_to_acked();
     let get_stream = session.session().get_streams.open();
-    let versions = gateway.list_changes.subscribe(&session.session().peer.principal());
-    let begin = (versions, ChangeStream { session, get_stream }, Arc::clone(gateway));
-    futures_util::stream::unfold(begin, |(mut versions, change_stream, gateway)| async move {
+    let subscriptions = vec![Arc::clone(&session.session().client.subscriptions)];
+    let feed = ChangeFeed::new(gateway, &session.session().peer.principal(), subscriptions);
+    let begin = (feed, ChangeStream { session, get_stream }, Arc::clone(gateway));
+    futures_util::stream::unfold(begin, |(mut feed, change_stream, gateway)| async move {
         loop {
             let (session, get_stream) = (change_stream.session.session(), &change_stream.get_stream);
-            let now = *versions.borrow_and_update();
-            let lists = session.delivered().mark_sent(now);
-            let (changes, count) = session.client.subscriptions.take_updates();
-            let id = change_event_id(&gateway, now, count);
-            let events: Vec<u8> = lists
-                .map(|method| Bytes::from(envelope::notification(method, None)))
-                .chain(changes)
-                .flat_map(|message| sse::Writer::new().id(&id).data(&message).finish())
-                .collect();
-            if !events.is_empty() {
-                return Some((StreamEvent::Whole(events.into()), (versions, change_stream, gateway)));
+            let PendingChanges { messages, versions, updates } =
+                feed.take(&mut session.delivered(), |_| true);
+            if !messages.is_empty() {
+                let id = change_event_id(&gateway, versions, updates);
+                let events = messages.iter().flat_map(|one| sse::Writer::new().id(&id).data(one).finish());
+                let events = StreamEvent::Whole(events.collect::<Vec<u8>>().into());
+                return Some((events, (feed, change_stream, gateway)));
             }
             let changed = tokio::select! {
-                changed = changed_or_due(&mut versions, &gateway.shutting_down) => changed?,
-                () = session.client.subscriptions.changed() => true,
+                changed = tokio::time::timeout(KEEP_ALIVE, feed.changed()) => changed,
                 message = get_stream.next() => {
                     let event = StreamEvent::Message(sse::Writer::new().event("message"), message);
-                    return Some((event, (versions, change_stream, gateway)));
+                    return Some((event, (feed, change_stream, gateway)));
                 }
                 () = session.ended.cancelled() => return None,
+                () = gateway.shutting_down.cancelled() => return None,
             };
-            if !changed {
-                // By now a closed connection would have been detected.
-                session.delivered().ack(now);
-                session.client.subscriptions.ack();
-                return Some((StreamEvent::keep_alive(), (versions, change_stream, gateway)));
+            match changed {
+                Ok(changed) => changed?,
+                Err(_) => {
+                    // By now a closed connection would have been detected.
+                    session.delivered().ack(versions);
+                    session.client.subscriptions.ack();
+                    return Some((StreamEvent::keep_alive(), (feed, change_stream, gateway)));
+                }
             }
         }
     })
@@ -487,21 +487,6 @@ fn parse_change_event_id(gateway: &Gateway, id: &str) -> Option<(ListVersions, O
     };
     let ours = changes.filter(|(process, _)| *process == format!("{:x}", gateway.process));
     Some((ListVersions::from_event_id(versions)?, ours.and_then(|(_, count)| count.parse().ok())))
-}
-
-/// Waits for a list change (`true`) or the keep-alive interval (`false`); `None` when the gateway shuts down.
-pub(crate) async fn changed_or_due(
-    versions: &mut tokio::sync::watch::Receiver<ListVersions>,
-    shutdown: &CancellationToken,
-) -> Option<bool> {
-    tokio::select! {
-        changed = tokio::time::timeout(KEEP_ALIVE, versions.changed()) => match changed {
-            Ok(Ok(())) => Some(true),
-            Ok(Err(_)) => None,
-            Err(_) => Some(false),
-        },
-        () = shutdown.cancelled() => None,
-    }
 }
 
 /// Finds the session of a request, and marks it as in use.
