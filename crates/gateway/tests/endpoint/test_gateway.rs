@@ -17,7 +17,6 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 pub(crate) const GRIPFAST: &str = env!("CARGO_BIN_EXE_gripfast");
-/// Timeout of every wait, long enough for a busy machine.
 
 /// A running gateway and its host.
 pub(crate) struct TestGateway {

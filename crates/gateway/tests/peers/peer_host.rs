@@ -11,8 +11,6 @@ use std::process::Command;
 use tempfile::TempDir;
 use tokio::sync::broadcast::Receiver;
 
-/// Timeout of every wait, long enough for a busy machine.
-
 /// Each protocol mode has its own upstream, named after the `protocol` of its config.
 pub(crate) struct PeerHost {
     pub(crate) host: Host,
