@@ -306,7 +306,7 @@ impl ChannelClient {
         let started =
             may_begin.and_then(|()| stateless_http::begin_or_resume(&self.gateway, request, body, identify));
         let mut call = match started {
-            Ok(call) => call.detached(),
+            Ok(call) => call,
             Err(not_begun) => {
                 let refusal = respond::error(Era::Modern, Some(request.id), &not_begun.into_fault());
                 return to.send(&self.out, refusal.message.into()).await;
