@@ -156,15 +156,34 @@ fn write_variants(page: &mut String, variants: &Variants) {
     }
 }
 
-/// Collects the literals in the `impl` blocks of one enum.
+/// Collects the literals in the `impl` blocks of one enum, and the words of its variants in `word_enum!`.
 fn add_enum(variants: &mut Variants, stream: TokenStream, name: &str) {
     let trees: Vec<TokenTree> = stream.into_iter().collect();
     for pair in trees.windows(2) {
-        if let [TokenTree::Ident(before), TokenTree::Group(body)] = pair
-            && before == name
-            && body.to_string().contains("Self ::")
+        match pair {
+            [TokenTree::Ident(before), TokenTree::Group(body)] if before == name => {
+                if body.to_string().contains("Self ::") {
+                    add_variants(variants, body.stream());
+                } else {
+                    add_words(variants, body.stream());
+                }
+            }
+            [TokenTree::Punct(mark), TokenTree::Group(body)] if mark.as_char() == '!' => {
+                add_enum(variants, body.stream(), name);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Collects the literals of `Variant = "word"`.
+fn add_words(variants: &mut Variants, stream: TokenStream) {
+    let trees: Vec<TokenTree> = stream.into_iter().collect();
+    for three in trees.windows(3) {
+        if let [TokenTree::Ident(variant), TokenTree::Punct(_), word @ TokenTree::Literal(_)] = three
+            && let Some(word) = text_of(word)
         {
-            add_variants(variants, body.stream());
+            add_text(variants, &variant.to_string(), word);
         }
     }
 }

@@ -215,24 +215,21 @@ impl Event {
 
     /// The event with the server's texts redacted by `text`.
     #[must_use]
-    pub fn redacted(self, text: impl Fn(&str) -> String) -> Self {
-        let names = |names: Vec<String>| names.iter().map(|one| text(one)).collect();
-        match self {
-            Self::StateChanged { from, to, cause } => {
-                Self::StateChanged { from, to, cause: cause.map(|cause| text(&cause)) }
-            }
-            Self::ReplacementFailed { cause } => Self::ReplacementFailed { cause: text(&cause) },
-            Self::SpareLost { cause } => Self::SpareLost { cause: text(&cause) },
-            Self::SessionRestored { missing } => Self::SessionRestored { missing: names(missing) },
-            Self::ProbeFailed { cause } => Self::ProbeFailed { cause: text(&cause) },
-            Self::CatalogFailed { cause } => Self::CatalogFailed { cause: text(&cause) },
-            Self::NameConflicts { names: all } => Self::NameConflicts { names: names(all) },
-            Self::ToolsChanged { tools, held } => Self::ToolsChanged { tools: names(tools), held },
-            Self::ToolsApproved { tools } => Self::ToolsApproved { tools: names(tools) },
-            Self::ToolsSuspicious { tools } => Self::ToolsSuspicious { tools: names(tools) },
-            Self::NewTools { tools, held } => Self::NewTools { tools: names(tools), held },
-            Self::TextsChanged { items, kept } => Self::TextsChanged { items: names(items), kept },
-            Self::JunkSkipped { lines, sample } => Self::JunkSkipped { lines, sample: text(&sample) },
+    pub fn redacted(mut self, text: impl Fn(&str) -> String) -> Self {
+        match &mut self {
+            Self::StateChanged { cause, .. } => *cause = cause.as_deref().map(text),
+            Self::ReplacementFailed { cause: said }
+            | Self::SpareLost { cause: said }
+            | Self::ProbeFailed { cause: said }
+            | Self::CatalogFailed { cause: said }
+            | Self::JunkSkipped { sample: said, .. } => *said = text(said),
+            Self::SessionRestored { missing: names }
+            | Self::NameConflicts { names }
+            | Self::ToolsChanged { tools: names, .. }
+            | Self::ToolsApproved { tools: names }
+            | Self::ToolsSuspicious { tools: names }
+            | Self::NewTools { tools: names, .. }
+            | Self::TextsChanged { items: names, .. } => names.iter_mut().for_each(|name| *name = text(name)),
             Self::Restarting { .. }
             | Self::Revived { .. }
             | Self::Replacing { .. }
@@ -249,8 +246,9 @@ impl Event {
             | Self::ClientsIsolated
             | Self::TooManyTools { .. }
             | Self::Security(_)
-            | Self::MessagesDropped { .. } => self,
+            | Self::MessagesDropped { .. } => {}
         }
+        self
     }
 
     /// Returns whether this event repeats `earlier`. Measured values, such as the duration of an outage or the number

@@ -6,6 +6,9 @@
 #![warn(missing_docs)]
 #![warn(clippy::wildcard_enum_match_arm)]
 
+#[macro_use]
+mod words;
+
 pub mod address;
 pub mod cache;
 pub mod catalog;

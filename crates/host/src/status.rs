@@ -150,7 +150,7 @@ impl ServerStatus {
                     .as_ref()
                     .map(|connection| connection.route)
                     .or_else(|| upstream.only_route())
-                    .map_or(UrlTransport::Auto.as_str(), Route::word),
+                    .map_or(UrlTransport::Auto.as_str(), Route::as_str),
             ),
             era: session.map(|session| match session.era {
                 Era::Legacy => "legacy",
@@ -213,7 +213,7 @@ impl ServerStatus {
                 spare: None,
             },
             transport: entry.spec.as_ref().map(|spec| match &spec.target {
-                Target::Stdio { .. } => Route::Stdio.word(),
+                Target::Stdio { .. } => Route::Stdio.as_str(),
                 Target::Url { transport, .. } => transport.as_str(),
             }),
             era: None,

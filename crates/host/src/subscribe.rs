@@ -4,7 +4,7 @@ use crate::client::{Client, Principal};
 use crate::host::{Host, HostEntry};
 use crate::instances::InstanceLease;
 use crate::transport::Listener;
-use crate::upstream::{Answer, FollowOutcome, SubscriptionHandle};
+use crate::upstream::{Answer, SubscriptionHandle};
 use gripfast_core::failure::CallError;
 use gripfast_core::session_state::SubscriptionTarget;
 use gripfast_wire::patch::Patch;
@@ -26,9 +26,9 @@ impl std::fmt::Debug for Subscription {
 
 /// Outcome of [`Host::subscribe`].
 #[derive(Debug)]
-pub enum SubscribeOutcome {
+pub enum SubscribeOutcome<S = Subscription> {
     /// Subscribed, in this session of the server and in all later ones.
-    Subscribed(Subscription),
+    Subscribed(S),
     /// The server declined, with this answer.
     Declined(Answer),
     /// The server does not support such subscriptions.
@@ -112,11 +112,11 @@ impl Host {
         let principal =
             options.client.as_ref().map_or_else(Principal::local, |client| client.principal().clone());
         Ok(match lease.upstream().subscribe(target, principal, listener, deadline).await? {
-            FollowOutcome::Subscribed(handle) => {
+            SubscribeOutcome::Subscribed(handle) => {
                 SubscribeOutcome::Subscribed(Subscription { handle, _lease: lease })
             }
-            FollowOutcome::Declined(answer) => SubscribeOutcome::Declined(answer),
-            FollowOutcome::Unsupported => SubscribeOutcome::Unsupported,
+            SubscribeOutcome::Declined(answer) => SubscribeOutcome::Declined(answer),
+            SubscribeOutcome::Unsupported => SubscribeOutcome::Unsupported,
         })
     }
 

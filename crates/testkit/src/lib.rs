@@ -1,4 +1,5 @@
-//! Shared test tools: real servers and clients, a browser, a keyring, a service manager, and the official conformance suite.
+//! Shared test tools: real servers and clients, a browser, a keyring, a service manager, the official conformance suite,
+//! and bounded waits.
 
 pub mod authority;
 pub mod browser;
@@ -10,3 +11,4 @@ pub mod peers;
 #[cfg(unix)]
 pub mod proc;
 pub mod service_manager;
+pub mod wait;

@@ -23,52 +23,30 @@ pub struct CallError {
     pub hint: Option<String>,
 }
 
-/// Error code. The set is closed; programs match on [`Code::as_str`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[expect(missing_docs, reason = "the word is the documentation; behaviours.md C02 explains the set")]
-pub enum Code {
-    Unreachable,
-    Reconnecting,
-    Timeout,
-    OutcomeUnknown,
-    NeedsLogin,
-    Denied,
-    SchemaChanged,
-    BudgetExceeded,
-    Overloaded,
-    Cancelled,
-    Stopped,
-    UnknownServer,
-    UnknownTool,
-    InvalidRequest,
-    UpstreamProtocol,
+word_enum! {
+    /// Error code. The set is closed; programs match on [`Code::as_str`].
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+    #[expect(missing_docs, reason = "the word is the documentation; behaviours.md C02 explains the set")]
+    pub enum Code {
+        Unreachable = "unreachable",
+        Reconnecting = "reconnecting",
+        Timeout = "timeout",
+        OutcomeUnknown = "outcome_unknown",
+        NeedsLogin = "needs_login",
+        Denied = "denied",
+        SchemaChanged = "schema_changed",
+        BudgetExceeded = "budget_exceeded",
+        Overloaded = "overloaded",
+        Cancelled = "cancelled",
+        Stopped = "stopped",
+        UnknownServer = "unknown_server",
+        UnknownTool = "unknown_tool",
+        InvalidRequest = "invalid_request",
+        UpstreamProtocol = "upstream_protocol",
+    }
 }
 
 impl Code {
-    /// All codes, in the order of the reference.
-    pub const ALL: [Self; 15] = [
-        Self::Unreachable,
-        Self::Reconnecting,
-        Self::Timeout,
-        Self::OutcomeUnknown,
-        Self::NeedsLogin,
-        Self::Denied,
-        Self::SchemaChanged,
-        Self::BudgetExceeded,
-        Self::Overloaded,
-        Self::Cancelled,
-        Self::Stopped,
-        Self::UnknownServer,
-        Self::UnknownTool,
-        Self::InvalidRequest,
-        Self::UpstreamProtocol,
-    ];
-
-    /// Parses a code.
-    pub fn parse(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|code| code.as_str() == word)
-    }
-
     /// The meaning of the code, for the caller.
     pub const fn description(self) -> &'static str {
         match self {
@@ -93,62 +71,22 @@ impl Code {
             Self::UpstreamProtocol => "the answer of the server is not valid MCP",
         }
     }
-
-    /// The code on the wire, in logs and in metrics.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Unreachable => "unreachable",
-            Self::Reconnecting => "reconnecting",
-            Self::Timeout => "timeout",
-            Self::OutcomeUnknown => "outcome_unknown",
-            Self::NeedsLogin => "needs_login",
-            Self::Denied => "denied",
-            Self::SchemaChanged => "schema_changed",
-            Self::BudgetExceeded => "budget_exceeded",
-            Self::Overloaded => "overloaded",
-            Self::Cancelled => "cancelled",
-            Self::Stopped => "stopped",
-            Self::UnknownServer => "unknown_server",
-            Self::UnknownTool => "unknown_tool",
-            Self::InvalidRequest => "invalid_request",
-            Self::UpstreamProtocol => "upstream_protocol",
-        }
-    }
 }
 
-/// The known outcome of a request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum CallOutcome {
-    /// The server did not receive it.
-    NotSent,
-    /// The server received it and refused it before acting.
-    Refused,
-    /// The server acted and reported a failure.
-    Failed,
-    /// It was sent, and whether the server acted is unknown.
-    Unknown,
-    /// The server acted and answered.
-    Done,
-}
-
-impl CallOutcome {
-    /// All outcomes.
-    pub const ALL: [Self; 5] = [Self::NotSent, Self::Refused, Self::Failed, Self::Unknown, Self::Done];
-
-    /// Parses an outcome.
-    pub fn parse(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|outcome| outcome.as_str() == word)
-    }
-
-    /// The outcome on the wire and in the ledger.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::NotSent => "not_sent",
-            Self::Refused => "refused",
-            Self::Failed => "failed",
-            Self::Unknown => "unknown",
-            Self::Done => "done",
-        }
+word_enum! {
+    /// The known outcome of a request.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+    pub enum CallOutcome {
+        /// The server did not receive it.
+        NotSent = "not_sent",
+        /// The server received it and refused it before acting.
+        Refused = "refused",
+        /// The server acted and reported a failure.
+        Failed = "failed",
+        /// It was sent, and whether the server acted is unknown.
+        Unknown = "unknown",
+        /// The server acted and answered.
+        Done = "done",
     }
 }
 

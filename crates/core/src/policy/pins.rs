@@ -52,34 +52,23 @@ enum FirstSight {
     Held,
 }
 
-/// Kind of item whose text is pinned.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum PinKind {
-    /// A tool, by its name.
-    Tool,
-    /// A prompt, by its name.
-    Prompt,
-    /// A resource template, by its URI template.
-    Template,
-    /// The instructions of a server, a single text. It is pinned as `{"instructions": TEXT}`.
-    Instructions,
+word_enum! {
+    /// Kind of item whose text is pinned.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum PinKind {
+        /// A tool, by its name.
+        Tool = "tool",
+        /// A prompt, by its name.
+        Prompt = "prompt",
+        /// A resource template, by its URI template.
+        Template = "template",
+        /// The instructions of a server, a single text. It is pinned as `{"instructions": TEXT}`.
+        Instructions = "instructions",
+    }
 }
 
 impl PinKind {
-    /// All kinds.
-    pub const ALL: [Self; 4] = [Self::Tool, Self::Prompt, Self::Template, Self::Instructions];
-
-    /// The name of the kind.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Tool => "tool",
-            Self::Prompt => "prompt",
-            Self::Template => "template",
-            Self::Instructions => "instructions",
-        }
-    }
-
     /// The label of an item for people: a tool by its name alone.
     pub fn label(self, name: &str) -> String {
         match self {

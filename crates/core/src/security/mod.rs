@@ -86,203 +86,102 @@ impl fmt::Display for RequestSource {
     }
 }
 
-/// Target that a request has to authenticate for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum AuthTarget {
-    /// The MCP endpoint.
-    Mcp,
-    /// Reading through the admin API.
-    AdminRead,
-    /// Acting through the admin API.
-    AdminAction,
-    /// The control socket.
-    ControlSocket,
-}
-
-impl AuthTarget {
-    /// All targets.
-    pub const ALL: [Self; 4] = [Self::Mcp, Self::AdminRead, Self::AdminAction, Self::ControlSocket];
-
-    /// The name in metrics, events and the audit log.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Mcp => "mcp",
-            Self::AdminRead => "admin_read",
-            Self::AdminAction => "admin_action",
-            Self::ControlSocket => "control_socket",
-        }
+word_enum! {
+    /// Target that a request has to authenticate for.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum AuthTarget {
+        /// The MCP endpoint.
+        Mcp = "mcp",
+        /// Reading through the admin API.
+        AdminRead = "admin_read",
+        /// Acting through the admin API.
+        AdminAction = "admin_action",
+        /// The control socket.
+        ControlSocket = "control_socket",
     }
 }
 
-/// Reason for a failed authentication.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum AuthFailure {
-    /// It has no credential. Clients that discover the login start like this.
-    NoCredential,
-    /// Its `Authorization` is not one bearer token.
-    Malformed,
-    /// Its key is unknown.
-    UnknownKey,
-    /// Its key or token has expired.
-    Expired,
-    /// Its token was not issued by the issuer for this gateway.
-    InvalidToken,
-    /// Its token lacks a scope.
-    InsufficientScope,
-    /// It has another token than the admin token.
-    WrongAdminToken,
-    /// Its sign-in code was used, has expired or never existed.
-    InvalidSignInCode,
-    /// It comes from a web page of another origin.
-    ForeignOrigin,
-    /// It comes from a process of another user.
-    OtherUser,
-    /// The issuer's keys cannot be fetched, so no token can be checked. The client is not at fault.
-    CannotCheck,
-}
-
-impl AuthFailure {
-    /// All reasons.
-    pub const ALL: [Self; 11] = [
-        Self::NoCredential,
-        Self::Malformed,
-        Self::UnknownKey,
-        Self::Expired,
-        Self::InvalidToken,
-        Self::InsufficientScope,
-        Self::WrongAdminToken,
-        Self::InvalidSignInCode,
-        Self::ForeignOrigin,
-        Self::OtherUser,
-        Self::CannotCheck,
-    ];
-
-    /// The name in metrics, events and the audit log.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::NoCredential => "no_credential",
-            Self::Malformed => "malformed",
-            Self::UnknownKey => "unknown_key",
-            Self::Expired => "expired",
-            Self::InvalidToken => "invalid_token",
-            Self::InsufficientScope => "insufficient_scope",
-            Self::WrongAdminToken => "wrong_admin_token",
-            Self::InvalidSignInCode => "invalid_sign_in_code",
-            Self::ForeignOrigin => "foreign_origin",
-            Self::OtherUser => "other_user",
-            Self::CannotCheck => "cannot_check",
-        }
+word_enum! {
+    /// Reason for a failed authentication.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum AuthFailure {
+        /// It has no credential. Clients that discover the login start like this.
+        NoCredential = "no_credential",
+        /// Its `Authorization` is not one bearer token.
+        Malformed = "malformed",
+        /// Its key is unknown.
+        UnknownKey = "unknown_key",
+        /// Its key or token has expired.
+        Expired = "expired",
+        /// Its token was not issued by the issuer for this gateway.
+        InvalidToken = "invalid_token",
+        /// Its token lacks a scope.
+        InsufficientScope = "insufficient_scope",
+        /// It has another token than the admin token.
+        WrongAdminToken = "wrong_admin_token",
+        /// Its sign-in code was used, has expired or never existed.
+        InvalidSignInCode = "invalid_sign_in_code",
+        /// It comes from a web page of another origin.
+        ForeignOrigin = "foreign_origin",
+        /// It comes from a process of another user.
+        OtherUser = "other_user",
+        /// The issuer's keys cannot be fetched, so no token can be checked. The client is not at fault.
+        CannotCheck = "cannot_check",
     }
 }
 
-/// An action of the admin API.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum AdminAction {
-    /// Replaces the link of a server.
-    Reconnect,
-    /// Resets the failures of a server and replaces its link.
-    Reload,
-    /// Stops a server.
-    Stop,
-    /// Starts a server.
-    Start,
-    /// Approves changed tools of a server.
-    Approve,
-    /// Calls a tool.
-    Call,
-    /// Starts a login to a server.
-    Login,
-    /// Applies the config file as it is now.
-    ReloadConfig,
-    /// Creates a sign-in link for the dashboard.
-    SignInLink,
-    /// Signs a browser in to the dashboard.
-    SignIn,
-    /// An action that does not exist.
-    Unknown,
-}
-
-impl AdminAction {
-    /// All actions.
-    pub const ALL: [Self; 11] = [
-        Self::Reconnect,
-        Self::Reload,
-        Self::Stop,
-        Self::Start,
-        Self::Approve,
-        Self::Call,
-        Self::Login,
-        Self::ReloadConfig,
-        Self::SignInLink,
-        Self::SignIn,
-        Self::Unknown,
-    ];
-
-    /// The name in metrics, events and the audit log.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Reconnect => "reconnect",
-            Self::Reload => "reload",
-            Self::Stop => "stop",
-            Self::Start => "start",
-            Self::Approve => "approve",
-            Self::Call => "call",
-            Self::Login => "login",
-            Self::ReloadConfig => "reload_config",
-            Self::SignInLink => "sign_in_link",
-            Self::SignIn => "sign_in",
-            Self::Unknown => "unknown",
-        }
+word_enum! {
+    /// An action of the admin API.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum AdminAction {
+        /// Replaces the link of a server.
+        Reconnect = "reconnect",
+        /// Resets the failures of a server and replaces its link.
+        Reload = "reload",
+        /// Stops a server.
+        Stop = "stop",
+        /// Starts a server.
+        Start = "start",
+        /// Approves changed tools of a server.
+        Approve = "approve",
+        /// Calls a tool.
+        Call = "call",
+        /// Starts a login to a server.
+        Login = "login",
+        /// Applies the config file as it is now.
+        ReloadConfig = "reload_config",
+        /// Creates a sign-in link for the dashboard.
+        SignInLink = "sign_in_link",
+        /// Signs a browser in to the dashboard.
+        SignIn = "sign_in",
+        /// An action that does not exist.
+        Unknown = "unknown",
     }
 }
 
-/// A change of keys.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum KeyChange {
-    /// Client keys were added.
-    Added,
-    /// Client keys were removed.
-    Removed,
-    /// The expiry of client keys changed.
-    ExpiryChanged,
-    /// The admin token was replaced.
-    AdminToken,
-}
-
-impl KeyChange {
-    /// All changes.
-    pub const ALL: [Self; 4] = [Self::Added, Self::Removed, Self::ExpiryChanged, Self::AdminToken];
-
-    /// The name in metrics, events and the audit log.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Added => "added",
-            Self::Removed => "removed",
-            Self::ExpiryChanged => "expiry_changed",
-            Self::AdminToken => "admin_token",
-        }
+word_enum! {
+    /// A change of keys.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum KeyChange {
+        /// Client keys were added.
+        Added = "added",
+        /// Client keys were removed.
+        Removed = "removed",
+        /// The expiry of client keys changed.
+        ExpiryChanged = "expiry_changed",
+        /// The admin token was replaced.
+        AdminToken = "admin_token",
     }
 }
 
-/// A decision about a config file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum TrustDecision {
-    /// Its content is applied.
-    Trusted,
-    /// It is not used.
-    Untrusted,
-}
-
-impl TrustDecision {
-    /// Both decisions.
-    pub const ALL: [Self; 2] = [Self::Trusted, Self::Untrusted];
-
-    /// The name in metrics, events and the audit log.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Trusted => "trusted",
-            Self::Untrusted => "untrusted",
-        }
+word_enum! {
+    /// A decision about a config file.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum TrustDecision {
+        /// Its content is applied.
+        Trusted = "trusted",
+        /// It is not used.
+        Untrusted = "untrusted",
     }
 }
 

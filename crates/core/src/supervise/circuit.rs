@@ -34,28 +34,16 @@ enum CircuitPosition {
     },
 }
 
-/// The state of the circuit, for status.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CircuitView {
-    /// Calls are admitted.
-    Closed,
-    /// Calls are refused.
-    Open,
-    /// One trial call decides.
-    HalfOpen,
-}
-
-impl CircuitView {
-    /// All positions.
-    pub const ALL: [Self; 3] = [Self::Closed, Self::Open, Self::HalfOpen];
-
-    /// The name in status, logs and metrics.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Closed => "closed",
-            Self::Open => "open",
-            Self::HalfOpen => "half_open",
-        }
+word_enum! {
+    /// The state of the circuit, for status.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum CircuitView {
+        /// Calls are admitted.
+        Closed = "closed",
+        /// Calls are refused.
+        Open = "open",
+        /// One trial call decides.
+        HalfOpen = "half_open",
     }
 }
 

@@ -3,64 +3,32 @@
 use super::circuit::CircuitView;
 use std::time::Duration;
 
-/// The state of an upstream in status, logs, metrics and dashboard.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum State {
-    /// Lazy: starts on first use.
-    Idle,
-    /// Starting for the first time.
-    Starting,
-    /// Calls work.
-    Ready,
-    /// Usable, with a problem.
-    Degraded,
-    /// Down, and being reconnected.
-    Reconnecting,
-    /// Down for long; attempts are rare.
-    Parked,
-    /// A person has to log in.
-    NeedsLogin,
-    /// An operator has to approve a changed tool.
-    NeedsApproval,
-    /// Its config cannot work.
-    ConfigError,
-    /// Disabled in the config.
-    Disabled,
-    /// Stopped by an operator.
-    Stopped,
-}
-
-impl State {
-    /// All states.
-    pub const ALL: [Self; 11] = [
-        Self::Idle,
-        Self::Starting,
-        Self::Ready,
-        Self::Degraded,
-        Self::Reconnecting,
-        Self::Parked,
-        Self::NeedsLogin,
-        Self::NeedsApproval,
-        Self::ConfigError,
-        Self::Disabled,
-        Self::Stopped,
-    ];
-
-    /// The name on the wire, in logs and in metrics.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Idle => "idle",
-            Self::Starting => "starting",
-            Self::Ready => "ready",
-            Self::Degraded => "degraded",
-            Self::Reconnecting => "reconnecting",
-            Self::Parked => "parked",
-            Self::NeedsLogin => "needs_login",
-            Self::NeedsApproval => "needs_approval",
-            Self::ConfigError => "config_error",
-            Self::Disabled => "disabled",
-            Self::Stopped => "stopped",
-        }
+word_enum! {
+    /// The state of an upstream in status, logs, metrics and dashboard.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+    pub enum State {
+        /// Lazy: starts on first use.
+        Idle = "idle",
+        /// Starting for the first time.
+        Starting = "starting",
+        /// Calls work.
+        Ready = "ready",
+        /// Usable, with a problem.
+        Degraded = "degraded",
+        /// Down, and being reconnected.
+        Reconnecting = "reconnecting",
+        /// Down for long; attempts are rare.
+        Parked = "parked",
+        /// A person has to log in.
+        NeedsLogin = "needs_login",
+        /// An operator has to approve a changed tool.
+        NeedsApproval = "needs_approval",
+        /// Its config cannot work.
+        ConfigError = "config_error",
+        /// Disabled in the config.
+        Disabled = "disabled",
+        /// Stopped by an operator.
+        Stopped = "stopped",
     }
 }
 
@@ -112,55 +80,34 @@ pub struct Attempt {
     pub limit: Duration,
 }
 
-/// State of the spare process.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SpareState {
-    /// There is none at present.
-    Missing,
-    /// It is starting.
-    Starting,
-    /// It is ready to take over.
-    Ready,
-}
-
-impl SpareState {
-    /// The name in status.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Missing => "missing",
-            Self::Starting => "starting",
-            Self::Ready => "ready",
-        }
+word_enum! {
+    /// State of the spare process.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum SpareState {
+        /// There is none at present.
+        Missing = "missing",
+        /// It is starting.
+        Starting = "starting",
+        /// It is ready to take over.
+        Ready = "ready",
     }
 }
 
-/// Recommended action of the operator.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NextAction {
-    /// `gripfast reconnect NAME`.
-    Reconnect,
-    /// `gripfast doctor NAME`.
-    Doctor,
-    /// `gripfast login NAME`.
-    Login,
-    /// Correct the config.
-    Configure,
-    /// `gripfast start NAME`.
-    Start,
-    /// `gripfast pins diff NAME`, then `gripfast pins approve NAME`.
-    Approve,
-}
-
-impl NextAction {
-    /// The name in status.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Reconnect => "reconnect",
-            Self::Doctor => "doctor",
-            Self::Login => "login",
-            Self::Configure => "configure",
-            Self::Start => "start",
-            Self::Approve => "approve",
-        }
+word_enum! {
+    /// Recommended action of the operator.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum NextAction {
+        /// `gripfast reconnect NAME`.
+        Reconnect = "reconnect",
+        /// `gripfast doctor NAME`.
+        Doctor = "doctor",
+        /// `gripfast login NAME`.
+        Login = "login",
+        /// Correct the config.
+        Configure = "configure",
+        /// `gripfast start NAME`.
+        Start = "start",
+        /// `gripfast pins diff NAME`, then `gripfast pins approve NAME`.
+        Approve = "approve",
     }
 }

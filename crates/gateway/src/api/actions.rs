@@ -79,7 +79,7 @@ fn action_of(path: &str) -> AdminAction {
     match path.rsplit('/').next() {
         _ if path == "/reload" => AdminAction::ReloadConfig,
         Some(last) => {
-            let named = AdminAction::ALL.into_iter().find(|action| action.as_str() == last);
+            let named = AdminAction::parse(last);
             named.unwrap_or(AdminAction::Unknown)
         }
         None => AdminAction::Unknown,

@@ -46,7 +46,7 @@ impl From<Exit> for ExitCode {
 impl Exit {
     /// The exit code for the error code of a gateway.
     pub(crate) fn from_code(code: &str) -> Self {
-        match Code::ALL.into_iter().find(|known| known.as_str() == code) {
+        match Code::parse(code) {
             Some(code) => code.into(),
             None if code == "config_invalid" => Self::ConfigInvalid,
             None => Self::General,

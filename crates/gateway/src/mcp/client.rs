@@ -1,16 +1,15 @@
 //! Capabilities, identity and minimum log level of one client.
 
 use super::elicitation::ElicitationSupport;
+use super::notify::log_level::MinLogLevel;
 use super::notify::subscriptions::Subscriptions;
 use super::request::extensions;
 use crate::server::memory::ClientMemory;
 use gripfast::RawValue;
-use gripfast::wire::envelope::Message;
 use gripfast::wire::era::ModernContext;
-use gripfast::wire::log::{self, LogLevel};
+use gripfast::wire::log::LogLevel;
 use gripfast::wire::patch::Object;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
 
 /// Client properties on which its answers depend.
 #[derive(Debug, Clone)]
@@ -59,7 +58,7 @@ impl Client {
     ) -> Self {
         let context = ModernContext::from_params(params).ok();
         let level = context.as_ref().and_then(|context| context.log_level.as_deref());
-        let least = MinLogLevel(AtomicU8::new(MinLogLevel::SILENT));
+        let least = MinLogLevel::silent();
         if let Some(level) = level.and_then(LogLevel::from_name) {
             least.set(level);
         }
@@ -97,54 +96,6 @@ pub(crate) fn name_in(info: Option<&RawValue>) -> Option<String> {
     let (name, version) = (info.text("name")?, info.text("version"));
     let name = version.map_or_else(|| name.to_string(), |version| format!("{name} {version}"));
     Some(name.chars().take(MAX).collect())
-}
-
-/// Minimum severity of log messages: [`Self::UNSET`], [`Self::SILENT`], or one more than the index in
-/// [`LogLevel::ALL`].
-#[derive(Debug, Default)]
-pub(crate) struct MinLogLevel(AtomicU8);
-
-impl MinLogLevel {
-    /// The client has set no level: it gets every log message.
-    const UNSET: u8 = 0;
-    /// The client wants no log messages.
-    const SILENT: u8 = u8::MAX;
-
-    pub(crate) fn set(&self, level: LogLevel) {
-        self.0.store(level as u8 + 1, Ordering::Relaxed);
-    }
-
-    /// The level that the client has set.
-    pub(crate) fn get(&self) -> Option<LogLevel> {
-        let index = self.0.load(Ordering::Relaxed).checked_sub(1)?;
-        LogLevel::ALL.get(usize::from(index)).copied()
-    }
-
-    /// Level of a client that wants no log messages.
-    #[cfg(test)]
-    pub(crate) fn silent() -> Self {
-        Self(AtomicU8::new(Self::SILENT))
-    }
-
-    /// Tests if a message passes: everything but log messages below the level.
-    pub(crate) fn wants(&self, message: &[u8]) -> bool {
-        match Message::parse(message) {
-            Ok(Message::Notification(notification)) if notification.method == log::MESSAGE => {
-                self.admits(LogLevel::from_params(notification.params))
-            }
-            Ok(_) | Err(_) => true,
-        }
-    }
-
-    fn admits(&self, level: Option<LogLevel>) -> bool {
-        match (self.0.load(Ordering::Relaxed), self.get(), level) {
-            (Self::SILENT, _, _) => false,
-            (Self::UNSET, _, _) => true,
-            (_, Some(least), Some(level)) => level >= least,
-            // A level that this build does not know is delivered.
-            (_, _, _) => true,
-        }
-    }
 }
 
 #[cfg(test)]

@@ -34,7 +34,6 @@ use crate::mcp::tasks::registry::TaskRegistry;
 use crate::server::memory::ClientMemory;
 use crate::server::quota::{Peer, Quota};
 use crate::server::request_rate::RequestRates;
-use crate::server::runtime::keep_warm::KeepWarm;
 use crate::telemetry::Telemetry;
 use gripfast::Clock;
 use gripfast::Host;
@@ -58,7 +57,6 @@ pub struct Gateway {
     /// Cancelled when shutdown begins: streams that only listen end, and stdio, bridge and HTTP+SSE channels are no
     /// longer read.
     pub(crate) shutting_down: CancellationToken,
-    keep_warm: KeepWarm,
     /// Maximum nesting depth of a message.
     max_nesting: usize,
     startup_wait: Duration,
@@ -100,7 +98,6 @@ impl Gateway {
             tasks,
             shutting_down: CancellationToken::new(),
             list_changes,
-            keep_warm: KeepWarm::start(),
             max_nesting: limits.client.nesting as usize,
             startup_wait: limits.startup_wait,
             status_tool: limits.status_tool,

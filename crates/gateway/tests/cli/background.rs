@@ -1,8 +1,9 @@
 //! `gripfast stdio` with a running gateway, and `gripfast stdio --background`, which starts one.
 
-use crate::gateway_process::{GatewayProcess, until};
+use crate::gateway_process::GatewayProcess;
 use crate::in_process_gateway::STATE;
 use crate::sandbox::{GRIPFAST, Sandbox};
+use gripfast_testkit::wait::until_some;
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use serde_json::{Value, json};
 use std::fs::Permissions;
@@ -132,7 +133,9 @@ fn clients_that_start_at_the_same_time_share_one_gateway() {
     }
     let gateways = starters(&sandbox);
     assert_eq!(gateways.len(), 1, "{gateways:?}");
-    until("the gateway ends after its last client", || test_kill_process(gateways[0]).is_err().then_some(()));
+    until_some("the gateway ends after its last client", || {
+        test_kill_process(gateways[0]).is_err().then_some(())
+    });
     let bridges: Vec<_> = std::fs::read_dir(sandbox.path(STATE).join("bridges")).unwrap().flatten().collect();
     let log = bridges.iter().find(|entry| entry.path().extension().is_some_and(|ending| ending == "log"));
     assert_eq!(log.unwrap().metadata().unwrap().permissions().mode() & 0o777, 0o600);
@@ -207,7 +210,7 @@ fn g05_a_process_of_another_user_gets_nothing_at_the_socket_of_stdio() {
     let sandbox = Sandbox::with(&config("60s", ""));
     let _gateway = GatewayProcess::start(&sandbox, &[]);
     let folder = sandbox.path(STATE).join("bridges");
-    let socket = until("the gateway has its socket", || {
+    let socket = until_some("the gateway has its socket", || {
         let entries = std::fs::read_dir(&folder).ok()?.flatten().map(|entry| entry.path());
         entries.into_iter().find(|path| path.extension().is_some_and(|ending| ending == "sock"))
     });

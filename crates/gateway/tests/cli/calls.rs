@@ -1,7 +1,8 @@
 //! `gripfast calls`: outcomes of calls, with a gateway, without one, and after a gateway was killed.
 
-use crate::gateway_process::{GatewayProcess, until};
+use crate::gateway_process::GatewayProcess;
 use crate::sandbox::{CommandOutput, Sandbox, UNUSED_URL, stdio};
+use gripfast_testkit::wait::until_some;
 use insta::assert_snapshot;
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -42,7 +43,7 @@ fn a_call_in_flight_in_a_killed_gateway_is_recorded_unknown_once() {
     let client = serving.client();
     assert!(client.call("demo__echo", json!({ "text": "hello" })).contains("hello"));
     let _under_way = client.begin("demo__sleep", json!({ "ms": 600_000 }));
-    let shown = until("the call is under way", || {
+    let shown = until_some("the call is under way", || {
         let rows = rows(&calls(&sandbox, &["--url", &serving.url, "-o", "json"]));
         rows.iter().any(|row| row["tool"] == "sleep" && row["outcome"].is_null()).then_some(rows)
     });

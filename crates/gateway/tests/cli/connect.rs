@@ -2,11 +2,12 @@
 
 use crate::doctor::answering;
 #[cfg(unix)]
-use crate::gateway_process::{GatewayProcess, until};
+use crate::gateway_process::GatewayProcess;
 use crate::in_process_gateway::{ask, demo_gateway};
 use crate::sandbox::Sandbox;
 #[cfg(unix)]
 use crate::sandbox::stdio;
+use gripfast_testkit::wait::until_some;
 use insta::assert_snapshot;
 
 /// Sandbox with this file in its home directory.
@@ -491,7 +492,7 @@ fn where_clients_need_keys_one_is_created_written_and_removed() {
         sandbox.ran(output)
     };
     for (client, path, written) in cases {
-        let told = until("its servers are ready", || {
+        let told = until_some("its servers are ready", || {
             let told = with_config(&["connect", client]);
             told.stderr.contains("connected, with").then_some(told)
         });

@@ -1,10 +1,11 @@
 //! `gripfast doctor`: causes and next steps, with a gateway and without one. The meaning of each piece of evidence is
 //! tested next to the code that decides it.
 
-#[cfg(unix)]
-use crate::gateway_process::{GatewayProcess, until};
+use crate::gateway_process::GatewayProcess;
 use crate::in_process_gateway::InProcessGateway;
 use crate::sandbox::{Sandbox, UNUSED_URL, WITHOUT_GATEWAY, stdio, url};
+#[cfg(unix)]
+use gripfast_testkit::wait::until_some;
 use insta::assert_snapshot;
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -180,7 +181,7 @@ fn a_gateway_with_another_config_is_reported_first() {
     let sandbox =
         sandbox.file("other.toml", &(stdio("demo", &[]) + "[servers.gone]\ncommand = 'no-such-program'\n"));
     let gateway = GatewayProcess::start(&sandbox, &["--config", "other.toml"]);
-    until("both were tried", || {
+    until_some("both were tried", || {
         let status = sandbox.run(&["status", "-o", "json", "--url", &gateway.url]).stdout;
         (status.contains("config_error") && status.contains("ready")).then_some(())
     });
@@ -372,7 +373,7 @@ fn a_gateway_with_another_path_than_this_shell() {
     std::fs::set_permissions(bin.join("only-here"), std::fs::Permissions::from_mode(0o755)).unwrap();
     let serving =
         GatewayProcess::of(sandbox.command(&["serve", "--listen", "127.0.0.1:0"]).env("PATH", "/nowhere"));
-    until("it is looked for", || {
+    until_some("it is looked for", || {
         let status = sandbox.run(&["status", "tool", "-o", "json", "--url", &serving.url]);
         status.stdout.contains("config_error").then_some(())
     });
@@ -431,7 +432,7 @@ fn a_self_signed_certificate_is_accepted_once_it_is_configured() {
     let server = Sandbox::with(config).file("cert.pem", &cert.pem()).file("key.pem", &key.serialize_pem());
     let serving = GatewayProcess::start(&server, &[]);
     let own = url("own", &format!("{}/mcp", serving.url));
-    let unnamed = until("it is refused", || {
+    let unnamed = until_some("it is refused", || {
         let unnamed = Sandbox::with(&own).run(&["doctor", WITHOUT_GATEWAY, "--wait", "2s"]);
         unnamed.stdout.contains("it may be self-signed").then_some(unnamed)
     });
@@ -451,7 +452,7 @@ fn a_server_that_logs_to_stdout_is_distinguished_from_a_slow_one() {
     let sandbox =
         Sandbox::with("[servers.chatty]\ncommand = 'sh'\nargs = ['-c', 'echo listening; sleep 600']\n");
     let gateway = GatewayProcess::start(&sandbox, &[]);
-    let told = until("its words are heard", || {
+    let told = until_some("its words are heard", || {
         let told = sandbox.run(&["doctor", "--url", &gateway.url]);
         told.stdout.contains("stdout").then_some(told)
     });

@@ -1,8 +1,9 @@
 //! Fake gateway on the port of a gateway that is down: commands connect to it and send no secret.
 
-use crate::gateway_process::{GatewayProcess, until};
+use crate::gateway_process::GatewayProcess;
 use crate::in_process_gateway::STATE;
 use crate::sandbox::{Sandbox, stdio};
+use gripfast_testkit::wait::until_some;
 use rustix::process::Signal;
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
@@ -48,7 +49,7 @@ struct FakeGateway {
 impl FakeGateway {
     fn listen(address: &str) -> Self {
         // A child that the killed gateway was starting may hold the socket until it runs its own program.
-        let listener = until("the port", || TcpListener::bind(address).ok());
+        let listener = until_some("the port", || TcpListener::bind(address).ok());
         let url = format!("http://{}", listener.local_addr().unwrap());
         let heard = Arc::<Mutex<String>>::default();
         let kept = Arc::clone(&heard);

@@ -1,8 +1,9 @@
 //! Gateway with a small limit of open files: its share for clients, the limit of its servers, and a server that crashed
 //! while no descriptor was free.
 
-use crate::gateway_process::{GatewayProcess, until};
+use crate::gateway_process::GatewayProcess;
 use crate::sandbox::{Sandbox, stdio};
+use gripfast_testkit::wait::until_some;
 use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -66,7 +67,7 @@ fn start(sandbox: &Sandbox, limits: &str) -> GatewayProcess {
 
 /// Waits until the server is ready and returns its pid.
 fn ready(operator: &mut OpenConnection) -> Pid {
-    until("the server is ready", || {
+    until_some("the server is ready", || {
         let demo = operator.demo();
         let pid = demo["pid"].as_i64().filter(|_| demo["state"] == "ready")?;
         Pid::from_raw(i32::try_from(pid).unwrap())
@@ -104,7 +105,7 @@ fn g05_connections_leave_descriptors_for_server_restarts() {
     });
     assert!(refused, "all {} connections were let in", open.len());
     kill_process(server, Signal::KILL).unwrap();
-    until("another process", || (ready(&mut operator) != server).then_some(()));
+    until_some("another process", || (ready(&mut operator) != server).then_some(()));
     let said = gateway.end(Signal::TERM);
     let line = said.lines().find(|line| line.contains("connections are limited to 136 instead of 8192"));
     let line = line.unwrap_or_else(|| panic!("{said}"));
@@ -126,7 +127,7 @@ fn b03_a_server_that_lacked_descriptors_is_back_once_they_are_free() {
     kill_process(server, Signal::KILL).unwrap();
     let _waiting: Vec<OpenConnection> = (0..20).map(|_| OpenConnection::to(&gateway)).collect();
     let begun = Instant::now();
-    until("many attempts", || {
+    until_some("many attempts", || {
         let demo = operator.demo();
         let says_so = demo["cause"].as_str().is_some_and(|cause| cause.contains("no free file descriptors"));
         (says_so && begun.elapsed() > Duration::from_secs(3)).then_some(())
@@ -134,7 +135,7 @@ fn b03_a_server_that_lacked_descriptors_is_back_once_they_are_free() {
     assert_eq!(operator.demo()["restarts"], 1, "{}", operator.demo());
     limit(most);
     let freed = Instant::now();
-    until("another process", || (ready(&mut operator) != server).then_some(()));
+    until_some("another process", || (ready(&mut operator) != server).then_some(()));
     let demo = operator.demo();
     assert_eq!(demo["restarts"], 1, "{demo}");
     assert!(freed.elapsed() < Duration::from_secs(20), "{:?}", freed.elapsed());

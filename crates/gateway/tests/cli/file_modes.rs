@@ -1,8 +1,9 @@
 //! Files that another user could have changed: a config, a key, a state directory. They are refused with exit code 2,
 //! unless the config has `strict_modes = false`.
 
-use crate::gateway_process::{GatewayProcess, until};
+use crate::gateway_process::GatewayProcess;
 use crate::sandbox::{CommandOutput, Sandbox, stdio};
+use gripfast_testkit::wait::until_some;
 use rcgen::{CertificateParams, KeyPair};
 use rustix::process::Signal;
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
@@ -201,11 +202,13 @@ fn g05_a_running_gateway_does_not_reload_a_config_that_others_can_write() {
     set_mode(&sandbox.path("gripfast.toml"), 0o666);
     let evil = format!("{OFF}{}{}", stdio("demo", &[]), stdio("evil", &[]));
     std::fs::write(sandbox.path("gripfast.toml"), &evil).unwrap();
-    let why = until("it is refused", || status()["config"]["error"].as_str().map(str::to_owned));
+    let why = until_some("it is refused", || status()["config"]["error"].as_str().map(str::to_owned));
     assert!(why.contains("is not safe to use") && why.contains("chmod go-w"), "{why}");
     assert_eq!(status()["upstreams"].as_array().unwrap().len(), 1);
     set_mode(&sandbox.path("gripfast.toml"), 0o600);
-    until("it is taken once it is safe", || (status()["upstreams"].as_array()?.len() == 2).then_some(()));
+    until_some("it is taken once it is safe", || {
+        (status()["upstreams"].as_array()?.len() == 2).then_some(())
+    });
 }
 
 #[test]

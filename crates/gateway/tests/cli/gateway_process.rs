@@ -6,7 +6,6 @@ use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, Command};
-use std::time::{Duration, Instant};
 
 /// Running `gripfast serve`; killed on drop.
 pub(crate) struct GatewayProcess {
@@ -122,16 +121,4 @@ impl Client {
     pub(crate) fn begin(&self, tool: &str, arguments: Value) -> TcpStream {
         self.send("tools/call", &json!({ "name": tool, "arguments": arguments }))
     }
-}
-
-/// Polls until there is a value.
-pub(crate) fn until<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + Duration::from_secs(60);
-    while Instant::now() < deadline {
-        if let Some(answer) = ask() {
-            return answer;
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    panic!("never: {what}");
 }

@@ -1,8 +1,9 @@
 //! `-o json`: the output of the commands compared with the reference page.
 
-use crate::gateway_process::{GatewayProcess, until};
+use crate::gateway_process::GatewayProcess;
 use crate::in_process_gateway::{ask, demo_gateway};
 use crate::sandbox::{Sandbox, WITHOUT_GATEWAY, stdio};
+use gripfast_testkit::wait::until_some;
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -78,7 +79,7 @@ fn json_output_from_the_gateway_matches_the_openapi_document() {
         let asked = [words, &["--state-dir", "state", "--url", &serving.url]].concat();
         printed(&sandbox, &asked)
     };
-    until("ready", || (through(&["status", "demo"])["state"] == "ready").then_some(()));
+    until_some("ready", || (through(&["status", "demo"])["state"] == "ready").then_some(()));
     serving.client().call("demo__echo", serde_json::json!({ "text": "hello" }));
     for (what, schema, words) in [
         ("status", "Fleet", &["status"][..]),
@@ -119,10 +120,10 @@ fn json_output_of_the_command_line_matches_its_page() {
     }
     let serving = GatewayProcess::start(&sandbox, &["--state-dir", "state"]);
     let words = ["logs", "dying", "--url", &serving.url];
-    until("last words", || (!sandbox.run(&words).stdout.is_empty()).then_some(()));
+    until_some("last words", || (!sandbox.run(&words).stdout.is_empty()).then_some(()));
     alike("logs", &example("### `logs`"), &Value::Object(printed(&sandbox, &words)));
     let words = ["tools", "demo", "echo", "--url", &serving.url];
-    until("listed", || (sandbox.run(&words).code == Some(0)).then_some(()));
+    until_some("listed", || (sandbox.run(&words).code == Some(0)).then_some(()));
     let heading = "### `tools`, `resources`, `prompts`";
     alike(heading, &example(heading), &Value::Object(printed(&sandbox, &words)));
 }

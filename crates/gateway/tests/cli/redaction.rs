@@ -1,8 +1,9 @@
 //! Redaction: a server that repeats its secrets everywhere, and every place that shows or stores its output.
 
-use crate::gateway_process::{GatewayProcess, until};
+use crate::gateway_process::GatewayProcess;
 use crate::in_process_gateway::STATE;
 use crate::sandbox::Sandbox;
+use gripfast_testkit::wait::until_some;
 use rustix::process::Signal;
 use serde_json::json;
 use std::path::Path;
@@ -59,13 +60,13 @@ fn g05_a_secret_that_a_server_repeats_is_shown_and_stored_nowhere() {
         sandbox.command(&["serve", "--listen", "127.0.0.1:0"]).env("GRIPFAST_LOG", "debug"),
     );
     let get = |path: &str| serving.get(path);
-    until("the server is ready", || get("/api/v1/status").contains("\"ready\"").then_some(()));
+    until_some("the server is ready", || get("/api/v1/status").contains("\"ready\"").then_some(()));
     let client = serving.client();
     let refused = client.call(&format!("parrot__use_{PLAIN}"), json!({ "note": SPECIAL, "password": "x" }));
     assert!(refused.contains("-32000") && refused.contains("refused ***"), "{refused}");
     let died = client.call("parrot__die", json!({}));
     assert!(died.contains("dies with ***"), "{died}");
-    until("what it says now is seen to differ", || {
+    until_some("what it says now is seen to differ", || {
         get("/api/v1/status").contains("\"needs_approval\"").then_some(())
     });
     let changed = get("/api/v1/upstreams/parrot");
@@ -91,7 +92,7 @@ fn g05_a_secret_that_a_server_repeats_is_shown_and_stored_nowhere() {
     let sandbox = sandbox.file("gripfast.toml", &lazy);
     let serving = GatewayProcess::start(&sandbox, &[]);
     for path in ["/api/v1/upstreams/parrot/tools", "/api/v1/pins"] {
-        let answer = until("what is stored is shown without secrets", || {
+        let answer = until_some("what is stored is shown without secrets", || {
             let answer = serving.get(path);
             (answer.contains("use_***") || answer.contains(PLAIN)).then_some(answer)
         });

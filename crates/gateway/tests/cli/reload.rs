@@ -2,11 +2,11 @@
 
 use crate::gateway_process::GatewayProcess;
 use crate::sandbox::{CommandOutput, Sandbox, stdio};
+use gripfast_testkit::wait::until_some;
 use insta::assert_snapshot;
 use rustix::process::{Signal, kill_process};
 use serde_json::Value;
 use std::io::Read;
-use std::time::{Duration, Instant};
 
 /// Running gateway with the sandbox's config.
 struct TestGateway {
@@ -48,15 +48,7 @@ impl TestGateway {
 
     /// Polls the status until there is a value.
     fn until<T>(&self, look: impl Fn(&Value) -> Option<T>) -> T {
-        let deadline = Instant::now() + Duration::from_secs(60);
-        loop {
-            let status = self.status();
-            match look(&status) {
-                Some(found) => return found,
-                None => assert!(Instant::now() < deadline, "{status}"),
-            }
-            std::thread::sleep(Duration::from_millis(50));
-        }
+        until_some("the status", || look(&self.status()))
     }
 }
 

@@ -1,8 +1,9 @@
 //! Gateway on another machine: the credentials that the command line sends to it.
 
-use crate::gateway_process::{GatewayProcess, until};
+use crate::gateway_process::GatewayProcess;
 use crate::sandbox::{CommandOutput, Sandbox, stdio};
 use crate::tls::certificate_and_key;
+use gripfast_testkit::wait::until_some;
 use insta::assert_snapshot;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -112,7 +113,7 @@ impl RemoteGateway {
     /// Waits until `demo` is listed.
     fn until_listed(&self, variables: &[(&str, &str)]) {
         let listed = || self.ask(&["tools"], variables).stdout.contains("demo    echo").then_some(());
-        until("its server is listed", listed);
+        until_some("its server is listed", listed);
     }
 
     fn ask(&self, words: &[&str], variables: &[(&str, &str)]) -> CommandOutput {

@@ -1,6 +1,7 @@
 //! `gripfast serve`: the demo, refused addresses, and logs.
 
 use crate::sandbox::{Sandbox, stdio};
+use gripfast_testkit::wait::until_some;
 #[cfg(unix)]
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{BufRead, BufReader};
@@ -92,12 +93,12 @@ fn a_gateway_logs_state_changes_of_its_servers() {
 #[cfg(unix)]
 #[test]
 fn with_log_format_json_everything_on_stderr_is_json() {
-    use crate::gateway_process::{GatewayProcess, until};
+    use crate::gateway_process::GatewayProcess;
     use rustix::process::Signal;
     let warned = "[gateway]\nlog_format = 'json'\n";
     let sandbox = Sandbox::with(&format!("{warned}{}", stdio("demo", &["--exit-at-start", "always"])));
     let serving = GatewayProcess::start(&sandbox, &["--state-dir", "state"]);
-    until("restarted", || serving.get("/api/v1/status").contains("\"state\":\"parked\"").then_some(()));
+    until_some("restarted", || serving.get("/api/v1/status").contains("\"state\":\"parked\"").then_some(()));
     let log = serving.end(Signal::TERM);
     let lines: Vec<serde_json::Value> = log
         .lines()

@@ -1,7 +1,8 @@
 //! Signals during a verb: no process is left behind, and the exit code shows the signal.
 
-use crate::gateway_process::{GatewayProcess, until};
+use crate::gateway_process::GatewayProcess;
 use crate::sandbox::{Sandbox, WITHOUT_GATEWAY, stdio};
+use gripfast_testkit::wait::until_some;
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use serde_json::json;
 use std::io::Read;
@@ -30,12 +31,12 @@ fn c03_a_hung_call_and_a_frozen_server_do_not_outlast_the_shutdown_timeout() {
     let server = stdio("demo", &["--pid-file", pid_file.to_str().unwrap()]);
     let sandbox = sandbox.file("gripfast.toml", &format!("[gateway]\nshutdown_timeout = \"2s\"\n{server}"));
     let serving = GatewayProcess::start(&sandbox, &[]);
-    let pid = until("the server runs", || {
+    let pid = until_some("the server runs", || {
         let pid = std::fs::read_to_string(&pid_file).ok()?.parse().ok()?;
         Pid::from_raw(pid)
     });
     let mut call = serving.client().begin("demo__sleep", json!({ "ms": 600_000 }));
-    until("the call is in flight", || {
+    until_some("the call is in flight", || {
         serving.get("/api/v1/status").contains("\"in_flight\":1").then_some(())
     });
     kill_process(pid, Signal::STOP).unwrap();
@@ -46,7 +47,7 @@ fn c03_a_hung_call_and_a_frozen_server_do_not_outlast_the_shutdown_timeout() {
     call.read_to_string(&mut answer).unwrap();
     assert!(answer.contains("shutting down"), "{answer}\n{log}");
     // If the timeout is too short to wait for it, the orphan reaper ends it.
-    until("the server is gone", || test_kill_process(pid).is_err().then_some(()));
+    until_some("the server is gone", || test_kill_process(pid).is_err().then_some(()));
 }
 
 #[test]
@@ -54,9 +55,11 @@ fn the_first_signal_names_what_serve_waits_for_and_the_second_ends_it() {
     let config = format!("[gateway]\nshutdown_timeout = \"10m\"\n{}", stdio("demo", &[]));
     let sandbox = Sandbox::with(&config);
     let mut serving = GatewayProcess::start(&sandbox, &[]);
-    until("the server runs", || serving.get("/api/v1/status").contains("\"state\":\"ready\"").then_some(()));
+    until_some("the server runs", || {
+        serving.get("/api/v1/status").contains("\"state\":\"ready\"").then_some(())
+    });
     let _call = serving.client().begin("demo__sleep", json!({ "ms": 600_000 }));
-    until("the call is in flight", || {
+    until_some("the call is in flight", || {
         serving.get("/api/v1/status").contains("\"in_flight\":1").then_some(())
     });
     kill_process(serving.pid(), Signal::TERM).unwrap();
@@ -70,10 +73,12 @@ fn the_first_signal_names_what_serve_waits_for_and_the_second_ends_it() {
 fn a_call_whose_gateway_is_killed_says_where_to_look() {
     let sandbox = Sandbox::with_demo(&[]);
     let serving = GatewayProcess::start(&sandbox, &[]);
-    until("the server runs", || serving.get("/api/v1/status").contains("\"state\":\"ready\"").then_some(()));
+    until_some("the server runs", || {
+        serving.get("/api/v1/status").contains("\"state\":\"ready\"").then_some(())
+    });
     let words = ["call", "demo", "sleep", "ms=600000", "-o", "json", "--url", &serving.url];
     let call = sandbox.command(&words).spawn().unwrap();
-    until("the call is in flight", || {
+    until_some("the call is in flight", || {
         serving.get("/api/v1/status").contains("\"in_flight\":1").then_some(())
     });
     serving.end(Signal::KILL);
@@ -106,13 +111,8 @@ fn code_after(signal: Signal, words: &[&str]) -> Option<i32> {
 
 /// Waits until the server reports that it runs.
 fn pid_in(file: &Path, gripfast: &mut Child) -> Pid {
-    let deadline = Instant::now() + Duration::from_secs(60);
-    while Instant::now() < deadline {
-        if let Some(pid) = std::fs::read_to_string(file).ok().and_then(|text| text.parse().ok()) {
-            return Pid::from_raw(pid).unwrap();
-        }
+    until_some("the server runs", || {
         assert!(gripfast.try_wait().unwrap().is_none(), "gripfast ended before the signal came");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    panic!("the server never started");
+        std::fs::read_to_string(file).ok().and_then(|text| Pid::from_raw(text.parse().ok()?))
+    })
 }

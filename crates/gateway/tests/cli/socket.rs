@@ -1,9 +1,10 @@
 //! Control socket of a gateway: selection of the gateway, and access of other users.
 
-use crate::gateway_process::{GatewayProcess, until};
+use crate::gateway_process::GatewayProcess;
 use crate::in_process_gateway::STATE;
 use crate::sandbox::{CommandOutput, Sandbox, stdio};
 use crate::tls::certificate_and_key;
+use gripfast_testkit::wait::until_some;
 use insta::assert_snapshot;
 use rustix::process::Signal;
 use std::fs::Permissions;
@@ -127,7 +128,7 @@ fn the_operator_connects_while_clients_use_all_connections() {
     // A client that has sent a complete request is not disconnected for others.
     write!(client, "GET /healthz HTTP/1.1\r\nhost: {address}\r\n\r\n").unwrap();
     client.read_exact(&mut [0; 12]).unwrap();
-    until("clients have all connections", || {
+    until_some("clients have all connections", || {
         let mut another = TcpStream::connect(address).unwrap();
         write!(another, "GET /healthz HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n").unwrap();
         let mut answer = String::new();
@@ -156,7 +157,7 @@ fn connections_of_commands_are_limited() {
     let closed = [ErrorKind::UnexpectedEof, ErrorKind::ConnectionReset];
     assert!(closed.contains(&connect().unwrap_err().kind()));
     taken.pop();
-    until("there is room again", || connect().ok());
+    until_some("there is room again", || connect().ok());
 }
 
 #[test]

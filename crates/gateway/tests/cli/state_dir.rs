@@ -1,8 +1,9 @@
 //! State directories that are corrupt, full or read-only: they cause a warning and stop neither the gateway nor a call.
 
-use crate::gateway_process::{GatewayProcess, until};
+use crate::gateway_process::GatewayProcess;
 use crate::sandbox::{GRIPFAST, Sandbox, stdio};
 use gripfast::store::{LocalStore, Store};
+use gripfast_testkit::wait::until_some;
 use rustix::process::Signal;
 use serde_json::json;
 use std::process::{Command, Stdio};
@@ -99,12 +100,12 @@ fn g02_a_state_file_that_is_lost_or_damaged_releases_no_tool() {
         );
         serving.end(Signal::TERM);
         drop(LocalStore::open(&sandbox.path("state")).unwrap());
-        until("all of it in one file", || (!sandbox.path("state/state.db-wal").exists()).then_some(()));
+        until_some("all of it in one file", || (!sandbox.path("state/state.db-wal").exists()).then_some(()));
         strike(&sandbox.path("state/state.db"));
         let serving = GatewayProcess::start(&sandbox, &[]);
         let answer = serving.client().call("demo__echo", json!({ "text": "hello" }));
         assert!(answer.contains("unknown_tool") && answer.contains("not_sent"), "{damage}: {answer}");
-        let status = until("needs_approval", || {
+        let status = until_some("needs_approval", || {
             let status = sandbox.run(&["status", "demo", "--url", &serving.url]);
             status.stdout.contains("needs_approval").then_some(status)
         });
@@ -136,7 +137,7 @@ fn g02_a_server_that_was_never_approved_is_trusted_on_first_use_after_a_loss() {
     assert!(serving.client().call("demo__echo", json!({ "text": "hello" })).contains("hello"));
     let counts = sandbox.path("state/approvals");
     let is_whole = |file: &std::fs::DirEntry| file.path().extension().is_some_and(|end| end == "json");
-    until("the tools are counted", || std::fs::read_dir(&counts).ok()?.flatten().find(is_whole));
+    until_some("the tools are counted", || std::fs::read_dir(&counts).ok()?.flatten().find(is_whole));
     serving.end(Signal::KILL);
     for file in ["state.db", "state.db-wal", "state.db-shm"] {
         let _ = std::fs::remove_file(sandbox.path("state").join(file));

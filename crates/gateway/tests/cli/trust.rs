@@ -1,8 +1,9 @@
 //! `gripfast.toml` of the current directory: no verb uses it until a person trusts it.
 
-use crate::gateway_process::{GatewayProcess, until};
+use crate::gateway_process::GatewayProcess;
 use crate::in_process_gateway::STATE;
 use crate::sandbox::{CommandOutput, GRIPFAST, Sandbox, stdio};
+use gripfast_testkit::wait::until_some;
 use insta::assert_snapshot;
 use rustix::process::{Signal, kill_process};
 use serde_json::Value;
@@ -244,18 +245,18 @@ fn two() -> String {
 fn g05_a_running_gateway_does_not_reload_a_changed_file_until_it_is_trusted() {
     let gateway = TestGateway::new();
     gateway.write(&two());
-    let why = until("the change is refused", || gateway.refused());
+    let why = until_some("the change is refused", || gateway.refused());
     assert_eq!(
         why,
         "it has changed since it was trusted; `gripfast reload` or `gripfast trust` accepts the change"
     );
     assert!(!gateway.has("new"));
     assert_eq!(gateway.sandbox.run(&["trust"]).code, Some(0));
-    until("it is taken once it is trusted", || gateway.has("new").then_some(()));
+    until_some("it is taken once it is trusted", || gateway.has("new").then_some(()));
     assert_eq!(gateway.refused(), None);
     // An edit by gripfast stays trusted.
     assert_eq!(gateway.sandbox.run(&["add", "third", "--", GRIPFAST, "demo-server"]).code, Some(0));
-    until("our own edit is taken", || gateway.has("third").then_some(()));
+    until_some("our own edit is taken", || gateway.has("third").then_some(()));
 }
 
 #[test]
@@ -263,13 +264,13 @@ fn g05_a_signal_and_a_reload_trust_the_file() {
     let gateway = TestGateway::new();
     let refuses = || gateway.sandbox.run(&["policy", "test", "local", "demo", "echo"]).code == Some(2);
     gateway.write(&two());
-    until("the change is refused", || gateway.refused());
+    until_some("the change is refused", || gateway.refused());
     assert!(refuses());
     kill_process(gateway.serving.pid(), Signal::HUP).unwrap();
-    until("a signal has it taken", || gateway.has("new").then_some(()));
+    until_some("a signal has it taken", || gateway.has("new").then_some(()));
     assert!(!refuses(), "and trusted");
     gateway.write(&stdio("demo", &[]));
-    until("the change is refused", || gateway.refused());
+    until_some("the change is refused", || gateway.refused());
     assert!(refuses());
     let reloaded = gateway.sandbox.run(&["reload", "--url", &gateway.serving.url]);
     assert_snapshot!(reloaded, @"

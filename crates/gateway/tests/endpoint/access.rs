@@ -2,7 +2,7 @@
 
 use crate::client::{EventStream, LEGACY, borrowed, call, initialize, names, request, spoken};
 use crate::scripted_server::ScriptedServer;
-use crate::test_gateway::{TestGateway, at, demo, until, within};
+use crate::test_gateway::{TestGateway, at, demo};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use gripfast::config::{AccessConfig, Config};
@@ -10,6 +10,7 @@ use gripfast::{AuthFailure, AuthTarget, Event, State};
 use gripfast_gateway::auth::keys;
 use gripfast_gateway::mcp::Limits;
 use gripfast_gateway::server::{ListenError, Server, ServerSettings};
+use gripfast_testkit::wait::{until, within};
 use http::Method;
 use ring::rand::SystemRandom;
 use ring::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair};

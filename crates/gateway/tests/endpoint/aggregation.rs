@@ -1,9 +1,10 @@
 //! Lists of several servers merged into one: order, names, conflicts, pagination and unknown names.
 
 use crate::client::{LegacyClient, ModernClient, call, names};
-use crate::test_gateway::{PATIENCE, TestGateway, at, child, demo, demo_with, host_of};
+use crate::test_gateway::{TestGateway, at, child, demo, demo_with, host_of};
 use gripfast::State;
 use gripfast_demo::Options;
+use gripfast_testkit::wait::PATIENCE;
 use http::Method;
 use serde_json::{Value, json};
 

@@ -2,8 +2,9 @@
 
 use crate::client::{LEGACY, LegacyClient, call, initialize, request};
 use crate::scripted_server::ScriptedServer;
-use crate::test_gateway::{Clients, TestGateway, at, demo, pass, until, within};
+use crate::test_gateway::{Clients, TestGateway, at, demo, pass};
 use gripfast_testkit::proc::open_files;
+use gripfast_testkit::wait::{until, within};
 use serde_json::json;
 use std::collections::HashSet;
 use std::sync::Arc;

@@ -2,7 +2,8 @@
 
 use crate::client::{HttpClient, ModernClient};
 use crate::scripted_server::ScriptedServer;
-use crate::test_gateway::{TestGateway, at, pass, until};
+use crate::test_gateway::{TestGateway, at, pass};
+use gripfast_testkit::wait::until;
 use serde_json::{Value, json};
 use std::time::Duration;
 

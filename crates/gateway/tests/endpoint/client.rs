@@ -1,7 +1,7 @@
 //! Minimal MCP clients: raw HTTP, and the legacy and modern protocols on top of it.
 
-use crate::test_gateway::within;
 use bytes::Bytes;
+use gripfast_testkit::wait::within;
 use http::{HeaderMap, Method, Request, Response};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;

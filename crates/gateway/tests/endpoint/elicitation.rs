@@ -6,8 +6,9 @@ use crate::client::{
     spoken,
 };
 use crate::scripted_server::ScriptedServer;
-use crate::test_gateway::{TestGateway, at, demo_with, until, within};
+use crate::test_gateway::{TestGateway, at, demo_with};
 use gripfast_demo::{EraChoice, Options, RunningServer};
+use gripfast_testkit::wait::{until, within};
 use serde_json::{Value, json};
 
 const CAN_BE_ASKED: &str = "elicitation";

@@ -1,9 +1,10 @@
 //! Unavailable servers: held calls, failures with a cause and the next step, and other servers that are not affected.
 
 use crate::client::{LegacyClient, ModernClient, call};
-use crate::test_gateway::{TestGateway, at, child, demo, demo_with, until, within};
+use crate::test_gateway::{TestGateway, at, child, demo, demo_with};
 use gripfast::State;
 use gripfast_demo::{Faults, Options};
+use gripfast_testkit::wait::{until, within};
 use serde_json::{Value, json};
 use std::process::Command;
 

@@ -1,8 +1,9 @@
 //! Gateway killed and restarted: the session of a legacy client keeps its log level and subscriptions.
 
 use crate::client::{HttpClient, LEGACY, LegacyClient, call, request};
-use crate::test_gateway::{GRIPFAST, at, demo_with, file_of, within};
+use crate::test_gateway::{GRIPFAST, at, demo_with, file_of};
 use gripfast_demo::{EraChoice, Options};
+use gripfast_testkit::wait::within;
 use serde_json::{Value, json};
 use std::path::Path;
 use std::process::Stdio;

@@ -1,8 +1,9 @@
 //! Calls in flight: progress under the client's token, cancellation, disconnects and resumption.
 
 use crate::client::{EventStream, LegacyClient, ModernClient, call, request};
-use crate::test_gateway::{TestGateway, at, demo, until, within};
+use crate::test_gateway::{TestGateway, at, demo};
 use gripfast_demo::Faults;
+use gripfast_testkit::wait::{until, within};
 use serde_json::{Value, json};
 use std::time::Duration;
 

@@ -5,8 +5,9 @@ use crate::client::{
     EventStream, LegacyClient, ModernClient, call, in_context, initialize, request, text_of,
 };
 use crate::stdio_client::StdioClient;
-use crate::test_gateway::{TestGateway, at, child, demo_with, until, within};
+use crate::test_gateway::{TestGateway, at, child, demo_with};
 use gripfast_demo::{EraChoice, Options, RunningServer};
+use gripfast_testkit::wait::{until, within};
 use http::Method;
 use serde_json::{Value, json};
 

@@ -1,8 +1,9 @@
 //! Legacy clients: the handshake, and sessions with their end, restart and errors.
 
 use crate::client::{EventStream, LEGACY, LegacyClient, MODERN, call, initialize, request, text_of};
-use crate::test_gateway::{TestGateway, at, demo, within};
+use crate::test_gateway::{TestGateway, at, demo};
 use futures_util::future::join_all;
+use gripfast_testkit::wait::within;
 use http::Method;
 use serde_json::json;
 use std::collections::HashSet;

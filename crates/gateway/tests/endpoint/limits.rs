@@ -87,7 +87,7 @@ async fn connections_over_the_limit_get_an_answer_and_are_closed() {
     assert_eq!((refused.status, &refused.headers["retry-after"]), (503, &"1".parse().unwrap()));
     assert!(refused.text.contains("too many connections"), "{refused:?}");
     drop(open);
-    crate::test_gateway::within("room for another", async {
+    gripfast_testkit::wait::within("room for another", async {
         while gateway.http.send(Method::GET, "/healthz", &[], "").await.status != 200 {
             tokio::task::yield_now().await;
         }

@@ -2,10 +2,10 @@
 
 use crate::client::{EventStream, LegacyClient, ModernClient, initialize, names, request};
 use crate::stdio_client::StdioClient;
-use crate::test_gateway::{TestGateway, at, demo, within};
+use crate::test_gateway::{TestGateway, at, demo};
+use gripfast_testkit::wait::until_async;
 use http::Method;
 use serde_json::{Value, json};
-use std::time::Duration;
 
 const CHANGED: &str = "notifications/tools/list_changed";
 
@@ -162,12 +162,8 @@ async fn an_http_sse_client_gets_answers_and_list_changes_on_its_stream() {
         assert_eq!(stream.message().await["method"], CHANGED);
     }
     drop(stream);
-    let gone = async {
-        while http.send(Method::POST, &endpoint.data, &[], "{}").await.status != 404 {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    within("the address leads nowhere", gone).await;
+    let gone = async || http.send(Method::POST, &endpoint.data, &[], "{}").await.status == 404;
+    until_async("the address leads nowhere", gone).await;
 }
 
 #[tokio::test]

@@ -2,9 +2,10 @@
 //! and progress tokens, numbers and strings alike, so that only the content shows which client a message is for.
 
 use crate::client::{HttpClient, LegacyClient, borrowed, call, in_context, initialize, request, spoken};
-use crate::test_gateway::{TestGateway, at, child, demo_with, until, within};
+use crate::test_gateway::{TestGateway, at, child, demo_with};
 use bytes::Bytes;
 use gripfast_demo::{EraChoice, Options};
+use gripfast_testkit::wait::{until, within};
 use http::{Method, Response};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;

@@ -3,10 +3,11 @@
 
 use crate::client::{HttpClient, LegacyClient, borrowed, call, initialize, request, spoken};
 use crate::scripted_server::{ScriptedChild, ScriptedServer};
-use crate::test_gateway::{GRIPFAST, PATIENCE, TestGateway, at, demo, within};
+use crate::test_gateway::{GRIPFAST, TestGateway, at, demo};
 use gripfast_demo::RunningServer;
 use gripfast_gateway::auth::keys;
 use gripfast_testkit::proc;
+use gripfast_testkit::wait::{PATIENCE, until_async, within};
 use http::Method;
 use serde_json::{Value, json};
 use std::process::Stdio;
@@ -115,12 +116,7 @@ impl GatewayProcess {
     }
 
     async fn until_memory_is_given_back(&self) {
-        within("all memory", async {
-            while self.memory().await > 0 {
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
-        })
-        .await;
+        until_async("all memory", async || self.memory().await == 0).await;
     }
 
     fn peak(&self) -> usize {

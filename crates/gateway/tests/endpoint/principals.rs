@@ -2,10 +2,11 @@
 //! limited.
 
 use crate::client::{LegacyClient, ModernClient, borrowed, call, spoken, text_of};
-use crate::test_gateway::{TestGateway, at, child, demo, within};
+use crate::test_gateway::{TestGateway, at, child, demo};
 use gripfast::State;
 use gripfast_demo::RunningServer;
 use gripfast_gateway::auth::keys;
+use gripfast_testkit::wait::within;
 use serde_json::{Value, json};
 
 /// Client with its key.

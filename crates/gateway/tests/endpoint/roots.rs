@@ -2,8 +2,9 @@
 
 use crate::client::{EventStream, LegacyClient, call, initialize, request, text_of};
 use crate::stdio_client::StdioClient;
-use crate::test_gateway::{TestGateway, at, child, demo_with, until, within};
+use crate::test_gateway::{TestGateway, at, child, demo_with};
 use gripfast_demo::{EraChoice, Options};
+use gripfast_testkit::wait::{until, within};
 use serde_json::{Value, json};
 
 const FLAGS: &[&str] = &["--showcase", "--era", "legacy"];

@@ -1,7 +1,8 @@
 //! Shutdown behind a load balancer: the gateway serves on until the load balancer has noticed.
 
 use crate::client::{LEGACY, LegacyClient};
-use crate::test_gateway::{TestGateway, at, demo, file_of, pass, within};
+use crate::test_gateway::{TestGateway, at, demo, file_of, pass};
+use gripfast_testkit::wait::within;
 use http::Method;
 use serde_json::json;
 use std::time::Duration;

@@ -1,11 +1,12 @@
 //! The listening socket of a service manager: it outlives the gateway, so a restart under load fails no call.
 
 use crate::client::{HttpClient, LEGACY, call, request};
-use crate::test_gateway::{GRIPFAST, TestGateway, within};
+use crate::test_gateway::{GRIPFAST, TestGateway};
 use bytes::Bytes;
 use gripfast_gateway::mcp::Limits;
 use gripfast_gateway::server::{ListenError, Server, ServerSettings};
 use gripfast_testkit::service_manager::ServiceManager;
+use gripfast_testkit::wait::within;
 use http::Request;
 use http_body_util::{BodyExt, Full};
 use hyper::client::conn::http1::{self, SendRequest};

@@ -1,7 +1,8 @@
 //! `gripfast stdio`: one message per line, in both eras, nothing else on stdout, and no process left behind.
 
 use crate::client::{LEGACY, MODERN, call, in_context, initialize, names, request, text_of};
-use crate::test_gateway::{GRIPFAST, PATIENCE, child, file_of, until, within};
+use crate::test_gateway::{GRIPFAST, child, file_of};
+use gripfast_testkit::wait::{PATIENCE, until, within};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use std::path::Path;

@@ -1,7 +1,8 @@
 //! MCP client over an in-memory stdio transport, for tests that need no child process.
 
-use crate::test_gateway::{TestGateway, within};
+use crate::test_gateway::TestGateway;
 use gripfast_gateway::mcp::{Gateway, Limits, TokenCipher};
+use gripfast_testkit::wait::within;
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream, Lines};
 

@@ -4,7 +4,8 @@
 use crate::client::{EventStream, HttpClient, LegacyClient, ModernClient, in_context, initialize, request};
 use crate::scripted_server::ScriptedServer;
 use crate::stdio_client::StdioClient;
-use crate::test_gateway::{TestGateway, at, child, demo, until, within};
+use crate::test_gateway::{TestGateway, at, child, demo};
+use gripfast_testkit::wait::{until, within};
 use http::Method;
 use serde_json::{Value, json};
 

@@ -2,8 +2,9 @@
 //! awaited for clients without tasks.
 
 use crate::client::{EventStream, HttpClient, LegacyClient, ModernClient, call, request};
-use crate::test_gateway::{TestGateway, at, child, demo_with, within};
+use crate::test_gateway::{TestGateway, at, child, demo_with};
 use gripfast_demo::{EraChoice, Options, RunningServer};
+use gripfast_testkit::wait::within;
 use serde_json::{Value, json};
 
 const TASKS: &str = "io.modelcontextprotocol/tasks";

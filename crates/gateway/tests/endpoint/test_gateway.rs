@@ -6,6 +6,7 @@ use gripfast::{Host, State};
 use gripfast_demo::{Options, RunningServer};
 use gripfast_gateway::mcp::Limits;
 use gripfast_gateway::server::{Server, ServerSettings};
+use gripfast_testkit::wait::{PATIENCE, until_async, within};
 use http::Method;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -16,8 +17,6 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 pub(crate) const GRIPFAST: &str = env!("CARGO_BIN_EXE_gripfast");
-/// Timeout of every wait, long enough for a busy machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A running gateway and its host.
 pub(crate) struct TestGateway {
@@ -96,12 +95,7 @@ impl TestGateway {
 
     /// Waits until the client counts satisfy a condition.
     pub(crate) async fn until_clients(&self, what: &str, so: impl Fn(Clients) -> bool) {
-        within(what, async {
-            while !so(self.clients().await) {
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
-        })
-        .await;
+        until_async(what, async || so(self.clients().await)).await;
     }
 
     /// Waits for a state of a server, checking it after each event of the host.
@@ -194,21 +188,4 @@ pub(crate) fn child(name: &str, flags: &[&str], more: &[&str]) -> String {
 /// Complete config file. The first list waits long enough for a busy machine to start a server.
 pub(crate) fn file_of(servers: &str) -> String {
     format!("[gateway]\nstartup_wait = \"60s\"\n\n{servers}")
-}
-
-pub(crate) async fn within<T>(what: &str, work: impl Future<Output = T>) -> T {
-    match tokio::time::timeout(PATIENCE, work).await {
-        Ok(done) => done,
-        Err(_) => panic!("{what}: not within {PATIENCE:?}"),
-    }
-}
-
-/// Polls until a condition holds that has no event.
-pub(crate) async fn until(what: &str, so: impl Fn() -> bool) {
-    within(what, async {
-        while !so() {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    })
-    .await;
 }

@@ -2,11 +2,12 @@
 //! on the TLS port, and unfinished handshakes.
 
 use crate::client::{HttpResponse, LEGACY, initialize, spoken};
-use crate::test_gateway::{TestGateway, at, demo, pass, within};
+use crate::test_gateway::{TestGateway, at, demo, pass};
 use bytes::Bytes;
 use gripfast::config::{AccessConfig, ListenerTls};
 use gripfast_gateway::mcp::Limits;
 use gripfast_gateway::server::{ListenError, Server, ServerSettings};
+use gripfast_testkit::wait::{until_async, within};
 use http::{Method, Request};
 use http_body_util::{BodyExt, Full};
 use hyper::client::conn::http1;
@@ -98,12 +99,7 @@ impl CertificateFiles {
 
     /// Waits until new connections get the certificate of the file.
     async fn until_shown(&self, gateway: &TestGateway) {
-        within("the new certificate", async {
-            while self.client(gateway).await.1 != self.cert {
-                tokio::time::sleep(Duration::from_millis(50)).await;
-            }
-        })
-        .await;
+        until_async("the new certificate", async || self.client(gateway).await.1 == self.cert).await;
     }
 }
 
@@ -209,12 +205,9 @@ async fn unusable_files_are_refused_and_the_current_certificate_stays() {
     // A key that is not of this certificate, as if only one of the two files had been replaced yet.
     certs.write("key.pem", &KeyPair::generate().unwrap().serialize_pem());
     let until_refused = async |client: &mut Client, why: &str| {
-        within(why, async {
-            while !client.status().await["tls"]["error"].as_str().is_some_and(|error| error.contains(why)) {
-                tokio::time::sleep(Duration::from_millis(50)).await;
-            }
-        })
-        .await;
+        let refused =
+            async || client.status().await["tls"]["error"].as_str().is_some_and(|error| error.contains(why));
+        until_async(why, refused).await;
     };
     until_refused(&mut client, "does not match the certificate").await;
     certs.write("cert.pem", "-----BEGIN CERTIFICATE-----\n");

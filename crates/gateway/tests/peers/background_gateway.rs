@@ -1,12 +1,12 @@
 //! Official clients that share one gateway: each starts `gripfast stdio --background`.
 
-use crate::peer_host::{kill_9, within};
+use crate::peer_host::kill_9;
 use gripfast_testkit::clients::{Client, ClientProcess, Mode};
 use gripfast_testkit::peers::Transport;
 use gripfast_testkit::proc;
+use gripfast_testkit::wait::until;
 use serde_json::json;
 use std::path::Path;
-use std::time::Duration;
 
 const GRIPFAST: &str = env!("CARGO_BIN_EXE_gripfast");
 
@@ -19,12 +19,7 @@ fn starters(starts: &Path) -> Vec<u32> {
 /// Waits until a process has ended, also if its parent has not reaped it. Its main thread can be a zombie while other
 /// threads still hold its sockets open.
 async fn until_ended(pid: u32) {
-    within("the end of a gateway", async {
-        while !proc::has_ended(pid) {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    })
-    .await;
+    until("the end of a gateway", || proc::has_ended(pid)).await;
 }
 
 async fn adds(client: &mut ClientProcess) {

@@ -2,11 +2,11 @@
 //! test for each client and each feature, in every mode and over every transport of the client.
 
 use crate::gateway::Gateway;
-use crate::peer_host::within;
 use futures_util::future::join_all;
 use gripfast_demo::{EraChoice, Options, RunningServer};
 use gripfast_testkit::clients::{Client, ClientProcess, Mode};
 use gripfast_testkit::peers::Transport;
+use gripfast_testkit::wait::within;
 use serde_json::{Value, json};
 
 /// The names of the servers in the config, which are those of their eras.

@@ -1,10 +1,11 @@
 //! Each peer on each of its transports and in each era that it supports: detected, listed, called, read.
 
-use crate::peer_host::{PeerHost, ProtocolMode, call, listed, spec, stdio, url_of, within};
+use crate::peer_host::{PeerHost, ProtocolMode, call, listed, spec, stdio, url_of};
 use crate::relay::Relay;
 use gripfast::config::{PinMode, ProtocolChoice, UrlTransport};
 use gripfast::{Host, State};
 use gripfast_testkit::peers::{Peer, Transport, free_port, require};
+use gripfast_testkit::wait::within;
 use serde_json::json;
 use std::time::Duration;
 

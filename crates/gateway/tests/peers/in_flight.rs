@@ -1,8 +1,9 @@
 //! Servers killed during a call. Read-only calls are repeated; calls with possible side effects are not.
 
-use crate::peer_host::{PeerHost, call, within};
+use crate::peer_host::{PeerHost, call};
 use gripfast::{Answer, CallError, CallOutcome, Code};
 use gripfast_testkit::peers::{Peer, Transport, require};
+use gripfast_testkit::wait::within;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 

@@ -4,15 +4,12 @@ use crate::relay::Relay;
 use gripfast::config::{ProtocolChoice, ServerSpec, Target, Template, TlsSpec, UrlTransport};
 use gripfast::{Answer, CallError, Event, Host, ServerStatus, State, UpstreamEvent};
 use gripfast_testkit::peers::{Peer, PeerCommand, RunningPeer, Transport, free_port};
+use gripfast_testkit::wait::{PATIENCE, until, within};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::process::Command;
-use std::time::Duration;
 use tempfile::TempDir;
 use tokio::sync::broadcast::Receiver;
-
-/// Timeout of every wait, long enough for a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Each protocol mode has its own upstream, named after the `protocol` of its config.
 pub(crate) struct PeerHost {
@@ -143,12 +140,7 @@ impl PeerHost {
 
     /// Waits until `counter` ran this many times. The peer writes the count to a file.
     pub(crate) async fn until_counted(&self, times: usize) {
-        within("counted", async {
-            while self.count() < times {
-                tokio::time::sleep(Duration::from_millis(10)).await;
-            }
-        })
-        .await;
+        until("counted", || self.count() >= times).await;
     }
 
     /// Waits until each mode has a call in flight.
@@ -271,13 +263,6 @@ async fn ready(host: &Host, name: &str) {
     };
     if tokio::time::timeout(PATIENCE, until).await.is_err() {
         panic!("{name} does not get ready: {:#?}", host.server_status(name));
-    }
-}
-
-pub(crate) async fn within<T>(what: &str, work: impl Future<Output = T>) -> T {
-    match tokio::time::timeout(PATIENCE, work).await {
-        Ok(done) => done,
-        Err(_) => panic!("{what}: not within {PATIENCE:?}"),
     }
 }
 

@@ -2,17 +2,17 @@
 //! clients at once, and killed one after another.
 
 use crate::gateway::Gateway;
-use crate::peer_host::{kill_9, within};
+use crate::peer_host::kill_9;
 use futures_util::future::join_all;
 use gripfast_testkit::clients::{Client, ClientProcess, Mode};
 use gripfast_testkit::packages::Package;
 use gripfast_testkit::peers::{Peer, PeerCommand, Transport, require};
 use gripfast_testkit::proc::is_alive;
+use gripfast_testkit::wait::{until, within};
 use serde_json::{Value, json};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
 use tempfile::TempDir;
 
 /// Names of the servers in the config, in order.
@@ -126,12 +126,7 @@ impl PopularServers {
         let pid = self.status(server)["pid"].as_u64().unwrap_or_else(|| panic!("{:#}", self.status(server)));
         let process = u32::try_from(pid).unwrap();
         kill_9(process);
-        within("the end of a process", async {
-            while is_alive(process) || self.status(server)["pid"] == pid {
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
-        })
-        .await;
+        until("the end of a process", || !is_alive(process) && self.status(server)["pid"] != pid).await;
         pid
     }
 }

@@ -1,7 +1,8 @@
 //! Concurrent calls and servers: a slow or stuck one does not delay the others.
 
-use crate::test_host::{LONG_ENOUGH, TestHost, call, millis, until};
+use crate::test_host::{TestHost, call, millis};
 use gripfast::{Code, State};
+use gripfast_testkit::wait::{PATIENCE, poll};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
@@ -49,7 +50,7 @@ async fn c06_a_child_that_stops_reading_costs_bounded_time_and_nothing_is_done_t
     assert_eq!(waiting, 300, "the neighbour was served before any of these had its answer");
     let mut codes: BTreeMap<&str, u32> = BTreeMap::new();
     for call in calls {
-        let ended = tokio::time::timeout(LONG_ENOUGH, call).await.expect("its time is bounded");
+        let ended = tokio::time::timeout(PATIENCE, call).await.expect("its time is bounded");
         let code = ended.unwrap().map_or_else(|error| error.code.as_str(), |_| "served");
         *codes.entry(code).or_default() += 1;
     }
@@ -93,7 +94,7 @@ async fn c07_a_dropped_call_sends_a_cancellation_on_its_own_line() {
     // `tee` writes a line to the server before it writes it to the file, so that the file says a little later what
     // the server has heard.
     let heard = async |wanted: &dyn Fn(&Value) -> bool| {
-        let line = until(|| {
+        let line = poll(|| {
             let lines = test_host.lines("heard");
             lines.iter().filter_map(|line| serde_json::from_str(line).ok()).find(|message| wanted(message))
         });
@@ -112,7 +113,7 @@ async fn c07_a_dropped_call_sends_a_cancellation_on_its_own_line() {
 async fn b08_a_server_that_never_comes_up_does_not_delay_the_others() {
     let test_host = TestHost::new();
     let mut mute = test_host.demo(&["--never-answer-initialize", "--ignore-stdin-close", "--ignore-sigterm"]);
-    mute.supervision.timeouts.connect = 10 * LONG_ENOUGH;
+    mute.supervision.timeouts.connect = 10 * PATIENCE;
     test_host.host.spawn("mute", mute).unwrap();
     test_host.host.spawn("dying", test_host.demo(&["--exit-at-start", "always"])).unwrap();
     test_host.spawn_ready("fine", test_host.demo(&[])).await;

@@ -1,8 +1,9 @@
 //! Crashes of a child: it is restarted, and a call with side effects is never repeated.
 
-use crate::test_host::{TestHost, call, until};
+use crate::test_host::{TestHost, call};
 use gripfast::{CallOutcome, Code, Event, State};
 use gripfast_testkit::proc::{is_alive, signal};
+use gripfast_testkit::wait::poll;
 use rustix::process::Signal;
 use serde_json::json;
 
@@ -40,7 +41,7 @@ async fn b02_a_child_that_closes_its_stdin_is_replaced_by_the_call_that_finds_ou
     // The two say different things about `echo`.
     spec.pins = gripfast::config::PinMode::Off;
     let old = test_host.spawn_ready("half", spec).await;
-    until(|| test_host.path("closed").exists().then_some(())).await.unwrap();
+    poll(|| test_host.path("closed").exists().then_some(())).await.unwrap();
     test_host.echo("half", "is anybody there?").await;
     assert_ne!(test_host.ready("half").await, old);
 }
@@ -61,7 +62,7 @@ async fn c05_a_side_effect_whose_child_is_killed_runs_once_with_unknown_outcome(
     let host = test_host.host.clone();
     let counting = tokio::spawn(async move { call(&host, "demo", "counter", json!({ "key": "a" })).await });
     // It has counted, and has not said so yet.
-    until(|| (test_host.lines("counter").len() == 1).then_some(())).await.unwrap();
+    poll(|| (test_host.lines("counter").len() == 1).then_some(())).await.unwrap();
     signal(old, Signal::KILL);
     let error = counting.await.unwrap().unwrap_err();
     assert_eq!((error.code, error.outcome), (Code::OutcomeUnknown, CallOutcome::Unknown), "{error}");

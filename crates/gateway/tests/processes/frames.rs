@@ -1,9 +1,10 @@
 //! Malformed output of a child: messages that are too large or incomplete, and floods of stderr or notifications.
 
 use crate::own_process::in_own_process;
-use crate::test_host::{TestHost, call, millis, until};
+use crate::test_host::{TestHost, call, millis};
 use gripfast::Code;
 use gripfast_testkit::proc::{memory, peak_memory};
+use gripfast_testkit::wait::poll;
 use serde_json::json;
 
 const MEBIBYTE: usize = 1 << 20;
@@ -22,7 +23,7 @@ fn g07_an_oversized_message_fails_its_own_call_only_and_memory_is_bounded() {
         let before = peak_memory(std::process::id());
         let host = test_host.host.clone();
         let other = tokio::spawn(async move { call(&host, "demo", "counter", json!({ "ms": 300 })).await });
-        until(|| (test_host.lines("counter").len() == 1).then_some(())).await.unwrap();
+        poll(|| (test_host.lines("counter").len() == 1).then_some(())).await.unwrap();
         let error = test_host.call("demo", "misbehave", large(100 * MEBIBYTE)).await.unwrap_err();
         assert_eq!(error.code, Code::UpstreamProtocol, "{error}");
         assert!(error.text.contains("1048576 bytes"), "{error}");

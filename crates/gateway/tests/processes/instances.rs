@@ -1,9 +1,10 @@
 //! Dedicated children of clients: separate state, and no process left behind.
 
-use crate::test_host::{TestHost, until};
+use crate::test_host::TestHost;
 use gripfast::config::{Isolation, ServerSpec};
 use gripfast::{CallOptions, Client, ClientKey, Host};
 use gripfast_testkit::proc;
+use gripfast_testkit::wait::poll;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -29,7 +30,7 @@ fn starts(test_host: &TestHost) -> Vec<u32> {
 }
 
 async fn is_gone(pid: u32) -> bool {
-    until(|| (!proc::is_alive(pid)).then_some(())).await.is_some()
+    poll(|| (!proc::is_alive(pid)).then_some(())).await.is_some()
 }
 
 #[tokio::test]
@@ -47,7 +48,7 @@ async fn clients_with_dedicated_children_share_nothing_and_clean_up() {
 
     // A killed child restarts with an empty state; other clients are not affected.
     proc::signal(a, Signal::KILL);
-    assert!(until(|| (starts(&test_host).len() == 5).then_some(())).await.is_some());
+    assert!(poll(|| (starts(&test_host).len() == 5).then_some(())).await.is_some());
     assert_eq!(counts(&test_host.host, "a").await, "1");
     assert_eq!(counts(&test_host.host, "b").await, "3");
 

@@ -1,9 +1,10 @@
 //! Repeated restarts of a server leak no process, file or memory.
 
 use crate::own_process::in_own_process;
-use crate::test_host::{TestHost, until};
+use crate::test_host::TestHost;
 use gripfast::State;
 use gripfast_testkit::proc::{living_children, memory, open_files, signal, zombies};
+use gripfast_testkit::wait::poll;
 use rustix::process::Signal;
 
 #[test]
@@ -41,7 +42,7 @@ fn g06_a_thousand_restarts_leave_no_process_no_file_and_no_memory_behind() {
 /// Open files once those of the last child are closed: two equal counts in a row.
 async fn settled_files() -> usize {
     let mut last = 0;
-    until(|| {
+    poll(|| {
         let now = open_files();
         let same = now == last;
         last = now;

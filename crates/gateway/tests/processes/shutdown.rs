@@ -1,10 +1,11 @@
 //! Stop of a server and end of a host: no child, grandchild or zombie is left.
 
 use crate::own_process::in_own_process;
-use crate::test_host::{GRIPFAST, MARK, TestHost, call, until};
+use crate::test_host::{GRIPFAST, MARK, TestHost, call};
 use gripfast::config::ServerSpec;
 use gripfast::{Code, Host};
 use gripfast_testkit::proc::{command_line, is_alive, living_children, signal, zombies};
+use gripfast_testkit::wait::poll;
 use rustix::process::Signal;
 use serde_json::json;
 use std::process::{Command, Stdio};
@@ -94,7 +95,7 @@ async fn g06_a_grandchild_does_not_outlive_the_child_that_died() {
     signal(old, Signal::KILL);
     // The grandchild holds the pipes open, so only the child's own end can be noticed.
     test_host.replaced("demo", old).await;
-    until(|| (!is_alive(grandchildren[0])).then_some(())).await.expect("the grandchild is gone");
+    poll(|| (!is_alive(grandchildren[0])).then_some(())).await.expect("the grandchild is gone");
     test_host.echo("demo", "alone again").await;
 }
 
@@ -104,7 +105,7 @@ async fn c05_nothing_is_written_to_a_dead_child_whose_pipes_a_grandchild_holds()
     let old = test_host.spawn_ready("demo", test_host.demo(&["--fork-grandchild"])).await;
     signal(old, Signal::KILL);
     // Reaped: its end is known.
-    until(|| (!std::path::Path::new(&format!("/proc/{old}")).exists()).then_some(())).await.unwrap();
+    poll(|| (!std::path::Path::new(&format!("/proc/{old}")).exists()).then_some(())).await.unwrap();
     // The grandchild would take every byte and answer none.
     for call in 0..5 {
         let counted = test_host.call("demo", "counter", json!({ "key": call.to_string() })).await;
@@ -120,7 +121,7 @@ async fn g06_a_grandchild_that_left_the_group_is_found_by_its_environment() {
     let own_group =
         test_host.call("demo", "misbehave", json!({ "how": "grandchild", "own_group": true })).await;
     let own_group: u32 = own_group.unwrap().parse().unwrap();
-    until(|| (test_host.processes().len() == 3).then_some(())).await.expect("child, own session, own group");
+    poll(|| (test_host.processes().len() == 3).then_some(())).await.expect("child, own session, own group");
     assert!(is_alive(own_group));
     test_host.host.remove_server("demo").await.unwrap();
     test_host.nothing_is_left().await;
@@ -145,10 +146,10 @@ fn g06_nothing_outlives_a_host_that_was_killed() {
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        until(|| (test_host.processes().len() == 3).then_some(()))
+        poll(|| (test_host.processes().len() == 3).then_some(()))
             .await
             .expect("the server and its grandchildren");
-        let watcher = until(|| {
+        let watcher = poll(|| {
             living_children(gripfast.id())
                 .into_iter()
                 .find(|pid| command_line(*pid).contains("gripfast-leash"))
@@ -157,7 +158,7 @@ fn g06_nothing_outlives_a_host_that_was_killed() {
         signal(gripfast.id(), Signal::KILL);
         gripfast.wait().unwrap();
         test_host.nothing_is_left().await;
-        until(|| (!is_alive(watcher)).then_some(())).await.expect("the watcher goes last");
+        poll(|| (!is_alive(watcher)).then_some(())).await.expect("the watcher goes last");
     });
 }
 
@@ -169,7 +170,7 @@ fn g06_a_watcher_that_was_killed_is_replaced_with_the_next_child() {
         let old = test_host.spawn_ready("demo", test_host.demo(&[])).await;
         let watcher = watcher();
         signal(watcher, Signal::KILL);
-        until(|| (!is_alive(watcher)).then_some(())).await.unwrap();
+        poll(|| (!is_alive(watcher)).then_some(())).await.unwrap();
         signal(old, Signal::KILL);
         test_host.replaced("demo", old).await;
         assert!(self::watcher() != watcher && zombies(std::process::id()).is_empty());
@@ -215,7 +216,7 @@ fn g06_a_shutdown_in_the_middle_of_a_handshake_leaves_nothing_behind() {
         let test_host = TestHost::new();
         let flags = [&["--never-answer-initialize"], STUBBORN].concat();
         test_host.host.spawn("mute", test_host.demo(&flags)).unwrap();
-        until(|| (!test_host.processes().is_empty()).then_some(())).await.unwrap();
+        poll(|| (!test_host.processes().is_empty()).then_some(())).await.unwrap();
         test_host.host.shutdown().await;
         assert_eq!(
             living_children(std::process::id()),
@@ -237,10 +238,10 @@ fn g06_a_host_that_is_dropped_without_a_shutdown_leaves_nothing_behind() {
         }
         let flags = [&["--never-answer-initialize"], STUBBORN].concat();
         test_host.host.spawn("mute", test_host.demo(&flags)).unwrap();
-        until(|| (test_host.processes().len() == 5).then_some(())).await.unwrap();
+        poll(|| (test_host.processes().len() == 5).then_some(())).await.unwrap();
         test_host.host = Host::builder().build();
         test_host.nothing_is_left().await;
-        until(|| zombies(std::process::id()).is_empty().then_some(())).await.expect("no zombies");
+        poll(|| zombies(std::process::id()).is_empty().then_some(())).await.expect("no zombies");
     });
 }
 

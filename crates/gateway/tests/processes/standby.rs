@@ -3,6 +3,7 @@
 use crate::test_host::{TestHost, call};
 use gripfast::{Event, SpareState};
 use gripfast_testkit::proc::{is_alive, signal};
+use gripfast_testkit::wait::poll;
 use rustix::process::Signal;
 use serde_json::json;
 
@@ -54,7 +55,7 @@ async fn f01_reload_starts_the_new_child_first_and_lets_the_old_one_finish_its_c
     assert!(is_alive(old), "it has a call to finish");
     test_host.echo("demo", "served by the new one").await;
     sleeping.await.unwrap().unwrap();
-    crate::test_host::until(|| (!is_alive(old)).then_some(())).await.unwrap();
+    poll(|| (!is_alive(old)).then_some(())).await.unwrap();
     assert!(is_alive(new));
     assert_eq!(test_host.status("demo").supervision.restarts, 0);
 }

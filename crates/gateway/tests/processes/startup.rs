@@ -1,9 +1,10 @@
 //! Starts that fail or misbehave: early exits, slow handshakes, junk on stdout, era probes.
 
-use crate::test_host::{TestHost, millis, until};
+use crate::test_host::{TestHost, millis};
 use gripfast::config::{Target, Template};
 use gripfast::{CallOutcome, Code, Event, State};
 use gripfast_testkit::proc::signal;
+use gripfast_testkit::wait::poll;
 use rustix::process::Signal;
 use serde_json::json;
 
@@ -65,7 +66,7 @@ async fn b03_a_call_wakes_a_parked_server_at_most_once_in_five_seconds() {
     let before = test_host.lines("starts").len();
     let refused = test_host.call("demo", "echo", json!({ "text": "wake up" })).await.unwrap_err();
     assert_eq!((refused.code, refused.outcome), (Code::Unreachable, CallOutcome::NotSent), "{refused}");
-    until(|| (test_host.lines("starts").len() > before).then_some(())).await.unwrap();
+    poll(|| (test_host.lines("starts").len() > before).then_some(())).await.unwrap();
     test_host.state("demo", State::Parked).await;
     let woken = test_host.lines("starts").len();
     test_host.call("demo", "echo", json!({ "text": "wake up" })).await.unwrap_err();

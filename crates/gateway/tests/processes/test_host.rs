@@ -3,20 +3,16 @@
 use gripfast::config::{ServerSpec, Target, Template};
 use gripfast::{Answer, CallError, Event, Host, ServerStatus, State};
 use gripfast_testkit::proc;
+use gripfast_testkit::wait::poll;
 use serde_json::Value;
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tempfile::TempDir;
 
 pub(crate) const GRIPFAST: &str = env!("CARGO_BIN_EXE_gripfast");
 
 /// Environment variable of the servers of one test and of their descendants.
 pub(crate) const MARK: &str = "GRIPFAST_TEST_MARK";
-
-/// Timeout of every wait, long enough for a slow machine; a test that reaches it has failed.
-pub(crate) const LONG_ENOUGH: Duration = Duration::from_secs(30);
-/// Polling interval.
-const LOOK_AGAIN: Duration = Duration::from_millis(3);
 
 pub(crate) struct TestHost {
     pub(crate) host: Host,
@@ -88,7 +84,7 @@ impl TestHost {
 
     /// Waits until the status of a server satisfies a condition.
     pub(crate) async fn until(&self, name: &str, wanted: impl Fn(&ServerStatus) -> bool) -> ServerStatus {
-        let found = until(|| Some(self.status(name)).filter(|status| wanted(status))).await;
+        let found = poll(|| Some(self.status(name)).filter(|status| wanted(status))).await;
         found.unwrap_or_else(|| panic!("waited in vain: {:#?}", self.status(name)))
     }
 
@@ -127,7 +123,7 @@ impl TestHost {
 
     /// Waits until no process of this test is left.
     pub(crate) async fn nothing_is_left(&self) {
-        let gone = until(|| self.processes().is_empty().then_some(())).await;
+        let gone = poll(|| self.processes().is_empty().then_some(())).await;
         let left: Vec<String> = self.processes().into_iter().map(proc::command_line).collect();
         assert!(gone.is_some(), "left behind: {left:?}");
     }
@@ -142,18 +138,6 @@ pub(crate) async fn call(host: &Host, name: &str, tool: &str, arguments: Value) 
 fn text(answer: &Answer) -> String {
     let result: Value = serde_json::from_str(answer.result().unwrap().get()).unwrap();
     result["content"][0]["text"].as_str().unwrap().to_owned()
-}
-
-/// Polls until there is a value; `None` after a timeout.
-pub(crate) async fn until<T>(mut look: impl FnMut() -> Option<T>) -> Option<T> {
-    let begun = Instant::now();
-    while begun.elapsed() < LONG_ENOUGH {
-        if let Some(found) = look() {
-            return Some(found);
-        }
-        tokio::time::sleep(LOOK_AGAIN).await;
-    }
-    None
 }
 
 pub(crate) const fn millis(millis: u64) -> Duration {

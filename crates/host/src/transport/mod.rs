@@ -81,28 +81,18 @@ pub enum RenewOutcome {
     Rejected(String),
 }
 
-/// Transport by which a server is reached.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Route {
-    /// A child process with pipes.
-    Stdio,
-    /// Streamable HTTP.
-    Http,
-    /// HTTP with a separate event stream, as of 2024-11-05.
-    LegacySse,
-    /// A transport of the embedding program.
-    Custom,
-}
-
-impl Route {
-    /// Returns the name in status and logs.
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Stdio => "stdio",
-            Self::Http => "http",
-            Self::LegacySse => "sse",
-            Self::Custom => "custom",
-        }
+gripfast_core::word_enum! {
+    /// Transport by which a server is reached.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+    pub enum Route {
+        /// A child process with pipes.
+        Stdio = "stdio",
+        /// Streamable HTTP.
+        Http = "http",
+        /// HTTP with a separate event stream, as of 2024-11-05.
+        LegacySse = "sse",
+        /// A transport of the embedding program.
+        Custom = "custom",
     }
 }
 

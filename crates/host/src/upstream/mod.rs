@@ -24,7 +24,7 @@ pub(crate) use crate::upstream::attribution::{InstanceClient, InstanceRole};
 pub(crate) use crate::upstream::call::{UpstreamRequest, out_of_memory_error};
 pub(crate) use crate::upstream::connect::RememberedRoute;
 pub(crate) use crate::upstream::listing::{Listing, ListingOrigin, tool_item};
-pub(crate) use crate::upstream::session_state::{FollowOutcome, SessionState, SubscriptionHandle};
+pub(crate) use crate::upstream::session_state::{SessionState, SubscriptionHandle};
 pub use answer::{Answer, Members};
 
 use self::input_waits::InputWaits;

@@ -1,6 +1,6 @@
 //! Credentials that need no user: a client secret, and tokens that the config refers to.
 
-use crate::harness::{AuthTest, NAME, TIMEOUT, call, wait_until};
+use crate::auth_test::{AuthTest, NAME, TIMEOUT, call, wait_until};
 use gripfast::config::{Grant, OAuthSpec, ServerSpec, Target, Template};
 use gripfast::{Code, State};
 use gripfast_testkit::authority::{AuthorityOptions, CLIENT_SECRET};

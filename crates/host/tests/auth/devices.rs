@@ -1,6 +1,6 @@
 //! Device flow logins.
 
-use crate::harness::{AuthTest, NAME, TIMEOUT, call, wait_until};
+use crate::auth_test::{AuthTest, NAME, TIMEOUT, call, wait_until};
 use gripfast::State;
 use gripfast::auth::{DeviceLogin, LoginError};
 use gripfast_testkit::authority::{AuthorityOptions, fetch};

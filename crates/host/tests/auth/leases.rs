@@ -1,6 +1,6 @@
 //! Refresh leases of an embedding program instead of file locks.
 
-use crate::harness::{AuthTest, NAME, call, wait_until};
+use crate::auth_test::{AuthTest, NAME, call, wait_until};
 use gripfast::auth::{Leases, RefreshLease};
 use gripfast::transport::BoxFuture;
 use gripfast::{Host, State};

@@ -1,6 +1,6 @@
 //! Logins, which need a user.
 
-use crate::harness::{AuthTest, NAME, call, wait_until};
+use crate::auth_test::{AuthTest, NAME, call, wait_until};
 use gripfast::auth::{Login, LoginError, LogoutOutcome, logout};
 use gripfast::config::{ServerSpec, Target, Template};
 use gripfast::{CallOutcome, Code, State};

@@ -3,9 +3,9 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+mod auth_test;
 mod client_credentials;
 mod devices;
-mod harness;
 mod leases;
 mod logins;
 mod renewals;

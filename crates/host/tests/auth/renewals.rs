@@ -1,10 +1,11 @@
 //! Tokens that expire while they are in use.
 
-use crate::harness::{AuthTest, NAME, TIMEOUT, call, wait_until};
+use crate::auth_test::{AuthTest, NAME, TIMEOUT, call, wait_until};
 use futures_util::future::join_all;
 use gripfast::config::{Isolation, OAuthSpec, ServerSpec, Template};
 use gripfast::{CallOptions, Client, ClientKey, Code, Host, State};
 use gripfast_testkit::authority::AuthorityOptions;
+use gripfast_testkit::wait::until;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -172,17 +173,10 @@ async fn e03_a_login_wakes_every_waiting_instance() {
     }
     assert_eq!(call(&host).await.unwrap_err().code, Code::NeedsLogin);
     let own = || host.server_status(NAME).unwrap().instances.states;
-    let started = Instant::now();
-    while own() != [(State::NeedsLogin, 2)] {
-        assert!(started.elapsed() < TIMEOUT, "{:?}", own());
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    until("both instances need a login", || own() == [(State::NeedsLogin, 2)]).await;
     setup.log_in().await;
     wait_until(&host, State::Ready).await;
-    while own() != [(State::Ready, 2)] {
-        assert!(started.elapsed() < 2 * TIMEOUT, "{:?}", own());
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    until("both instances are ready", || own() == [(State::Ready, 2)]).await;
 }
 
 /// B09
@@ -238,7 +232,7 @@ async fn e04_a_failed_early_renewal_is_not_retried_with_every_request() {
     setup.authority.fail_refreshes(usize::MAX);
     let host = setup.host();
     call(&host).await.unwrap();
-    eventually(|| setup.authority.counts().failed_refreshes > 0, "it never tried").await;
+    until("it never tried", || setup.authority.counts().failed_refreshes > 0).await;
     let started = Instant::now();
     for _ in 0..50 {
         call(&host).await.unwrap();
@@ -311,13 +305,5 @@ fn expire_soon(setup: &AuthTest) {
 }
 
 async fn wait_until_refreshed(setup: &AuthTest) {
-    eventually(|| setup.authority.counts().refreshes > 0, "it never refreshed").await;
-}
-
-async fn eventually(is_so: impl Fn() -> bool, otherwise: &str) {
-    let deadline = Instant::now() + TIMEOUT;
-    while !is_so() {
-        assert!(Instant::now() < deadline, "{otherwise}");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    until("it never refreshed", || setup.authority.counts().refreshes > 0).await;
 }

@@ -1,7 +1,7 @@
 //! Destinations of refresh tokens and client secrets: only the authorization server that they belong to, whatever the
 //! server announces.
 
-use crate::harness::{AuthTest, NAME, REDIRECT, call, wait_until};
+use crate::auth_test::{AuthTest, NAME, REDIRECT, call, wait_until};
 use gripfast::auth::{Login, LoginError};
 use gripfast::config::{Grant, OAuthSpec, ServerSpec, Template};
 use gripfast::{Code, State};

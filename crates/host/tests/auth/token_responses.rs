@@ -1,6 +1,6 @@
 //! Token endpoints with unusual answers or `Retry-After`.
 
-use crate::harness::{AuthTest, NAME, call, wait_until};
+use crate::auth_test::{AuthTest, NAME, call, wait_until};
 use gripfast::{Code, State};
 use gripfast_testkit::authority::AuthorityOptions;
 use serde_json::{Value, json};

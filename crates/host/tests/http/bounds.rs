@@ -1,8 +1,8 @@
 //! Limits, and error causes that an operator can act on.
 
-use crate::harness::{
-    call, count, echo, eventually, free_address, host, legacy, modern, ready_host, serve, spec, spec_over,
-    status, wait_for_state, wait_until, with, with_header,
+use crate::http_host::{
+    call, count, echo, free_address, host, legacy, modern, ready_host, serve, spec, spec_over, status,
+    wait_for_state, wait_until, with, with_header,
 };
 use crate::scripted_server::{
     ScriptedAction, ScriptedServer, open_ended, respond_normally, respond_text, response,
@@ -11,6 +11,7 @@ use gripfast::config::{ServerSpec, UrlTransport};
 use gripfast::memory::{AnswerMemory, OutOfMemory, Reservation};
 use gripfast::{CallOptions, CallOutcome, Code, NextAction, RawValue, State};
 use gripfast_demo::{Faults, Options};
+use gripfast_testkit::wait::until;
 use serde_json::json;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -161,7 +162,7 @@ async fn g07_an_event_over_the_limit_is_skipped_and_later_ones_arrive() {
     let mut limits = spec(&script.url());
     limits.max_message = 64 << 10;
     let _host = ready_host(limits).await;
-    eventually("it is listed again", || script.requests_for("tools/list").len() == 2).await;
+    until("it is listed again", || script.requests_for("tools/list").len() == 2).await;
     assert_eq!(script.with_method("GET").len(), 1, "the stream goes on");
 }
 
@@ -250,8 +251,8 @@ async fn e03_a_credential_refused_later_needs_a_login_and_executes_nothing() {
         assert_eq!(status(&host).supervision.state, State::NeedsLogin);
         assert!(server.counter_keys().is_empty());
         server.set_faults(Faults::default());
-        host.reconnect(crate::harness::NAME).unwrap();
-        crate::harness::wait_until_ready(&host).await;
+        host.reconnect(crate::http_host::NAME).unwrap();
+        crate::http_host::wait_until_ready(&host).await;
         assert_eq!(count(&host, "one").await.as_deref(), Ok("1"));
     }
 }

@@ -1,13 +1,14 @@
 //! Progress, concurrent calls, and cancellation.
 
-use crate::harness::{
-    NAME, call, echo, eventually, legacy, modern, raw, ready_host, serve, spec_over, status, within_timeout,
+use crate::http_host::{
+    NAME, call, echo, legacy, modern, raw, ready_host, serve, spec_over, status, within_timeout,
 };
 use crate::scripted_server::{ScriptedAction, ScriptedServer, response};
 use gripfast::config::UrlTransport;
 use gripfast::transport::Listener;
 use gripfast::{Answer, CallError, CallOptions, Host};
 use gripfast_demo::{Options, RunningServer};
+use gripfast_testkit::wait::until;
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -37,7 +38,7 @@ async fn connect((options, transport): (Options, UrlTransport)) -> (RunningServe
     let url = if transport == UrlTransport::Sse { server.sse_url() } else { server.url() };
     let host = ready_host(spec_over(&url, transport)).await;
     if status(&host).era == Some("modern") {
-        eventually("it listens", || server.in_flight() == 1).await;
+        until("it listens", || server.in_flight() == 1).await;
     }
     (server, host)
 }
@@ -91,7 +92,7 @@ async fn two_calls_with_the_same_token_get_only_their_own_progress() {
 async fn a_call_without_a_token_is_not_given_one() {
     let server = serve(modern()).await;
     let tap = ScriptedServer::in_front_of(server.addr()).await;
-    let host = ready_host(crate::harness::spec(&tap.url())).await;
+    let host = ready_host(crate::http_host::spec(&tap.url())).await;
     echo(&host, "hi").await.unwrap();
     assert!(tap.requests_for("tools/call")[0].json()["params"]["_meta"].get("progressToken").is_none());
 }
@@ -103,7 +104,7 @@ async fn c06_slow_calls_run_side_by_side() {
         let standing = open_subscriptions(&host);
         let slow = || call(&host, "sleep", json!({ "ms": 400 }));
         let both = async { tokio::join!(slow(), slow()) };
-        let seen = eventually("two at once", || server.in_flight() == standing + 2);
+        let seen = until("two at once", || server.in_flight() == standing + 2);
         let ((one, two), ()) = tokio::join!(both, seen);
         one.unwrap();
         two.unwrap();
@@ -113,7 +114,7 @@ async fn c06_slow_calls_run_side_by_side() {
 #[tokio::test]
 async fn c06_more_calls_than_slots_wait_their_turn() {
     let server = serve(legacy()).await;
-    let mut narrow = crate::harness::spec(&server.url());
+    let mut narrow = crate::http_host::spec(&server.url());
     narrow.supervision.max_in_flight = 2;
     narrow.supervision.max_waiting = 3;
     let host = ready_host(narrow).await;
@@ -135,11 +136,11 @@ async fn c07_a_dropped_call_is_cancelled_at_the_server_and_no_other_call() {
             tokio::spawn(async move { call(&host, "sleep", json!({ "ms": ms })).await })
         };
         let (dropped, other) = (begin(60_000), begin(500));
-        eventually("both are there", || server.in_flight() == standing + 2).await;
+        until("both are there", || server.in_flight() == standing + 2).await;
         dropped.abort();
-        eventually("the server has let go of it", || server.in_flight() == standing + 1).await;
+        until("the server has let go of it", || server.in_flight() == standing + 1).await;
         assert_eq!(status(&host).supervision.in_flight, 1, "its slot is free");
-        assert_eq!(crate::harness::text_of(&within_timeout(other).await.unwrap().unwrap()), "slept 500 ms");
+        assert_eq!(crate::http_host::text_of(&within_timeout(other).await.unwrap().unwrap()), "slept 500 ms");
         let after = status(&host).supervision;
         assert_eq!((after.epoch, after.restarts), (before.epoch, before.restarts), "C08: no reconnect");
         assert_eq!(after.consecutive_failures, 0, "B12: not counted");
@@ -168,9 +169,9 @@ async fn c07_a_lost_cancellation_is_sent_again() {
             let host = host.clone();
             tokio::spawn(async move { call(&host, "sleep", json!({ "ms": 60_000 })).await })
         };
-        eventually("it is there", || server.in_flight() == 1).await;
+        until("it is there", || server.in_flight() == 1).await;
         calling.abort();
-        eventually("the server has let go of it", || server.in_flight() == 0).await;
+        until("the server has let go of it", || server.in_flight() == 0).await;
         assert!(lost.load(Ordering::Relaxed) >= 3);
     }
 }
@@ -196,10 +197,10 @@ async fn c07_a_cancellation_that_overtakes_its_call_is_sent_again() {
             let host = host.clone();
             tokio::spawn(async move { call(&host, "sleep", json!({ "ms": 60_000 })).await })
         };
-        eventually("it is on its way", || tap.requests_for("tools/call").len() == 1).await;
+        until("it is on its way", || tap.requests_for("tools/call").len() == 1).await;
         calling.abort();
-        eventually("it has been there", || server.calls() == 1).await;
-        eventually("the server has let go of it", || server.in_flight() == 0).await;
+        until("it has been there", || server.calls() == 1).await;
+        until("the server has let go of it", || server.in_flight() == 0).await;
     }
 }
 
@@ -212,9 +213,9 @@ async fn c08_many_dropped_calls_do_not_affect_the_link() {
             let host = host.clone();
             let calling =
                 tokio::spawn(async move { call(&host, "misbehave", json!({ "how": "hang" })).await });
-            eventually("it is there", || server.in_flight() == standing + 1).await;
+            until("it is there", || server.in_flight() == standing + 1).await;
             calling.abort();
-            eventually("it is gone", || server.in_flight() == standing).await;
+            until("it is gone", || server.in_flight() == standing).await;
         }
         assert_eq!(echo(&host, "next").await.as_deref(), Ok("next"));
         assert_eq!(status(&host).supervision.epoch, epoch);

@@ -1,6 +1,6 @@
 //! Number of connections to a server, and reuse of a connection that the server has closed.
 
-use crate::harness::{
+use crate::http_host::{
     any_local_port, call, count, echo, legacy, modern, ready_host, serve, spec, with_tls, within_timeout,
 };
 use crate::scripted_server::{ScriptedAction, join, read_request, respond_normally};

@@ -1,8 +1,7 @@
 //! Servers that send a request before they answer.
 
-use crate::harness::{
-    NAME, call, eventually, host, legacy, modern, raw, serve, spec, spec_over, text_of, wait_until_ready,
-    within_timeout,
+use crate::http_host::{
+    NAME, call, host, legacy, modern, raw, serve, spec, spec_over, text_of, wait_until_ready, within_timeout,
 };
 use crate::scripted_server::{ScriptedAction, ScriptedServer, open_ended, respond_normally};
 use bytes::Bytes;
@@ -10,6 +9,7 @@ use gripfast::config::UrlTransport;
 use gripfast::transport::{BoxFuture, Listener};
 use gripfast::{CallOptions, Host};
 use gripfast_demo::RunningServer;
+use gripfast_testkit::wait::until;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -101,8 +101,8 @@ async fn calls_sent_before_the_stream_opens() -> usize {
     let params = raw(&json!({ "name": "act", "arguments": {} }));
     let calling =
         tokio::spawn(async move { host.request_with(NAME, "tools/call", Some(params), options).await });
-    eventually("the tools were listed", || !script.requests_for("tools/list").is_empty()).await;
-    eventually("the stream was asked for", || !script.with_method("GET").is_empty()).await;
+    until("the tools were listed", || !script.requests_for("tools/list").is_empty()).await;
+    until("the stream was asked for", || !script.with_method("GET").is_empty()).await;
     // Host and server run on this thread, so a call that does not wait is received within these turns.
     for _ in 0..10_000 {
         tokio::task::yield_now().await;

@@ -1,6 +1,6 @@
 //! Era of a server: detected, remembered, and detected again when it no longer fits.
 
-use crate::harness::{
+use crate::http_host::{
     NAME, count, echo, host, legacy, modern, ready_host, serve, serve_at, spec, status, wait_until,
     wait_until_ready,
 };
@@ -92,8 +92,9 @@ async fn modern_requests_repeat_their_body_in_headers() {
     let server = serve(Options { param_headers: true, ..modern() }).await;
     let tap = ScriptedServer::in_front_of(server.addr()).await;
     let host = ready_host(spec(&tap.url())).await;
-    let answer = crate::harness::call(&host, "route", serde_json::json!({ "region": "süd" })).await.unwrap();
-    assert_eq!(crate::harness::text_of(&answer), "routed to süd");
+    let answer =
+        crate::http_host::call(&host, "route", serde_json::json!({ "region": "süd" })).await.unwrap();
+    assert_eq!(crate::http_host::text_of(&answer), "routed to süd");
     let calls = tap.requests_for("tools/call");
     assert_eq!(calls[0].header("mcp-method"), Some("tools/call"));
     assert_eq!(calls[0].header("mcp-name"), Some("route"));

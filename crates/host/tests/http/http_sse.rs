@@ -1,13 +1,14 @@
 //! HTTP+SSE transport of 2024-11-05.
 
-use crate::harness::{
-    NAME, count, echo, eventually, host, legacy, raw, ready_host, serve, spec, spec_over, status, text_of,
+use crate::http_host::{
+    NAME, count, echo, host, legacy, raw, ready_host, serve, spec, spec_over, status, text_of,
     wait_for_state, wait_until, wait_until_ready, with, within_timeout,
 };
 use crate::scripted_server::{ScriptedAction, ScriptedServer};
 use gripfast::config::{ServerSpec, UrlTransport};
 use gripfast::{CallOutcome, Code, Event, State};
 use gripfast_demo::{EndpointForm, Faults, Options, RunningServer};
+use gripfast_testkit::wait::until;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -48,7 +49,7 @@ async fn d08_auto_falls_back_to_http_sse_and_remembers() {
     let probes = || tap.requests_for("server/discover").len() + tap.requests_for("initialize").len();
     let asked = probes();
     host.reconnect(NAME).unwrap();
-    eventually("a second stream", || tap.with_method("GET").len() == 2).await;
+    until("a second stream", || tap.with_method("GET").len() == 2).await;
     wait_until_ready(&host).await;
     assert_eq!(probes(), asked + 1, "one `initialize`, and nothing that is not understood");
 }
@@ -103,7 +104,7 @@ async fn b02_an_ended_stream_is_a_lost_link_and_reconnects_without_a_call() {
     let host = ready_host(sse(&server)).await;
     let mut events = host.subscribe_events();
     server.reset_connections();
-    eventually("a new session", || server.initializes() == 2).await;
+    until("a new session", || server.initializes() == 2).await;
     wait_until_ready(&host).await;
     let revived =
         std::iter::from_fn(|| events.try_recv().ok()).any(|told| matches!(told.event, Event::Revived { .. }));
@@ -118,9 +119,9 @@ async fn c05_a_stream_that_ends_during_a_call_leaves_its_outcome_unknown() {
     let acting = {
         let host = host.clone();
         let hang = serde_json::json!({ "how": "hang" });
-        tokio::spawn(async move { crate::harness::call(&host, "misbehave", hang).await })
+        tokio::spawn(async move { crate::http_host::call(&host, "misbehave", hang).await })
     };
-    eventually("it is there", || server.calls() == 1).await;
+    until("it is there", || server.calls() == 1).await;
     server.reset_connections();
     let error = within_timeout(acting).await.unwrap().unwrap_err();
     assert_eq!((error.code, error.outcome), (Code::OutcomeUnknown, CallOutcome::Unknown), "{error}");
@@ -158,7 +159,7 @@ async fn c03_a_post_that_is_answered_late_ends_no_call_before_its_time() {
         let host = host.clone();
         async move { host.call(NAME, "echo", Some(raw(&serde_json::json!({ "text": "late" })))).await }
     });
-    eventually("it is on its way", || script.requests_for("tools/call").len() == 1).await;
+    until("it is on its way", || script.requests_for("tools/call").len() == 1).await;
     tokio::time::pause();
     tokio::time::advance(Duration::from_secs(60)).await;
     tokio::time::resume();

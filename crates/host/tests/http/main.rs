@@ -7,7 +7,7 @@ mod calls;
 mod connections;
 mod elicitation;
 mod eras;
-mod harness;
+mod http_host;
 mod http_sse;
 mod outages;
 mod proxies;

@@ -1,6 +1,6 @@
 //! Servers that go down and come back, with and without calls.
 
-use crate::harness::{
+use crate::http_host::{
     NAME, call, count, echo, free_address, host, legacy, modern, raw, ready_host, serve, serve_at, spec,
     spec_over, status, tools, wait_for_state, wait_for_tool, wait_until, wait_until_ready, within_timeout,
 };
@@ -16,7 +16,7 @@ async fn b02_an_idle_server_that_dies_is_reconnected_without_a_call() {
         let server = serve(options.clone()).await;
         let (addr, host) = (server.addr(), ready_host(spec(&server.url())).await);
         if options.era == gripfast_demo::EraChoice::Modern {
-            crate::harness::eventually("it listens", || server.in_flight() == 1).await;
+            gripfast_testkit::wait::until("it listens", || server.in_flight() == 1).await;
         }
         server.stop().await;
         let away = wait_for_state(&host, State::Reconnecting).await;
@@ -128,7 +128,7 @@ async fn b02_a_side_effect_call_in_flight_at_a_crash_has_an_unknown_outcome() {
         let host = host.clone();
         tokio::spawn(async move { call(&host, "sleep", json!({ "ms": 50 })).await })
     };
-    crate::harness::eventually("both are there", || server.calls() == 2).await;
+    gripfast_testkit::wait::until("both are there", || server.calls() == 2).await;
     drop(server);
     let error = within_timeout(acting).await.unwrap().unwrap_err();
     assert_eq!((error.code, error.outcome), (Code::OutcomeUnknown, CallOutcome::Unknown), "{error}");

@@ -1,7 +1,7 @@
 //! Proxies from environment variables. The environment belongs to the whole process, so each test runs another test
 //! of this binary as a process with its own environment.
 
-use crate::harness::{
+use crate::http_host::{
     NAME, any_local_port, echo, host, legacy, ready_host, serve, spec, wait_for_state, with_tls,
 };
 use crate::scripted_server::{HttpRequest, join, read_request};
@@ -67,7 +67,7 @@ async fn run_with_environment(url: &str, variables: &[(&str, String)]) {
         child.env_remove(name).env_remove(name.to_lowercase());
     }
     child.env("TEST_URL", url).envs(variables.iter().map(|(name, value)| (*name, value.as_str())));
-    let output = crate::harness::within_timeout(child.kill_on_drop(true).output()).await.unwrap();
+    let output = crate::http_host::within_timeout(child.kill_on_drop(true).output()).await.unwrap();
     let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && said.contains("1 passed"), "{said}");
 }

@@ -1,6 +1,6 @@
 //! Redirects: method and body are kept, and secrets never go to another origin.
 
-use crate::harness::{
+use crate::http_host::{
     call, echo, free_address, host, legacy, ready_host, serve, spec, wait_for_state, with, with_header,
 };
 use crate::scripted_server::{ScriptedAction, ScriptedServer, redirect, respond_normally, response};
@@ -123,7 +123,7 @@ async fn the_event_stream_follows_redirects_too() {
     .await;
     let host = ready_host(spec(&script.url_for("/old"))).await;
     server.add_tool("fresh").await;
-    crate::harness::wait_for_tool(&host, "fresh").await;
+    crate::http_host::wait_for_tool(&host, "fresh").await;
 }
 
 #[tokio::test]

@@ -1,6 +1,6 @@
 //! At-most-once execution: requests that are sent again, and requests that never are.
 
-use crate::harness::{call, count, echo, legacy, modern, ready_host, serve, spec, status, text_of};
+use crate::http_host::{call, count, echo, legacy, modern, ready_host, serve, spec, status, text_of};
 use crate::scripted_server::{
     ScriptedAction, ScriptedServer, respond_json, respond_normally, respond_result, respond_text, response,
 };

@@ -1,6 +1,6 @@
 //! Every kind of answer to a POST ends its request, and so does silence.
 
-use crate::harness::{
+use crate::http_host::{
     call, echo, legacy, raw, ready_host, serve, spec, status, wait_until, wait_until_ready, within_timeout,
 };
 use crate::scripted_server::{
@@ -86,7 +86,7 @@ async fn d07_an_answer_is_found_after_any_other_messages() {
     .await;
     let host = ready_host(spec(&script.url())).await;
     let answer = call(&host, "act", json!({})).await.unwrap();
-    assert_eq!(crate::harness::text_of(&answer), "ok");
+    assert_eq!(crate::http_host::text_of(&answer), "ok");
 }
 
 #[tokio::test]
@@ -103,7 +103,7 @@ async fn c03_a_black_hole_ends_in_a_timeout_and_b08_affects_no_other_server() {
     hole.stall();
     let stuck = {
         let host = host.clone();
-        tokio::spawn(async move { crate::harness::count(&host, "unknown").await })
+        tokio::spawn(async move { crate::http_host::count(&host, "unknown").await })
     };
     wait_until(&host, |status| status.supervision.in_flight == 1).await;
     assert_still_serving(&host).await;
@@ -148,7 +148,7 @@ async fn c03_the_callers_own_timeout_is_a_limit_too() {
     let options = gripfast::CallOptions { timeout: Some(Duration::from_millis(200)), ..Default::default() };
     let params = raw(&json!({ "name": "sleep", "arguments": { "ms": 60_000 } }));
     let error =
-        within_timeout(host.request_with(crate::harness::NAME, "tools/call", Some(params), options)).await;
+        within_timeout(host.request_with(crate::http_host::NAME, "tools/call", Some(params), options)).await;
     assert_eq!(error.unwrap_err().code, Code::Timeout);
 }
 
@@ -172,8 +172,8 @@ async fn d07_a_session_refused_in_the_handshake_causes_no_loop() {
         _ => respond_normally(request),
     })
     .await;
-    let host = crate::harness::host(spec(&script.url()));
-    let status = crate::harness::wait_for_state(&host, gripfast::State::ConfigError).await;
+    let host = crate::http_host::host(spec(&script.url()));
+    let status = crate::http_host::wait_for_state(&host, gripfast::State::ConfigError).await;
     assert!(status.supervision.cause.unwrap().contains("Session not found"));
     assert_eq!(script.requests_for("initialize").len(), 1);
 }

@@ -1,7 +1,7 @@
 //! A scripted server for HTTP/2 over TLS that works on frames, so that it can misbehave in ways that libraries do not
 //! allow. It reads requests from DATA frames only and writes headers as literals without compression.
 
-use crate::harness::any_local_port;
+use crate::http_host::any_local_port;
 use crate::scripted_server::{HttpRequest, ScriptedAction, respond_normally};
 use crate::tls::{Clients, TestCertificates};
 use gripfast::config::ServerSpec;
@@ -121,7 +121,7 @@ impl H2Server {
     }
 
     pub(crate) fn spec(&self) -> ServerSpec {
-        crate::harness::with_tls(crate::harness::spec(&self.url), self.certificates.trust())
+        crate::http_host::with_tls(crate::http_host::spec(&self.url), self.certificates.trust())
     }
 
     /// Number of connections so far.

@@ -68,7 +68,7 @@ pub(crate) struct ScriptedServer {
 
 impl ScriptedServer {
     pub(crate) async fn new(play: impl Fn(&HttpRequest) -> ScriptedAction + Send + Sync + 'static) -> Self {
-        let listener = TcpListener::bind(crate::harness::any_local_port()).await.unwrap();
+        let listener = TcpListener::bind(crate::http_host::any_local_port()).await.unwrap();
         let addr = listener.local_addr().unwrap();
         let (requests, open) = (Arc::<Mutex<Vec<HttpRequest>>>::default(), Arc::<Mutex<Vec<_>>>::default());
         let (notes, connections, play): (_, _, Play) =

@@ -1,8 +1,7 @@
 //! Expired sessions: recognized in every form, renewed once for all callers, for every method.
 
-use crate::harness::{
-    NAME, call, count, echo, eventually, legacy, raw, ready_host, serve, spec, status, text_of, with,
-    within_timeout,
+use crate::http_host::{
+    NAME, call, count, echo, legacy, raw, ready_host, serve, spec, status, text_of, with, within_timeout,
 };
 use crate::scripted_server::{
     ScriptedAction, ScriptedServer, open_ended, respond_json, respond_normally, respond_text, response,
@@ -10,6 +9,7 @@ use crate::scripted_server::{
 use futures_util::future::join_all;
 use gripfast::{CallOutcome, Code, Event};
 use gripfast_demo::{Faults, SessionExpiry};
+use gripfast_testkit::wait::until;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -133,7 +133,7 @@ async fn d02_a_server_that_refuses_every_session_causes_no_loop() {
     assert!(error.text.contains("Session not found"), "the server's own words: {error}");
     assert!(server.counter_keys().is_empty());
     // A handshake that is never followed by an answer counts as a restart, and restarts have a budget.
-    crate::harness::wait_for_state(&host, gripfast::State::Parked).await;
+    crate::http_host::wait_for_state(&host, gripfast::State::Parked).await;
     assert!(server.initializes() <= 10, "{} handshakes", server.initializes());
     assert!(server.counter_keys().is_empty());
 }
@@ -164,7 +164,7 @@ async fn d01_a_404_for_get_without_a_stream_is_not_an_expired_session() {
     })
     .await;
     let host = ready_host(spec(&script.url())).await;
-    eventually("the stream is asked for", || !script.with_method("GET").is_empty()).await;
+    until("the stream is asked for", || !script.with_method("GET").is_empty()).await;
     for _ in 0..20 {
         call(&host, "look", json!({})).await.unwrap();
     }
@@ -176,12 +176,12 @@ async fn d01_an_expired_session_is_noticed_on_the_stream_before_a_call() {
     let server = serve(legacy()).await;
     let tap = ScriptedServer::in_front_of(server.addr()).await;
     let host = ready_host(spec(&tap.url())).await;
-    eventually("the stream is open", || !tap.with_method("GET").is_empty()).await;
+    until("the stream is open", || !tap.with_method("GET").is_empty()).await;
     server.add_tool("heard_on_the_stream").await;
-    crate::harness::wait_for_tool(&host, "heard_on_the_stream").await;
+    crate::http_host::wait_for_tool(&host, "heard_on_the_stream").await;
     server.forget_sessions();
     tap.cut();
-    eventually("a new session", || server.initializes() == 2).await;
+    until("a new session", || server.initializes() == 2).await;
     assert_eq!(echo(&host, "hi").await.as_deref(), Ok("hi"));
     assert_eq!(server.initializes(), 2);
 }
@@ -231,16 +231,16 @@ async fn d02_errors_on_an_old_sessions_stream_do_not_affect_the_new_one() {
         let streams = script.with_method("GET").into_iter();
         streams.filter(|request| request.header("mcp-session-id") == Some(session)).count()
     };
-    eventually("it listens", || streams("s-1") == 1).await;
+    until("it listens", || streams("s-1") == 1).await;
     let _hanging = tokio::spawn({
         let host = host.clone();
         async move { host.call(NAME, "act", Some(raw(&json!({ "hangs": true })))).await }
     });
-    eventually("a call hangs", || script.requests_for("tools/call").len() == 1).await;
+    until("a call hangs", || script.requests_for("tools/call").len() == 1).await;
     let before = streams("s-1");
     is_over.store(true, Ordering::Relaxed);
     call(&host, "act", json!({})).await.unwrap();
-    eventually("the old session's stream is refused", || streams("s-1") > before).await;
+    until("the old session's stream is refused", || streams("s-1") > before).await;
     for _ in 0..20 {
         call(&host, "act", json!({})).await.unwrap();
     }
@@ -306,10 +306,8 @@ async fn d05_a_server_that_refuses_ping_keeps_its_session() {
         spec.supervision.keepalive.interval = Some(Duration::from_millis(50));
         let host = ready_host(spec).await;
         let lists = script.requests_for("tools/list").len();
-        eventually("it is asked for its tools instead", || {
-            script.requests_for("tools/list").len() > lists + 2
-        })
-        .await;
+        until("it is asked for its tools instead", || script.requests_for("tools/list").len() > lists + 2)
+            .await;
         assert_eq!(script.requests_for("ping").len(), 1, "{status_code}: remembered");
         assert_eq!(script.requests_for("initialize").len(), 1, "{status_code}");
         assert_eq!(status(&host).supervision.restarts, 0);

@@ -1,11 +1,12 @@
 //! HTTP/2 connections shared by many requests: the effect of GOAWAY, resets and limits on requests in flight and on
 //! new ones.
 
-use crate::harness::{NAME, call, eventually, raw, ready_host, status, text_of, within_timeout};
+use crate::http_host::{NAME, call, raw, ready_host, status, text_of, within_timeout};
 use crate::scripted_h2_server::{
     CANCEL, H2Action, H2Request, H2Server, INTERNAL_ERROR, NO_ERROR, REFUSED_STREAM, tool,
 };
 use gripfast::{Answer, CallError, CallOutcome, Code, Host};
+use gripfast_testkit::wait::until;
 use serde_json::json;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -22,8 +23,7 @@ async fn first_call(host: &Arc<Host>, peer: &H2Server) -> JoinHandle<Result<Stri
     let host = Arc::clone(host);
     let calling = tokio::spawn(async move { act(&host).await });
     let there = || peer.requests_for("tools/call").pop();
-    eventually("the first call is there", || there().is_some_and(|first| peer.is_settled(first.connection)))
-        .await;
+    until("the first call is there", || there().is_some_and(|first| peer.is_settled(first.connection))).await;
     calling
 }
 
@@ -105,7 +105,7 @@ async fn c03_a_call_that_times_out_during_a_connect_was_not_sent() {
     let last = peer.requests_for("tools/call").remove(0);
     peer.hang_tls(true);
     peer.perform_now(&last, H2Action::GoAway { last: last.stream }).await;
-    eventually("the GOAWAY was processed", || peer.is_settled(last.connection)).await;
+    until("the GOAWAY was processed", || peer.is_settled(last.connection)).await;
     let error = act(&host).await.unwrap_err();
     assert_eq!((error.code, error.outcome), (Code::Timeout, CallOutcome::NotSent), "{error}");
 }
@@ -120,13 +120,13 @@ async fn c05_a_connection_that_is_never_ready_is_replaced() {
     let last = peer.requests_for("tools/call").remove(0);
     peer.hang_tls(true);
     peer.perform_now(&last, H2Action::GoAway { last: last.stream }).await;
-    eventually("the GOAWAY was processed", || peer.is_settled(last.connection)).await;
+    until("the GOAWAY was processed", || peer.is_settled(last.connection)).await;
     let before = peer.connections();
     let calling = tokio::spawn({
         let host = Arc::clone(&host);
         async move { host.call(NAME, "act", Some(raw(&json!({})))).await }
     });
-    eventually("a new connection", || peer.connections() > before).await;
+    until("a new connection", || peer.connections() > before).await;
     peer.hang_tls(false);
     tokio::time::pause();
     tokio::time::advance(Duration::from_secs(21)).await;
@@ -145,7 +145,7 @@ async fn a_connection_after_goaway_finishes_its_requests_and_takes_no_new_ones()
     assert!(!first.is_finished());
     peer.perform_now(&calls[0], H2Action::Answer).await;
     assert_eq!(within_timeout(first).await.unwrap().as_deref(), Ok("done"));
-    eventually("the old connection is closed", || !peer.is_open(calls[0].connection)).await;
+    until("the old connection is closed", || !peer.is_open(calls[0].connection)).await;
 }
 
 #[tokio::test]
@@ -155,7 +155,7 @@ async fn after_a_goaway_many_calls_share_one_new_connection() {
     assert_eq!(act(&host).await.as_deref(), Ok("done"));
     let (before, last) = (peer.connections(), peer.requests_for("tools/call").remove(0));
     peer.perform_now(&last, H2Action::GoAway { last: last.stream }).await;
-    eventually("the GOAWAY was processed", || peer.is_settled(last.connection)).await;
+    until("the GOAWAY was processed", || peer.is_settled(last.connection)).await;
     for answer in futures_util::future::join_all((0..20).map(|_| act(&host))).await {
         assert_eq!(answer.as_deref(), Ok("done"));
     }
@@ -170,7 +170,7 @@ async fn b02_a_shared_connection_cut_while_idle_costs_no_call() {
         assert_eq!(act(&host).await.as_deref(), Ok("done"), "round {round}");
         let last = peer.requests_for("tools/call").pop().unwrap();
         peer.perform_now(&last, H2Action::Close).await;
-        eventually("it is closed", || !peer.is_open(last.connection)).await;
+        until("it is closed", || !peer.is_open(last.connection)).await;
         // Gives the runtime a chance to poll the sockets.
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
@@ -189,7 +189,7 @@ async fn a_long_idle_shared_connection_is_closed_and_replaced() {
     let calls = peer.requests_for("tools/call");
     assert_eq!(calls[0].connection, calls[1].connection);
     assert_ne!(calls[1].connection, calls[2].connection);
-    eventually("the old connection is closed", || !peer.is_open(calls[0].connection)).await;
+    until("the old connection is closed", || !peer.is_open(calls[0].connection)).await;
 }
 
 #[tokio::test]
@@ -216,7 +216,7 @@ async fn a_server_with_one_stream_per_connection_gets_more_connections() {
     .await;
     let host = ready_host(peer.spec()).await;
     let listening = || peer.listeners().pop();
-    eventually("it listens", || listening().is_some_and(|stream| peer.is_settled(stream.connection))).await;
+    until("it listens", || listening().is_some_and(|stream| peer.is_settled(stream.connection))).await;
     for answer in futures_util::future::join_all((0..8).map(|_| act(&host))).await {
         assert_eq!(answer.as_deref(), Ok("done"));
     }

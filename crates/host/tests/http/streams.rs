@@ -1,13 +1,14 @@
 //! Unsolicited messages of a server, and event streams that are cut.
 
-use crate::harness::{
-    call, echo, eventually, legacy, modern, raw, ready_host, serve, spec, spec_over, status, text_of,
-    wait_for_tool, wait_until, within_timeout,
+use crate::http_host::{
+    call, echo, legacy, modern, raw, ready_host, serve, spec, spec_over, status, text_of, wait_for_tool,
+    wait_until, within_timeout,
 };
 use crate::scripted_server::{ScriptedAction, ScriptedServer, open_ended, respond_normally, respond_text};
 use gripfast::config::UrlTransport;
 use gripfast::{CallOptions, CallOutcome, Code, Event};
 use gripfast_demo::Options;
+use gripfast_testkit::wait::until;
 use serde_json::json;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -22,7 +23,7 @@ async fn b05_a_changed_list_reaches_the_catalog_on_every_kind_of_stream() {
         let url = if transport == UrlTransport::Sse { server.sse_url() } else { server.url() };
         let host = ready_host(spec_over(&url, transport)).await;
         if status(&host).era == Some("modern") {
-            eventually("it listens", || server.in_flight() == 1).await;
+            until("it listens", || server.in_flight() == 1).await;
         }
         let mut events = host.subscribe_events();
         server.add_tool("fresh").await;
@@ -68,10 +69,10 @@ async fn an_answer_on_a_cut_stream_is_resumed_without_a_resend() {
         let host = host.clone();
         tokio::spawn(async move {
             let options = CallOptions { listener: Some(listener), ..CallOptions::default() };
-            host.request_with(crate::harness::NAME, "tools/call", Some(raw(&params)), options).await
+            host.request_with(crate::http_host::NAME, "tools/call", Some(raw(&params)), options).await
         })
     };
-    eventually("progress", || !messages.lock().unwrap().is_empty()).await;
+    until("progress", || !messages.lock().unwrap().is_empty()).await;
     server.reset_connections();
     let answer = within_timeout(calling).await.unwrap().unwrap();
     assert_eq!(text_of(&answer), "slept 400 ms");
@@ -118,7 +119,7 @@ async fn a_stream_timeout_of_a_proxy_does_not_cost_the_link() {
     })
     .await;
     let host = ready_host(spec(&script.url())).await;
-    eventually("it tries again", || script.with_method("GET").len() >= 2).await;
+    until("it tries again", || script.with_method("GET").len() >= 2).await;
     call(&host, "look", json!({})).await.unwrap();
     let now = status(&host).supervision;
     assert_eq!((now.restarts, script.requests_for("initialize").len()), (0, 1), "{now:?}");
@@ -129,11 +130,10 @@ async fn a_cut_subscription_costs_the_link_only_if_the_server_is_gone() {
     let server = serve(modern()).await;
     let tap = ScriptedServer::in_front_of(server.addr()).await;
     let host = ready_host(spec(&tap.url())).await;
-    eventually("it listens", || server.in_flight() == 1).await;
+    until("it listens", || server.in_flight() == 1).await;
     let asked = tap.requests_for("server/discover").len();
     tap.cut();
-    eventually("it asks whether the server is there", || tap.requests_for("server/discover").len() > asked)
-        .await;
+    until("it asks whether the server is there", || tap.requests_for("server/discover").len() > asked).await;
     assert_eq!(echo(&host, "there").await.as_deref(), Ok("there"));
     assert_eq!(status(&host).supervision.restarts, 0);
 }
@@ -158,7 +158,7 @@ async fn a_server_request_is_answered_in_its_own_session() {
     .await;
     let _host = ready_host(spec(&script.url())).await;
     let answers = || script.requests().into_iter().filter(|request| request.json()["id"] == "q-1");
-    eventually("the ping is answered", || answers().count() == 1).await;
+    until("the ping is answered", || answers().count() == 1).await;
     let answer = answers().next().unwrap();
     assert_eq!(answer.json()["result"], json!({}));
     assert_eq!(answer.header("mcp-session-id"), Some("s-1"));
@@ -204,7 +204,7 @@ async fn d04_an_empty_stream_is_not_reopened_without_a_pause() {
     })
     .await;
     let _host = ready_host(spec(&script.url())).await;
-    eventually("it is opened again", || opened.lock().unwrap().len() >= 2).await;
+    until("it is opened again", || opened.lock().unwrap().len() >= 2).await;
     let opened = opened.lock().unwrap();
     assert!(opened[1] - opened[0] >= Duration::from_secs(1), "{:?}", opened[1] - opened[0]);
 }
@@ -224,7 +224,7 @@ async fn d04_a_stream_that_ends_after_each_event_is_not_reopened_without_a_pause
     })
     .await;
     let _host = ready_host(spec(&script.url())).await;
-    eventually("it is opened again", || opened.lock().unwrap().len() >= 4).await;
+    until("it is opened again", || opened.lock().unwrap().len() >= 4).await;
     for two in opened.lock().unwrap().windows(2) {
         // The delay begins when the previous stream has been read, which is later than when it was opened.
         assert!(two[1] - two[0] >= Duration::from_millis(100), "{:?}", two[1] - two[0]);

@@ -1,7 +1,7 @@
 //! TLS: trust anchors, client certificates, and error messages. The certificates are generated; the server is the
 //! sample server behind a TLS terminator.
 
-use crate::harness::{
+use crate::http_host::{
     NAME, echo, host, legacy, ready_host, serve, spec, wait_for_state, wait_until, with_tls,
 };
 use crate::scripted_server::join;
@@ -63,7 +63,7 @@ impl TestCertificates {
     /// Starts a TLS terminator in front of `addr`.
     pub(crate) async fn serve(&self, addr: SocketAddr, clients: Clients) -> TlsServer {
         let acceptor = self.acceptor(clients, &[]);
-        let listener = TcpListener::bind(crate::harness::any_local_port()).await.unwrap();
+        let listener = TcpListener::bind(crate::http_host::any_local_port()).await.unwrap();
         let tls_server = listener.local_addr().unwrap();
         let accepting = tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {

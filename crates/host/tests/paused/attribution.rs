@@ -1,8 +1,8 @@
 //! Attribution on a shared server: messages without a request id and stderr output belong to a principal only if the
 //! link has served no other.
 
-use crate::harness::*;
 use crate::instances::{NamedListener, answered_by, call_as, log_message, start_call};
+use crate::memory_server::*;
 use gripfast::config::{Isolation, ServerSpec};
 use gripfast::{Client, ClientKey, Event, Host, Principal};
 use gripfast_core::supervise::upstream::LinkKind;

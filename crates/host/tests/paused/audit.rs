@@ -1,6 +1,6 @@
 //! Audit log of requests and decisions.
 
-use crate::harness::*;
+use crate::memory_server::*;
 use gripfast::{
     AuditFinding, AuditOptions, BudgetScope, BudgetSpec, BudgetWindow, CallOptions, Client, ClientKey, Code,
     GuardVerdict, Host, Pattern, Principal, RecordDetail, State, ToolRule,

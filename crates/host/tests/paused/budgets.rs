@@ -1,6 +1,6 @@
 //! Call budgets per client and server.
 
-use crate::harness::*;
+use crate::memory_server::*;
 use gripfast::{
     Answer, BudgetScope, BudgetSpec, BudgetWindow, CallError, CallOptions, Client, ClientKey, Code, Host,
     Pattern, Principal, State, ToolRule,

@@ -1,6 +1,6 @@
 //! Cached answers.
 
-use crate::harness::*;
+use crate::memory_server::*;
 use gripfast::config::{Isolation, ServerSpec};
 use gripfast::{
     Answer, CallError, CallOptions, Client, ClientKey, Code, Host, Outcome, Principal, State, ToolRule,

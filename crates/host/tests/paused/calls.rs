@@ -1,6 +1,6 @@
 //! Outcomes of calls.
 
-use crate::harness::*;
+use crate::memory_server::*;
 use gripfast::transport::Listener;
 use gripfast::{CallOptions, State};
 use gripfast_core::failure::HttpAnswer;

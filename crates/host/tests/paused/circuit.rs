@@ -1,6 +1,6 @@
 //! The circuit breaker, as callers see it.
 
-use crate::harness::*;
+use crate::memory_server::*;
 use gripfast::{CircuitView, Host, State};
 use gripfast_core::supervise::upstream::LinkKind;
 use std::time::Duration;

@@ -1,6 +1,6 @@
 //! Tool pins on dedicated instances.
 
-use crate::harness::*;
+use crate::memory_server::*;
 use gripfast::config::{Isolation, PinMode, ServerSpec};
 use gripfast::{Answer, CallError, CallOptions, Client, ClientKey, Code, Event, Host, State};
 use gripfast_core::supervise::upstream::LinkKind;

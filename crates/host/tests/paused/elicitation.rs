@@ -1,6 +1,6 @@
 //! Requests of servers to clients, and the cost of a server that sends them without end.
 
-use crate::harness::*;
+use crate::memory_server::*;
 use bytes::Bytes;
 use gripfast::config::Isolation;
 use gripfast::transport::{BoxFuture, Listener};

@@ -1,6 +1,6 @@
 //! Shared and dedicated instances of a server.
 
-use crate::harness::*;
+use crate::memory_server::*;
 use bytes::Bytes;
 use gripfast::config::{Isolation, ServerSpec};
 use gripfast::store::{MemoryStore, Store};

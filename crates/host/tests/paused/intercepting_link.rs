@@ -1,6 +1,6 @@
 //! The in-memory server behind a link that intercepts some requests.
 
-use crate::harness::MemoryServer;
+use crate::memory_server::MemoryServer;
 use gripfast::transport::{
     BoxFuture, Dialer, Link, LinkContext, LinkInfo, Outgoing, RenewOutcome, Reply, Route, SendError, Session,
     UnsolicitedStream,

@@ -1,7 +1,7 @@
 //! Ledger rows of all calls, including those in flight when the process was killed. A killed process is simulated by
 //! a copy of its state directory, whose locks have no owner.
 
-use crate::harness::*;
+use crate::memory_server::*;
 use gripfast::RecordDetail;
 use gripfast::config::{Argument, RestoreCall, ServerSpec, Template};
 use gripfast::ledger::{Calls, LedgerOptions, Query, Row, RowEnd};

@@ -1,7 +1,7 @@
 //! Lifecycle of a server: reconnects, parking, listing and catalog.
 
-use crate::harness::*;
 use crate::intercepting_link::{CallOutcome, InterceptedDialer, RequestInterceptor};
+use crate::memory_server::*;
 use gripfast::config::ServerSpec;
 use gripfast::store::{MemoryStore, Store};
 use gripfast::transport::{Dialer, Outgoing, Route};

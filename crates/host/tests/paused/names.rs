@@ -1,6 +1,6 @@
 //! Name conflicts between servers: the owner keeps a name, also after a restart.
 
-use crate::harness::*;
+use crate::memory_server::*;
 use gripfast::store::{MemoryStore, Store};
 use gripfast::{Host, State};
 use gripfast_core::supervise::upstream::LinkKind;

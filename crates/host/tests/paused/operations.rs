@@ -1,6 +1,6 @@
 //! Operations of the host: start, stop, reconnect, reload, discover, status.
 
-use crate::harness::*;
+use crate::memory_server::*;
 use gripfast::{Code, Event, Host, SpawnError, State};
 use gripfast_core::supervise::upstream::LinkKind;
 use std::time::Duration;

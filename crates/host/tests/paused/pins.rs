@@ -1,6 +1,6 @@
 //! Tool pins: changed descriptions and approvals.
 
-use crate::harness::*;
+use crate::memory_server::*;
 use gripfast::config::{PinMode, Target, Template};
 use gripfast::store::{MemoryStore, Store};
 use gripfast::transport::Dialer;

@@ -1,6 +1,6 @@
 //! Access policy, as an embedding program sees it.
 
-use crate::harness::*;
+use crate::memory_server::*;
 use gripfast::transport::Listener;
 use gripfast::{
     CallOptions, Client, ClientKey, ClientPolicy, Code, GuardVerdict, Host, ItemKind, Lists, Policy,

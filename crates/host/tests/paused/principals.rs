@@ -1,7 +1,7 @@
 //! Several principals at one server: none of them takes slots, queue places or the server itself from the others.
 
-use crate::harness::*;
 use crate::instances::call_as;
+use crate::memory_server::*;
 use gripfast::{CallOptions, Client, ClientKey, Event, Host, Principal};
 use gripfast_core::supervise::status::State;
 use gripfast_core::supervise::upstream::LinkKind;

@@ -1,6 +1,6 @@
 //! Config changes of a server in use: effects on calls and subscriptions.
 
-use crate::harness::*;
+use crate::memory_server::*;
 use gripfast::config::{Isolation, ServerSpec};
 use gripfast::store::{MemoryStore, RetainFn, Store};
 use gripfast::transport::{Dialer, Listener};

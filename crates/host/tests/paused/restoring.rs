@@ -1,6 +1,6 @@
 //! D04: session state is restored in a new session before any call.
 
-use crate::harness::*;
+use crate::memory_server::*;
 use gripfast::config::{Argument, RestoreCall, ServerSpec, Template};
 use gripfast::wire::log::LogLevel;
 use gripfast::{CallOptions, Code, Host, Restored, SpareState, State};

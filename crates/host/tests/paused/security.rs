@@ -1,6 +1,6 @@
 //! Security events: audit lines, events and counters, and their limits under a flood.
 
-use crate::harness::run_ready_tasks;
+use crate::memory_server::run_ready_tasks;
 use gripfast::{
     AdminAction, AuditOptions, AuthFailure, AuthFailures, AuthTarget, Event, Host, KeyChange, RecordDetail,
     RequestSource, SecurityEvent, TrustDecision, UpstreamEvent,

@@ -1,7 +1,7 @@
 //! Sessions and keepalive.
 
-use crate::harness::*;
 use crate::intercepting_link::{CallOutcome, InterceptedDialer, RequestInterceptor};
+use crate::memory_server::*;
 use gripfast::transport::{Dialer, Outgoing, RenewOutcome, Route};
 use gripfast::{Host, SpawnOptions, State};
 use gripfast_core::failure::{Evidence, HttpAnswer, Observed};

@@ -1,6 +1,6 @@
 //! Standby links: replacement of a working link.
 
-use crate::harness::*;
+use crate::memory_server::*;
 use gripfast::{SpareState, State};
 use gripfast_core::supervise::upstream::LinkKind;
 use std::time::Duration;

@@ -1,8 +1,8 @@
 //! Resource subscriptions: requested once per server, delivered only to subscribers, and restored in every new
 //! session.
 
-use crate::harness::*;
 use crate::intercepting_link::{CallOutcome, InterceptedDialer, RequestInterceptor};
+use crate::memory_server::*;
 use gripfast::config::Isolation;
 use gripfast::transport::{Dialer, HttpAnswer, Listener, Outgoing, RenewOutcome};
 use gripfast::{

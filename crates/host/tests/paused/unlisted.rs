@@ -1,6 +1,6 @@
 //! Requests for items of a server that was never listed: held for its first listing instead of failing as unknown.
 
-use crate::harness::*;
+use crate::memory_server::*;
 use gripfast::{CallError, CatalogSnapshot, Host, State, UnlistedItem};
 use gripfast_core::supervise::upstream::LinkKind;
 use std::time::Duration;

@@ -1,8 +1,8 @@
 //! A request that is cancelled while its transport is about to write it: only after the withdrawal is it known if it
 //! was sent.
 
-use crate::harness::*;
 use crate::intercepting_link::{CallOutcome, InterceptedDialer, RequestInterceptor};
+use crate::memory_server::*;
 use gripfast::transport::{Dialer, Outgoing, SentFlag};
 use gripfast::{Host, SpawnOptions, State};
 use gripfast_core::supervise::upstream::LinkKind;

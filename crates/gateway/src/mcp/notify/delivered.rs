@@ -1,26 +1,51 @@
-//! List versions that a legacy client was notified of, and which of these notifications certainly arrived. A
-//! notification on a stream that breaks may not have been read, so it is sent again: a duplicate is harmless, a missing
-//! notification is not.
+//! Notifications that a client was sent, and which of them certainly arrived. A notification on a stream that breaks may
+//! not have been read, so it is sent again: a duplicate is harmless, a missing notification is not.
 
 use super::list_changes::ListVersions;
 
-/// Sent and acknowledged list versions of one client.
+/// Position in a series of notifications up to which one client was sent them, and up to which they arrived.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct DeliveredVersions {
-    /// Versions that the client certainly knows.
-    acked: ListVersions,
-    /// Versions that were sent on a stream that is still open.
-    sent: ListVersions,
-    /// Versions that were last sent or listed, whether they arrived or not.
-    latest: ListVersions,
+pub(crate) struct Delivered<T> {
+    /// The client certainly knows everything up to here.
+    acked: T,
+    /// Everything up to here was sent, on a stream that is still open.
+    sent: T,
+    /// Everything up to here was sent at some time, whether it arrived or not.
+    latest: T,
+}
+
+/// Sent and acknowledged list versions of one client.
+pub(crate) type DeliveredVersions = Delivered<ListVersions>;
+
+impl<T: Copy> Delivered<T> {
+    /// State of a client that knows everything up to here.
+    pub(crate) fn new(known: T) -> Self {
+        Self { acked: known, sent: known, latest: known }
+    }
+
+    /// End of what was sent.
+    pub(crate) fn sent(&self) -> T {
+        self.sent
+    }
+
+    /// Marks everything up to here as sent. Returns the end of what was sent before.
+    pub(crate) fn mark_sent(&mut self, now: T) -> T {
+        self.latest = now;
+        std::mem::replace(&mut self.sent, now)
+    }
+
+    /// Marks everything that was sent as arrived: the stream stayed open for long enough after it.
+    pub(crate) fn ack_sent(&mut self) {
+        self.acked = self.sent;
+    }
+
+    /// Marks everything that is not acknowledged as unsent, because a stream broke or a new one begins.
+    pub(crate) fn rewind_to_acked(&mut self) {
+        self.sent = self.acked;
+    }
 }
 
 impl DeliveredVersions {
-    /// State of a client that knows these versions.
-    pub(crate) fn new(versions: ListVersions) -> Self {
-        Self { acked: versions, sent: versions, latest: versions }
-    }
-
     /// Continues from the versions in `Last-Event-ID`, which may be from another process. For a list of which the client
     /// has got another version since then, it is unknown which one it has.
     pub(crate) fn resume(&mut self, named: ListVersions) {
@@ -34,13 +59,6 @@ impl DeliveredVersions {
         });
     }
 
-    /// Notifications that lead to `now`; marks them as sent.
-    pub(crate) fn mark_sent(&mut self, now: ListVersions) -> impl Iterator<Item = &'static str> + use<> {
-        self.latest = now;
-        let before = std::mem::replace(&mut self.sent, now);
-        before.changes_to(now)
-    }
-
     /// Marks these versions as arrived, because the stream stayed open for long enough after they were sent. A list
     /// for which the client has got another version since then is not changed.
     pub(crate) fn ack(&mut self, versions: ListVersions) {
@@ -52,11 +70,6 @@ impl DeliveredVersions {
         arrived(&mut self.acked.tools, self.sent.tools, versions.tools);
         arrived(&mut self.acked.resources, self.sent.resources, versions.resources);
         arrived(&mut self.acked.prompts, self.sent.prompts, versions.prompts);
-    }
-
-    /// Marks everything that is not acknowledged as unsent, because a stream broke or a new one begins.
-    pub(crate) fn rewind_to_acked(&mut self) {
-        self.sent = self.acked;
     }
 
     /// Marks a list as known: the client has requested it at these versions.
@@ -84,7 +97,7 @@ mod tests {
     }
 
     fn mark_sent(delivered: &mut DeliveredVersions, now: ListVersions) -> Vec<&'static str> {
-        delivered.mark_sent(now).collect()
+        delivered.mark_sent(now).changes_to(now).collect()
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! `subscriptions/listen` of the modern era: sends the acknowledgement, then a notification for each change the client
 //! asked for. The transport delivers the messages.
 
-use super::list_changes::ListVersions;
+use super::change_feed::ChangeFeed;
+use super::delivered::DeliveredVersions;
 use super::subscriptions::Subscriptions;
 use crate::mcp::Gateway;
 use crate::mcp::client::Client;
@@ -13,8 +14,8 @@ use gripfast::wire::patch::{MessagePatch, Patch, patch_payload};
 use gripfast::wire::subscriptions::{Acknowledged, Filter};
 use gripfast::wire::{RequestId, envelope};
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::watch;
 
 /// One notification stream.
 pub(crate) struct ListenStream {
@@ -22,10 +23,8 @@ pub(crate) struct ListenStream {
     granted: Filter,
     /// Id of the request that opened the stream; every message carries it.
     id: RequestId,
-    versions: watch::Receiver<ListVersions>,
-    sent: ListVersions,
-    resources: Subscriptions,
-    tasks: Subscriptions,
+    changes: ChangeFeed,
+    delivered: DeliveredVersions,
 }
 
 /// Maximum wait for servers to confirm a subscription. Subscriptions that are not confirmed by then are not
@@ -41,10 +40,11 @@ impl ListenStream {
         client: &Client,
     ) -> Self {
         let mut granted = Filter::read(params);
-        let mut versions = gateway.list_changes.subscribe(client.host_client.principal());
+        let (resources, tasks) = (Arc::<Subscriptions>::default(), Arc::<Subscriptions>::default());
+        let subscriptions = vec![Arc::clone(&resources), Arc::clone(&tasks)];
+        let changes = ChangeFeed::new(gateway, client.host_client.principal(), subscriptions);
         // From here on no change is missed, as the acknowledgement promises.
-        let sent = *versions.borrow_and_update();
-        let (resources, tasks) = (Subscriptions::default(), Subscriptions::default());
+        let delivered = DeliveredVersions::new(changes.versions());
         // A request can name millions; no more than the limit are processed.
         let few = |named: &mut Vec<String>| -> BTreeSet<String> {
             std::mem::take(named).into_iter().take(Subscriptions::MAX).collect()
@@ -70,7 +70,7 @@ impl ListenStream {
         let (uris, ids) = tokio::join!(join_all(uris), join_all(ids));
         granted.uris = uris.into_iter().flatten().collect();
         granted.tasks = ids.into_iter().flatten().collect();
-        Self { granted, id: id.clone(), versions, sent, resources, tasks }
+        Self { granted, id: id.clone(), changes, delivered }
     }
 
     /// First message: the granted part of the filter.
@@ -85,24 +85,12 @@ impl ListenStream {
     /// Cancel safe.
     pub(crate) async fn next(&mut self) -> Option<Vec<Bytes>> {
         loop {
-            let now = *self.versions.borrow_and_update();
-            let mut messages: Vec<Bytes> = std::mem::replace(&mut self.sent, now)
-                .changes_to(now)
-                .filter(|method| self.wants(method))
-                .map(|method| envelope::notification(method, None).into())
-                .collect();
-            messages.extend(self.resources.take_updates().0);
-            messages.extend(self.tasks.take_updates().0);
-            if !messages.is_empty() {
-                return Some(
-                    messages.into_iter().map(|message| self.with_subscription_id(message)).collect(),
-                );
+            let granted = &self.granted;
+            let pending = self.changes.take(&mut self.delivered, |method| wants(granted, method)).messages;
+            if !pending.is_empty() {
+                return Some(pending.into_iter().map(|message| self.with_subscription_id(message)).collect());
             }
-            tokio::select! {
-                changed = self.versions.changed() => changed.ok()?,
-                () = self.resources.changed() => {}
-                () = self.tasks.changed() => {}
-            }
+            self.changes.changed().await?;
         }
     }
 
@@ -113,14 +101,6 @@ impl ListenStream {
         envelope::response(self.id.as_id(), &result).into()
     }
 
-    fn wants(&self, method: &str) -> bool {
-        match method {
-            "notifications/tools/list_changed" => self.granted.tools,
-            "notifications/prompts/list_changed" => self.granted.prompts,
-            _ => self.granted.resources,
-        }
-    }
-
     fn with_subscription_id(&self, message: Bytes) -> Bytes {
         let patch = MessagePatch { meta: self.subscription_meta(), ..MessagePatch::default() };
         patch.apply(&message).map_or(message, Bytes::from)
@@ -129,5 +109,14 @@ impl ListenStream {
     fn subscription_meta(&self) -> Patch<'static> {
         let id = RawValue::from_string(self.id.as_raw().to_owned()).expect("an id is JSON");
         Patch::new().set_owned(meta::SUBSCRIPTION_ID, id)
+    }
+}
+
+/// Tests if a filter includes the notification of a changed list.
+fn wants(granted: &Filter, method: &str) -> bool {
+    match method {
+        "notifications/tools/list_changed" => granted.tools,
+        "notifications/prompts/list_changed" => granted.prompts,
+        _ => granted.resources,
     }
 }

@@ -2,7 +2,7 @@
 //! elicitation. They go to its permanent channel, or to a GET stream while one is open; for a client without a stream
 //! the gateway declines.
 
-use crate::mcp::client::MinLogLevel;
+use super::log_level::MinLogLevel;
 use crate::mcp::elicitation::{ElicitationSupport, PendingElicitations};
 use crate::mcp::transport::dropped_messages::DroppedMessages;
 use crate::server::memory::ClientMemory;

@@ -3,6 +3,7 @@
 //! Only the latest update of each resource is kept: a client without a stream gets it later, a client that lost its
 //! stream gets it again, and the memory is bounded by the number of subscriptions.
 
+use super::delivered::Delivered;
 use crate::mcp::Gateway;
 use crate::mcp::request::dispatch::{ClientRequest, RequestOutcome, RpcFault, raw, text_param, unknown_item};
 use crate::mcp::request::forward::ForwardedAnswer;
@@ -55,9 +56,8 @@ pub(crate) struct UpdateQueue {
 struct Changes {
     /// Number of updates so far.
     count: u64,
-    /// Number of updates that were sent, and how many of these certainly arrived.
-    sent: u64,
-    acked: u64,
+    /// Number of updates that were sent.
+    delivered: Delivered<u64>,
     /// Latest update of each resource, with its number.
     latest: BTreeMap<String, (u64, Bytes)>,
 }
@@ -69,9 +69,10 @@ impl Subscriptions {
     /// Updates that were not sent yet, oldest first, and the number of all updates so far. Marks them as sent.
     pub(crate) fn take_updates(&self) -> (Vec<Bytes>, u64) {
         let mut changes = self.updates.changes.lock();
-        let Changes { count, sent, ref latest, .. } = *changes;
-        let mut updates: Vec<_> = latest.values().filter(|(number, _)| *number > sent).cloned().collect();
-        changes.sent = count;
+        let count = changes.count;
+        let sent = changes.delivered.mark_sent(count);
+        let mut updates: Vec<_> =
+            changes.latest.values().filter(|(number, _)| *number > sent).cloned().collect();
         drop(changes);
         updates.sort_unstable_by_key(|(number, _)| *number);
         (updates.into_iter().map(|(_, message)| message).collect(), count)
@@ -79,21 +80,18 @@ impl Subscriptions {
 
     /// Marks everything that was sent as arrived.
     pub(crate) fn ack(&self) {
-        let mut changes = self.updates.changes.lock();
-        changes.acked = changes.sent;
+        self.updates.changes.lock().delivered.ack_sent();
     }
 
     /// Marks updates that may not have arrived as unsent.
     pub(crate) fn rewind_to_acked(&self) {
-        let mut changes = self.updates.changes.lock();
-        changes.sent = changes.acked;
+        self.updates.changes.lock().delivered.rewind_to_acked();
     }
 
     /// Marks the first `count` updates as arrived, because the client says so in `Last-Event-ID`.
     pub(crate) fn ack_up_to(&self, count: u64) {
         let mut changes = self.updates.changes.lock();
-        changes.sent = changes.count.min(count);
-        changes.acked = changes.sent;
+        changes.delivered = Delivered::new(changes.count.min(count));
     }
 
     /// Waits until there is an update that was not sent.
@@ -104,7 +102,7 @@ impl Subscriptions {
             notified.as_mut().enable();
             {
                 let changes = self.updates.changes.lock();
-                if changes.sent < changes.count {
+                if changes.delivered.sent() < changes.count {
                     return;
                 }
             }

@@ -11,6 +11,8 @@ use crate::mcp::client::{Client, name_in};
 use crate::mcp::elicitation::input_required::CallStep;
 use crate::mcp::elicitation::{ElicitationSupport, PendingElicitations};
 use crate::mcp::in_flight::{CallNumber, InFlightCalls};
+use crate::mcp::notify::change_feed::ChangeFeed;
+use crate::mcp::notify::delivered::DeliveredVersions;
 use crate::mcp::notify::listen::ListenStream;
 use crate::mcp::notify::push::{ClientChannel, PermanentChannel, Push};
 use crate::mcp::registration::ClientRegistration;
@@ -304,7 +306,7 @@ impl ChannelClient {
         let started =
             may_begin.and_then(|()| stateless_http::begin_or_resume(&self.gateway, request, body, identify));
         let mut call = match started {
-            Ok(call) => call.detached(),
+            Ok(call) => call,
             Err(refused) => return self.refuse_start(request, refused, to).await,
         };
         let (gateway, out, id) = (Arc::clone(&self.gateway), self.out.clone(), request.id.to_request_id());
@@ -407,22 +409,18 @@ impl ChannelClient {
             return;
         }
         let (out, principal) = (self.out.clone(), self.client.host_client.principal());
-        let mut versions = self.gateway.list_changes.subscribe(principal);
-        let mut sent = *versions.borrow();
-        let subscriptions = Arc::clone(&self.client.subscriptions);
+        let subscriptions = vec![Arc::clone(&self.client.subscriptions)];
+        let mut changes = ChangeFeed::new(&self.gateway, principal, subscriptions);
+        let mut delivered = DeliveredVersions::new(changes.versions());
         let task = tokio::spawn(async move {
             loop {
-                let now = *versions.borrow_and_update();
-                let lists = std::mem::replace(&mut sent, now).changes_to(now);
-                let lists = lists.map(|method| envelope::notification(method, None).into());
-                for message in lists.chain(subscriptions.take_updates().0) {
+                for message in changes.take(&mut delivered, |_| true).messages {
                     if out.send(message).await.is_err() {
                         return;
                     }
                 }
-                tokio::select! {
-                    changed = versions.changed() => if changed.is_err() { return },
-                    () = subscriptions.changed() => {}
+                if changes.changed().await.is_none() {
+                    return;
                 }
             }
         });

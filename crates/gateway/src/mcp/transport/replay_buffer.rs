@@ -3,7 +3,8 @@
 //! their number. Requests of servers, their cancellations and the answer are never dropped.
 
 use super::dropped_messages;
-use crate::mcp::client::{Client, MinLogLevel};
+use crate::mcp::client::Client;
+use crate::mcp::notify::log_level::MinLogLevel;
 use crate::server::memory::ClientMemory;
 use bytes::Bytes;
 use gripfast::sync::Mutex;

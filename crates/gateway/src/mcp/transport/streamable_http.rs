@@ -12,6 +12,7 @@ use crate::mcp::Gateway;
 use crate::mcp::address::Place;
 use crate::mcp::client::{Client, name_in};
 use crate::mcp::elicitation::{ElicitationSupport, PendingElicitations};
+use crate::mcp::notify::change_feed::{ChangeFeed, PendingChanges};
 use crate::mcp::notify::list_changes::ListVersions;
 use crate::mcp::notify::push::GetStream;
 use crate::mcp::request::dispatch::{ClientRequest, RequestOutcome, RpcFault};
@@ -26,7 +27,6 @@ use crate::mcp::session::registry::SessionError;
 use crate::mcp::session::state::{OpenStream, Session, SessionUse};
 use crate::server::memory;
 use crate::server::quota::Peer;
-use crate::server::runtime::inline_call::InlineCall;
 use gripfast::large_message;
 
 use axum::Router;
@@ -36,7 +36,7 @@ use axum::response::Response;
 use axum::routing::any;
 use bytes::Bytes;
 use futures_util::StreamExt;
-use futures_util::future::AbortHandle;
+use futures_util::future::{AbortHandle, Abortable};
 use gripfast::transport::{BoxFuture, Listener};
 use gripfast::wire::envelope::{self, Message, OwnedRequest};
 use gripfast::wire::era::InitializeParams;
@@ -49,7 +49,6 @@ use std::convert::Infallible;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio_util::sync::CancellationToken;
 
 const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
 const PROTOCOL_VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
@@ -78,7 +77,6 @@ pub(crate) async fn serve<B>(gateway: &Arc<Gateway>, request: http::Request<B>, 
 where
     B: http_body::Body<Data = Bytes> + Unpin,
 {
-    gateway.keep_warm.touch();
     let (head, body) = request.into_parts();
     match head.method {
         Method::POST => match body::read(&gateway.memory, peer, body).await {
@@ -189,14 +187,11 @@ async fn post_legacy(
     match message {
         Message::Request(request) => {
             let replay_buffer = Arc::new(ReplayBuffer::for_client(&session.client));
-            let mut call =
-                match begin_legacy(gateway, session, session.client.clone(), request, body, &replay_buffer) {
-                    Ok(call) => call,
-                    Err(overload) => return overload::overloaded(Some(request.id), &overload),
-                };
-            let first = call.until(tokio::time::timeout(STREAM_AFTER, first_event(&replay_buffer, 0))).await;
-            drop(call);
-            match first {
+            let begun = begin_legacy(gateway, session, session.client.clone(), request, body, &replay_buffer);
+            if let Err(overload) = begun {
+                return overload::overloaded(Some(request.id), &overload);
+            }
+            match tokio::time::timeout(STREAM_AFTER, first_event(&replay_buffer, 0)).await {
                 Ok(FirstEvent::Answer(answer, status)) => json_response(answer, status),
                 // The call continues without the connection, so that the client can resume the stream.
                 Ok(FirstEvent::Stream) | Err(_) => {
@@ -227,7 +222,7 @@ fn begin_legacy(
     request: &envelope::Request<'_>,
     body: &ReceivedMessage,
     replay_buffer: &Arc<ReplayBuffer>,
-) -> Result<InlineCall, Overload> {
+) -> Result<(), Overload> {
     session.has_room()?;
     let admitted = gateway.admit(body)?;
     // The list in the answer is at least as new as these versions.
@@ -242,7 +237,7 @@ fn begin_legacy(
     });
     let saving = Some(Arc::clone(session));
     let admitted_request = (request.to_owned_request(), admitted);
-    let (call, handle) = begin_call(
+    let handle = begin_call(
         gateway,
         Era::Legacy,
         admitted_request,
@@ -252,7 +247,7 @@ fn begin_legacy(
         saving,
     );
     session.track_call(request.id.to_request_id(), handle, replay_buffer);
-    Ok(call)
+    Ok(())
 }
 
 fn handle_notification(gateway: &Gateway, session: &Session, notification: &envelope::Notification<'_>) {
@@ -332,9 +327,9 @@ fn begin_member(
         Ok(Message::Request(request)) => {
             // The client reads nothing before the whole batch is answered, so servers cannot send requests to it.
             let client = session.client.without_elicitation();
-            match begin_legacy(gateway, session, client, &request, message, &replay_buffer) {
-                Ok(call) => drop(call),
-                Err(overload) => refuse(Some(request.id), &overload.fault()),
+            let begun = begin_legacy(gateway, session, client, &request, message, &replay_buffer);
+            if let Err(overload) = begun {
+                refuse(Some(request.id), &overload.fault());
             }
         }
         Ok(Message::Notification(notification)) => {
@@ -426,37 +421,37 @@ fn change_events(
 ) -> impl futures_util::Stream<Item = StreamEvent> + Send + 'static {
     session.session().rewind_to_acked();
     let get_stream = session.session().get_streams.open();
-    let versions = gateway.list_changes.subscribe(&session.session().peer.principal());
-    let begin = (versions, ChangeStream { session, get_stream }, Arc::clone(gateway));
-    futures_util::stream::unfold(begin, |(mut versions, change_stream, gateway)| async move {
+    let subscriptions = vec![Arc::clone(&session.session().client.subscriptions)];
+    let feed = ChangeFeed::new(gateway, &session.session().peer.principal(), subscriptions);
+    let begin = (feed, ChangeStream { session, get_stream }, Arc::clone(gateway));
+    futures_util::stream::unfold(begin, |(mut feed, change_stream, gateway)| async move {
         loop {
             let (session, get_stream) = (change_stream.session.session(), &change_stream.get_stream);
-            let now = *versions.borrow_and_update();
-            let lists = session.delivered().mark_sent(now);
-            let (changes, count) = session.client.subscriptions.take_updates();
-            let id = change_event_id(&gateway, now, count);
-            let events: Vec<u8> = lists
-                .map(|method| Bytes::from(envelope::notification(method, None)))
-                .chain(changes)
-                .flat_map(|message| sse::Writer::new().id(&id).data(&message).finish())
-                .collect();
-            if !events.is_empty() {
-                return Some((StreamEvent::Whole(events.into()), (versions, change_stream, gateway)));
+            let PendingChanges { messages, versions, updates } =
+                feed.take(&mut session.delivered(), |_| true);
+            if !messages.is_empty() {
+                let id = change_event_id(&gateway, versions, updates);
+                let events = messages.iter().flat_map(|one| sse::Writer::new().id(&id).data(one).finish());
+                let events = StreamEvent::Whole(events.collect::<Vec<u8>>().into());
+                return Some((events, (feed, change_stream, gateway)));
             }
             let changed = tokio::select! {
-                changed = changed_or_due(&mut versions, &gateway.shutting_down) => changed?,
-                () = session.client.subscriptions.changed() => true,
+                changed = tokio::time::timeout(KEEP_ALIVE, feed.changed()) => changed,
                 message = get_stream.next() => {
                     let event = StreamEvent::Message(sse::Writer::new().event("message"), message);
-                    return Some((event, (versions, change_stream, gateway)));
+                    return Some((event, (feed, change_stream, gateway)));
                 }
                 () = session.ended.cancelled() => return None,
+                () = gateway.shutting_down.cancelled() => return None,
             };
-            if !changed {
-                // By now a closed connection would have been detected.
-                session.delivered().ack(now);
-                session.client.subscriptions.ack();
-                return Some((StreamEvent::keep_alive(), (versions, change_stream, gateway)));
+            match changed {
+                Ok(changed) => changed?,
+                Err(_) => {
+                    // By now a closed connection would have been detected.
+                    session.delivered().ack(versions);
+                    session.client.subscriptions.ack();
+                    return Some((StreamEvent::keep_alive(), (feed, change_stream, gateway)));
+                }
             }
         }
     })
@@ -491,21 +486,6 @@ fn parse_change_event_id(gateway: &Gateway, id: &str) -> Option<(ListVersions, O
     };
     let ours = changes.filter(|(boot, _)| *boot == gateway.tokens.boot().to_string());
     Some((ListVersions::from_event_id(versions)?, ours.and_then(|(_, count)| count.parse().ok())))
-}
-
-/// Waits for a list change (`true`) or the keep-alive interval (`false`); `None` when the gateway shuts down.
-pub(crate) async fn changed_or_due(
-    versions: &mut tokio::sync::watch::Receiver<ListVersions>,
-    shutdown: &CancellationToken,
-) -> Option<bool> {
-    tokio::select! {
-        changed = tokio::time::timeout(KEEP_ALIVE, versions.changed()) => match changed {
-            Ok(Ok(())) => Some(true),
-            Ok(Err(_)) => None,
-            Err(_) => Some(false),
-        },
-        () = shutdown.cancelled() => None,
-    }
 }
 
 /// Finds the session of a request, and marks it as in use.
@@ -581,8 +561,8 @@ fn unknown_versions(gateway: &Gateway, peer: &Peer) -> ListVersions {
     }
 }
 
-/// Starts one request, and writes its messages to `replay_buffer`. Changed preferences of a session are saved before
-/// the answer.
+/// Starts one request in a task of its own, and writes its messages to `replay_buffer`. Changed preferences of a session
+/// are saved before the answer. The handle cancels the request.
 pub(crate) fn begin_call(
     gateway: &Arc<Gateway>,
     era: Era,
@@ -591,11 +571,11 @@ pub(crate) fn begin_call(
     listener: Arc<dyn Listener>,
     client: Client,
     session: Option<Arc<Session>>,
-) -> (InlineCall, AbortHandle) {
+) -> AbortHandle {
     let gateway = Arc::clone(gateway);
     // Created before the call, so that a call that is dropped before its first poll also ends its buffer.
     let end = EndOnDrop(Arc::clone(&replay_buffer));
-    InlineCall::new(|| async move {
+    spawn_call(async move {
         let (_end, request) = (end, request.as_request());
         let work = pin!(answer(&gateway, era, &request, listener, client));
         let answered = admitted.while_authorized(work).await;
@@ -605,6 +585,13 @@ pub(crate) fn begin_call(
         }
         replay_buffer.finish_with_status(message, status);
     })
+}
+
+/// Runs a call in a task of its own, so that it continues without its connection. The handle cancels it.
+pub(crate) fn spawn_call(call: impl Future<Output = ()> + Send + 'static) -> AbortHandle {
+    let (handle, registration) = AbortHandle::new_pair();
+    tokio::spawn(Abortable::new(call, registration));
+    handle
 }
 
 /// Response with its memory permit, and its HTTP status.
@@ -782,6 +769,28 @@ mod tests {
     use super::*;
     use crate::mcp::TokenCipher;
     use crate::mcp::transport::event_id::tests::{CALL, name};
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_runs_on_its_own_until_it_is_cancelled() {
+        let call = || {
+            let answered = Arc::new(tokio::sync::Notify::new());
+            let answer = Arc::clone(&answered);
+            let handle = spawn_call(async move {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                answer.notify_one();
+            });
+            (answered, handle)
+        };
+        let in_time = |answered: Arc<tokio::sync::Notify>| async move {
+            tokio::time::timeout(Duration::from_secs(2), answered.notified()).await.is_ok()
+        };
+        let (answered, _handle) = call();
+        assert!(in_time(answered).await, "nothing else drives it");
+        let (answered, handle) = call();
+        tokio::task::yield_now().await;
+        handle.abort();
+        assert!(!in_time(answered).await);
+    }
 
     #[tokio::test]
     async fn c03_a_slow_reader_gets_the_number_of_dropped_messages_and_the_answer() {

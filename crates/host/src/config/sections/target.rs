@@ -93,26 +93,17 @@ impl Target {
     }
 }
 
-/// HTTP transport of a server.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum UrlTransport {
-    /// Try Streamable HTTP, fall back to HTTP+SSE, remember the result.
-    #[default]
-    Auto,
-    /// Streamable HTTP only.
-    Http,
-    /// Legacy HTTP with SSE only.
-    Sse,
-}
-
-impl UrlTransport {
-    /// The word in the config.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Auto => "auto",
-            Self::Http => "http",
-            Self::Sse => "sse",
-        }
+gripfast_core::word_enum! {
+    /// HTTP transport of a server.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+    pub enum UrlTransport {
+        /// Try Streamable HTTP, fall back to HTTP+SSE, remember the result.
+        #[default]
+        Auto = "auto",
+        /// Streamable HTTP only.
+        Http = "http",
+        /// Legacy HTTP with SSE only.
+        Sse = "sse",
     }
 }
 

@@ -9,6 +9,7 @@ use super::answer::Answer;
 use super::call::CallDeadlines;
 use super::{KeepUp, Upstream};
 use crate::client::Principal;
+use crate::subscribe::SubscribeOutcome;
 use crate::sync::Mutex;
 use crate::transport::{InFlightCalls, Listener};
 use gripfast_core::failure::{CallError, CallOutcome, Code, Failure};
@@ -324,15 +325,6 @@ impl Drop for SubscriptionHandle {
     }
 }
 
-/// Outcome of a subscription request.
-pub(crate) enum FollowOutcome {
-    Subscribed(SubscriptionHandle),
-    /// The server refused, with this answer.
-    Declined(Answer),
-    /// The server does not support such subscriptions.
-    Unsupported,
-}
-
 impl Upstream {
     /// Subscribes to a resource or task. Waits as a call does for the connection, and then for the server's
     /// acknowledgement.
@@ -344,7 +336,7 @@ impl Upstream {
         principal: Principal,
         listener: Arc<dyn Listener>,
         deadline: Option<Mono>,
-    ) -> Result<FollowOutcome, CallError> {
+    ) -> Result<SubscribeOutcome<SubscriptionHandle>, CallError> {
         let number = self.session_state.add(&target, &principal, listener).map_err(|full| {
             let text = format!("server `{}` accepts no further subscription: {full}", self.name);
             CallError::new(Code::Overloaded, &self.name, CallOutcome::NotSent, text)
@@ -385,10 +377,10 @@ impl Upstream {
                 }
             };
             if !can {
-                return Ok(FollowOutcome::Unsupported);
+                return Ok(SubscribeOutcome::Unsupported);
             }
             let result = match self.session_state.subscription_state(&subscription.target) {
-                SubscriptionState::Subscribed => return Ok(FollowOutcome::Subscribed(subscription)),
+                SubscriptionState::Subscribed => return Ok(SubscribeOutcome::Subscribed(subscription)),
                 SubscriptionState::NoSession => {
                     // The connection is up and its session is about to begin, or both have just ended.
                     tokio::select! {
@@ -402,8 +394,8 @@ impl Upstream {
                 SubscriptionState::Waiting(result) => result,
             };
             match tokio::time::timeout_at(self.clock.instant(limit), result).await {
-                Ok(Ok(SyncResult::Done)) => return Ok(FollowOutcome::Subscribed(subscription)),
-                Ok(Ok(SyncResult::Declined(answer))) => return Ok(FollowOutcome::Declined(answer)),
+                Ok(Ok(SyncResult::Done)) => return Ok(SubscribeOutcome::Subscribed(subscription)),
+                Ok(Ok(SyncResult::Declined(answer))) => return Ok(SubscribeOutcome::Declined(answer)),
                 Ok(Ok(SyncResult::Failed(failure, outcome))) => {
                     return Err(CallError::from_failure(&self.name, &failure, outcome));
                 }

@@ -113,15 +113,6 @@ pub(crate) async fn wait_until(host: &Host, wanted: impl Fn(&ServerStatus) -> bo
     }
 }
 
-/// Polls a condition that has no event.
-pub(crate) async fn eventually(what: &str, mut so: impl FnMut() -> bool) {
-    let deadline = Instant::now() + TIMEOUT;
-    while !so() {
-        assert!(Instant::now() < deadline, "it never came about: {what}");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-}
-
 /// Limits a wait that must end by itself.
 pub(crate) async fn within_timeout<T>(work: impl Future<Output = T>) -> T {
     tokio::time::timeout(TIMEOUT, work).await.expect("it hangs")
