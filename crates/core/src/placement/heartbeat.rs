@@ -9,14 +9,16 @@ use std::time::Duration;
 /// The reply of the store to a heartbeat.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HeartbeatReply {
-    /// State of the replica's record before the heartbeat.
-    pub record: RecordState,
+    /// Time at which the replica's record was made. It changes if the record was missing: the replica was away for a
+    /// lease, or the store was emptied. A state of the one heartbeat that made the record would be lost with its reply.
+    pub record_since: StoreTime,
     /// Epoch of the last takeover by this boot that the store knows; zero if there is none. It is lower than the
     /// replica's own if the store lost writes.
     pub last_takeover: OwnerEpoch,
     /// The exclusive leases of the heartbeat that the replica no longer holds.
     pub lost: Vec<String>,
-    /// Sessions that other replicas took over from this one since the last heartbeat.
+    /// Sessions that other replicas took over from this one. The store repeats them until the next heartbeat
+    /// acknowledges them, because a reply may be lost.
     pub taken: Vec<(SessionId, SessionOwner)>,
     /// All replicas with a live record, this one included.
     pub replicas: Vec<LiveReplica>,
@@ -24,15 +26,6 @@ pub struct HeartbeatReply {
     pub grace_left: Duration,
     /// The clock of the store.
     pub store_time: StoreTime,
-}
-
-/// State of a replica's record in the store when a heartbeat arrives.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RecordState {
-    /// The record was there: no replica saw this one as gone.
-    Renewed,
-    /// The record was missing: the replica has just started, was away for a lease, or the store was emptied.
-    Created,
 }
 
 /// A replica with a live record.

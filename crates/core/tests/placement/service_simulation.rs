@@ -92,12 +92,14 @@ pub(crate) struct Node {
     sessions: u64,
     /// True time of sending of the last heartbeat that succeeded.
     heartbeat_sent: Duration,
+    /// Takeovers that the last heartbeat reported, for the next one to acknowledge.
+    notices: Vec<(SessionId, SessionOwner)>,
     pub(crate) streams_ended: Vec<SessionId>,
 }
 
 #[derive(Debug, Clone)]
 enum Op {
-    Heartbeat { leases: Vec<(String, OwnerEpoch)>, ticket: u64 },
+    Heartbeat { leases: Vec<(String, OwnerEpoch)>, acknowledged: Vec<(SessionId, SessionOwner)>, ticket: u64 },
     Claim { above: OwnerEpoch },
     Release { epoch: OwnerEpoch },
     LookUp { flow: u64 },
@@ -199,6 +201,7 @@ impl ServiceSimulation {
             pending: BTreeSet::new(),
             sessions: 0,
             heartbeat_sent: Duration::ZERO,
+            notices: Vec::new(),
             streams_ended: Vec::new(),
         }
     }
@@ -520,7 +523,9 @@ impl ServiceSimulation {
             self.sequence += 1;
             let number = self.sequence;
             node.tickets.insert(number, (ticket, self.time));
-            self.send(index, Op::Heartbeat { leases: leases.into_iter().collect(), ticket: number });
+            let acknowledged = node.notices.clone();
+            let leases = leases.into_iter().collect();
+            self.send(index, Op::Heartbeat { leases, acknowledged, ticket: number });
         }
         self.nodes[index].lease.handle_timeout(now);
         self.act_on_lease(index);
@@ -609,9 +614,9 @@ impl ServiceSimulation {
         let me = Place { name, boot };
         let address = ReplicaAddress::parse(&format!("http://10.0.0.{index}:7332")).expect("an address");
         let reply = match &op {
-            Op::Heartbeat { leases, .. } => {
+            Op::Heartbeat { leases, acknowledged, .. } => {
                 let live = LiveReplica { place: me, address };
-                Reply::Heartbeat(self.store.heartbeat(now, &live, leases))
+                Reply::Heartbeat(self.store.heartbeat(now, &live, leases, acknowledged))
             }
             Op::Claim { above } => Reply::Claim(self.store.claim(now, &me, SINGLETON, *above)),
             Op::Release { epoch } => {
@@ -648,7 +653,7 @@ impl ServiceSimulation {
         let now = self.now_of(index);
         let node = &mut self.nodes[index];
         match (op, reply) {
-            (Op::Heartbeat { leases, ticket }, reply) => {
+            (Op::Heartbeat { leases, ticket, .. }, reply) => {
                 let (ticket, sent_at) = node.tickets.remove(&ticket).expect("it was sent");
                 if !node.heartbeat.ended(ticket, reply.as_ref().map(|_| ()).map_err(|gone| *gone)) {
                     if reply.is_err() {
@@ -715,6 +720,7 @@ impl ServiceSimulation {
             node.lease.handle(now, input);
         }
         let changes = node.router.heartbeat_succeeded(now, sent, reply);
+        node.notices.clone_from(&reply.taken);
         if !changes.put_back.is_empty() {
             let records = changes.put_back;
             self.send(index, Op::PutBack { records, last_takeover: changes.last_takeover });

@@ -270,3 +270,23 @@ fn a_session_of_a_replica_without_record_converges() {
     service.advance(service.spec.heartbeat() * 3);
     assert_eq!(service.serve(&session, 0), Some(1));
 }
+
+/// The heartbeat that brings the news is performed by the store, and its reply is lost: the next one brings them again.
+#[test]
+fn a_lost_reply_to_a_heartbeat_does_not_lose_a_takeover() {
+    let (mut service, session) = opened();
+    service.pause(0);
+    service.advance(service.spec.lease + service.spec.heartbeat());
+    assert_eq!(service.serve(&session, 1), Some(1));
+    service.resume(0);
+    // Its first heartbeat reaches the store 500 ms after it was sent.
+    service.store_delay = 500 * MS;
+    service.advance(300 * MS);
+    service.nodes[0].store_wire = Wire::Dropped;
+    service.advance(3 * SEC);
+    service.nodes[0].store_wire = Wire::Ok;
+    service.store_delay = MS;
+    service.advance(service.spec.heartbeat() * 2 + SEC);
+    assert_eq!(service.serve(&session, 0), Some(1));
+    assert_eq!(service.serve(&session, 2), Some(1));
+}

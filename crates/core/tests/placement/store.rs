@@ -2,7 +2,7 @@
 //! scripts do the same.
 
 use gripfast_core::placement::exclusive::ClaimReply;
-use gripfast_core::placement::heartbeat::{HeartbeatReply, LiveReplica, RecordState, starts_grace};
+use gripfast_core::placement::heartbeat::{HeartbeatReply, LiveReplica, starts_grace};
 use gripfast_core::placement::place::{BootId, OwnerEpoch, Place, SessionId, SessionOwner, StoreTime};
 use gripfast_core::placement::routing::{TakeoverCause, TakeoverReply};
 use gripfast_core::placement::term::LeaseSpec;
@@ -19,12 +19,13 @@ pub(crate) struct StoreContent {
     /// The highest epoch of each lease. It has no lifetime.
     epochs: BTreeMap<String, OwnerEpoch>,
     moved: BTreeMap<SessionId, SessionOwner>,
-    taken: BTreeMap<BootId, Vec<(SessionId, SessionOwner)>>,
+    taken: BTreeMap<BootId, BTreeMap<SessionId, SessionOwner>>,
 }
 
 #[derive(Debug, Clone)]
 struct Record {
     live: LiveReplica,
+    since: StoreTime,
     ends: StoreTime,
     last_takeover: OwnerEpoch,
 }
@@ -56,6 +57,7 @@ impl StoreModel {
         now: StoreTime,
         me: &LiveReplica,
         leases: &[(String, OwnerEpoch)],
+        acknowledged: &[(SessionId, SessionOwner)],
     ) -> HeartbeatReply {
         self.expire(now);
         if starts_grace(self.data.last_heartbeat, now, self.spec) {
@@ -64,10 +66,15 @@ impl StoreModel {
         self.data.last_heartbeat = Some(now);
         let ends = after(now, self.spec.lease);
         let boot = me.place.boot;
-        let known = self.data.replicas.get(&boot).map(|record| record.last_takeover);
-        let record = if known.is_some() { RecordState::Renewed } else { RecordState::Created };
-        let last_takeover = known.unwrap_or_default();
-        self.data.replicas.insert(boot, Record { live: me.clone(), ends, last_takeover });
+        let known = self.data.replicas.get(&boot).map(|record| (record.since, record.last_takeover));
+        let (since, last_takeover) = known.unwrap_or((now, OwnerEpoch::FIRST));
+        self.data.replicas.insert(boot, Record { live: me.clone(), since, ends, last_takeover });
+        let notices = self.data.taken.entry(boot).or_default();
+        for (session, owner) in acknowledged {
+            if notices.get(session) == Some(owner) {
+                notices.remove(session);
+            }
+        }
         let mut lost = Vec::new();
         for (name, epoch) in leases {
             let highest = self.data.epochs.get(name).copied().unwrap_or_default();
@@ -85,10 +92,10 @@ impl StoreModel {
             }
         }
         HeartbeatReply {
-            record,
+            record_since: since,
             last_takeover,
             lost,
-            taken: self.data.taken.remove(&boot).unwrap_or_default(),
+            taken: self.data.taken[&boot].clone().into_iter().collect(),
             replicas: self.data.replicas.values().map(|record| record.live.clone()).collect(),
             grace_left: self.data.grace_until.since(now),
             store_time: now,
@@ -155,8 +162,7 @@ impl StoreModel {
         }
         let owner = SessionOwner { place: me.clone(), epoch: from.epoch.succeed(now) };
         self.data.moved.insert(session.clone(), owner.clone());
-        let notice = (session.clone(), owner.clone());
-        self.data.taken.entry(from.place.boot).or_default().push(notice);
+        self.data.taken.entry(from.place.boot).or_default().insert(session.clone(), owner.clone());
         let record = self.data.replicas.get_mut(&me.boot);
         let previous = record.map(|record| {
             let previous = record.last_takeover;
@@ -184,8 +190,8 @@ impl StoreModel {
             self.data.moved.insert(session.clone(), own.clone());
             // The notice of this takeover may be lost too.
             if stored.place != *me {
-                let notice = (session.clone(), own.clone());
-                self.data.taken.entry(stored.place.boot).or_default().push(notice);
+                let notices = self.data.taken.entry(stored.place.boot).or_default();
+                notices.insert(session.clone(), own.clone());
             }
             current.push((session.clone(), own));
         }
@@ -193,6 +199,10 @@ impl StoreModel {
             record.last_takeover = record.last_takeover.max(last_takeover);
         }
         current
+    }
+
+    pub(crate) fn end_grace(&mut self) {
+        self.data.grace_until = StoreTime::default();
     }
 
     /// Removes the record of a replica that shuts down.

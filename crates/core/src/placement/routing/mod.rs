@@ -11,8 +11,8 @@ pub use request::{
     Arrival, Decision, ForwardEnd, RoutedRequest, TakeoverCause, TakeoverReply, UnavailableReason,
 };
 
-use super::heartbeat::{HeartbeatReply, LiveReplica, RecordState};
-use super::place::{BootId, OwnerEpoch, Place, SessionId, SessionOwner};
+use super::heartbeat::{HeartbeatReply, LiveReplica};
+use super::place::{BootId, OwnerEpoch, Place, SessionId, SessionOwner, StoreTime};
 use super::term::{LeaseNow, LeaseSpec};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -24,6 +24,8 @@ pub struct Router {
     spec: LeaseSpec,
     stage: Stage,
     store: StoreView,
+    /// Time at which the own record was made, as the last heartbeat said.
+    record_since: Option<StoreTime>,
     replicas: BTreeMap<BootId, LiveReplica>,
     grace: Option<GracePeriod>,
     /// Sessions with another owner than their origin, as far as this replica knows.
@@ -114,6 +116,7 @@ impl Router {
             spec,
             stage: Stage::Serving,
             store: StoreView::Unreachable,
+            record_since: None,
             replicas: BTreeMap::new(),
             grace: None,
             moved: BTreeMap::new(),
@@ -144,11 +147,12 @@ impl Router {
         // The last known replicas stay for the time of an outage only.
         self.replicas = reply.replicas.iter().map(|live| (live.place.boot, live.clone())).collect();
         self.set_grace(now, reply.grace_left);
-        if reply.record == RecordState::Created {
+        let was_missing = self.record_since.replace(reply.record_since) != Some(reply.record_since);
+        if was_missing {
             self.in_doubt_up_to = self.last_opened;
             self.confirmed.clear();
         }
-        if reply.record == RecordState::Created || reply.last_takeover < self.last_takeover {
+        if was_missing || reply.last_takeover < self.last_takeover {
             self.put_back = PutBack::Due;
         }
         let mut changes = RoutingChanges { last_takeover: self.last_takeover, ..RoutingChanges::default() };
