@@ -25,6 +25,7 @@ pub mod json;
 pub mod json_line;
 pub mod ledger;
 pub mod log_dedup;
+pub mod placement;
 pub mod policy;
 pub mod rate;
 pub mod redact;

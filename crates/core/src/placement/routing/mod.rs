@@ -1,0 +1,291 @@
+//! Routing of client sessions at one replica: serve a request here, forward it to the owner, take the session over, or
+//! refuse.
+//!
+//! The router keeps no entry for a session that its own replica opened and still owns. It knows the sessions that moved:
+//! those that it took over, those that others took over from it, and owners that it learned while forwarding. A
+//! [`RoutedRequest`] carries the progress of one request, so that it is sent at most once.
+
+mod request;
+
+pub use request::{
+    Arrival, Decision, ForwardEnd, RoutedRequest, TakeoverCause, TakeoverReply, UnavailableReason,
+};
+
+use super::heartbeat::{HeartbeatReply, LiveReplica};
+use super::place::{BootId, OwnerEpoch, Place, SessionId, SessionOwner, StoreTime};
+use super::term::{LeaseNow, LeaseSpec};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+/// The routing knowledge of one replica.
+#[derive(Debug)]
+pub struct Router {
+    me: Place,
+    spec: LeaseSpec,
+    stage: Stage,
+    store: StoreView,
+    /// Time at which the own record was made, as the last heartbeat said.
+    record_since: Option<StoreTime>,
+    replicas: BTreeMap<BootId, LiveReplica>,
+    grace: Option<GracePeriod>,
+    /// Sessions with another owner than their origin, as far as this replica knows.
+    moved: BTreeMap<SessionId, SessionOwner>,
+    /// Owners that were learned while forwarding, oldest first. They are forgotten when there are too many.
+    learned: VecDeque<SessionId>,
+    /// Number of the last session that this replica opened.
+    last_opened: u64,
+    /// Own sessions up to this number may have been taken over without this replica knowing: its record was missing
+    /// after they were opened.
+    in_doubt_up_to: u64,
+    /// Sessions in doubt that were looked up since.
+    confirmed: BTreeSet<SessionId>,
+    /// Sessions whose takeover by this replica is in flight.
+    taking: BTreeSet<SessionId>,
+    /// Epoch of the last takeover by this replica.
+    last_takeover: OwnerEpoch,
+    put_back: PutBack,
+    /// Sessions that others took over, for [`Self::poll_taken`].
+    taken: VecDeque<SessionId>,
+}
+
+/// Whether the store lacks records of this replica's takeovers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum PutBack {
+    NotNeeded,
+    /// The store lost writes: it was emptied, or a failover lost the last ones.
+    Due,
+}
+
+/// Stage of the replica's life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Serving,
+    /// The replica shuts down and has released its sessions.
+    Released,
+}
+
+/// Reachability of the store by the last heartbeat.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum StoreView {
+    /// None has succeeded, or the last one failed.
+    Unreachable,
+    /// The last one succeeded; it was sent at this time.
+    Reachable { sent: LeaseNow },
+}
+
+#[derive(Debug, Clone, Copy)]
+struct GracePeriod {
+    since: LeaseNow,
+    length: Duration,
+}
+
+/// Consequences of a heartbeat's reply for sessions.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct RoutingChanges {
+    /// Sessions that this replica took over and whose records the store may have lost: write each record back unless
+    /// the store has a higher epoch, and report the results with [`Router::put_back_ended`]. It is repeated with each
+    /// heartbeat until then.
+    pub put_back: Vec<(SessionId, OwnerEpoch)>,
+    /// Epoch of the last takeover by this replica. The store keeps it as [`HeartbeatReply::last_takeover`] after the
+    /// last record was written back.
+    pub last_takeover: OwnerEpoch,
+}
+
+/// Liveness of another replica, from the last heartbeat's reply.
+enum Liveness {
+    Live,
+    /// The store has no record of it.
+    Gone,
+    /// The store is unreachable, so the last known record counts.
+    LastKnown,
+    /// Neither a record nor a reachable store.
+    Unknown,
+}
+
+impl Router {
+    /// Takeovers in flight at a time. Beyond it the client waits: after the loss of a replica with 10,000 sessions, all
+    /// of them come at once.
+    pub const MAX_TAKEOVERS: usize = 256;
+    /// Owners that were learned while forwarding and are remembered.
+    const MAX_LEARNED: usize = 10_000;
+
+    /// A router that has not heard of the store yet.
+    pub const fn new(me: Place, spec: LeaseSpec) -> Self {
+        Self {
+            me,
+            spec,
+            stage: Stage::Serving,
+            store: StoreView::Unreachable,
+            record_since: None,
+            replicas: BTreeMap::new(),
+            grace: None,
+            moved: BTreeMap::new(),
+            learned: VecDeque::new(),
+            last_opened: 0,
+            in_doubt_up_to: 0,
+            confirmed: BTreeSet::new(),
+            taking: BTreeSet::new(),
+            last_takeover: OwnerEpoch::FIRST,
+            put_back: PutBack::NotNeeded,
+            taken: VecDeque::new(),
+        }
+    }
+
+    /// Records that this replica opened a session.
+    pub fn session_opened(&mut self, session: &SessionId) {
+        self.last_opened = self.last_opened.max(session.number);
+    }
+
+    /// Applies the reply to a heartbeat that was sent at `sent`.
+    pub fn heartbeat_succeeded(
+        &mut self,
+        now: LeaseNow,
+        sent: LeaseNow,
+        reply: &HeartbeatReply,
+    ) -> RoutingChanges {
+        self.store = StoreView::Reachable { sent };
+        // The last known replicas stay for the time of an outage only.
+        self.replicas = reply.replicas.iter().map(|live| (live.place.boot, live.clone())).collect();
+        self.set_grace(now, reply.grace_left);
+        let was_missing = self.record_since.replace(reply.record_since) != Some(reply.record_since);
+        if was_missing {
+            self.in_doubt_up_to = self.last_opened;
+            self.confirmed.clear();
+        }
+        if was_missing || reply.last_takeover < self.last_takeover {
+            self.put_back = PutBack::Due;
+        }
+        let mut changes = RoutingChanges { last_takeover: self.last_takeover, ..RoutingChanges::default() };
+        if self.put_back == PutBack::Due {
+            let own = self.moved.iter().filter(|(_, owner)| owner.place == self.me);
+            changes.put_back = own.map(|(session, owner)| (session.clone(), owner.epoch)).collect();
+            if changes.put_back.is_empty() {
+                self.put_back = PutBack::NotNeeded;
+            }
+        }
+        for (session, owner) in &reply.taken {
+            self.learn(session, owner);
+        }
+        changes
+    }
+
+    /// Records that a heartbeat failed.
+    pub fn heartbeat_failed(&mut self) {
+        self.store = StoreView::Unreachable;
+    }
+
+    /// Records that all records were written back: the records that the store has now.
+    pub fn put_back_ended(&mut self, current: &[(SessionId, SessionOwner)]) {
+        self.put_back = PutBack::NotNeeded;
+        for (session, owner) in current {
+            self.learn(session, owner);
+        }
+    }
+
+    /// The next session that another replica took over from this one. Its GET streams end, and nothing more is admitted;
+    /// calls that were already sent finish. The shell asks after each report.
+    pub fn poll_taken(&mut self) -> Option<SessionId> {
+        self.taken.pop_front()
+    }
+
+    /// Releases all sessions at the end of a shutdown: forwarded requests are answered with 421 and no owner, so that
+    /// the forwarder takes over at once.
+    pub fn release(&mut self) {
+        self.stage = Stage::Released;
+    }
+
+    /// Forgets a session that has ended.
+    pub fn forget(&mut self, session: &SessionId) {
+        self.moved.remove(session);
+        self.confirmed.remove(session);
+    }
+
+    /// Returns whether this replica owns the session, as far as it knows.
+    pub fn owns(&self, session: &SessionId) -> bool {
+        self.owner_of(session).place == self.me
+    }
+
+    /// The owner of a session, as far as this replica knows.
+    pub fn owner_of(&self, session: &SessionId) -> SessionOwner {
+        let moved = self.moved.get(session).cloned();
+        moved.unwrap_or_else(|| SessionOwner { place: session.origin.clone(), epoch: OwnerEpoch::FIRST })
+    }
+
+    /// The record of a replica, to connect to it.
+    pub fn replica(&self, boot: BootId) -> Option<&LiveReplica> {
+        self.replicas.get(&boot)
+    }
+
+    /// Learns of an owner. Returns whether this is new: a lower epoch changes nothing.
+    fn learn(&mut self, session: &SessionId, owner: &SessionOwner) -> bool {
+        if owner.epoch <= self.owner_of(session).epoch {
+            return false;
+        }
+        if self.owns(session) && owner.place != self.me {
+            self.taken.push_back(session.clone());
+        }
+        self.moved.insert(session.clone(), owner.clone());
+        self.confirmed.remove(session);
+        let is_ours = session.origin == self.me || owner.place == self.me;
+        if !is_ours {
+            self.learned.push_back(session.clone());
+            while self.learned.len() > Self::MAX_LEARNED {
+                self.forget_oldest();
+            }
+        }
+        true
+    }
+
+    fn forget_oldest(&mut self) {
+        let Some(oldest) = self.learned.pop_front() else { return };
+        if oldest.origin != self.me && !self.owns(&oldest) {
+            self.moved.remove(&oldest);
+        }
+    }
+
+    fn set_grace(&mut self, now: LeaseNow, left: Duration) {
+        self.grace = (!left.is_zero()).then_some(GracePeriod { since: now, length: left });
+    }
+
+    fn grace_left(&self, now: LeaseNow) -> Duration {
+        self.grace.map_or(Duration::ZERO, |grace| grace.length.saturating_sub(now.since(grace.since)))
+    }
+
+    fn liveness(&self, now: LeaseNow, boot: BootId) -> Liveness {
+        let is_known = self.replicas.contains_key(&boot);
+        let is_current = match self.store {
+            StoreView::Reachable { sent } => now.since(sent) < self.spec.lease,
+            StoreView::Unreachable => false,
+        };
+        match (is_current, is_known) {
+            (true, true) => Liveness::Live,
+            (true, false) => Liveness::Gone,
+            (false, true) => Liveness::LastKnown,
+            (false, false) => Liveness::Unknown,
+        }
+    }
+
+    /// Returns whether this replica must ask the store before it serves a session of its own. While the store is
+    /// unreachable it serves without.
+    fn must_confirm(&self, now: LeaseNow, session: &SessionId) -> bool {
+        match self.store {
+            StoreView::Unreachable => false,
+            // The process was stopped, or the heartbeat thread is late: the record may have ended.
+            StoreView::Reachable { sent } if now.since(sent) >= self.spec.lease => true,
+            StoreView::Reachable { .. } => self.is_in_doubt(session) && !self.confirmed.contains(session),
+        }
+    }
+
+    /// Remembers that the store was asked about an own session. Not within a grace period: the true owner may not have
+    /// written its record back yet.
+    fn confirm(&mut self, now: LeaseNow, session: &SessionId) {
+        if self.is_in_doubt(session) && self.grace_left(now).is_zero() {
+            self.confirmed.insert(session.clone());
+        }
+    }
+
+    /// Sessions that this replica took over are not in doubt: their records are written back.
+    fn is_in_doubt(&self, session: &SessionId) -> bool {
+        session.origin == self.me && session.number <= self.in_doubt_up_to
+    }
+}

@@ -1,0 +1,292 @@
+//! Sessions: served by their owner, taken over after its loss, and never split for long.
+
+use crate::service_simulation::{ServiceSimulation, Wire};
+use crate::{MS, SEC};
+use gripfast_core::placement::place::SessionId;
+use gripfast_core::placement::routing::{Decision, UnavailableReason};
+
+/// A settled service and a session of replica 0.
+fn opened() -> (ServiceSimulation, SessionId) {
+    let mut service = ServiceSimulation::settled();
+    let session = service.open_session(0).expect("replica 0 runs");
+    (service, session)
+}
+
+fn reason(decision: Option<Decision>) -> Option<UnavailableReason> {
+    match decision {
+        Some(Decision::Unavailable { reason, .. }) => Some(reason),
+        _ => None,
+    }
+}
+
+#[test]
+fn a_request_at_another_replica_is_forwarded_to_the_owner() {
+    let (mut service, session) = opened();
+    assert_eq!(service.serve(&session, 0), Some(0));
+    assert_eq!(service.serve(&session, 1), Some(0));
+    assert_eq!(service.serve(&session, 2), Some(0));
+    assert_eq!(service.takeovers, []);
+}
+
+#[test]
+fn a_refused_connection_lets_the_session_be_taken_over_at_once() {
+    let (mut service, session) = opened();
+    service.kill(0);
+    assert_eq!(service.serve(&session, 1), Some(1), "its record is still alive");
+    assert_eq!(service.serve(&session, 2), Some(1), "the next one goes to the new owner");
+    assert_eq!(service.takeovers.len(), 1);
+}
+
+#[test]
+fn two_takeovers_at_once_have_one_winner() {
+    let (mut service, session) = opened();
+    service.kill(0);
+    let requests: Vec<u64> = (1..3).map(|index| service.request(&session, index).expect("it runs")).collect();
+    service.advance(SEC);
+    let served: Vec<usize> = requests.iter().map(|request| service.runs[request][0]).collect();
+    assert_eq!(served[0], served[1]);
+    assert_eq!(service.takeovers.len(), 1);
+}
+
+#[test]
+fn many_requests_of_one_session_cause_one_takeover() {
+    let (mut service, session) = opened();
+    service.kill(0);
+    let requests: Vec<u64> = (0..20).map(|_| service.request(&session, 1).expect("it runs")).collect();
+    service.advance(SEC);
+    assert!(requests.iter().all(|request| service.runs.get(request) == Some(&vec![1])));
+    assert_eq!(service.takeovers.len(), 1);
+}
+
+#[test]
+fn at_most_256_takeovers_are_in_flight() {
+    let mut service = ServiceSimulation::settled();
+    let sessions: Vec<SessionId> = (0..300).map(|_| service.open_session(0).expect("it runs")).collect();
+    service.kill(0);
+    let requests: Vec<u64> =
+        sessions.iter().map(|session| service.request(session, 1).expect("it runs")).collect();
+    service.advance(SEC);
+    let refused: Vec<_> = requests.iter().filter(|request| !service.runs.contains_key(request)).collect();
+    assert_eq!(refused.len(), 300 - 256);
+    assert!(
+        refused
+            .iter()
+            .all(|request| { reason(service.ends.get(request).cloned()) == Some(UnavailableReason::Busy) })
+    );
+}
+
+#[test]
+fn a_paused_owner_is_replaced_after_its_lease_and_forwards_when_it_is_back() {
+    let (mut service, session) = opened();
+    service.pause(0);
+    service.advance(service.spec.lease + service.spec.heartbeat());
+    assert_eq!(service.serve(&session, 1), Some(1));
+    service.advance(8 * SEC);
+    service.resume(0);
+    assert_eq!(service.serve(&session, 0), Some(1), "its first request asks the store");
+    service.advance(service.spec.heartbeat() * 2);
+    assert_eq!(service.serve(&session, 0), Some(1));
+    assert_eq!(service.nodes[0].streams_ended, [session], "its GET streams were ended");
+}
+
+/// A connection may be refused for other reasons than death. The owner learns of the takeover by its next heartbeat.
+#[test]
+fn a_live_owner_learns_of_a_takeover_by_its_next_heartbeat() {
+    let (mut service, session) = opened();
+    service.peer_wires.insert((0, 1), Wire::Refused);
+    assert_eq!(service.serve(&session, 1), Some(1));
+    service.advance(service.spec.heartbeat() + 100 * MS);
+    service.peer_wires.clear();
+    assert_eq!(service.nodes[0].streams_ended, std::slice::from_ref(&session));
+    assert_eq!(service.serve(&session, 0), Some(1));
+    assert_eq!(service.serve(&session, 2), Some(1), "a 421 names the new owner");
+}
+
+#[test]
+fn a_dropped_connection_is_not_a_reason_to_take_over() {
+    let (mut service, session) = opened();
+    service.peer_wires.insert((0, 1), Wire::Dropped);
+    let request = service.request(&session, 1).expect("it runs");
+    service.advance(6 * SEC);
+    assert_eq!(reason(service.ends.get(&request).cloned()), Some(UnavailableReason::OwnerChanged));
+    assert_eq!(service.takeovers, []);
+}
+
+#[test]
+fn the_old_name_with_a_new_boot_does_not_get_its_sessions_back() {
+    let (mut service, session) = opened();
+    service.kill(0);
+    assert_eq!(service.serve(&session, 1), Some(1));
+    service.start(0);
+    service.advance(5 * SEC);
+    assert_eq!(service.serve(&session, 0), Some(1));
+    assert_eq!(service.serve(&session, 2), Some(1));
+}
+
+/// The new process at the old address answers 421; nothing runs there under the old boot.
+#[test]
+fn a_restarted_owner_is_recognised_by_its_boot() {
+    let (mut service, session) = opened();
+    service.kill(0);
+    service.start(0);
+    service.advance(10 * MS);
+    assert_eq!(service.serve(&session, 2), Some(2));
+}
+
+#[test]
+fn a_released_session_is_taken_over_at_once() {
+    let (mut service, session) = opened();
+    service.shut_down(0);
+    assert_eq!(service.serve(&session, 1), Some(1));
+}
+
+#[test]
+fn without_the_store_owners_go_on_and_forwards_work() {
+    let (mut service, session) = opened();
+    service.store_up = false;
+    service.advance(120 * SEC);
+    assert_eq!(service.serve(&session, 0), Some(0));
+    assert_eq!(service.serve(&session, 1), Some(0));
+    service.kill(0);
+    assert_eq!(
+        reason(service.end_of(&session, 1)),
+        Some(UnavailableReason::StoreUnreachable),
+        "nobody can take over"
+    );
+}
+
+#[test]
+fn after_an_outage_of_the_store_nothing_is_taken_over_that_is_alive() {
+    for persistent in [true, false] {
+        let (mut service, session) = opened();
+        service.store_up = false;
+        service.advance(60 * SEC);
+        if !persistent {
+            service.empty_store();
+        }
+        service.store_up = true;
+        for _ in 0..100 {
+            service.advance(200 * MS);
+            assert_eq!(service.serve(&session, 1), Some(0));
+            assert_eq!(service.serve(&session, 2), Some(0));
+        }
+        assert_eq!(service.takeovers, []);
+    }
+}
+
+#[test]
+fn after_an_outage_the_sessions_of_a_dead_replica_wait_for_the_grace_period() {
+    let (mut service, session) = opened();
+    service.store_up = false;
+    service.advance(30 * SEC);
+    service.kill(0);
+    service.store_up = true;
+    service.await_heartbeats();
+    assert_eq!(reason(service.end_of(&session, 1)), Some(UnavailableReason::Grace));
+    service.advance(service.spec.grace());
+    assert_eq!(service.serve(&session, 1), Some(1));
+}
+
+#[test]
+fn the_record_of_a_takeover_is_written_back_to_an_emptied_store() {
+    let (mut service, session) = opened();
+    service.kill(0);
+    assert_eq!(service.serve(&session, 1), Some(1));
+    service.empty_store();
+    service.start(0);
+    service.advance(60 * SEC);
+    assert_eq!(service.serve(&session, 0), Some(1), "replica 0 learns it from the store");
+    assert_eq!(service.serve(&session, 2), Some(1));
+}
+
+#[test]
+fn a_takeover_that_a_failover_lost_is_written_back() {
+    let (mut service, session) = opened();
+    service.replicate();
+    service.kill(0);
+    assert_eq!(service.serve(&session, 1), Some(1));
+    service.fail_over(0);
+    service.advance(service.spec.heartbeat() * 2);
+    assert_eq!(service.serve(&session, 2), Some(1));
+}
+
+/// The reply to the takeover is lost: the store names a replica that does not know it yet.
+#[test]
+fn a_takeover_without_reply_is_adopted_by_the_next_request() {
+    let (mut service, session) = opened();
+    service.kill(0);
+    service.store_delay = 100 * MS;
+    let request = service.request(&session, 1).expect("it runs");
+    // The lookup takes 200 ms, the takeover reaches the store 100 ms later, its reply does not come back.
+    service.advance(250 * MS);
+    service.nodes[1].store_wire = Wire::Dropped;
+    service.advance(3 * SEC);
+    assert_eq!(reason(service.ends.get(&request).cloned()), Some(UnavailableReason::StoreUnreachable));
+    assert_eq!(service.takeovers.len(), 1);
+    service.nodes[1].store_wire = Wire::Ok;
+    service.store_delay = MS;
+    service.advance(5 * SEC);
+    assert_eq!(service.serve(&session, 2), Some(1));
+    assert_eq!(service.takeovers.len(), 1);
+}
+
+#[test]
+fn a_forward_that_is_lost_after_it_was_sent_is_not_sent_again() {
+    let (mut service, session) = opened();
+    service.pause(0);
+    let request = service.request(&session, 1).expect("it runs");
+    service.advance(6 * SEC);
+    assert_eq!(service.ends.get(&request), Some(&Decision::OutcomeUnknown));
+    service.resume(0);
+    service.advance(SEC);
+    assert!(service.runs.get(&request).is_none_or(|runs| runs.len() == 1));
+}
+
+#[test]
+fn a_replica_that_is_cut_off_from_the_store_serves_its_sessions_and_converges() {
+    let (mut service, session) = opened();
+    service.nodes[0].store_wire = Wire::Dropped;
+    service.advance(service.spec.lease + service.spec.heartbeat() * 2);
+    assert_eq!(service.serve(&session, 0), Some(0));
+    assert_eq!(service.serve(&session, 1), Some(1), "for the others it is gone");
+    service.nodes[0].store_wire = Wire::Ok;
+    service.advance(service.spec.heartbeat() * 2);
+    for index in 0..3 {
+        assert_eq!(service.serve(&session, index), Some(1));
+    }
+}
+
+/// A session that was opened before the first heartbeat has an owner that the others do not know yet.
+#[test]
+fn a_session_of_a_replica_without_record_converges() {
+    let mut service = ServiceSimulation::settled();
+    service.kill(0);
+    service.advance(20 * SEC);
+    service.start(0);
+    service.nodes[0].store_wire = Wire::Dropped;
+    let session = service.open_session(0).expect("it runs");
+    assert_eq!(service.serve(&session, 1), Some(1));
+    service.nodes[0].store_wire = Wire::Ok;
+    service.advance(service.spec.heartbeat() * 3);
+    assert_eq!(service.serve(&session, 0), Some(1));
+}
+
+/// The heartbeat that brings the news is performed by the store, and its reply is lost: the next one brings them again.
+#[test]
+fn a_lost_reply_to_a_heartbeat_does_not_lose_a_takeover() {
+    let (mut service, session) = opened();
+    service.pause(0);
+    service.advance(service.spec.lease + service.spec.heartbeat());
+    assert_eq!(service.serve(&session, 1), Some(1));
+    service.resume(0);
+    // Its first heartbeat reaches the store 500 ms after it was sent.
+    service.store_delay = 500 * MS;
+    service.advance(300 * MS);
+    service.nodes[0].store_wire = Wire::Dropped;
+    service.advance(3 * SEC);
+    service.nodes[0].store_wire = Wire::Ok;
+    service.store_delay = MS;
+    service.advance(service.spec.heartbeat() * 2 + SEC);
+    assert_eq!(service.serve(&session, 0), Some(1));
+    assert_eq!(service.serve(&session, 2), Some(1));
+}
