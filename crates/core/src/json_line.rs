@@ -2,8 +2,8 @@
 //! nothing but the buffer, and does not scan constants for characters to escape.
 
 use crate::json::Digest;
+use crate::json_text::Json;
 use crate::time::Wall;
-use serde_json::value::RawValue;
 use std::time::Duration;
 
 /// A line that is being written: an object to which members are appended.
@@ -98,7 +98,7 @@ impl<'o> JsonLine<'o> {
     }
 
     /// Appends any JSON, on one line.
-    pub fn json(&mut self, key: &'static str, json: &RawValue) {
+    pub fn json(&mut self, key: &'static str, json: &Json) {
         self.key(key);
         // A line break in JSON is white space, but would end the line here.
         let one_line = |byte: u8| if matches!(byte, b'\n' | b'\r') { b' ' } else { byte };
@@ -154,6 +154,7 @@ const PAIRS: [[u8; 2]; 100] = {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::json_text::JsonText;
     use proptest::prelude::*;
     use serde_json::{Value, json};
 
@@ -202,7 +203,7 @@ mod tests {
 
         #[test]
         fn written_lines_parse_to_the_same_values(text in ".*", number: u64) {
-            let raw = RawValue::from_string(serde_json::to_string_pretty(&json!([text])).unwrap()).unwrap();
+            let raw = JsonText::parse(serde_json::to_string_pretty(&json!([text])).unwrap()).unwrap();
             let line = read(|line| {
                 line.text("text", &text);
                 line.number("number", number);

@@ -23,6 +23,7 @@ pub mod isolation;
 pub mod jitter;
 pub mod json;
 pub mod json_line;
+pub mod json_text;
 pub mod ledger;
 pub mod log_dedup;
 pub mod placement;

@@ -5,13 +5,13 @@
 
 use gripfast_core::failure::{CallOutcome, Code};
 use gripfast_core::json::Digest;
+use gripfast_core::json_text::JsonText;
 use gripfast_core::ledger::fold::{Fold, WriterState};
 use gripfast_core::ledger::ledger_entry::{self, LedgerCaller, LedgerEntry};
 use gripfast_core::ledger::record::Record;
 use gripfast_core::ledger::{CallSubject, Query, Row, RowEnd, RowId, Selection, Settled};
 use gripfast_core::time::Wall;
 use proptest::prelude::*;
-use serde_json::value::RawValue;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -152,7 +152,7 @@ fn lines_of_one_call_do_not_depend_on_earlier_lines() {
 
 #[test]
 fn names_and_arguments_of_any_length_fit() {
-    let raw = |json: &str| RawValue::from_string(json.to_owned()).unwrap();
+    let raw = |json: &str| JsonText::parse(json.to_owned()).unwrap();
     let name = "ü".repeat(100_000);
     let mut entry =
         LedgerEntry::new(1, at(1), &LedgerCaller::default(), &name, &"x".repeat(LedgerEntry::MAX_NAME_CHARS));

@@ -6,6 +6,7 @@
 
 use gripfast::config::Config;
 use gripfast::{Answer, CallError, Host};
+use gripfast_core::json_text::JsonText;
 use serde_json::{Value, json};
 use std::error::Error;
 use std::path::Path;
@@ -47,7 +48,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
 
 /// Calls a tool of `demo` and returns the first text of its result.
 async fn call(host: &Host, tool: &str, arguments: Value) -> Result<String, CallError> {
-    let arguments = serde_json::value::to_raw_value(&arguments).expect("a JSON value prints as JSON");
+    let arguments = JsonText::of(&arguments).expect("a JSON value prints as JSON");
     let answer = host.call("demo", tool, Some(arguments)).await?;
     Ok(first_text(&answer))
 }

@@ -7,7 +7,7 @@ use crate::upstream::Answer;
 use bytes::Bytes;
 use gripfast_wire::envelope::{self, Message};
 use gripfast_wire::patch::{Object, Patch, patch_payload};
-use gripfast_wire::{Outcome, RawValue};
+use gripfast_wire::{Json, JsonText, Outcome};
 
 /// Maximum number of rounds of input for one request.
 pub const MAX_ROUNDS: usize = 8;
@@ -18,7 +18,7 @@ pub enum CollectedInput {
     /// No input is required: the answer is final.
     NotRequired,
     /// All input requests are answered: repeat the request with these parameters.
-    Retry(Box<RawValue>),
+    Retry(JsonText),
     /// The listener refused, with this message.
     Refused(String),
     /// The input cannot be collected, for this reason: the listener does not support it, or it is not a valid
@@ -27,7 +27,7 @@ pub enum CollectedInput {
 }
 
 /// Collects from `listener` the input that `answer` requires; `params` are those of the request.
-pub async fn collect(listener: &dyn Listener, params: &RawValue, answer: &Answer) -> CollectedInput {
+pub async fn collect(listener: &dyn Listener, params: &Json, answer: &Answer) -> CollectedInput {
     if !answer.members().input_required {
         return CollectedInput::NotRequired;
     }
@@ -36,11 +36,7 @@ pub async fn collect(listener: &dyn Listener, params: &RawValue, answer: &Answer
 }
 
 /// Collects the input for a result with `resultType: "input_required"` that did not come from a server of this host.
-pub async fn collect_from_result(
-    listener: &dyn Listener,
-    params: &RawValue,
-    result: &RawValue,
-) -> CollectedInput {
+pub async fn collect_from_result(listener: &dyn Listener, params: &Json, result: &Json) -> CollectedInput {
     let Ok(result) = Object::parse(result) else { return CollectedInput::NotRequired };
     let mut responses = Patch::new();
     if let Some(requests) = result.object("inputRequests") {
@@ -62,7 +58,7 @@ pub async fn collect_from_result(
 }
 
 /// Puts one input request to the listener.
-async fn ask(listener: &dyn Listener, request: &RawValue) -> Result<Box<RawValue>, CollectedInput> {
+async fn ask(listener: &dyn Listener, request: &Json) -> Result<JsonText, CollectedInput> {
     let unclear =
         || CollectedInput::Unsupported("the server's input request is not a valid request".to_owned());
     let request = Object::parse(request).map_err(|_| unclear())?;
@@ -84,7 +80,7 @@ async fn ask(listener: &dyn Listener, request: &RawValue) -> Result<Box<RawValue
 }
 
 /// Adds the `elicitationId` that legacy URL elicitations have and modern ones do not.
-fn to_legacy_params(params: &RawValue) -> Box<RawValue> {
+fn to_legacy_params(params: &Json) -> JsonText {
     let Ok(object) = Object::parse(params) else { return params.to_owned() };
     let by_url = object.text("mode").is_some_and(|mode| mode == "url");
     if !by_url || object.has("elicitationId") {

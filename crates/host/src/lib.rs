@@ -17,7 +17,7 @@
 //!         Err(findings) => host.spawn_broken(&server.name, &findings[0].to_string())?,
 //!     }
 //! }
-//! let arguments = serde_json::value::to_raw_value(&serde_json::json!({ "text": "hello" }))?;
+//! let arguments = JsonText::of(&serde_json::json!({ "text": "hello" }))?;
 //! let answer = host.call("demo", "echo", Some(arguments)).await?;
 //! println!("{:?}", answer.result());
 //! host.shutdown().await;
@@ -108,7 +108,7 @@ pub use gripfast_core::time::{Mono, Now, Wall};
 /// MCP messages as bytes, for programs that offer their own interface to the servers of a host.
 pub use gripfast_wire as wire;
 pub use gripfast_wire::envelope::ErrorObject;
-pub use gripfast_wire::{Era, Outcome, RawValue};
+pub use gripfast_wire::{Era, Json, JsonText, Outcome};
 pub use host::{DiscoveredServer, Host, HostBuilder, ServerExtensions, SpawnError, SpawnOptions};
 pub use observe::{CallEnds, CallStats, DurationHistogram, UpstreamEvent};
 pub use pins::{Difference, PinCounts, PinKind, PinMode, PinnedTool, Quarantined, Suspicion};

@@ -14,11 +14,11 @@ use gripfast_core::catalog::{Catalog, Item};
 use gripfast_core::event::Event;
 use gripfast_core::failure::{CallError, CallOutcome, Code};
 use gripfast_core::ids::Epoch;
+use gripfast_core::json_text::{Json, JsonText};
 use gripfast_core::policy::pins::{Approvals, PinReview};
 use gripfast_core::policy::suspicious_text::find_suspicious;
 use gripfast_core::text;
 use gripfast_core::time::Wall;
-use gripfast_wire::RawValue;
 use gripfast_wire::patch::Patch;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -89,7 +89,7 @@ struct InstancePinState {
     last_catalog: Option<Arc<Catalog>>,
     judged: PinReview,
     /// The last instructions in their pinned form, and their change since the approval.
-    instructions: Option<(Box<RawValue>, Option<Quarantined>)>,
+    instructions: Option<(JsonText, Option<Quarantined>)>,
     /// The store has lost approvals of the server. Then a tool without a pin is not trusted.
     has_lost: bool,
     /// Number of screenings so far.
@@ -488,7 +488,7 @@ impl Upstream {
 /// Name under which instructions are pinned, and the member with their text.
 const INSTRUCTIONS: &str = PinKind::Instructions.as_str();
 
-fn instructions_in(pinned: &RawValue) -> Option<String> {
+fn instructions_in(pinned: &Json) -> Option<String> {
     let pinned: serde_json::Value = serde_json::from_str(pinned.get()).ok()?;
     Some(pinned.get(INSTRUCTIONS)?.as_str()?.to_owned())
 }

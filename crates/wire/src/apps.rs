@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-use serde_json::value::RawValue;
+use gripfast_core::json_text::Json;
 
 use crate::patch::{Object, Patch};
 
@@ -17,7 +17,7 @@ const NESTED_KEY: (&str, &str) = ("ui", "resourceUri");
 const FLAT_KEY: &str = "ui/resourceUri";
 
 /// The resource that a tool names.
-pub fn resource_of(tool: &RawValue) -> Option<Cow<'_, str>> {
+pub fn resource_of(tool: &Json) -> Option<Cow<'_, str>> {
     // Few tools name one. A key may be written with escapes, hence the second search.
     let mentioned = |what: &[u8]| memchr::memmem::find(tool.get().as_bytes(), what).is_some();
     if !mentioned(b"resourceUri") && !mentioned(b"\\u") {
@@ -29,7 +29,7 @@ pub fn resource_of(tool: &RawValue) -> Option<Cow<'_, str>> {
 }
 
 /// A patch for a tool's `_meta` that replaces the URI `own` with `public`.
-pub fn rename_resource(tool: &RawValue, own: &str, public: &str) -> Patch<'static> {
+pub fn rename_resource(tool: &Json, own: &str, public: &str) -> Patch<'static> {
     let mut patch = Patch::new();
     let Some(meta) = Object::parse(tool).ok().and_then(|tool| tool.object("_meta")) else { return patch };
     if let Some(ui) = meta.object(NESTED_KEY.0).filter(|ui| ui.text(NESTED_KEY.1).as_deref() == Some(own)) {
@@ -45,6 +45,7 @@ pub fn rename_resource(tool: &RawValue, own: &str, public: &str) -> Patch<'stati
 mod tests {
     use super::*;
     use crate::patch::patch_payload;
+    use gripfast_core::json_text::JsonText;
 
     #[test]
     fn the_resource_is_read_and_renamed_in_both_forms() {
@@ -82,7 +83,7 @@ mod tests {
         );
     }
 
-    fn json(text: &str) -> Box<RawValue> {
-        RawValue::from_string(text.to_owned()).unwrap()
+    fn json(text: &str) -> JsonText {
+        JsonText::parse(text.to_owned()).unwrap()
     }
 }

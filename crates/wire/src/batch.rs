@@ -3,8 +3,8 @@
 
 use std::fmt;
 
+use gripfast_core::json_text::Json;
 use serde::de::{Deserializer as _, SeqAccess, Visitor};
-use serde_json::value::RawValue;
 
 use crate::scan;
 
@@ -40,7 +40,7 @@ pub fn split(bytes: &[u8], limit: usize) -> Result<Vec<&[u8]>, BatchError> {
     let not_json =
         |error: serde_json::Error| BatchError::NotJson { line: error.line(), column: error.column() };
     if scan::first_byte(bytes) != Some(b'[') {
-        serde_json::from_slice::<&RawValue>(bytes).map_err(not_json)?;
+        serde_json::from_slice::<&Json>(bytes).map_err(not_json)?;
         return Err(BatchError::NotArray);
     }
     let mut messages = Vec::new();
@@ -87,7 +87,7 @@ impl<'a> Visitor<'a> for Walk<'_, 'a> {
     }
 
     fn visit_seq<A: SeqAccess<'a>>(self, mut seq: A) -> Result<(), A::Error> {
-        while let Some(message) = seq.next_element::<&'a RawValue>()? {
+        while let Some(message) = seq.next_element::<&'a Json>()? {
             if self.messages.len() == self.limit {
                 *self.too_many = true;
                 return Err(serde::de::Error::custom("too many messages"));

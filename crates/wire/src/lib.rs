@@ -55,6 +55,6 @@ pub mod url_elicitation;
 
 pub use envelope::{Id, Malformed, Message, Outcome, RequestId};
 pub use era::{Era, ProtocolVersion};
-pub use patch::{Object, Patch};
 /// One JSON value, kept as its bytes. Re-exported so that users of this crate agree on the version.
-pub use serde_json::value::RawValue;
+pub use gripfast_core::json_text::{Json, JsonText};
+pub use patch::{Object, Patch};

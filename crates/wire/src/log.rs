@@ -1,7 +1,7 @@
 //! Log levels of MCP, the same in both eras. Routing of log messages is left to the gateway.
 
 use crate::patch::Object;
-use serde_json::value::RawValue;
+use gripfast_core::json_text::Json;
 
 /// `notifications/message`: a log message of a server.
 pub const MESSAGE: &str = "notifications/message";
@@ -41,7 +41,7 @@ impl LogLevel {
     }
 
     /// The `level` in the parameters of [`SET_LEVEL`] and of [`MESSAGE`].
-    pub fn from_params(params: Option<&RawValue>) -> Option<Self> {
+    pub fn from_params(params: Option<&Json>) -> Option<Self> {
         Self::from_name(&Object::parse(params?).ok()?.text("level")?)
     }
 
@@ -63,12 +63,13 @@ impl LogLevel {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use gripfast_core::json_text::JsonText;
 
     #[test]
     fn every_level_has_its_name_and_is_more_severe_than_the_previous_one() {
         assert!(LogLevel::ALL.windows(2).all(|pair| pair[0] < pair[1]));
         for level in LogLevel::ALL {
-            let params = RawValue::from_string(format!(r#"{{"level":"{}"}}"#, level.name())).unwrap();
+            let params = JsonText::parse(format!(r#"{{"level":"{}"}}"#, level.name())).unwrap();
             assert_eq!(LogLevel::from_params(Some(&params)), Some(level));
         }
         assert_eq!(LogLevel::from_name("loud"), None);

@@ -1,18 +1,19 @@
-//! Reads scalars from a [`RawValue`], and finds the position of a value inside a larger text. Knows JSON, but nothing
+//! Reads scalars from a [`Json`], and finds the position of a value inside a larger text. Knows JSON, but nothing
 //! about MCP.
 
 use std::borrow::Cow;
 use std::ops::Range;
 
-use serde_json::value::RawValue;
+use gripfast_core::json_text::{Json, JsonText};
 
-/// The JSON value with this spelling; `None` if it is not valid JSON.
-pub(crate) fn value(spelling: &str) -> Option<&RawValue> {
-    serde_json::from_str(spelling).ok()
+/// A value inside a text that is known to be JSON.
+pub(crate) fn part(spelling: &str) -> &Json {
+    debug_assert!(Json::parse(spelling).is_ok(), "a part of a value is a value");
+    Json::assume_valid(spelling)
 }
 
 /// The decoded text of a JSON string; `None` for any other value, and for invalid escapes.
-pub(crate) fn text(raw: &RawValue) -> Option<Cow<'_, str>> {
+pub(crate) fn text(raw: &Json) -> Option<Cow<'_, str>> {
     unquoted(raw.get())
 }
 
@@ -25,7 +26,7 @@ pub(crate) fn unquoted(spelling: &str) -> Option<Cow<'_, str>> {
     serde_json::from_str::<String>(spelling).ok().map(Cow::Owned)
 }
 
-pub(crate) fn boolean(raw: &RawValue) -> Option<bool> {
+pub(crate) fn boolean(raw: &Json) -> Option<bool> {
     match raw.get() {
         "true" => Some(true),
         "false" => Some(false),
@@ -44,16 +45,16 @@ pub(crate) fn integer(spelling: &str) -> Option<i64> {
     (float.fract() == 0.0 && float.abs() <= EXACT).then_some(float as i64)
 }
 
-pub(crate) fn is_null(raw: &RawValue) -> bool {
+pub(crate) fn is_null(raw: &Json) -> bool {
     raw.get() == "null"
 }
 
-pub(crate) fn is_object(raw: &RawValue) -> bool {
+pub(crate) fn is_object(raw: &Json) -> bool {
     raw.get().starts_with('{')
 }
 
 /// The elements of a JSON array, in order; `None` when the value is not an array.
-pub(crate) fn items(raw: &RawValue) -> Option<Vec<&RawValue>> {
+pub(crate) fn items(raw: &Json) -> Option<Vec<&Json>> {
     raw.get().starts_with('[').then(|| serde_json::from_str(raw.get()).ok()).flatten()
 }
 
@@ -70,12 +71,11 @@ pub(crate) fn push_quoted(out: &mut Vec<u8>, text: &str) {
 }
 
 /// `text` as a JSON string.
-pub(crate) fn quoted(text: &str) -> Box<RawValue> {
-    serde_json::value::to_raw_value(text).expect("a string can always be written to memory")
+pub(crate) fn quoted(text: &str) -> JsonText {
+    JsonText::of(text).expect("a string can always be written to memory")
 }
 
 /// Turns bytes into a JSON value. They must be valid, because they were spliced together from valid values.
-pub(crate) fn owned(json: Vec<u8>) -> Box<RawValue> {
-    let json = String::from_utf8(json).expect("splicing text into text gives text");
-    RawValue::from_string(json).expect("splicing whole values into valid JSON gives valid JSON")
+pub(crate) fn owned(json: Vec<u8>) -> JsonText {
+    JsonText::assume_valid(String::from_utf8(json).expect("splicing text into text gives text"))
 }

@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
-use serde_json::value::RawValue;
+use gripfast_core::json_text::Json;
 
 use crate::patch::{NotAnObject, Object, Patch};
 use crate::{Id, envelope, raw};
@@ -69,7 +69,7 @@ impl List {
 #[derive(Clone, Debug)]
 pub struct Page<'a> {
     /// The items as received, in their order.
-    pub items: Vec<&'a RawValue>,
+    pub items: Vec<&'a Json>,
     /// Cursor of the next page; `None` on the last one.
     pub next_cursor: Option<Cow<'a, str>>,
     /// Cache hints of the page.
@@ -78,7 +78,7 @@ pub struct Page<'a> {
 
 impl<'a> Page<'a> {
     /// Reads a list result. A missing list reads as an empty one, because some servers leave out empty lists.
-    pub fn read(result: &'a RawValue, list: List) -> Result<Self, NotAnObject> {
+    pub fn read(result: &'a Json, list: List) -> Result<Self, NotAnObject> {
         let object = Object::parse(result)?;
         Ok(Self {
             items: object.get(list.member()).and_then(raw::items).unwrap_or_default(),
@@ -126,7 +126,7 @@ pub struct Tool<'a> {
     /// Annotations: claims of the server, not proofs.
     pub hints: ToolHints,
     /// Schema of the arguments.
-    pub input_schema: Option<&'a RawValue>,
+    pub input_schema: Option<&'a Json>,
 }
 
 /// `annotations` of a tool; `None` for hints that it does not have.
@@ -144,7 +144,7 @@ pub struct ToolHints {
 
 impl<'a> Tool<'a> {
     /// Reads one item of `tools`.
-    pub fn read(item: &'a RawValue) -> Result<Self, NotAnObject> {
+    pub fn read(item: &'a Json) -> Result<Self, NotAnObject> {
         let object = Object::parse(item)?;
         let annotations = object.object("annotations");
         let hint = |name| annotations.as_ref().and_then(|hints| hints.get(name)).and_then(raw::boolean);
@@ -197,7 +197,7 @@ pub struct CallResult<'a> {
 
 impl<'a> CallResult<'a> {
     /// Reads a result of `tools/call`.
-    pub fn read(result: &'a RawValue) -> Result<Self, NotAnObject> {
+    pub fn read(result: &'a Json) -> Result<Self, NotAnObject> {
         let object = Object::parse(result)?;
         Ok(Self { is_error: object.flag("isError"), result_type: ResultType::read(&object) })
     }
@@ -209,7 +209,7 @@ pub struct Progress<'a> {
     /// The token the request carried; a string or a number, as ids are.
     pub token: Id<'a>,
     /// Progress value. Kept raw, because it is only passed on.
-    pub progress: Option<&'a RawValue>,
+    pub progress: Option<&'a Json>,
 }
 
 impl<'a> Progress<'a> {
@@ -217,7 +217,7 @@ impl<'a> Progress<'a> {
     pub const METHOD: &'static str = "notifications/progress";
 
     /// Reads the parameters; `None` without a valid token, because the progress then belongs to no request.
-    pub fn read(params: &'a RawValue) -> Option<Self> {
+    pub fn read(params: &'a Json) -> Option<Self> {
         let object = Object::parse(params).ok()?;
         Some(Self {
             token: Id::from_raw(object.get("progressToken")?).ok()?,
@@ -240,7 +240,7 @@ impl<'a> Cancelled<'a> {
     pub const METHOD: &'static str = "notifications/cancelled";
 
     /// Reads the parameters; `None` without a valid request id.
-    pub fn read(params: &'a RawValue) -> Option<Self> {
+    pub fn read(params: &'a Json) -> Option<Self> {
         let object = Object::parse(params).ok()?;
         Some(Self { request_id: Id::from_raw(object.get("requestId")?).ok()?, reason: object.text("reason") })
     }
@@ -259,6 +259,7 @@ pub fn cancelled(request_id: Id<'_>, reason: Option<&str>) -> Vec<u8> {
 mod tests {
     use super::*;
     use crate::{Message, RequestId};
+    use gripfast_core::json_text::JsonText;
 
     #[test]
     fn a_page_keeps_items_unchanged_and_in_order() {
@@ -333,7 +334,7 @@ mod tests {
         assert!(Progress::read(&json(r#"{"progressToken":{}}"#)).is_none());
     }
 
-    fn json(text: &str) -> Box<RawValue> {
-        RawValue::from_string(text.to_owned()).unwrap()
+    fn json(text: &str) -> JsonText {
+        JsonText::parse(text.to_owned()).unwrap()
     }
 }

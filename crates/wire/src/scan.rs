@@ -8,8 +8,8 @@
 use std::borrow::Cow;
 use std::fmt;
 
+use gripfast_core::json_text::Json;
 use serde::de::{DeserializeSeed, Deserializer as _, MapAccess, Visitor};
-use serde_json::value::RawValue;
 
 use crate::raw;
 
@@ -24,10 +24,10 @@ pub(crate) enum ScanError {
 /// object.
 pub(crate) fn each_member<'a>(
     bytes: &'a [u8],
-    member: impl FnMut(Cow<'a, str>, &'a RawValue),
+    member: impl FnMut(Cow<'a, str>, &'a Json),
 ) -> Result<(), ScanError> {
     if first_byte(bytes) != Some(b'{') {
-        return Err(match serde_json::from_slice::<&RawValue>(bytes) {
+        return Err(match serde_json::from_slice::<&Json>(bytes) {
             Ok(array) if array.get().starts_with('[') => ScanError::Array,
             Ok(_) => ScanError::Scalar,
             Err(error) => not_json(&error),
@@ -43,20 +43,20 @@ pub(crate) fn each_member<'a>(
 
 fn walk<'a, R: serde_json::de::Read<'a>>(
     mut json: serde_json::Deserializer<R>,
-    member: impl FnMut(Cow<'a, str>, &'a RawValue),
+    member: impl FnMut(Cow<'a, str>, &'a Json),
 ) -> Result<(), ScanError> {
     let walked = json.deserialize_map(Walk { member }).and_then(|()| json.end());
     walked.map_err(|error| not_json(&error))
 }
 
-/// Calls `member` for each member, as [`each_member`] does, of a text that the caller knows to be one JSON value: only
+/// Calls `member` for each member, as [`each_member`] does, of a known JSON value: only
 /// the ends of values are searched for, without further checks. `None` if it is not an object, or if a key has invalid
 /// escapes.
 pub(crate) fn each_known_member<'a>(
-    value: &'a str,
-    mut member: impl FnMut(Cow<'a, str>, &'a str),
+    value: &'a Json,
+    mut member: impl FnMut(Cow<'a, str>, &'a Json),
 ) -> Option<()> {
-    let mut rest = value.trim_ascii_start().strip_prefix('{')?;
+    let mut rest = value.get().trim_ascii_start().strip_prefix('{')?;
     loop {
         rest = rest.trim_ascii_start();
         if rest.starts_with('}') {
@@ -71,7 +71,7 @@ pub(crate) fn each_known_member<'a>(
         };
         rest = behind.trim_ascii_start().strip_prefix(':')?.trim_ascii_start();
         let (value, behind) = rest.split_at_checked(length_of(rest))?;
-        member(key, value);
+        member(key, raw::part(value));
         rest = behind.trim_ascii_start();
         rest = rest.strip_prefix(',').unwrap_or(rest);
     }
@@ -129,7 +129,7 @@ fn end_of_text(bytes: &[u8], from: usize) -> Quoted {
 /// truncated value.
 pub(crate) fn each_whole_member<'a>(
     bytes: &'a [u8],
-    mut member: impl FnMut(&str, &'a RawValue),
+    mut member: impl FnMut(&str, &'a Json),
 ) -> Option<Cow<'a, str>> {
     let mut cut = None;
     let mut deserializer = serde_json::Deserializer::from_slice(bytes);
@@ -164,7 +164,7 @@ struct Walk<F> {
     member: F,
 }
 
-impl<'a, F: FnMut(Cow<'a, str>, &'a RawValue)> Visitor<'a> for Walk<F> {
+impl<'a, F: FnMut(Cow<'a, str>, &'a Json)> Visitor<'a> for Walk<F> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -185,7 +185,7 @@ struct Beginning<'s, 'a, F> {
     cut: &'s mut Option<Cow<'a, str>>,
 }
 
-impl<'a, F: FnMut(&str, &'a RawValue)> Visitor<'a> for Beginning<'_, 'a, F> {
+impl<'a, F: FnMut(&str, &'a Json)> Visitor<'a> for Beginning<'_, 'a, F> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

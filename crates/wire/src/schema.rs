@@ -2,7 +2,7 @@
 //! modern one any value. [`wrap_schema`] puts a schema under the member `result` of an object schema and adjusts the
 //! references to its root. It does not validate and does not follow references.
 
-use serde_json::value::RawValue;
+use gripfast_core::json_text::{Json, JsonText};
 
 use crate::patch::{NotAnObject, Object, Patch};
 use crate::raw;
@@ -24,13 +24,13 @@ impl From<NotAnObject> for Unreadable {
 }
 
 /// Returns whether the root of a schema has the type `object`, which the legacy era requires of outputs.
-pub fn is_object_schema(schema: &RawValue) -> bool {
+pub fn is_object_schema(schema: &Json) -> bool {
     Object::parse(schema).is_ok_and(|root| root.text("type").is_some_and(|kind| kind == "object"))
 }
 
 /// `{"type":"object","properties":{"result":SCHEMA},"required":["result"]}`, with the `$schema` of the inner schema at
 /// the root, where validators expect it.
-pub fn wrap_schema(schema: &RawValue) -> Result<Box<RawValue>, Unreadable> {
+pub fn wrap_schema(schema: &Json) -> Result<JsonText, Unreadable> {
     let inside = relocate(schema, 0)?;
     let mut wrapper = Patch::new();
     if let Some(dialect) = Object::parse(schema).ok().and_then(|root| root.get("$schema")) {
@@ -44,12 +44,12 @@ pub fn wrap_schema(schema: &RawValue) -> Result<Box<RawValue>, Unreadable> {
 }
 
 /// `{"result":VALUE}`: a value for a wrapped schema.
-pub fn wrap_value(value: &RawValue) -> Box<RawValue> {
+pub fn wrap_value(value: &Json) -> JsonText {
     Patch::new().set("result", value).to_object()
 }
 
 /// The schema with adjusted references; `None` if nothing in it has to change.
-fn relocate(schema: &RawValue, depth: usize) -> Result<Option<Box<RawValue>>, Unreadable> {
+fn relocate(schema: &Json, depth: usize) -> Result<Option<JsonText>, Unreadable> {
     if depth > MAX_DEPTH {
         return Err(Unreadable);
     }
@@ -82,11 +82,7 @@ fn relocate(schema: &RawValue, depth: usize) -> Result<Option<Box<RawValue>>, Un
     Ok((!patch.is_empty()).then(|| patch.apply(&object)))
 }
 
-fn relocate_items(
-    whole: &RawValue,
-    items: &[&RawValue],
-    depth: usize,
-) -> Result<Option<Box<RawValue>>, Unreadable> {
+fn relocate_items(whole: &Json, items: &[&Json], depth: usize) -> Result<Option<JsonText>, Unreadable> {
     let mut text = String::new();
     let mut done = 0;
     for item in items {
@@ -105,7 +101,7 @@ fn relocate_items(
     Ok(Some(raw::owned(text.into_bytes())))
 }
 
-fn relocate_named(schemas: &RawValue, depth: usize) -> Result<Option<Box<RawValue>>, Unreadable> {
+fn relocate_named(schemas: &Json, depth: usize) -> Result<Option<JsonText>, Unreadable> {
     if !raw::is_object(schemas) {
         return Ok(None);
     }
@@ -120,7 +116,7 @@ fn relocate_named(schemas: &RawValue, depth: usize) -> Result<Option<Box<RawValu
 }
 
 /// Adjusts a pointer from the root: `#` and `#/…`. References to anchors and other documents stay as they are.
-fn relocate_pointer(reference: &RawValue) -> Option<Box<RawValue>> {
+fn relocate_pointer(reference: &Json) -> Option<JsonText> {
     let text = raw::text(reference)?;
     let from_root = text.strip_prefix('#').filter(|rest| rest.is_empty() || rest.starts_with('/'))?;
     Some(raw::quoted(&format!("#{WRAPPED_POINTER}{from_root}")))
@@ -134,8 +130,8 @@ mod tests {
         wrap_schema(&json(schema)).map(|wrapped| wrapped.get().to_owned())
     }
 
-    fn json(text: &str) -> Box<RawValue> {
-        RawValue::from_string(text.to_owned()).unwrap()
+    fn json(text: &str) -> JsonText {
+        JsonText::parse(text.to_owned()).unwrap()
     }
 
     fn around(inside: &str) -> String {

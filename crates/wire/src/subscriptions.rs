@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-use serde_json::value::RawValue;
+use gripfast_core::json_text::{Json, JsonText};
 
 use crate::era::meta;
 use crate::patch::{Object, Patch};
@@ -36,7 +36,7 @@ impl Filter {
 
     /// Reads the `notifications` of a `subscriptions/listen` request, or of its acknowledgement. Members of the wrong
     /// type are ignored.
-    pub fn read(params: Option<&RawValue>) -> Self {
+    pub fn read(params: Option<&Json>) -> Self {
         let params = params.and_then(|params| Object::parse(params).ok());
         let Some(wanted) = params.and_then(|params| params.object("notifications")) else {
             return Self::default();
@@ -60,7 +60,7 @@ impl Filter {
     }
 
     /// The filter as parameters, without a request context.
-    pub fn to_params(&self) -> Box<RawValue> {
+    pub fn to_params(&self) -> JsonText {
         let yes = raw::owned(b"true".to_vec());
         let mut wanted = Patch::new();
         for (is_wanted, member) in
@@ -72,8 +72,7 @@ impl Filter {
         }
         for (named, member) in [(&self.uris, Self::URIS), (&self.tasks, Self::TASKS)] {
             if !named.is_empty() {
-                let texts =
-                    serde_json::value::to_raw_value(named).expect("texts can always be written to memory");
+                let texts = JsonText::of(named).expect("texts can always be written to memory");
                 wanted = wanted.set_owned(member, texts);
             }
         }
@@ -95,7 +94,7 @@ impl<'a> Acknowledged<'a> {
     pub const METHOD: &'static str = "notifications/subscriptions/acknowledged";
 
     /// Reads the parameters; `None` without a subscription id.
-    pub fn read(params: &'a RawValue) -> Option<Self> {
+    pub fn read(params: &'a Json) -> Option<Self> {
         let about = Object::parse(params).ok()?.object("_meta")?;
         let subscription = Id::from_raw(about.get(meta::SUBSCRIPTION_ID)?).ok()?;
         Some(Self { subscription, granted: Filter::read(Some(params)) })
@@ -106,7 +105,7 @@ impl<'a> Acknowledged<'a> {
 pub const UPDATED: &str = "notifications/resources/updated";
 
 /// The URI in the parameters of [`UPDATED`].
-pub fn updated_uri(params: &RawValue) -> Option<Cow<'_, str>> {
+pub fn updated_uri(params: &Json) -> Option<Cow<'_, str>> {
     Object::parse(params).ok()?.text("uri")
 }
 
@@ -120,8 +119,8 @@ mod tests {
     use super::*;
     use crate::Message;
 
-    fn json(text: &str) -> Box<RawValue> {
-        RawValue::from_string(text.to_owned()).unwrap()
+    fn json(text: &str) -> JsonText {
+        JsonText::parse(text.to_owned()).unwrap()
     }
 
     #[test]

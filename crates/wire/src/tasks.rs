@@ -5,7 +5,7 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
-use serde_json::value::RawValue;
+use gripfast_core::json_text::{Json, JsonText};
 
 use crate::Era;
 use crate::patch::{Object, Patch};
@@ -32,7 +32,7 @@ pub struct CreatedTask<'a> {
 
 impl<'a> CreatedTask<'a> {
     /// Reads the result of a request that may have created a task, from a server of this era.
-    pub fn read(era: Era, result: &'a RawValue) -> Option<Self> {
+    pub fn read(era: Era, result: &'a Json) -> Option<Self> {
         let result = Object::parse(result).ok()?;
         let (task, lifetime) = match era {
             Era::Legacy => (result.object("task")?, "ttl"),
@@ -68,7 +68,7 @@ impl TaskProgress {
 }
 
 /// Returns whether a tool of the legacy era can only be called as a task.
-pub fn requires_task(tool: &RawValue) -> bool {
+pub fn requires_task(tool: &Json) -> bool {
     // Most tools do not contain the word at all. A key may be written with escapes, hence the second search.
     let mentioned = |what: &[u8]| memchr::memmem::find(tool.get().as_bytes(), what).is_some();
     if !mentioned(b"taskSupport") && !mentioned(b"\\u") {
@@ -79,7 +79,7 @@ pub fn requires_task(tool: &RawValue) -> bool {
 }
 
 /// The client capabilities with support for tasks added.
-pub fn with_task_capability(capabilities: &RawValue) -> Box<RawValue> {
+pub fn with_task_capability(capabilities: &Json) -> JsonText {
     let has = Patch::new().set_owned(EXTENSION, raw::owned(b"{}".to_vec()));
     let Ok(object) = Object::parse(capabilities) else { return capabilities.to_owned() };
     let extensions = match object.object("extensions") {
@@ -96,7 +96,7 @@ pub fn status_notification(task: &Object<'_>) -> Vec<u8> {
 }
 
 /// The task id in the parameters of a request or a notification.
-pub fn task_id(params: &RawValue) -> Option<Cow<'_, str>> {
+pub fn task_id(params: &Json) -> Option<Cow<'_, str>> {
     Object::parse(params).ok()?.text(ID)
 }
 
@@ -121,8 +121,8 @@ pub fn rename_task(payload: &Object<'_>, own: &str, public: &str) -> Patch<'stat
 mod tests {
     use super::*;
 
-    fn json(text: &str) -> Box<RawValue> {
-        RawValue::from_string(text.to_owned()).unwrap()
+    fn json(text: &str) -> JsonText {
+        JsonText::parse(text.to_owned()).unwrap()
     }
 
     fn created(era: Era, result: &str) -> Option<(String, Option<u64>)> {

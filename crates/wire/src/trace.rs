@@ -5,7 +5,7 @@ use std::borrow::Cow;
 
 use crate::era::meta;
 use crate::patch::{MessagePatch, Object, Patch};
-use crate::{Message, RawValue};
+use crate::{Json, Message};
 
 /// The trace that a request is part of.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,7 +62,7 @@ impl<'a> TraceContext<'a> {
 }
 
 /// Returns whether parameters have a trace context, valid or not.
-fn has_trace_context(params: &RawValue) -> bool {
+fn has_trace_context(params: &Json) -> bool {
     let found = Object::parse(params).ok().and_then(|params| params.object("_meta"));
     found.is_some_and(|found| [meta::TRACEPARENT, meta::TRACESTATE].into_iter().any(|key| found.has(key)))
 }

@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-use serde_json::value::RawValue;
+use gripfast_core::json_text::{Json, JsonText};
 
 use crate::patch::{Object, Patch};
 use crate::raw;
@@ -13,18 +13,18 @@ pub const COMPLETE: &str = "notifications/elicitation/complete";
 const ID: &str = "elicitationId";
 
 /// The elicitations that the `data` of [`crate::codes::URL_ELICITATION_REQUIRED`] lists.
-pub fn elicitations(data: &RawValue) -> Vec<&RawValue> {
+pub fn elicitations(data: &Json) -> Vec<&Json> {
     let named = Object::parse(data).ok().and_then(|data| raw::items(data.get("elicitations")?));
     named.unwrap_or_default()
 }
 
 /// The elicitation id in the parameters of a legacy request, in an item of [`elicitations`], or in [`COMPLETE`].
-pub fn elicitation_id(params: &RawValue) -> Option<Cow<'_, str>> {
+pub fn elicitation_id(params: &Json) -> Option<Cow<'_, str>> {
     Object::parse(params).ok()?.text(ID)
 }
 
 /// Converts an elicitation of a legacy server to the parameters of a modern one.
-pub fn to_modern(page: &RawValue) -> Option<Box<RawValue>> {
+pub fn to_modern(page: &Json) -> Option<JsonText> {
     let page = Object::parse(page).ok()?;
     page.text("url")?;
     let mut patch = Patch::new();
@@ -41,8 +41,8 @@ pub fn to_modern(page: &RawValue) -> Option<Box<RawValue>> {
 mod tests {
     use super::*;
 
-    fn json(text: &str) -> Box<RawValue> {
-        RawValue::from_string(text.to_owned()).unwrap()
+    fn json(text: &str) -> JsonText {
+        JsonText::parse(text.to_owned()).unwrap()
     }
 
     #[test]

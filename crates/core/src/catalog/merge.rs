@@ -402,10 +402,10 @@ pub(super) fn template_matches(template: &str, uri: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::value::RawValue;
+    use crate::json_text::JsonText;
 
     fn items(keys: &[&str]) -> Vec<Item> {
-        let raw = |key: &str| RawValue::from_string(format!("{{\"name\":\"{key}\"}}")).unwrap();
+        let raw = |key: &str| JsonText::parse(format!("{{\"name\":\"{key}\"}}")).unwrap();
         keys.iter()
             .map(|key| Item { key: (*key).to_owned(), hints: Default::default(), raw: raw(key) })
             .collect()

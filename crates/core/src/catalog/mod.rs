@@ -6,8 +6,8 @@ pub mod merge;
 pub mod names;
 
 use crate::failure::recovery::ToolHints;
+use crate::json_text::JsonText;
 use serde::{Deserialize, Serialize};
-use serde_json::value::RawValue;
 use std::collections::BTreeMap;
 
 /// One listing of one upstream.
@@ -32,7 +32,7 @@ pub struct Item {
     #[serde(default)]
     pub hints: ToolHints,
     /// The item as the server wrote it.
-    pub raw: Box<RawValue>,
+    pub raw: JsonText,
 }
 
 /// The differences between two listings.
@@ -145,7 +145,7 @@ mod tests {
             .map(|(key, raw)| Item {
                 key: (*key).to_owned(),
                 hints: ToolHints::default(),
-                raw: RawValue::from_string((*raw).to_owned()).unwrap(),
+                raw: JsonText::parse((*raw).to_owned()).unwrap(),
             })
             .collect()
     }

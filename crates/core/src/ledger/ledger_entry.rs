@@ -5,8 +5,8 @@ use super::Settled;
 use crate::failure::CallOutcome;
 use crate::json::Digest;
 use crate::json_line::JsonLine;
+use crate::json_text::Json;
 use crate::time::Wall;
-use serde_json::value::RawValue;
 use std::borrow::Cow;
 
 /// The caller of a call; empty where unknown.
@@ -59,7 +59,7 @@ impl LedgerEntry {
     }
 
     /// Adds the arguments themselves, unless they are too large.
-    pub fn set_arguments(&mut self, arguments: &RawValue) {
+    pub fn set_arguments(&mut self, arguments: &Json) {
         if arguments.get().len() <= Self::MAX_ARGUMENT_BYTES {
             self.extend_prefix(|line| line.json("arguments", arguments));
         }

@@ -5,9 +5,9 @@
 
 use super::{CallSubject, Settled};
 use crate::failure::{CallOutcome, Code};
+use crate::json_text::Json;
 use crate::time::Wall;
 use serde::Deserialize;
-use serde_json::value::RawValue;
 use std::borrow::Cow;
 use std::time::Duration;
 
@@ -68,7 +68,7 @@ struct Shape<'a> {
     #[serde(borrow)]
     sha256: Option<Cow<'a, str>>,
     #[serde(borrow)]
-    arguments: Option<&'a RawValue>,
+    arguments: Option<&'a Json>,
     #[serde(borrow)]
     if_orphaned: Option<Cow<'a, str>>,
     ended_ms: Option<u64>,

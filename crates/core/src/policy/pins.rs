@@ -7,10 +7,10 @@
 use super::diff::{Difference, differences};
 use super::suspicious_text::{Suspicion, find_suspicious};
 use crate::json::{Digest, canonical, parse_strict};
+use crate::json_text::{Json, JsonText};
 use crate::time::Wall;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use serde_json::value::RawValue;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -97,7 +97,7 @@ pub struct Pin {
     /// Digest without the name, to recognise a renamed tool.
     body: Digest,
     /// The item in the server's own bytes.
-    raw: Box<RawValue>,
+    raw: JsonText,
     /// The time of first sight, in milliseconds since the Unix epoch.
     first_seen: u64,
     /// The time of the explicit approval, if there was one.
@@ -107,7 +107,7 @@ pub struct Pin {
 impl Pin {
     /// The pin of an item in the server's own bytes. One that parsers could read differently, or that is nested too
     /// deeply, is pinned by its bytes.
-    fn of(kind: PinKind, raw: &RawValue, first_seen: Wall) -> Self {
+    fn of(kind: PinKind, raw: &Json, first_seen: Wall) -> Self {
         let by_bytes = || (Digest::of(raw.get().as_bytes()), Digest::of(raw.get().as_bytes()));
         let (digest, body) = digests(kind, raw).unwrap_or_else(by_bytes);
         Self { digest, body, raw: raw.to_owned(), first_seen: millis(first_seen), approved: None }
@@ -147,7 +147,7 @@ impl Pin {
     }
 
     /// The approved item in the server's own bytes.
-    pub fn raw(&self) -> &RawValue {
+    pub fn raw(&self) -> &Json {
         &self.raw
     }
 }
@@ -157,14 +157,14 @@ fn millis(at: Wall) -> u64 {
 }
 
 /// Digests of all pinned members, with and without the name.
-fn digests(kind: PinKind, raw: &RawValue) -> Option<(Digest, Digest)> {
+fn digests(kind: PinKind, raw: &Json) -> Option<(Digest, Digest)> {
     let mut tool = pinned_members(kind, raw)?;
     let digest = Digest::of(canonical(&tool)?.as_bytes());
     tool.as_object_mut()?.remove("name");
     Some((digest, Digest::of(canonical(&tool)?.as_bytes())))
 }
 
-fn pinned_members(kind: PinKind, raw: &RawValue) -> Option<Value> {
+fn pinned_members(kind: PinKind, raw: &Json) -> Option<Value> {
     let mut item = parse_strict(raw.get())?;
     item.as_object_mut()?.retain(|key, _| kind.members().contains(&key.as_str()));
     Some(item)
@@ -262,7 +262,7 @@ impl Approvals {
         &mut self,
         now: Wall,
         kind: PinKind,
-        listing: impl IntoIterator<Item = (&'t str, &'t RawValue)>,
+        listing: impl IntoIterator<Item = (&'t str, &'t Json)>,
         (mode, most): (PinMode, usize),
         judged: &mut PinReview,
     ) {
@@ -274,7 +274,7 @@ impl Approvals {
     }
 
     /// Approves the present text of an item, in the server's own bytes. Returns whether it differs from the pin.
-    pub fn approve(&mut self, now: Wall, kind: PinKind, name: &str, now_named: &str, raw: &RawValue) -> bool {
+    pub fn approve(&mut self, now: Wall, kind: PinKind, name: &str, now_named: &str, raw: &Json) -> bool {
         self.of_mut(kind).approve(now, kind, name, now_named, raw)
     }
 }
@@ -295,7 +295,7 @@ impl Pins {
         &mut self,
         now: Wall,
         kind: PinKind,
-        listing: impl IntoIterator<Item = (&'t str, &'t RawValue)>,
+        listing: impl IntoIterator<Item = (&'t str, &'t Json)>,
         (first_sight, most): (FirstSight, usize),
         judged: &mut PinReview,
     ) {
@@ -345,7 +345,7 @@ impl Pins {
         }
     }
 
-    fn approve(&mut self, now: Wall, kind: PinKind, tool: &str, now_named: &str, raw: &RawValue) -> bool {
+    fn approve(&mut self, now: Wall, kind: PinKind, tool: &str, now_named: &str, raw: &Json) -> bool {
         let mut pin = Pin::of(kind, raw, now);
         // The last approval wins, also if the clock is behind that of an earlier approval.
         let earlier = [tool, now_named].iter().filter_map(|name| self.0.get(*name)?.approved).max();
@@ -378,7 +378,7 @@ impl Pins {
 }
 
 /// The change of a pinned item, if its meaning differs.
-fn changed(kind: PinKind, name: &str, pin: &Pin, raw: &RawValue) -> Option<Quarantined> {
+fn changed(kind: PinKind, name: &str, pin: &Pin, raw: &Json) -> Option<Quarantined> {
     let change = |differences, suspicions| Quarantined {
         kind,
         tool: name.to_owned(),
@@ -396,7 +396,7 @@ fn changed(kind: PinKind, name: &str, pin: &Pin, raw: &RawValue) -> Option<Quara
 }
 
 /// A new item that was not approved.
-fn unapproved(kind: PinKind, name: &str, raw: &RawValue) -> Quarantined {
+fn unapproved(kind: PinKind, name: &str, raw: &Json) -> Quarantined {
     let (differences, suspicions) = match pinned_members(kind, raw) {
         Some(now) => (differences(&Value::Object(serde_json::Map::new()), &now), find_suspicious(&now)),
         None => (vec![unreadable()], Vec::new()),
@@ -413,8 +413,8 @@ fn unreadable() -> Difference {
 mod tests {
     use super::*;
 
-    fn raw(json: &str) -> Box<RawValue> {
-        RawValue::from_string(json.to_owned()).unwrap()
+    fn raw(json: &str) -> JsonText {
+        JsonText::parse(json.to_owned()).unwrap()
     }
 
     fn judge_kind(

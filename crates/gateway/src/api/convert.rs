@@ -10,8 +10,8 @@ use crate::server::tls::Tls;
 use gripfast::ledger::{Calls, LedgerStatus, Row, RowEnd};
 use gripfast::transport::StderrLines;
 use gripfast::{
-    AuditStatus, BudgetUse, CacheCounts, CallError, ConnectAttempt, Event, Host, NextAction, PinnedTool,
-    PolicyDecision, Principal, RawValue, Restored, SecurityEvent, ServerStatus, State, UpstreamEvent,
+    AuditStatus, BudgetUse, CacheCounts, CallError, ConnectAttempt, Event, Host, JsonText, NextAction,
+    PinnedTool, PolicyDecision, Principal, Restored, SecurityEvent, ServerStatus, State, UpstreamEvent,
 };
 use std::time::Duration;
 
@@ -304,7 +304,7 @@ impl From<Row> for CallView {
             server: row.subject.server,
             tool: row.subject.tool,
             sha256: row.subject.digest,
-            arguments: row.subject.arguments.and_then(|arguments| RawValue::from_string(arguments).ok()),
+            arguments: row.subject.arguments.and_then(|arguments| JsonText::parse(arguments).ok()),
         }
     }
 }

@@ -9,7 +9,7 @@
 #![expect(missing_docs, reason = "the name of a field says what it is; the OpenAPI document shows the rest")]
 
 use super::enums;
-use gripfast::{Difference, RawValue, Suspicion};
+use gripfast::{Difference, JsonText, Suspicion};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
@@ -374,7 +374,7 @@ pub struct CallView {
     pub tool: String,
     pub sha256: Option<String>,
     #[schemars(schema_with = "enums::any_json")]
-    pub arguments: Option<Box<RawValue>>,
+    pub arguments: Option<JsonText>,
     pub started_ms: u64,
     pub ended_ms: Option<u64>,
     pub took_ms: Option<f64>,

@@ -17,6 +17,7 @@ use super::render::{Content, Screen, with_progress};
 pub(crate) use arguments::{Arguments, parse_pairs};
 use bytes::Bytes;
 use defaults::DefaultAnswers;
+use gripfast::JsonText;
 use gripfast::input::{self, CollectedInput};
 use gripfast::transport::Listener;
 use gripfast::wire::envelope::ErrorObject;
@@ -24,7 +25,6 @@ use gripfast::wire::patch::Patch;
 use gripfast::wire::results::{CallResult, List, Tool};
 use gripfast::{Answer, CallError, CallOptions, CallOutcome, Host, Outcome};
 use gripfast_gateway::api::types::FleetView;
-use serde_json::value::RawValue;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -144,7 +144,7 @@ fn call_directly(
 async fn request(
     host: &Host,
     args: &CallArgs,
-    arguments: Option<Box<RawValue>>,
+    arguments: Option<JsonText>,
     listener: Option<Arc<dyn Listener>>,
 ) -> Result<Answer, CallError> {
     let CallArgs { server, tool, .. } = args;

@@ -5,7 +5,7 @@ use super::config;
 use super::error::{CommandError, FailureReport};
 use super::exit::Exit;
 use super::render::Screen;
-use gripfast::{Event, Host, RawValue, State, UpstreamEvent};
+use gripfast::{Event, Host, JsonText, State, UpstreamEvent};
 use gripfast_demo::{Faults, Options, RunningServer};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -122,7 +122,7 @@ async fn call_periodically(host: Host) {
     loop {
         tick.tick().await;
         for server in ["steady", "crashing", "forgetful"] {
-            let arguments = RawValue::from_string("{\"text\":\"hello\"}".to_owned()).ok();
+            let arguments = JsonText::parse("{\"text\":\"hello\"}".to_owned()).ok();
             // The result does not matter here: `gripfast status` counts the calls.
             let _ = host.call(server, "echo", arguments).await;
         }

@@ -20,7 +20,7 @@ use gripfast::wire::headers::{self, ParamHeaders};
 use gripfast::wire::patch::{Object, Patch};
 use gripfast::wire::results::{CallResult, List, Page, ResultType, Tool};
 use gripfast::wire::{Outcome, ProtocolVersion};
-use gripfast::{CallError, CallOutcome, Code, Principal, RawValue};
+use gripfast::{CallError, CallOutcome, Code, Json, JsonText, Principal};
 use gripfast_gateway::api::types::{DecisionView, FleetView};
 use http::header::{ACCEPT, CONTENT_TYPE};
 use serde_json::{Value, json};
@@ -88,12 +88,12 @@ pub(crate) struct Offer {
     /// The name or URI under which clients of the gateway see it.
     pub(crate) public: String,
     /// The item as the server wrote it.
-    pub(crate) raw: Box<RawValue>,
+    pub(crate) raw: JsonText,
 }
 
 impl Offer {
     /// `None` if the item does not name its origin, and so does not come from gripfast.
-    fn parse(list: List, served: &RawValue) -> Option<Self> {
+    fn parse(list: List, served: &Json) -> Option<Self> {
         const ORIGIN: &str = "gripfast/origin";
         let tool = Object::parse(served).ok()?;
         let meta = tool.object("_meta")?;
@@ -110,7 +110,7 @@ impl Offer {
     }
 
     /// The arguments that its schema wants mirrored in headers.
-    fn param_headers(&self, arguments: Option<&RawValue>) -> Vec<(String, String)> {
+    fn param_headers(&self, arguments: Option<&Json>) -> Vec<(String, String)> {
         let schema = Tool::read(&self.raw).ok().and_then(|tool| tool.input_schema);
         let annotated = schema.and_then(|schema| ParamHeaders::from_input_schema(schema).ok());
         annotated.and_then(|wanted| wanted.for_arguments(arguments).ok()).unwrap_or_default()
@@ -172,7 +172,7 @@ impl<'u> McpClient<'u> {
     }
 
     /// Sends a read-only request and returns the answer.
-    pub(crate) async fn request(&self, method: &str, params: &RawValue) -> Result<Bytes, FailureReport> {
+    pub(crate) async fn request(&self, method: &str, params: &Json) -> Result<Bytes, FailureReport> {
         self.send(method, params, &[]).await.map_err(|unanswered| match unanswered {
             NoAnswer::Failed(failure) => failure,
             NoAnswer::Lost(cause) => self.gateway.connection_lost(&cause),
@@ -252,7 +252,7 @@ impl<'u> McpClient<'u> {
     async fn send(
         &self,
         method: &str,
-        params: &RawValue,
+        params: &Json,
         mirrored: &[(String, String)],
     ) -> Result<Bytes, NoAnswer> {
         let cannot = |_| FailureReport::new(Exit::General, format!("invalid parameters for `{method}`"));
@@ -284,7 +284,7 @@ pub(crate) fn invalid_answer(url: &GatewayUrl) -> FailureReport {
 }
 
 /// The failure in a result, which the gateway put there for the client's model.
-pub(crate) fn failure_in_result(result: &RawValue) -> Option<FailureReport> {
+pub(crate) fn failure_in_result(result: &Json) -> Option<FailureReport> {
     let result: Value = serde_json::from_str(result.get()).ok()?;
     let part = result["_meta"]["gripfast/failure"].as_object()?;
     let full = result["content"][0]["text"].as_str()?;
@@ -300,7 +300,7 @@ pub(crate) fn is_unknown_tool(error: &ErrorObject<'_>) -> bool {
 }
 
 /// Returns true if a result asks for input before the call continues.
-fn wants_input(result: &RawValue) -> bool {
+fn wants_input(result: &Json) -> bool {
     CallResult::read(result).is_ok_and(|result| matches!(result.result_type, ResultType::InputRequired))
 }
 
@@ -347,8 +347,8 @@ pub(crate) fn unknown_item_after<'n>(
     CallError::new(Code::UnknownTool, server, outcome, text).with_hint(hint).into()
 }
 
-fn raw(value: &Value) -> Box<RawValue> {
-    RawValue::from_string(value.to_string()).expect("a JSON value prints as JSON")
+fn raw(value: &Value) -> JsonText {
+    JsonText::parse(value.to_string()).expect("a JSON value prints as JSON")
 }
 
 #[cfg(test)]
@@ -356,7 +356,7 @@ mod tests {
     use super::*;
 
     fn read(served: &str) -> Offer {
-        Offer::parse(List::Tools, &RawValue::from_string(served.to_owned()).unwrap()).unwrap()
+        Offer::parse(List::Tools, &JsonText::parse(served.to_owned()).unwrap()).unwrap()
     }
 
     #[test]
@@ -370,8 +370,7 @@ mod tests {
             read(r#"{"name":"echo","_meta":{"a":1,"gripfast/origin":{"server":"demo","name":"echo"}}}"#);
         assert_eq!(offer.raw.get(), r#"{"name":"echo","_meta":{"a":1}}"#);
         assert!(
-            Offer::parse(List::Tools, &RawValue::from_string(r#"{"name":"echo"}"#.to_owned()).unwrap())
-                .is_none()
+            Offer::parse(List::Tools, &JsonText::parse(r#"{"name":"echo"}"#.to_owned()).unwrap()).is_none()
         );
     }
 

@@ -18,10 +18,10 @@ use gripfast::config::{ServerEntry, ServerSpec};
 use gripfast::wire::patch::Object;
 use gripfast::wire::results::{List, Tool};
 use gripfast::{CallError, Catalog, Code};
+use gripfast::{Json, JsonText};
 use gripfast_gateway::api::types::{FleetView, UpstreamView};
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
-use serde_json::value::RawValue;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -48,7 +48,7 @@ struct ListedItem {
     key: String,
     /// The name or URI under which clients of the gateway see it; `None` without a gateway.
     public: Option<String>,
-    raw: Box<RawValue>,
+    raw: JsonText,
 }
 
 /// The shape of `-o json`.
@@ -69,7 +69,7 @@ impl Serialize for Listed<'_> {
         map.serialize_entry("server", &self.row.server)?;
         match &self.row.listed {
             Ok(items) => {
-                let raw: Vec<&RawValue> = items.iter().map(|item| item.raw.as_ref()).collect();
+                let raw: Vec<&Json> = items.iter().map(|item| item.raw.as_ref()).collect();
                 map.serialize_entry(self.list.member(), &raw)?;
                 let names = items.iter().filter_map(|item| Some((&*item.key, item.public.as_deref()?)));
                 let names: BTreeMap<&str, &str> = names.collect();

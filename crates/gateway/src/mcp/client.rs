@@ -5,10 +5,10 @@ use super::notify::log_level::MinLogLevel;
 use super::notify::subscriptions::Subscriptions;
 use super::request::extensions;
 use crate::server::memory::ClientMemory;
-use gripfast::RawValue;
 use gripfast::wire::era::ModernContext;
 use gripfast::wire::log::LogLevel;
 use gripfast::wire::patch::Object;
+use gripfast::{Json, JsonText};
 use std::sync::Arc;
 
 /// Client properties on which its answers depend.
@@ -18,7 +18,7 @@ pub(crate) struct Client {
     pub(crate) abilities: ElicitationSupport,
     /// The same as MCP capabilities, for servers that expect them in each request. `None` for a modern client, whose
     /// requests carry them already.
-    pub(crate) capabilities: Option<Arc<RawValue>>,
+    pub(crate) capabilities: Option<Arc<JsonText>>,
     /// Minimum severity of log messages for the client.
     pub(crate) level: Arc<MinLogLevel>,
     /// Resources that the client subscribes to.
@@ -52,7 +52,7 @@ impl Client {
     /// Creates a modern client from the `_meta` of one request; `identify` returns its identity for the elicitation
     /// support found there. Without a `logLevel` the client gets no log messages.
     pub(crate) fn from_request(
-        params: Option<&RawValue>,
+        params: Option<&Json>,
         identify: impl FnOnce(ElicitationSupport) -> gripfast::Client,
         memory: Arc<ClientMemory>,
     ) -> Self {
@@ -90,7 +90,7 @@ impl Client {
 }
 
 /// Name and version of a client from its `clientInfo`, shortened because session ids contain it.
-pub(crate) fn name_in(info: Option<&RawValue>) -> Option<String> {
+pub(crate) fn name_in(info: Option<&Json>) -> Option<String> {
     const MAX: usize = 64;
     let info = Object::parse(info?).ok()?;
     let (name, version) = (info.text("name")?, info.text("version"));
@@ -132,7 +132,7 @@ mod tests {
             let context = r#""io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}"#;
             let params = format!(r#"{{"_meta":{{{context}{meta}}}}}"#);
             Client::from_request(
-                Some(&RawValue::from_string(params).unwrap()),
+                Some(&JsonText::parse(params).unwrap()),
                 without_session(Principal::local()),
                 ClientMemory::unbounded(),
             )

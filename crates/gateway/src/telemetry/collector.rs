@@ -5,7 +5,7 @@ use super::span::{Direction, Side, Span};
 use crate::metrics::Facts;
 use async_trait::async_trait;
 use bytes::Bytes;
-use gripfast::RawValue;
+use gripfast::Json;
 use gripfast::wire::Id;
 use http::{Request, Response};
 use opentelemetry::metrics::MeterProvider;
@@ -93,12 +93,12 @@ impl Telemetry {
     }
 
     /// Starts the span of a client request.
-    pub(crate) fn server_span(&self, id: Id<'_>, method: &str, params: Option<&RawValue>) -> Span {
+    pub(crate) fn server_span(&self, id: Id<'_>, method: &str, params: Option<&Json>) -> Span {
         Span::begin(&self.tracer, &self.server_side, Direction::From(id), method, params)
     }
 
     /// Starts the span of a request to a server, as a child of the current client request.
-    pub(crate) fn client_span(&self, server: &str, method: &str, params: &RawValue) -> Span {
+    pub(crate) fn client_span(&self, server: &str, method: &str, params: &Json) -> Span {
         let under = Context::current();
         Span::begin(&self.tracer, &self.client_side, Direction::To { server, under }, method, Some(params))
     }

@@ -3,7 +3,7 @@
 use crate::mcp::RequestOutcome;
 use crate::metrics::Facts;
 use gripfast::wire::Id;
-use gripfast::{Answer, CallError, RawValue};
+use gripfast::{Answer, CallError, Json, JsonText};
 use std::convert::Infallible;
 
 /// OTLP export, which this build does not support.
@@ -31,11 +31,11 @@ impl Telemetry {
         match self.0 {}
     }
 
-    pub(crate) fn server_span(&self, _id: Id<'_>, _method: &str, _params: Option<&RawValue>) -> Span {
+    pub(crate) fn server_span(&self, _id: Id<'_>, _method: &str, _params: Option<&Json>) -> Span {
         match self.0 {}
     }
 
-    pub(crate) fn client_span(&self, _server: &str, _method: &str, _params: &RawValue) -> Span {
+    pub(crate) fn client_span(&self, _server: &str, _method: &str, _params: &Json) -> Span {
         match self.0 {}
     }
 
@@ -51,7 +51,7 @@ impl Span {
     }
 
     #[expect(clippy::boxed_local, reason = "the signature of the build with the feature")]
-    pub(crate) fn with_trace_context(&self, _params: Box<RawValue>) -> Box<RawValue> {
+    pub(crate) fn with_trace_context(&self, _params: JsonText) -> JsonText {
         match self.0 {}
     }
 

@@ -3,7 +3,7 @@
 use crate::mcp::RequestOutcome;
 use gripfast::wire::Id;
 use gripfast::wire::patch::{Object, Patch, patch_payload};
-use gripfast::{Answer, CallError, DurationHistogram, RawValue};
+use gripfast::{Answer, CallError, DurationHistogram, Json, JsonText};
 use opentelemetry::metrics::{Histogram, Meter};
 use opentelemetry::propagation::{Extractor, Injector, TextMapPropagator};
 use opentelemetry::trace::{FutureExt, SpanKind, Status, TraceContextExt, Tracer};
@@ -78,7 +78,7 @@ impl Span {
         side: &Side,
         direction: Direction<'_>,
         method: &str,
-        params: Option<&RawValue>,
+        params: Option<&Json>,
     ) -> Self {
         let params = params.and_then(|params| Object::parse(params).ok());
         let method = method_label(method);
@@ -126,7 +126,7 @@ impl Span {
     }
 
     /// The parameters with the trace context of this span in `_meta`.
-    pub(crate) fn with_trace_context(&self, params: Box<RawValue>) -> Box<RawValue> {
+    pub(crate) fn with_trace_context(&self, params: JsonText) -> JsonText {
         let mut trace = OutgoingTrace::default();
         TraceContextPropagator::new().inject_context(&self.context, &mut trace);
         let meta = trace.0.iter().fold(Patch::new(), |meta, (name, value)| meta.set_text(name, value));

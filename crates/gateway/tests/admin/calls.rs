@@ -2,6 +2,7 @@
 
 use crate::test_api::{TestApi, stdio};
 use axum::http::StatusCode;
+use gripfast::JsonText;
 use serde_json::{Value, json};
 
 /// The fields of one call.
@@ -17,7 +18,7 @@ async fn calls(api: &TestApi, query: &str) -> Vec<Value> {
 #[tokio::test]
 async fn calls_are_listed_with_their_outcome_newest_first() {
     let api = TestApi::with(&[stdio("demo", &[]), stdio("other", &[])].concat()).await;
-    let arguments = serde_json::value::to_raw_value(&json!({ "text": "hunter2" })).unwrap();
+    let arguments = JsonText::of(&json!({ "text": "hunter2" })).unwrap();
     api.host.call("demo", "echo", Some(arguments)).await.unwrap();
     api.host.call("demo", "crash", None).await.unwrap_err();
     api.host.call("other", "fail", None).await.unwrap();

@@ -2,6 +2,7 @@
 
 use crate::test_api::{TestApi, stdio};
 use axum::http::StatusCode;
+use gripfast::JsonText;
 use serde_json::{Value, json};
 
 /// The fields of one upstream, in the order in which the contract lists them.
@@ -11,7 +12,7 @@ const CONTRACT: &str = "name state circuit cause next_attempt_ms transport era p
 #[tokio::test]
 async fn the_status_of_all_servers_has_the_fields_of_the_contract() {
     let api = TestApi::ready().await;
-    let arguments = || Some(serde_json::value::to_raw_value(&json!({ "text": "x" })).unwrap());
+    let arguments = || Some(JsonText::of(&json!({ "text": "x" })).unwrap());
     api.host.call("demo", "echo", arguments()).await.unwrap();
     api.host.call("demo", "fail", None).await.unwrap();
     let answered = api.get("/api/v1/status").await;

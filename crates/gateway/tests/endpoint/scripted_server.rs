@@ -5,7 +5,7 @@ use axum::Router;
 use axum::body::Bytes;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
-use gripfast::RawValue;
+use gripfast::{Json, JsonText};
 use http::{HeaderMap, Method, StatusCode};
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -92,7 +92,7 @@ async fn answer(
     }
     let body = String::from_utf8(body.to_vec()).unwrap();
     // It may contain numbers beyond any numeric type, so only the envelope is parsed.
-    let message: BTreeMap<String, Box<RawValue>> = serde_json::from_str(&body).unwrap();
+    let message: BTreeMap<String, JsonText> = serde_json::from_str(&body).unwrap();
     let asked = message.get("method").map(|method| serde_json::from_str(method.get()).unwrap());
     let asked: String = asked.unwrap_or_default();
     let id = message.get("id").map(|id| id.get().to_owned());

@@ -1,6 +1,7 @@
 //! `/metrics` of a gateway with a demo server: counters, gauges, labels and formats.
 
 use gripfast::Host;
+use gripfast::JsonText;
 use gripfast::config::{AccessConfig, Config};
 use gripfast_gateway::mcp::Limits;
 use gripfast_gateway::server::{Server, ServerSettings};
@@ -152,7 +153,7 @@ async fn g04_cache_hits_and_misses_are_counted_in_metrics_and_status() {
     let gateway = TestGateway::with(&format!("{}cache = {{ tools = {{ echo = '10m' }} }}\n", demo())).await;
     gateway.host.catalog("demo", PATIENCE).await.unwrap();
     for text in ["a", "a", "a", "b"] {
-        let arguments = serde_json::value::to_raw_value(&serde_json::json!({ "text": text })).unwrap();
+        let arguments = JsonText::of(&serde_json::json!({ "text": text })).unwrap();
         gateway.host.call("demo", "echo", Some(arguments)).await.unwrap();
     }
     assert_has(
@@ -253,7 +254,7 @@ async fn f04_an_open_circuit_is_shown_until_it_closes() {
     gateway.host.catalog("demo", PATIENCE).await.unwrap();
     let circuit =
         |is: &str, value: u8| format!(r#"gripfast_upstream_circuit{{server="demo",circuit="{is}"}} {value}"#);
-    let for_an_hour = serde_json::value::to_raw_value(&json!({ "ms": 3_600_000 })).unwrap();
+    let for_an_hour = JsonText::of(&json!({ "ms": 3_600_000 })).unwrap();
     gateway.host.call("demo", "sleep", Some(for_an_hour)).await.unwrap_err();
     gateway.until(&circuit("open", 1)).await;
     assert_has(&gateway.scrape().await, &[&circuit("closed", 0), &circuit("half_open", 0)]);
@@ -271,7 +272,7 @@ async fn f04_gauges_show_calls_in_flight_calls_waiting_and_clients() {
     gateway.host.catalog("demo", PATIENCE).await.unwrap();
     let asleep = || {
         let (host, ms) = (gateway.host.clone(), json!({ "ms": 600_000 }));
-        let arguments = serde_json::value::to_raw_value(&ms).unwrap();
+        let arguments = JsonText::of(&ms).unwrap();
         tokio::spawn(async move { host.call("demo", "sleep", Some(arguments)).await })
     };
     let first = asleep();

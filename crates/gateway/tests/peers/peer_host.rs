@@ -1,6 +1,7 @@
 //! Live host with one peer, connected once for each protocol mode of the peer.
 
 use crate::relay::Relay;
+use gripfast::JsonText;
 use gripfast::config::{ProtocolChoice, ServerSpec, Target, Template, TlsSpec, UrlTransport};
 use gripfast::{Answer, CallError, Event, Host, ServerStatus, State, UpstreamEvent};
 use gripfast_testkit::peers::{Peer, PeerCommand, RunningPeer, Transport, free_port};
@@ -240,8 +241,8 @@ pub(crate) async fn call(host: &Host, name: &str, tool: &str, arguments: Value) 
     host.call(name, tool, Some(raw(&arguments))).await
 }
 
-fn raw(value: &Value) -> Box<gripfast::RawValue> {
-    serde_json::value::to_raw_value(value).unwrap()
+fn raw(value: &Value) -> JsonText {
+    JsonText::of(value).unwrap()
 }
 
 /// Waits until the tools of an upstream are listed and it is ready.

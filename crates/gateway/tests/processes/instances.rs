@@ -1,6 +1,7 @@
 //! Dedicated children of clients: separate state, and no process left behind.
 
 use crate::test_host::TestHost;
+use gripfast::JsonText;
 use gripfast::config::{Isolation, ServerSpec};
 use gripfast::{CallOptions, Client, ClientKey, Host};
 use gripfast_testkit::proc;
@@ -15,7 +16,7 @@ fn per_client(spec: ServerSpec) -> ServerSpec {
 /// Increments the counter in the child of this client and returns its value.
 async fn counts(host: &Host, client: &str) -> String {
     let params = json!({ "name": "counter", "arguments": {} });
-    let params = serde_json::value::to_raw_value(&params).unwrap();
+    let params = JsonText::of(&params).unwrap();
     let client = Some(Client::with_key(ClientKey::new(client)));
     let options = CallOptions { client, ..CallOptions::default() };
     let answer = host.request_with("demo", "tools/call", Some(params), options).await.unwrap();

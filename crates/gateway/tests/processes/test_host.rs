@@ -1,5 +1,6 @@
 //! Host, temporary directory, and servers marked as those of one test.
 
+use gripfast::JsonText;
 use gripfast::config::{ServerSpec, Target, Template};
 use gripfast::{Answer, CallError, Event, Host, ServerStatus, State};
 use gripfast_testkit::proc;
@@ -131,7 +132,7 @@ impl TestHost {
 
 /// Calls a tool and returns its text.
 pub(crate) async fn call(host: &Host, name: &str, tool: &str, arguments: Value) -> Result<String, CallError> {
-    let arguments = serde_json::value::to_raw_value(&arguments).unwrap();
+    let arguments = JsonText::of(&arguments).unwrap();
     host.call(name, tool, Some(arguments)).await.map(|answer| text(&answer))
 }
 

@@ -7,6 +7,7 @@ use crate::client::{Client, Principal};
 use crate::host::{Host, HostEntry};
 use crate::upstream::Answer;
 use gripfast_core::cache::{AnswerKind, CacheKey, CacheLabel, CacheTopic};
+use gripfast_core::json_text::Json;
 use gripfast_core::time::Mono;
 use gripfast_wire::Era;
 use gripfast_wire::patch::Object;
@@ -53,7 +54,7 @@ impl Host {
             (_, None) => return None,
         };
         let stale_for = if topic == CacheTopic::Lists { cache.stale_lists } else { Duration::ZERO };
-        let params = upstream_request.params.as_deref().map(gripfast_wire::RawValue::get);
+        let params = upstream_request.params.as_deref().map(Json::get);
         let key = |principal| CacheKey::for_request(principal, &entry.name, &upstream_request.method, params);
         let name = principal.map_or("", Principal::name);
         let own = client.filter(|client| entry.uses_dedicated_instance(client));

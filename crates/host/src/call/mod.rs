@@ -24,10 +24,10 @@ use gripfast_core::catalog::Catalog;
 use gripfast_core::failure::recovery::Safety;
 use gripfast_core::failure::{CallError, CallOutcome, Code, Failure};
 use gripfast_core::isolation::Caller;
+use gripfast_core::json_text::JsonText;
 use gripfast_core::ledger::ledger_entry::LedgerCaller;
 use gripfast_core::supervise::status::State;
 use gripfast_core::time::Mono;
-use gripfast_wire::RawValue;
 use gripfast_wire::era::meta;
 use gripfast_wire::log::LogLevel;
 use gripfast_wire::patch::{Object, Patch};
@@ -49,7 +49,7 @@ pub struct CallOptions {
     pub client: Option<Client>,
     /// Client capabilities for servers that expect them in each request. Default: those in the parameters, or else
     /// those of the host.
-    pub capabilities: Option<Box<RawValue>>,
+    pub capabilities: Option<JsonText>,
     /// Lowest severity of log messages that the caller wants. A modern server gets it with the request. A legacy
     /// server has one level per session, so it gets the lowest that any caller asked for.
     pub log_level: Option<LogLevel>,
@@ -88,7 +88,7 @@ impl Host {
         &self,
         server: &str,
         tool: &str,
-        arguments: Option<Box<RawValue>>,
+        arguments: Option<JsonText>,
     ) -> Result<Answer, CallError> {
         self.request_with(server, TOOL_CALL, Some(call_params(tool, arguments)), CallOptions::default()).await
     }
@@ -101,7 +101,7 @@ impl Host {
         &self,
         server: &str,
         tool: &str,
-        arguments: Option<Box<RawValue>>,
+        arguments: Option<JsonText>,
     ) -> Result<Answer, CallError> {
         let options = CallOptions { by_operator: true, ..CallOptions::default() };
         self.request_with(server, TOOL_CALL, Some(call_params(tool, arguments)), options).await
@@ -115,7 +115,7 @@ impl Host {
         &self,
         server: &str,
         method: &str,
-        params: Option<Box<RawValue>>,
+        params: Option<JsonText>,
     ) -> Result<Answer, CallError> {
         self.request_with(server, method, params, CallOptions::default()).await
     }
@@ -128,7 +128,7 @@ impl Host {
         &self,
         server: &str,
         method: &str,
-        params: Option<Box<RawValue>>,
+        params: Option<JsonText>,
         options: CallOptions,
     ) -> Result<Answer, CallError> {
         let (line, tool, row) = {
@@ -176,7 +176,7 @@ impl Host {
         &self,
         server: &str,
         method: &str,
-        params: Option<Box<RawValue>>,
+        params: Option<JsonText>,
         tool: Option<String>,
         options: CallOptions,
         row: &OpenRow<'_>,
@@ -206,7 +206,7 @@ impl Host {
         &self,
         entry: &HostEntry,
         method: &str,
-        params: Option<Box<RawValue>>,
+        params: Option<JsonText>,
         tool: Option<String>,
         options: CallOptions,
         row: &OpenRow<'_>,
@@ -266,7 +266,7 @@ impl Host {
         &self,
         entry: &'a HostEntry,
         method: &str,
-        params: Option<Box<RawValue>>,
+        params: Option<JsonText>,
         tool: Option<String>,
         options: CallOptions,
     ) -> Result<Resolved<'a>, CallError> {
@@ -311,7 +311,7 @@ impl Host {
 }
 
 /// The parameters of `tools/call`.
-fn call_params(tool: &str, arguments: Option<Box<RawValue>>) -> Box<RawValue> {
+fn call_params(tool: &str, arguments: Option<JsonText>) -> JsonText {
     let mut params = Patch::new().set_text("name", tool);
     if let Some(arguments) = arguments {
         params = params.set_owned("arguments", arguments);

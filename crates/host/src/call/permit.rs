@@ -6,8 +6,8 @@ use crate::client::Principal;
 use crate::host::{Host, HostEntry};
 use crate::policy::{ItemKind, PolicyDecision, policy_target};
 use gripfast_core::failure::{CallError, CallOutcome, Code};
+use gripfast_core::json_text::Json;
 use gripfast_core::policy::is_refused_uri;
-use gripfast_wire::RawValue;
 use gripfast_wire::patch::{NotAnObject, Object};
 
 /// An item that a request names.
@@ -23,7 +23,7 @@ impl Host {
         entry: &HostEntry,
         principal: Option<&Principal>,
         method: &str,
-        params: Option<&RawValue>,
+        params: Option<&Json>,
     ) -> Result<(), CallError> {
         let audience = self.audience(principal);
         let is_open = entry.rules.is_unrestricted() && audience.is_unrestricted();
@@ -136,7 +136,7 @@ fn denied_error(
 fn named_items(
     entry: &HostEntry,
     method: &str,
-    params: Option<&RawValue>,
+    params: Option<&Json>,
 ) -> Result<Vec<NamedItem>, NotAnObject> {
     let Some(params) = params.map(Object::parse).transpose()? else { return Ok(Vec::new()) };
     let mut found = Vec::new();

@@ -5,7 +5,7 @@ use gripfast_core::catalog::merge::{CatalogView, MergedCatalog, PublicList};
 use gripfast_core::catalog::{Catalog, Item};
 use gripfast_wire::patch::{Object, Patch, patch_payload};
 use gripfast_wire::results::List;
-use gripfast_wire::{Era, RawValue, apps, schema, tasks};
+use gripfast_wire::{Era, Json, JsonText, apps, schema, tasks};
 use serde_json::json;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeSet;
@@ -219,7 +219,7 @@ fn render_legacy_tools(
 }
 
 /// The rendered `item` with its output schema wrapped in an object; `None` if it needs no change.
-fn with_wrapped_output(raw: &RawValue, item: &str) -> Option<Box<RawValue>> {
+fn with_wrapped_output(raw: &Json, item: &str) -> Option<JsonText> {
     let tool = Object::parse(raw).ok()?;
     let output = tool.get("outputSchema").filter(|output| !schema::is_object_schema(output))?;
     let patch = match schema::wrap_schema(output) {
@@ -231,9 +231,9 @@ fn with_wrapped_output(raw: &RawValue, item: &str) -> Option<Box<RawValue>> {
 }
 
 /// One item under its public name, with `meta` changed; everything else as the server wrote it.
-fn render_item(list: List, public: &str, server: &str, item: &Item, meta: Patch<'_>) -> Box<RawValue> {
+fn render_item(list: List, public: &str, server: &str, item: &Item, meta: Patch<'_>) -> JsonText {
     let origin = json!({ "server": server, list.item_key(): item.key }).to_string();
-    let origin = RawValue::from_string(origin).expect("a JSON value prints as JSON");
+    let origin = JsonText::parse(origin).expect("a JSON value prints as JSON");
     let meta = meta.set_owned("gripfast/origin", origin);
     let mut members = Patch::new();
     if public != item.key {
@@ -278,7 +278,7 @@ mod tests {
         let item = Item {
             key: "echo".to_owned(),
             hints: Default::default(),
-            raw: RawValue::from_string(written.to_owned()).unwrap(),
+            raw: JsonText::parse(written.to_owned()).unwrap(),
         };
         let served = render_item(List::Tools, "demo__echo", "demo", &item, Patch::new());
         assert!(
@@ -312,7 +312,7 @@ mod tests {
         let item = |tool: &&str| Item {
             key: "t".to_owned(),
             hints: Default::default(),
-            raw: RawValue::from_string((*tool).to_owned()).unwrap(),
+            raw: JsonText::parse((*tool).to_owned()).unwrap(),
         };
         let catalog = Catalog { tools: tools.iter().map(item).collect(), ..Catalog::default() };
         let (server, prefix) = ("s".to_owned(), "s".to_owned());

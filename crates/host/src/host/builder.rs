@@ -16,7 +16,7 @@ use crate::records::ledger::{Ledger, LedgerOptions};
 use crate::security::Security;
 use crate::store::{ApprovalCounts, LocalStore, MemoryStore, Store};
 use crate::sync::{Mutex, RwLock};
-use gripfast_wire::RawValue;
+use gripfast_core::json_text::JsonText;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tokio_util::task::TaskTracker;
@@ -152,10 +152,9 @@ impl HostBuilder {
             .client
             .unwrap_or_else(|| (env!("CARGO_PKG_NAME").to_owned(), env!("CARGO_PKG_VERSION").to_owned()));
         let capabilities = self.capabilities.unwrap_or_else(|| serde_json::json!({})).to_string();
-        let capabilities = RawValue::from_string(capabilities).expect("a JSON value prints as JSON");
+        let capabilities = JsonText::parse(capabilities).expect("a JSON value prints as JSON");
         let client_info_json = serde_json::json!({ "name": name, "version": version });
-        let client_info =
-            RawValue::from_string(client_info_json.to_string()).expect("a JSON value prints as JSON");
+        let client_info = JsonText::parse(client_info_json.to_string()).expect("a JSON value prints as JSON");
         Host {
             inner: Arc::new(HostInner {
                 clock,

@@ -33,7 +33,7 @@ use gripfast_core::policy::ReplayRules;
 use gripfast_core::supervise::status::State;
 use gripfast_core::supervise::upstream::Command;
 use gripfast_core::time::Mono;
-use gripfast_wire::{Era, RawValue};
+use gripfast_wire::{Era, JsonText};
 use sha2::{Digest, Sha256};
 use std::sync::Arc;
 use std::time::Duration;
@@ -58,8 +58,8 @@ pub(crate) struct HostInner {
     witness: ApprovalCounts,
     ledger: Arc<Ledger>,
     logins: Logins,
-    client_info: Arc<RawValue>,
-    capabilities: Arc<RawValue>,
+    client_info: Arc<JsonText>,
+    capabilities: Arc<JsonText>,
     pub(crate) entries: RwLock<Vec<Arc<HostEntry>>>,
     /// Held while one entry is replaced.
     pub(crate) replace_lock: Mutex<()>,
@@ -112,7 +112,7 @@ pub struct ServerExtensions {
     /// The era in which the server declared them.
     pub era: Era,
     /// `capabilities.extensions`, as the server declared them.
-    pub extensions: Box<RawValue>,
+    pub extensions: JsonText,
 }
 
 impl Host {

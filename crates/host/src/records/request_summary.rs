@@ -3,8 +3,8 @@
 
 use crate::transport::Secrets;
 use gripfast_core::json::Digest;
+use gripfast_core::json_text::{Json, JsonText};
 use gripfast_core::redact;
-use gripfast_wire::RawValue;
 use gripfast_wire::patch::Object;
 use serde_json::Value;
 use std::borrow::Cow;
@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 /// Parameters of one request, for its records.
 pub(crate) struct RequestSummary<'a> {
-    params: Option<&'a RawValue>,
+    params: Option<&'a Json>,
     /// Secrets of the server that the request is for.
     secrets: Option<Arc<Secrets>>,
     members: OnceCell<Option<Object<'a>>>,
@@ -26,7 +26,7 @@ impl<'a> RequestSummary<'a> {
     /// Maximum number of recorded bytes of arguments; of larger ones only the digest is recorded.
     const MAX_ARGUMENTS_BYTES: usize = 16 << 10;
 
-    pub(crate) fn new(params: Option<&'a RawValue>) -> Self {
+    pub(crate) fn new(params: Option<&'a Json>) -> Self {
         Self { params, secrets: None, members: OnceCell::new(), digest: OnceCell::new() }
     }
 
@@ -61,7 +61,7 @@ impl<'a> RequestSummary<'a> {
     }
 
     /// Returns the arguments of a call for the record, redacted; `None` if they are too large.
-    pub(crate) fn redacted_arguments(&self) -> Option<Box<RawValue>> {
+    pub(crate) fn redacted_arguments(&self) -> Option<JsonText> {
         let arguments = self.members()?.get("arguments")?.get();
         if arguments.len() > Self::MAX_ARGUMENTS_BYTES {
             return None;
@@ -71,12 +71,12 @@ impl<'a> RequestSummary<'a> {
         if let Some(secrets) = &self.secrets {
             secrets.mask_json(&mut value);
         }
-        RawValue::from_string(value.to_string()).ok()
+        JsonText::parse(value.to_string()).ok()
     }
 
     /// Returns the digest of the arguments, as they are spelled.
     pub(crate) fn digest(&self) -> Option<Digest> {
-        let made = || Some(Digest::of(self.members()?.spelling("arguments")?.as_bytes()));
+        let made = || Some(Digest::of(self.members()?.get("arguments")?.get().as_bytes()));
         *self.digest.get_or_init(made)
     }
 }
@@ -87,10 +87,10 @@ mod tests {
 
     #[test]
     fn a_summary_has_the_name_and_a_digest_of_the_arguments() {
-        let params = RawValue::from_string(r#"{"name":"a","arguments":{"x": 1}}"#.to_owned()).unwrap();
+        let params = JsonText::parse(r#"{"name":"a","arguments":{"x": 1}}"#.to_owned()).unwrap();
         let summary = RequestSummary::new(Some(&params));
         assert_eq!(summary.text("name").as_deref(), Some("a"));
-        assert_eq!(summary.redacted_arguments().as_deref().map(RawValue::get), Some(r#"{"x":1}"#));
+        assert_eq!(summary.redacted_arguments().as_deref().map(Json::get), Some(r#"{"x":1}"#));
         assert_eq!(summary.digest(), Some(Digest::of(br#"{"x": 1}"#)));
     }
 
@@ -109,7 +109,7 @@ mod tests {
         let params = serde_json::json!({ "name": "a", "arguments": {
             "to": "bob", "password": "hunter2", "note": "use ghp_0123456789abcdef", "q": "x%2fy-z \"é",
         } });
-        let params = RawValue::from_string(params.to_string()).unwrap();
+        let params = JsonText::parse(params.to_string()).unwrap();
         let secrets = Secrets::default();
         secrets.set_for_link(["x/y-z \"é"].into_iter().collect());
         let summary = RequestSummary::new(Some(&params)).with_secrets(Some(Arc::new(secrets)));
@@ -118,14 +118,14 @@ mod tests {
         let text = kept.to_string();
         assert!(!text.contains("0123456789abcdef") && !text.contains("y-z"), "{text}");
         assert_eq!(summary.redacted_name("get x%2Fy-z%20%22%C3%A9!"), format!("get {}!", "*".repeat(19)));
-        let large = RawValue::from_string(serde_json::json!({ "arguments": "x".repeat(20_000) }).to_string())
-            .unwrap();
+        let large =
+            JsonText::parse(serde_json::json!({ "arguments": "x".repeat(20_000) }).to_string()).unwrap();
         assert!(RequestSummary::new(Some(&large)).redacted_arguments().is_none());
     }
 
     #[test]
     fn a_request_without_an_object_as_parameters_has_no_summary() {
-        let odd = RawValue::from_string("[1]".to_owned()).unwrap();
+        let odd = JsonText::parse("[1]".to_owned()).unwrap();
         for summary in [RequestSummary::new(None), RequestSummary::new(Some(&odd))] {
             assert!(
                 summary.members().is_none() && summary.text("name").is_none() && summary.digest().is_none()

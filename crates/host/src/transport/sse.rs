@@ -16,7 +16,7 @@ use gripfast_core::supervise::upstream::CloseMode;
 use gripfast_wire::envelope::{self, Addressee};
 use gripfast_wire::results;
 use gripfast_wire::sse::TooLarge;
-use gripfast_wire::{Id, RawValue};
+use gripfast_wire::{Id, JsonText};
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use std::sync::Arc;
@@ -254,7 +254,7 @@ impl Drop for CancelOnDrop<'_> {
             return;
         }
         self.link.pending.remove(self.id);
-        let Ok(raw) = RawValue::from_string(self.id.to_string()) else { return };
+        let Ok(raw) = JsonText::parse(self.id.to_string()) else { return };
         let Ok(id) = Id::from_raw(&raw) else { return };
         // The specification forbids cancelling a handshake.
         if self.during != During::Handshake {

@@ -16,7 +16,7 @@ use gripfast_core::supervise::upstream::CloseMode;
 use gripfast_wire::envelope::{self, Addressee};
 use gripfast_wire::partial::extend_within;
 use gripfast_wire::results;
-use gripfast_wire::{Id, RawValue, batch};
+use gripfast_wire::{Id, JsonText, batch};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -186,7 +186,7 @@ impl Drop for CancelOnDrop<'_> {
         if sent == Sent::No || self.during == During::Handshake {
             return;
         }
-        let Ok(raw) = RawValue::from_string(self.id.to_string()) else { return };
+        let Ok(raw) = JsonText::parse(self.id.to_string()) else { return };
         let (Ok(id), Some(writer)) = (Id::from_raw(&raw), self.link.writer()) else { return };
         // A full queue means that the child does not read and would not see this either.
         let bytes = Arc::new(Mutex::new(to_line(results::cancelled(id, None))));

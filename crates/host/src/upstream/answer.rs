@@ -8,9 +8,8 @@ use gripfast_core::failure::recovery::final_outcome;
 use gripfast_wire::envelope::{ErrorObject, Message};
 use gripfast_wire::patch::{Object, Patch};
 use gripfast_wire::results::ResultType;
-use gripfast_wire::{Era, Outcome, RawValue};
+use gripfast_wire::{Era, Json, JsonText, Outcome};
 use serde_json::json;
-use serde_json::value::to_raw_value;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,8 +29,8 @@ pub struct Answer {
 
 #[derive(Debug)]
 enum AnswerBody {
-    Result(Box<RawValue>, Members),
-    Error(Box<RawValue>),
+    Result(JsonText, Members),
+    Error(JsonText),
 }
 
 /// The members of a result that the gateway acts on.
@@ -119,13 +118,13 @@ impl Answer {
         }
         let masked = serde_json::from_str(error.get()).ok().and_then(|mut value| {
             secrets.mask_json(&mut value);
-            to_raw_value(&value).ok()
+            JsonText::of(&value).ok()
         });
         // The error is nested too deeply to be parsed.
         let hidden = || {
             let code = ErrorObject::read(error).code;
             let message = "the server's error repeats a secret and is not shown";
-            to_raw_value(&json!({ "code": code, "message": message })).expect("a value is JSON")
+            JsonText::of(&json!({ "code": code, "message": message })).expect("a value is JSON")
         };
         Self { body: Arc::new(AnswerBody::Error(masked.unwrap_or_else(hidden))), ..self }
     }
@@ -142,7 +141,7 @@ impl Answer {
     ///
     /// # Errors
     /// The JSON-RPC error that the server answered with.
-    pub fn result(&self) -> Result<&RawValue, (i64, String)> {
+    pub fn result(&self) -> Result<&Json, (i64, String)> {
         match self.outcome() {
             Outcome::Result(result) => Ok(result),
             Outcome::Error(error) => Err((error.code, error.message.into_owned())),
@@ -176,7 +175,7 @@ impl Answer {
         let AnswerBody::Result(result, members) = &*self.body else { return again };
         let result = Object::parse(result).ok().filter(|result| result.has("ttlMs"));
         let Some(result) = result else { return again };
-        let left = RawValue::from_string(ttl.as_millis().to_string()).expect("a number is JSON");
+        let left = JsonText::parse(ttl.as_millis().to_string()).expect("a number is JSON");
         let body = AnswerBody::Result(Patch::new().set("ttlMs", &left).apply(&result), *members);
         Self { body: Arc::new(body), ..again }
     }
@@ -208,7 +207,7 @@ impl Answer {
 }
 
 impl Members {
-    fn of(result: &RawValue) -> Self {
+    fn of(result: &Json) -> Self {
         let Ok(result) = Object::parse(result) else { return Self::default() };
         let has = |member| result.has(member);
         Self {

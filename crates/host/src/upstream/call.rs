@@ -33,7 +33,7 @@ use gripfast_wire::era::{may_have_meta, meta};
 use gripfast_wire::log::LogLevel;
 use gripfast_wire::patch::{Object, Patch, patch_payload};
 use gripfast_wire::trace::TraceContext;
-use gripfast_wire::{Era, Outcome, RawValue, RequestId, envelope, headers, nesting};
+use gripfast_wire::{Era, Json, JsonText, Outcome, RequestId, envelope, headers, nesting};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -41,7 +41,7 @@ use std::time::Duration;
 /// A request to one upstream.
 pub(crate) struct UpstreamRequest {
     pub(crate) method: String,
-    pub(crate) params: Option<Box<RawValue>>,
+    pub(crate) params: Option<JsonText>,
     /// Decides whether the request may be replayed.
     pub(crate) safety: Safety,
     /// The caller's deadline, if it is before the upstream's own.
@@ -53,7 +53,7 @@ pub(crate) struct UpstreamRequest {
     /// The principal of the request.
     pub(crate) principal: Principal,
     /// Client capabilities of the caller; default: those of the host.
-    pub(crate) capabilities: Option<Box<RawValue>>,
+    pub(crate) capabilities: Option<JsonText>,
     /// Lowest severity of log messages that the caller wants.
     pub(crate) log_level: Option<LogLevel>,
     /// The called tool, by the server's own name.
@@ -67,7 +67,7 @@ impl UpstreamRequest {
     fn identity(&self) -> Digest {
         let params = self.params.as_deref().and_then(|params| Object::parse(params).ok());
         let bare = params.map(|params| Patch::new().remove("_meta").apply(&params));
-        let params_text = bare.as_deref().or(self.params.as_deref()).map_or("", RawValue::get);
+        let params_text = bare.as_deref().or(self.params.as_deref()).map_or("", Json::get);
         let principal = self.principal.name();
         Digest::of(format!("{principal}\n{}\n{params_text}", self.method).as_bytes())
     }
@@ -752,8 +752,8 @@ fn resumes_input_request(params: Option<&Object<'_>>, caller_meta: Option<&Objec
     is_modern && params.is_some_and(|params| params.has("requestState"))
 }
 
-fn id_value(id: u64) -> Box<RawValue> {
-    RawValue::from_string(id.to_string()).expect("a number is JSON")
+fn id_value(id: u64) -> JsonText {
+    JsonText::parse(id.to_string()).expect("a number is JSON")
 }
 
 /// Deadlines of one call.

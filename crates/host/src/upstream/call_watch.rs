@@ -13,8 +13,8 @@ use crate::clock::Clock;
 use crate::sync::Mutex;
 use crate::transport::{BoxFuture, CallListener, Listener};
 use bytes::Bytes;
+use gripfast_core::json_text::JsonText;
 use gripfast_core::time::Mono;
-use gripfast_wire::RawValue;
 use gripfast_wire::envelope::{Message, Request};
 use gripfast_wire::era::meta;
 use gripfast_wire::patch::{MessagePatch, Patch};
@@ -32,7 +32,7 @@ pub(super) struct CallWatch {
     listener: Option<Arc<dyn Listener>>,
     /// Time of the last progress in microseconds of the monotonic clock; zero before the first.
     last_progress: AtomicU64,
-    token: Mutex<Option<Box<RawValue>>>,
+    token: Mutex<Option<JsonText>>,
     /// The call must end because the server was stopped.
     is_stopped: AtomicBool,
     questions: Arc<CallQuestions>,
@@ -77,7 +77,7 @@ impl CallWatch {
     }
 
     /// Sets the caller's progress token, which replaces ours in forwarded progress.
-    pub(super) fn set_caller_token(&self, token: Box<RawValue>) {
+    pub(super) fn set_caller_token(&self, token: JsonText) {
         *self.token.lock() = Some(token);
     }
 

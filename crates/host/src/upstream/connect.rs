@@ -16,7 +16,7 @@ use gripfast_core::failure::{BlockCause, During, Evidence, Failure, Observed};
 use gripfast_core::ids::Epoch;
 use gripfast_core::supervise::upstream::CloseMode;
 use gripfast_wire::envelope::Message;
-use gripfast_wire::{Era, ProtocolVersion, RawValue};
+use gripfast_wire::{Era, JsonText, ProtocolVersion};
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -509,8 +509,8 @@ fn is_notification(incoming: &Incoming) -> bool {
     }
 }
 
-pub(super) fn raw(text: &str) -> Box<RawValue> {
-    RawValue::from_string(text.to_owned()).expect("a literal that is JSON")
+pub(super) fn raw(text: &str) -> JsonText {
+    JsonText::parse(text.to_owned()).expect("a literal that is JSON")
 }
 
 #[cfg(test)]

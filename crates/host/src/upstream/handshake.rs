@@ -10,7 +10,7 @@ use gripfast_wire::envelope::{self, Message};
 use gripfast_wire::era::probe::{self, ProbeAnswer, ProbeTransport};
 use gripfast_wire::era::{Capabilities, DiscoverResult, InitializeResult, RequestContext, initialize_params};
 use gripfast_wire::patch::Object;
-use gripfast_wire::{Era, Outcome, ProtocolVersion, RawValue, codes};
+use gripfast_wire::{Era, Json, JsonText, Outcome, ProtocolVersion, codes};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -156,7 +156,7 @@ impl Upstream {
         Ok((session, facts))
     }
 
-    fn handshake_request(&self, method: &str, params: Option<&RawValue>) -> Outgoing {
+    fn handshake_request(&self, method: &str, params: Option<&Json>) -> Outgoing {
         let id = self.next_request_id();
         Outgoing {
             id,
@@ -174,11 +174,11 @@ impl Upstream {
 
     pub(super) fn context(&self, version: ProtocolVersion) -> RequestContext {
         let deps = self.deps();
-        let client_info = RawValue::to_owned(&deps.client_info);
+        let client_info = Json::to_owned(&deps.client_info);
         RequestContext {
             version,
             client_info: Some(client_info),
-            capabilities: RawValue::to_owned(&deps.capabilities),
+            capabilities: Json::to_owned(&deps.capabilities),
             log_level: None,
         }
     }
@@ -259,8 +259,8 @@ fn initialize_error(send_error: SendError, route: Route) -> HandshakeError {
     if another { HandshakeError::WrongEra(evidence) } else { HandshakeError::Unavailable(evidence) }
 }
 
-fn extensions(declared: &Capabilities<'_>) -> Option<Box<RawValue>> {
-    Object::parse(declared.raw?).ok()?.get("extensions").map(RawValue::to_owned)
+fn extensions(declared: &Capabilities<'_>) -> Option<JsonText> {
+    Object::parse(declared.raw?).ok()?.get("extensions").map(Json::to_owned)
 }
 
 fn capabilities(declared: &Capabilities<'_>) -> ServerCapabilities {

@@ -18,7 +18,7 @@ use gripfast_wire::era::RequestContext;
 use gripfast_wire::headers::{self, ParamHeaders};
 use gripfast_wire::patch::{Object, Patch};
 use gripfast_wire::results::{List, Page, Tool};
-use gripfast_wire::{Era, Outcome, RawValue, codes};
+use gripfast_wire::{Era, Json, Outcome, codes};
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -406,7 +406,7 @@ impl Upstream {
         &self,
         connection: &Connection,
         method: &str,
-        params: Option<&RawValue>,
+        params: Option<&Json>,
         during: During,
     ) -> Result<bytes::Bytes, Box<SendError>> {
         self.internal_request_with(connection, &connection.context, method, params, during).await
@@ -418,7 +418,7 @@ impl Upstream {
         connection: &Connection,
         context: &RequestContext,
         method: &str,
-        params: Option<&RawValue>,
+        params: Option<&Json>,
         during: During,
     ) -> Result<bytes::Bytes, Box<SendError>> {
         self.request_of_ours(connection, context, method, params, Vec::new(), during).await
@@ -428,7 +428,7 @@ impl Upstream {
     pub(super) async fn internal_call(
         &self,
         connection: &Connection,
-        params: &RawValue,
+        params: &Json,
         param_headers: Vec<(String, String)>,
     ) -> Result<bytes::Bytes, Box<SendError>> {
         let (context, during) = (&connection.context, During::Call);
@@ -440,7 +440,7 @@ impl Upstream {
         connection: &Connection,
         context: &RequestContext,
         method: &str,
-        params: Option<&RawValue>,
+        params: Option<&Json>,
         param_headers: Vec<(String, String)>,
         during: During,
     ) -> Result<bytes::Bytes, Box<SendError>> {
@@ -484,7 +484,7 @@ pub(super) fn may_need_headers(connection: &Connection) -> bool {
 }
 
 /// The name of the requested item, which a modern request repeats in a header.
-fn name_header(connection: &Connection, method: &str, params: Option<&RawValue>) -> Option<String> {
+fn name_header(connection: &Connection, method: &str, params: Option<&Json>) -> Option<String> {
     match connection.session.era {
         Era::Modern => headers::standard_headers(method, params).ok()?.name.map(Into::into),
         Era::Legacy => None,
@@ -524,7 +524,7 @@ fn concerns_link(failure: &Failure) -> bool {
     }
 }
 
-fn item(raw: &RawValue, list: List) -> Option<Item> {
+fn item(raw: &Json, list: List) -> Option<Item> {
     let key = Object::parse(raw).ok()?.text(list.item_key())?.into_owned();
     let hints = match list {
         List::Tools => {
@@ -540,7 +540,7 @@ fn item(raw: &RawValue, list: List) -> Option<Item> {
 }
 
 /// Parses a tool.
-pub(crate) fn tool_item(raw: &RawValue) -> Option<Item> {
+pub(crate) fn tool_item(raw: &Json) -> Option<Item> {
     item(raw, List::Tools)
 }
 
@@ -548,7 +548,7 @@ pub(crate) fn tool_item(raw: &RawValue) -> Option<Item> {
 fn with_param_headers(tools: Vec<Item>) -> (Vec<Item>, BTreeMap<String, ParamHeaders>) {
     let mut headers = BTreeMap::new();
     let usable = tools.into_iter().filter(|tool| {
-        let schema = Tool::read(&tool.raw).ok().and_then(|tool| tool.input_schema.map(RawValue::to_owned));
+        let schema = Tool::read(&tool.raw).ok().and_then(|tool| tool.input_schema.map(Json::to_owned));
         match schema.map(|schema| ParamHeaders::from_input_schema(&schema)) {
             None => true,
             Some(Ok(params)) => {
@@ -571,6 +571,7 @@ fn with_param_headers(tools: Vec<Item>) -> (Vec<Item>, BTreeMap<String, ParamHea
 mod tests {
     use super::*;
     use gripfast_core::failure::classify::classify;
+    use gripfast_core::json_text::JsonText;
 
     fn declined(code: i64) -> (Failure, Box<SendError>) {
         let rpc_error = RpcError { code, message: "the database is starting".to_owned() };
@@ -582,7 +583,7 @@ mod tests {
     #[test]
     fn b05_an_older_screening_that_finishes_late_does_not_replace_newer_tools() {
         let catalog = |key: &str| {
-            let raw = RawValue::from_string("{}".to_owned()).unwrap();
+            let raw = JsonText::parse("{}".to_owned()).unwrap();
             let tool = Item { key: key.to_owned(), hints: ToolHints::default(), raw };
             Arc::new(Catalog { tools: vec![tool], ..Catalog::default() })
         };

@@ -57,7 +57,7 @@ use gripfast_core::supervise::upstream::{
 };
 use gripfast_core::time::{Mono, Now};
 use gripfast_wire::era::RequestContext;
-use gripfast_wire::{Era, Object, RawValue, tasks};
+use gripfast_wire::{Era, JsonText, Object, tasks};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use tokio::sync::{Notify, watch};
@@ -186,7 +186,7 @@ pub(crate) struct ServerFacts {
     pub(crate) instructions: Option<String>,
     pub(crate) capabilities: ServerCapabilities,
     /// Protocol extensions, as the server declared them.
-    pub(crate) extensions: Option<Box<RawValue>>,
+    pub(crate) extensions: Option<JsonText>,
     /// TTL of this information, if the server declared one.
     pub(crate) freshness: Option<Freshness>,
 }
@@ -234,9 +234,9 @@ pub(crate) struct UpstreamDeps {
     /// Id of the host, which detects a gateway that is a server of itself.
     pub(crate) host_id: Arc<str>,
     /// `clientInfo` of the host.
-    pub(crate) client_info: Arc<RawValue>,
+    pub(crate) client_info: Arc<JsonText>,
     /// Client capabilities of the host.
-    pub(crate) capabilities: Arc<RawValue>,
+    pub(crate) capabilities: Arc<JsonText>,
     /// Maximum JSON nesting of a result.
     pub(crate) max_nesting: usize,
     /// Connects to the target of the spec.

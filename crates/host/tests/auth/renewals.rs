@@ -161,7 +161,7 @@ async fn e03_a_login_wakes_every_waiting_instance() {
     let clients = ["one", "other"].map(|name| Client::with_key(ClientKey::new(name)));
     let calls = async |client: &Client| {
         let options = CallOptions { client: Some(client.clone()), ..CallOptions::default() };
-        let params = serde_json::value::to_raw_value(&serde_json::json!({ "name": "whoami" })).unwrap();
+        let params = JsonText::of(&serde_json::json!({ "name": "whoami" })).unwrap();
         host.request_with(NAME, "tools/call", Some(params), options).await
     };
     for client in &clients {

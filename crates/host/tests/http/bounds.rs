@@ -9,7 +9,7 @@ use crate::scripted_server::{
 };
 use gripfast::config::{ServerSpec, UrlTransport};
 use gripfast::memory::{AnswerMemory, OutOfMemory, Reservation};
-use gripfast::{CallOptions, CallOutcome, Code, NextAction, RawValue, State};
+use gripfast::{CallOptions, CallOutcome, Code, Json, JsonText, NextAction, State};
 use gripfast_demo::{Faults, Options};
 use gripfast_testkit::wait::until;
 use serde_json::json;
@@ -136,7 +136,7 @@ async fn g07_an_answer_is_counted_while_received_and_aborted_at_the_budget() {
         let budget = Arc::new(Budget { limit: 1 << 20, taken: AtomicUsize::new(0) });
         let memory: Option<Arc<dyn AnswerMemory>> = Some(Arc::new(Memory(Arc::clone(&budget))));
         let options = CallOptions { memory, ..CallOptions::default() };
-        let params = RawValue::from_string(json!({ "name": "act", "arguments": {} }).to_string()).unwrap();
+        let params = JsonText::parse(json!({ "name": "act", "arguments": {} }).to_string()).unwrap();
         let error = host.request_with("demo", "tools/call", Some(params), options).await.unwrap_err();
         assert_eq!((error.code, error.outcome), (Code::Overloaded, outcome), "{kind}: {error}");
         assert!(error.text.contains("the test has no more"), "{error}");

@@ -1,7 +1,7 @@
 //! Shared test setup: a sample server, a host for it, and helpers that wait for conditions.
 
 use gripfast::config::{ServerSpec, Target, Template, TlsSpec, UrlTransport};
-use gripfast::{Answer, CallError, Host, RawValue, ServerStatus, State};
+use gripfast::{Answer, CallError, Host, Json, JsonText, ServerStatus, State};
 use gripfast_demo::{EraChoice, Faults, Options, RunningServer};
 use serde_json::Value;
 use std::net::SocketAddr;
@@ -118,8 +118,8 @@ pub(crate) async fn within_timeout<T>(work: impl Future<Output = T>) -> T {
     tokio::time::timeout(TIMEOUT, work).await.expect("it hangs")
 }
 
-pub(crate) fn raw(value: &Value) -> Box<RawValue> {
-    serde_json::value::to_raw_value(value).unwrap()
+pub(crate) fn raw(value: &Value) -> JsonText {
+    JsonText::of(value).unwrap()
 }
 
 pub(crate) async fn call(host: &Host, tool: &str, arguments: Value) -> Result<Answer, CallError> {

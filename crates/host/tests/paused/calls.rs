@@ -1,6 +1,7 @@
 //! Outcomes of calls.
 
 use crate::memory_server::*;
+use gripfast::JsonText;
 use gripfast::transport::Listener;
 use gripfast::{CallOptions, State};
 use gripfast_core::failure::HttpAnswer;
@@ -140,10 +141,7 @@ impl Listener for MessageRecorder {
     }
 }
 
-fn with_progress(
-    token: Value,
-    heard: &Arc<MessageRecorder>,
-) -> (Option<Box<gripfast::RawValue>>, CallOptions) {
+fn with_progress(token: Value, heard: &Arc<MessageRecorder>) -> (Option<JsonText>, CallOptions) {
     let params = raw(json!({ "name": "act", "_meta": { "progressToken": token } }));
     let options =
         CallOptions { listener: Some(Arc::clone(heard) as Arc<dyn Listener>), ..CallOptions::default() };

@@ -2,6 +2,7 @@
 
 use crate::memory_server::*;
 use bytes::Bytes;
+use gripfast::JsonText;
 use gripfast::config::{Isolation, ServerSpec};
 use gripfast::store::{MemoryStore, Store};
 use gripfast::transport::{BoxFuture, Listener};
@@ -28,7 +29,7 @@ pub(crate) async fn call_as(host: &Host, client: &Client, key: &str) -> Result<A
     host.request_with("it", "tools/call", Some(act(key)), options).await
 }
 
-fn act(key: &str) -> Box<gripfast::RawValue> {
+fn act(key: &str) -> JsonText {
     raw(json!({ "name": "act", "arguments": { "key": key } }))
 }
 

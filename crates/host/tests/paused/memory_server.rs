@@ -6,7 +6,7 @@ use gripfast::transport::{
     BoxFuture, Dialer, Inbox, Incoming, Link, LinkContext, LinkInfo, Outgoing, Reply, Route, SendError,
     Session, UnsolicitedStream,
 };
-use gripfast::{Answer, CallError, Host, RawValue, SpawnOptions, State};
+use gripfast::{Answer, CallError, Host, Json, JsonText, SpawnOptions, State};
 use gripfast_core::failure::{ConnectStepFailed, During, Evidence, HttpAnswer, Observed};
 use gripfast_core::supervise::upstream::{CloseMode, LinkKind};
 use serde_json::{Value, json};
@@ -946,8 +946,8 @@ pub(crate) async fn call(host: &Host, tool: &str, key: &str) -> Result<Answer, C
     host.call("it", tool, Some(raw(json!({ "key": key })))).await
 }
 
-pub(crate) fn raw(value: Value) -> Box<RawValue> {
-    serde_json::value::to_raw_value(&value).unwrap()
+pub(crate) fn raw(value: Value) -> JsonText {
+    JsonText::of(&value).unwrap()
 }
 
 /// Runs all tasks that are ready, without advancing the clock.

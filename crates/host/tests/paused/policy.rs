@@ -1,6 +1,7 @@
 //! Access policy, as an embedding program sees it.
 
 use crate::memory_server::*;
+use gripfast::JsonText;
 use gripfast::transport::Listener;
 use gripfast::{
     CallOptions, Client, ClientKey, ClientPolicy, Code, GuardVerdict, Host, ItemKind, Lists, Policy,
@@ -176,7 +177,7 @@ async fn g01_an_ambiguous_request_is_refused() {
     let (host, server) = with_clients().await;
     for params in [r#"{"name":"read","name":"act"}"#, r#"{"name":"read","NAME":"act"}"#] {
         let options = CallOptions { client: Some(client("ci")), ..CallOptions::default() };
-        let params = gripfast::RawValue::from_string(params.to_owned()).unwrap();
+        let params = JsonText::parse(params.to_owned()).unwrap();
         let error = host.request_with("it", "tools/call", Some(params), options).await.unwrap_err();
         assert_eq!(error.code, Code::InvalidRequest, "{error}");
     }

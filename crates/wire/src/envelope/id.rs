@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 
-use serde_json::value::RawValue;
+use gripfast_core::json_text::Json;
 
 use super::{Malformed, spliced};
 use crate::raw;
@@ -25,7 +25,7 @@ pub struct RequestId {
 
 impl<'a> Id<'a> {
     /// Takes a JSON string or number; anything else is [`Malformed::BadId`].
-    pub fn from_raw(raw: &'a RawValue) -> Result<Self, Malformed> {
+    pub fn from_raw(raw: &'a Json) -> Result<Self, Malformed> {
         let spelling = raw.get();
         match spelling.as_bytes().first() {
             Some(b'0'..=b'9' | b'-') => Ok(Self { spelling }),
@@ -82,7 +82,7 @@ impl<'a> Id<'a> {
 
 impl RequestId {
     /// A copy of a JSON string or number; anything else is [`Malformed::BadId`].
-    pub fn from_raw(raw: &RawValue) -> Result<Self, Malformed> {
+    pub fn from_raw(raw: &Json) -> Result<Self, Malformed> {
         Id::from_raw(raw).map(|id| id.to_request_id())
     }
 

@@ -8,7 +8,7 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-use serde_json::value::RawValue;
+use gripfast_core::json_text::{Json, JsonText};
 
 pub use self::damaged::damaged_answers;
 pub use self::id::{Id, RequestId};
@@ -42,7 +42,7 @@ pub struct Request<'a> {
     /// With escapes resolved.
     pub method: Cow<'a, str>,
     /// `None` when absent or `null`.
-    pub params: Option<&'a RawValue>,
+    pub params: Option<&'a Json>,
 }
 
 /// A request that outlives the message it came in.
@@ -50,7 +50,7 @@ pub struct Request<'a> {
 pub struct OwnedRequest {
     id: RequestId,
     method: Box<str>,
-    params: Option<Box<RawValue>>,
+    params: Option<JsonText>,
 }
 
 impl Request<'_> {
@@ -59,7 +59,7 @@ impl Request<'_> {
         OwnedRequest {
             id: self.id.to_request_id(),
             method: (*self.method).into(),
-            params: self.params.map(RawValue::to_owned),
+            params: self.params.map(Json::to_owned),
         }
     }
 }
@@ -77,7 +77,7 @@ pub struct Notification<'a> {
     /// With escapes resolved.
     pub method: Cow<'a, str>,
     /// `None` when absent or `null`.
-    pub params: Option<&'a RawValue>,
+    pub params: Option<&'a Json>,
 }
 
 /// The answer to a request.
@@ -93,7 +93,7 @@ pub struct Response<'a> {
 #[derive(Clone, Debug)]
 pub enum Outcome<'a> {
     /// `result`, any JSON value.
-    Result(&'a RawValue),
+    Result(&'a Json),
     /// `error`.
     Error(ErrorObject<'a>),
 }
@@ -102,13 +102,13 @@ pub enum Outcome<'a> {
 #[derive(Clone, Debug)]
 pub struct ErrorObject<'a> {
     /// The whole member as it arrived, to be passed on.
-    pub raw: &'a RawValue,
+    pub raw: &'a Json,
     /// [`codes::INTERNAL_ERROR`] if the peer sent no valid code.
     pub code: i64,
     /// Empty if the peer sent none.
     pub message: Cow<'a, str>,
     /// Additional data of the peer.
-    pub data: Option<&'a RawValue>,
+    pub data: Option<&'a Json>,
 }
 
 /// Reason why bytes are not a JSON-RPC message.
@@ -205,7 +205,7 @@ impl<'a> Message<'a> {
     }
 
     /// The parameters of a request or notification.
-    pub fn params(&self) -> Option<&'a RawValue> {
+    pub fn params(&self) -> Option<&'a Json> {
         match self {
             Self::Request(request) => request.params,
             Self::Notification(notification) => notification.params,
@@ -241,7 +241,7 @@ pub fn with_id(bytes: &[u8], new: Id<'_>) -> Result<Vec<u8>, Malformed> {
 }
 
 /// A request with an id of our own.
-pub fn request(id: u64, method: &str, params: Option<&RawValue>) -> Vec<u8> {
+pub fn request(id: u64, method: &str, params: Option<&Json>) -> Vec<u8> {
     let mut out = open_message(method.len() + params.map_or(0, |params| params.get().len()));
     out.extend_from_slice(b",\"id\":");
     out.extend_from_slice(id.to_string().as_bytes());
@@ -250,14 +250,14 @@ pub fn request(id: u64, method: &str, params: Option<&RawValue>) -> Vec<u8> {
 }
 
 /// A notification.
-pub fn notification(method: &str, params: Option<&RawValue>) -> Vec<u8> {
+pub fn notification(method: &str, params: Option<&Json>) -> Vec<u8> {
     let mut out = open_message(method.len() + params.map_or(0, |params| params.get().len()));
     push_call(&mut out, method, params);
     out
 }
 
 /// The answer to a successful request.
-pub fn response(id: Id<'_>, result: &RawValue) -> Vec<u8> {
+pub fn response(id: Id<'_>, result: &Json) -> Vec<u8> {
     response_from_pieces(id, &[result.get()])
 }
 
@@ -284,7 +284,7 @@ pub fn response_from_pieces(id: Id<'_>, result: &[&str]) -> Vec<u8> {
 }
 
 /// The answer to a failed request; `id` is `None` if that of the request could not be read.
-pub fn error_response(id: Option<Id<'_>>, code: i64, message: &str, data: Option<&RawValue>) -> Vec<u8> {
+pub fn error_response(id: Option<Id<'_>>, code: i64, message: &str, data: Option<&Json>) -> Vec<u8> {
     let mut out = open_message(message.len() + data.map_or(0, |data| data.get().len()));
     push_id(&mut out, id);
     out.extend_from_slice(b",\"error\":{\"code\":");
@@ -300,7 +300,7 @@ pub fn error_response(id: Option<Id<'_>>, code: i64, message: &str, data: Option
 }
 
 /// The answer that forwards a peer's `error` member unchanged, with another id.
-pub fn forwarded_error(id: Id<'_>, error: &RawValue) -> Vec<u8> {
+pub fn forwarded_error(id: Id<'_>, error: &Json) -> Vec<u8> {
     let mut out = open_message(error.get().len());
     push_id(&mut out, Some(id));
     out.extend_from_slice(b",\"error\":");
@@ -312,12 +312,12 @@ pub fn forwarded_error(id: Id<'_>, error: &RawValue) -> Vec<u8> {
 /// The known members of an envelope, before they are checked together.
 #[derive(Default)]
 struct Members<'a> {
-    jsonrpc: Option<&'a RawValue>,
-    id: Option<&'a RawValue>,
-    method: Option<&'a RawValue>,
-    params: Option<&'a RawValue>,
-    result: Option<&'a RawValue>,
-    error: Option<&'a RawValue>,
+    jsonrpc: Option<&'a Json>,
+    id: Option<&'a Json>,
+    method: Option<&'a Json>,
+    params: Option<&'a Json>,
+    result: Option<&'a Json>,
+    error: Option<&'a Json>,
 }
 
 impl<'a> Members<'a> {
@@ -332,7 +332,7 @@ impl<'a> Members<'a> {
         taken.map(|()| members)
     }
 
-    fn take(&mut self, key: &str, value: &'a RawValue) -> Result<(), Malformed> {
+    fn take(&mut self, key: &str, value: &'a Json) -> Result<(), Malformed> {
         let (name, slot) = match key {
             "jsonrpc" => ("jsonrpc", &mut self.jsonrpc),
             "id" => ("id", &mut self.id),
@@ -384,7 +384,7 @@ impl From<scan::ScanError> for Malformed {
 
 impl<'a> ErrorObject<'a> {
     /// Parses an `error` member. Never fails: an error of an unusual shape is still the answer that a caller waits for.
-    pub fn read(error: &'a RawValue) -> Self {
+    pub fn read(error: &'a Json) -> Self {
         let unreadable = Self {
             raw: error,
             code: codes::INTERNAL_ERROR,
@@ -421,7 +421,7 @@ fn push_id(out: &mut Vec<u8>, id: Option<Id<'_>>) {
     out.extend_from_slice(id.map_or("null", |id| id.as_raw()).as_bytes());
 }
 
-fn push_call(out: &mut Vec<u8>, method: &str, params: Option<&RawValue>) {
+fn push_call(out: &mut Vec<u8>, method: &str, params: Option<&Json>) {
     out.extend_from_slice(b",\"method\":");
     raw::push_quoted(out, method);
     if let Some(params) = params {

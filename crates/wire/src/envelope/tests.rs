@@ -9,7 +9,7 @@ fn the_three_kinds_of_message_are_distinguished() {
     let bytes = br#" {"jsonrpc":"2.0","id":"a","method":"tools\/call","params":{"x":1},"future":[1]} "#;
     let Ok(Message::Request(request)) = Message::parse(bytes) else { panic!("no request") };
     assert_eq!((request.id.as_raw(), &*request.method), ("\"a\"", "tools/call"));
-    assert_eq!(request.params.map(RawValue::get), Some(r#"{"x":1}"#));
+    assert_eq!(request.params.map(Json::get), Some(r#"{"x":1}"#));
 
     let Ok(Message::Notification(note)) = Message::parse(br#"{"jsonrpc":"2.0","method":"n","params":null}"#)
     else {
@@ -163,7 +163,7 @@ fn an_answer_without_an_id_gets_one_and_a_notification_does_not() {
 
 #[test]
 fn ids_are_equal_by_value_and_keep_their_spelling() {
-    let id = |text: &str| RequestId::from_raw(&RawValue::from_string(text.to_owned()).unwrap()).unwrap();
+    let id = |text: &str| RequestId::from_raw(&JsonText::parse(text.to_owned()).unwrap()).unwrap();
     let same = |one: &str, other: &str| {
         let hash = |id: &RequestId| BuildHasherDefault::<DefaultHasher>::default().hash_one(id);
         let (one, other) = (id(one), id(other));
@@ -186,7 +186,7 @@ fn ids_are_equal_by_value_and_keep_their_spelling() {
 
 #[test]
 fn built_messages_can_be_parsed() {
-    let params = RawValue::from_string(r#"{"a":[1.0e+5]}"#.to_owned()).unwrap();
+    let params = JsonText::parse(r#"{"a":[1.0e+5]}"#.to_owned()).unwrap();
     assert_eq!(
         text(request(7, "m\"", Some(&params))),
         r#"{"jsonrpc":"2.0","id":7,"method":"m\"","params":{"a":[1.0e+5]}}"#
@@ -213,7 +213,7 @@ fn an_owned_request_equals_the_borrowed_one() {
     drop(message);
     let request = own.as_request();
     assert_eq!((request.id.as_raw(), &*request.method), ("7.0", "tools/call"));
-    assert_eq!(request.params.map(RawValue::get), Some(r#"{"n":1.0, "x":[]}"#));
+    assert_eq!(request.params.map(Json::get), Some(r#"{"n":1.0, "x":[]}"#));
     let Ok(Message::Request(bare)) = Message::parse(br#"{"jsonrpc":"2.0","id":"a","method":"ping"}"#) else {
         panic!("it is a request")
     };

@@ -1,6 +1,6 @@
 //! Finds the id of a message that is too large to be stored, from its beginning and its end.
 
-use serde_json::value::RawValue;
+use gripfast_core::json_text::{Json, JsonText};
 
 use super::{Id, RequestId};
 use crate::scan;
@@ -51,11 +51,11 @@ pub fn request_id(beginning: &[u8], end: &[u8]) -> Option<RequestId> {
         _ => {}
     });
     is_answer |= matches!(cut.as_deref(), Some("result" | "error"));
-    let at_end = || RequestId::from_raw(&RawValue::from_string(last_id_text(end)?.to_owned()).ok()?).ok();
+    let at_end = || RequestId::from_raw(&JsonText::parse(last_id_text(end)?.to_owned()).ok()?).ok();
     id.or_else(at_end).filter(|_| !is_answer)
 }
 
-fn number(value: &RawValue) -> Option<u64> {
+fn number(value: &Json) -> Option<u64> {
     Id::from_raw(value).ok()?.as_u64()
 }
 

@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-use serde_json::value::RawValue;
+use gripfast_core::json_text::{Json, JsonText};
 
 use super::{ProtocolVersion, meta};
 use crate::patch::{NotAnObject, Object, Patch, patch_payload};
@@ -15,16 +15,16 @@ pub struct RequestContext {
     /// Protocol version of the request.
     pub version: ProtocolVersion,
     /// Name and version of the client, as a JSON object; optional in the specification.
-    pub client_info: Option<Box<RawValue>>,
+    pub client_info: Option<JsonText>,
     /// Capabilities of the client, as a JSON object.
-    pub capabilities: Box<RawValue>,
+    pub capabilities: JsonText,
     /// Least severe log level that the client wants; `None` for no log messages.
     pub log_level: Option<String>,
 }
 
 impl RequestContext {
     /// `params` with this context in its `_meta`, and everything else unchanged.
-    pub fn apply_to(&self, params: Option<&RawValue>) -> Result<Box<RawValue>, NotAnObject> {
+    pub fn apply_to(&self, params: Option<&Json>) -> Result<JsonText, NotAnObject> {
         patch_payload(params, &Patch::new(), &self.meta_patch())
     }
 
@@ -51,13 +51,13 @@ pub struct ModernContext<'a> {
     /// Protocol version of the request; may be an unsupported one.
     pub version: ProtocolVersion,
     /// Name and version that the client claims, without proof.
-    pub client_info: Option<&'a RawValue>,
+    pub client_info: Option<&'a Json>,
     /// Capabilities of the client: a JSON object.
-    pub capabilities: &'a RawValue,
+    pub capabilities: &'a Json,
     /// Least severe log level that the client wants.
     pub log_level: Option<Cow<'a, str>>,
     /// Token for progress notifications, if the client wants them.
-    pub progress_token: Option<&'a RawValue>,
+    pub progress_token: Option<&'a Json>,
 }
 
 /// Reason why a request has no modern context.
@@ -80,7 +80,7 @@ pub enum ContextFault {
 
 impl<'a> ModernContext<'a> {
     /// Reads the context of a request.
-    pub fn from_params(params: Option<&'a RawValue>) -> Result<Self, ContextFault> {
+    pub fn from_params(params: Option<&'a Json>) -> Result<Self, ContextFault> {
         let Some(params) = params else { return Err(ContextFault::Absent) };
         if raw::is_object(params) && !may_have_meta(params) {
             return Err(ContextFault::Absent);
@@ -125,7 +125,7 @@ impl<'a> ModernContext<'a> {
 
 /// Returns whether parameters may have a `_meta`, or a member that some parsers would take for it. Many have none, and
 /// searching for the word is faster than parsing. A key may be written with escapes.
-pub fn may_have_meta(params: &RawValue) -> bool {
+pub fn may_have_meta(params: &Json) -> bool {
     let text = params.get().as_bytes();
     memchr::memchr2_iter(b'_', b'\\', text).any(|at| {
         let rest = &text[at..];
@@ -211,7 +211,7 @@ mod tests {
         }
     }
 
-    fn json(text: &str) -> Box<RawValue> {
-        RawValue::from_string(text.to_owned()).unwrap()
+    fn json(text: &str) -> JsonText {
+        JsonText::parse(text.to_owned()).unwrap()
     }
 }

@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-use serde_json::value::RawValue;
+use gripfast_core::json_text::{Json, JsonText};
 
 use super::{ProtocolVersion, meta};
 use crate::patch::{NotAnObject, Object, Patch};
@@ -11,11 +11,7 @@ use crate::raw;
 use crate::results::Freshness;
 
 /// The parameters of a legacy `initialize`.
-pub fn initialize_params(
-    version: &ProtocolVersion,
-    capabilities: &RawValue,
-    client_info: &RawValue,
-) -> Box<RawValue> {
+pub fn initialize_params(version: &ProtocolVersion, capabilities: &Json, client_info: &Json) -> JsonText {
     Patch::new()
         .set_text("protocolVersion", version.as_str())
         .set("capabilities", capabilities)
@@ -29,14 +25,14 @@ pub struct InitializeParams<'a> {
     /// Version that the client requests.
     pub version: ProtocolVersion,
     /// Capabilities of the client.
-    pub capabilities: Option<&'a RawValue>,
+    pub capabilities: Option<&'a Json>,
     /// Name and version that the client claims.
-    pub client_info: Option<&'a RawValue>,
+    pub client_info: Option<&'a Json>,
 }
 
 impl<'a> InitializeParams<'a> {
     /// Reads the parameters of `initialize`; a missing version reads as the oldest.
-    pub fn read(params: &'a RawValue) -> Result<Self, NotAnObject> {
+    pub fn read(params: &'a Json) -> Result<Self, NotAnObject> {
         let object = Object::parse(params)?;
         Ok(Self {
             version: version_in(&object),
@@ -50,7 +46,7 @@ impl<'a> InitializeParams<'a> {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Capabilities<'a> {
     /// The object as the server sent it; `None` if it sent none.
-    pub raw: Option<&'a RawValue>,
+    pub raw: Option<&'a Json>,
     /// The server has tools.
     pub tools: bool,
     /// The server notifies of changes to its tools.
@@ -74,7 +70,7 @@ pub struct Capabilities<'a> {
 impl<'a> Capabilities<'a> {
     /// Reads a `capabilities` object. A server has a capability if its member is an object; some servers write `null`
     /// or `false` for those that they lack.
-    pub fn read(capabilities: Option<&'a RawValue>) -> Self {
+    pub fn read(capabilities: Option<&'a Json>) -> Self {
         let Some(object) = capabilities.and_then(|raw| Object::parse(raw).ok()) else {
             return Self { raw: capabilities, ..Self::default() };
         };
@@ -103,7 +99,7 @@ pub struct InitializeResult<'a> {
     /// Capabilities of the server.
     pub capabilities: Capabilities<'a>,
     /// `serverInfo` as sent.
-    pub server_info: Option<&'a RawValue>,
+    pub server_info: Option<&'a Json>,
     /// `serverInfo.name`.
     pub server_name: Option<Cow<'a, str>>,
     /// `serverInfo.version`.
@@ -114,7 +110,7 @@ pub struct InitializeResult<'a> {
 
 impl<'a> InitializeResult<'a> {
     /// Reads a result of `initialize`.
-    pub fn read(result: &'a RawValue) -> Result<Self, NotAnObject> {
+    pub fn read(result: &'a Json) -> Result<Self, NotAnObject> {
         let object = Object::parse(result)?;
         let server_info = object.get("serverInfo");
         let info = object.object("serverInfo");
@@ -137,7 +133,7 @@ pub struct DiscoverResult<'a> {
     /// Capabilities of the server.
     pub capabilities: Capabilities<'a>,
     /// `_meta["io.modelcontextprotocol/serverInfo"]` as sent.
-    pub server_info: Option<&'a RawValue>,
+    pub server_info: Option<&'a Json>,
     /// Name in `server_info`.
     pub server_name: Option<Cow<'a, str>>,
     /// Version in `server_info`.
@@ -151,7 +147,7 @@ pub struct DiscoverResult<'a> {
 impl<'a> DiscoverResult<'a> {
     /// Reads a result of `server/discover`; `None` for any other result, as sent by servers that answer every method
     /// with some object.
-    pub fn read(result: &'a RawValue) -> Option<Self> {
+    pub fn read(result: &'a Json) -> Option<Self> {
         let object = Object::parse(result).ok()?;
         let supported = raw::items(object.get("supportedVersions")?)?;
         let meta = object.object("_meta");
@@ -227,7 +223,7 @@ mod tests {
         assert_eq!(InitializeParams::read(&params).unwrap().version, ProtocolVersion::LATEST_LEGACY);
     }
 
-    fn json(text: &str) -> Box<RawValue> {
-        RawValue::from_string(text.to_owned()).unwrap()
+    fn json(text: &str) -> JsonText {
+        JsonText::parse(text.to_owned()).unwrap()
     }
 }

@@ -9,7 +9,7 @@ use std::fmt;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use serde_json::value::RawValue;
+use gripfast_core::json_text::Json;
 
 pub use self::params::{InvalidAnnotation, ParamHeaders};
 use crate::envelope::Request;
@@ -79,7 +79,7 @@ pub struct StandardHeaders<'a> {
 /// The standard headers of a request to send.
 pub fn standard_headers<'a>(
     method: &'a str,
-    params: Option<&'a RawValue>,
+    params: Option<&'a Json>,
 ) -> Result<StandardHeaders<'a>, NotAnObject> {
     let name = match (name_member(method), params) {
         (Some(member), Some(params)) => Object::parse(params)?.get_strict(member)?.and_then(raw::text),
@@ -252,6 +252,7 @@ fn named(name: &str) -> HeaderName {
 mod tests {
     use super::*;
     use crate::envelope::Message;
+    use gripfast_core::json_text::JsonText;
 
     #[test]
     fn values_are_encoded_as_the_specification_says() {
@@ -287,7 +288,7 @@ mod tests {
     #[test]
     fn the_name_header_mirrors_the_name_or_uri_in_the_params() {
         let name = |method, params: &str| {
-            let params = RawValue::from_string(params.to_owned()).unwrap();
+            let params = JsonText::parse(params.to_owned()).unwrap();
             standard_headers(method, Some(&params)).unwrap().name.map(Cow::into_owned)
         };
         assert_eq!(name("tools/call", r#"{"name":"ec\u0068o"}"#).as_deref(), Some("echo"));

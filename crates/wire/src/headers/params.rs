@@ -4,7 +4,7 @@
 
 use std::borrow::Cow;
 
-use serde_json::value::RawValue;
+use gripfast_core::json_text::Json;
 
 use super::{HeaderMismatch, PARAM_PREFIX, encode_value, named};
 use crate::patch::{NotAnObject, Object};
@@ -60,7 +60,7 @@ const MAX_DEPTH: usize = 64;
 
 impl ParamHeaders {
     /// Reads the annotations of a tool's `inputSchema`.
-    pub fn from_input_schema(schema: &RawValue) -> Result<Self, InvalidAnnotation> {
+    pub fn from_input_schema(schema: &Json) -> Result<Self, InvalidAnnotation> {
         let text = schema.get().as_bytes();
         // Nearly all schemas have no annotation. A key may be written with escapes, hence the second search.
         let mentioned = |what: &[u8]| memchr::memmem::find(text, what).is_some();
@@ -77,7 +77,7 @@ impl ParamHeaders {
     }
 
     /// The encoded headers of a call with these `arguments`. Absent and `null` arguments have none.
-    pub fn for_arguments(&self, arguments: Option<&RawValue>) -> Result<Vec<(String, String)>, NotAnObject> {
+    pub fn for_arguments(&self, arguments: Option<&Json>) -> Result<Vec<(String, String)>, NotAnObject> {
         let mut headers = Vec::new();
         for Annotated { header, path } in &self.annotated {
             if let Some(value) = value_at(arguments, path)?
@@ -92,7 +92,7 @@ impl ParamHeaders {
     /// Compares the arguments with the decoded headers of a call.
     pub(super) fn verify<'h>(
         &self,
-        arguments: Option<&RawValue>,
+        arguments: Option<&Json>,
         said: impl Fn(&str) -> Result<Option<Cow<'h, str>>, HeaderMismatch>,
     ) -> Result<(), HeaderMismatch> {
         for Annotated { header, path } in &self.annotated {
@@ -113,7 +113,7 @@ impl ParamHeaders {
         Ok(())
     }
 
-    fn search(&mut self, value: &RawValue, place: Place, depth: usize) -> Result<(), InvalidAnnotation> {
+    fn search(&mut self, value: &Json, place: Place, depth: usize) -> Result<(), InvalidAnnotation> {
         if depth > MAX_DEPTH {
             return Err(InvalidAnnotation::Unreadable);
         }
@@ -142,7 +142,7 @@ impl ParamHeaders {
 
     fn search_named(
         &mut self,
-        schemas: &RawValue,
+        schemas: &Json,
         place: impl Fn(&str) -> Place,
         depth: usize,
     ) -> Result<(), InvalidAnnotation> {
@@ -156,7 +156,7 @@ impl ParamHeaders {
     fn annotate(
         &mut self,
         place: &Place,
-        annotation: &RawValue,
+        annotation: &Json,
         schema: &Object<'_>,
     ) -> Result<(), InvalidAnnotation> {
         let path = match place {
@@ -202,9 +202,8 @@ fn is_token(name: &str) -> bool {
 }
 
 /// Returns whether a type is primitive, or a list of primitive types and `null`. A null argument has no header.
-fn is_primitive_type(schema_type: &RawValue) -> bool {
-    let primitive =
-        |one: &RawValue| matches!(raw::text(one).as_deref(), Some("string" | "integer" | "boolean"));
+fn is_primitive_type(schema_type: &Json) -> bool {
+    let primitive = |one: &Json| matches!(raw::text(one).as_deref(), Some("string" | "integer" | "boolean"));
     match raw::items(schema_type) {
         None => primitive(schema_type),
         Some(all) => {
@@ -215,10 +214,7 @@ fn is_primitive_type(schema_type: &RawValue) -> bool {
     }
 }
 
-fn value_at<'a>(
-    arguments: Option<&'a RawValue>,
-    path: &[String],
-) -> Result<Option<&'a RawValue>, NotAnObject> {
+fn value_at<'a>(arguments: Option<&'a Json>, path: &[String]) -> Result<Option<&'a Json>, NotAnObject> {
     let mut at = arguments;
     for key in path {
         match at {
@@ -230,7 +226,7 @@ fn value_at<'a>(
 }
 
 /// The text of a header; `None` for arrays and objects, which violate the schema and which the server will refuse.
-fn mirrored_text(value: &RawValue) -> Option<Cow<'_, str>> {
+fn mirrored_text(value: &Json) -> Option<Cow<'_, str>> {
     let spelling = value.get();
     match spelling.as_bytes().first() {
         Some(b'"') => raw::text(value),
@@ -241,7 +237,7 @@ fn mirrored_text(value: &RawValue) -> Option<Cow<'_, str>> {
 }
 
 /// Compares text as text and numbers as numbers: `42.0` in the body equals `42` in the header.
-fn is_same_value(said: &str, value: &RawValue) -> bool {
+fn is_same_value(said: &str, value: &Json) -> bool {
     let spelling = value.get();
     if spelling.starts_with(|first: char| first == '-' || first.is_ascii_digit()) {
         return said == spelling
@@ -255,6 +251,7 @@ mod tests {
     use super::*;
     use crate::envelope::Message;
     use crate::headers::MirroredHeaders;
+    use gripfast_core::json_text::JsonText;
 
     const SCHEMA: &str = r#"{"type":"object","properties":{
         "region":{"type":"string","x-mcp-header":"Region"},
@@ -388,7 +385,7 @@ mod tests {
         ParamHeaders::from_input_schema(&json(schema))
     }
 
-    fn json(text: &str) -> Box<RawValue> {
-        RawValue::from_string(text.to_owned()).unwrap()
+    fn json(text: &str) -> JsonText {
+        JsonText::parse(text.to_owned()).unwrap()
     }
 }

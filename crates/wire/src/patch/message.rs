@@ -1,7 +1,7 @@
 //! Patches a message in one copy: its id, the members of its payload, and the members of the `_meta` inside. Knows that
 //! a payload is `params` or `result` and that it may have a `_meta`, but not the meaning of any member.
 
-use serde_json::value::RawValue;
+use gripfast_core::json_text::{Json, JsonText};
 
 use super::{NotAnObject, Object, Patch, Splice};
 use crate::{Id, Malformed, Message, Outcome, raw};
@@ -77,10 +77,10 @@ impl MessagePatch<'_> {
 
 /// `params` (or a result) with members changed and members of its `_meta` changed; missing objects are created.
 pub fn patch_payload(
-    payload: Option<&RawValue>,
+    payload: Option<&Json>,
     members: &Patch<'_>,
     meta: &Patch<'_>,
-) -> Result<Box<RawValue>, NotAnObject> {
+) -> Result<JsonText, NotAnObject> {
     let Some(payload) = payload.filter(|payload| !raw::is_null(payload)) else {
         return Ok(new_payload(members, meta));
     };
@@ -90,7 +90,7 @@ pub fn patch_payload(
     Ok(raw::owned(bytes))
 }
 
-fn new_payload(members: &Patch<'_>, meta: &Patch<'_>) -> Box<RawValue> {
+fn new_payload(members: &Patch<'_>, meta: &Patch<'_>) -> JsonText {
     if meta.is_empty() {
         return members.to_object();
     }
@@ -100,7 +100,7 @@ fn new_payload(members: &Patch<'_>, meta: &Patch<'_>) -> Box<RawValue> {
 fn splice_payload(
     members: &Patch<'_>,
     meta: &Patch<'_>,
-    payload: &RawValue,
+    payload: &Json,
     offset: usize,
     splice: &mut Splice,
 ) -> Result<(), NotAnObject> {

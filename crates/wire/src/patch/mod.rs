@@ -8,7 +8,7 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-use serde_json::value::RawValue;
+use gripfast_core::json_text::{Json, JsonText};
 
 pub use self::message::{MessagePatch, PatchError, patch_payload};
 use crate::raw;
@@ -20,8 +20,8 @@ mod message;
 #[derive(Clone, Debug)]
 pub struct Object<'a> {
     source: &'a [u8],
-    /// Each key, decoded, with the spelling of its value.
-    members: Vec<(Cow<'a, str>, &'a str)>,
+    /// Each key, decoded, with its value.
+    members: Vec<(Cow<'a, str>, &'a Json)>,
 }
 
 /// Reason why a value cannot be viewed as an object.
@@ -41,50 +41,41 @@ pub enum NotAnObject {
 
 impl<'a> Object<'a> {
     /// Views a value that is known to be JSON.
-    pub fn parse(value: &'a RawValue) -> Result<Self, NotAnObject> {
-        Self::parse_trusted(value.get())
-    }
-
-    fn parse_trusted(value: &'a str) -> Result<Self, NotAnObject> {
+    pub fn parse(value: &'a Json) -> Result<Self, NotAnObject> {
         let mut members = Vec::new();
         scan::each_known_member(value, |key, value| members.push((key, value)))
             .ok_or(NotAnObject::OtherValue)?;
-        Self::from_members(value.as_bytes(), members)
+        Self::from_members(value.get().as_bytes(), members)
     }
 
     /// Views bytes of unknown origin.
     pub fn parse_slice(source: &'a [u8]) -> Result<Self, NotAnObject> {
         let mut members = Vec::new();
-        scan::each_member(source, |key, value| members.push((key, value.get())))
+        scan::each_member(source, |key, value| members.push((key, value)))
             .map_err(|_| NotAnObject::OtherValue)?;
         Self::from_members(source, members)
     }
 
-    fn from_members(source: &'a [u8], members: Vec<(Cow<'a, str>, &'a str)>) -> Result<Self, NotAnObject> {
+    fn from_members(source: &'a [u8], members: Vec<(Cow<'a, str>, &'a Json)>) -> Result<Self, NotAnObject> {
         match duplicate_key(&members) {
             Some(key) => Err(NotAnObject::DuplicateKey(key.to_owned())),
             None => Ok(Self { source, members }),
         }
     }
 
-    /// The value of `key`. This parses the value, so use [`Object::has`] if only its presence matters.
-    pub fn get(&self, key: &str) -> Option<&'a RawValue> {
-        self.spelling(key).and_then(raw::value)
+    /// The value of `key`.
+    pub fn get(&self, key: &str) -> Option<&'a Json> {
+        self.members.iter().find(|(name, _)| name == key).map(|(_, value)| *value)
     }
 
     /// Returns whether there is a `key`, whatever its value.
     pub fn has(&self, key: &str) -> bool {
-        self.spelling(key).is_some()
-    }
-
-    /// The text of the value of `key`, without parsing it.
-    pub fn spelling(&self, key: &str) -> Option<&'a str> {
-        self.members.iter().find(|(name, _)| name == key).map(|(_, value)| *value)
+        self.get(key).is_some()
     }
 
     /// The value of a key that decides something: refuses an object that also has a look-alike of it, such as `Name`
     /// next to `name`, because a server that ignores letter case might use the other one.
-    pub fn get_strict(&self, key: &'static str) -> Result<Option<&'a RawValue>, NotAnObject> {
+    pub fn get_strict(&self, key: &'static str) -> Result<Option<&'a Json>, NotAnObject> {
         self.reject_look_alike(key).map(|()| self.get(key))
     }
 
@@ -102,22 +93,22 @@ impl<'a> Object<'a> {
 
     /// The decoded text of `key`, if it is a string.
     pub fn text(&self, key: &str) -> Option<Cow<'a, str>> {
-        self.spelling(key).and_then(raw::unquoted)
+        self.get(key).and_then(raw::text)
     }
 
     /// The value of `key`, if it is an object without duplicate keys.
     pub fn object(&self, key: &str) -> Option<Self> {
-        self.spelling(key).and_then(|value| Self::parse_trusted(value).ok())
+        self.get(key).and_then(|value| Self::parse(value).ok())
     }
 
     /// `true` only if `key` is present and `true`.
     pub fn flag(&self, key: &str) -> bool {
-        self.spelling(key) == Some("true")
+        self.get(key).map(Json::get) == Some("true")
     }
 
     /// Members in document order.
-    pub fn iter(&self) -> impl Iterator<Item = (&str, &'a RawValue)> {
-        self.members.iter().filter_map(|(key, value)| Some((&**key, raw::value(value)?)))
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &'a Json)> {
+        self.members.iter().map(|(key, value)| (&**key, *value))
     }
 
     /// Number of members.
@@ -131,7 +122,7 @@ impl<'a> Object<'a> {
     }
 
     fn value_span(&self, index: usize) -> Range<usize> {
-        raw::span_in(self.source, self.members[index].1).expect("members are borrowed from the source")
+        raw::span_in(self.source, self.members[index].1.get()).expect("members are borrowed from the source")
     }
 
     /// Start of the member's quoted key: the first quote after the previous value.
@@ -144,7 +135,7 @@ impl<'a> Object<'a> {
 /// Changes to the members of one object. Of two changes to the same key the later one applies.
 #[derive(Clone, Debug, Default)]
 pub struct Patch<'p> {
-    changes: Vec<(Cow<'p, str>, Option<Cow<'p, RawValue>>)>,
+    changes: Vec<(Cow<'p, str>, Option<Cow<'p, Json>>)>,
 }
 
 impl<'p> Patch<'p> {
@@ -155,13 +146,13 @@ impl<'p> Patch<'p> {
 
     /// Sets `key` to `value`: in its old position if it has one, otherwise at the end.
     #[must_use]
-    pub fn set(self, key: impl Into<Cow<'p, str>>, value: &'p RawValue) -> Self {
+    pub fn set(self, key: impl Into<Cow<'p, str>>, value: &'p Json) -> Self {
         self.change(key.into(), Some(Cow::Borrowed(value)))
     }
 
     /// [`Patch::set`] with an owned value.
     #[must_use]
-    pub fn set_owned(self, key: impl Into<Cow<'p, str>>, value: Box<RawValue>) -> Self {
+    pub fn set_owned(self, key: impl Into<Cow<'p, str>>, value: JsonText) -> Self {
         self.change(key.into(), Some(Cow::Owned(value)))
     }
 
@@ -189,7 +180,7 @@ impl<'p> Patch<'p> {
     }
 
     /// The object with the changes applied.
-    pub fn apply(&self, object: &Object<'_>) -> Box<RawValue> {
+    pub fn apply(&self, object: &Object<'_>) -> JsonText {
         let mut splice = Splice::default();
         self.splice_into(object, 0, &mut splice);
         let bytes = splice.finish(object.source);
@@ -197,7 +188,7 @@ impl<'p> Patch<'p> {
     }
 
     /// An object with just the members that the patch sets.
-    pub fn to_object(&self) -> Box<RawValue> {
+    pub fn to_object(&self) -> JsonText {
         let mut json = b"{".to_vec();
         for (key, value) in &self.changes {
             if let Some(value) = value {
@@ -211,13 +202,13 @@ impl<'p> Patch<'p> {
         raw::owned(json)
     }
 
-    fn change(mut self, key: Cow<'p, str>, value: Option<Cow<'p, RawValue>>) -> Self {
+    fn change(mut self, key: Cow<'p, str>, value: Option<Cow<'p, Json>>) -> Self {
         self.changes.retain(|(earlier, _)| *earlier != key);
         self.changes.push((key, value));
         self
     }
 
-    fn find(&self, key: &str) -> Option<&Option<Cow<'p, RawValue>>> {
+    fn find(&self, key: &str) -> Option<&Option<Cow<'p, Json>>> {
         self.changes.iter().find(|(changed, _)| changed == key).map(|(_, value)| value)
     }
 
@@ -304,7 +295,7 @@ impl Splice {
     }
 }
 
-fn push_member(out: &mut Vec<u8>, key: &str, value: &RawValue) {
+fn push_member(out: &mut Vec<u8>, key: &str, value: &Json) {
     raw::push_quoted(out, key);
     out.push(b':');
     out.extend_from_slice(value.get().as_bytes());
@@ -312,7 +303,7 @@ fn push_member(out: &mut Vec<u8>, key: &str, value: &RawValue) {
 
 /// A key that is repeated, if there is one. Small objects are compared pairwise; large ones are sorted, so that a
 /// hostile object with many members does not cost the square of their number.
-fn duplicate_key<'m>(members: &'m [(Cow<'_, str>, &str)]) -> Option<&'m str> {
+fn duplicate_key<'m>(members: &'m [(Cow<'_, str>, &Json)]) -> Option<&'m str> {
     const PAIRWISE: usize = 16;
     if members.len() <= PAIRWISE {
         let seen_before =
@@ -363,7 +354,7 @@ mod tests {
             "\"{}\"",
             "7",
         ] {
-            let value = RawValue::from_string(json.to_owned()).unwrap();
+            let value = JsonText::parse(json.to_owned()).unwrap();
             let (known, unknown) = (Object::parse(&value), Object::parse_slice(json.as_bytes()));
             assert_eq!(known.map(|known| known.members), unknown.map(|unknown| unknown.members), "{json}");
         }

@@ -6,7 +6,7 @@ use gripfast_wire::era::{InitializeResult, ModernContext, probe};
 use gripfast_wire::headers::{MirroredHeaders, ParamHeaders, decode_value, encode_value, standard_headers};
 use gripfast_wire::patch::{MessagePatch, Object, Patch};
 use gripfast_wire::results::{CallResult, List, Page};
-use gripfast_wire::{Outcome, RawValue, RequestId, batch, schema};
+use gripfast_wire::{JsonText, Outcome, RequestId, batch, schema};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
@@ -37,7 +37,7 @@ proptest! {
 
     #[test]
     fn any_json_is_accepted_in_place_of_a_schema(json in value(), arguments in value()) {
-        let raw = |json: &str| RawValue::from_string(json.to_owned()).unwrap();
+        let raw = |json: &str| JsonText::parse(json.to_owned()).unwrap();
         if let Ok(tool) = ParamHeaders::from_input_schema(&raw(&json)) {
             let _ = tool.for_arguments(Some(&raw(&arguments)));
         }

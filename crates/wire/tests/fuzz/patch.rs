@@ -3,7 +3,7 @@
 use crate::text::{Change, Member, change, fixed, members, patched, space, value, written};
 use gripfast_wire::envelope::{self, Message};
 use gripfast_wire::patch::{MessagePatch, Object, Patch, patch_payload};
-use gripfast_wire::{RawValue, RequestId};
+use gripfast_wire::{JsonText, RequestId};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -122,6 +122,6 @@ fn patch(members: &[Member], changes: &[Change], added: &[(String, String)]) -> 
     added.iter().fold(patch, |patch, (key, value)| patch.set_owned(key.clone(), raw(value)))
 }
 
-fn raw(json: &str) -> Box<RawValue> {
-    RawValue::from_string(json.to_owned()).expect("generated JSON is JSON")
+fn raw(json: &str) -> JsonText {
+    JsonText::parse(json.to_owned()).expect("generated JSON is JSON")
 }

@@ -3,7 +3,7 @@
 use crate::api::enums;
 use crate::api::response::ApiError;
 use axum::http::StatusCode;
-use gripfast::{Answer, CallError, Catalog, Code, RawValue};
+use gripfast::{Answer, CallError, Catalog, Code, Json, JsonText};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -33,7 +33,7 @@ struct ToolDefinition {
     description: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "enums::any_json")]
-    input_schema: Option<Box<RawValue>>,
+    input_schema: Option<JsonText>,
 }
 
 impl<'c> ToolsView<'c> {
@@ -63,7 +63,7 @@ pub(crate) struct ToolCallRequest {
     pub(crate) tool: String,
     #[serde(default)]
     #[schemars(with = "Option<serde_json::Map<String, serde_json::Value>>")]
-    pub(crate) arguments: Option<Box<RawValue>>,
+    pub(crate) arguments: Option<JsonText>,
 }
 
 /// Answer of the server.
@@ -71,7 +71,7 @@ pub(crate) struct ToolCallRequest {
 #[schemars(rename = "Answer")]
 pub(crate) struct ToolCallView<'a> {
     #[schemars(schema_with = "enums::any_json")]
-    result: &'a RawValue,
+    result: &'a Json,
 }
 
 impl<'a> ToolCallView<'a> {

@@ -4,8 +4,8 @@
 use crate::cli::error::FailureReport;
 use crate::cli::exit::Exit;
 use gripfast::wire::patch::{Object, Patch};
+use gripfast::{Json, JsonText};
 use serde_json::error::Category;
-use serde_json::value::RawValue;
 use std::fmt;
 use std::io;
 
@@ -19,7 +19,7 @@ enum Source<'w> {
 /// The arguments of a call.
 pub(crate) enum Arguments {
     /// A JSON object, as typed.
-    Json(Box<RawValue>),
+    Json(JsonText),
     /// `KEY=VALUE` words, in their order.
     Pairs(Vec<(String, String)>),
 }
@@ -36,7 +36,7 @@ impl Arguments {
 
     /// The arguments as JSON. A value is a string if `schema`, the tool's input schema, declares a string. Otherwise a
     /// value that is valid JSON is taken as JSON, and any other as a string.
-    pub(crate) fn to_json(&self, schema: Option<&RawValue>) -> Box<RawValue> {
+    pub(crate) fn to_json(&self, schema: Option<&Json>) -> JsonText {
         let pairs = match self {
             Self::Json(json) => return json.clone(),
             Self::Pairs(pairs) => pairs,
@@ -48,7 +48,7 @@ impl Arguments {
             property.is_some_and(|property| property.text("type").is_some_and(|kind| kind == "string"))
         };
         let object = pairs.iter().fold(Patch::new(), |object, (key, value)| {
-            match serde_json::from_str::<Box<RawValue>>(value) {
+            match serde_json::from_str::<JsonText>(value) {
                 Ok(json) if !is_text(key) => object.set_owned(key.clone(), json),
                 Ok(_) | Err(_) => object.set_text(key.clone(), value),
             }
@@ -83,7 +83,7 @@ pub(crate) fn parse_pairs(words: &[String]) -> Result<Vec<(String, String)>, Fai
 }
 
 /// Reads a JSON object from the source that the word names.
-fn read_json(typed: &str) -> Result<Box<RawValue>, FailureReport> {
+fn read_json(typed: &str) -> Result<JsonText, FailureReport> {
     let (source, text) = match (typed, typed.strip_prefix('@')) {
         ("-", _) => (Source::Stdin, io::read_to_string(io::stdin())),
         (_, Some(path)) => (Source::File(path), std::fs::read_to_string(path)),
@@ -92,7 +92,7 @@ fn read_json(typed: &str) -> Result<Box<RawValue>, FailureReport> {
     let text = text.map_err(|error| {
         FailureReport::new(Exit::General, format!("cannot read the arguments{source}: {error}"))
     })?;
-    let raw: Box<RawValue> = serde_json::from_str(&text).map_err(|error| source.not_json(&text, &error))?;
+    let raw: JsonText = serde_json::from_str(&text).map_err(|error| source.not_json(&text, &error))?;
     let found = match raw.get().as_bytes().first() {
         Some(b'{') => return Ok(raw),
         Some(b'[') => "a list",
@@ -169,7 +169,7 @@ mod tests {
 
     fn typed(words: &[&str], schema: Option<&str>) -> Result<String, String> {
         let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
-        let schema = schema.map(|schema| RawValue::from_string(schema.to_owned()).unwrap());
+        let schema = schema.map(|schema| JsonText::parse(schema.to_owned()).unwrap());
         let arguments = Arguments::read(&words).map_err(|failure| failure.text)?;
         Ok(arguments.expect("there are words").to_json(schema.as_deref()).get().to_owned())
     }

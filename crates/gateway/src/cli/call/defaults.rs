@@ -2,10 +2,10 @@
 //! schemas.
 
 use bytes::Bytes;
-use gripfast::RawValue;
 use gripfast::transport::{BoxFuture, Listener};
 use gripfast::wire::envelope::{self, Message};
 use gripfast::wire::patch::{Object, Patch};
+use gripfast::{Json, JsonText};
 use serde_json::{Value, json};
 
 /// Client capabilities of a call that can answer forms.
@@ -36,7 +36,7 @@ impl Listener for DefaultAnswers {
 }
 
 /// The content of a form from its defaults; `None` if a required field has none, or if the request is not a form.
-fn default_content(form: &Object<'_>) -> Option<Box<RawValue>> {
+fn default_content(form: &Object<'_>) -> Option<JsonText> {
     if form.text("mode").is_some_and(|mode| mode != "form") {
         return None;
     }
@@ -52,7 +52,7 @@ fn default_content(form: &Object<'_>) -> Option<Box<RawValue>> {
             }
         }
     }
-    let required = schema.get("required").map_or("[]", RawValue::get);
+    let required = schema.get("required").map_or("[]", Json::get);
     let required: Vec<String> = serde_json::from_str(required).ok()?;
     required.iter().all(|name| filled.contains(name)).then(|| content.to_object())
 }

@@ -1,11 +1,11 @@
 //! Prompts at the terminal for the forms that a server sends during a call (elicitation).
 
 use bytes::Bytes;
-use gripfast::RawValue;
 use gripfast::text::{escaped, escaped_lines};
 use gripfast::transport::{BoxFuture, Listener};
 use gripfast::wire::envelope::{self, Message};
 use gripfast::wire::patch::Object;
+use gripfast::{Json, JsonText};
 use serde_json::{Map, Value, json};
 use std::io::{self, BufRead, Write};
 use std::sync::Arc;
@@ -39,7 +39,7 @@ impl Listener for FormPrompt {
             let answer = answering.await.map_err(io::Error::other).and_then(|answer| answer);
             // The terminal is gone.
             let result = answer.unwrap_or_else(|_| json!({ "action": "cancel" }));
-            let result = RawValue::from_string(result.to_string()).expect("a JSON value prints as JSON");
+            let result = JsonText::parse(result.to_string()).expect("a JSON value prints as JSON");
             match Message::parse(&request) {
                 Ok(Message::Request(elicitation)) => envelope::response(elicitation.id, &result),
                 Ok(_) | Err(_) => Vec::new(),
@@ -49,12 +49,7 @@ impl Listener for FormPrompt {
 }
 
 /// Prompts for each field of a form, in the order of its schema. The end of the input declines the form.
-fn fill_in(
-    server: &str,
-    params: &RawValue,
-    input: &mut dyn BufRead,
-    out: &mut dyn Write,
-) -> io::Result<Value> {
+fn fill_in(server: &str, params: &Json, input: &mut dyn BufRead, out: &mut dyn Write) -> io::Result<Value> {
     let order = field_names(params);
     let params: Value = serde_json::from_str(params.get())?;
     let declined = || json!({ "action": "decline" });
@@ -98,7 +93,7 @@ fn fill_in(
 }
 
 /// The fields of a form in the order of the schema, which a `Value` does not keep.
-fn field_names(params: &RawValue) -> Vec<String> {
+fn field_names(params: &Json) -> Vec<String> {
     let order = || {
         let params = Object::parse(params).ok()?;
         let fields = params.object("requestedSchema")?.object("properties")?;
@@ -190,7 +185,7 @@ mod tests {
     fn answered(schema: &str, typed: &str) -> (Value, String) {
         let mut shown = Vec::new();
         let params = format!(r#"{{"message":"Who\u001b[2J?","requestedSchema":{schema}}}"#);
-        let params = RawValue::from_string(params).unwrap();
+        let params = JsonText::parse(params).unwrap();
         let answer = fill_in("demo", &params, &mut typed.as_bytes(), &mut shown).unwrap();
         (answer, String::from_utf8(shown).unwrap())
     }

@@ -1,8 +1,8 @@
 //! Text output of a tool result: text as it is, other content described in one line.
 
 use super::json::pretty;
+use gripfast::Json;
 use serde::Deserialize;
-use serde_json::value::RawValue;
 use std::borrow::Cow;
 
 /// The printable content of a result.
@@ -15,9 +15,9 @@ pub(crate) struct Content {
 #[derive(Deserialize)]
 struct CallResult<'r> {
     #[serde(borrow, default)]
-    content: Vec<&'r RawValue>,
+    content: Vec<&'r Json>,
     #[serde(borrow, default, rename = "structuredContent")]
-    structured: Option<&'r RawValue>,
+    structured: Option<&'r Json>,
 }
 
 #[derive(Deserialize)]
@@ -55,14 +55,14 @@ struct Linked<'r> {
 impl Content {
     /// The content of a result. A result that does not follow MCP is shown whole, so that the user sees what the server
     /// sent.
-    pub(crate) fn of(result: &RawValue) -> Self {
+    pub(crate) fn of(result: &Json) -> Self {
         // serde would read a list as the fields of the struct in order.
         let object = Some(result.get()).filter(|text| text.starts_with('{'));
         let parsed = object.and_then(|text| serde_json::from_str(text).ok());
         let Some(CallResult { content, structured }) = parsed else {
             return Self { lines: vec![pretty(result.get())] };
         };
-        let pieces: Vec<(&RawValue, Option<ContentItem<'_>>)> =
+        let pieces: Vec<(&Json, Option<ContentItem<'_>>)> =
             content.into_iter().map(|raw| (raw, serde_json::from_str(raw.get()).ok())).collect();
         let has_text = pieces.iter().any(|(_, piece)| matches!(piece, Some(ContentItem::Text { .. })));
         let mut lines: Vec<String> = pieces
@@ -110,9 +110,10 @@ impl Linked<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use gripfast::JsonText;
 
     fn shown(result: &str) -> String {
-        let raw = RawValue::from_string(result.to_owned()).unwrap();
+        let raw = JsonText::parse(result.to_owned()).unwrap();
         Content::of(&raw).lines.join("\n")
     }
 

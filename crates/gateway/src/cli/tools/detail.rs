@@ -10,7 +10,7 @@ use crate::cli::local_host::{HostOptions, runtime, with_host};
 use crate::cli::mcp_client;
 use crate::cli::mcp_client::{McpClient, ToolSource, require_server};
 use crate::cli::render::{Screen, pretty, with_progress};
-use gripfast::RawValue;
+use gripfast::Json;
 use gripfast::wire::Outcome;
 use gripfast::wire::patch::{Object, Patch};
 use gripfast::wire::results::List;
@@ -142,7 +142,7 @@ impl ListKind<'_> {
 }
 
 /// The lines of a resource or prompt. A result that does not follow MCP is shown whole.
-fn shown(list: List, result: &RawValue) -> Vec<String> {
+fn shown(list: List, result: &Json) -> Vec<String> {
     let parsed: Value = serde_json::from_str(result.get()).unwrap_or_default();
     let whole = || vec![pretty(result.get())];
     if list == List::Prompts {

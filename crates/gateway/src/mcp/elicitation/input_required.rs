@@ -18,7 +18,7 @@ use gripfast::sync::Mutex;
 use gripfast::transport::{BoxFuture, Listener};
 use gripfast::wire::envelope::{self, Message};
 use gripfast::wire::patch::Object;
-use gripfast::wire::{RawValue, RequestId, codes};
+use gripfast::wire::{Json, JsonText, RequestId, codes};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -54,21 +54,21 @@ impl CallOrigin {
 }
 
 /// Compares parameters by value. A client that rebuilds its request may change the order of members.
-fn are_alike(one: Option<&RawValue>, other: Option<&RawValue>) -> bool {
+fn are_alike(one: Option<&Json>, other: Option<&Json>) -> bool {
     let (one, other) =
         (one.and_then(|raw| Object::parse(raw).ok()), other.and_then(|raw| Object::parse(raw).ok()));
     let (one, other) = (stable_params(one.as_ref()), stable_params(other.as_ref()));
-    let same_value = |one: &RawValue, other: &RawValue| {
-        let value = |raw: &RawValue| serde_json::from_str::<serde_json::Value>(raw.get()).ok();
+    let same_value = |one: &Json, other: &Json| {
+        let value = |raw: &Json| serde_json::from_str::<serde_json::Value>(raw.get()).ok();
         one.get() == other.get() || value(one).is_some_and(|value_of_one| Some(value_of_one) == value(other))
     };
     let same =
-        |(name, value): (&&str, &&RawValue)| other.get(*name).is_some_and(|other| same_value(value, other));
+        |(name, value): (&&str, &&Json)| other.get(*name).is_some_and(|other| same_value(value, other));
     one.len() == other.len() && one.iter().all(same)
 }
 
 /// Parameters that must be the same in a repeated request.
-fn stable_params<'a>(params: Option<&'a Object<'a>>) -> BTreeMap<&'a str, &'a RawValue> {
+fn stable_params<'a>(params: Option<&'a Object<'a>>) -> BTreeMap<&'a str, &'a Json> {
     let differs = |name: &str| matches!(name, "_meta" | "inputResponses" | "requestState");
     params.into_iter().flat_map(Object::iter).filter(|(name, _)| !differs(name)).collect()
 }
@@ -203,7 +203,7 @@ impl RequestedInputs {
         memory: QuotaPermit,
     ) -> Option<(OpenElicitation, oneshot::Receiver<String>)> {
         let method = serde_json::Value::from(&*request.method);
-        let params = request.params.map_or("{}", RawValue::get);
+        let params = request.params.map_or("{}", Json::get);
         let question = format!("{{\"method\":{method},\"params\":{params}}}");
         let (answer, answered) = oneshot::channel();
         let mut wanted = self.wanted.lock();
@@ -259,7 +259,7 @@ impl Listener for ModernListener {
 }
 
 fn response(id: &RequestId, result: String) -> Vec<u8> {
-    match RawValue::from_string(result) {
+    match JsonText::parse(result) {
         Ok(result) => envelope::response(id.as_id(), &result),
         Err(_) => envelope::error_response(
             Some(id.as_id()),
@@ -455,7 +455,7 @@ mod tests {
     fn suspended_of(owner: Principal) -> (InputRequiredCall, Arc<ReplayBuffer>, BoxFuture<'static, Vec<u8>>) {
         let (replay_buffer, inputs) =
             (Arc::new(ReplayBuffer::default()), Arc::new(RequestedInputs::default()));
-        let can = RawValue::from_string(r#"{"elicitation":{}}"#.to_owned()).unwrap();
+        let can = JsonText::parse(r#"{"elicitation":{}}"#.to_owned()).unwrap();
         let abilities = ElicitationSupport::from_capabilities(Some(&can));
         let listener = ModernListener {
             replay_buffer: Arc::clone(&replay_buffer),
@@ -517,7 +517,7 @@ mod tests {
     async fn requests_that_come_together_are_in_one_result() {
         let (call, _replay_buffer, _first) = suspended();
         let inputs = Arc::clone(&call.inputs);
-        let can = RawValue::from_string(r#"{"elicitation":{}}"#.to_owned()).unwrap();
+        let can = JsonText::parse(r#"{"elicitation":{}}"#.to_owned()).unwrap();
         let abilities = ElicitationSupport::from_capabilities(Some(&can));
         let client = Client::legacy(
             abilities,

@@ -19,7 +19,7 @@ use gripfast::sync::Mutex;
 use gripfast::transport::BoxFuture;
 use gripfast::wire::envelope::{self, Message, Request};
 use gripfast::wire::patch::Object;
-use gripfast::wire::{Id, RawValue, RequestId, apps, codes, results};
+use gripfast::wire::{Id, Json, JsonText, RequestId, apps, codes, results};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::collections::HashMap;
@@ -48,7 +48,7 @@ pub(crate) fn apps_extension() -> serde_json::Value {
 impl ElicitationSupport {
     /// Reads the capabilities of a client. An empty `elicitation` means form mode, as in protocol versions without URL
     /// mode.
-    pub(crate) fn from_capabilities(capabilities: Option<&RawValue>) -> Self {
+    pub(crate) fn from_capabilities(capabilities: Option<&Json>) -> Self {
         let Some(declared) = capabilities.and_then(|raw| Object::parse(raw).ok()) else {
             return Self::default();
         };
@@ -64,7 +64,7 @@ impl ElicitationSupport {
     }
 
     /// The same as MCP capabilities, for a server that expects them in each request.
-    pub(crate) fn to_capabilities(self) -> Box<RawValue> {
+    pub(crate) fn to_capabilities(self) -> JsonText {
         let mut capabilities = serde_json::Map::new();
         let modes = [("form", self.form), ("url", self.url)].into_iter().filter(|(_, can)| *can);
         let modes: serde_json::Map<_, _> = modes.map(|(mode, _)| (mode.to_owned(), json!({}))).collect();
@@ -310,7 +310,7 @@ mod tests {
     use super::*;
 
     fn abilities(capabilities: &str) -> ElicitationSupport {
-        ElicitationSupport::from_capabilities(Some(&RawValue::from_string(capabilities.to_owned()).unwrap()))
+        ElicitationSupport::from_capabilities(Some(&JsonText::parse(capabilities.to_owned()).unwrap()))
     }
 
     fn allowed(abilities: ElicitationSupport, request: &str) -> bool {

@@ -10,7 +10,7 @@ use gripfast::transport::{BoxFuture, Listener};
 use gripfast::wire::envelope::Message;
 use gripfast::wire::patch::{Object, Patch};
 use gripfast::wire::{Era, Outcome, codes, url_elicitation};
-use gripfast::{Answer, Client, RawValue};
+use gripfast::{Answer, Client, Json, JsonText};
 use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
@@ -68,13 +68,13 @@ pub(crate) enum UrlVisit {
     /// The request has no such answer.
     Unanswered,
     /// The user accepted. Holds the parameters for the server, without the answer.
-    Accepted(Box<RawValue>),
+    Accepted(JsonText),
     /// The user declined.
     Declined,
 }
 
 impl UrlVisit {
-    pub(crate) fn from_params(params: &RawValue) -> Self {
+    pub(crate) fn from_params(params: &Json) -> Self {
         if !params.get().contains(KEY_PREFIX) {
             return Self::Unanswered;
         }
@@ -84,7 +84,7 @@ impl UrlVisit {
         if ours.peek().is_none() {
             return Self::Unanswered;
         }
-        let accepts = |answer: &RawValue| {
+        let accepts = |answer: &Json| {
             let action = Object::parse(answer).ok().and_then(|answer| answer.text("action"));
             action.is_some_and(|action| action == "accept")
         };
@@ -99,7 +99,7 @@ fn may_want_input(method: &str) -> bool {
     matches!(method, "tools/call" | "prompts/get" | "resources/read")
 }
 
-fn input_required_result(urls: &[&RawValue]) -> Option<Box<RawValue>> {
+fn input_required_result(urls: &[&Json]) -> Option<JsonText> {
     let urls_to_visit = urls.iter().take(MAX_URLS).filter_map(|url| url_elicitation::to_modern(url));
     let requests = urls_to_visit.enumerate().fold(Patch::new(), |requests, (number, params)| {
         let question = Patch::new().set_text("method", "elicitation/create").set_owned("params", params);

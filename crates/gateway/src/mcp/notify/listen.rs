@@ -8,11 +8,11 @@ use crate::mcp::Gateway;
 use crate::mcp::client::Client;
 use bytes::Bytes;
 use futures_util::future::join_all;
-use gripfast::RawValue;
 use gripfast::wire::era::meta;
 use gripfast::wire::patch::{MessagePatch, Patch, patch_payload};
 use gripfast::wire::subscriptions::{Acknowledged, Filter};
 use gripfast::wire::{RequestId, envelope};
+use gripfast::{Json, JsonText};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,7 +36,7 @@ impl ListenStream {
     pub(crate) async fn open(
         gateway: &Gateway,
         id: &RequestId,
-        params: Option<&RawValue>,
+        params: Option<&Json>,
         client: &Client,
     ) -> Self {
         let mut granted = Filter::read(params);
@@ -107,7 +107,7 @@ impl ListenStream {
     }
 
     fn subscription_meta(&self) -> Patch<'static> {
-        let id = RawValue::from_string(self.id.as_raw().to_owned()).expect("an id is JSON");
+        let id = JsonText::parse(self.id.as_raw().to_owned()).expect("an id is JSON");
         Patch::new().set_owned(meta::SUBSCRIPTION_ID, id)
     }
 }

@@ -191,13 +191,13 @@ impl ClientChannel for Arc<GetStreams> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gripfast::RawValue;
+    use gripfast::{Json, JsonText};
 
     const FORM: &[u8] = br#"{"jsonrpc":"2.0","id":1,"method":"elicitation/create","params":{"message":"?"}}"#;
     const LOG: &[u8] = br#"{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info"}}"#;
 
     fn push<W>(channel: W) -> Push<W> {
-        let can = RawValue::from_string(r#"{"elicitation":{}}"#.to_owned()).unwrap();
+        let can = JsonText::parse(r#"{"elicitation":{}}"#.to_owned()).unwrap();
         let abilities = ElicitationSupport::from_capabilities(Some(&can));
         Push {
             channel,

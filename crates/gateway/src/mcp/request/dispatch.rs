@@ -17,8 +17,8 @@ use gripfast::wire::patch::{Object, Patch, patch_payload};
 use gripfast::wire::results::List;
 use gripfast::wire::{Era, Id, ProtocolVersion, codes, envelope};
 use gripfast::{
-    CacheScope, CallError, CallOutcome, CatalogSnapshot, Code, Destination, Freshness, ItemKind, Principal,
-    RawValue, RenderedList, UnlistedItem,
+    CacheScope, CallError, CallOutcome, CatalogSnapshot, Code, Destination, Freshness, ItemKind, Json,
+    JsonText, Principal, RenderedList, UnlistedItem,
 };
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -31,7 +31,7 @@ pub(crate) struct ClientRequest<'a> {
     /// Request id of the client.
     pub(crate) id: Id<'a>,
     pub(crate) method: &'a str,
-    pub(crate) params: Option<&'a RawValue>,
+    pub(crate) params: Option<&'a Json>,
     /// Receives the progress of the call, and the requests of the server.
     pub(crate) listener: Arc<dyn Listener>,
     /// Capabilities and identity of the client.
@@ -43,7 +43,7 @@ pub(crate) enum RequestOutcome {
     /// Answer of a server.
     Answer(ForwardedAnswer),
     /// Result of the gateway itself.
-    Result(Box<RawValue>),
+    Result(JsonText),
     /// Page of a list.
     Page(ListPage),
     /// Error of the gateway itself.
@@ -150,7 +150,7 @@ impl Gateway {
         &self,
         wanted: &ProtocolVersion,
         principal: &Principal,
-    ) -> (ProtocolVersion, Box<RawValue>) {
+    ) -> (ProtocolVersion, JsonText) {
         self.wait_for_startup().await;
         self.list_changes.refresh(principal);
         let version = match wanted.era() {
@@ -516,13 +516,13 @@ fn rendered(catalog: &CatalogSnapshot, list: List, era: Era) -> &RenderedList {
 }
 
 /// Text member of `params` that decides where a request goes. Refused if the name occurs twice in different spellings.
-pub(crate) fn text_param(params: Option<&RawValue>, name: &'static str) -> Result<String, RequestOutcome> {
+pub(crate) fn text_param(params: Option<&Json>, name: &'static str) -> Result<String, RequestOutcome> {
     params_with_text(params, name).map(|(_, text)| text)
 }
 
 /// The same, together with all params.
 fn params_with_text<'a>(
-    params: Option<&'a RawValue>,
+    params: Option<&'a Json>,
     name: &'static str,
 ) -> Result<(Object<'a>, String), RequestOutcome> {
     let missing = || RpcFault::invalid(format!("`params` needs `{name}`"));
@@ -566,6 +566,6 @@ pub(crate) fn server_info_meta() -> Value {
     json!({ meta::SERVER_INFO: server_info() })
 }
 
-pub(crate) fn raw(value: &Value) -> Box<RawValue> {
-    RawValue::from_string(value.to_string()).expect("a JSON value prints as JSON")
+pub(crate) fn raw(value: &Value) -> JsonText {
+    JsonText::parse(value.to_string()).expect("a JSON value prints as JSON")
 }

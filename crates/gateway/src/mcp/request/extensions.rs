@@ -5,7 +5,7 @@
 
 use gripfast::wire::patch::Object;
 use gripfast::wire::{Era, apps, tasks};
-use gripfast::{RawValue, ServerExtensions};
+use gripfast::{Json, ServerExtensions};
 use serde_json::{Map, Value, json};
 
 /// Maximum depth of the merge; deeper values are taken from the first server.
@@ -34,7 +34,7 @@ pub(crate) fn union(era: Era, servers: &[ServerExtensions], has_apps: bool) -> O
 }
 
 /// Tests if a modern client declares the tasks extension.
-pub(crate) fn has_tasks(capabilities: Option<&RawValue>) -> bool {
+pub(crate) fn has_tasks(capabilities: Option<&Json>) -> bool {
     let declared = capabilities.and_then(|declared| Object::parse(declared).ok()?.object("extensions"));
     declared.is_some_and(|extensions| extensions.has(tasks::EXTENSION))
 }
@@ -57,7 +57,7 @@ pub(crate) fn server_of<'s>(servers: &'s [ServerExtensions], method: &str) -> Op
     owners.next().filter(|_| owners.next().is_none())
 }
 
-fn value(raw: &RawValue) -> Value {
+fn value(raw: &Json) -> Value {
     serde_json::from_str(raw.get()).unwrap_or_default()
 }
 
@@ -86,9 +86,10 @@ fn merge(known: &mut Value, more: Value, depth: usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use gripfast::JsonText;
 
     fn server(name: &str, era: Era, extensions: Value) -> ServerExtensions {
-        let extensions = RawValue::from_string(extensions.to_string()).unwrap();
+        let extensions = JsonText::parse(extensions.to_string()).unwrap();
         ServerExtensions { server: name.to_owned(), era, extensions }
     }
 

@@ -8,7 +8,7 @@ use crate::mcp::tasks::registry::TaskLocation;
 use gripfast::input::{self, CollectedInput};
 use gripfast::wire::Era;
 use gripfast::wire::patch::NotAnObject;
-use gripfast::{Answer, CallError, CallOptions, CallOutcome, Code, RawValue};
+use gripfast::{Answer, CallError, CallOptions, CallOutcome, Code, JsonText};
 use std::sync::Arc;
 
 /// Answer of a server on its way to the client.
@@ -75,7 +75,7 @@ impl Gateway {
         &self,
         request: &ClientRequest<'_>,
         server: &str,
-        params: Result<Box<RawValue>, NotAnObject>,
+        params: Result<JsonText, NotAnObject>,
     ) -> RequestOutcome {
         self.forward_to_instance(request, server, params, InstanceChoice::Dedicated).await
     }
@@ -84,7 +84,7 @@ impl Gateway {
         &self,
         request: &ClientRequest<'_>,
         server: &str,
-        params: Result<Box<RawValue>, NotAnObject>,
+        params: Result<JsonText, NotAnObject>,
         instance: InstanceChoice,
     ) -> RequestOutcome {
         let mut params = match params {
@@ -107,7 +107,7 @@ impl Gateway {
                 timeout: None,
                 listener: Some(Arc::clone(&listener)),
                 client: Some(request.client.host_client.clone()),
-                capabilities: request.client.capabilities.as_deref().map(RawValue::to_owned),
+                capabilities: request.client.capabilities.as_deref().cloned(),
                 log_level,
                 use_shared_instance: instance == InstanceChoice::Shared,
                 memory: Some(Arc::clone(&request.client.memory) as _),
@@ -148,7 +148,7 @@ impl Gateway {
         &self,
         server: &str,
         method: &str,
-        params: Box<RawValue>,
+        params: JsonText,
         options: CallOptions,
     ) -> Result<Answer, CallError> {
         let Some(telemetry) = self.telemetry.get() else {

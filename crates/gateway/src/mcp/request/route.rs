@@ -2,13 +2,13 @@
 //! names to that server's own.
 
 use gripfast::wire::patch::{NotAnObject, Object, Patch};
-use gripfast::{Destination, MergedCatalog, RawValue};
+use gripfast::{Destination, Json, JsonText, MergedCatalog};
 
 /// Server, and the parameters with its own names.
 #[derive(Debug)]
 pub(crate) struct Route {
     pub(crate) server: String,
-    pub(crate) params: Box<RawValue>,
+    pub(crate) params: JsonText,
 }
 
 /// Finds the one server that `params` refer to. `None` if there is none, or more than one. If the parameters name
@@ -19,9 +19,9 @@ pub(crate) struct Route {
 pub(crate) fn route(
     catalog: &MergedCatalog,
     by_method: Option<&str>,
-    params: Option<&RawValue>,
+    params: Option<&Json>,
 ) -> Result<Option<Route>, NotAnObject> {
-    let empty = RawValue::from_string("{}".to_owned()).expect("an empty object is JSON");
+    let empty = JsonText::parse("{}".to_owned()).expect("an empty object is JSON");
     let params = params.unwrap_or(&empty);
     let object = Object::parse(params)?;
     let mut found = Candidates::default();

@@ -6,16 +6,16 @@ use super::forward::{ForwardedAnswer, ToolOutput};
 use gripfast::wire::patch::{Object, Patch};
 use gripfast::wire::results::ResultType;
 use gripfast::wire::{Era, codes, schema, tasks};
-use gripfast::{CallError, CallOutcome, Code, ErrorObject, RawValue};
+use gripfast::{CallError, CallOutcome, Code, ErrorObject, Json, JsonText};
 use serde_json::json;
 
 /// Result of `method` for a client of this era; `None` if it is unchanged.
 pub(crate) fn result(
     era: Era,
     method: &str,
-    result: &RawValue,
+    result: &Json,
     forwarded: &ForwardedAnswer,
-) -> Result<Option<Box<RawValue>>, Box<CallError>> {
+) -> Result<Option<JsonText>, Box<CallError>> {
     let has = forwarded.answer.members();
     let differs = match era {
         Era::Modern => !has.result_type || method == "resources/read",
@@ -116,7 +116,7 @@ fn without_modern_members(result: &Object<'_>) -> Patch<'static> {
 
 /// Tests if the tool output must be wrapped in an object: it was listed so, or it is not an object, which the legacy
 /// era does not allow.
-fn is_wrapped(method: &str, content: &RawValue, forwarded: &ForwardedAnswer) -> bool {
+fn is_wrapped(method: &str, content: &Json, forwarded: &ForwardedAnswer) -> bool {
     let foreign = || forwarded.answer.era() == Era::Modern && !content.get().starts_with('{');
     method == "tools/call" && (forwarded.output == ToolOutput::Wrapped || foreign())
 }

@@ -17,7 +17,7 @@ use gripfast::wire::patch::{Object, Patch, patch_payload};
 use gripfast::wire::tasks::{self, CreatedTask, TaskProgress};
 use gripfast::wire::{Era, Outcome, codes};
 use gripfast::{
-    Answer, CallError, CallOptions, CallOutcome, Client, Code, Host, RawValue, SubscribeOptions,
+    Answer, CallError, CallOptions, CallOutcome, Client, Code, Host, Json, JsonText, SubscribeOptions,
     SubscribeOutcome,
 };
 use serde_json::json;
@@ -50,7 +50,7 @@ const LIST_TIMEOUT: Duration = Duration::from_secs(5);
 const CURSOR_PREFIX: &str = "after-";
 
 /// Tests if a call requests a task, in the form of the legacy era.
-pub(crate) fn is_requested(params: Option<&RawValue>) -> bool {
+pub(crate) fn is_requested(params: Option<&Json>) -> bool {
     let Some(params) = params.filter(|params| params.get().contains("task")) else { return false };
     Object::parse(params).is_ok_and(|params| params.has("task"))
 }
@@ -149,7 +149,7 @@ impl Gateway {
         let tasks: Vec<String> = join_all(states).await.into_iter().flatten().collect();
         let next = next.map(|next| format!(",\"nextCursor\":\"{next}\"")).unwrap_or_default();
         let list = format!("{{\"tasks\":[{}]{next}}}", tasks.join(","));
-        match RawValue::from_string(list) {
+        match JsonText::parse(list) {
             Ok(list) => RequestOutcome::Result(list),
             Err(_) => {
                 RequestOutcome::Fault(RpcFault::new(codes::INTERNAL_ERROR, "cannot encode the list of tasks"))
@@ -226,7 +226,7 @@ impl Gateway {
         &self,
         request: &ClientRequest<'_>,
         server: &str,
-        params: Box<RawValue>,
+        params: JsonText,
     ) -> RequestOutcome {
         let task_params = raw(&json!({ "ttl": AWAIT_TIMEOUT.as_millis() as u64 }));
         let params =
@@ -318,13 +318,13 @@ impl Listener for TaskListener {
     }
 }
 
-fn progress_of(result: &RawValue, created: bool) -> TaskProgress {
+fn progress_of(result: &Json, created: bool) -> TaskProgress {
     let result = Object::parse(result).ok();
     let task = if created { result.and_then(|result| result.object("task")) } else { result };
     task.as_ref().map_or(TaskProgress::FetchResult, TaskProgress::read)
 }
 
-fn params_of(id: &str) -> Box<RawValue> {
+fn params_of(id: &str) -> JsonText {
     Patch::new().set_text("taskId", id).to_object()
 }
 

@@ -9,7 +9,7 @@ use gripfast::sync::Mutex;
 use gripfast::transport::Listener;
 use gripfast::wire::envelope::Message;
 use gripfast::wire::patch::{MessagePatch, Object};
-use gripfast::wire::{RawValue, tasks, url_elicitation};
+use gripfast::wire::{Json, tasks, url_elicitation};
 use gripfast::{Client, ClientKey, NotificationSink, Principal, ServerNotification};
 use gripfast::{Clock, Mono};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -257,7 +257,7 @@ impl NotificationSink for TaskRegistry {
 }
 
 /// Message about a task, with the id that its client uses.
-pub(crate) fn with_public_id(message: &[u8], params: &RawValue, own: &str, public: &str) -> Vec<u8> {
+pub(crate) fn with_public_id(message: &[u8], params: &Json, own: &str, public: &str) -> Vec<u8> {
     if own == public {
         return message.to_vec();
     }

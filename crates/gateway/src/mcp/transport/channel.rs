@@ -23,7 +23,7 @@ use crate::mcp::request::overload::Overload;
 use crate::mcp::request::respond;
 use crate::server::quota::Peer;
 use bytes::Bytes;
-use gripfast::RawValue;
+use gripfast::Json;
 use gripfast::sync::Mutex;
 use gripfast::transport::{BoxFuture, Listener};
 use gripfast::wire::envelope::{self, Message, Request};
@@ -356,7 +356,7 @@ impl ChannelClient {
         }
         self.may_begin(request)?;
         let (gateway, out) = (Arc::clone(&self.gateway), self.out.clone());
-        let (id, params) = (request.id.to_request_id(), request.params.map(RawValue::to_owned));
+        let (id, params) = (request.id.to_request_id(), request.params.map(Json::to_owned));
         let identify = |abilities| self.registration.client(abilities);
         let client = Client::from_request(request.params, identify, Arc::clone(&self.client.memory));
         let in_flight = Arc::clone(&self.in_flight);

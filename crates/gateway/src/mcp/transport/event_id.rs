@@ -9,7 +9,7 @@ use crate::mcp::session::token::TokenCipher;
 use bytes::Bytes;
 use gripfast::wire::envelope::Request;
 use gripfast::wire::{Era, RequestId};
-use gripfast::{CallError, CallOutcome, Code, RawValue};
+use gripfast::{CallError, CallOutcome, Code, JsonText};
 use std::sync::Arc;
 
 /// Name of a call's stream in its event ids.
@@ -93,7 +93,7 @@ pub(crate) fn lost_call(text: &str) -> CallError {
 /// Method and id of the request in the content of an event id.
 fn request_in(content: &[u8]) -> Option<(&'static str, RequestId)> {
     let (kind, id) = content.split_first()?;
-    let id = RawValue::from_string(String::from_utf8(id.to_vec()).ok()?).ok()?;
+    let id = JsonText::parse(String::from_utf8(id.to_vec()).ok()?).ok()?;
     let method = if *kind == b't' { TOOL_CALL } else { "" };
     Some((method, RequestId::from_raw(&id).ok()?))
 }

@@ -29,7 +29,7 @@ use gripfast::wire::envelope::{self, Message, Request};
 use gripfast::wire::headers::{MirroredHeaders, ParamHeaders};
 use gripfast::wire::patch::Object;
 use gripfast::wire::{Era, Id, RequestId, codes, sse};
-use gripfast::{CallError, Principal, RawValue};
+use gripfast::{CallError, Json, JsonText, Principal};
 use http::{HeaderMap, StatusCode};
 use std::sync::Arc;
 
@@ -256,7 +256,7 @@ pub(crate) fn input_required(gateway: &Gateway, id: &RequestId, call: InputRequi
         serde_json::Value::from(state),
         server_info_meta()
     );
-    match RawValue::from_string(result) {
+    match JsonText::parse(result) {
         Ok(result) => {
             let asking = call.replay_buffer.counted(envelope::response(id.as_id(), &result).into());
             gateway.input_required.hold(number, call);
@@ -267,7 +267,7 @@ pub(crate) fn input_required(gateway: &Gateway, id: &RequestId, call: InputRequi
 }
 
 /// Opens a `subscriptions/listen` stream. When the gateway shuts down, the stream ends with a response.
-fn listen(gateway: &Arc<Gateway>, id: Id<'_>, params: Option<&RawValue>, peer: &Peer) -> Response {
+fn listen(gateway: &Arc<Gateway>, id: Id<'_>, params: Option<&Json>, peer: &Peer) -> Response {
     let identify = registration::without_session(peer.principal());
     let client = Client::from_request(params, identify, gateway.memory_of(peer));
     // The filter is kept as long as the stream.
@@ -275,7 +275,7 @@ fn listen(gateway: &Arc<Gateway>, id: Id<'_>, params: Option<&RawValue>, peer: &
         Ok(held) => held,
         Err(exhausted) => return overload::overloaded(Some(id), &Overload::memory(exhausted)),
     };
-    let (id, params) = (id.to_request_id(), params.map(RawValue::to_owned));
+    let (id, params) = (id.to_request_id(), params.map(Json::to_owned));
     let opening = Stage::Opening(Arc::clone(gateway), id, params, client, held);
     let events = futures_util::stream::unfold(opening, |stage| async move {
         match stage {
@@ -309,7 +309,7 @@ fn listen(gateway: &Arc<Gateway>, id: Id<'_>, params: Option<&RawValue>, peer: &
 
 /// State of a listen stream.
 enum Stage {
-    Opening(Arc<Gateway>, RequestId, Option<Box<RawValue>>, Client, QuotaPermit),
+    Opening(Arc<Gateway>, RequestId, Option<JsonText>, Client, QuotaPermit),
     Open(Arc<Gateway>, ListenStream, QuotaPermit),
     Over,
 }

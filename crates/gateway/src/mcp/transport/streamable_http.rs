@@ -42,7 +42,7 @@ use gripfast::wire::envelope::{self, Message, OwnedRequest};
 use gripfast::wire::era::InitializeParams;
 use gripfast::wire::results::Cancelled;
 use gripfast::wire::{Era, Id, ProtocolVersion, batch, codes, roots, sse};
-use gripfast::{CallError, CallOutcome, Code, RawValue};
+use gripfast::{CallError, CallOutcome, Code, Json};
 use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use std::convert::Infallible;
@@ -345,7 +345,7 @@ fn begin_member(
     Some(replay_buffer)
 }
 
-async fn initialize(gateway: &Arc<Gateway>, id: Id<'_>, params: Option<&RawValue>, peer: &Peer) -> Response {
+async fn initialize(gateway: &Arc<Gateway>, id: Id<'_>, params: Option<&Json>, peer: &Peer) -> Response {
     let wanted = params.and_then(|params| InitializeParams::read(params).ok());
     let Some(wanted) = wanted else {
         let fault = RpcFault::new(codes::INVALID_PARAMS, "`initialize` needs parameters");

@@ -16,11 +16,10 @@ use crate::upstream::Answer;
 use gripfast_core::failure::{CallError, CallOutcome, Code};
 use gripfast_core::json::Digest;
 use gripfast_core::json_line::JsonLine;
+use gripfast_core::json_text::JsonText;
 use gripfast_core::redact;
 use gripfast_core::security::SecurityEvent;
 use gripfast_core::time::Now;
-use gripfast_wire::RawValue;
-use serde_json::value::to_raw_value;
 use std::borrow::Cow;
 use std::path::Path;
 
@@ -75,7 +74,7 @@ pub(crate) struct OpenAuditEntry<'a> {
     /// Beginning of its line: the client and the request.
     line: Vec<u8>,
     digest: Option<Digest>,
-    arguments: Option<Box<RawValue>>,
+    arguments: Option<JsonText>,
     ended: bool,
 }
 
@@ -161,7 +160,7 @@ impl Audit {
 
     /// Records that tools were approved.
     pub(crate) fn record_approval(&self, server: &str, tools: &[String]) {
-        let (Some(writer), Ok(tools)) = (&self.writer, to_raw_value(tools)) else { return };
+        let (Some(writer), Ok(tools)) = (&self.writer, JsonText::of(tools)) else { return };
         let now = self.clock.now();
         let mut bytes = Vec::new();
         let mut line = JsonLine::begin(&mut bytes);
@@ -201,7 +200,7 @@ impl Audit {
             }
             SecurityEvent::KeysChanged { change, names, actor } => {
                 line.constant("change", change.as_str());
-                if let Ok(names) = to_raw_value(names) {
+                if let Ok(names) = JsonText::of(names) {
                     line.json("names", &names);
                 }
                 line.text_or_null("actor", actor.as_deref());

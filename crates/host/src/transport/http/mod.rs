@@ -33,7 +33,7 @@ use gripfast_core::redact;
 use gripfast_core::supervise::upstream::CloseMode;
 use gripfast_wire::envelope::{self, Message};
 use gripfast_wire::results;
-use gripfast_wire::{Era, Id, Outcome, RawValue, batch};
+use gripfast_wire::{Era, Id, JsonText, Outcome, batch};
 use headers::{MessageHeaders, SESSION_ID, mirror};
 use http::{HeaderName, HeaderValue, Method, Response};
 use pool::Body;
@@ -408,7 +408,7 @@ impl Drop for CancelOnDrop<'_> {
         if !self.armed {
             return;
         }
-        let Ok(raw) = RawValue::from_string(self.id.to_string()) else { return };
+        let Ok(raw) = JsonText::parse(self.id.to_string()) else { return };
         let Ok(id) = Id::from_raw(&raw) else { return };
         let message = results::cancelled(id, None);
         let http_request = self.link.message_request(self.session, message);

@@ -15,10 +15,10 @@ use gripfast_core::session_state::SyncVerdict;
 use gripfast_wire::headers::ParamHeaders;
 use gripfast_wire::patch::{Object, Patch};
 use gripfast_wire::results::{CallResult, ResultType};
-use gripfast_wire::{Outcome, RawValue};
+use gripfast_wire::{Json, JsonText, Outcome};
 
 /// The restore calls with all references filled in: the tool and the parameters of its call.
-pub(crate) type RestoreCalls = Vec<(String, Box<RawValue>)>;
+pub(crate) type RestoreCalls = Vec<(String, JsonText)>;
 
 /// Fills in the references of the restore calls.
 pub(crate) async fn resolve_restore_calls(spec: &ServerSpec) -> Result<RestoreCalls, Failure> {
@@ -40,7 +40,7 @@ fn fill_in_secrets(calls: &[RestoreCall]) -> Result<RestoreCalls, Failure> {
             | ExpandError::FileUnreadable { .. }
             | ExpandError::CommandFailed { .. } => Failure::Blocked(BlockCause::BadConfig(error.to_string())),
         })?;
-        let arguments = RawValue::from_string(arguments.to_string()).expect("a JSON value prints as JSON");
+        let arguments = JsonText::parse(arguments.to_string()).expect("a JSON value prints as JSON");
         let params = Patch::new().set_text("name", &call.tool).set_owned("arguments", arguments);
         Ok((call.tool.clone(), params.to_object()))
     });
@@ -111,7 +111,7 @@ impl Upstream {
 }
 
 /// The headers that repeat arguments of a call.
-fn headers_of(wanted: &ParamHeaders, params: &RawValue) -> Vec<(String, String)> {
+fn headers_of(wanted: &ParamHeaders, params: &Json) -> Vec<(String, String)> {
     let params = Object::parse(params).ok();
     wanted.for_arguments(params.and_then(|params| params.get("arguments"))).unwrap_or_default()
 }

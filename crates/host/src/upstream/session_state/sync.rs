@@ -19,7 +19,7 @@ use gripfast_wire::era::RequestContext;
 use gripfast_wire::log::{self, LogLevel};
 use gripfast_wire::patch::{Object, Patch};
 use gripfast_wire::subscriptions::{self, Filter};
-use gripfast_wire::{Era, Outcome, RawValue, codes, tasks};
+use gripfast_wire::{Era, Json, Outcome, codes, tasks};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinHandle;
@@ -217,7 +217,7 @@ impl Upstream {
         self: &Arc<Self>,
         connection: &Arc<Connection>,
         method: &str,
-        params: &RawValue,
+        params: &Json,
     ) -> SyncResult {
         let answered = match self.internal_request(connection, method, Some(params), During::Call).await {
             Ok(message) => classify_reply(Reply::new(message), connection),
