@@ -1,4 +1,4 @@
-//! Shared test tools: real servers and clients, a browser, a keyring, a service manager, and the official conformance suite.
+//! Shared test tools: real servers and clients, a browser, a keyring, a service manager, a store, and the official conformance suite.
 
 pub mod authority;
 pub mod browser;
@@ -10,3 +10,4 @@ pub mod peers;
 #[cfg(unix)]
 pub mod proc;
 pub mod service_manager;
+pub mod store_server;

@@ -1,6 +1,8 @@
 //! A model of the store: what its scripts decide, without the store. The tests of the `cluster` crate show that the
 //! scripts do the same.
 
+#![allow(dead_code, reason = "each test binary uses its own part")]
+
 use gripfast_core::placement::exclusive::ClaimReply;
 use gripfast_core::placement::heartbeat::{HeartbeatReply, LiveReplica, starts_grace};
 use gripfast_core::placement::place::{BootId, OwnerEpoch, Place, SessionId, SessionOwner, StoreTime};
