@@ -27,8 +27,10 @@ pub struct SharedBudget {
 /// The time to which the limit of a budget applies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BudgetSpan {
-    /// Calls within a sliding window, counted in 60 buckets.
-    Window(Duration),
+    /// Calls within the last duration up to now, counted in 60 buckets.
+    Sliding(Duration),
+    /// Calls from the first one on, for this duration; then a new window starts.
+    Fixed(Duration),
     /// Calls at the same time. The calls of a replica that is gone do not count.
     InFlight,
 }
@@ -72,11 +74,12 @@ impl Store {
         let mut script = RESERVE.prepare_invoke();
         script.arg(self.prefix()).arg(self.place()).arg(id).arg(millis(lifetime));
         for budget in budgets {
-            let window = match budget.span {
-                BudgetSpan::Window(window) => millis(window).max(1),
-                BudgetSpan::InFlight => 0,
+            let (kind, window) = match budget.span {
+                BudgetSpan::Sliding(window) => ("sliding", window),
+                BudgetSpan::Fixed(window) => ("fixed", window),
+                BudgetSpan::InFlight => ("in_flight", Duration::ZERO),
             };
-            script.arg(&budget.name).arg(window).arg(budget.limit);
+            script.arg(&budget.name).arg(kind).arg(millis(window).max(1)).arg(budget.limit);
         }
         let (result, name, retry): (String, String, u64) = self.connection.run(&script).await?;
         if result == "reserved" {

@@ -241,7 +241,7 @@ impl HeartbeatSender {
 }
 
 impl Store {
-    /// Sends one heartbeat over the store's own connection, to join before the thread is started.
+    /// Sends one heartbeat over a connection of its own, to join before the thread is started.
     ///
     /// # Errors
     ///

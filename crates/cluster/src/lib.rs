@@ -21,6 +21,7 @@ pub mod marker;
 mod moved;
 mod namespace;
 pub mod record;
+pub mod sessions;
 pub mod store;
 pub mod store_url;
 pub mod tables;

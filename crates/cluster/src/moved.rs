@@ -102,7 +102,7 @@ impl Store {
 }
 
 /// A session as the store has it: `NAME/BOOT/NUMBER`.
-fn session_text(session: &SessionId) -> String {
+pub(crate) fn session_text(session: &SessionId) -> String {
     format!("{}/{}", session.origin, session.number)
 }
 
@@ -114,7 +114,7 @@ fn read_session(text: &str) -> Option<SessionId> {
 }
 
 /// Reads `FORMAT:EPOCH:PLACE`.
-fn read_owner(key: &str, stored: &str) -> Result<SessionOwner, StoreError> {
+pub(crate) fn read_owner(key: &str, stored: &str) -> Result<SessionOwner, StoreError> {
     let malformed = || StoreError::Malformed(key.to_owned());
     let (epoch, place) = format::decode(key, stored)?.split_once(':').ok_or_else(malformed)?;
     let epoch = OwnerEpoch::from_number(epoch.parse().map_err(|_| malformed())?);

@@ -64,8 +64,16 @@ pub struct RunningStore {
     program: PathBuf,
     dir: TempDir,
     port: u16,
-    args: Vec<String>,
+    role: StoreRole,
     child: Option<Child>,
+}
+
+#[derive(Debug)]
+enum StoreRole {
+    /// A server with further options.
+    Server(Vec<String>),
+    /// A Sentinel with its config file, which it rewrites.
+    Sentinel(PathBuf),
 }
 
 impl RunningStore {
@@ -89,7 +97,30 @@ impl RunningStore {
         let program = server.program().expect("`require` has found it");
         let dir = tempfile::tempdir().expect("there is room for a directory");
         let args = options.iter().map(|option| (*option).to_owned()).collect();
-        let mut store = Self { program, dir, port: free_port(), args, child: None };
+        let mut store = Self { program, dir, port: free_port(), role: StoreRole::Server(args), child: None };
+        store.start_process();
+        store
+    }
+
+    /// Starts a Sentinel that watches a primary under the name of a service, and decides alone.
+    ///
+    /// # Panics
+    ///
+    /// If it does not start.
+    #[must_use]
+    pub fn start_sentinel(server: StoreServer, primary: &Self, service: &str) -> Self {
+        let program = server.program().expect("`require` has found it");
+        let dir = tempfile::tempdir().expect("there is room for a directory");
+        let port = free_port();
+        let config = dir.path().join("sentinel.conf");
+        let text = format!(
+            "bind 127.0.0.1\nport {port}\ndir {}\nsentinel monitor {service} 127.0.0.1 {} 1\n\
+             sentinel down-after-milliseconds {service} 500\nsentinel failover-timeout {service} 5000\n",
+            dir.path().display(),
+            primary.port,
+        );
+        std::fs::write(&config, text).expect("the directory can be written to");
+        let mut store = Self { program, dir, port, role: StoreRole::Sentinel(config), child: None };
         store.start_process();
         store
     }
@@ -131,8 +162,15 @@ impl RunningStore {
             return;
         }
         let mut command = Command::new(&self.program);
-        command.args(["--bind", "127.0.0.1", "--port", &self.port.to_string(), "--save", ""]);
-        command.arg("--dir").arg(self.dir.path()).args(&self.args);
+        match &self.role {
+            StoreRole::Server(args) => {
+                command.args(["--bind", "127.0.0.1", "--port", &self.port.to_string(), "--save", ""]);
+                command.arg("--dir").arg(self.dir.path()).args(args);
+            }
+            StoreRole::Sentinel(config) => {
+                command.arg(config).arg("--sentinel");
+            }
+        }
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().expect("valkey-server starts");
         let child = self.child.insert(child);
         let deadline = Instant::now() + START_TIMEOUT;

@@ -5,6 +5,7 @@ mod leases;
 mod model;
 mod moved;
 mod records;
+mod sentinel;
 
 mod shared;
 

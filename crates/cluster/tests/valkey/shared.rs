@@ -1,12 +1,13 @@
-//! Shared tables, budgets, calls and tasks.
+//! Shared tables, budgets, session memory, calls and tasks.
 
 use crate::{Service, place};
 use gripfast_cluster::StoreError;
 use gripfast_cluster::budgets::{BudgetReply, BudgetSpan, Settlement, SharedBudget};
 use gripfast_cluster::calls::{CallBatch, LostCall};
+use gripfast_cluster::sessions::{SessionMemory, StoredSession};
 use gripfast_cluster::tables::{FieldEntry, SetReply, SharedTable};
 use gripfast_cluster::tasks::TaskEntry;
-use gripfast_core::placement::place::BootId;
+use gripfast_core::placement::place::{BootId, OwnerEpoch, SessionId, SessionOwner};
 use std::time::Duration;
 
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -99,7 +100,7 @@ async fn reserve(service: &Service, boot: u64, id: &str, budgets: &[SharedBudget
 #[tokio::test]
 async fn a_budget_is_never_exceeded_by_three_replicas_at_once() {
     let Some(service) = Service::settled().await else { return };
-    let budgets = [budget("alice", 50, BudgetSpan::Window(HOUR))];
+    let budgets = [budget("alice", 50, BudgetSpan::Sliding(HOUR))];
     let stores = [service.store(1), service.store(2), service.store(3)];
     let mut running = Vec::new();
     for (boot, store) in stores.into_iter().enumerate() {
@@ -127,7 +128,7 @@ async fn a_budget_is_never_exceeded_by_three_replicas_at_once() {
 #[tokio::test]
 async fn a_retried_reservation_counts_once_and_a_refund_gives_it_back() {
     let Some(service) = Service::settled().await else { return };
-    let budgets = [budget("alice", 1, BudgetSpan::Window(HOUR))];
+    let budgets = [budget("alice", 1, BudgetSpan::Sliding(HOUR))];
     assert_eq!(reserve(&service, 1, "a", &budgets).await, BudgetReply::Reserved);
     assert_eq!(reserve(&service, 1, "a", &budgets).await, BudgetReply::Reserved);
     assert!(matches!(reserve(&service, 1, "b", &budgets).await, BudgetReply::Refused { .. }));
@@ -156,13 +157,13 @@ async fn the_calls_in_flight_of_a_lost_replica_do_not_count() {
 #[tokio::test]
 async fn a_refused_budget_leaves_the_others_of_the_call_untouched() {
     let Some(service) = Service::settled().await else { return };
-    let plenty = budget("all", 10, BudgetSpan::Window(HOUR));
-    let spent = budget("alice", 0, BudgetSpan::Window(HOUR));
+    let plenty = budget("all", 10, BudgetSpan::Sliding(HOUR));
+    let spent = budget("alice", 0, BudgetSpan::Sliding(HOUR));
     assert!(matches!(
         reserve(&service, 1, "a", &[plenty.clone(), spent]).await,
         BudgetReply::Refused { name, .. } if name == "alice"
     ));
-    let used: Option<u64> = service.raw(&["HLEN", "{test}:window:all"]);
+    let used: Option<u64> = service.raw(&["HLEN", "{test}:sliding:all"]);
     assert_eq!(used, Some(0));
     assert_eq!(reserve(&service, 1, "a", &[plenty]).await, BudgetReply::Reserved, "the id was not used");
 }
@@ -170,19 +171,59 @@ async fn a_refused_budget_leaves_the_others_of_the_call_untouched() {
 #[tokio::test]
 async fn calls_leave_the_window_after_its_length() {
     let Some(service) = Service::settled().await else { return };
-    let budgets = [budget("alice", 1, BudgetSpan::Window(HOUR))];
+    let budgets = [budget("alice", 1, BudgetSpan::Sliding(HOUR))];
     assert_eq!(reserve(&service, 1, "a", &budgets).await, BudgetReply::Reserved);
-    let buckets: Vec<String> = service.raw(&["HKEYS", "{test}:window:alice"]);
+    let buckets: Vec<String> = service.raw(&["HKEYS", "{test}:sliding:alice"]);
     let bucket: u64 = buckets[0].parse().expect("a number");
     let move_to = |age: u64| {
-        let () = service.raw(&["DEL", "{test}:window:alice"]);
-        let () = service.raw(&["HSET", "{test}:window:alice", &(bucket - age).to_string(), "1"]);
+        let () = service.raw(&["DEL", "{test}:sliding:alice"]);
+        let () = service.raw(&["HSET", "{test}:sliding:alice", &(bucket - age).to_string(), "1"]);
     };
     // The bucket may change once while the test runs.
     move_to(58);
     assert!(matches!(reserve(&service, 1, "b", &budgets).await, BudgetReply::Refused { .. }));
     move_to(60);
     assert_eq!(reserve(&service, 1, "b", &budgets).await, BudgetReply::Reserved);
+}
+
+#[tokio::test]
+async fn a_fixed_window_starts_with_its_first_call() {
+    let Some(service) = Service::settled().await else { return };
+    let budgets = [budget("paid", 2, BudgetSpan::Fixed(HOUR))];
+    assert_eq!(reserve(&service, 1, "a", &budgets).await, BudgetReply::Reserved);
+    assert_eq!(reserve(&service, 2, "b", &budgets).await, BudgetReply::Reserved);
+    let refused = reserve(&service, 1, "c", &budgets).await;
+    let BudgetReply::Refused { retry_after, .. } = refused else { panic!("{refused:?}") };
+    assert!(retry_after > HOUR - Duration::from_secs(60) && retry_after <= HOUR, "{retry_after:?}");
+    service.store(2).settle("b", Settlement::Refund).await.expect("the store runs");
+    assert_eq!(reserve(&service, 1, "c", &budgets).await, BudgetReply::Reserved);
+    // The window ends by time. A refund of a call in it does not count in the next one.
+    let () = service.raw(&["DEL", "{test}:fixed:paid"]);
+    assert_eq!(reserve(&service, 1, "d", &budgets).await, BudgetReply::Reserved);
+    service.store(1).settle("a", Settlement::Refund).await.expect("the store runs");
+    assert_eq!(reserve(&service, 1, "e", &budgets).await, BudgetReply::Reserved);
+    assert!(matches!(reserve(&service, 1, "f", &budgets).await, BudgetReply::Refused { .. }));
+}
+
+#[tokio::test]
+async fn owner_and_memory_of_a_session_are_read_together() {
+    let Some(service) = Service::settled().await else { return };
+    let session = SessionId { origin: place(1), number: 7 };
+    let store = service.store(2);
+    let nothing = StoredSession { owner: None, memory: SessionMemory::None };
+    assert_eq!(store.open_session(&session).await, Ok(nothing));
+    service.store(1).keep_session(&session, "level=debug", HOUR).await.expect("the store runs");
+    let epoch = OwnerEpoch::from_number(5);
+    store.put_back(&[(session.clone(), epoch)], epoch).await.expect("the store runs");
+    let owner = Some(SessionOwner { place: place(2), epoch });
+    let kept = SessionMemory::Kept("level=debug".to_owned());
+    let stored = store.open_session(&session).await;
+    assert_eq!(stored, Ok(StoredSession { owner: owner.clone(), memory: kept }));
+    store.end_session(&session, HOUR).await.expect("the store runs");
+    let stored = service.store(1).open_session(&session).await;
+    assert_eq!(stored, Ok(StoredSession { owner, memory: SessionMemory::Ended }));
+    let left: u64 = service.raw(&["PTTL", "{test}:session:replica-1/0000000000000001/7"]);
+    assert!((3_599_000..=3_600_000).contains(&left), "{left}");
 }
 
 #[tokio::test]
