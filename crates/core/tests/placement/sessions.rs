@@ -2,8 +2,8 @@
 
 use crate::service_simulation::{ServiceSimulation, Wire};
 use crate::{MS, SEC};
-use gripfast_core::placement::place::SessionId;
-use gripfast_core::placement::routing::{Decision, UnavailableReason};
+use gripfast_core::placement::place::{OwnerEpoch, SessionId, SessionOwner};
+use gripfast_core::placement::routing::{Arrival, Decision, ForwardEnd, RoutedRequest, UnavailableReason};
 
 /// A settled service and a session of replica 0.
 fn opened() -> (ServiceSimulation, SessionId) {
@@ -289,4 +289,57 @@ fn a_lost_reply_to_a_heartbeat_does_not_lose_a_takeover() {
     service.advance(service.spec.heartbeat() * 2 + SEC);
     assert_eq!(service.serve(&session, 0), Some(1));
     assert_eq!(service.serve(&session, 2), Some(1));
+}
+
+/// Late news about an earlier owner must not replace what a replica knows.
+#[test]
+fn an_owner_with_a_lower_epoch_is_not_learned() {
+    let (mut service, session) = opened();
+    let place = |index: usize| service.nodes[index].place.clone();
+    let owner = |index: usize, epoch: u64| SessionOwner {
+        place: place(index),
+        epoch: OwnerEpoch::from_number(epoch),
+    };
+    let (later, earlier) = (owner(1, 9), owner(2, 5));
+    let now = service.now_of(2);
+    let router = &mut service.nodes[2].router;
+    let mut request = RoutedRequest::new(session.clone(), Arrival::Direct);
+    router.looked_up(now, &mut request, Ok(Some(later.clone())));
+    let by = later.place.boot;
+    router.forward_ended(&mut request, by, ForwardEnd::Misdirected { by, owner: Some(earlier.clone()) });
+    assert_eq!(router.owner_of(&session), later);
+    let mut request = RoutedRequest::new(session.clone(), Arrival::Direct);
+    router.looked_up(now, &mut request, Ok(Some(earlier)));
+    assert_eq!(router.owner_of(&session), later);
+}
+
+#[test]
+fn a_forward_to_an_earlier_boot_is_answered_with_421_and_no_owner() {
+    let (mut service, session) = opened();
+    let old = service.nodes[0].place.boot;
+    service.kill(0);
+    service.start(0);
+    let now = service.now_of(0);
+    let request = RoutedRequest::new(session, Arrival::Forwarded { to: old, epoch: OwnerEpoch::FIRST });
+    let decision = service.nodes[0].router.decide(now, &request);
+    assert_eq!(decision, Decision::Misdirected { owner: None });
+}
+
+/// The forwarder names the epoch that it knows. An owner under another one does nothing, and says which one it has.
+#[test]
+fn a_forward_with_another_epoch_is_answered_with_421_and_the_owner() {
+    let (mut service, session) = opened();
+    let place = service.nodes[0].place.clone();
+    let now = service.now_of(0);
+    let router = &mut service.nodes[0].router;
+    let owner = SessionOwner { place: place.clone(), epoch: OwnerEpoch::from_number(9) };
+    let mut earlier = RoutedRequest::new(session.clone(), Arrival::Direct);
+    router.looked_up(now, &mut earlier, Ok(Some(owner.clone())));
+    let at_epoch =
+        |epoch: OwnerEpoch| RoutedRequest::new(session.clone(), Arrival::Forwarded { to: place.boot, epoch });
+    assert_eq!(router.decide(now, &at_epoch(owner.epoch)), Decision::Serve { epoch: owner.epoch });
+    let stale = router.decide(now, &at_epoch(OwnerEpoch::FIRST));
+    assert_eq!(stale, Decision::Misdirected { owner: Some(owner) });
+    let unknown = router.decide(now, &at_epoch(OwnerEpoch::from_number(12)));
+    assert_eq!(unknown, Decision::LookUp, "the forwarder knows more");
 }
