@@ -75,7 +75,7 @@ impl Pair<'_> {
                 let records = [(Self::session(which), self.owners[which].epoch)];
                 let last = self.owners[which].epoch;
                 let real = self.stores[index].put_back(&records, last).await.expect("the store runs");
-                assert_eq!(real, self.model.put_back(&me, &records, last));
+                assert_eq!(real, self.model.put_back(self.now, &me, &records, last));
                 let looked_up = self.stores[index].look_up(&Self::session(which)).await.expect("it runs");
                 assert_eq!(looked_up, self.model.look_up(&Self::session(which)));
             }

@@ -196,6 +196,21 @@ fn a_store_outage_of_a_minute_ends_with_one_holder_and_no_overlap() {
     assert!(service.nodes[last].work > epoch);
 }
 
+/// A heartbeat of the old holder reaches the store after its release. It must not bring the lease back.
+#[test]
+fn a_late_heartbeat_does_not_revive_a_released_lease() {
+    for phase in 0..20 {
+        let mut service = ServiceSimulation::settled();
+        let first = holder(&service);
+        service.store_delay = 900 * MS;
+        service.advance(2 * SEC + 100 * MS * phase);
+        service.store_delay = MS;
+        service.shut_down(first);
+        let (_, took) = await_other(&mut service, first);
+        assert!(took <= service.spec.heartbeat() + 2 * SEC, "{took:?} in phase {phase}");
+    }
+}
+
 fn at(millis: u64) -> LeaseNow {
     let time = Duration::from_millis(millis);
     LeaseNow { boottime: time, wall: Wall::from_unix_epoch(Duration::from_secs(1_800_000_000) + time) }

@@ -640,7 +640,7 @@ impl ServiceSimulation {
                 Reply::TakeOver(reply)
             }
             Op::PutBack { records, last_takeover } => {
-                Reply::PutBack(self.store.put_back(&me, records, *last_takeover))
+                Reply::PutBack(self.store.put_back(now, &me, records, *last_takeover))
             }
             Op::Leave => {
                 self.store.leave(&me);
@@ -687,7 +687,7 @@ impl ServiceSimulation {
                     other => unreachable!("{other:?}"),
                 });
                 let Some(flow) = self.flows.get_mut(&id) else { return };
-                node.router.looked_up(now, &mut flow.routed, reply);
+                node.router.looked_up(&mut flow.routed, reply);
                 self.progress(id);
             }
             (Op::TakeOver { flow: id, .. }, reply) => {
