@@ -124,12 +124,12 @@ impl Host {
 
 async fn report(host: Weak<HostInner>, mut due: Mono) {
     loop {
-        let Some(wake) = host.upgrade().map(|inner| inner.clock().instant(due)) else { return };
+        let Some(wake) = host.upgrade().map(|inner| inner.clock.instant(due)) else { return };
         tokio::time::sleep_until(wake).await;
         let Some(inner) = host.upgrade() else { return };
         let (reports, next) = {
             let mut remembered = inner.security.0.lock();
-            let reports = remembered.throttle.handle_timeout(inner.clock().mono());
+            let reports = remembered.throttle.handle_timeout(inner.clock.mono());
             let next = remembered.throttle.poll_timeout();
             remembered.report_is_scheduled = next.is_some();
             (reports, next)
@@ -148,8 +148,8 @@ impl HostInner {
     /// Writes the event to the audit log and publishes it.
     fn publish_security_event(&self, event: SecurityEvent) {
         let event = redacted(event);
-        let now = self.clock().now();
-        self.audit().record(now, &event);
+        let now = self.clock.now();
+        self.audit.record(now, &event);
         let kind = event.kind();
         match &event {
             SecurityEvent::AuthFailed(failed) => {
@@ -170,7 +170,7 @@ impl HostInner {
             }
             recent.push_back(published.clone());
         }
-        self.feed().publish(published);
+        self.feed.publish(published);
     }
 }
 

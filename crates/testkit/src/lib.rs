@@ -1,5 +1,6 @@
 //! Shared test tools: real servers and clients, a browser, a keyring, a service manager, the official conformance suite,
 //! and bounded waits.
+//! Shared test tools: real servers and clients, a browser, a keyring, a service manager, a store, and the official conformance suite.
 
 pub mod authority;
 pub mod browser;
@@ -12,3 +13,4 @@ pub mod peers;
 pub mod proc;
 pub mod service_manager;
 pub mod wait;
+pub mod store_server;

@@ -30,6 +30,12 @@ pub(super) const CRATES: &[CrateRule] = &[
         why: "wire reads and writes MCP messages as byte slices; the transports do the IO",
     },
     CrateRule {
+        name: "gripfast-cluster",
+        may_use: &["gripfast-core"],
+        outside: Outside::Any,
+        why: "cluster performs what core::placement decides on the store; it knows neither servers nor clients",
+    },
+    CrateRule {
         name: "gripfast",
         may_use: &["gripfast-core", "gripfast-wire"],
         outside: Outside::Any,
@@ -164,6 +170,12 @@ pub(super) const PATHS: &[PathRule] = &[
         why: "one file reads clocks and entropy, so that tests control the time and print their seeds",
     },
     PathRule {
+        within: &["gripfast_cluster"],
+        never: &["Instant::now", "SystemTime::now", "clock_gettime"],
+        except: &["gripfast_cluster::clock"],
+        why: "leases count on two clocks together, which one file reads",
+    },
+    PathRule {
         within: &["gripfast_gateway"],
         never: &["SystemTime::now"],
         except: &[],
@@ -211,6 +223,7 @@ pub(super) const INDEPENDENT: &[Independent] = &[Independent {
         "gripfast_core::cache",
         "gripfast_core::catalog",
         "gripfast_core::isolation",
+        "gripfast_core::placement",
         "gripfast_core::policy",
         "gripfast_core::session_state",
         "gripfast_core::supervise",

@@ -39,7 +39,8 @@ struct Peer {
 }
 
 /// The enums in `testkit` that contain the variants.
-const ENUMS: [&str; 7] = ["Peer", "Package", "Client", "Suite", "Browser", "Keyring", "ServiceManager"];
+const ENUMS: [&str; 8] =
+    ["Peer", "Package", "Client", "Suite", "Browser", "Keyring", "ServiceManager", "StoreServer"];
 
 #[derive(Clone, Copy)]
 enum Runtime {
@@ -123,6 +124,13 @@ const SETS: &[Set] = &[
         dir: "py-schemathesis",
         peers: &[Peer { name: "schemathesis", variant: "Schemathesis" }],
         from: &["requirements-schemathesis.txt"],
+        runtime: Runtime::Python,
+        system: &[],
+    },
+    Set {
+        dir: "py-valkey",
+        peers: &[Peer { name: "valkey", variant: "Valkey" }],
+        from: &["requirements-valkey.txt"],
         runtime: Runtime::Python,
         system: &[],
     },

@@ -28,6 +28,7 @@ enum Step {
     StoreUp,
     StoreEmptied,
     StoreDelay(u64),
+    ReplyDelay(u64),
     Replicate,
     FailOver(i64),
     Wall(usize, i64),
@@ -53,6 +54,7 @@ fn step() -> impl Strategy<Value = Step> {
         2 => Just(Step::StoreUp),
         1 => Just(Step::StoreEmptied),
         1 => prop_oneof![Just(1u64), 1u64..1_200].prop_map(Step::StoreDelay),
+        1 => prop_oneof![1u64..100, 1_000u64..1_950].prop_map(Step::ReplyDelay),
         1 => Just(Step::Replicate),
         // The clocks of the store's machines differ by less than half a second.
         1 => (-400_000i64..400_000).prop_map(Step::FailOver),
@@ -96,6 +98,7 @@ impl History {
             Step::StoreUp => service.store_up = true,
             Step::StoreEmptied => service.empty_store(),
             Step::StoreDelay(millis) => service.store_delay = Duration::from_millis(millis),
+            Step::ReplyDelay(millis) => service.reply_delay = Some(Duration::from_millis(millis)),
             Step::Replicate => service.replicate(),
             Step::FailOver(clock) => service.fail_over(clock),
             Step::Wall(node, jump) => service.nodes[node].wall_offset = jump,

@@ -2,6 +2,10 @@
 
 use crate::service_simulation::{NODES, SINGLETON, ServiceSimulation, Wire};
 use crate::{MS, SEC};
+use gripfast_core::placement::exclusive::{ClaimReply, ExclusiveLease, LeaseAction, LeaseInput, StopCause};
+use gripfast_core::placement::place::OwnerEpoch;
+use gripfast_core::placement::term::{LeaseNow, LeaseSpec};
+use gripfast_core::time::Wall;
 use std::time::Duration;
 
 fn holder(service: &ServiceSimulation) -> usize {
@@ -190,4 +194,79 @@ fn a_store_outage_of_a_minute_ends_with_one_holder_and_no_overlap() {
     service.advance(service.spec.grace() + service.spec.heartbeat() * 2);
     let last = holder(&service);
     assert!(service.nodes[last].work > epoch);
+}
+
+/// A heartbeat of the old holder reaches the store after its release. It must not bring the lease back.
+#[test]
+fn a_late_heartbeat_does_not_revive_a_released_lease() {
+    for phase in 0..20 {
+        let mut service = ServiceSimulation::settled();
+        let first = holder(&service);
+        service.store_delay = 900 * MS;
+        service.advance(2 * SEC + 100 * MS * phase);
+        service.store_delay = MS;
+        service.shut_down(first);
+        let (_, took) = await_other(&mut service, first);
+        assert!(took <= service.spec.heartbeat() + 2 * SEC, "{took:?} in phase {phase}");
+    }
+}
+
+fn at(millis: u64) -> LeaseNow {
+    let time = Duration::from_millis(millis);
+    LeaseNow { boottime: time, wall: Wall::from_unix_epoch(Duration::from_secs(1_800_000_000) + time) }
+}
+
+/// A lease of 10 s that was claimed at 1 s and confirmed at 2.9 s.
+fn slowly_claimed() -> (ExclusiveLease, OwnerEpoch) {
+    let mut lease = ExclusiveLease::new(LeaseSpec::default(), at(0));
+    lease.handle(at(1_000), LeaseInput::Wanted);
+    assert!(matches!(lease.poll_action(), Some(LeaseAction::Claim { .. })));
+    let epoch = OwnerEpoch::from_number(7);
+    lease.handle(at(2_900), LeaseInput::ClaimEnded(Ok(ClaimReply::Claimed { epoch })));
+    assert_eq!(lease.poll_action(), Some(LeaseAction::Start { epoch }));
+    (lease, epoch)
+}
+
+#[test]
+fn the_term_counts_from_before_the_claim_was_sent() {
+    let (mut lease, epoch) = slowly_claimed();
+    assert_eq!(lease.poll_timeout(at(2_900)), Some(7_100 * MS));
+    assert_eq!(lease.may_act(at(9_999)), Some(epoch));
+    assert_eq!(lease.may_act(at(10_000)), None);
+    lease.handle_timeout(at(10_000));
+    assert_eq!(lease.poll_action(), Some(LeaseAction::Stop { epoch, cause: StopCause::Ending }));
+}
+
+#[test]
+fn a_renewal_counts_from_before_the_heartbeat_was_sent() {
+    let (mut lease, epoch) = slowly_claimed();
+    lease.handle(at(5_900), LeaseInput::Renewed { sent: at(4_000), epoch });
+    assert_eq!(lease.may_act(at(12_999)), Some(epoch));
+    assert_eq!(lease.may_act(at(13_000)), None);
+    lease.handle(at(13_000), LeaseInput::Renewed { sent: at(12_000), epoch });
+    assert_eq!(lease.may_act(at(13_000)), None, "a term that has ended stays ended");
+}
+
+#[test]
+fn a_claim_that_is_confirmed_too_late_is_released() {
+    let mut lease = ExclusiveLease::new(LeaseSpec::default(), at(0));
+    lease.handle(at(1_000), LeaseInput::Wanted);
+    assert!(matches!(lease.poll_action(), Some(LeaseAction::Claim { .. })));
+    let epoch = OwnerEpoch::from_number(7);
+    lease.handle(at(10_000), LeaseInput::ClaimEnded(Ok(ClaimReply::Claimed { epoch })));
+    assert_eq!(lease.poll_action(), Some(LeaseAction::Release { epoch }));
+}
+
+#[test]
+fn a_lost_lease_stops_the_holder_and_an_older_report_does_not() {
+    let (mut lease, epoch) = slowly_claimed();
+    lease.handle(at(4_000), LeaseInput::Lost { epoch: OwnerEpoch::from_number(6) });
+    assert_eq!(lease.poll_action(), None);
+    lease.handle(at(4_000), LeaseInput::Lost { epoch });
+    assert_eq!(lease.poll_action(), Some(LeaseAction::Stop { epoch, cause: StopCause::Lost }));
+    assert_eq!(lease.may_act(at(4_000)), None);
+    lease.handle(at(4_500), LeaseInput::Stopped);
+    assert_eq!(lease.poll_action(), Some(LeaseAction::Release { epoch }));
+    lease.handle(at(4_600), LeaseInput::ReleaseEnded);
+    assert_eq!(lease.poll_timeout(at(4_600)), Some(2 * SEC), "it claims again after one heartbeat");
 }

@@ -44,8 +44,10 @@ pub(crate) struct ServiceSimulation {
     pub(crate) time: Duration,
     pub(crate) store: StoreModel,
     pub(crate) store_up: bool,
-    /// Time that an operation takes on its way to the store; the reply takes the same.
+    /// Time that an operation takes on its way to the store.
     pub(crate) store_delay: Duration,
+    /// Time that a reply takes, if it differs.
+    pub(crate) reply_delay: Option<Duration>,
     /// The clock of the store minus the true time, in microseconds. Failovers change it.
     store_clock: i64,
     /// The state of the store's own replica, which lags.
@@ -150,6 +152,7 @@ impl ServiceSimulation {
             store: StoreModel::new(spec),
             store_up: true,
             store_delay: MS,
+            reply_delay: None,
             store_clock: 0,
             replica_data: StoreContent::default(),
             nodes: Vec::new(),
@@ -637,7 +640,7 @@ impl ServiceSimulation {
                 Reply::TakeOver(reply)
             }
             Op::PutBack { records, last_takeover } => {
-                Reply::PutBack(self.store.put_back(&me, records, *last_takeover))
+                Reply::PutBack(self.store.put_back(now, &me, records, *last_takeover))
             }
             Op::Leave => {
                 self.store.leave(&me);
@@ -645,7 +648,8 @@ impl ServiceSimulation {
             }
         };
         if self.nodes[index].store_wire == Wire::Ok {
-            self.schedule(self.store_delay, Event::StoreEnd { node: index, boot, id, op, reply: Ok(reply) });
+            let delay = self.reply_delay.unwrap_or(self.store_delay);
+            self.schedule(delay, Event::StoreEnd { node: index, boot, id, op, reply: Ok(reply) });
         }
     }
 
@@ -683,7 +687,7 @@ impl ServiceSimulation {
                     other => unreachable!("{other:?}"),
                 });
                 let Some(flow) = self.flows.get_mut(&id) else { return };
-                node.router.looked_up(now, &mut flow.routed, reply);
+                node.router.looked_up(&mut flow.routed, reply);
                 self.progress(id);
             }
             (Op::TakeOver { flow: id, .. }, reply) => {
@@ -764,6 +768,7 @@ impl ServiceSimulation {
     pub(crate) fn heal(&mut self) {
         self.store_up = true;
         self.store_delay = MS;
+        self.reply_delay = None;
         self.peer_wires.clear();
         for index in 0..NODES {
             self.nodes[index].store_wire = Wire::Ok;

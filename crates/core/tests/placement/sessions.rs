@@ -2,8 +2,8 @@
 
 use crate::service_simulation::{ServiceSimulation, Wire};
 use crate::{MS, SEC};
-use gripfast_core::placement::place::SessionId;
-use gripfast_core::placement::routing::{Decision, UnavailableReason};
+use gripfast_core::placement::place::{OwnerEpoch, SessionId, SessionOwner};
+use gripfast_core::placement::routing::{Arrival, Decision, ForwardEnd, RoutedRequest, UnavailableReason};
 
 /// A settled service and a session of replica 0.
 fn opened() -> (ServiceSimulation, SessionId) {
@@ -289,4 +289,138 @@ fn a_lost_reply_to_a_heartbeat_does_not_lose_a_takeover() {
     service.advance(service.spec.heartbeat() * 2 + SEC);
     assert_eq!(service.serve(&session, 0), Some(1));
     assert_eq!(service.serve(&session, 2), Some(1));
+}
+
+/// Late news about an earlier owner must not replace what a replica knows.
+#[test]
+fn an_owner_with_a_lower_epoch_is_not_learned() {
+    let (mut service, session) = opened();
+    let place = |index: usize| service.nodes[index].place.clone();
+    let owner = |index: usize, epoch: u64| SessionOwner {
+        place: place(index),
+        epoch: OwnerEpoch::from_number(epoch),
+    };
+    let (later, earlier) = (owner(1, 9), owner(2, 5));
+    let router = &mut service.nodes[2].router;
+    let mut request = RoutedRequest::new(session.clone(), Arrival::Direct);
+    router.looked_up(&mut request, Ok(Some(later.clone())));
+    let by = later.place.boot;
+    router.forward_ended(&mut request, by, ForwardEnd::Misdirected { by, owner: Some(earlier.clone()) });
+    assert_eq!(router.owner_of(&session), later);
+    let mut request = RoutedRequest::new(session.clone(), Arrival::Direct);
+    router.looked_up(&mut request, Ok(Some(earlier)));
+    assert_eq!(router.owner_of(&session), later);
+}
+
+#[test]
+fn a_forward_to_an_earlier_boot_is_answered_with_421_and_no_owner() {
+    let (mut service, session) = opened();
+    let old = service.nodes[0].place.boot;
+    service.kill(0);
+    service.start(0);
+    let now = service.now_of(0);
+    let request = RoutedRequest::new(session, Arrival::Forwarded { to: old, epoch: OwnerEpoch::FIRST });
+    let decision = service.nodes[0].router.decide(now, &request);
+    assert_eq!(decision, Decision::Misdirected { owner: None });
+}
+
+/// The forwarder names the epoch that it knows. An owner under another one does nothing, and says which one it has.
+#[test]
+fn a_forward_with_another_epoch_is_answered_with_421_and_the_owner() {
+    let (mut service, session) = opened();
+    let place = service.nodes[0].place.clone();
+    let now = service.now_of(0);
+    let router = &mut service.nodes[0].router;
+    let owner = SessionOwner { place: place.clone(), epoch: OwnerEpoch::from_number(9) };
+    let mut earlier = RoutedRequest::new(session.clone(), Arrival::Direct);
+    router.looked_up(&mut earlier, Ok(Some(owner.clone())));
+    let at_epoch =
+        |epoch: OwnerEpoch| RoutedRequest::new(session.clone(), Arrival::Forwarded { to: place.boot, epoch });
+    assert_eq!(router.decide(now, &at_epoch(owner.epoch)), Decision::Serve { epoch: owner.epoch });
+    let stale = router.decide(now, &at_epoch(OwnerEpoch::FIRST));
+    assert_eq!(stale, Decision::Misdirected { owner: Some(owner) });
+    let unknown = router.decide(now, &at_epoch(OwnerEpoch::from_number(12)));
+    assert_eq!(unknown, Decision::LookUp, "the forwarder knows more");
+}
+
+/// Two replicas took the session from each other, and the store lost both records and the notice. The earlier owner is
+/// the first to write its record back.
+#[test]
+fn the_earlier_owner_is_told_when_the_later_one_writes_its_record_back() {
+    let (mut service, session) = opened();
+    service.peer_wires.insert((0, 2), Wire::Refused);
+    assert_eq!(service.serve(&session, 2), Some(2));
+    service.advance(service.spec.heartbeat() + 100 * MS);
+    service.pause(2);
+    assert_eq!(service.serve(&session, 0), Some(0), "replica 0 takes it back");
+    service.nodes[0].store_wire = Wire::Dropped;
+    service.empty_store();
+    service.resume(2);
+    service.advance(service.spec.heartbeat() * 2);
+    service.nodes[0].store_wire = Wire::Ok;
+    service.peer_wires.clear();
+    service.advance(service.spec.grace() + service.spec.heartbeat() * 2);
+    for index in 0..3 {
+        assert_eq!(service.serve(&session, index), Some(0));
+    }
+}
+
+/// The old owner asks an emptied store before the new one has written its record back.
+#[test]
+fn an_owner_that_asked_an_emptied_store_too_early_is_told_later() {
+    let (mut service, session) = opened();
+    service.pause(0);
+    service.advance(service.spec.lease + service.spec.heartbeat());
+    assert_eq!(service.serve(&session, 1), Some(1));
+    service.nodes[1].store_wire = Wire::Dropped;
+    service.empty_store();
+    service.resume(0);
+    service.advance(service.spec.heartbeat());
+    assert_eq!(service.serve(&session, 0), Some(0), "the store knows nothing better");
+    service.nodes[1].store_wire = Wire::Ok;
+    service.advance(service.spec.heartbeat() * 3);
+    for index in 0..3 {
+        assert_eq!(service.serve(&session, index), Some(1));
+    }
+}
+
+/// The notice of the takeover has ended by then, so the owner asks the store about the sessions that it opened before.
+#[test]
+fn an_owner_that_was_paused_for_minutes_does_not_serve_what_others_took_over() {
+    let (mut service, session) = opened();
+    service.pause(0);
+    service.advance(service.spec.lease + service.spec.heartbeat());
+    assert_eq!(service.serve(&session, 1), Some(1));
+    service.advance(service.spec.lease * 15);
+    service.resume(0);
+    service.await_heartbeats();
+    assert_eq!(service.serve(&session, 0), Some(1));
+}
+
+/// The takeover after the failover overwrites the trace by which the loss of the one before shows.
+#[test]
+fn a_lost_takeover_is_noticed_by_the_next_one() {
+    let (mut service, lost) = opened();
+    let next = service.open_session(0).expect("replica 0 runs");
+    service.replicate();
+    service.kill(0);
+    assert_eq!(service.serve(&lost, 1), Some(1));
+    service.fail_over(0);
+    assert_eq!(service.serve(&next, 1), Some(1));
+    service.advance(service.spec.heartbeat() * 2);
+    assert_eq!(service.serve(&lost, 2), Some(1));
+}
+
+/// The owner is back, and the other replica does not know it yet.
+#[test]
+fn the_store_refuses_a_takeover_from_an_owner_that_is_back() {
+    let (mut service, session) = opened();
+    service.pause(0);
+    service.advance(service.spec.lease + service.spec.heartbeat() + 500 * MS);
+    service.resume(0);
+    service.advance(50 * MS);
+    assert_eq!(reason(service.end_of(&session, 1)), Some(UnavailableReason::OwnerChanged));
+    assert_eq!(service.takeovers, []);
+    service.advance(service.spec.heartbeat());
+    assert_eq!(service.serve(&session, 1), Some(0));
 }

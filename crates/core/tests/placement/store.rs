@@ -1,6 +1,8 @@
 //! A model of the store: what its scripts decide, without the store. The tests of the `cluster` crate show that the
 //! scripts do the same.
 
+#![allow(dead_code, reason = "each test binary uses its own part")]
+
 use gripfast_core::placement::exclusive::ClaimReply;
 use gripfast_core::placement::heartbeat::{HeartbeatReply, LiveReplica, starts_grace};
 use gripfast_core::placement::place::{BootId, OwnerEpoch, Place, SessionId, SessionOwner, StoreTime};
@@ -19,7 +21,7 @@ pub(crate) struct StoreContent {
     /// The highest epoch of each lease. It has no lifetime.
     epochs: BTreeMap<String, OwnerEpoch>,
     moved: BTreeMap<SessionId, SessionOwner>,
-    taken: BTreeMap<BootId, BTreeMap<SessionId, SessionOwner>>,
+    taken: BTreeMap<BootId, Notices>,
 }
 
 #[derive(Debug, Clone)]
@@ -28,6 +30,13 @@ struct Record {
     since: StoreTime,
     ends: StoreTime,
     last_takeover: OwnerEpoch,
+}
+
+/// Takeovers of which a replica has to learn. They end ten leases after the last one.
+#[derive(Debug, Clone, Default)]
+struct Notices {
+    owners: BTreeMap<SessionId, SessionOwner>,
+    ends: StoreTime,
 }
 
 #[derive(Debug, Clone)]
@@ -69,7 +78,7 @@ impl StoreModel {
         let known = self.data.replicas.get(&boot).map(|record| (record.since, record.last_takeover));
         let (since, last_takeover) = known.unwrap_or((now, OwnerEpoch::FIRST));
         self.data.replicas.insert(boot, Record { live: me.clone(), since, ends, last_takeover });
-        let notices = self.data.taken.entry(boot).or_default();
+        let notices = &mut self.data.taken.entry(boot).or_default().owners;
         for (session, owner) in acknowledged {
             if notices.get(session) == Some(owner) {
                 notices.remove(session);
@@ -95,7 +104,7 @@ impl StoreModel {
             record_since: since,
             last_takeover,
             lost,
-            taken: self.data.taken[&boot].clone().into_iter().collect(),
+            taken: self.data.taken[&boot].owners.clone().into_iter().collect(),
             replicas: self.data.replicas.values().map(|record| record.live.clone()).collect(),
             grace_left: self.data.grace_until.since(now),
             store_time: now,
@@ -162,7 +171,7 @@ impl StoreModel {
         }
         let owner = SessionOwner { place: me.clone(), epoch: from.epoch.succeed(now) };
         self.data.moved.insert(session.clone(), owner.clone());
-        self.data.taken.entry(from.place.boot).or_default().insert(session.clone(), owner.clone());
+        self.notify(now, from.place.boot, session, &owner);
         let record = self.data.replicas.get_mut(&me.boot);
         let previous = record.map(|record| {
             let previous = record.last_takeover;
@@ -174,6 +183,7 @@ impl StoreModel {
 
     pub(crate) fn put_back(
         &mut self,
+        now: StoreTime,
         me: &Place,
         records: &[(SessionId, OwnerEpoch)],
         last_takeover: OwnerEpoch,
@@ -190,8 +200,7 @@ impl StoreModel {
             self.data.moved.insert(session.clone(), own.clone());
             // The notice of this takeover may be lost too.
             if stored.place != *me {
-                let notices = self.data.taken.entry(stored.place.boot).or_default();
-                notices.insert(session.clone(), own.clone());
+                self.notify(now, stored.place.boot, session, &own);
             }
             current.push((session.clone(), own));
         }
@@ -217,7 +226,14 @@ impl StoreModel {
         self.data.grace_until.since(now)
     }
 
+    fn notify(&mut self, now: StoreTime, boot: BootId, session: &SessionId, owner: &SessionOwner) {
+        let notices = self.data.taken.entry(boot).or_default();
+        notices.owners.insert(session.clone(), owner.clone());
+        notices.ends = after(now, self.spec.lease * 10);
+    }
+
     fn expire(&mut self, now: StoreTime) {
+        self.data.taken.retain(|_, notices| notices.ends > now);
         self.data.replicas.retain(|_, record| record.ends > now);
         self.data.leases.retain(|_, lease| lease.ends > now);
     }

@@ -59,7 +59,7 @@ use add::Switch;
 use args::{Cli, OutputFormat, Verb};
 use clap::{ArgMatches, CommandFactory, FromArgMatches};
 use exit::Exit;
-use operate::Action;
+use gripfast::AdminAction;
 use render::Screen;
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -86,10 +86,10 @@ fn run_verb(cli: &Cli, screen: &mut Screen) -> Result<Exit, CommandError> {
         Verb::Service(verb) => service::run(&cli.global, verb, screen),
         Verb::Stdio(args) => stdio::run(&cli.global, args, screen),
         Verb::Status(args) => status::run(&cli.global, args, screen),
-        Verb::Reconnect(args) => operate::run(&cli.global, Action::Reconnect, args, screen),
+        Verb::Reconnect(args) => operate::run(&cli.global, AdminAction::Reconnect, args, screen),
         Verb::Reload(args) => operate::reload(&cli.global, args, screen),
-        Verb::Stop(args) => operate::run(&cli.global, Action::Stop, args, screen),
-        Verb::Start(args) => operate::run(&cli.global, Action::Start, args, screen),
+        Verb::Stop(args) => operate::run(&cli.global, AdminAction::Stop, args, screen),
+        Verb::Start(args) => operate::run(&cli.global, AdminAction::Start, args, screen),
         Verb::Logs(args) => logs::run(&cli.global, args, screen),
         Verb::Events(args) => events::run(&cli.global, args, screen),
         Verb::Dashboard(args) => dashboard::run(&cli.global, args, screen),

@@ -9,40 +9,21 @@ use super::exit::Exit;
 use super::local_host;
 use super::render::{Screen, with_progress};
 use super::status::state_word;
+use gripfast::AdminAction;
 use gripfast_gateway::api::types::UpstreamView;
 use gripfast_gateway::reload::ReloadOutcome;
-
-/// An action on a server.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Action {
-    Reconnect,
-    Reload,
-    Stop,
-    Start,
-}
-
-impl Action {
-    const fn word(self) -> &'static str {
-        match self {
-            Self::Reconnect => "reconnect",
-            Self::Reload => "reload",
-            Self::Stop => "stop",
-            Self::Start => "start",
-        }
-    }
-}
 
 /// Sends the action to the gateway, and prints the resulting state of the server.
 pub(crate) fn run(
     global: &GlobalArgs,
-    action: Action,
+    action: AdminAction,
     args: &OperateArgs,
     screen: &mut Screen,
 ) -> Result<Exit, CommandError> {
     let url = args.gateway.resolve(global)?;
     let sending = async {
         let gateway = AdminClient::connect(global, &url).await?;
-        let path = upstream_path(&args.name, &format!("/{}", action.word()));
+        let path = upstream_path(&args.name, &format!("/{}", action.as_str()));
         gateway.post::<UpstreamView>(&path).await
     };
     let reply = local_host::runtime()?.block_on(with_progress(screen, "the gateway", sending))?;
@@ -66,7 +47,7 @@ pub(crate) fn reload(
     let ReloadArgs { name, output, gateway } = args;
     if let Some(name) = name {
         let args = OperateArgs { name: name.clone(), output: *output, gateway: gateway.clone() };
-        return run(global, Action::Reload, &args, screen);
+        return run(global, AdminAction::Reload, &args, screen);
     }
     let named;
     let (global, url) = match config_trust::changed_since_trusted(global)? {

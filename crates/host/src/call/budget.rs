@@ -35,7 +35,7 @@ impl Host {
         server: &str,
         tool: Option<&str>,
     ) -> Result<Option<BudgetReservation<'_>>, CallError> {
-        let budgets = self.call_budgets();
+        let budgets = &self.inner.call_budgets;
         let Some(tool) = tool.filter(|_| budgets.has_any.load(Ordering::Acquire)) else { return Ok(None) };
         let call = BudgetedCall { client: principal.map_or("", Principal::name), server, tool };
         let reserved = budgets.budgets.lock().reserve(self.now(), call);
@@ -47,12 +47,12 @@ impl Host {
 
     /// The use of the call budgets, one row per budget and scope; at most 1000 rows.
     pub fn budgets(&self) -> Vec<BudgetUse> {
-        self.call_budgets().budgets.lock().usage(self.now())
+        self.inner.call_budgets.budgets.lock().usage(self.now())
     }
 
     /// Replaces the call budgets and resets their counts.
     pub fn set_budgets(&self, specs: Vec<BudgetSpec>) {
-        let budgets = self.call_budgets();
+        let budgets = &self.inner.call_budgets;
         let has_any = !specs.is_empty();
         budgets.budgets.lock().replace(specs);
         budgets.has_any.store(has_any, Ordering::Release);

@@ -69,19 +69,19 @@ impl Host {
             label: CacheLabel { server: entry.name.clone(), topic },
             source,
             stale_for,
-            invalidations: self.cache().invalidations(&entry.name),
+            invalidations: self.inner.cache.invalidations(&entry.name),
         })
     }
 
     /// Looks up an answer, and waits until `deadline` for one that another call is fetching.
     pub(super) async fn lookup_cached(&self, request: &CacheRequest, deadline: Mono) -> CacheResult<'_> {
-        let cache = self.cache();
+        let cache = &self.inner.cache;
         match cache.get(request) {
             CacheLookup::Answer(answer) => return CacheResult::Answer(answer),
             CacheLookup::Missing { expected: false } => return CacheResult::Miss(None),
             CacheLookup::Missing { expected: true } => {}
         }
-        let timeout = tokio::time::sleep_until(self.clock().instant(deadline));
+        let timeout = tokio::time::sleep_until(self.inner.clock.instant(deadline));
         let fill = tokio::select! {
             fill = cache.join_or_start(request) => fill,
             () = timeout => None,
@@ -98,6 +98,6 @@ impl Host {
 
     /// Counters of the answer cache.
     pub fn cache_counts(&self) -> CacheCounts {
-        self.cache().counts()
+        self.inner.cache.counts()
     }
 }

@@ -134,7 +134,7 @@ impl Host {
         let (line, tool, row) = {
             let summary = RequestSummary::new(params.as_deref()).with_secrets(self.server_secrets(server));
             let caller = audit_caller(&summary, &options);
-            let line = self.audit().begin(&caller, server, method, &summary)?;
+            let line = self.inner.audit.begin(&caller, server, method, &summary)?;
             let (tool, row) = self.open_ledger_row(server, method, &summary, &caller);
             (line, tool, row)
         };
@@ -168,7 +168,7 @@ impl Host {
         let client = summary.redacted_name(caller.claimed_name.as_deref().unwrap_or_default());
         let caller = LedgerCaller { principal: caller.principal.unwrap_or_default(), client: &client };
         let name = summary.redacted_name(tool.as_deref().unwrap_or_default());
-        let row = self.ledger().row(&caller, server, &name, summary);
+        let row = self.inner.ledger.row(&caller, server, &name, summary);
         (tool.map(Cow::into_owned), row)
     }
 
@@ -183,7 +183,7 @@ impl Host {
     ) -> Result<Answer, CallError> {
         let entry = self.entry(server)?;
         let upstream = entry.upstream()?;
-        let end = upstream.ends.open(self.clock());
+        let end = upstream.ends.open(self.inner.clock);
         let memory = options.memory.clone();
         let outcome = self.request_through_cache(&entry, method, params, tool, options, row).await;
         let outcome = outcome.map(|answer| answer.redacted(&upstream.secrets));
@@ -229,7 +229,7 @@ impl Host {
                 CacheResult::Miss(_) if self.now() >= deadline => {
                     let failure = Failure::TimedOut(self.now() - began);
                     let error = CallError::from_failure(&entry.name, &failure, CallOutcome::NotSent);
-                    return self.cache().get_stale(request).ok_or(error);
+                    return self.inner.cache.get_stale(request).ok_or(error);
                 }
                 CacheResult::Miss(fill) => _fill = fill,
             }
@@ -252,11 +252,11 @@ impl Host {
         if let (Some(request), Ok(answer)) = (&cacheable, &outcome)
             && request.is_dedicated == is_dedicated
         {
-            self.cache().insert(request, answer);
+            self.inner.cache.insert(request, answer);
         }
         self.record_stats(&resolved, started, &outcome);
         match (&cacheable, outcome) {
-            (Some(request), Err(error)) => self.cache().get_stale(request).ok_or(error),
+            (Some(request), Err(error)) => self.inner.cache.get_stale(request).ok_or(error),
             (_, outcome) => outcome,
         }
     }

@@ -47,7 +47,7 @@ impl Host {
             let error = CallError::new(Code::InvalidRequest, server, CallOutcome::NotSent, text);
             return Err(error.with_hint("`gripfast pins ls` lists the pending changes"));
         }
-        self.audit().record_approval(server, &approved);
+        self.inner.audit.record_approval(server, &approved);
         Ok(approved)
     }
 }

@@ -71,8 +71,8 @@ struct ServerCatalogs {
 impl Host {
     /// The merged catalog of all servers, under public names.
     pub fn catalog_snapshot(&self) -> Arc<CatalogSnapshot> {
-        let version = self.change_signal().version();
-        let mut latest = self.catalog_cache().latest.lock();
+        let version = self.inner.change_signal.version();
+        let mut latest = self.inner.catalog_cache.latest.lock();
         if let Some((at, snapshot)) = &*latest
             && *at == version
         {
@@ -90,7 +90,7 @@ impl Host {
             }
             before => before.as_ref().map(|(_, before)| Arc::clone(before)),
         };
-        snapshot.revision = self.catalog_cache().revisions.fetch_add(1, Ordering::Relaxed) + 1;
+        snapshot.revision = self.inner.catalog_cache.revisions.fetch_add(1, Ordering::Relaxed) + 1;
         let snapshot = Arc::new(snapshot);
         *latest = Some((version, Arc::clone(&snapshot)));
         drop(latest);
@@ -103,7 +103,7 @@ impl Host {
 
     /// Loads the names that a server holds into the cache, so that no call has to wait for the store.
     pub(crate) fn load_names(&self, server: &str) {
-        self.catalog_cache().held_names.of(&*self.store(), server);
+        self.inner.catalog_cache.held_names.of(&*self.store(), server);
     }
 
     /// Records the names that servers use now.
@@ -112,9 +112,14 @@ impl Host {
         for claim in merged.claims.iter().filter(|claim| claim.source < settled) {
             by_source.entry(claim.source).or_default().push(claim);
         }
-        let now = u64::try_from(self.clock().now().wall.since_epoch().as_millis()).unwrap_or(u64::MAX);
+        let now = u64::try_from(self.inner.clock.now().wall.since_epoch().as_millis()).unwrap_or(u64::MAX);
         for (source, claims) in by_source {
-            self.catalog_cache().held_names.hold(&*self.store(), &merged.sources[source].server, claims, now);
+            self.inner.catalog_cache.held_names.hold(
+                &*self.store(),
+                &merged.sources[source].server,
+                claims,
+                now,
+            );
         }
     }
 
@@ -130,7 +135,7 @@ impl Host {
             };
             let names = of(after);
             if names != of(before) {
-                upstream.announce(self.clock().now(), Event::NameConflicts { names });
+                upstream.announce(self.inner.clock.now(), Event::NameConflicts { names });
             }
         }
     }
@@ -138,7 +143,7 @@ impl Host {
     /// Notifies when the merged catalog may have changed. Compare the revision of [`Host::catalog_snapshot`] to see
     /// whether it did.
     pub fn catalog_changes(&self) -> watch::Receiver<u64> {
-        self.change_signal().subscribe()
+        self.inner.change_signal.subscribe()
     }
 
     /// Waits up to `timeout` until every server that starts automatically has been listed once, or cannot be listed
@@ -160,7 +165,7 @@ impl Host {
         for entry in self.entries() {
             let server = entry.name.clone();
             let prefix = entry.prefix().to_owned();
-            let held = self.catalog_cache().held_names.of(&*store, &entry.name);
+            let held = self.inner.catalog_cache.held_names.of(&*store, &entry.name);
             let Ok(upstream) = entry.upstream() else {
                 offered.absent.push(AbsentServer { server, prefix, held });
                 continue;

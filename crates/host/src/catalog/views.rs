@@ -38,7 +38,7 @@ impl Host {
         if audience.is_unrestricted() {
             return snapshot;
         }
-        self.catalog_cache().view(&snapshot, &audience)
+        self.inner.catalog_cache.view(&snapshot, &audience)
     }
 }
 

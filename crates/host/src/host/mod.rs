@@ -51,12 +51,12 @@ pub struct Host {
 }
 
 pub(crate) struct HostInner {
-    clock: Clock,
+    pub(crate) clock: Clock,
     id: Arc<str>,
-    feed: Feed,
+    pub(crate) feed: Feed,
     store: Arc<dyn Store>,
     witness: ApprovalCounts,
-    ledger: Arc<Ledger>,
+    pub(crate) ledger: Arc<Ledger>,
     logins: Logins,
     client_info: Arc<JsonText>,
     capabilities: Arc<JsonText>,
@@ -64,12 +64,12 @@ pub(crate) struct HostInner {
     /// Held while one entry is replaced.
     pub(crate) replace_lock: Mutex<()>,
     pub(crate) change_signal: ChangeSignal,
-    catalog_cache: CatalogCache,
+    pub(crate) catalog_cache: CatalogCache,
     guard: Option<Guard>,
     client_lists: RwLock<Arc<ClientLists>>,
-    call_budgets: CallBudgets,
-    cache: Arc<AnswerCache>,
-    audit: Audit,
+    pub(crate) call_budgets: CallBudgets,
+    pub(crate) cache: Arc<AnswerCache>,
+    pub(crate) audit: Audit,
     pub(crate) security: Security,
     notification_sink: SinkSlot,
     /// The shutdown tasks of removed servers.
@@ -573,10 +573,6 @@ impl Host {
         self.inner.clock.mono()
     }
 
-    pub(crate) fn clock(&self) -> Clock {
-        self.inner.clock
-    }
-
     pub(crate) fn entry(&self, server: &str) -> Result<Arc<HostEntry>, CallError> {
         let found = {
             let entries = self.inner.entries.read();
@@ -599,10 +595,6 @@ impl Host {
         }
     }
 
-    pub(crate) fn ledger(&self) -> &Ledger {
-        &self.inner.ledger
-    }
-
     /// Replaces the client policies.
     pub fn set_client_policies(&self, policies: Vec<ClientPolicy>) {
         let lists = Arc::new(ClientLists::new(policies));
@@ -621,42 +613,8 @@ impl Host {
         !self.inner.client_lists.read().is_empty()
     }
 
-    pub(crate) fn audit(&self) -> &Audit {
-        &self.inner.audit
-    }
-
-    pub(crate) fn call_budgets(&self) -> &CallBudgets {
-        &self.inner.call_budgets
-    }
-
-    pub(crate) fn cache(&self) -> &AnswerCache {
-        &self.inner.cache
-    }
-
-    pub(crate) fn change_signal(&self) -> &ChangeSignal {
-        &self.inner.change_signal
-    }
-
-    pub(crate) fn catalog_cache(&self) -> &CatalogCache {
-        &self.inner.catalog_cache
-    }
-
     pub(crate) fn entries(&self) -> Vec<Arc<HostEntry>> {
         self.inner.entries.read().clone()
-    }
-}
-
-impl HostInner {
-    pub(crate) fn clock(&self) -> Clock {
-        self.clock
-    }
-
-    pub(crate) fn audit(&self) -> &Audit {
-        &self.audit
-    }
-
-    pub(crate) fn feed(&self) -> &Feed {
-        &self.feed
     }
 }
 

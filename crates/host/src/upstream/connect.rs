@@ -79,13 +79,9 @@ pub(super) struct NewConnection {
 impl NewConnection {
     /// Evidence of its loss, if it was lost meanwhile.
     pub(super) fn lost(&self) -> Option<&Evidence> {
-        self.received.iter().find_map(|received| match received {
-            Incoming::Lost(evidence) => Some(evidence),
-            Incoming::Message(_)
-            | Incoming::ServerRequest { .. }
-            | Incoming::Unattributed { .. }
-            | Incoming::StreamRefused { .. }
-            | Incoming::Junk { .. } => None,
+        self.received.iter().find_map(|received| {
+            let Incoming::Lost(evidence) = received else { return None };
+            Some(evidence)
         })
     }
 }

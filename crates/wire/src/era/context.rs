@@ -111,16 +111,6 @@ impl<'a> ModernContext<'a> {
             progress_token: found.get(meta::PROGRESS_TOKEN),
         })
     }
-
-    /// A copy that outlives the request.
-    pub fn to_request_context(&self) -> RequestContext {
-        RequestContext {
-            version: self.version.clone(),
-            client_info: self.client_info.map(ToOwned::to_owned),
-            capabilities: self.capabilities.to_owned(),
-            log_level: self.log_level.clone().map(Cow::into_owned),
-        }
-    }
 }
 
 /// Returns whether parameters may have a `_meta`, or a member that some parsers would take for it. Many have none, and
@@ -173,7 +163,13 @@ mod tests {
     #[test]
     fn a_request_without_params_gets_them() {
         let stamped = context(None).apply_to(None).unwrap();
-        let again = ModernContext::from_params(Some(&stamped)).unwrap().to_request_context();
+        let read = ModernContext::from_params(Some(&stamped)).unwrap();
+        let again = RequestContext {
+            version: read.version.clone(),
+            client_info: read.client_info.map(ToOwned::to_owned),
+            capabilities: read.capabilities.to_owned(),
+            log_level: read.log_level.clone().map(Cow::into_owned),
+        };
         assert_eq!(again.apply_to(None).unwrap().get(), stamped.get());
         assert!(!stamped.get().contains(meta::LOG_LEVEL));
     }

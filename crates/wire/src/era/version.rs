@@ -31,8 +31,6 @@ impl ProtocolVersion {
     pub const LATEST_LEGACY: Self = Self::V2025_11_25;
     /// The newest version.
     pub const MODERN: Self = Self::V2026_07_28;
-    /// Version of a legacy HTTP request without the version header.
-    pub const WITHOUT_HEADER: Self = Self::V2025_03_26;
     /// All versions that this crate knows, oldest first.
     pub const KNOWN: [Self; 5] =
         [Self::V2024_11_05, Self::V2025_03_26, Self::V2025_06_18, Self::V2025_11_25, Self::V2026_07_28];

@@ -276,10 +276,10 @@ impl Router {
         }
     }
 
-    /// Remembers that the store was asked about an own session. Not within a grace period: the true owner may not have
-    /// written its record back yet.
-    fn confirm(&mut self, now: LeaseNow, session: &SessionId) {
-        if self.is_in_doubt(session) && self.grace_left(now).is_zero() {
+    /// Remembers that the store was asked about an own session. If a later owner writes its record back only now, after
+    /// the store was emptied, the store reports that to this replica.
+    fn confirm(&mut self, session: &SessionId) {
+        if self.is_in_doubt(session) {
             self.confirmed.insert(session.clone());
         }
     }

@@ -277,7 +277,6 @@ impl Router {
     /// Records the session's record in the store, or its absence.
     pub fn looked_up(
         &mut self,
-        now: LeaseNow,
         request: &mut RoutedRequest,
         record: Result<Option<SessionOwner>, StoreUnreachable>,
     ) {
@@ -287,7 +286,7 @@ impl Router {
                     self.learn(&request.session, &owner);
                 }
                 if self.owns(&request.session) {
-                    self.confirm(now, &request.session);
+                    self.confirm(&request.session);
                 }
                 Lookup::Answered
             }
@@ -337,7 +336,7 @@ impl Router {
                 self.last_takeover = self.last_takeover.max(epoch);
                 let owner = SessionOwner { place: self.me.clone(), epoch };
                 self.learn(&request.session, &owner);
-                self.confirm(now, &request.session);
+                self.confirm(&request.session);
             }
             Ok(TakeoverReply::Owned(owner)) => {
                 if !self.learn(&request.session, &owner) {

@@ -543,16 +543,10 @@ impl UpstreamMachine {
     }
 
     fn parked_refusal(&self, now: Mono) -> Refusal {
-        let retry_after = match &self.link {
-            Link::Parked { probe_at: at } | Link::Connecting { give_up_at: at, .. } => Some(now.until(*at)),
-            Link::Dormant
-            | Link::Ready(_)
-            | Link::Renewing { .. }
-            | Link::Waiting { .. }
-            | Link::Blocked { .. }
-            | Link::Draining { .. }
-            | Link::Stopped => None,
-        };
+        let mut retry_after = None;
+        if let Link::Parked { probe_at: at } | Link::Connecting { give_up_at: at, .. } = self.link {
+            retry_after = Some(now.until(at));
+        }
         Refusal { reason: RefusalReason::Parked { cause: self.cause.clone() }, retry_after }
     }
 

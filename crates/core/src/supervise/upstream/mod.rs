@@ -347,17 +347,10 @@ impl UpstreamMachine {
 
     /// The cause of its block, if it is blocked.
     pub fn block_cause(&self) -> Option<&BlockCause> {
-        match &self.link {
-            Link::Blocked { cause, .. } | Link::Connecting { blocked: Some(cause), .. } => Some(cause),
-            Link::Dormant
-            | Link::Connecting { blocked: None, .. }
-            | Link::Ready(_)
-            | Link::Renewing { .. }
-            | Link::Waiting { .. }
-            | Link::Parked { .. }
-            | Link::Draining { .. }
-            | Link::Stopped => None,
-        }
+        let (Link::Blocked { cause, .. } | Link::Connecting { blocked: Some(cause), .. }) = &self.link else {
+            return None;
+        };
+        Some(cause)
     }
 
     /// The time limit of the present connection attempt, or of the next one.
@@ -367,17 +360,8 @@ impl UpstreamMachine {
 
     /// The start and time limit of the present connection attempt.
     fn attempt(&self) -> Option<(Mono, Duration)> {
-        match &self.link {
-            Link::Connecting { since, give_up_at, .. } => Some((*since, *give_up_at - *since)),
-            Link::Dormant
-            | Link::Ready(_)
-            | Link::Renewing { .. }
-            | Link::Waiting { .. }
-            | Link::Parked { .. }
-            | Link::Blocked { .. }
-            | Link::Draining { .. }
-            | Link::Stopped => None,
-        }
+        let Link::Connecting { since, give_up_at, .. } = self.link else { return None };
+        Some((since, give_up_at - since))
     }
 
     /// The duration of the last successful start; zero if there was none.
@@ -392,16 +376,7 @@ impl UpstreamMachine {
 
     /// Returns whether the connection attempt or renewal of this epoch is still wanted.
     pub fn awaits(&self, wanted: Epoch) -> bool {
-        match &self.link {
-            Link::Connecting { epoch, .. } | Link::Renewing { epoch, .. } => *epoch == wanted,
-            Link::Dormant
-            | Link::Ready(_)
-            | Link::Waiting { .. }
-            | Link::Parked { .. }
-            | Link::Blocked { .. }
-            | Link::Draining { .. }
-            | Link::Stopped => false,
-        }
+        matches!(self.link, Link::Connecting { epoch, .. } | Link::Renewing { epoch, .. } if epoch == wanted)
     }
 
     fn on_link_up(&mut self, now: Mono, epoch: Epoch, probe: Probe) {
@@ -446,17 +421,8 @@ impl UpstreamMachine {
     }
 
     fn ready(&self) -> Option<&Ready> {
-        match &self.link {
-            Link::Ready(ready) => Some(ready),
-            Link::Dormant
-            | Link::Connecting { .. }
-            | Link::Renewing { .. }
-            | Link::Waiting { .. }
-            | Link::Parked { .. }
-            | Link::Blocked { .. }
-            | Link::Draining { .. }
-            | Link::Stopped => None,
-        }
+        let Link::Ready(ready) = &self.link else { return None };
+        Some(ready)
     }
 
     /// The link of this epoch, if it is the present one.
@@ -465,18 +431,8 @@ impl UpstreamMachine {
     }
 
     fn ready_for_mut(&mut self, epoch: Epoch) -> Option<&mut Ready> {
-        match &mut self.link {
-            Link::Ready(ready) if ready.epoch == epoch => Some(ready),
-            Link::Ready(_)
-            | Link::Dormant
-            | Link::Connecting { .. }
-            | Link::Renewing { .. }
-            | Link::Waiting { .. }
-            | Link::Parked { .. }
-            | Link::Blocked { .. }
-            | Link::Draining { .. }
-            | Link::Stopped => None,
-        }
+        let Link::Ready(ready) = &mut self.link else { return None };
+        (ready.epoch == epoch).then_some(ready)
     }
 }
 

@@ -207,21 +207,10 @@ impl UpstreamMachine {
                 | Failure::Busy { .. } => {}
             }
         }
-        let patience = match failure {
-            Failure::Busy { retry_after, .. } => retry_after.unwrap_or_default().min(Self::MAX_RETRY_AFTER),
-            Failure::Unreachable(_)
-            | Failure::OutOfResources(_)
-            | Failure::Lost(_)
-            | Failure::TimedOut(_)
-            | Failure::SessionExpired(_)
-            | Failure::ServerFault(_)
-            | Failure::InvalidResponse(_)
-            | Failure::HeaderMismatch(_)
-            | Failure::InsufficientScope(_)
-            | Failure::Blocked(_)
-            | Failure::CredentialRefused(_)
-            | Failure::Declined(_) => Duration::ZERO,
-        };
+        let mut patience = Duration::ZERO;
+        if let Failure::Busy { retry_after: Some(named), .. } = failure {
+            patience = named.min(Self::MAX_RETRY_AFTER);
+        }
         self.cause = Some(failure.to_string());
         let was_looked_up = matches!(failure, Failure::Blocked(BlockCause::MissingExecutable(_)));
         if was_looked_up {
@@ -335,17 +324,10 @@ impl UpstreamMachine {
 
     /// Rechecks the cause of a block.
     pub(super) fn recheck(&mut self, now: Mono) {
-        let still = match &self.link {
-            Link::Blocked { cause, .. } => Some(cause.clone()),
-            Link::Dormant
-            | Link::Connecting { .. }
-            | Link::Ready(_)
-            | Link::Renewing { .. }
-            | Link::Waiting { .. }
-            | Link::Parked { .. }
-            | Link::Draining { .. }
-            | Link::Stopped => None,
-        };
+        let mut still = None;
+        if let Link::Blocked { cause, .. } = &self.link {
+            still = Some(cause.clone());
+        }
         self.rechecked_at = Some(now);
         self.connect(now);
         if let Link::Connecting { blocked, .. } = &mut self.link {

@@ -100,6 +100,52 @@ pub(in crate::config) trait Words: Copy + PartialEq + 'static {
     }
 }
 
+/// Implements [`Codec`] by functions: the kind of value, the reader, and the writer of a value that may be shown. A type
+/// with a range names it: `impl_codec!(u32 => u32 [RangeInclusive<u32>], …)`; its functions then get the range too.
+macro_rules! impl_codec {
+    ($name:ty => $value:ty, $kind:expr, $read:expr $(, $written:expr)?) => {
+        $crate::config::keys::impl_codec!(
+            $name => $value [()],
+            |()| $kind,
+            |field, (), problems| {
+                let read: fn(&$crate::config::fields::Field<'_>, &mut $crate::config::fields::Problems) -> _ = $read;
+                read(field, problems)
+            }
+            $(, $written)?
+        );
+    };
+    ($name:ty => $value:ty [$range:ty], $kind:expr, $read:expr $(, $written:expr)?) => {
+        impl $crate::config::keys::Codec for $name {
+            type Value = $value;
+            type Range = $range;
+
+            fn kind(range: $range) -> $crate::config::keys::ValueKind {
+                let kind: fn($range) -> $crate::config::keys::ValueKind = $kind;
+                kind(range)
+            }
+
+            fn read(
+                field: &$crate::config::fields::Field<'_>,
+                range: $range,
+                problems: &mut $crate::config::fields::Problems,
+            ) -> Option<$value> {
+                let read: fn(
+                    &$crate::config::fields::Field<'_>,
+                    $range,
+                    &mut $crate::config::fields::Problems,
+                ) -> Option<$value> = $read;
+                read(field, range, problems)
+            }
+
+            $(fn written(value: &$value) -> Option<String> {
+                let written: fn(&$value) -> String = $written;
+                Some(written(value))
+            })?
+        }
+    };
+}
+pub(in crate::config) use impl_codec;
+
 /// Implements [`Words`] and [`Codec`] for an enum: `words!(Color { Red = "red", Blue = "blue" })`.
 macro_rules! words {
     ($name:ty { $($value:ident = $word:literal),+ $(,)? }) => {
@@ -107,202 +153,84 @@ macro_rules! words {
             const WORDS: &'static [(&'static str, Self)] = &[$(($word, Self::$value)),+];
         }
 
-        impl $crate::config::keys::Codec for $name {
-            type Value = Self;
-            type Range = ();
-
-            fn kind((): ()) -> $crate::config::keys::ValueKind {
-                $crate::config::keys::ValueKind::Choice(<Self as $crate::config::keys::Words>::words())
-            }
-
-            fn read(
-                field: &$crate::config::fields::Field<'_>,
-                (): (),
-                problems: &mut $crate::config::fields::Problems,
-            ) -> Option<Self> {
-                field.choice(<Self as $crate::config::keys::Words>::WORDS, problems)
-            }
-
-            fn written(value: &Self) -> Option<String> {
-                Some($crate::config::keys::Words::word(*value).to_owned())
-            }
-        }
+        $crate::config::keys::impl_codec!(
+            $name => $name,
+            $crate::config::keys::ValueKind::Choice(<Self as $crate::config::keys::Words>::words()),
+            |field, problems| field.choice(<Self as $crate::config::keys::Words>::WORDS, problems),
+            |value| $crate::config::keys::Words::word(*value).to_owned()
+        );
     };
 }
 pub(in crate::config) use words;
 
-impl Codec for bool {
-    type Value = Self;
-    type Range = ();
+impl_codec!(bool => bool, ValueKind::Flag, |field, problems| field.flag(problems), |value| value.to_string());
 
-    fn kind((): ()) -> ValueKind {
-        ValueKind::Flag
-    }
+impl_codec!(
+    u32 => u32 [RangeInclusive<u32>],
+    ValueKind::Number,
+    |field, range, problems| field.whole_number(range, problems),
+    |value| value.to_string()
+);
 
-    fn read(field: &Field<'_>, (): (), problems: &mut Problems) -> Option<Self> {
-        field.flag(problems)
-    }
-
-    fn written(value: &Self) -> Option<String> {
-        Some(value.to_string())
-    }
-}
-
-impl Codec for u32 {
-    type Value = Self;
-    type Range = RangeInclusive<Self>;
-
-    fn kind(range: Self::Range) -> ValueKind {
-        ValueKind::Number(range)
-    }
-
-    fn read(field: &Field<'_>, range: Self::Range, problems: &mut Problems) -> Option<Self> {
-        field.whole_number(range, problems)
-    }
-
-    fn written(value: &Self) -> Option<String> {
-        Some(value.to_string())
-    }
-}
-
-impl Codec for u16 {
-    type Value = Self;
-    type Range = RangeInclusive<Self>;
-
-    fn kind(range: Self::Range) -> ValueKind {
-        ValueKind::Number((*range.start()).into()..=(*range.end()).into())
-    }
-
-    fn read(field: &Field<'_>, range: Self::Range, problems: &mut Problems) -> Option<Self> {
+impl_codec!(
+    u16 => u16 [RangeInclusive<u16>],
+    |range| ValueKind::Number((*range.start()).into()..=(*range.end()).into()),
+    |field, range, problems| {
         let number = field.whole_number((*range.start()).into()..=(*range.end()).into(), problems)?;
         Self::try_from(number).ok()
-    }
+    },
+    |value| value.to_string()
+);
 
-    fn written(value: &Self) -> Option<String> {
-        Some(value.to_string())
-    }
-}
+// A number of bytes.
+impl_codec!(
+    u64 => u64 [RangeInclusive<u64>],
+    ValueKind::Size,
+    |field, range, problems| field.size(range, problems),
+    |value| units::format_size(*value)
+);
 
-/// A number of bytes.
-impl Codec for u64 {
-    type Value = Self;
-    type Range = RangeInclusive<Self>;
+// A number of bytes in memory.
+impl_codec!(
+    usize => usize [RangeInclusive<u64>],
+    ValueKind::Size,
+    |field, range, problems| field.size(range, problems).map(|size| Self::try_from(size).unwrap_or(Self::MAX)),
+    |value| units::format_size(*value as u64)
+);
 
-    fn kind(range: Self::Range) -> ValueKind {
-        ValueKind::Size(range)
-    }
+impl_codec!(
+    Duration => Duration [DurationRange],
+    ValueKind::Duration,
+    |field, range, problems| field.duration(range, problems),
+    |value| units::format_duration(*value)
+);
 
-    fn read(field: &Field<'_>, range: Self::Range, problems: &mut Problems) -> Option<Self> {
-        field.size(range, problems)
-    }
-
-    fn written(value: &Self) -> Option<String> {
-        Some(units::format_size(*value))
-    }
-}
-
-/// A number of bytes in memory.
-impl Codec for usize {
-    type Value = Self;
-    type Range = RangeInclusive<u64>;
-
-    fn kind(range: Self::Range) -> ValueKind {
-        ValueKind::Size(range)
-    }
-
-    fn read(field: &Field<'_>, range: Self::Range, problems: &mut Problems) -> Option<Self> {
-        field.size(range, problems).map(|size| Self::try_from(size).unwrap_or(Self::MAX))
-    }
-
-    fn written(value: &Self) -> Option<String> {
-        Some(units::format_size(*value as u64))
-    }
-}
-
-impl Codec for Duration {
-    type Value = Self;
-    type Range = DurationRange;
-
-    fn kind(range: DurationRange) -> ValueKind {
-        ValueKind::Duration(range)
-    }
-
-    fn read(field: &Field<'_>, range: DurationRange, problems: &mut Problems) -> Option<Self> {
-        field.duration(range, problems)
-    }
-
-    fn written(value: &Self) -> Option<String> {
-        Some(units::format_duration(*value))
-    }
-}
-
-impl Codec for String {
-    type Value = Self;
-    type Range = ();
-
-    fn kind((): ()) -> ValueKind {
-        ValueKind::Text
-    }
-
-    fn read(field: &Field<'_>, (): (), problems: &mut Problems) -> Option<Self> {
-        field.text(problems).map(str::to_owned)
-    }
-
-    fn written(value: &Self) -> Option<String> {
-        Some(value.clone())
-    }
-}
+impl_codec!(
+    String => String,
+    ValueKind::Text,
+    |field, problems| field.text(problems).map(str::to_owned),
+    |value| value.clone()
+);
 
 /// Codec of a string that is not empty.
 pub(in crate::config) struct NonEmpty;
 
-impl Codec for NonEmpty {
-    type Value = String;
-    type Range = ();
+impl_codec!(
+    NonEmpty => String,
+    ValueKind::Text,
+    |field, problems| field.nonempty_text(problems).map(str::to_owned),
+    |value| value.clone()
+);
 
-    fn kind((): ()) -> ValueKind {
-        ValueKind::Text
-    }
+impl_codec!(
+    PathBuf => PathBuf,
+    ValueKind::Text,
+    |field, problems| field.nonempty_text(problems).map(Self::from),
+    |value| value.display().to_string()
+);
 
-    fn read(field: &Field<'_>, (): (), problems: &mut Problems) -> Option<String> {
-        field.nonempty_text(problems).map(str::to_owned)
-    }
-
-    fn written(value: &String) -> Option<String> {
-        Some(value.clone())
-    }
-}
-
-impl Codec for PathBuf {
-    type Value = Self;
-    type Range = ();
-
-    fn kind((): ()) -> ValueKind {
-        ValueKind::Text
-    }
-
-    fn read(field: &Field<'_>, (): (), problems: &mut Problems) -> Option<Self> {
-        field.nonempty_text(problems).map(Self::from)
-    }
-
-    fn written(value: &Self) -> Option<String> {
-        Some(value.display().to_string())
-    }
-}
-
-/// A string that is not empty. It is not shown, because it may hold a secret.
-impl Codec for Template {
-    type Value = Self;
-    type Range = ();
-
-    fn kind((): ()) -> ValueKind {
-        ValueKind::Text
-    }
-
-    fn read(field: &Field<'_>, (): (), problems: &mut Problems) -> Option<Self> {
-        field.nonempty_template(problems)
-    }
-}
+// A string that is not empty. It is not shown, because it may hold a secret.
+impl_codec!(Template => Template, ValueKind::Text, |field, problems| field.nonempty_template(problems));
 
 /// A list of names or patterns. It is shown only as the file writes it.
 impl Codec for Vec<String> {

@@ -6,7 +6,7 @@ mod codec;
 mod manual;
 mod schema;
 
-pub(super) use codec::{Codec, NonEmpty, Words, words};
+pub(super) use codec::{Codec, NonEmpty, Words, impl_codec, words};
 pub use manual::manual;
 pub use schema::schema;
 

@@ -1,7 +1,7 @@
 //! Client authentication, TLS and the public address of the gateway, as the config sets them.
 
 use crate::config::fields::{Field, Problems};
-use crate::config::keys::{Codec, NonEmpty, ValueKind, keys, words};
+use crate::config::keys::{Codec, NonEmpty, ValueKind, impl_codec, keys, words};
 use crate::private_files::StrictModes;
 use gripfast_core::address::{Zone, zone};
 use std::path::PathBuf;
@@ -144,99 +144,71 @@ pub enum Jwks {
 
 words!(TokenTypes { Any = "any", AccessToken = "at+jwt" });
 
-impl Codec for Jwks {
-    type Value = Self;
-    type Range = ();
+impl_codec!(Jwks => Jwks, ValueKind::Text, read_jwks);
 
-    fn kind((): ()) -> ValueKind {
-        ValueKind::Text
-    }
-
-    fn read(field: &Field<'_>, (): (), problems: &mut Problems) -> Option<Self> {
-        let text = Confidential::read(field, (), problems)?;
-        match http_url(&text) {
-            Some(url) => Some(Self::Url(url)),
-            None if text.contains("://") => {
-                problems.refuse(field.error("expected the URL or the file of the issuer's keys in `jwks`"))
-            }
-            None => Some(Self::File(PathBuf::from(text))),
+fn read_jwks(field: &Field<'_>, problems: &mut Problems) -> Option<Jwks> {
+    let text = Confidential::read(field, (), problems)?;
+    match http_url(&text) {
+        Some(url) => Some(Jwks::Url(url)),
+        None if text.contains("://") => {
+            problems.refuse(field.error("expected the URL or the file of the issuer's keys in `jwks`"))
         }
+        None => Some(Jwks::File(PathBuf::from(text))),
     }
 }
 
 /// Codec of a string that, if it is a URL, must be https, or http on loopback.
 struct Confidential;
 
-impl Codec for Confidential {
-    type Value = String;
-    type Range = ();
+impl_codec!(Confidential => String, ValueKind::Text, read_confidential);
 
-    fn kind((): ()) -> ValueKind {
-        ValueKind::Text
+fn read_confidential(field: &Field<'_>, problems: &mut Problems) -> Option<String> {
+    let text = field.nonempty_text(problems)?;
+    if http_url(text).is_some_and(|url| !is_confidential(&url)) {
+        problems.error(
+            field
+                .error("plain http is accepted for loopback addresses only")
+                .with_hint("use `https://`: plain http can be read and changed on the network"),
+        );
     }
-
-    fn read(field: &Field<'_>, (): (), problems: &mut Problems) -> Option<String> {
-        let text = field.nonempty_text(problems)?;
-        if http_url(text).is_some_and(|url| !is_confidential(&url)) {
-            problems.error(
-                field
-                    .error("plain http is accepted for loopback addresses only")
-                    .with_hint("use `https://`: plain http can be read and changed on the network"),
-            );
-        }
-        Some(text.to_owned())
-    }
+    Some(text.to_owned())
 }
 
 /// Codec of `public_url`.
 pub(super) struct ClientUrl;
 
-impl Codec for ClientUrl {
-    type Value = Url;
-    type Range = ();
+impl_codec!(ClientUrl => Url, ValueKind::Text, read_client_url);
 
-    fn kind((): ()) -> ValueKind {
-        ValueKind::Text
+fn read_client_url(field: &Field<'_>, problems: &mut Problems) -> Option<Url> {
+    let url = http_url(field.text(problems)?);
+    if url.is_none() {
+        let hint = "for example \"https://mcp.example.com\", without `/mcp`";
+        problems.error(field.error("expected the URL that clients use").with_hint(hint));
     }
-
-    fn read(field: &Field<'_>, (): (), problems: &mut Problems) -> Option<Url> {
-        let url = http_url(field.text(problems)?);
-        if url.is_none() {
-            let hint = "for example \"https://mcp.example.com\", without `/mcp`";
-            problems.error(field.error("expected the URL that clients use").with_hint(hint));
-        }
-        url
-    }
+    url
 }
 
 /// Codec of `allowed_origins`.
 pub(super) struct Origins;
 
-impl Codec for Origins {
-    type Value = Vec<String>;
-    type Range = ();
+impl_codec!(Origins => Vec<String>, ValueKind::TextList, read_origins);
 
-    fn kind((): ()) -> ValueKind {
-        ValueKind::TextList
-    }
-
-    fn read(field: &Field<'_>, (): (), problems: &mut Problems) -> Option<Vec<String>> {
-        let mut origins = Vec::new();
-        for element in field.elements(problems)? {
-            let Some(text) = element.text(problems) else { continue };
-            // As browsers write it: without the default port, and without a path.
-            let origin = http_url(text).map(|url| url.origin().ascii_serialization());
-            match origin.filter(|origin| text.trim_end_matches('/').eq_ignore_ascii_case(origin)) {
-                Some(origin) => origins.push(origin),
-                None => problems.error(
-                    element
-                        .error("expected an origin as browsers send it: scheme, host and a port that is not the default one")
-                        .with_hint("for example \"http://localhost:6274\""),
-                ),
-            }
+fn read_origins(field: &Field<'_>, problems: &mut Problems) -> Option<Vec<String>> {
+    let mut origins = Vec::new();
+    for element in field.elements(problems)? {
+        let Some(text) = element.text(problems) else { continue };
+        // As browsers write it: without the default port, and without a path.
+        let origin = http_url(text).map(|url| url.origin().ascii_serialization());
+        match origin.filter(|origin| text.trim_end_matches('/').eq_ignore_ascii_case(origin)) {
+            Some(origin) => origins.push(origin),
+            None => problems.error(
+                element
+                    .error("expected an origin as browsers send it: scheme, host and a port that is not the default one")
+                    .with_hint("for example \"http://localhost:6274\""),
+            ),
         }
-        Some(origins)
     }
+    Some(origins)
 }
 
 fn http_url(text: &str) -> Option<Url> {

@@ -3,7 +3,7 @@
 
 use crate::call::{BudgetScope, BudgetSpec, BudgetWindow};
 use crate::config::fields::{Field, Problems};
-use crate::config::keys::{Codec, Section, ValueKind, keys, words};
+use crate::config::keys::{Section, ValueKind, impl_codec, keys, words};
 use crate::config::units::DurationRange;
 use gripfast_core::policy::Pattern;
 use gripfast_core::policy::budget::Budgets;
@@ -89,29 +89,23 @@ impl BudgetKeys {
     }
 }
 
-/// The dimensions with separate counters.
-impl Codec for BudgetScope {
-    type Value = Self;
-    type Range = ();
+// The dimensions with separate counters.
+impl_codec!(
+    BudgetScope => BudgetScope,
+    ValueKind::Choices(&["client", "server", "tool"]),
+    read_budget_scope,
+    |_| "[]".to_owned()
+);
 
-    fn kind((): ()) -> ValueKind {
-        ValueKind::Choices(&["client", "server", "tool"])
-    }
-
-    fn read(field: &Field<'_>, (): (), problems: &mut Problems) -> Option<Self> {
-        let mut scope = Self::default();
-        for element in field.elements(problems)? {
-            match element.choice(&[("client", 0), ("server", 1), ("tool", 2)], problems) {
-                Some(0) => scope.client = true,
-                Some(1) => scope.server = true,
-                Some(_) => scope.tool = true,
-                None => {}
-            }
+fn read_budget_scope(field: &Field<'_>, problems: &mut Problems) -> Option<BudgetScope> {
+    let mut scope = BudgetScope::default();
+    for element in field.elements(problems)? {
+        match element.choice(&[("client", 0), ("server", 1), ("tool", 2)], problems) {
+            Some(0) => scope.client = true,
+            Some(1) => scope.server = true,
+            Some(_) => scope.tool = true,
+            None => {}
         }
-        Some(scope)
     }
-
-    fn written(_: &Self) -> Option<String> {
-        Some("[]".to_owned())
-    }
+    Some(scope)
 }

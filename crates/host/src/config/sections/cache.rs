@@ -2,7 +2,7 @@
 
 use crate::cache::{CacheSpec, ToolRule};
 use crate::config::fields::{Field, Problems};
-use crate::config::keys::{Codec, ValueKind, keys};
+use crate::config::keys::{ValueKind, impl_codec, keys};
 use crate::config::node::Value;
 use crate::config::units::DurationRange;
 use std::time::Duration;
@@ -37,23 +37,20 @@ impl ToolRules {
     const HINTED: &str = "hinted";
 }
 
-impl Codec for ToolRules {
-    type Value = Vec<(String, ToolRule)>;
-    type Range = ();
+impl_codec!(
+    ToolRules => Vec<(String, ToolRule)>,
+    ValueKind::map(ValueKind::DurationOr(Self::RANGE, Self::HINTED)),
+    read_tool_rules
+);
 
-    fn kind((): ()) -> ValueKind {
-        ValueKind::map(ValueKind::DurationOr(Self::RANGE, Self::HINTED))
+fn read_tool_rules(field: &Field<'_>, problems: &mut Problems) -> Option<Vec<(String, ToolRule)>> {
+    let mut rules = Vec::new();
+    for (pattern, field) in field.pairs(problems) {
+        let rule = match &field.node.value {
+            Value::Str(word) if word == ToolRules::HINTED => Some(ToolRule::AsHinted),
+            _ => field.duration(ToolRules::RANGE, problems).map(ToolRule::Fixed),
+        };
+        rules.extend(rule.map(|rule| (pattern.name.clone(), rule)));
     }
-
-    fn read(field: &Field<'_>, (): (), problems: &mut Problems) -> Option<Self::Value> {
-        let mut rules = Vec::new();
-        for (pattern, field) in field.pairs(problems) {
-            let rule = match &field.node.value {
-                Value::Str(word) if word == Self::HINTED => Some(ToolRule::AsHinted),
-                _ => field.duration(Self::RANGE, problems).map(ToolRule::Fixed),
-            };
-            rules.extend(rule.map(|rule| (pattern.name.clone(), rule)));
-        }
-        Some(rules)
-    }
+    Some(rules)
 }

@@ -3,7 +3,7 @@
 use super::access::{AccessConfig, ClientUrl, JwtConfig, ListenerTls, Origins};
 use crate::cache::CacheLimits;
 use crate::config::fields::{Field, Problems};
-use crate::config::keys::{Codec, Section, ValueKind, Words, keys, words};
+use crate::config::keys::{Section, ValueKind, Words, impl_codec, keys, words};
 use crate::config::node::Value;
 use crate::config::units::{self, AT_LEAST_1_S, DurationRange};
 use crate::private_files::StrictModes;
@@ -264,70 +264,38 @@ impl LoginKey {
 words!(LoginKey { File = "file", Keyring = "keyring" });
 words!(RecordDetail { Nothing = "off", Digest = "digest", Arguments = "arguments" });
 
-/// The address of the listener.
-impl Codec for SocketAddr {
-    type Value = Self;
-    type Range = ();
+// The address of the listener.
+impl_codec!(SocketAddr => SocketAddr, ValueKind::Text, read_socket_addr, |address| address.to_string());
 
-    fn kind((): ()) -> ValueKind {
-        ValueKind::Text
-    }
-
-    fn read(field: &Field<'_>, (): (), problems: &mut Problems) -> Option<Self> {
-        let address = match &field.node.value {
-            Value::Str(text) => text.parse().map_err(|_| field.error("expected an IP address and a port")),
-            _ => Err(field.expected("an IP address and a port")),
-        };
-        let hint = "for example \"127.0.0.1:7331\", or \"0.0.0.0:7331\" to let other machines in";
-        address.map_err(|error| problems.error(error.with_hint(hint))).ok()
-    }
-
-    fn written(address: &Self) -> Option<String> {
-        Some(address.to_string())
-    }
+fn read_socket_addr(field: &Field<'_>, problems: &mut Problems) -> Option<SocketAddr> {
+    let address = match &field.node.value {
+        Value::Str(text) => text.parse().map_err(|_| field.error("expected an IP address and a port")),
+        _ => Err(field.expected("an IP address and a port")),
+    };
+    let hint = "for example \"127.0.0.1:7331\", or \"0.0.0.0:7331\" to let other machines in";
+    address.map_err(|error| problems.error(error.with_hint(hint))).ok()
 }
 
 /// Codec of `state_dir`.
 struct Directory;
 
-impl Codec for Directory {
-    type Value = PathBuf;
-    type Range = ();
+impl_codec!(Directory => PathBuf, ValueKind::Text, read_directory, |path| path.display().to_string());
 
-    fn kind((): ()) -> ValueKind {
-        ValueKind::Text
+fn read_directory(field: &Field<'_>, problems: &mut Problems) -> Option<PathBuf> {
+    let text = field.text(problems)?;
+    if text.trim().is_empty() {
+        problems.error(field.error("expected the path of a directory, found an empty string"));
     }
-
-    fn read(field: &Field<'_>, (): (), problems: &mut Problems) -> Option<PathBuf> {
-        let text = field.text(problems)?;
-        if text.trim().is_empty() {
-            problems.error(field.error("expected the path of a directory, found an empty string"));
-        }
-        Some(PathBuf::from(text))
-    }
-
-    fn written(path: &PathBuf) -> Option<String> {
-        Some(path.display().to_string())
-    }
+    Some(PathBuf::from(text))
 }
 
-/// `true` for [`StrictModes::On`].
-impl Codec for StrictModes {
-    type Value = Self;
-    type Range = ();
-
-    fn kind((): ()) -> ValueKind {
-        ValueKind::Flag
-    }
-
-    fn read(field: &Field<'_>, (): (), problems: &mut Problems) -> Option<Self> {
-        field.flag(problems).map(|is_on| if is_on { Self::On } else { Self::Off })
-    }
-
-    fn written(modes: &Self) -> Option<String> {
-        Some((*modes == Self::On).to_string())
-    }
-}
+// `true` for [`StrictModes::On`].
+impl_codec!(
+    StrictModes => StrictModes,
+    ValueKind::Flag,
+    |field, problems| field.flag(problems).map(|is_on| if is_on { Self::On } else { Self::Off }),
+    |modes| (*modes == Self::On).to_string()
+);
 
 /// Decodes the table `gateway`. It belongs to gripfast in every format, so an unknown key is always an error.
 pub(in crate::config) fn gateway(field: &Field<'_>, problems: &mut Problems) -> GatewayConfig {

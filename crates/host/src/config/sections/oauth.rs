@@ -2,7 +2,7 @@
 
 use crate::auth::issuer;
 use crate::config::fields::{Field, FileDialect, Problems};
-use crate::config::keys::{Codec, KeyValue, ValueKind, keys, table, words};
+use crate::config::keys::{Codec, KeyValue, ValueKind, impl_codec, keys, table, words};
 use crate::config::node::Value;
 use crate::config::template::Template;
 
@@ -110,76 +110,48 @@ fn credentials(spec: &mut OAuthSpec, field: &Field<'_>, _is_clean: bool, problem
 /// Codec of `issuer`.
 struct Issuer;
 
-impl Codec for Issuer {
-    type Value = Template;
-    type Range = ();
+impl_codec!(Issuer => Template, ValueKind::Text, read_issuer);
 
-    fn kind((): ()) -> ValueKind {
-        ValueKind::Text
+fn read_issuer(field: &Field<'_>, problems: &mut Problems) -> Option<Template> {
+    let issuer = field.nonempty_template(problems)?;
+    if let Some(Err(why)) = issuer.literal().map(issuer::parse) {
+        problems.error(field.error(why).with_hint("for example \"https://id.example.com\""));
     }
-
-    fn read(field: &Field<'_>, (): (), problems: &mut Problems) -> Option<Template> {
-        let issuer = field.nonempty_template(problems)?;
-        if let Some(Err(why)) = issuer.literal().map(issuer::parse) {
-            problems.error(field.error(why).with_hint("for example \"https://id.example.com\""));
-        }
-        Some(issuer)
-    }
+    Some(issuer)
 }
 
 /// Codec of a string that `Debug` does not show.
 struct Secret;
 
-impl Codec for Secret {
-    type Value = Template;
-    type Range = ();
-
-    fn kind((): ()) -> ValueKind {
-        ValueKind::Text
-    }
-
-    fn read(field: &Field<'_>, (): (), problems: &mut Problems) -> Option<Template> {
-        field.nonempty_template(problems).map(Template::into_secret)
-    }
-}
+impl_codec!(
+    Secret => Template,
+    ValueKind::Text,
+    |field, problems| field.nonempty_template(problems).map(Template::into_secret)
+);
 
 /// Codec of `client_metadata_url`.
 struct HttpsAddress;
 
-impl Codec for HttpsAddress {
-    type Value = String;
-    type Range = ();
+impl_codec!(HttpsAddress => String, ValueKind::Text, read_https_address);
 
-    fn kind((): ()) -> ValueKind {
-        ValueKind::Text
+fn read_https_address(field: &Field<'_>, problems: &mut Problems) -> Option<String> {
+    let text = field.text(problems)?;
+    if text.starts_with("https://") {
+        return Some(text.to_owned());
     }
-
-    fn read(field: &Field<'_>, (): (), problems: &mut Problems) -> Option<String> {
-        let text = field.text(problems)?;
-        if text.starts_with("https://") {
-            return Some(text.to_owned());
-        }
-        problems.refuse(field.error("expected an address that begins with `https://`"))
-    }
+    problems.refuse(field.error("expected an address that begins with `https://`"))
 }
 
 /// Codec of `scopes`; other clients write them as one string.
 struct Scopes;
 
-impl Codec for Scopes {
-    type Value = Vec<String>;
-    type Range = ();
+impl_codec!(Scopes => Vec<String>, ValueKind::TextList, read_scopes);
 
-    fn kind((): ()) -> ValueKind {
-        ValueKind::TextList
-    }
-
-    fn read(field: &Field<'_>, (): (), problems: &mut Problems) -> Option<Vec<String>> {
-        match (&field.node.value, field.dialect) {
-            (Value::Str(text), FileDialect::Foreign | FileDialect::Hermes) => {
-                Some(text.split_whitespace().map(str::to_owned).collect())
-            }
-            _ => field.words(problems),
+fn read_scopes(field: &Field<'_>, problems: &mut Problems) -> Option<Vec<String>> {
+    match (&field.node.value, field.dialect) {
+        (Value::Str(text), FileDialect::Foreign | FileDialect::Hermes) => {
+            Some(text.split_whitespace().map(str::to_owned).collect())
         }
+        _ => field.words(problems),
     }
 }

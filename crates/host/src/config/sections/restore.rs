@@ -2,7 +2,7 @@
 //! choice of a workspace. Strings in their arguments may refer to the environment and are expanded when the call is made.
 
 use crate::config::fields::{Field, Fields, Problems};
-use crate::config::keys::{Codec, Section, ValueKind, keys, table};
+use crate::config::keys::{Section, ValueKind, impl_codec, keys, table};
 use crate::config::lookup::Lookup;
 use crate::config::node;
 use crate::config::template::{ExpandError, Template};
@@ -72,22 +72,19 @@ keys! {
 /// Largest number of calls. Each costs a round trip before the first call of a client.
 const MAX_CALLS: usize = 32;
 
-impl Codec for Vec<RestoreCall> {
-    type Value = Self;
-    type Range = ();
+impl_codec!(
+    Vec<RestoreCall> => Vec<RestoreCall>,
+    ValueKind::Tables(table::<RestoreKeys>),
+    read_vec_restore_call
+);
 
-    fn kind((): ()) -> ValueKind {
-        ValueKind::Tables(table::<RestoreKeys>)
+fn read_vec_restore_call(field: &Field<'_>, problems: &mut Problems) -> Option<Vec<RestoreCall>> {
+    let elements = field.elements(problems)?;
+    if elements.len() > MAX_CALLS {
+        let message = format!("{} calls are too many; allowed: {MAX_CALLS}", elements.len());
+        problems.error(field.error(message));
     }
-
-    fn read(field: &Field<'_>, (): (), problems: &mut Problems) -> Option<Self> {
-        let elements = field.elements(problems)?;
-        if elements.len() > MAX_CALLS {
-            let message = format!("{} calls are too many; allowed: {MAX_CALLS}", elements.len());
-            problems.error(field.error(message));
-        }
-        Some(elements.iter().filter_map(|element| call(element, problems)).collect())
-    }
+    Some(elements.iter().filter_map(|element| call(element, problems)).collect())
 }
 
 fn call(element: &Field<'_>, problems: &mut Problems) -> Option<RestoreCall> {

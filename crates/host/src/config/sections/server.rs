@@ -9,7 +9,7 @@ use crate::cache::CacheSpec;
 use crate::config::ServerEntry;
 use crate::config::diagnostic::Diagnostic;
 use crate::config::fields::{Field, Fields, FileDialect, Problems};
-use crate::config::keys::{Codec, Section, ValueKind, Words, keys, table, words};
+use crate::config::keys::{Section, ValueKind, Words, impl_codec, keys, table, words};
 use crate::config::node::{KeyNode, Node};
 use crate::config::units::AT_LEAST_100_MS;
 use crate::pins::PinMode;
@@ -301,24 +301,16 @@ fn is_enabled(fields: &mut Fields<'_>, problems: &mut Problems) -> bool {
 /// Codec of `prefix`.
 struct Prefix;
 
-impl Codec for Prefix {
-    type Value = String;
-    type Range = ();
+impl_codec!(Prefix => String, ValueKind::Text, read_prefix);
 
-    fn kind((): ()) -> ValueKind {
-        ValueKind::Text
+fn read_prefix(field: &Field<'_>, problems: &mut Problems) -> Option<String> {
+    let prefix = field.text(problems)?;
+    if !prefix.is_empty()
+        && let Err(message) = check_name(prefix)
+    {
+        return problems.refuse(field.error(message).with_hint("`prefix = \"\"` leaves the names unchanged"));
     }
-
-    fn read(field: &Field<'_>, (): (), problems: &mut Problems) -> Option<String> {
-        let prefix = field.text(problems)?;
-        if !prefix.is_empty()
-            && let Err(message) = check_name(prefix)
-        {
-            return problems
-                .refuse(field.error(message).with_hint("`prefix = \"\"` leaves the names unchanged"));
-        }
-        Some(prefix.to_owned())
-    }
+    Some(prefix.to_owned())
 }
 
 #[cfg(test)]

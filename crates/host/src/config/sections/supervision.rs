@@ -2,7 +2,7 @@
 
 use super::target::Target;
 use crate::config::fields::{Field, FileDialect, Problems};
-use crate::config::keys::{Codec, ValueKind, keys, words};
+use crate::config::keys::{ValueKind, impl_codec, keys, words};
 use crate::config::node::Value;
 use crate::config::units::{self, AT_LEAST_1_MS, AT_LEAST_1_S, AT_LEAST_100_MS, DurationRange};
 use gripfast_core::supervise::spec::{
@@ -115,36 +115,30 @@ fn order_of_attempts(timeouts: &mut TimeoutSpec, field: &Field<'_>, is_clean: bo
 /// Codec of `keepalive_interval`, where zero means off.
 pub(super) struct KeepaliveInterval;
 
-impl Codec for KeepaliveInterval {
-    type Value = Option<Duration>;
-    type Range = ();
+impl_codec!(
+    KeepaliveInterval => Option<Duration>,
+    ValueKind::Duration(KEEPALIVE_RANGE),
+    read_keepalive_interval,
+    |interval| units::format_duration(interval.unwrap_or_default())
+);
 
-    fn kind((): ()) -> ValueKind {
-        ValueKind::Duration(KEEPALIVE_RANGE)
-    }
-
-    fn read(field: &Field<'_>, (): (), problems: &mut Problems) -> Option<Option<Duration>> {
-        // In the files of Hermes this key is in seconds. The dialect decides that, not the size of the number.
-        let seconds = match (&field.node.value, field.dialect) {
-            (Value::Number(text), FileDialect::Hermes) => text.parse().ok().map(Duration::from_secs),
-            _ => None,
-        };
-        let interval = match seconds {
-            Some(seconds) => {
-                let interval = field.duration_in(seconds, KEEPALIVE_RANGE, problems)?;
-                let written = units::format_duration(seconds);
-                let hint = format!("write \"{written}\" to have the same meaning in every file");
-                problems.warning(field.warning("taken as seconds").with_hint(hint));
-                interval
-            }
-            None => field.duration(KEEPALIVE_RANGE, problems)?,
-        };
-        Some(Some(interval).filter(|interval| !interval.is_zero()))
-    }
-
-    fn written(interval: &Option<Duration>) -> Option<String> {
-        Some(units::format_duration(interval.unwrap_or_default()))
-    }
+fn read_keepalive_interval(field: &Field<'_>, problems: &mut Problems) -> Option<Option<Duration>> {
+    // In the files of Hermes this key is in seconds. The dialect decides that, not the size of the number.
+    let seconds = match (&field.node.value, field.dialect) {
+        (Value::Number(text), FileDialect::Hermes) => text.parse().ok().map(Duration::from_secs),
+        _ => None,
+    };
+    let interval = match seconds {
+        Some(seconds) => {
+            let interval = field.duration_in(seconds, KEEPALIVE_RANGE, problems)?;
+            let written = units::format_duration(seconds);
+            let hint = format!("write \"{written}\" to have the same meaning in every file");
+            problems.warning(field.warning("taken as seconds").with_hint(hint));
+            interval
+        }
+        None => field.duration(KEEPALIVE_RANGE, problems)?,
+    };
+    Some(Some(interval).filter(|interval| !interval.is_zero()))
 }
 
 const KEEPALIVE_RANGE: DurationRange = DurationRange::at_least(KeepaliveSpec::SHORTEST_INTERVAL).or_off();
@@ -152,19 +146,9 @@ const KEEPALIVE_RANGE: DurationRange = DurationRange::at_least(KeepaliveSpec::SH
 /// Codec of `spare`, a number that is 0 or 1.
 pub(super) struct Spare;
 
-impl Codec for Spare {
-    type Value = bool;
-    type Range = ();
-
-    fn kind((): ()) -> ValueKind {
-        ValueKind::Number(0..=1)
-    }
-
-    fn read(field: &Field<'_>, (): (), problems: &mut Problems) -> Option<bool> {
-        field.whole_number(0..=1, problems).map(|spares| spares == 1)
-    }
-
-    fn written(spare: &bool) -> Option<String> {
-        Some(u32::from(*spare).to_string())
-    }
-}
+impl_codec!(
+    Spare => bool,
+    ValueKind::Number(0..=1),
+    |field, problems| field.whole_number(0..=1, problems).map(|spares| spares == 1),
+    |spare| u32::from(*spare).to_string()
+);

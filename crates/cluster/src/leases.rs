@@ -1,0 +1,87 @@
+//! Exclusive leases in the store: claim and release. The heartbeat renews them.
+
+use crate::StoreError;
+use crate::store::{Store, millis};
+use gripfast_core::placement::exclusive::ClaimReply;
+use gripfast_core::placement::place::OwnerEpoch;
+use redis::{Script, cmd};
+use std::sync::LazyLock;
+use std::time::Duration;
+
+static CLAIM: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(concat!(include_str!("scripts/common.lua"), include_str!("scripts/claim.lua")))
+});
+static RELEASE: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(concat!(include_str!("scripts/common.lua"), include_str!("scripts/release.lua")))
+});
+
+/// Time for a replica of the store to confirm a claim.
+const REPLICATION_TIMEOUT: Duration = Duration::from_millis(500);
+
+impl Store {
+    /// Claims an exclusive lease that the heartbeat renews.
+    ///
+    /// # Errors
+    ///
+    /// If the store is unreachable, or none of its replicas confirmed the claim.
+    pub async fn claim(&self, name: &str, above: OwnerEpoch) -> Result<ClaimReply, StoreError> {
+        self.claim_for(name, above, self.settings.spec.lease).await
+    }
+
+    /// Claims an exclusive lease with a lifetime of its own, such as the right to refresh a login. The holder counts
+    /// its term from before this call.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::claim`].
+    pub async fn claim_for(
+        &self,
+        name: &str,
+        above: OwnerEpoch,
+        lifetime: Duration,
+    ) -> Result<ClaimReply, StoreError> {
+        let spec = self.settings.spec;
+        let mut script = CLAIM.prepare_invoke();
+        script.arg(self.prefix()).arg(self.place()).arg(name).arg(above.number());
+        script.arg(millis(lifetime)).arg(millis(spec.lease)).arg(millis(spec.grace()));
+        let (result, number): (String, u64) = self.connection.run(&script).await?;
+        let left = Duration::from_millis(number);
+        match result.as_str() {
+            "claimed" => {
+                let epoch = OwnerEpoch::from_number(number);
+                self.await_replication(name, epoch).await?;
+                Ok(ClaimReply::Claimed { epoch })
+            }
+            "taken" => Ok(ClaimReply::Taken { left }),
+            "grace" => Ok(ClaimReply::Grace { left }),
+            _ => Err(StoreError::Malformed("claim".to_owned())),
+        }
+    }
+
+    /// Waits until a replica of the store has the claim, if it has replicas. A claim that a failover could lose is
+    /// given back.
+    async fn await_replication(&self, name: &str, epoch: OwnerEpoch) -> Result<(), StoreError> {
+        let mut wait = cmd("WAIT");
+        wait.arg(1).arg(millis(REPLICATION_TIMEOUT));
+        if self.inspect().await?.replicas == 0 {
+            return Ok(());
+        }
+        let confirmed: u32 = self.connection.query(&wait).await?;
+        if confirmed > 0 {
+            return Ok(());
+        }
+        self.release(name, epoch).await?;
+        Err(StoreError::NotReplicated)
+    }
+
+    /// Releases an exclusive lease. Another replica's lease stays.
+    ///
+    /// # Errors
+    ///
+    /// If the store is unreachable; the lease then ends by time.
+    pub async fn release(&self, name: &str, epoch: OwnerEpoch) -> Result<(), StoreError> {
+        let mut script = RELEASE.prepare_invoke();
+        script.arg(self.prefix()).arg(self.place()).arg(name).arg(epoch.number());
+        self.connection.run(&script).await
+    }
+}

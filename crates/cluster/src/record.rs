@@ -1,0 +1,142 @@
+//! Record of a replica in the store, with a MAC: a client of the store without the key cannot add a replica to which
+//! requests would be forwarded.
+
+use crate::StoreError;
+use crate::format;
+use crate::keys::{ClusterKeys, KeyUse, hex, unhex};
+use gripfast_core::placement::address::ReplicaAddress;
+use gripfast_core::placement::heartbeat::LiveReplica;
+use gripfast_core::placement::place::{BootId, Place, ReplicaName};
+use serde::{Deserialize, Serialize};
+
+/// The record of one replica.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReplicaRecord {
+    /// Its name and boot.
+    pub place: Place,
+    /// Its address for forwarded requests.
+    pub address: ReplicaAddress,
+    /// Its version of gripfast.
+    pub version: String,
+    /// A digest of its config; a difference between replicas is a warning.
+    pub config_hash: String,
+    /// Client sessions that it owns.
+    pub sessions: u64,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Fields {
+    name: String,
+    boot: String,
+    address: String,
+    version: String,
+    config_hash: String,
+    #[serde(default)]
+    sessions: u64,
+}
+
+impl ReplicaRecord {
+    /// The stored form: format, MAC, and the fields as JSON.
+    #[must_use]
+    pub fn seal(&self, keys: &ClusterKeys) -> String {
+        let fields = Fields {
+            name: self.place.name.to_string(),
+            boot: self.place.boot.to_string(),
+            address: self.address.to_string(),
+            version: self.version.clone(),
+            config_hash: self.config_hash.clone(),
+            sessions: self.sessions,
+        };
+        let fields = serde_json::to_string(&fields).expect("strings and a number are JSON");
+        let mac = hex(&keys.sign(KeyUse::ReplicaRecord, fields.as_bytes()));
+        format::encode(&format!("{mac}:{fields}"))
+    }
+
+    /// Opens the record of this boot.
+    ///
+    /// # Errors
+    ///
+    /// If none of the keys made its MAC, if it belongs to another boot, or if it cannot be read.
+    pub fn open(keys: &ClusterKeys, boot: BootId, sealed: &str) -> Result<Self, StoreError> {
+        let malformed = || StoreError::Malformed(format!("replica:{boot}"));
+        let (mac, fields) = format::decode("replica", sealed)?.split_once(':').ok_or_else(malformed)?;
+        let mac = unhex(mac).ok_or_else(malformed)?;
+        if !keys.verify(KeyUse::ReplicaRecord, fields.as_bytes(), &mac) {
+            return Err(malformed());
+        }
+        let fields: Fields = serde_json::from_str(fields).map_err(|_| malformed())?;
+        let name = ReplicaName::new(&fields.name).ok_or_else(malformed)?;
+        let address = ReplicaAddress::parse(&fields.address).map_err(|_| malformed())?;
+        // A true record of another replica under this boot would send its requests to the wrong place.
+        if BootId::parse(&fields.boot) != Some(boot) {
+            return Err(malformed());
+        }
+        Ok(Self {
+            place: Place { name, boot },
+            address,
+            version: fields.version,
+            config_hash: fields.config_hash,
+            sessions: fields.sessions,
+        })
+    }
+
+    /// The part that routing uses.
+    #[must_use]
+    pub fn live(&self) -> LiveReplica {
+        LiveReplica { place: self.place.clone(), address: self.address.clone() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn keys(key: &str) -> ClusterKeys {
+        ClusterKeys::new([key]).expect("a key")
+    }
+
+    fn record(boot: u64) -> ReplicaRecord {
+        ReplicaRecord {
+            place: Place {
+                name: ReplicaName::new("gateway-0").expect("a name"),
+                boot: BootId::from_number(boot),
+            },
+            address: ReplicaAddress::parse("http://10.0.0.7:7332").expect("an address"),
+            version: "0.2.0".to_owned(),
+            config_hash: "abc".to_owned(),
+            sessions: 7,
+        }
+    }
+
+    #[test]
+    fn a_record_survives_the_store() {
+        let keys = keys("a key of at least thirty-two characters");
+        let sealed = record(5).seal(&keys);
+        assert!(sealed.starts_with("1:"), "{sealed}");
+        assert_eq!(ReplicaRecord::open(&keys, BootId::from_number(5), &sealed), Ok(record(5)));
+    }
+
+    #[test]
+    fn a_forged_record_is_refused() {
+        let ours = keys("a key of at least thirty-two characters");
+        let boot = BootId::from_number(5);
+        let sealed = record(5).seal(&ours);
+        let elsewhere = sealed.replace("10.0.0.7", "10.6.6.6");
+        let by_another_key = record(5).seal(&keys("another key of thirty-two characters"));
+        let of_another_boot = record(6).seal(&ours);
+        for forged in [elsewhere.as_str(), &by_another_key, &of_another_boot, "1:", "1:00:{}", "junk"] {
+            assert!(
+                matches!(ReplicaRecord::open(&ours, boot, forged), Err(StoreError::Malformed(_))),
+                "{forged}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_record_of_a_newer_format_is_not_read() {
+        let keys = keys("a key of at least thirty-two characters");
+        let newer = record(5).seal(&keys).replacen('1', "2", 1);
+        let found = ReplicaRecord::open(&keys, BootId::from_number(5), &newer);
+        assert_eq!(found, Err(StoreError::NewerFormat { found: 2, known: 1 }));
+    }
+}

@@ -1,0 +1,258 @@
+//! Shared tables, budgets, session memory, calls and tasks.
+
+use crate::{Service, place};
+use gripfast_cluster::StoreError;
+use gripfast_cluster::budgets::{BudgetReply, BudgetSpan, Settlement, SharedBudget};
+use gripfast_cluster::calls::{CallBatch, LostCall};
+use gripfast_cluster::sessions::{SessionMemory, StoredSession};
+use gripfast_cluster::tables::{FieldEntry, SetReply, SharedTable};
+use gripfast_cluster::tasks::TaskEntry;
+use gripfast_core::placement::place::{BootId, OwnerEpoch, SessionId, SessionOwner};
+use std::time::Duration;
+
+const HOUR: Duration = Duration::from_secs(3_600);
+
+async fn set(service: &Service, field: &str, expected: u64, value: Option<&str>) -> SetReply {
+    let store = service.store(1);
+    store.set_field(SharedTable::ApiKeys, field, expected, value).await.expect("the store runs")
+}
+
+fn version(reply: SetReply) -> u64 {
+    match reply {
+        SetReply::Set { version } => version,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_field_is_set_only_if_its_version_is_the_expected_one() {
+    let Some(service) = Service::settled().await else { return };
+    let first = version(set(&service, "ci", 0, Some("hash")).await);
+    assert_eq!(set(&service, "ci", 0, Some("other")).await, SetReply::Changed { version: first });
+    let second = version(set(&service, "ci", first, Some("hash 2")).await);
+    assert!(second > first);
+    let table = service.store(2).read_table(SharedTable::ApiKeys).await.expect("the store runs");
+    assert_eq!(table["ci"], FieldEntry { version: second, value: Some("hash 2".to_owned()) });
+    assert!(service.store(2).read_table(SharedTable::Pins).await.expect("the store runs").is_empty());
+}
+
+#[tokio::test]
+async fn every_heartbeat_returns_the_revisions_of_the_tables() {
+    let Some(service) = Service::settled().await else { return };
+    assert!(service.beat(1, &[]).await.revisions.is_empty());
+    let first = version(set(&service, "ci", 0, Some("hash")).await);
+    let revision = service.beat(2, &[]).await.revisions["api_keys"];
+    version(set(&service, "ci", first, None).await);
+    assert!(service.beat(2, &[]).await.revisions["api_keys"] > revision);
+}
+
+#[tokio::test]
+async fn a_removed_field_stays_removed_when_an_older_copy_is_written_back() {
+    let Some(service) = Service::settled().await else { return };
+    let first = version(set(&service, "ci", 0, Some("hash")).await);
+    let old_copy = service.store(2).read_table(SharedTable::ApiKeys).await.expect("the store runs");
+    let removed = version(set(&service, "ci", first, None).await);
+    let new_copy = service.store(1).read_table(SharedTable::ApiKeys).await.expect("the store runs");
+    assert_eq!(new_copy["ci"], FieldEntry { version: removed, value: None });
+    let () = service.raw(&["FLUSHALL"]);
+    service.beat(1, &[]).await;
+    // The replica with the older copy is first.
+    let put = |boot: u64, copy| {
+        let store = service.store(boot);
+        async move { store.put_fields(SharedTable::ApiKeys, &copy).await.expect("the store runs") }
+    };
+    assert_eq!(put(2, old_copy.clone()).await, 1);
+    assert_eq!(put(1, new_copy.clone()).await, 1);
+    assert_eq!(put(2, old_copy).await, 0);
+    let table = service.store(3).read_table(SharedTable::ApiKeys).await.expect("the store runs");
+    assert_eq!(table, new_copy);
+}
+
+#[tokio::test]
+async fn nothing_is_changed_during_a_grace_period() {
+    let Some(service) = Service::start() else { return };
+    let reply = set(&service, "ci", 0, Some("hash")).await;
+    assert_eq!(reply, SetReply::Grace { left: Duration::from_secs(12) });
+}
+
+#[tokio::test]
+async fn a_field_of_a_newer_format_is_kept() {
+    let Some(service) = Service::settled().await else { return };
+    let () = service.raw(&["HSET", "{test}:table:pins", "tool", "2:5:something"]);
+    let store = service.store(1);
+    assert!(store.read_table(SharedTable::Pins).await.expect("the store runs").is_empty());
+    let reply = store.set_field(SharedTable::Pins, "tool", 0, Some("x")).await;
+    assert_eq!(reply, Err(StoreError::NewerFormat { found: 2, known: 1 }));
+    let copy = [("tool".to_owned(), FieldEntry { version: 9, value: Some("x".to_owned()) })].into();
+    assert_eq!(store.put_fields(SharedTable::Pins, &copy).await, Ok(0));
+    let stored: String = service.raw(&["HGET", "{test}:table:pins", "tool"]);
+    assert_eq!(stored, "2:5:something");
+}
+
+fn budget(name: &str, limit: u64, span: BudgetSpan) -> SharedBudget {
+    SharedBudget { name: name.to_owned(), limit, span }
+}
+
+async fn reserve(service: &Service, boot: u64, id: &str, budgets: &[SharedBudget]) -> BudgetReply {
+    service.store(boot).reserve(id, budgets, HOUR).await.expect("the store runs")
+}
+
+#[tokio::test]
+async fn a_budget_is_never_exceeded_by_three_replicas_at_once() {
+    let Some(service) = Service::settled().await else { return };
+    let budgets = [budget("alice", 50, BudgetSpan::Sliding(HOUR))];
+    let stores = [service.store(1), service.store(2), service.store(3)];
+    let mut running = Vec::new();
+    for (boot, store) in stores.into_iter().enumerate() {
+        let budgets = budgets.clone();
+        running.push(tokio::spawn(async move {
+            let mut reserved = 0;
+            for call in 0..40 {
+                let reply = store.reserve(&format!("{boot}-{call}"), &budgets, HOUR).await;
+                reserved += u32::from(reply.expect("the store runs") == BudgetReply::Reserved);
+            }
+            reserved
+        }));
+    }
+    let mut reserved = 0;
+    for task in running {
+        reserved += task.await.expect("it does not panic");
+    }
+    assert_eq!(reserved, 50);
+    let refused = reserve(&service, 1, "one more", &budgets).await;
+    let BudgetReply::Refused { name, retry_after } = refused else { panic!("{refused:?}") };
+    assert_eq!(name, "alice");
+    assert!(retry_after > Duration::from_secs(3_500) && retry_after <= HOUR, "{retry_after:?}");
+}
+
+#[tokio::test]
+async fn a_retried_reservation_counts_once_and_a_refund_gives_it_back() {
+    let Some(service) = Service::settled().await else { return };
+    let budgets = [budget("alice", 1, BudgetSpan::Sliding(HOUR))];
+    assert_eq!(reserve(&service, 1, "a", &budgets).await, BudgetReply::Reserved);
+    assert_eq!(reserve(&service, 1, "a", &budgets).await, BudgetReply::Reserved);
+    assert!(matches!(reserve(&service, 1, "b", &budgets).await, BudgetReply::Refused { .. }));
+    service.store(1).settle("a", Settlement::Refund).await.expect("the store runs");
+    service.store(1).settle("a", Settlement::Refund).await.expect("the store runs");
+    assert_eq!(reserve(&service, 1, "b", &budgets).await, BudgetReply::Reserved);
+    assert!(matches!(reserve(&service, 1, "c", &budgets).await, BudgetReply::Refused { .. }), "once");
+    service.store(1).settle("b", Settlement::Keep).await.expect("the store runs");
+    assert!(matches!(reserve(&service, 1, "c", &budgets).await, BudgetReply::Refused { .. }), "it was used");
+}
+
+#[tokio::test]
+async fn the_calls_in_flight_of_a_lost_replica_do_not_count() {
+    let Some(service) = Service::settled().await else { return };
+    let budgets = [budget("alice", 2, BudgetSpan::InFlight)];
+    assert_eq!(reserve(&service, 1, "a", &budgets).await, BudgetReply::Reserved);
+    assert_eq!(reserve(&service, 2, "b", &budgets).await, BudgetReply::Reserved);
+    assert!(matches!(reserve(&service, 2, "c", &budgets).await, BudgetReply::Refused { .. }));
+    service.end_record(1);
+    assert_eq!(reserve(&service, 2, "c", &budgets).await, BudgetReply::Reserved);
+    service.store(2).settle("c", Settlement::Keep).await.expect("the store runs");
+    assert_eq!(reserve(&service, 2, "d", &budgets).await, BudgetReply::Reserved);
+    assert!(matches!(reserve(&service, 2, "e", &budgets).await, BudgetReply::Refused { .. }));
+}
+
+#[tokio::test]
+async fn a_refused_budget_leaves_the_others_of_the_call_untouched() {
+    let Some(service) = Service::settled().await else { return };
+    let plenty = budget("all", 10, BudgetSpan::Sliding(HOUR));
+    let spent = budget("alice", 0, BudgetSpan::Sliding(HOUR));
+    assert!(matches!(
+        reserve(&service, 1, "a", &[plenty.clone(), spent]).await,
+        BudgetReply::Refused { name, .. } if name == "alice"
+    ));
+    let used: Option<u64> = service.raw(&["HLEN", "{test}:sliding:all"]);
+    assert_eq!(used, Some(0));
+    assert_eq!(reserve(&service, 1, "a", &[plenty]).await, BudgetReply::Reserved, "the id was not used");
+}
+
+#[tokio::test]
+async fn calls_leave_the_window_after_its_length() {
+    let Some(service) = Service::settled().await else { return };
+    let budgets = [budget("alice", 1, BudgetSpan::Sliding(HOUR))];
+    assert_eq!(reserve(&service, 1, "a", &budgets).await, BudgetReply::Reserved);
+    let buckets: Vec<String> = service.raw(&["HKEYS", "{test}:sliding:alice"]);
+    let bucket: u64 = buckets[0].parse().expect("a number");
+    let move_to = |age: u64| {
+        let () = service.raw(&["DEL", "{test}:sliding:alice"]);
+        let () = service.raw(&["HSET", "{test}:sliding:alice", &(bucket - age).to_string(), "1"]);
+    };
+    // The bucket may change once while the test runs.
+    move_to(58);
+    assert!(matches!(reserve(&service, 1, "b", &budgets).await, BudgetReply::Refused { .. }));
+    move_to(60);
+    assert_eq!(reserve(&service, 1, "b", &budgets).await, BudgetReply::Reserved);
+}
+
+#[tokio::test]
+async fn a_fixed_window_starts_with_its_first_call() {
+    let Some(service) = Service::settled().await else { return };
+    let budgets = [budget("paid", 2, BudgetSpan::Fixed(HOUR))];
+    assert_eq!(reserve(&service, 1, "a", &budgets).await, BudgetReply::Reserved);
+    assert_eq!(reserve(&service, 2, "b", &budgets).await, BudgetReply::Reserved);
+    let refused = reserve(&service, 1, "c", &budgets).await;
+    let BudgetReply::Refused { retry_after, .. } = refused else { panic!("{refused:?}") };
+    assert!(retry_after > HOUR - Duration::from_secs(60) && retry_after <= HOUR, "{retry_after:?}");
+    service.store(2).settle("b", Settlement::Refund).await.expect("the store runs");
+    assert_eq!(reserve(&service, 1, "c", &budgets).await, BudgetReply::Reserved);
+    // The window ends by time. A refund of a call in it does not count in the next one.
+    let () = service.raw(&["DEL", "{test}:fixed:paid"]);
+    assert_eq!(reserve(&service, 1, "d", &budgets).await, BudgetReply::Reserved);
+    service.store(1).settle("a", Settlement::Refund).await.expect("the store runs");
+    assert_eq!(reserve(&service, 1, "e", &budgets).await, BudgetReply::Reserved);
+    assert!(matches!(reserve(&service, 1, "f", &budgets).await, BudgetReply::Refused { .. }));
+}
+
+#[tokio::test]
+async fn owner_and_memory_of_a_session_are_read_together() {
+    let Some(service) = Service::settled().await else { return };
+    let session = SessionId { origin: place(1), number: 7 };
+    let store = service.store(2);
+    let nothing = StoredSession { owner: None, memory: SessionMemory::None };
+    assert_eq!(store.open_session(&session).await, Ok(nothing));
+    service.store(1).keep_session(&session, "level=debug", HOUR).await.expect("the store runs");
+    let epoch = OwnerEpoch::from_number(5);
+    store.put_back(&[(session.clone(), epoch)], epoch).await.expect("the store runs");
+    let owner = Some(SessionOwner { place: place(2), epoch });
+    let kept = SessionMemory::Kept("level=debug".to_owned());
+    let stored = store.open_session(&session).await;
+    assert_eq!(stored, Ok(StoredSession { owner: owner.clone(), memory: kept }));
+    store.end_session(&session, HOUR).await.expect("the store runs");
+    let stored = service.store(1).open_session(&session).await;
+    assert_eq!(stored, Ok(StoredSession { owner, memory: SessionMemory::Ended }));
+    let left: u64 = service.raw(&["PTTL", "{test}:session:replica-1/0000000000000001/7"]);
+    assert!((3_599_000..=3_600_000).contains(&left), "{left}");
+}
+
+#[tokio::test]
+async fn the_open_calls_of_a_lost_replica_are_found() {
+    let Some(service) = Service::settled().await else { return };
+    let started = |id: &str| (id.to_owned(), format!("row of {id}"));
+    let batch = CallBatch { started: vec![started("a"), started("b")], ended: Vec::new() };
+    service.store(1).enter_calls(&batch, HOUR).await.expect("the store runs");
+    let batch = CallBatch { started: vec![started("c")], ended: vec!["a".to_owned()] };
+    service.store(1).enter_calls(&batch, HOUR).await.expect("the store runs");
+    assert_eq!(service.store(2).lost_calls().await, Ok(Vec::new()), "replica 1 is alive");
+    service.end_record(1);
+    let mut lost = service.store(2).lost_calls().await.expect("the store runs");
+    lost.sort_by(|one, other| one.id.cmp(&other.id));
+    let call =
+        |id: &str| LostCall { boot: BootId::from_number(1), id: id.to_owned(), row: format!("row of {id}") };
+    assert_eq!(lost, [call("b"), call("c")]);
+    let batch = CallBatch { started: Vec::new(), ended: vec!["b".to_owned(), "c".to_owned()] };
+    service.store(1).enter_calls(&batch, HOUR).await.expect("the store runs");
+    assert_eq!(service.store(2).lost_calls().await, Ok(Vec::new()));
+}
+
+#[tokio::test]
+async fn a_task_is_found_by_its_principal_at_any_replica() {
+    let Some(service) = Service::settled().await else { return };
+    service.store(1).enter_task("t1", "alice", "github", HOUR).await.expect("the store runs");
+    let entry = TaskEntry { principal: "alice".to_owned(), server: "github".to_owned(), place: place(1) };
+    assert_eq!(service.store(2).find_task("t1", "alice").await, Ok(Some(entry)));
+    assert_eq!(service.store(2).find_task("t1", "bob").await, Ok(None));
+    service.store(1).remove_task("t1").await.expect("the store runs");
+    assert_eq!(service.store(2).find_task("t1", "alice").await, Ok(None));
+}
