@@ -12,5 +12,5 @@ pub mod peers;
 #[cfg(unix)]
 pub mod proc;
 pub mod service_manager;
-pub mod wait;
 pub mod store_server;
+pub mod wait;

@@ -2,6 +2,7 @@
 
 use crate::auth_test::{AuthTest, NAME, TIMEOUT, call, wait_until};
 use futures_util::future::join_all;
+use gripfast::JsonText;
 use gripfast::config::{Isolation, OAuthSpec, ServerSpec, Template};
 use gripfast::{CallOptions, Client, ClientKey, Code, Host, State};
 use gripfast_testkit::authority::AuthorityOptions;
