@@ -469,3 +469,19 @@ fn a_takeover_is_announced_to_the_owner_that_the_store_knows() {
     service.advance(service.spec.heartbeat() * 2);
     assert_eq!(service.serve(&session, 0), Some(2));
 }
+
+/// The record of the owner was there all the time, so only the notice tells it, and its first reply comes too late.
+#[test]
+fn a_notice_of_a_takeover_is_repeated_until_it_was_received() {
+    let (mut service, session) = opened();
+    service.peer_wires.insert((0, 1), Wire::Refused);
+    assert_eq!(service.serve(&session, 1), Some(1));
+    service.peer_wires.clear();
+    service.reply_delay = Some(3 * SEC);
+    service.advance(service.spec.heartbeat() + 200 * MS);
+    assert_eq!(service.nodes[0].streams_ended, []);
+    service.reply_delay = None;
+    service.advance(service.spec.heartbeat() * 2 + SEC);
+    assert_eq!(service.nodes[0].streams_ended, std::slice::from_ref(&session));
+    assert_eq!(service.serve(&session, 0), Some(1));
+}
