@@ -20,6 +20,11 @@ epoch = next_epoch(from_epoch, now)
 local value = owner_value(epoch, place)
 redis.call('SET', key, value, 'PX', ARGV[7])
 notify_taken(boot_of(from), session, value, lease)
+-- If the store lost the takeovers in between, the owner that it knows may serve the session again.
+local known = boot_of(owner or string.match(session, '^(.+)/%d+$'))
+if known ~= boot_of(from) then
+  notify_taken(known, session, value, lease)
+end
 -- The epoch of the last takeover, by which the replica notices lost writes.
 local replica = prefix .. 'replica:' .. boot_of(place)
 local previous = '0'

@@ -269,4 +269,6 @@ fn a_lost_lease_stops_the_holder_and_an_older_report_does_not() {
     assert_eq!(lease.poll_action(), Some(LeaseAction::Release { epoch }));
     lease.handle(at(4_600), LeaseInput::ReleaseEnded);
     assert_eq!(lease.poll_timeout(at(4_600)), Some(2 * SEC), "it claims again after one heartbeat");
+    lease.handle_timeout(at(6_600));
+    assert_eq!(lease.poll_action(), Some(LeaseAction::Claim { above: epoch }), "a later epoch is higher");
 }

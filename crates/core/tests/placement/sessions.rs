@@ -210,10 +210,11 @@ fn a_takeover_that_a_failover_lost_is_written_back() {
     assert_eq!(service.serve(&session, 2), Some(1));
 }
 
-/// The reply to the takeover is lost: the store names a replica that does not know it yet.
-#[test]
-fn a_takeover_without_reply_is_adopted_by_the_next_request() {
+/// Replica 1 takes the session of replica 0 over, and the reply is lost: the store names a replica that does not know it
+/// yet.
+fn taken_without_reply() -> (ServiceSimulation, SessionId) {
     let (mut service, session) = opened();
+    service.replicate();
     service.kill(0);
     service.store_delay = 100 * MS;
     let request = service.request(&session, 1).expect("it runs");
@@ -226,8 +227,32 @@ fn a_takeover_without_reply_is_adopted_by_the_next_request() {
     service.nodes[1].store_wire = Wire::Ok;
     service.store_delay = MS;
     service.advance(5 * SEC);
+    (service, session)
+}
+
+#[test]
+fn a_takeover_without_reply_is_adopted_by_the_next_request() {
+    let (mut service, session) = taken_without_reply();
     assert_eq!(service.serve(&session, 2), Some(1));
     assert_eq!(service.takeovers.len(), 1);
+}
+
+#[test]
+fn a_takeover_without_reply_is_written_back_too() {
+    for emptied in [true, false] {
+        let (mut service, session) = taken_without_reply();
+        assert_eq!(service.serve(&session, 2), Some(1));
+        if emptied {
+            service.empty_store()
+        } else {
+            service.fail_over(0)
+        }
+        service.advance(service.spec.heartbeat() * 2);
+        // A replica that has not heard of the session.
+        service.start(0);
+        service.advance(service.spec.grace() + service.spec.heartbeat());
+        assert_eq!(service.serve(&session, 0), Some(1), "emptied: {emptied}");
+    }
 }
 
 #[test]
@@ -423,4 +448,40 @@ fn the_store_refuses_a_takeover_from_an_owner_that_is_back() {
     assert_eq!(service.takeovers, []);
     service.advance(service.spec.heartbeat());
     assert_eq!(service.serve(&session, 1), Some(0));
+}
+
+/// The second owner died and the store lost its record. The third one takes over from the second, and the first one, which
+/// asked the emptied store, is told too.
+#[test]
+fn a_takeover_is_announced_to_the_owner_that_the_store_knows() {
+    let (mut service, session) = opened();
+    service.pause(0);
+    service.advance(service.spec.lease + service.spec.heartbeat());
+    assert_eq!(service.serve(&session, 1), Some(1));
+    assert_eq!(service.serve(&session, 2), Some(1));
+    service.kill(1);
+    service.empty_store();
+    service.resume(0);
+    service.advance(service.spec.heartbeat() * 2);
+    assert_eq!(service.serve(&session, 0), Some(0), "the store knows nothing better");
+    service.advance(service.spec.grace());
+    assert_eq!(service.serve(&session, 2), Some(2), "replica 2 knows of replica 1, which is dead");
+    service.advance(service.spec.heartbeat() * 2);
+    assert_eq!(service.serve(&session, 0), Some(2));
+}
+
+/// The record of the owner was there all the time, so only the notice tells it, and its first reply comes too late.
+#[test]
+fn a_notice_of_a_takeover_is_repeated_until_it_was_received() {
+    let (mut service, session) = opened();
+    service.peer_wires.insert((0, 1), Wire::Refused);
+    assert_eq!(service.serve(&session, 1), Some(1));
+    service.peer_wires.clear();
+    service.reply_delay = Some(3 * SEC);
+    service.advance(service.spec.heartbeat() + 200 * MS);
+    assert_eq!(service.nodes[0].streams_ended, []);
+    service.reply_delay = None;
+    service.advance(service.spec.heartbeat() * 2 + SEC);
+    assert_eq!(service.nodes[0].streams_ended, std::slice::from_ref(&session));
+    assert_eq!(service.serve(&session, 0), Some(1));
 }

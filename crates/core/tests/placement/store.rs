@@ -169,9 +169,14 @@ impl StoreModel {
         if cause == TakeoverCause::RecordEnded && self.data.replicas.contains_key(&from.place.boot) {
             return TakeoverReply::OwnerIsLive;
         }
+        let known = self.data.moved.get(session).map_or(&session.origin, |owner| &owner.place).clone();
         let owner = SessionOwner { place: me.clone(), epoch: from.epoch.succeed(now) };
         self.data.moved.insert(session.clone(), owner.clone());
         self.notify(now, from.place.boot, session, &owner);
+        if known.boot != from.place.boot {
+            // The store lost the takeovers in between, so the owner that it knows may serve the session again.
+            self.notify(now, known.boot, session, &owner);
+        }
         let record = self.data.replicas.get_mut(&me.boot);
         let previous = record.map(|record| {
             let previous = record.last_takeover;

@@ -152,7 +152,8 @@ impl Router {
             self.in_doubt_up_to = self.last_opened;
             self.confirmed.clear();
         }
-        if was_missing || reply.last_takeover < self.last_takeover {
+        // A new record knows no takeover.
+        if reply.last_takeover < self.last_takeover {
             self.put_back = PutBack::Due;
         }
         let mut changes = RoutingChanges { last_takeover: self.last_takeover, ..RoutingChanges::default() };
@@ -223,6 +224,10 @@ impl Router {
         }
         if self.owns(session) && owner.place != self.me {
             self.taken.push_back(session.clone());
+        }
+        if owner.place == self.me {
+            // Also a takeover whose reply was lost.
+            self.last_takeover = self.last_takeover.max(owner.epoch);
         }
         self.moved.insert(session.clone(), owner.clone());
         self.confirmed.remove(session);

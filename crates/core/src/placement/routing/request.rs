@@ -333,7 +333,6 @@ impl Router {
                 if previous < self.last_takeover {
                     self.put_back = PutBack::Due;
                 }
-                self.last_takeover = self.last_takeover.max(epoch);
                 let owner = SessionOwner { place: self.me.clone(), epoch };
                 self.learn(&request.session, &owner);
                 self.confirm(&request.session);
