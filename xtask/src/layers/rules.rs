@@ -111,6 +111,7 @@ pub(super) const PURE: &[&str] = &[
     "base64",
     "globset",
     "memchr",
+    "ref-cast",
     "serde",
     "serde_json",
     "serde_json_canonicalizer",
@@ -168,6 +169,12 @@ pub(super) const PATHS: &[PathRule] = &[
         ],
         except: &["gripfast::clock"],
         why: "one file reads clocks and entropy, so that tests control the time and print their seeds",
+    },
+    PathRule {
+        within: &["gripfast_core", "gripfast", "gripfast_gateway"],
+        never: &["Json::assume_valid", "JsonText::assume_valid"],
+        except: &["gripfast_core::json_text"],
+        why: "JSON is checked where it enters; only wire takes values apart and puts them together",
     },
     PathRule {
         within: &["gripfast_cluster"],
