@@ -5,7 +5,7 @@ use axum::Router;
 use axum::body::Bytes;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
-use gripfast::{Json, JsonText};
+use gripfast::JsonText;
 use http::{HeaderMap, Method, StatusCode};
 use std::collections::BTreeMap;
 use std::fmt::Write;

@@ -9,7 +9,7 @@ use crate::scripted_server::{
 };
 use gripfast::config::{ServerSpec, UrlTransport};
 use gripfast::memory::{AnswerMemory, OutOfMemory, Reservation};
-use gripfast::{CallOptions, CallOutcome, Code, Json, JsonText, NextAction, State};
+use gripfast::{CallOptions, CallOutcome, Code, JsonText, NextAction, State};
 use gripfast_demo::{Faults, Options};
 use gripfast_testkit::wait::until;
 use serde_json::json;

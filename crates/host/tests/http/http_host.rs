@@ -1,7 +1,7 @@
 //! Shared test setup: a sample server, a host for it, and helpers that wait for conditions.
 
 use gripfast::config::{ServerSpec, Target, Template, TlsSpec, UrlTransport};
-use gripfast::{Answer, CallError, Host, Json, JsonText, ServerStatus, State};
+use gripfast::{Answer, CallError, Host, JsonText, ServerStatus, State};
 use gripfast_demo::{EraChoice, Faults, Options, RunningServer};
 use serde_json::Value;
 use std::net::SocketAddr;

@@ -6,7 +6,7 @@ use gripfast::transport::{
     BoxFuture, Dialer, Inbox, Incoming, Link, LinkContext, LinkInfo, Outgoing, Reply, Route, SendError,
     Session, UnsolicitedStream,
 };
-use gripfast::{Answer, CallError, Host, Json, JsonText, SpawnOptions, State};
+use gripfast::{Answer, CallError, Host, JsonText, SpawnOptions, State};
 use gripfast_core::failure::{ConnectStepFailed, During, Evidence, HttpAnswer, Observed};
 use gripfast_core::supervise::upstream::{CloseMode, LinkKind};
 use serde_json::{Value, json};

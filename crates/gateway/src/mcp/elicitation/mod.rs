@@ -8,12 +8,12 @@ pub(crate) mod input_required;
 pub(crate) mod url;
 
 use super::Gateway;
-use super::address::Boot;
 use super::client::Client;
 use super::fair_table::FairTable;
 use super::request::dispatch::RpcFault;
 use super::request::extensions;
 use bytes::Bytes;
+use gripfast::BootId;
 use gripfast::Principal;
 use gripfast::sync::Mutex;
 use gripfast::transport::BoxFuture;
@@ -131,7 +131,7 @@ impl Gateway {
 
 /// Unanswered requests of all clients, limited per principal.
 pub(crate) struct OpenElicitations {
-    boot: Boot,
+    boot: BootId,
     /// Number of the next request. Unique in the process, because a session can be evicted and restored while a client
     /// still answers an earlier request.
     next_number: AtomicU64,
@@ -141,7 +141,7 @@ pub(crate) struct OpenElicitations {
 impl OpenElicitations {
     /// Creates a table for at most `max_per_principal` open requests of one principal and `max_total` altogether. Above
     /// it the oldest is evicted: of the same principal, or of the principal with the most.
-    pub(crate) fn new(boot: Boot, max_per_principal: usize, max_total: usize) -> Self {
+    pub(crate) fn new(boot: BootId, max_per_principal: usize, max_total: usize) -> Self {
         let table = Arc::new(Mutex::new(FairTable::new(max_per_principal, max_total)));
         Self { boot, next_number: AtomicU64::new(0), table }
     }
@@ -308,6 +308,7 @@ fn no_answer_response(servers_id: &RequestId, why: &str) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::mcp::address::random_boot;
 
     fn abilities(capabilities: &str) -> ElicitationSupport {
         ElicitationSupport::from_capabilities(Some(&JsonText::parse(capabilities.to_owned()).unwrap()))
@@ -333,7 +334,7 @@ mod tests {
 
     impl Default for OpenElicitations {
         fn default() -> Self {
-            Self::new(Boot::random(), 1000, 2000)
+            Self::new(random_boot(), 1000, 2000)
         }
     }
 
@@ -345,7 +346,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_principal_with_too_many_open_requests_loses_its_own_oldest() {
-        let all = Arc::new(OpenElicitations::new(Boot::random(), 2, 3));
+        let all = Arc::new(OpenElicitations::new(random_boot(), 2, 3));
         let ask = |name: &str| {
             // Each in a session of its own.
             let elicitations = Arc::new(PendingElicitations::new(Principal::new(name), &all));

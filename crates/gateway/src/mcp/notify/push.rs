@@ -191,7 +191,7 @@ impl ClientChannel for Arc<GetStreams> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gripfast::{Json, JsonText};
+    use gripfast::JsonText;
 
     const FORM: &[u8] = br#"{"jsonrpc":"2.0","id":1,"method":"elicitation/create","params":{"message":"?"}}"#;
     const LOG: &[u8] = br#"{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info"}}"#;

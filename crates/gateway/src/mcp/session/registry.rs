@@ -298,7 +298,7 @@ fn save(store: &SessionStore, session: &Session, used: Duration) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mcp::address::ReplicaName;
+    use gripfast::ReplicaName;
     use gripfast::store::{MemoryStore, Store};
     use gripfast::wire::log::LogLevel;
     use tempfile::TempDir;
@@ -329,7 +329,7 @@ mod tests {
 
         fn replica(&self, name: &str) -> Sessions {
             let cipher = TokenCipher::load_or_create(self.directory.path()).unwrap();
-            self.process_of(cipher.with_name(ReplicaName::parse(name).unwrap()), &Limits::default())
+            self.process_of(cipher.with_name(ReplicaName::new(name).unwrap()), &Limits::default())
         }
 
         fn process_of(&self, cipher: TokenCipher, limits: &Limits) -> Sessions {

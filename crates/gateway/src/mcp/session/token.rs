@@ -1,10 +1,11 @@
 //! Encryption of ids (AEAD): they cannot be forged or changed, and every process with the key can read them, also after
 //! a restart. The content is in `address`, and for session ids in `claims`.
 
-use crate::mcp::address::{Address, AddressKind, Boot, Place, Replica, ReplicaName};
+use crate::mcp::address::{Address, AddressKind, Place, Replica, random_boot};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use gripfast::private_files;
+use gripfast::{BootId, ReplicaName};
 use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use ring::rand::{SecureRandom, SystemRandom};
 use std::io;
@@ -61,7 +62,7 @@ impl TokenCipher {
     fn with_key(key: &[u8; KEY_LEN]) -> io::Result<Self> {
         let key =
             UnboundKey::new(&CHACHA20_POLY1305, key).map_err(|_| io::Error::other("invalid session key"))?;
-        let own = Replica { name: None, boot: Boot::random() };
+        let own = Replica { name: None, boot: random_boot() };
         Ok(Self { key: LessSafeKey::new(key), random: SystemRandom::new(), own })
     }
 
@@ -72,7 +73,7 @@ impl TokenCipher {
     }
 
     /// Boot of this process.
-    pub(crate) fn boot(&self) -> Boot {
+    pub(crate) fn boot(&self) -> BootId {
         self.own.boot
     }
 
@@ -96,7 +97,7 @@ impl TokenCipher {
     /// issued with this key, or was changed.
     pub(crate) fn open(&self, kind: AddressKind, text: &str) -> Option<(Address, Vec<u8>)> {
         let (name, sealed) = match text.split_once('.') {
-            Some((name, sealed)) => (Some(ReplicaName::parse(name)?), sealed),
+            Some((name, sealed)) => (Some(ReplicaName::new(name)?), sealed),
             None => (None, text),
         };
         let bytes = self.decrypt(&associated_data(kind, name.as_ref()), sealed)?;
@@ -189,7 +190,7 @@ mod tests {
 
     #[test]
     fn a_modified_session_id_does_not_open() {
-        let cipher = TokenCipher::ephemeral().unwrap().with_name(ReplicaName::parse("web-1").unwrap());
+        let cipher = TokenCipher::ephemeral().unwrap().with_name(ReplicaName::new("web-1").unwrap());
         let sealed = session_id(&cipher);
         assert!(sealed.starts_with("web-1."), "{sealed}");
         for at in 0..sealed.len() {
@@ -218,7 +219,7 @@ mod tests {
     fn a_process_tells_its_own_ids_from_those_of_other_processes_with_the_key() {
         let directory = tempfile::tempdir().unwrap();
         let process = || TokenCipher::load_or_create(directory.path()).unwrap();
-        let named = |name| process().with_name(ReplicaName::parse(name).unwrap());
+        let named = |name| process().with_name(ReplicaName::new(name).unwrap());
         let all = [process(), process(), named("web-1"), named("web-1"), named("web-2")];
         for (issuer, cipher) in all.iter().enumerate() {
             let (address, _) = all[0].open(AddressKind::Session, &session_id(cipher)).unwrap();
@@ -258,7 +259,7 @@ mod tests {
             place in any::<prop::sample::Index>(),
         ) {
             let cipher = TokenCipher::ephemeral().unwrap();
-            let cipher = match name.as_deref().and_then(ReplicaName::parse) {
+            let cipher = match name.as_deref().and_then(ReplicaName::new) {
                 Some(name) => cipher.with_name(name),
                 None => cipher,
             };
