@@ -11,6 +11,7 @@ use crate::mcp::session::claims::random;
 use crate::mcp::session::token::TokenCipher;
 use crate::mcp::transport::replay_buffer::{ReplayBuffer, ReplayItem};
 use crate::server::quota::QuotaPermit;
+use crate::server::runtime::inline_call::InlineCall;
 use bytes::Bytes;
 use futures_util::future::AbortHandle;
 use gripfast::Principal;
@@ -31,6 +32,8 @@ pub(crate) struct InputRequiredCall {
     pub(crate) inputs: Arc<RequestedInputs>,
     /// Position in the replay buffer up to which the client has received messages.
     pub(crate) position: usize,
+    /// Drives the call inline while a request waits for it; `None` once it runs on its own.
+    call: Option<InlineCall>,
     handle: AbortHandle,
     origin: CallOrigin,
 }
@@ -77,10 +80,24 @@ impl InputRequiredCall {
     pub(crate) fn new(
         replay_buffer: Arc<ReplayBuffer>,
         inputs: Arc<RequestedInputs>,
-        handle: AbortHandle,
+        (call, handle): (InlineCall, AbortHandle),
         origin: CallOrigin,
     ) -> Self {
-        Self { replay_buffer, inputs, position: 0, handle, origin }
+        Self { replay_buffer, inputs, position: 0, call: Some(call), handle, origin }
+    }
+
+    /// Waits for `wanted`, and drives the call meanwhile unless it runs on its own.
+    pub(crate) async fn until<T>(&mut self, wanted: impl Future<Output = T>) -> T {
+        match &mut self.call {
+            Some(call) => call.until(wanted).await,
+            None => wanted.await,
+        }
+    }
+
+    /// Lets the call run on its own, independent of waiting requests.
+    pub(crate) fn detached(mut self) -> Self {
+        self.call = None;
+        self
     }
 
     /// Waits for the next step. Cancel safe.
@@ -115,7 +132,10 @@ pub(crate) enum CallStep {
 /// Cancels the call.
 impl Drop for InputRequiredCall {
     fn drop(&mut self) {
-        self.handle.abort();
+        match self.call.take() {
+            Some(call) => call.cancel(),
+            None => self.handle.abort(),
+        }
     }
 }
 
@@ -468,7 +488,7 @@ mod tests {
         };
         let answer = listener.on_request(Bytes::from_static(FORM)).unwrap();
         let end = crate::mcp::transport::streamable_http::EndOnDrop(Arc::clone(&replay_buffer));
-        let call = crate::mcp::transport::streamable_http::spawn_call(async move {
+        let call = InlineCall::new(|| async move {
             let _end = end;
             std::future::pending::<()>().await;
         });

@@ -306,7 +306,7 @@ impl ChannelClient {
         let started =
             may_begin.and_then(|()| stateless_http::begin_or_resume(&self.gateway, request, body, identify));
         let mut call = match started {
-            Ok(call) => call,
+            Ok(call) => call.detached(),
             Err(refused) => return self.refuse_start(request, refused, to).await,
         };
         let (gateway, out, id) = (Arc::clone(&self.gateway), self.out.clone(), request.id.to_request_id());

@@ -186,7 +186,7 @@ fn resume(
 }
 
 /// Delivers the next result: the answer, a stream that ends with it, or an input-required result.
-async fn deliver(gateway: &Arc<Gateway>, id: RequestId, call: InputRequiredCall) -> Response {
+async fn deliver(gateway: &Arc<Gateway>, id: RequestId, mut call: InputRequiredCall) -> Response {
     let (replay_buffer, inputs, position) =
         (Arc::clone(&call.replay_buffer), Arc::clone(&call.inputs), call.position);
     let first = async {
@@ -198,11 +198,11 @@ async fn deliver(gateway: &Arc<Gateway>, id: RequestId, call: InputRequiredCall)
             () = tokio::time::sleep(KEEP_ALIVE) => Some(FirstEvent::Stream),
         }
     };
-    match first.await {
+    match call.until(first).await {
         Some(FirstEvent::Answer(answer, status)) => {
             json_response(with_id(&id, answer, &replay_buffer), status)
         }
-        Some(FirstEvent::Stream) => stream(chunks::events(events(Arc::clone(gateway), id, call))),
+        Some(FirstEvent::Stream) => stream(chunks::events(events(Arc::clone(gateway), id, call.detached()))),
         None => json_response(input_required(gateway, &id, call), StatusCode::OK),
     }
 }
@@ -259,7 +259,7 @@ pub(crate) fn input_required(gateway: &Gateway, id: &RequestId, call: InputRequi
     match JsonText::parse(result) {
         Ok(result) => {
             let asking = call.replay_buffer.counted(envelope::response(id.as_id(), &result).into());
-            gateway.input_required.hold(number, call);
+            gateway.input_required.hold(number, call.detached());
             asking
         }
         Err(_) => fault("the server's request for input is not valid JSON"),
@@ -317,8 +317,8 @@ enum Stage {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mcp::transport::streamable_http::spawn_call;
     use crate::mcp::{Limits, TokenCipher};
+    use crate::server::runtime::inline_call::InlineCall;
     use gripfast::Host;
     use http_body_util::BodyExt;
 
@@ -327,7 +327,7 @@ mod tests {
         let gateway =
             Gateway::new(Host::builder().build(), TokenCipher::ephemeral().unwrap(), &Limits::default());
         let replay_buffer = Arc::new(ReplayBuffer::default());
-        let working = spawn_call(std::future::pending());
+        let working = InlineCall::new(std::future::pending);
         let origin = CallOrigin { principal: Principal::local(), request: Bytes::new() };
         let call = InputRequiredCall::new(Arc::clone(&replay_buffer), Arc::default(), working, origin);
         let response = deliver(&gateway, RequestId::from(1), call).await;

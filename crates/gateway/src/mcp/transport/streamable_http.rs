@@ -27,6 +27,7 @@ use crate::mcp::session::registry::SessionError;
 use crate::mcp::session::state::{OpenStream, Session, SessionUse};
 use crate::server::memory;
 use crate::server::quota::Peer;
+use crate::server::runtime::inline_call::InlineCall;
 use gripfast::large_message;
 
 use axum::Router;
@@ -36,7 +37,7 @@ use axum::response::Response;
 use axum::routing::any;
 use bytes::Bytes;
 use futures_util::StreamExt;
-use futures_util::future::{AbortHandle, Abortable};
+use futures_util::future::AbortHandle;
 use gripfast::transport::{BoxFuture, Listener};
 use gripfast::wire::envelope::{self, Message, OwnedRequest};
 use gripfast::wire::era::InitializeParams;
@@ -187,11 +188,14 @@ async fn post_legacy(
     match message {
         Message::Request(request) => {
             let replay_buffer = Arc::new(ReplayBuffer::for_client(&session.client));
-            let begun = begin_legacy(gateway, session, session.client.clone(), request, body, &replay_buffer);
-            if let Err(overload) = begun {
-                return overload::overloaded(Some(request.id), &overload);
-            }
-            match tokio::time::timeout(STREAM_AFTER, first_event(&replay_buffer, 0)).await {
+            let mut call =
+                match begin_legacy(gateway, session, session.client.clone(), request, body, &replay_buffer) {
+                    Ok(call) => call,
+                    Err(overload) => return overload::overloaded(Some(request.id), &overload),
+                };
+            let first = call.until(tokio::time::timeout(STREAM_AFTER, first_event(&replay_buffer, 0))).await;
+            drop(call);
+            match first {
                 Ok(FirstEvent::Answer(answer, status)) => json_response(answer, status),
                 // The call continues without the connection, so that the client can resume the stream.
                 Ok(FirstEvent::Stream) | Err(_) => {
@@ -222,7 +226,7 @@ fn begin_legacy(
     request: &envelope::Request<'_>,
     body: &ReceivedMessage,
     replay_buffer: &Arc<ReplayBuffer>,
-) -> Result<(), Overload> {
+) -> Result<InlineCall, Overload> {
     session.has_room()?;
     let admitted = gateway.admit(body)?;
     // The list in the answer is at least as new as these versions.
@@ -237,7 +241,7 @@ fn begin_legacy(
     });
     let saving = Some(Arc::clone(session));
     let admitted_request = (request.to_owned_request(), admitted);
-    let handle = begin_call(
+    let (call, handle) = begin_call(
         gateway,
         Era::Legacy,
         admitted_request,
@@ -247,7 +251,7 @@ fn begin_legacy(
         saving,
     );
     session.track_call(request.id.to_request_id(), handle, replay_buffer);
-    Ok(())
+    Ok(call)
 }
 
 fn handle_notification(gateway: &Gateway, session: &Session, notification: &envelope::Notification<'_>) {
@@ -327,9 +331,9 @@ fn begin_member(
         Ok(Message::Request(request)) => {
             // The client reads nothing before the whole batch is answered, so servers cannot send requests to it.
             let client = session.client.without_elicitation();
-            let begun = begin_legacy(gateway, session, client, &request, message, &replay_buffer);
-            if let Err(overload) = begun {
-                refuse(Some(request.id), &overload.fault());
+            match begin_legacy(gateway, session, client, &request, message, &replay_buffer) {
+                Ok(call) => drop(call),
+                Err(overload) => refuse(Some(request.id), &overload.fault()),
             }
         }
         Ok(Message::Notification(notification)) => {
@@ -561,8 +565,8 @@ fn unknown_versions(gateway: &Gateway, peer: &Peer) -> ListVersions {
     }
 }
 
-/// Starts one request in a task of its own, and writes its messages to `replay_buffer`. Changed preferences of a session
-/// are saved before the answer. The handle cancels the request.
+/// Starts one request, and writes its messages to `replay_buffer`. Changed preferences of a session are saved before
+/// the answer.
 pub(crate) fn begin_call(
     gateway: &Arc<Gateway>,
     era: Era,
@@ -571,11 +575,11 @@ pub(crate) fn begin_call(
     listener: Arc<dyn Listener>,
     client: Client,
     session: Option<Arc<Session>>,
-) -> AbortHandle {
+) -> (InlineCall, AbortHandle) {
     let gateway = Arc::clone(gateway);
     // Created before the call, so that a call that is dropped before its first poll also ends its buffer.
     let end = EndOnDrop(Arc::clone(&replay_buffer));
-    spawn_call(async move {
+    InlineCall::new(|| async move {
         let (_end, request) = (end, request.as_request());
         let work = pin!(answer(&gateway, era, &request, listener, client));
         let answered = admitted.while_authorized(work).await;
@@ -585,13 +589,6 @@ pub(crate) fn begin_call(
         }
         replay_buffer.finish_with_status(message, status);
     })
-}
-
-/// Runs a call in a task of its own, so that it continues without its connection. The handle cancels it.
-pub(crate) fn spawn_call(call: impl Future<Output = ()> + Send + 'static) -> AbortHandle {
-    let (handle, registration) = AbortHandle::new_pair();
-    tokio::spawn(Abortable::new(call, registration));
-    handle
 }
 
 /// Response with its memory permit, and its HTTP status.
@@ -769,28 +766,6 @@ mod tests {
     use super::*;
     use crate::mcp::TokenCipher;
     use crate::mcp::transport::event_id::tests::{CALL, name};
-
-    #[tokio::test(start_paused = true)]
-    async fn a_call_runs_on_its_own_until_it_is_cancelled() {
-        let call = || {
-            let answered = Arc::new(tokio::sync::Notify::new());
-            let answer = Arc::clone(&answered);
-            let handle = spawn_call(async move {
-                tokio::time::sleep(Duration::from_secs(1)).await;
-                answer.notify_one();
-            });
-            (answered, handle)
-        };
-        let in_time = |answered: Arc<tokio::sync::Notify>| async move {
-            tokio::time::timeout(Duration::from_secs(2), answered.notified()).await.is_ok()
-        };
-        let (answered, _handle) = call();
-        assert!(in_time(answered).await, "nothing else drives it");
-        let (answered, handle) = call();
-        tokio::task::yield_now().await;
-        handle.abort();
-        assert!(!in_time(answered).await);
-    }
 
     #[tokio::test]
     async fn c03_a_slow_reader_gets_the_number_of_dropped_messages_and_the_answer() {
