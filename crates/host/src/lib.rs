@@ -17,7 +17,7 @@
 //!         Err(findings) => host.spawn_broken(&server.name, &findings[0].to_string())?,
 //!     }
 //! }
-//! let arguments = JsonText::of(&serde_json::json!({ "text": "hello" }))?;
+//! let arguments = gripfast::JsonText::of(&serde_json::json!({ "text": "hello" }))?;
 //! let answer = host.call("demo", "echo", Some(arguments)).await?;
 //! println!("{:?}", answer.result());
 //! host.shutdown().await;
