@@ -50,7 +50,6 @@ impl Span {
         match self.0 {}
     }
 
-    #[expect(clippy::boxed_local, reason = "the signature of the build with the feature")]
     pub(crate) fn with_trace_context(&self, _params: JsonText) -> JsonText {
         match self.0 {}
     }
