@@ -16,13 +16,13 @@ use gripfast_measure::Result;
     name = "cargo xtask bench",
     after_help = "\
 Compare ratios, whose parts are measured interleaved in one run; times depend on this machine. A full run takes about \
-seven minutes, with --quick about three.
+nine minutes, with --quick about three.
 
 With --against, a shell runs COMMAND; `{url}` in it stands for the URL of the test server, `{config}` for a file with \
 `mcpServers` in which that server is called `bench`:
   cargo xtask bench calls --against 'some-gateway --config {config} --port 9000' --url http://127.0.0.1:9000/mcp
 
-nginx must be installed; Debian's `nginx-light` is enough."
+nginx must be installed; Debian's `nginx-light` is enough. The part `instructions` needs valgrind."
 )]
 pub(crate) struct Args {
     /// Parts to measure [default: all]

@@ -56,6 +56,8 @@ pub(crate) async fn run(options: &RunOptions) -> Result<Vec<CallCost>> {
         server.entry("modern", 2, Era::Modern),
         processes::stdio_entry("pipe", 2)?,
     ];
+    let valgrind = Command::new("valgrind").arg("--version").stdout(Stdio::null()).status();
+    valgrind.map_err(|error| MeasureError::new("valgrind (hint: install Debian's `valgrind`)", &error))?;
     let counter = Callgrind { directory: home.path() };
     let gateway = Gateway::start_with(counter.command(&options.gripfast), &home, &config.concat())?;
     let mut costs = Vec::new();

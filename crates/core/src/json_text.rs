@@ -3,7 +3,7 @@
 //! The types differ from `serde_json`'s `RawValue` in one point: code that assembles a value from checked parts need not
 //! check the whole again.
 
-use std::borrow::{Borrow, Cow};
+use std::borrow::Borrow;
 use std::fmt;
 use std::ops::Deref;
 
@@ -21,10 +21,7 @@ pub struct Json(str);
 pub struct JsonText(Box<str>);
 
 impl Json {
-    /// The value `null`.
-    pub const NULL: &'static Self = Self::assume_valid("null");
-
-    /// Checks that a text is one JSON value, without whitespace around it.
+    /// Checks that a text is one JSON value. Whitespace around it is left out.
     ///
     /// # Errors
     /// The text is not JSON.
@@ -44,7 +41,7 @@ impl Json {
 }
 
 impl JsonText {
-    /// Checks that a text is one JSON value.
+    /// Checks that a text is one JSON value. Whitespace around it is left out.
     ///
     /// # Errors
     /// The text is not JSON.
@@ -65,11 +62,6 @@ impl JsonText {
     pub fn assume_valid(text: String) -> Self {
         debug_assert!(Json::parse(&text).is_ok(), "values put together give a value");
         Self(text.into())
-    }
-
-    /// The text of the value.
-    pub fn into_text(self) -> String {
-        self.0.into()
     }
 }
 
@@ -110,12 +102,6 @@ impl From<Box<RawValue>> for JsonText {
 impl<'a> From<&'a RawValue> for &'a Json {
     fn from(value: &'a RawValue) -> Self {
         Json::assume_valid(value.get())
-    }
-}
-
-impl From<JsonText> for Cow<'_, Json> {
-    fn from(value: JsonText) -> Self {
-        Self::Owned(value)
     }
 }
 
@@ -188,7 +174,8 @@ mod tests {
             assert!(Json::parse(text).is_err(), "{text}");
             assert!(JsonText::parse(text).is_err(), "{text}");
         }
-        assert_eq!(JsonText::parse("[1, 2]").unwrap().get(), "[1, 2]");
+        assert_eq!(JsonText::parse(" [1, 2]\n").unwrap().get(), "[1, 2]");
+        assert_eq!(Json::parse("\t{} ").unwrap().get(), "{}");
         assert_eq!(JsonText::of("a\"b").unwrap().get(), r#""a\"b""#);
     }
 }

@@ -55,6 +55,6 @@ pub mod url_elicitation;
 
 pub use envelope::{Id, Malformed, Message, Outcome, RequestId};
 pub use era::{Era, ProtocolVersion};
-/// One JSON value, kept as its bytes. Re-exported so that users of this crate agree on the version.
+/// JSON values, kept as text.
 pub use gripfast_core::json_text::{Json, JsonText};
 pub use patch::{Object, Patch};

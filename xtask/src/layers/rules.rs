@@ -171,7 +171,7 @@ pub(super) const PATHS: &[PathRule] = &[
         why: "one file reads clocks and entropy, so that tests control the time and print their seeds",
     },
     PathRule {
-        within: &["gripfast_core", "gripfast", "gripfast_gateway"],
+        within: &["gripfast_core", "gripfast_cluster", "gripfast", "gripfast_gateway"],
         never: &["Json::assume_valid", "JsonText::assume_valid"],
         except: &["gripfast_core::json_text"],
         why: "JSON is checked where it enters; only wire takes values apart and puts them together",

@@ -32,7 +32,7 @@ async fn a_lease_has_one_holder_until_it_is_released() {
 }
 
 #[tokio::test]
-async fn nobody_claims_during_a_grace_period_or_before_the_first_heartbeat() {
+async fn no_replica_claims_during_a_grace_period_or_before_the_first_heartbeat() {
     let Some(service) = Service::start() else { return };
     let grace = Duration::from_secs(12);
     let reply = service.store(1).claim(NAME, OwnerEpoch::FIRST).await;

@@ -118,7 +118,7 @@ pub enum ClaimReply {
         /// The time until it ends, unless it is renewed.
         left: Duration,
     },
-    /// Nobody may claim during a grace period.
+    /// No replica may claim during a grace period.
     Grace {
         /// The rest of the period.
         left: Duration,

@@ -151,7 +151,7 @@ fn without_the_store_owners_go_on_and_forwards_work() {
     assert_eq!(
         reason(service.end_of(&session, 1)),
         Some(UnavailableReason::StoreUnreachable),
-        "nobody can take over"
+        "no replica can take it over"
     );
 }
 

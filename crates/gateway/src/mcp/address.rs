@@ -18,14 +18,14 @@ pub(crate) struct Replica {
 
 impl Replica {
     /// Decides which process an id concerns that `issuer` has issued.
-    pub(crate) fn place_of(&self, issuer: &Self) -> Place {
-        if self == issuer { Place::Here } else { Place::Gone }
+    pub(crate) fn origin_of(&self, issuer: &Self) -> IdOrigin {
+        if self == issuer { IdOrigin::Here } else { IdOrigin::Gone }
     }
 }
 
 /// Process that an id concerns. What it stands for is in the memory of that process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum IdOrigin {
     /// This process.
     Here,
     /// Another process, which cannot be reached from here. It has ended, or it runs with the same key.
@@ -93,9 +93,9 @@ mod tests {
         let named =
             |name: &str, boot| Replica { name: ReplicaName::new(name), boot: BootId::from_number(boot) };
         let own = named("one", 1);
-        assert_eq!(own.place_of(&own), Place::Here);
+        assert_eq!(own.origin_of(&own), IdOrigin::Here);
         for other in [named("one", 2), named("two", 1), named("", 1)] {
-            assert_eq!(own.place_of(&other), Place::Gone, "{other:?}");
+            assert_eq!(own.origin_of(&other), IdOrigin::Gone, "{other:?}");
         }
     }
 

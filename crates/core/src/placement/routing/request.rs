@@ -143,7 +143,7 @@ pub enum TakeoverReply {
     Owned(SessionOwner),
     /// The owner has a live record again.
     OwnerIsLive,
-    /// Nobody takes over during a grace period.
+    /// No replica takes over a session during a grace period.
     Grace {
         /// The rest of the period.
         left: Duration,

@@ -4,7 +4,7 @@
 //! Meanwhile the call stays in flight, held here under an encrypted `requestState`.
 
 use super::{OpenElicitation, OpenElicitations};
-use crate::mcp::address::{AddressKind, Place};
+use crate::mcp::address::{AddressKind, IdOrigin};
 use crate::mcp::client::Client;
 use crate::mcp::fair_table::FairTable;
 use crate::mcp::session::claims::random;
@@ -312,9 +312,9 @@ impl HeldCallId {
     /// Opens a `requestState`; `None` if gripfast did not issue it.
     pub(crate) fn open(tokens: &TokenCipher, state: &str) -> Option<Self> {
         match tokens.open(AddressKind::RequestState, state) {
-            Some((address, _)) => Some(match tokens.place_of(&address) {
-                Place::Here => Self::Here(address.number),
-                Place::Gone => Self::Gone,
+            Some((address, _)) => Some(match tokens.origin_of(&address) {
+                IdOrigin::Here => Self::Here(address.number),
+                IdOrigin::Gone => Self::Gone,
             }),
             None => {
                 tokens.open_unaddressed(state)?.starts_with(Self::UNADDRESSED_PREFIX).then_some(Self::Gone)

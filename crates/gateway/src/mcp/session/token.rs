@@ -1,7 +1,7 @@
 //! Encryption of ids (AEAD): they cannot be forged or changed, and every process with the key can read them, also after
 //! a restart. The content is in `address`, and for session ids in `claims`.
 
-use crate::mcp::address::{Address, AddressKind, Place, Replica, random_boot};
+use crate::mcp::address::{Address, AddressKind, IdOrigin, Replica, random_boot};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use gripfast::private_files;
@@ -78,8 +78,8 @@ impl TokenCipher {
     }
 
     /// Decides which process an id concerns.
-    pub(crate) fn place_of(&self, address: &Address) -> Place {
-        self.own.place_of(&address.replica)
+    pub(crate) fn origin_of(&self, address: &Address) -> IdOrigin {
+        self.own.origin_of(&address.replica)
     }
 
     /// Issues an id of this process: `NAME.SEALED`, or `SEALED` without a name. It fits a header and a URL.
@@ -223,7 +223,7 @@ mod tests {
         let all = [process(), process(), named("web-1"), named("web-1"), named("web-2")];
         for (issuer, cipher) in all.iter().enumerate() {
             let (address, _) = all[0].open(AddressKind::Session, &session_id(cipher)).unwrap();
-            let here = all.iter().map(|cipher| cipher.place_of(&address) == Place::Here);
+            let here = all.iter().map(|cipher| cipher.origin_of(&address) == IdOrigin::Here);
             assert_eq!(
                 here.enumerate().filter(|(_, here)| *here).map(|(at, _)| at).collect::<Vec<_>>(),
                 [issuer]

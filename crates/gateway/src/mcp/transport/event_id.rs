@@ -2,7 +2,7 @@
 //! sessions outlive processes and streams do not; and the request, so that a client that resumes too late gets an error
 //! under the id of its request.
 
-use crate::mcp::address::{AddressKind, Place};
+use crate::mcp::address::{AddressKind, IdOrigin};
 use crate::mcp::request::dispatch::RequestOutcome;
 use crate::mcp::request::respond;
 use crate::mcp::session::token::TokenCipher;
@@ -21,7 +21,7 @@ pub(crate) struct StreamName(Arc<str>);
 pub(crate) struct ResumePoint {
     pub(crate) name: StreamName,
     /// Process that has the stream.
-    pub(crate) place: Place,
+    pub(crate) origin: IdOrigin,
     pub(crate) number: u64,
     pub(crate) position: usize,
     /// Method and id of the request, if its answer is pending.
@@ -68,8 +68,8 @@ impl ResumePoint {
             ENDED => None,
             _ => return None,
         };
-        let (place, number) = (tokens.place_of(&address), address.number);
-        Some(Self { name: StreamName(name.into()), place, number, position, waits_for })
+        let (origin, number) = (tokens.origin_of(&address), address.number);
+        Some(Self { name: StreamName(name.into()), origin, number, position, waits_for })
     }
 
     /// Error for a call whose answer is lost; `None` if no answer is pending.
@@ -116,13 +116,13 @@ pub(crate) mod tests {
         let tokens = TokenCipher::load_or_create(directory.path()).unwrap();
         let name = name(&tokens, CALL);
         let point = ResumePoint::parse(&tokens, &name.event_id(3)).unwrap();
-        assert_eq!((&point.name, point.place, point.number, point.position), (&name, Place::Here, 7, 3));
+        assert_eq!((&point.name, point.origin, point.number, point.position), (&name, IdOrigin::Here, 7, 3));
         assert_eq!(point.waits_for, Some(("tools/call", RequestId::from("a-1"))));
         let ended = ResumePoint::parse(&tokens, &name.end_event_id(3)).unwrap();
         assert_eq!((ended.number, ended.position, ended.waits_for), (7, 3, None));
         let restarted = TokenCipher::load_or_create(directory.path()).unwrap();
         let later = ResumePoint::parse(&restarted, &name.event_id(3)).unwrap();
-        assert_eq!((later.place, later.waits_for), (Place::Gone, point.waits_for));
+        assert_eq!((later.origin, later.waits_for), (IdOrigin::Gone, point.waits_for));
         let id = name.event_id(3);
         let session = tokens.seal(AddressKind::Session, 7, b"t1").unwrap();
         let (other_state, other_kind) = (id.replacen('s', "x", 1), format!("s.{session}.3"));

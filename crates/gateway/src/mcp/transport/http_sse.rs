@@ -152,7 +152,7 @@ impl Drop for RemoveOnDrop {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mcp::address::Place;
+    use crate::mcp::address::IdOrigin;
     use crate::mcp::{Limits, TokenCipher};
     use axum::body::Body;
     use gripfast::Host;
@@ -169,7 +169,7 @@ mod tests {
         let first = String::from_utf8(first.to_vec()).unwrap();
         let id = first.split_once("/message?sessionId=").unwrap().1.trim();
         let (address, _) = gateway.tokens.open(AddressKind::SseEndpoint, id).unwrap();
-        assert_eq!((gateway.tokens.place_of(&address), address.number), (Place::Here, 0));
+        assert_eq!((gateway.tokens.origin_of(&address), address.number), (IdOrigin::Here, 0));
     }
 
     #[tokio::test]

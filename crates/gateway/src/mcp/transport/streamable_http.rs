@@ -9,7 +9,7 @@ use super::event_id::{ResumePoint, StreamName};
 use super::replay_buffer::{ReplayBuffer, ReplayItem};
 use super::stateless_http;
 use crate::mcp::Gateway;
-use crate::mcp::address::Place;
+use crate::mcp::address::IdOrigin;
 use crate::mcp::client::{Client, name_in};
 use crate::mcp::elicitation::{ElicitationSupport, PendingElicitations};
 use crate::mcp::notify::change_feed::{ChangeFeed, PendingChanges};
@@ -382,9 +382,9 @@ async fn get(gateway: &Arc<Gateway>, headers: &HeaderMap, peer: &Peer) -> Respon
     let session = in_use.session();
     let last = headers.get(LAST_EVENT_ID).and_then(|value| value.to_str().ok());
     if let Some(point) = last.and_then(|last| ResumePoint::parse(&gateway.tokens, last)) {
-        let known = match point.place {
-            Place::Here => session.stream(point.number),
-            Place::Gone => None,
+        let known = match point.origin {
+            IdOrigin::Here => session.stream(point.number),
+            IdOrigin::Gone => None,
         };
         match (known, point.lost_answer()) {
             (Some(replay_buffer), _) => {
