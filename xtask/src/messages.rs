@@ -16,7 +16,7 @@ use crate::workspace::{Workspace, read, rust_files};
 /// The generated page, from the root of the repository.
 const PAGE: &str = "docs/reference/messages.md";
 /// The crates that the binary consists of.
-const CRATES: [&str; 4] = ["core", "wire", "host", "gateway"];
+const CRATES: [&str; 5] = ["core", "wire", "host", "cluster", "gateway"];
 /// Enums of events, whose variants have a kind and texts, and their files.
 const EVENTS: [(&str, &str); 2] =
     [("core/src/event.rs", "Event"), ("core/src/security/mod.rs", "SecurityEvent")];

@@ -40,6 +40,8 @@ pub enum KeyUse {
     Forward,
     /// The check that all replicas have the same key.
     KeyCheck,
+    /// Encryption of ids that clients hold: session ids, event ids, `requestState`.
+    ClientIds,
 }
 
 impl KeyUse {
@@ -48,6 +50,7 @@ impl KeyUse {
             Self::ReplicaRecord => b"gripfast replica record",
             Self::Forward => b"gripfast forward",
             Self::KeyCheck => b"gripfast key check",
+            Self::ClientIds => b"gripfast client ids",
         }
     }
 }
@@ -89,6 +92,17 @@ impl ClusterKeys {
     #[must_use]
     pub fn verify(&self, used_for: KeyUse, message: &[u8], mac: &[u8]) -> bool {
         self.keys.iter().any(|key| hmac::verify(&derive(key, used_for), message, mac).is_ok())
+    }
+
+    /// A key for this use from each key of the list, in its order.
+    #[must_use]
+    pub fn derive_all(&self, used_for: KeyUse) -> Vec<[u8; MAC_LENGTH]> {
+        let derived = |key: &hmac::Key| {
+            let mut derived = [0; MAC_LENGTH];
+            derived.copy_from_slice(hmac::sign(key, used_for.label()).as_ref());
+            derived
+        };
+        self.keys.iter().map(derived).collect()
     }
 
     /// A value for the service marker that shows to the owner of a key that it is the right one, and nothing else.
@@ -170,6 +184,15 @@ mod tests {
         assert!(ClusterKeys::new([NEW, OLD]).expect("keys").knows(&check));
         assert!(!ClusterKeys::new([NEW]).expect("keys").knows(&check));
         assert!(!ClusterKeys::new([NEW]).expect("keys").knows("not hex"));
+    }
+
+    #[test]
+    fn derived_keys_differ_by_key_and_use() {
+        let both = ClusterKeys::new([NEW, OLD]).expect("keys");
+        let derived = both.derive_all(KeyUse::ClientIds);
+        assert_eq!(derived[1..], ClusterKeys::new([OLD]).expect("keys").derive_all(KeyUse::ClientIds));
+        assert_ne!(derived[0], derived[1]);
+        assert_ne!(derived, both.derive_all(KeyUse::Forward));
     }
 
     #[test]

@@ -4,6 +4,7 @@
 
 pub mod api;
 pub mod auth;
+pub mod cluster;
 mod dashboard;
 mod file_stamp;
 pub mod mcp;

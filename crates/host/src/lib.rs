@@ -93,6 +93,7 @@ pub use gripfast_core::failure::symptoms;
 pub use gripfast_core::failure::{CallError, CallOutcome, Code};
 pub use gripfast_core::ids::ClientKey;
 pub use gripfast_core::log_dedup::LogThrottle;
+pub use gripfast_core::placement;
 pub use gripfast_core::placement::place::{BootId, ReplicaName};
 pub use gripfast_core::policy::Pattern;
 pub use gripfast_core::rate::RateLimiter;

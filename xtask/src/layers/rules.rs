@@ -49,7 +49,7 @@ pub(super) const CRATES: &[CrateRule] = &[
     },
     CrateRule {
         name: "gripfast-gateway",
-        may_use: &["gripfast", "gripfast-demo"],
+        may_use: &["gripfast", "gripfast-cluster", "gripfast-demo"],
         outside: Outside::Any,
         why: "the gateway uses the public library like any program that embeds it; messages are read with its re-export `gripfast::wire`",
     },

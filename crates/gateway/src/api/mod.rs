@@ -30,6 +30,7 @@ use crate::api::history::History;
 use crate::api::token::Token;
 use crate::api::types::{ClientsView, UpstreamView};
 use crate::auth::FailedAuth;
+use crate::cluster::Member;
 use crate::mcp::SessionInfo;
 use crate::reload::Reloader;
 use crate::server::dispatcher::source_of;
@@ -69,6 +70,8 @@ pub struct Admin {
     /// Memory for request bodies.
     body_memory: Quota,
     tls: Option<Arc<Tls>>,
+    /// The service that the gateway is a replica of.
+    cluster: Option<Arc<Member>>,
     /// True if reading records needs the token on this machine too.
     protects_records: bool,
     failed_auth: FailedAuth,
@@ -105,6 +108,7 @@ impl Admin {
             logins: handlers::login::PendingLogins::default(),
             body_memory: Quota::new(MAX_BODY_MEMORY, MAX_BODY_MEMORY),
             tls: None,
+            cluster: None,
             protects_records: false,
         })
     }
@@ -156,6 +160,12 @@ impl Admin {
     /// Includes the state of the listener's certificate in the status.
     pub(crate) fn with_tls(mut self, tls: Arc<Tls>) -> Self {
         self.tls = Some(tls);
+        self
+    }
+
+    /// Includes the service that the gateway is a replica of in the status.
+    pub(crate) fn with_cluster(mut self, member: Arc<Member>) -> Self {
+        self.cluster = Some(member);
         self
     }
 
@@ -264,7 +274,7 @@ impl Admin {
 fn is_record(path: &str) -> bool {
     let Some(path) = path.strip_prefix("/api/v1/") else { return false };
     let path = path.trim_end_matches('/');
-    matches!(path, "calls" | "sessions" | "config")
+    matches!(path, "calls" | "sessions" | "config" | "replicas")
         || (path.starts_with("upstreams/") && path.ends_with("/log"))
 }
 

@@ -6,6 +6,7 @@ use super::handlers::config::{ConfigView, config};
 use super::handlers::login;
 use super::handlers::login::LoginView;
 use super::handlers::pins;
+use super::handlers::replicas::replicas;
 use super::handlers::sessions::{SessionsView, sessions};
 use super::handlers::sign_in;
 use super::handlers::sign_in::DashboardSessionView;
@@ -14,7 +15,7 @@ use super::history::HistoryView;
 use super::router;
 use super::types::{
     ApprovedView, CallsView, DecisionView, DetailView, FleetView, LogView, PinsView, RefusalView,
-    SignInCodeView, UpstreamView,
+    ReplicaView, SignInCodeView, UpstreamView,
 };
 use super::{Admin, openapi};
 use crate::reload::ReloadOutcome;
@@ -288,6 +289,9 @@ pub(super) const OPERATIONS: &[Operation] = &[
     Operation::get("/config", "config", || get(config))
         .about("Config in force, without secrets, with the source of each value.")
         .returns::<ConfigView>("Config."),
+    Operation::get("/replicas", "replicas", || get(replicas))
+        .about("The replicas of the service.")
+        .returns::<Vec<ReplicaView>>("All live replicas; none if the gateway runs alone."),
     Operation::get("/sessions", "sessions", || get(sessions))
         .about("Sessions of legacy clients, the most recently used first.")
         .returns::<SessionsView>("Sessions."),

@@ -82,6 +82,7 @@ pub(super) async fn status(State(admin): State<Arc<Admin>>, headers: HeaderMap) 
         clients: admin.clients.as_ref().map(|count| count()),
         config: admin.reloader.get().map(|reloader| (&**reloader).into()),
         tls: admin.tls.as_deref().map(Into::into),
+        cluster: admin.cluster.as_deref().map(Into::into),
         set_aside: admin.damaged_files(),
     };
     json(StatusCode::OK, &fleet)

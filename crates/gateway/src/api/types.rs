@@ -49,6 +49,9 @@ pub struct FleetView {
     pub budgets: Vec<BudgetView>,
     #[serde(default)]
     pub audit: AuditView,
+    /// Present if the gateway is a replica of a service.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<ClusterView>,
 }
 
 impl FleetView {
@@ -56,6 +59,38 @@ impl FleetView {
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.upstreams.iter().map(|upstream| upstream.name.as_str())
     }
+}
+
+/// The service that the gateway is a replica of.
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "Cluster")]
+pub struct ClusterView {
+    /// Name of this replica.
+    pub replica: String,
+    /// `ok` or `unreachable`.
+    pub store: Word,
+    /// Live replicas, this one included, as far as it knows.
+    pub replicas: usize,
+    /// Reason why the store is unreachable, or why the gateway has not joined.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cause: Option<String>,
+}
+
+/// One replica of the service.
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "Replica")]
+pub struct ReplicaView {
+    pub name: String,
+    /// URL for requests of other replicas.
+    pub advertise: String,
+    pub version: String,
+    /// Digest of servers, clients and budgets in its config.
+    pub config_hash: String,
+    /// Legacy sessions that it owns.
+    pub sessions: u64,
+    /// True for the replica that answers.
+    #[serde(rename = "self")]
+    pub is_self: bool,
 }
 
 /// State of the audit log.

@@ -16,9 +16,12 @@ use super::service_manager;
 use clap::Args;
 use gripfast::Host;
 use gripfast::auth::Logins;
-use gripfast::config::{ClientLimits, Config, ConfigFile, GatewayConfig, Isolation, Target};
+use gripfast::config::{
+    ClientLimits, Config, ConfigFile, GatewayConfig, Isolation, ProcessEnvironment, Target,
+};
 use gripfast::file_limit::{self, DescriptorNeeds};
 use gripfast::private_files::StrictModes;
+use gripfast_gateway::cluster::ClusterSettings;
 use gripfast_gateway::mcp::Limits;
 use gripfast_gateway::reload::Reloader;
 use gripfast_gateway::server::tls::CertificateProblem;
@@ -224,7 +227,21 @@ impl ServePlan {
             state_dir: self.state_dir.clone(),
             limits: Limits::from(&self.gateway),
             access: self.gateway.access.clone(),
+            cluster: None,
         }
+    }
+
+    /// Settings of the service that the gateway is a replica of, if the config has one.
+    fn cluster(&self) -> Result<Option<ClusterSettings>, FailureReport> {
+        let Some((config, cluster)) =
+            self.config.as_ref().and_then(|(_, config)| Some((config, config.cluster.as_ref()?)))
+        else {
+            return Ok(None);
+        };
+        let settings = ClusterSettings::from_config(cluster, config.shared_digest(), &ProcessEnvironment);
+        settings.map(Some).map_err(|error| {
+            FailureReport::new(Exit::ConfigInvalid, error.to_string()).with_hint(error.hint())
+        })
     }
 }
 
@@ -240,6 +257,7 @@ async fn serve(
     let host = plan.host();
     let mut settings = plan.settings(args.listen);
     plan.fit_into_file_limit(&mut settings.limits.client);
+    settings.cluster = plan.cluster()?;
     let bound = match socket {
         Some(socket) => Server::take(host.clone(), &settings, socket).await,
         None => Server::bind(host.clone(), &settings).await,
@@ -430,5 +448,10 @@ fn listen_failure(error: &ListenError) -> FailureReport {
             "another gateway may be running: `gripfast status` shows it; `--listen` sets another port",
         ),
         ListenError::State(_) => failure.with_hint("`--state-dir` names another directory"),
+        ListenError::ReplicaListener { .. } => {
+            failure.with_hint("set `cluster.listen` to an address of this machine and a free port")
+        }
+        ListenError::Cluster(error) => failure.with_exit(Exit::ConfigInvalid).with_hint(error.hint()),
+        ListenError::Join(error) => failure.with_hint(error.hint()),
     }
 }

@@ -87,7 +87,8 @@ fn is_same_server(old: &ServerEntry, new: &ServerEntry) -> bool {
 }
 
 fn at_next_start(old: &Config, new: &Config) -> Vec<String> {
-    if old.gateway == new.gateway { Vec::new() } else { vec!["gateway".to_owned()] }
+    let tables = [("gateway", old.gateway != new.gateway), ("cluster", old.cluster != new.cluster)];
+    tables.into_iter().filter(|(_, has_changed)| *has_changed).map(|(name, _)| name.to_owned()).collect()
 }
 
 #[cfg(test)]

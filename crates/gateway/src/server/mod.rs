@@ -17,6 +17,8 @@ pub mod tls;
 use crate::api::Admin;
 use crate::api::types::ClientsView;
 use crate::auth::Authenticator;
+use crate::cluster;
+use crate::cluster::{ClusterSettings, ClusterSettingsError, Member, ServiceJoinError};
 use crate::dashboard;
 use crate::mcp::{ClientCounts, Gateway, Limits, OriginCheck, TokenCipher};
 use crate::metrics::Meter;
@@ -32,9 +34,11 @@ use crate::server::listener::{serve_bridges, serve_socket};
 use crate::server::request_rate::RequestRates;
 use crate::server::tls::{CertificateProblem, Tls};
 use crate::telemetry::Telemetry;
+use axum::Router;
 use axum::middleware::from_fn_with_state;
 use gripfast::Host;
 use gripfast::config::AccessConfig;
+use gripfast_cluster::keys::KeyUse;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 #[cfg(unix)]
@@ -58,6 +62,8 @@ pub struct ServerSettings {
     pub limits: Limits,
     /// Authentication, TLS and allowed origins.
     pub access: AccessConfig,
+    /// The service that the gateway is a replica of, if there is one.
+    pub cluster: Option<ClusterSettings>,
 }
 
 impl ServerSettings {
@@ -99,6 +105,15 @@ pub struct Server {
     admin: Arc<Admin>,
     meter: Arc<Meter>,
     access: Option<Arc<Authenticator>>,
+    replica: Option<ReplicaListener>,
+}
+
+/// Listener for the other replicas of the service.
+struct ReplicaListener {
+    listener: TcpListener,
+    member: Arc<Member>,
+    /// The routes of clients. The other replica has authenticated them.
+    routes: Router,
 }
 
 /// Owner of the listening socket.
@@ -113,8 +128,10 @@ enum SocketOwner {
 impl SocketOwner {
     /// Drain time if the config sets none. Clients of an own socket lose their address anyway; the socket of a service
     /// manager is there for restarts without a failed call.
-    fn default_drain(self, shutdown_timeout: Duration) -> Duration {
+    fn default_drain(self, shutdown_timeout: Duration, is_replica: bool) -> Duration {
         match self {
+            // The load balancer needs time to notice.
+            Self::Gateway if is_replica => (shutdown_timeout / 3).min(Duration::from_secs(3)),
             Self::Gateway => Duration::ZERO,
             Self::ServiceManager => shutdown_timeout / 9,
         }
@@ -145,6 +162,21 @@ pub enum ListenError {
     /// The certificate cannot be used.
     #[error("the TLS certificate of the listener cannot be used")]
     Tls(#[source] CertificateProblem),
+    /// The listener for other replicas cannot be bound.
+    #[error("cannot listen on `{address}` for the other replicas (`cluster.listen`)")]
+    ReplicaListener {
+        /// The listen address.
+        address: SocketAddr,
+        /// Error of the operating system.
+        #[source]
+        source: io::Error,
+    },
+    /// A setting of the cluster cannot be used.
+    #[error(transparent)]
+    Cluster(#[from] ClusterSettingsError),
+    /// `cluster.required` is set, and the gateway cannot join.
+    #[error("the gateway cannot join its service")]
+    Join(#[source] ServiceJoinError),
     /// The session key or the admin token can be neither read nor created.
     #[error("the state directory cannot be used")]
     State(#[source] io::Error),
@@ -184,7 +216,8 @@ impl Server {
         };
         let socket_owner = if socket.is_some() { SocketOwner::ServiceManager } else { SocketOwner::Gateway };
         let Limits { shutdown_timeout, drain_wait, .. } = settings.limits;
-        let drain_wait = drain_wait.unwrap_or_else(|| socket_owner.default_drain(shutdown_timeout));
+        let drain_wait = drain_wait
+            .unwrap_or_else(|| socket_owner.default_drain(shutdown_timeout, settings.cluster.is_some()));
         let state_dir = settings.state_dir.as_deref();
         if !settings.access.requires_auth() && !address.ip().is_loopback() {
             return Err(ListenError::NotLoopback(address));
@@ -208,6 +241,10 @@ impl Server {
             .as_ref()
             .map_or_else(|| format!("{}://{bound}", settings.scheme()), ToString::to_string);
         let gateway = Gateway::new(host.clone(), token_cipher(settings)?, &settings.limits);
+        let joined = match &settings.cluster {
+            Some(cluster) => Some(join(cluster, &gateway, &settings.limits).await?),
+            None => None,
+        };
         let limits = settings.limits.client;
         let rate = limits.request_rate(settings.access.requires_auth());
         let request_limits = rate.map(|rate| Arc::new(RequestRates::new(rate)));
@@ -228,6 +265,10 @@ impl Server {
             move |most| gateway.sessions.list(most)
         });
         let admin = admin.with_protected_records(settings.access.requires_auth());
+        let admin = match &joined {
+            Some((_, member)) => admin.with_cluster(Arc::clone(member)),
+            None => admin,
+        };
         let admin = Arc::new(match &tls {
             Some(tls) => admin.with_tls(Arc::clone(tls)),
             None => admin,
@@ -236,15 +277,17 @@ impl Server {
         let mut origins = settings.access.allowed_origins.clone();
         origins.extend(public.map(|url| url.origin().ascii_serialization()));
         let origin_check = OriginCheck::new(bound, public.and_then(|url| url.host_str()), origins, host.id());
+        let routes = gateway.router();
+        let replica = joined.map(|(listener, member)| {
+            let routes = routes.clone();
+            ReplicaListener { listener, member, routes }
+        });
         let endpoint = match &access {
             Some(access) => {
                 let login = access.router();
-                gateway
-                    .router()
-                    .layer(from_fn_with_state(Arc::clone(access), Authenticator::admit))
-                    .merge(login)
+                routes.layer(from_fn_with_state(Arc::clone(access), Authenticator::admit)).merge(login)
             }
-            None => gateway.router(),
+            None => routes,
         };
         let meter = Arc::new(Meter::new(host, Arc::clone(&gateway)));
         let readable = Arc::clone(&admin).router().merge(Arc::clone(&meter).router());
@@ -284,6 +327,7 @@ impl Server {
             admin,
             meter,
             access,
+            replica,
         })
     }
 
@@ -335,7 +379,7 @@ impl Server {
     /// The listener breaks.
     pub async fn serve(self, stop: impl Future<Output = ()> + Send + 'static) -> io::Result<()> {
         // The meter must live until the end, because the exporter holds it weakly.
-        let Self { listener, connections, tls, gateway, admin, meter: _meter, access, .. } = self;
+        let Self { listener, connections, tls, gateway, admin, meter: _meter, access, replica, .. } = self;
         let open_clients = self.clients.clone();
         admin.set_serving();
         let (drain, shutdown) = (CancellationToken::new(), CancellationToken::new());
@@ -354,7 +398,9 @@ impl Server {
         };
         let steps = ShutdownSteps { drain: drain.clone(), stop_accepting, close: shutdown.clone() };
         let clients = connections.serve(listener, steps);
-        let mut serving = pin!(async { tokio::join!(clients, commands).0 });
+        let member = replica.as_ref().map(|replica| Arc::clone(&replica.member));
+        let forwarded = serve_replicas(replica, &gateway, shutdown.clone());
+        let mut serving = pin!(async { tokio::join!(clients, commands, forwarded).0 });
         let keep_certificate = async {
             match &tls {
                 Some(tls) => tls.watch().await,
@@ -392,12 +438,41 @@ impl Server {
                         None => serving.await,
                     }
                 };
-                return gateway.shut_down_within(limit, finishing).await.unwrap_or(Ok(()));
+                let served = gateway.shut_down_within(limit, finishing).await.unwrap_or(Ok(()));
+                if let Some(member) = member {
+                    // On a thread of its own, because it waits for the store.
+                    let _ = tokio::task::spawn_blocking(move || member.leave()).await;
+                }
+                return served;
             }
         };
         gateway.shut_down(std::future::ready(())).await;
         served
     }
+}
+
+/// Binds the listener for other replicas, and joins the service.
+async fn join(
+    settings: &ClusterSettings,
+    gateway: &Arc<Gateway>,
+    limits: &Limits,
+) -> Result<(TcpListener, Arc<Member>), ListenError> {
+    let address = settings.listen();
+    let refused = |source| ListenError::ReplicaListener { address, source };
+    let listener = TcpListener::bind(address).await.map_err(refused)?;
+    let bound = listener.local_addr().map_err(refused)?;
+    let boot = gateway.tokens.boot();
+    let member = Member::new(settings.clone(), boot, bound, limits.session_idle_timeout)?;
+    member.attach(gateway);
+    gateway.sessions.join(Arc::clone(&member));
+    member.join().await.map_err(ListenError::Join)?;
+    Ok((listener, member))
+}
+
+/// Serves requests of other replicas until `close`.
+async fn serve_replicas(replica: Option<ReplicaListener>, gateway: &Arc<Gateway>, close: CancellationToken) {
+    let Some(ReplicaListener { listener, member, routes }) = replica else { return };
+    cluster::listener::serve(listener, member, Arc::clone(gateway), routes, close).await;
 }
 
 /// Binds the control socket. Without it the gateway still serves its clients.
@@ -417,10 +492,16 @@ fn token_cipher(settings: &ServerSettings) -> Result<TokenCipher, ListenError> {
         Some(directory) => TokenCipher::load_or_create(directory),
         None => TokenCipher::ephemeral(),
     };
-    cipher
-        .or_else(|error| {
-            tracing::warn!(%error, "session ids will not survive a restart");
-            TokenCipher::ephemeral()
-        })
-        .map_err(ListenError::State)
+    let cipher = cipher.or_else(|error| {
+        tracing::warn!(%error, "session ids will not survive a restart");
+        TokenCipher::ephemeral()
+    });
+    let cipher = match &settings.cluster {
+        Some(cluster) => cipher.and_then(|cipher| {
+            let keys = cluster.keys().derive_all(KeyUse::ClientIds);
+            cipher.with_name(cluster.name().clone()).with_shared_keys(&keys)
+        }),
+        None => cipher,
+    };
+    cipher.map_err(ListenError::State)
 }

@@ -50,6 +50,7 @@ impl TestGateway {
             state_dir: Some(state.path().to_owned()),
             limits: Limits::default(),
             access: gripfast::config::AccessConfig::default(),
+            cluster: None,
         };
         let server = Server::bind(host.clone(), &settings).await.unwrap();
         server.set_reloader(Arc::new(reloader));

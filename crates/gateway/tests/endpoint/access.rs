@@ -264,6 +264,7 @@ async fn g05_only_a_gateway_with_auth_may_listen_for_other_machines() {
         state_dir: Some(gateway.state_dir().to_owned()),
         limits: Limits::default(),
         access: AccessConfig::default(),
+        cluster: None,
     };
     let refused = Server::bind(gateway.host.clone(), &settings).await.err();
     assert!(matches!(refused, Some(ListenError::NotLoopback(_))), "{refused:?}");

@@ -351,6 +351,18 @@ impl EventStream {
         }
     }
 
+    /// Reads up to the end. Returns true if the connection broke instead.
+    #[cfg(target_os = "linux")]
+    pub(crate) async fn ends_broken(&mut self) -> bool {
+        loop {
+            match within("the end of a stream", self.body.frame()).await {
+                None => return false,
+                Some(Err(_)) => return true,
+                Some(Ok(_)) => {}
+            }
+        }
+    }
+
     /// The one message of a response that is no event stream.
     pub(crate) async fn body(&mut self) -> Value {
         while let Some(frame) = within("a body", self.body.frame()).await {

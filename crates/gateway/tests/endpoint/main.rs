@@ -28,6 +28,8 @@ mod modern;
 mod nesting;
 mod policy;
 mod principals;
+#[cfg(target_os = "linux")]
+mod replicas;
 mod request_checks;
 mod roots;
 mod scripted_server;

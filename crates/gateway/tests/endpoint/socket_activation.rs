@@ -221,6 +221,7 @@ async fn the_address_of_a_passed_socket_is_checked_like_a_configured_one() {
         state_dir: None,
         limits: Limits::default(),
         access: gripfast::config::AccessConfig::default(),
+        cluster: None,
     };
     let everywhere = std::net::TcpListener::bind("0.0.0.0:0").unwrap();
     let refused = Server::take(gateway.host.clone(), &settings, everywhere).await.err();

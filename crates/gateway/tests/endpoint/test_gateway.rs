@@ -46,6 +46,7 @@ impl TestGateway {
             state_dir: Some(state.path().to_owned()),
             limits: limits_of(config),
             access: gateway_of(config).access,
+            cluster: None,
         };
         let server = Server::bind(host.clone(), &settings).await.unwrap();
         let http = HttpClient::at(&server.address().unwrap().to_string());

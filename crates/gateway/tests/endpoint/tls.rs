@@ -257,6 +257,7 @@ async fn g05_a_certificate_does_not_replace_auth() {
         state_dir: Some(gateway.state_dir().to_owned()),
         limits: Limits::default(),
         access,
+        cluster: None,
     };
     let refused = Server::bind(gateway.host.clone(), &settings).await.err();
     assert!(matches!(refused, Some(ListenError::NotLoopback(_))), "{refused:?}");

@@ -35,6 +35,7 @@ impl TestGateway {
             state_dir: Some(state.path().to_owned()),
             limits: Limits::default(),
             access: AccessConfig::default(),
+            cluster: None,
         };
         let server = Server::bind(host.clone(), &settings).await.unwrap();
         let base = format!("http://{}", server.address().unwrap());

@@ -74,6 +74,7 @@ impl<'n> File<'n> {
         }
         let clients = self.field("clients").map(|field| sections::clients(&field, &mut problems));
         let budgets = self.field("budgets").map(|field| sections::budgets(&field, &mut problems));
+        let cluster = self.field("cluster").map(|field| sections::cluster(&field, &mut problems));
         let mut servers =
             root.map(|(key, node)| servers(key, node, origin, &mut problems)).unwrap_or_default();
         if servers.is_empty() && problems.errors.is_empty() {
@@ -106,6 +107,7 @@ impl<'n> File<'n> {
             servers,
             clients: clients.unwrap_or_default(),
             budgets: budgets.unwrap_or_default(),
+            cluster,
             warnings: problems.warnings,
             ..Config::default()
         })

@@ -4,8 +4,9 @@
 use super::keys::{KeyValue, Section};
 use super::node::{Node, Position, Value};
 use super::redact;
-use super::{Config, GatewayConfig, ServerSpec};
+use super::{ClusterConfig, Config, GatewayConfig, ServerSpec};
 use gripfast_core::redact::{KnownSecrets, REDACTED, url};
+use sha2::{Digest, Sha256};
 
 /// One setting of the effective config.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,6 +57,14 @@ impl Config {
         let in_file = &self.file_settings.0;
         let mut settings =
             table("gateway", in_file, self.gateway.settings(), &GatewayConfig::default().settings());
+        if let Some(cluster) = &self.cluster {
+            settings.extend(table(
+                "cluster",
+                in_file,
+                cluster.settings(),
+                &ClusterConfig::defaults().settings(),
+            ));
+        }
         for server in &self.servers {
             let name = format!("servers.{}", server.name);
             let (known, defaults) = match &server.spec {
@@ -71,6 +80,22 @@ impl Config {
             .collect();
         settings.extend(others);
         settings
+    }
+
+    /// Digest of what all replicas of a service should have in common: servers, clients and budgets.
+    pub fn shared_digest(&self) -> String {
+        let is_shared = |setting: &&Setting| {
+            ["servers.", "clients.", "budgets."].iter().any(|table| setting.path.starts_with(table))
+        };
+        let mut lines: Vec<String> = self
+            .settings()
+            .iter()
+            .filter(is_shared)
+            .map(|setting| format!("{}={}", setting.path, setting.value))
+            .collect();
+        lines.sort_unstable();
+        let digest = Sha256::digest(lines.join("\n"));
+        digest[..8].iter().map(|byte| format!("{byte:02x}")).collect()
     }
 }
 
@@ -104,7 +129,7 @@ fn collect_settings(node: &Node, path: &mut Vec<String>, secrets: &KnownSecrets,
             }
         }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::Date | Value::Str(_) | Value::List(_) => {
-            let is_secret = path.iter().any(|key| redact::SECRET_KEYS.contains(&key.as_str()));
+            let is_secret = redact::is_secret(path);
             let value = display_value(node, is_secret, secrets);
             found.push(Setting { path: path.join("."), value, from: SettingFrom::File(node.at) });
         }

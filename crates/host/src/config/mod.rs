@@ -41,9 +41,9 @@ pub use node::Position;
 pub use redact::redact_value;
 pub(crate) use sections::is_loopback;
 pub use sections::{
-    AccessConfig, Argument, ClientLimits, EndpointError, GatewayConfig, Grant, Jwks, JwtConfig, ListenerTls,
-    LogFormat, LoginKey, OAuthSpec, ProtocolChoice, ReplayRules, RestoreCall, ServerSpec, Target, TlsSpec,
-    TokenTypes, UrlTransport, endpoint, is_confidential,
+    AccessConfig, Argument, ClientLimits, ClusterConfig, EndpointError, GatewayConfig, Grant, Jwks,
+    JwtConfig, ListenerTls, LogFormat, LoginKey, OAuthSpec, ProtocolChoice, ReplayRules, RestoreCall,
+    ServerSpec, Target, TlsSpec, TokenTypes, UrlTransport, endpoint, is_confidential,
 };
 pub use template::{ExpandError, Expanded, Reference, Template, TemplateError};
 pub use tree::Tree;
@@ -72,6 +72,8 @@ pub struct Config {
     /// (which of `client`, `server`, `tool` have separate counters; by default none), `calls` within `within`,
     /// `window` (`sliding` by default, or `fixed`), and `in_flight`.
     pub budgets: Vec<BudgetSpec>,
+    /// The service that the gateway belongs to; `None` if it runs alone.
+    pub cluster: Option<ClusterConfig>,
     /// Findings that stop nothing.
     pub warnings: Vec<Diagnostic>,
     file_settings: FileSettings,

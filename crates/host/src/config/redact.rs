@@ -22,6 +22,15 @@ pub(super) const SECRET_KEYS: &[&str] = &[
     "privateKey",
 ];
 
+/// Returns whether the value at this path of keys may be secret.
+pub(super) fn is_secret(path: &[String]) -> bool {
+    path.iter().any(|key| SECRET_KEYS.contains(&key.as_str()))
+        || path.starts_with(&CLUSTER_KEY.map(str::to_owned))
+}
+
+/// The secret of a service. Elsewhere `key` names a file.
+const CLUSTER_KEY: [&str; 2] = ["cluster", "key"];
+
 /// Masks a line for an error message: known secrets and token-shaped words are masked, and control characters cannot
 /// reach the terminal. Every character keeps its column.
 pub(super) fn mask_line(line: &str, secrets: Option<&KnownSecrets>) -> String {
@@ -50,15 +59,18 @@ pub fn redact_value(value: &str) -> String {
 /// Texts that no excerpt may show: the literal values of `env`, `headers` and arguments of calls at any depth, and the
 /// values of secret flags.
 pub(super) fn secrets(node: &Node) -> KnownSecrets {
-    fn collect(node: &Node, held: bool, found: &mut Vec<String>) {
+    fn collect(node: &Node, path: &mut Vec<String>, found: &mut Vec<String>) {
+        let held = is_secret(path);
         match &node.value {
             Value::Table(entries) => {
                 for (key, value) in entries {
-                    collect(value, held || SECRET_KEYS.contains(&key.name.as_str()), found);
+                    path.push(key.name.clone());
+                    collect(value, path, found);
+                    path.pop();
                 }
             }
             Value::List(list) => {
-                list.iter().for_each(|value| collect(value, held, found));
+                list.iter().for_each(|value| collect(value, path, found));
                 let words: Vec<&str> = list.iter().map(text_of).collect();
                 secret_arguments(&words).into_iter().flatten().for_each(|part| literals(part, found));
             }
@@ -81,7 +93,7 @@ pub(super) fn secrets(node: &Node) -> KnownSecrets {
         }
     }
     let mut found = Vec::new();
-    collect(node, false, &mut found);
+    collect(node, &mut Vec::new(), &mut found);
     let mut secrets = KnownSecrets::default();
     found.iter().filter(|text| !is_harmless(text)).for_each(|text| secrets.insert(text.trim()));
     secrets

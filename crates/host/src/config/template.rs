@@ -24,7 +24,7 @@ use std::path::PathBuf;
 ///
 /// `Debug` and `Display` show the text as written, except that a template that [holds a
 /// secret](Self::into_secret) shows its references only.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, Default)]
 pub struct Template {
     text: String,
     parts: Vec<Part>,
@@ -38,8 +38,9 @@ enum Part {
 }
 
 /// The part of the text that `Display` shows.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
 enum DisplayMode {
+    #[default]
     AsWritten,
     AsUrl,
     ReferencesOnly,

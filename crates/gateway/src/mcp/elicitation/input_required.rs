@@ -4,7 +4,7 @@
 //! Meanwhile the call stays in flight, held here under an encrypted `requestState`.
 
 use super::{OpenElicitation, OpenElicitations};
-use crate::mcp::address::{AddressKind, IdOrigin};
+use crate::mcp::address::{AddressKind, IdOrigin, Replica};
 use crate::mcp::client::Client;
 use crate::mcp::fair_table::FairTable;
 use crate::mcp::session::claims::random;
@@ -307,6 +307,11 @@ impl HeldCallId {
     pub(crate) fn issue(tokens: &TokenCipher) -> Option<(u64, String)> {
         let number = random()?;
         Some((number, tokens.seal(AddressKind::RequestState, number, b"")?))
+    }
+
+    /// Process that issued a `requestState`; `None` if gripfast did not issue it, or it names no process.
+    pub(crate) fn issuer(tokens: &TokenCipher, state: &str) -> Option<Replica> {
+        tokens.open(AddressKind::RequestState, state).map(|(address, _)| address.replica)
     }
 
     /// Opens a `requestState`; `None` if gripfast did not issue it.

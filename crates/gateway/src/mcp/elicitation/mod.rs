@@ -153,6 +153,13 @@ impl OpenElicitations {
         RequestId::from(format!("gripfast-{}-{number}", self.boot).as_str())
     }
 
+    /// Boot of the process that sent the request with this id to a client; `None` if gripfast did not send it.
+    pub(crate) fn boot_of(id: Id<'_>) -> Option<BootId> {
+        let id: String = serde_json::from_str(id.as_raw()).ok()?;
+        let (boot, _) = id.strip_prefix("gripfast-")?.rsplit_once('-')?;
+        BootId::parse(boot)
+    }
+
     /// Registers a request to a client of this principal.
     pub(crate) fn open(&self, principal: &Principal) -> OpenElicitation {
         let (evict, evicted) = oneshot::channel();

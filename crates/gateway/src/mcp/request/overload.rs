@@ -51,6 +51,11 @@ impl Overload {
         Self { status: StatusCode::TOO_MANY_REQUESTS, text, retry_after: too_many.retry_after }
     }
 
+    /// The gateway cannot serve the request now, for a reason that is no limit.
+    pub(crate) fn unavailable(text: &str, retry_after: Duration) -> Self {
+        Self { status: StatusCode::SERVICE_UNAVAILABLE, text: text.to_owned(), retry_after }
+    }
+
     /// JSON-RPC error for the client.
     pub(crate) fn fault(&self) -> RpcFault {
         let millis = u64::try_from(self.retry_after.as_millis()).unwrap_or(u64::MAX);

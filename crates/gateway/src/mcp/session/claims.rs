@@ -2,9 +2,10 @@
 //! Decides if an id is still valid, given the stored record of the session. Encryption is in `token`.
 
 use super::token::TokenCipher;
-use crate::mcp::address::AddressKind;
+use crate::mcp::address::{AddressKind, Replica};
 use crate::mcp::elicitation::ElicitationSupport;
 use gripfast::Principal;
+use gripfast::placement::place::{Place, SessionId};
 use gripfast::wire::ProtocolVersion;
 use ring::rand::{SecureRandom, SystemRandom};
 use serde::{Deserialize, Serialize};
@@ -15,10 +16,13 @@ use std::time::Duration;
 pub(crate) struct SessionClaims {
     /// Protocol version.
     v: String,
-    /// Random number of the session. Not a secret: an id cannot be made without the key. It is in the address; only ids
-    /// from before 0.2 have it here.
+    /// Number of the session at the process that opened it. It is in the address. Ids from before 0.2 name no process
+    /// and have a random number here.
     #[serde(default, skip_serializing)]
     n: u64,
+    /// Process that opened the session, from the address.
+    #[serde(skip)]
+    opened_by: Option<Replica>,
     /// Kinds of requests that the client supports.
     a: ElicitationSupport,
     /// Start of the session, in seconds of the wall clock.
@@ -56,7 +60,25 @@ impl SessionClaims {
         let (v, n) = (version.as_str().to_owned(), random()?);
         // Rounded up: a truncated second would end a session too early.
         let i = idle.as_secs() + u64::from(idle.subsec_nanos() > 0);
-        Some(Self { v, n, a: abilities, c: wall.as_secs(), i, p: None, m: None })
+        Some(Self { v, n, opened_by: None, a: abilities, c: wall.as_secs(), i, p: None, m: None })
+    }
+
+    /// Sets the process that opens the session, and its number there.
+    pub(crate) fn opened_by(mut self, replica: &Replica, number: u64) -> Self {
+        (self.opened_by, self.n) = (Some(replica.clone()), number);
+        self
+    }
+
+    /// Tests if these are the claims of this session.
+    pub(crate) fn is(&self, session: &SessionId) -> bool {
+        let Some(Replica { name: Some(name), boot }) = &self.opened_by else { return false };
+        self.n == session.number && *boot == session.origin.boot && *name == session.origin.name
+    }
+
+    /// The session as replicas know it; `None` if no replica opened it.
+    pub(crate) fn session_id(&self) -> Option<SessionId> {
+        let Replica { name, boot } = self.opened_by.clone()?;
+        Some(SessionId { origin: Place { name: name?, boot }, number: self.n })
     }
 
     /// Sets the principal.
@@ -89,7 +111,8 @@ impl SessionClaims {
     pub(crate) fn decode(id: &str, cipher: &TokenCipher) -> Option<Self> {
         match cipher.open(AddressKind::Session, id) {
             Some((address, content)) => {
-                Some(Self { n: address.number, ..serde_json::from_slice(&content).ok()? })
+                let claims: Self = serde_json::from_slice(&content).ok()?;
+                Some(claims.opened_by(&address.replica, address.number))
             }
             None => serde_json::from_slice(&cipher.open_unaddressed(id)?).ok(),
         }
@@ -105,7 +128,10 @@ impl SessionClaims {
 
     /// Key of the session in the store.
     pub(crate) fn key(&self) -> String {
-        format!("{:016x}", self.n)
+        match &self.opened_by {
+            Some(replica) => format!("{}-{}", replica.boot, self.n),
+            None => format!("{:016x}", self.n),
+        }
     }
 
     pub(crate) fn created(&self) -> Duration {
@@ -138,6 +164,7 @@ pub(crate) fn random() -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use gripfast::{BootId, ReplicaName};
     use proptest::prelude::*;
 
     const HOUR: Duration = Duration::from_secs(3600);
@@ -176,8 +203,16 @@ mod tests {
         assert_eq!((opened.key().as_str(), opened.created()), ("123456789abcdef0", at(0)));
         assert_eq!((opened.version(), opened.idle()), (ProtocolVersion::V2025_06_18, HOUR));
         assert!(opened.belongs_to(&Principal::new("alice")));
-        let again = SessionClaims::decode(&opened.encode(&cipher).unwrap(), &cipher).unwrap();
-        assert_eq!(again.key(), opened.key());
+        assert_eq!(opened.session_id(), None, "it names no process");
+    }
+
+    #[test]
+    fn sessions_of_two_processes_with_the_same_number_differ() {
+        let named = |boot| Replica { name: ReplicaName::new("web-1"), boot: BootId::from_number(boot) };
+        let [one, other] = [1, 2].map(|boot| claims().opened_by(&named(boot), 7));
+        assert_ne!(one.key(), other.key());
+        let session = one.session_id().unwrap();
+        assert!(one.is(&session) && !other.is(&session) && !claims().is(&session));
     }
 
     #[test]
@@ -232,7 +267,7 @@ mod tests {
             let (began, idle) = (at(minutes), Duration::from_secs(idle));
             let owner = Principal::new(owner);
             let claims = SessionClaims::new(&ProtocolVersion::V2025_06_18, ElicitationSupport::default(), began, idle).unwrap();
-            let claims = claims.with_principal(&owner).with_client_name(called.clone());
+            let claims = claims.opened_by(cipher.own(), 7).with_principal(&owner).with_client_name(called.clone());
             let opened = SessionClaims::decode(&claims.encode(&cipher).unwrap(), &cipher).unwrap();
             prop_assert_eq!((opened.created(), opened.idle(), opened.key()), (began, idle, claims.key()));
             prop_assert_eq!((opened.version(), opened.client_name()), (ProtocolVersion::V2025_06_18, called.as_deref()));

@@ -6,17 +6,22 @@ use super::state::{Session, SessionInfo, SharedState};
 use super::store::SessionStore;
 use super::table::{InsertedSession, SessionTable};
 use super::token::TokenCipher;
+use crate::cluster::{Member, RemoteSession};
 use crate::mcp::elicitation::{ElicitationSupport, OpenElicitations};
 use crate::mcp::limits::Limits;
 use crate::mcp::notify::list_changes::ListVersions;
 use crate::server::quota::{Peer, Quota, QuotaExceeded};
+use gripfast::placement::place::SessionId;
 use gripfast::sync::Mutex;
 use gripfast::wire::ProtocolVersion;
 use gripfast::{Clock, Now};
 use gripfast::{Host, Principal};
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::sync::Semaphore;
+use tokio::task::JoinHandle;
 
 /// All legacy sessions.
 pub(crate) struct Sessions {
@@ -24,9 +29,15 @@ pub(crate) struct Sessions {
     shared: Arc<SharedState>,
     idle: Duration,
     store: Arc<SessionStore>,
+    /// Number of the last session that this process opened.
+    last_number: AtomicU64,
     /// Limits concurrent accesses to the store: more would not make it faster.
     store_slots: Semaphore,
     table: Mutex<SessionTable>,
+    /// Sessions that another replica has taken over, by id. Calls that were sent before still end here.
+    released: Mutex<HashMap<Arc<str>, Arc<Session>>>,
+    /// The service that this gateway is a replica of, if there is one.
+    member: OnceLock<Arc<Member>>,
 }
 
 /// Reason why there is no session.
@@ -44,6 +55,9 @@ impl Sessions {
     /// Interval at which a session in use is recorded in the store and checked for an end in another process; shorter
     /// if the idle timeout is short.
     const SAVE_INTERVAL: Duration = Duration::from_secs(60);
+    /// Time that a client waits until its preferences are in the store of the service.
+    const REMOTE_SAVE_WAIT: Duration = Duration::from_millis(250);
+
     /// Creates the sessions. Records are kept in the store of `host`, which is notified when a session ends.
     pub(crate) fn new(
         cipher: Arc<TokenCipher>,
@@ -63,11 +77,72 @@ impl Sessions {
             shared: Arc::new(SharedState::new(clock, host, memory, elicitations)),
             idle: limits.session_idle_timeout,
             store: Arc::new(SessionStore::new(store)),
+            last_number: AtomicU64::new(0),
             store_slots: Semaphore::new(4),
             table: Mutex::new(SessionTable::new(
                 limits.client.sessions_per_client as usize,
                 limits.client.sessions as usize,
             )),
+            released: Mutex::default(),
+            member: OnceLock::new(),
+        }
+    }
+
+    /// Makes the sessions those of a replica.
+    pub(crate) fn join(&self, member: Arc<Member>) {
+        let set = self.member.set(member);
+        debug_assert!(set.is_ok(), "a gateway is one replica");
+    }
+
+    /// The service that this gateway is a replica of.
+    pub(crate) fn member(&self) -> Option<&Arc<Member>> {
+        self.member.get()
+    }
+
+    /// The session with this id, as replicas know it; `None` if the id does not open, or no replica issued it.
+    pub(crate) fn session_id(&self, id: &str) -> Option<SessionId> {
+        let known = self.table.lock().get(id).map(|session| session.claims.session_id());
+        known.unwrap_or_else(|| SessionClaims::decode(id, &self.cipher)?.session_id())
+    }
+
+    /// Opens a session that another replica recorded in the store, before its next request is served here.
+    pub(crate) async fn restore_remote(&self, id: &str, peer: &Peer, stored: RemoteSession) {
+        let now = self.shared.clock.steady_now();
+        let Some(claims) =
+            SessionClaims::decode(id, &self.cipher).filter(|claims| claims.belongs_to(&peer.principal()))
+        else {
+            return;
+        };
+        match stored {
+            RemoteSession::Unrecorded => {}
+            RemoteSession::Ended => {
+                let known = self.table.lock().remove(id);
+                known.inspect(|session| session.end());
+                self.store.end(&claims, now.wall.since_epoch());
+            }
+            RemoteSession::Recorded { last_seen, preferences } => {
+                let wall = now.wall.since_epoch();
+                let save = move |store: &SessionStore| {
+                    // The local record may be newer, if this replica owned the session before.
+                    if !store.is_valid(&claims, wall, claims.idle()) {
+                        store.save_seen(&claims, last_seen);
+                    }
+                    store.save_preferences(&claims, wall, &preferences);
+                };
+                if self.table.lock().get(id).is_none() {
+                    self.with_store(save).await;
+                }
+            }
+        }
+    }
+
+    /// Stops to serve a session that another replica has taken over. Calls that were sent before go on.
+    pub(crate) fn release(&self, session: &SessionId) {
+        let taken = self.table.lock().remove_if(|known| known.claims.is(session));
+        let mut released = self.released.lock();
+        for session in taken {
+            session.release();
+            released.insert(Arc::clone(&session.id), session);
         }
     }
 
@@ -88,7 +163,12 @@ impl Sessions {
         let now = self.shared.clock.steady_now();
         let claims = SessionClaims::new(version, abilities, now.wall.since_epoch(), self.idle)
             .ok_or(SessionError::NoEntropy)?;
+        let number = self.last_number.fetch_add(1, Ordering::Relaxed) + 1;
+        let claims = claims.opened_by(self.cipher.own(), number);
         let claims = claims.with_principal(&peer.principal()).with_client_name(name);
+        if let (Some(member), Some(session)) = (self.member(), claims.session_id()) {
+            member.session_opened(&session);
+        }
         let id = claims.encode(&self.cipher).ok_or(SessionError::NoEntropy)?;
         self.insert(Session::new(id.into(), claims, peer.clone(), sent, &self.shared, now), now)
     }
@@ -103,9 +183,13 @@ impl Sessions {
     ) -> Result<Arc<Session>, SessionError> {
         let now = self.shared.clock.steady_now();
         let Some(session) = self.in_memory(id, peer, now) else {
-            return self.open(id, peer, sent, now).await;
+            return match self.released(id, peer) {
+                Some(session) => Ok(session),
+                None => self.open(id, peer, sent, now).await,
+            };
         };
         if session.is_save_due(now, self.save_interval()) {
+            drop(self.save_remotely(&session, now));
             let (claims, preferences) = (session.claims.clone(), session.preferences());
             let seen = move |store: &SessionStore| {
                 let open = store.seen(&claims, now.wall.since_epoch());
@@ -124,19 +208,33 @@ impl Sessions {
 
     /// Saves changed preferences of a session. Returns when they are persisted.
     pub(crate) async fn save_preferences(&self, session: &Arc<Session>) {
-        let (session, wall) = (Arc::clone(session), self.shared.clock.steady_now().wall.since_epoch());
-        self.with_store(move |store| {
+        let now = self.shared.clock.steady_now();
+        let (changed, wall) = (Arc::clone(session), now.wall.since_epoch());
+        let kept = self.with_store(move |store| {
             let mut kept = false;
-            session.record_preferences(|preferences| {
-                store.save_preferences(&session.claims, wall, preferences);
+            changed.record_preferences(|preferences| {
+                store.save_preferences(&changed.claims, wall, preferences);
                 kept = true;
             });
             if kept {
-                store.save_seen(&session.claims, wall);
+                store.save_seen(&changed.claims, wall);
                 store.flush();
             }
-        })
-        .await;
+            kept
+        });
+        if kept.await == Some(true)
+            && let Some(saving) = self.save_remotely(session, now)
+        {
+            // A slow store does not delay the client further; the record is written in the background.
+            let _ = tokio::time::timeout(Self::REMOTE_SAVE_WAIT, saving).await;
+        }
+    }
+
+    /// Records a session in the store of the service, in the background.
+    fn save_remotely(&self, session: &Session, now: Now) -> Option<JoinHandle<()>> {
+        let (member, id) = (self.member()?, session.claims.session_id()?);
+        let (wall, preferences) = (now.wall.since_epoch(), session.preferences().unwrap_or_default());
+        Some(member.save_session(id, wall, preferences, session.claims.idle()))
     }
 
     /// Ends a session at the request of its client: cancels its calls, and makes the id invalid in all processes, also
@@ -145,6 +243,15 @@ impl Sessions {
         self.store.end(&session.claims, self.shared.clock.steady_now().wall.since_epoch());
         self.remove(session);
         self.with_store(SessionStore::flush).await;
+        self.end_remotely(&session.claims).await;
+    }
+
+    /// Records the end of a session in the store of the service.
+    async fn end_remotely(&self, claims: &SessionClaims) {
+        if let (Some(member), Some(id)) = (self.member(), claims.session_id()) {
+            // Boxed, because the future is large and a gateway that runs alone never needs it.
+            Box::pin(member.end_session(&id, claims.idle())).await;
+        }
     }
 
     /// Removes idle sessions from memory and expired records from the store.
@@ -159,6 +266,13 @@ impl Sessions {
         for session in over {
             session.end();
         }
+        self.released.lock().retain(|_, session| {
+            let is_over = self.is_over(session, now) || session.is_idle_without_streams(now);
+            if is_over {
+                session.end();
+            }
+            !is_over
+        });
         self.with_store(move |store| store.tidy(now.wall.since_epoch())).await;
     }
 
@@ -172,6 +286,9 @@ impl Sessions {
         }
         if !theirs.is_empty() {
             self.with_store(SessionStore::flush).await;
+        }
+        for session in &theirs {
+            self.end_remotely(&session.claims).await;
         }
     }
 
@@ -210,6 +327,13 @@ impl Sessions {
         self.table.lock().len()
     }
 
+    /// A session that another replica has taken over. Only a request that concerns this process gets here.
+    fn released(&self, id: &str, peer: &Peer) -> Option<Arc<Session>> {
+        let released = self.released.lock();
+        let session = released.get(id).filter(|session| session.claims.belongs_to(&peer.principal()))?;
+        Some(Arc::clone(session))
+    }
+
     fn in_memory(&self, id: &str, peer: &Peer, now: Now) -> Option<Arc<Session>> {
         let mut table = self.table.lock();
         // A request with the id of another principal does not count as a use.
@@ -243,6 +367,7 @@ impl Sessions {
         let Some(Some(preferences)) = self.with_store(opens).await else { return Err(SessionError::Unknown) };
         let session = Session::new(id.into(), claims, peer.clone(), sent(), &self.shared, now);
         let session = self.insert(session.with_preferences(preferences.unwrap_or_default()), now)?;
+        self.released.lock().remove(id);
         // The client may have ended it during the store access.
         if self.store.ended_here(&session.claims) {
             self.remove(&session);

@@ -341,6 +341,20 @@ impl Session {
         self.delivered.lock()
     }
 
+    /// Stops to serve the session, because another replica owns it: its GET streams end. Calls go on, and their
+    /// streams can be resumed.
+    pub(crate) fn release(&self) {
+        self.client.subscriptions.end();
+        self.ended.cancel();
+    }
+
+    /// Tests if a released session has nothing left that its client could come back for.
+    pub(crate) fn is_idle_without_streams(&self, now: Now) -> bool {
+        let mut state = self.state.lock();
+        state.forget_old(now.mono);
+        state.streams.is_empty() && self.active.load(Ordering::Acquire) == 0
+    }
+
     /// Ends the session: cancels its calls and ends its streams.
     pub(crate) fn end(&self) {
         let running = self.state.lock().in_flight.take_all();

@@ -14,6 +14,8 @@ use std::path::Path;
 /// Encrypts and decrypts the ids that one gateway process issues.
 pub struct TokenCipher {
     key: LessSafeKey,
+    /// Further keys that open ids, but issue none.
+    older_keys: Vec<LessSafeKey>,
     random: SystemRandom,
     /// Process that issues the ids.
     own: Replica,
@@ -60,16 +62,33 @@ impl TokenCipher {
     }
 
     fn with_key(key: &[u8; KEY_LEN]) -> io::Result<Self> {
-        let key =
-            UnboundKey::new(&CHACHA20_POLY1305, key).map_err(|_| io::Error::other("invalid session key"))?;
         let own = Replica { name: None, boot: random_boot() };
-        Ok(Self { key: LessSafeKey::new(key), random: SystemRandom::new(), own })
+        Ok(Self { key: cipher_key(key)?, older_keys: Vec::new(), random: SystemRandom::new(), own })
     }
 
     /// Sets the name of this replica, which is then readable in front of every id.
     pub fn with_name(mut self, name: ReplicaName) -> Self {
         self.own.name = Some(name);
         self
+    }
+
+    /// Issues ids with the first of these keys, which all replicas of a service have. The others and the key of this
+    /// cipher still open ids.
+    ///
+    /// # Errors
+    /// The cipher refuses a key.
+    pub fn with_shared_keys(mut self, keys: &[[u8; KEY_LEN]]) -> io::Result<Self> {
+        let mut keys = keys.iter().map(cipher_key).collect::<io::Result<Vec<_>>>()?.into_iter();
+        if let Some(first) = keys.next() {
+            let own = std::mem::replace(&mut self.key, first);
+            self.older_keys.extend(keys.chain([own]));
+        }
+        Ok(self)
+    }
+
+    /// This process.
+    pub(crate) fn own(&self) -> &Replica {
+        &self.own
     }
 
     /// Boot of this process.
@@ -121,11 +140,19 @@ impl TokenCipher {
     fn decrypt(&self, associated: &[u8], text: &str) -> Option<Vec<u8>> {
         let bytes = URL_SAFE_NO_PAD.decode(text).ok()?;
         let (nonce, sealed) = bytes.split_at_checked(NONCE_LEN)?;
-        let nonce = Nonce::try_assume_unique_for_key(nonce).ok()?;
-        let mut sealed = sealed.to_vec();
-        let opened = self.key.open_in_place(nonce, Aad::from(associated), &mut sealed).ok()?;
-        Some(opened.to_vec())
+        std::iter::once(&self.key).chain(&self.older_keys).find_map(|key| {
+            let nonce = Nonce::try_assume_unique_for_key(nonce).ok()?;
+            let mut sealed = sealed.to_vec();
+            let opened = key.open_in_place(nonce, Aad::from(associated), &mut sealed).ok()?;
+            Some(opened.to_vec())
+        })
     }
+}
+
+fn cipher_key(key: &[u8; KEY_LEN]) -> io::Result<LessSafeKey> {
+    let key =
+        UnboundKey::new(&CHACHA20_POLY1305, key).map_err(|_| io::Error::other("invalid session key"))?;
+    Ok(LessSafeKey::new(key))
 }
 
 fn associated_data(kind: AddressKind, name: Option<&ReplicaName>) -> Vec<u8> {
@@ -174,6 +201,22 @@ mod tests {
         let again = TokenCipher::load_or_create(directory.path()).unwrap();
         assert_eq!(opened(&again, &sealed).unwrap(), b"content");
         assert_eq!(opened(&TokenCipher::ephemeral().unwrap(), &sealed), None);
+    }
+
+    #[test]
+    fn replicas_open_each_others_ids_and_those_from_before_they_joined() {
+        let [old, new] = [[1; KEY_LEN], [2; KEY_LEN]];
+        let replica = |keys: &[_]| TokenCipher::ephemeral().unwrap().with_shared_keys(keys).unwrap();
+        let (before, rotating, after) = (replica(&[old]), replica(&[new, old]), replica(&[new]));
+        assert!(opened(&rotating, &session_id(&before)).is_some());
+        assert!(opened(&after, &session_id(&rotating)).is_some(), "the first key issues");
+        assert!(opened(&before, &session_id(&rotating)).is_none());
+        assert!(opened(&after, &session_id(&before)).is_none());
+        let directory = tempfile::tempdir().unwrap();
+        let alone = session_id(&TokenCipher::load_or_create(directory.path()).unwrap());
+        let joined = TokenCipher::load_or_create(directory.path()).unwrap().with_shared_keys(&[new]).unwrap();
+        assert!(opened(&joined, &alone).is_some());
+        assert!(opened(&after, &alone).is_none());
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! sessions outlive processes and streams do not; and the request, so that a client that resumes too late gets an error
 //! under the id of its request.
 
-use crate::mcp::address::{AddressKind, IdOrigin};
+use crate::mcp::address::{AddressKind, IdOrigin, Replica};
 use crate::mcp::request::dispatch::RequestOutcome;
 use crate::mcp::request::respond;
 use crate::mcp::session::token::TokenCipher;
@@ -21,6 +21,8 @@ pub(crate) struct StreamName(Arc<str>);
 pub(crate) struct ResumePoint {
     pub(crate) name: StreamName,
     /// Process that has the stream.
+    pub(crate) issuer: Replica,
+    /// Whether that is this process.
     pub(crate) origin: IdOrigin,
     pub(crate) number: u64,
     pub(crate) position: usize,
@@ -69,7 +71,8 @@ impl ResumePoint {
             _ => return None,
         };
         let (origin, number) = (tokens.origin_of(&address), address.number);
-        Some(Self { name: StreamName(name.into()), origin, number, position, waits_for })
+        let (name, issuer) = (StreamName(name.into()), address.replica);
+        Some(Self { name, issuer, origin, number, position, waits_for })
     }
 
     /// Error for a call whose answer is lost; `None` if no answer is pending.

@@ -7,6 +7,8 @@ use super::channel::ChannelClient;
 use super::chunks;
 use super::chunks::StreamEvent;
 use super::streamable_http::{stream, text_response};
+use crate::cluster::Member;
+use crate::cluster::route::{OutgoingForward, Routed, RoutedMessage, Target};
 use crate::mcp::Gateway;
 use crate::mcp::address::AddressKind;
 use crate::mcp::request::overload;
@@ -18,9 +20,9 @@ use axum::response::Response;
 use axum::routing::{get, post};
 use bytes::Bytes;
 use futures_util::StreamExt;
-use gripfast::Principal;
 use gripfast::sync::Mutex;
-use gripfast::wire::sse;
+use gripfast::wire::{Era, sse};
+use gripfast::{BootId, Principal};
 use http::StatusCode;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -120,6 +122,13 @@ async fn receive(State(shared): State<Shared>, request: Request) -> Response {
     let id = query.split('&').find_map(|pair| pair.strip_prefix("sessionId=")).unwrap_or_default();
     let client = shared.clients.0.lock().get(id).cloned();
     let peer = Peer::from_request(&request);
+    if client.is_none()
+        && let Some(member) = shared.gateway.sessions.member()
+        && let Some((address, _)) = shared.gateway.tokens.open(AddressKind::SseEndpoint, id)
+        && let Some(boot) = member.other_replica(&address.replica)
+    {
+        return receive_elsewhere(&shared.gateway, member, boot, request, peer).await;
+    }
     // A session of another principal is reported as unknown.
     let Some(client) = client.filter(|client| client.principal == peer.principal()) else {
         return text_response(StatusCode::NOT_FOUND, "Could not find session\n");
@@ -133,6 +142,28 @@ async fn receive(State(shared): State<Shared>, request: Request) -> Response {
         Ok(()) => text_response(StatusCode::ACCEPTED, "Accepted"),
         Err(TrySendError::Full(_)) => overload::overloaded(None, &Overload::session("messages are queued")),
         Err(TrySendError::Closed(_)) => text_response(StatusCode::NOT_FOUND, "Could not find session\n"),
+    }
+}
+
+/// Sends a message to the replica that has the stream of the client.
+async fn receive_elsewhere(
+    gateway: &Arc<Gateway>,
+    member: &Arc<Member>,
+    boot: BootId,
+    request: Request,
+    peer: Peer,
+) -> Response {
+    let (head, body) = request.into_parts();
+    let message = match body::read(&gateway.memory, peer.clone(), body).await {
+        Ok(message) => message,
+        Err(refusal) => return *refusal,
+    };
+    let forward = OutgoingForward { head: &head, body: &message.bytes, peer: &peer };
+    let message = RoutedMessage { forward, request: None, era: Era::Legacy };
+    match Box::pin(member.route(gateway, &Target::Boot(boot), &message)).await {
+        Routed::Elsewhere(response) => response,
+        // The stream ended with its replica.
+        Routed::Here => text_response(StatusCode::NOT_FOUND, "Could not find session\n"),
     }
 }
 

@@ -8,10 +8,13 @@ use super::chunks::StreamEvent;
 use super::event_id::{ResumePoint, StreamName};
 use super::replay_buffer::{ReplayBuffer, ReplayItem};
 use super::stateless_http;
+use crate::cluster::Member;
+use crate::cluster::route::{OutgoingForward, Routed, RoutedMessage, Target};
 use crate::mcp::Gateway;
 use crate::mcp::address::IdOrigin;
 use crate::mcp::client::{Client, name_in};
-use crate::mcp::elicitation::{ElicitationSupport, PendingElicitations};
+use crate::mcp::elicitation::input_required::HeldCallId;
+use crate::mcp::elicitation::{ElicitationSupport, OpenElicitations, PendingElicitations};
 use crate::mcp::notify::change_feed::{ChangeFeed, PendingChanges};
 use crate::mcp::notify::list_changes::ListVersions;
 use crate::mcp::notify::push::GetStream;
@@ -41,10 +44,12 @@ use futures_util::future::AbortHandle;
 use gripfast::transport::{BoxFuture, Listener};
 use gripfast::wire::envelope::{self, Message, OwnedRequest};
 use gripfast::wire::era::InitializeParams;
+use gripfast::wire::patch::Object;
 use gripfast::wire::results::Cancelled;
 use gripfast::wire::{Era, Id, ProtocolVersion, batch, codes, roots, sse};
 use gripfast::{CallError, CallOutcome, Code, Json};
 use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE};
+use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use std::convert::Infallible;
 use std::pin::pin;
@@ -83,7 +88,7 @@ where
         Method::POST => match body::read(&gateway.memory, peer, body).await {
             Ok(body) => {
                 let body = body.with_trace_headers(&head.headers).with_credential(&head.extensions);
-                post(gateway, &head.headers, &body).await
+                post(gateway, &head, &body).await
             }
             Err(refusal) => *refusal,
         },
@@ -91,8 +96,14 @@ where
         Method::GET | Method::DELETE if is_modern(version_header(&head.headers).as_ref()) => {
             not_allowed("POST")
         }
-        Method::GET => get(gateway, &head.headers, &peer).await,
+        Method::GET => match elsewhere(gateway, &head, None, &peer).await {
+            Some(response) => response,
+            None => get(gateway, &head.headers, &peer).await,
+        },
         Method::DELETE => {
+            if let Some(response) = elsewhere(gateway, &head, None, &peer).await {
+                return response;
+            }
             match find_session(gateway, &head.headers, version_header(&head.headers), &peer).await {
                 Ok(session) => {
                     gateway.sessions.end(session.session()).await;
@@ -111,9 +122,13 @@ fn not_allowed(allowed: &'static str) -> Response {
     response
 }
 
-async fn post(gateway: &Arc<Gateway>, headers: &HeaderMap, body: &ReceivedMessage) -> Response {
+async fn post(gateway: &Arc<Gateway>, head: &Parts, body: &ReceivedMessage) -> Response {
+    let headers = &head.headers;
     if envelope::is_batch(&body.bytes) {
-        return post_batch(gateway, headers, body).await;
+        return match elsewhere(gateway, head, Some((body, None)), &body.peer).await {
+            Some(response) => response,
+            None => post_batch(gateway, headers, body).await,
+        };
     }
     let message = match Message::parse(&body.bytes) {
         Ok(message) => message,
@@ -124,6 +139,9 @@ async fn post(gateway: &Arc<Gateway>, headers: &HeaderMap, body: &ReceivedMessag
             );
         }
     };
+    if let Some(response) = elsewhere(gateway, head, Some((body, Some(&message))), &body.peer).await {
+        return response;
+    }
     if let Err(fault) = era::check_depth(&body.bytes, gateway.max_nesting) {
         let (id, era) = (message.id(), Era::Legacy);
         if let Message::Response(_) = message
@@ -148,6 +166,67 @@ async fn post(gateway: &Arc<Gateway>, headers: &HeaderMap, body: &ReceivedMessag
             wire(respond::error(Era::Modern, message.id(), &fault), StatusCode::BAD_REQUEST)
         }
     }
+}
+
+/// The response of another replica, if one must serve this request. `sent` is the body of a POST, with its message
+/// unless it is a batch.
+async fn elsewhere(
+    gateway: &Arc<Gateway>,
+    head: &Parts,
+    sent: Option<(&ReceivedMessage, Option<&Message<'_>>)>,
+    peer: &Peer,
+) -> Option<Response> {
+    let member = gateway.sessions.member()?;
+    let message = sent.and_then(|(_, message)| message);
+    let target = target_of(gateway, member, &head.headers, message)?;
+    let request = match message {
+        Some(Message::Request(request)) => Some(request),
+        Some(Message::Notification(_) | Message::Response(_)) | None => None,
+    };
+    let nothing = Bytes::new();
+    let message = RoutedMessage {
+        forward: OutgoingForward { head, body: sent.map_or(&nothing, |(body, _)| &body.bytes), peer },
+        request,
+        era: if is_modern(version_header(&head.headers).as_ref()) { Era::Modern } else { Era::Legacy },
+    };
+    // Boxed, because the future is large and a gateway that runs alone never needs it.
+    match Box::pin(member.route(gateway, &target, &message)).await {
+        Routed::Here => None,
+        Routed::Elsewhere(response) => Some(response),
+    }
+}
+
+/// The process that a request concerns; `None` if any may serve it.
+fn target_of(
+    gateway: &Gateway,
+    member: &Member,
+    headers: &HeaderMap,
+    message: Option<&Message<'_>>,
+) -> Option<Target> {
+    let text = |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
+    let version = version_header(headers);
+    let boot = match message {
+        Some(message) => match (message, era_of(version.as_ref(), message)) {
+            (Message::Request(request), Ok(Era::Modern)) => {
+                let params = Object::parse(request.params?).ok()?;
+                let issuer = HeldCallId::issuer(&gateway.tokens, &params.text("requestState")?)?;
+                return member.other_replica(&issuer).map(Target::Boot);
+            }
+            (_, Ok(Era::Modern) | Err(_)) => return None,
+            (Message::Request(request), Ok(Era::Legacy)) if request.method == "initialize" => return None,
+            // The question was asked by the process that its id names.
+            (Message::Response(response), Ok(Era::Legacy)) => {
+                response.id.and_then(OpenElicitations::boot_of).filter(|boot| member.is_live(*boot))
+            }
+            (_, Ok(Era::Legacy)) => None,
+        },
+        None => {
+            let point = text(LAST_EVENT_ID).and_then(|last| ResumePoint::parse(&gateway.tokens, last));
+            let boot = point.map(|point| point.issuer.boot);
+            boot.filter(|boot| member.is_live(*boot))
+        }
+    };
+    boot.map(Target::Boot).or_else(|| Some(Target::Session(text(SESSION_ID)?.to_owned())))
 }
 
 /// Era of a message, from its own context or the version header.

@@ -345,6 +345,7 @@ mod tests {
     const AROUND: &[(&str, &str)] = &[
         ("servers.x.oauth", "servers.x.url = \"https://h.example\"\nservers.x.oauth.client_id = \"c\"\n"),
         ("servers.x", "servers.x.command = \"true\"\n"),
+        ("cluster", "cluster.store = \"redis://h\"\ncluster.key = \"${env:K}\"\n"),
         (
             "gateway.auth.jwt",
             "gateway.auth.jwt.issuer = \"i\"\ngateway.auth.jwt.audience = \"a\"\ngateway.auth.jwt.jwks = \"f\"\n",

@@ -4,6 +4,7 @@
 mod access;
 mod budget;
 mod cache;
+mod cluster;
 mod gateway;
 mod oauth;
 mod policy;
@@ -15,6 +16,8 @@ mod target;
 pub(crate) use access::is_loopback;
 pub use access::{AccessConfig, Jwks, JwtConfig, ListenerTls, TokenTypes, is_confidential};
 pub(super) use budget::budgets;
+pub use cluster::ClusterConfig;
+pub(super) use cluster::cluster;
 pub(super) use gateway::gateway;
 pub use gateway::{ClientLimits, GatewayConfig, LogFormat, LoginKey};
 pub use oauth::{Grant, OAuthSpec};
@@ -46,5 +49,7 @@ keys! {
         key clients: ValueKind::map(ValueKind::Table(table::<ClientKeys>));
         /// Call budgets, each under a name of your choice.
         key budgets: ValueKind::map(ValueKind::Table(table::<BudgetKeys>));
+        /// Several gateways as one service. Without it the gateway runs alone. Changes take effect at the next start.
+        key cluster: ValueKind::Table(table::<ClusterConfig>);
     }
 }

@@ -1,0 +1,263 @@
+//! Sends a request to another replica, and returns its response as it comes.
+
+use super::Member;
+use crate::server::quota::Peer;
+use axum::body::Body;
+use axum::response::Response;
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use bytes::Bytes;
+use futures_util::StreamExt;
+use gripfast::placement::address::ReplicaAddress;
+use gripfast::placement::place::{BootId, OwnerEpoch, Place, SessionOwner};
+use gripfast::placement::routing::ForwardEnd;
+use gripfast::{Principal, ReplicaName};
+use gripfast_cluster::forward::{FORWARD_HEADER, ForwardedRequest, is_forwarded_header};
+use http::header::{CONNECTION, DATE, TRANSFER_ENCODING};
+use http::request::Parts;
+use http::{HeaderMap, HeaderName, HeaderValue, Request, StatusCode, Uri};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use std::error::Error;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The principal that the forwarder has authenticated.
+pub(super) const PRINCIPAL: HeaderName = HeaderName::from_static("gripfast-principal");
+/// Result of a forwarded request that the receiver did not perform.
+pub(super) const RESULT: HeaderName = HeaderName::from_static("gripfast-forward-result");
+/// Value of [`PRINCIPAL`] for a client that needs no credential.
+const LOCAL: &str = "local";
+/// Text of [`RESULT`] if the receiver refuses the seal.
+pub(super) const REFUSED: &str = "refused";
+
+/// A request on its way to another replica.
+pub(crate) struct OutgoingForward<'a> {
+    pub(crate) head: &'a Parts,
+    pub(crate) body: &'a Bytes,
+    pub(crate) peer: &'a Peer,
+}
+
+/// The HTTP client for other replicas. It follows no redirects and uses no proxy.
+pub(super) struct ForwardClient(Client<HttpConnector, Full<Bytes>>);
+
+impl ForwardClient {
+    /// Time for a connection. Replicas are near each other.
+    const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+    /// Time for which an unused connection is kept, shorter than the receiver keeps it.
+    const IDLE_TIMEOUT: Duration = Duration::from_secs(20);
+
+    pub(super) fn new() -> Self {
+        let mut connector = HttpConnector::new();
+        connector.set_nodelay(true);
+        connector.set_connect_timeout(Some(Self::CONNECT_TIMEOUT));
+        let mut builder = Client::builder(TokioExecutor::new());
+        // The router decides about a second attempt.
+        builder.retry_canceled_requests(false).pool_idle_timeout(Self::IDLE_TIMEOUT);
+        Self(builder.build(connector))
+    }
+
+    async fn send(&self, request: Request<Full<Bytes>>) -> Result<http::Response<Incoming>, ForwardEnd> {
+        // A kept connection may have been closed by the other side. Nothing was sent then.
+        let again = request.clone();
+        let sent = match self.0.request(request).await {
+            Err(error) if is_unsent(&error) => self.0.request(again).await,
+            sent => sent,
+        };
+        sent.map_err(|error| match error.is_connect() {
+            true if is_refused(&error) => ForwardEnd::Refused,
+            true => ForwardEnd::NotConnected,
+            false if is_unsent(&error) => ForwardEnd::NotConnected,
+            false => ForwardEnd::Lost,
+        })
+    }
+}
+
+/// Returns whether the connection was closed before the request was written.
+fn is_unsent(error: &hyper_util::client::legacy::Error) -> bool {
+    let cause = error.source().and_then(|cause| cause.downcast_ref::<hyper::Error>());
+    cause.is_some_and(hyper::Error::is_canceled)
+}
+
+fn is_refused(error: &(dyn Error + 'static)) -> bool {
+    std::iter::successors(Some(error), |&error| error.source()).any(|error| {
+        error
+            .downcast_ref::<io::Error>()
+            .is_some_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
+    })
+}
+
+impl Member {
+    /// Forwards a request. The response may be a stream, which is cut when the owner is lost.
+    pub(super) async fn forward(
+        self: &Arc<Self>,
+        to: &Place,
+        epoch: OwnerEpoch,
+        forward: &OutgoingForward<'_>,
+    ) -> Result<Response, ForwardEnd> {
+        let Some(replica) = self.live_replica(to.boot) else { return Err(ForwardEnd::NotConnected) };
+        let request =
+            self.sealed(&replica.address, to.boot, epoch, forward).ok_or(ForwardEnd::NotConnected)?;
+        let response = tokio::select! {
+            response = self.client.send(request) => response?,
+            // It was stopped, or its machine is lost. The request may have been sent.
+            () = self.gone(to.boot) => return Err(ForwardEnd::Lost),
+        };
+        if let Some(result) = response.headers().get(RESULT) {
+            return Err(result.to_str().ok().and_then(read_result).unwrap_or(ForwardEnd::NotConnected));
+        }
+        Ok(self.passed_on(response, to.boot))
+    }
+
+    fn sealed(
+        &self,
+        address: &ReplicaAddress,
+        to: BootId,
+        epoch: OwnerEpoch,
+        forward: &OutgoingForward<'_>,
+    ) -> Option<Request<Full<Bytes>>> {
+        let OutgoingForward { head, body, peer } = forward;
+        let path = head.uri.path_and_query()?;
+        let mut request = Request::new(Full::new(Bytes::clone(body)));
+        *request.method_mut() = head.method.clone();
+        *request.uri_mut() = format!("{address}{path}").parse::<Uri>().ok()?;
+        let principal = principal_header(peer);
+        let headers = request.headers_mut();
+        for (name, value) in head.headers.iter().filter(|(name, _)| is_forwarded_header(name.as_str())) {
+            headers.append(name, value.clone());
+        }
+        let covered = covered_headers(headers);
+        let seal = self.sealer.seal(
+            to,
+            epoch,
+            &ForwardedRequest {
+                method: head.method.as_str(),
+                path: head.uri.path(),
+                query: head.uri.query(),
+                headers: &covered,
+                principal: &principal,
+                scopes: &[],
+                era: "",
+            },
+            body,
+        );
+        drop(covered);
+        headers.insert(FORWARD_HEADER, HeaderValue::try_from(seal).ok()?);
+        headers.insert(PRINCIPAL, HeaderValue::try_from(principal).ok()?);
+        Some(request)
+    }
+
+    /// The owner's response for the client.
+    fn passed_on(self: &Arc<Self>, response: http::Response<Incoming>, owner: BootId) -> Response {
+        let (mut head, body) = response.into_parts();
+        for of_the_connection in [CONNECTION, TRANSFER_ENCODING, DATE] {
+            head.headers.remove(of_the_connection);
+        }
+        let member = Arc::clone(self);
+        let lost = async move {
+            member.gone(owner).await;
+            Err(io::Error::other("the replica that served this stream is lost"))
+        };
+        // An error instead of an end: the client must not take a part for the whole.
+        let data = http_body_util::BodyDataStream::new(body).map(|part| part.map_err(io::Error::other));
+        let (data, lost) = (Box::pin(data), Box::pin(futures_util::stream::once(lost)));
+        let ended = futures_util::stream::once(std::future::ready(None));
+        let data = data.map(Some).chain(ended);
+        let until_lost = futures_util::stream::select(data, lost.map(Some));
+        let stream = until_lost.take_while(|part| std::future::ready(part.is_some()));
+        Response::from_parts(head, Body::from_stream(stream.filter_map(std::future::ready)))
+    }
+}
+
+/// The headers that the seal covers.
+pub(super) fn covered_headers(headers: &HeaderMap) -> Vec<(&str, &[u8])> {
+    let forwarded = headers.iter().filter(|(name, _)| is_forwarded_header(name.as_str()));
+    forwarded.map(|(name, value)| (name.as_str(), value.as_bytes())).collect()
+}
+
+fn principal_header(peer: &Peer) -> String {
+    match peer {
+        Peer::Address(_) => LOCAL.to_owned(),
+        Peer::Principal(principal) => format!("name:{}", URL_SAFE_NO_PAD.encode(principal.name())),
+    }
+}
+
+/// The client of a forwarded request.
+pub(super) fn read_principal(header: &str) -> Option<Peer> {
+    if header == LOCAL {
+        return Some(Peer::local());
+    }
+    let name = URL_SAFE_NO_PAD.decode(header.strip_prefix("name:")?).ok()?;
+    Some(Peer::Principal(Principal::new(String::from_utf8(name).ok()?.as_str())))
+}
+
+/// 421: nothing was done. The forwarder learns which boot answers and which owner it knows.
+pub(super) fn misdirected(by: BootId, owner: Option<&SessionOwner>) -> Response {
+    let result = match owner {
+        Some(owner) => format!("misdirected {by} {} {}", owner.place, owner.epoch.number()),
+        None => format!("misdirected {by}"),
+    };
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = StatusCode::MISDIRECTED_REQUEST;
+    if let Ok(result) = HeaderValue::try_from(result) {
+        response.headers_mut().insert(RESULT, result);
+    }
+    response
+}
+
+fn read_result(text: &str) -> Option<ForwardEnd> {
+    let mut words = text.split(' ');
+    if words.next()? != "misdirected" {
+        return Some(ForwardEnd::NotConnected);
+    }
+    let by = BootId::parse(words.next()?)?;
+    let owner = match (words.next(), words.next()) {
+        (Some(place), Some(epoch)) => {
+            let (name, boot) = place.split_once('/')?;
+            let place = Place { name: ReplicaName::new(name)?, boot: BootId::parse(boot)? };
+            Some(SessionOwner { place, epoch: OwnerEpoch::from_number(epoch.parse().ok()?) })
+        }
+        _ => None,
+    };
+    Some(ForwardEnd::Misdirected { by, owner })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_result_of_a_misdirected_request_survives_its_header() {
+        let (by, name) = (BootId::from_number(7), ReplicaName::new("web-1").unwrap());
+        let owner = SessionOwner {
+            place: Place { name, boot: BootId::from_number(8) },
+            epoch: OwnerEpoch::from_number(99),
+        };
+        for owner in [Some(owner), None] {
+            let response = misdirected(by, owner.as_ref());
+            assert_eq!(response.status(), 421);
+            let text = response.headers()[RESULT].to_str().unwrap();
+            assert_eq!(read_result(text), Some(ForwardEnd::Misdirected { by, owner }));
+        }
+        assert_eq!(read_result(REFUSED), Some(ForwardEnd::NotConnected));
+        assert_eq!(read_result("misdirected nonsense"), None);
+    }
+
+    #[test]
+    fn a_principal_survives_its_header() {
+        for name in ["alice", "ä b\n", "local", ""] {
+            let peer = Peer::Principal(Principal::new(name));
+            let header = principal_header(&peer);
+            assert!(HeaderValue::try_from(&header).is_ok());
+            assert_eq!(read_principal(&header), Some(peer));
+        }
+        assert_eq!(read_principal(&principal_header(&Peer::local())), Some(Peer::local()));
+        for malformed in ["", "alice", "name:!", "name"] {
+            assert_eq!(read_principal(malformed), None, "{malformed}");
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! Joining the service, and following it by heartbeats.
+
+use super::{Member, StoreState};
+use gripfast::placement::routing::RoutingChanges;
+use gripfast::placement::term::LeaseNow;
+use gripfast_cluster::heartbeat::{
+    HeartbeatHandler, HeartbeatRequest, HeartbeatSuccess, HeartbeatThread, TakeoverNotices,
+};
+use gripfast_cluster::marker::JoinError;
+use gripfast_cluster::record::ReplicaRecord;
+use gripfast_cluster::store::StoreProblem;
+use gripfast_cluster::{StoreError, lease_now};
+use std::sync::Arc;
+use tokio::runtime::Handle;
+
+/// Reason why a gateway cannot join its service.
+#[derive(Debug, thiserror::Error)]
+pub enum ServiceJoinError {
+    /// The store fails, or belongs to another service.
+    #[error(transparent)]
+    Join(#[from] JoinError),
+    /// The store is unusable.
+    #[error(transparent)]
+    Unusable(#[from] StoreProblem),
+}
+
+impl ServiceJoinError {
+    /// The next step for the operator.
+    #[must_use]
+    pub fn hint(&self) -> &'static str {
+        match self {
+            Self::Join(JoinError::ForeignService) => {
+                "set `cluster.key` to the key of the other replicas, or `cluster.namespace` to a name of its own"
+            }
+            Self::Join(JoinError::Store(StoreError::Unauthorized(_))) => {
+                "write the user and the password into `cluster.store`: redis://USER:PASSWORD@HOST:PORT/0"
+            }
+            Self::Join(JoinError::Store(_)) => {
+                "start the store, or correct `cluster.store`; `gripfast doctor` checks it"
+            }
+            Self::Unusable(_) => {
+                "change the settings of the store, or use another one; `gripfast doctor` checks it"
+            }
+        }
+    }
+}
+
+impl Member {
+    /// Joins the service, and keeps trying in the background. With `cluster.required` the first failure is an error.
+    ///
+    /// # Errors
+    /// The service is required and cannot be joined.
+    pub(crate) async fn join(self: &Arc<Self>) -> Result<(), ServiceJoinError> {
+        match self.try_join().await {
+            Ok(()) => Ok(()),
+            Err(error) if self.settings.required => Err(error),
+            Err(error) => {
+                self.report_not_joined(&error);
+                let member = Arc::downgrade(self);
+                let pause = self.settings.lease.heartbeat();
+                tokio::spawn(async move {
+                    loop {
+                        tokio::time::sleep(pause).await;
+                        let Some(member) = member.upgrade() else { return };
+                        match member.try_join().await {
+                            Ok(()) => return,
+                            Err(error) => member.report_not_joined(&error),
+                        }
+                    }
+                });
+                Ok(())
+            }
+        }
+    }
+
+    async fn try_join(self: &Arc<Self>) -> Result<(), ServiceJoinError> {
+        let info = self.store.inspect().await.map_err(JoinError::from)?;
+        if let Some(problem) = info.problem() {
+            return Err(problem.into());
+        }
+        if !info.append_only {
+            tracing::warn!(
+                "the store has no append-only file: after a restart of the store the replicas restore what they know; set \
+                 `appendonly yes`"
+            );
+        }
+        self.store.join().await?;
+        let handler = Arc::new(FollowHeartbeats { member: Arc::clone(self), runtime: Handle::current() });
+        let thread = HeartbeatThread::start(self.store.settings(), handler).map_err(JoinError::from)?;
+        *self.heartbeat.lock() = Some(thread);
+        let mut state = self.store_state.subscribe();
+        let limit = self.settings.lease.heartbeat();
+        let first = state.wait_for(|state| !matches!(state, StoreState::NotJoined(_)));
+        // A store that is slow now is reported by the heartbeats.
+        let _ = tokio::time::timeout(limit, first).await;
+        tracing::info!(
+            replica = %self.place,
+            address = %self.address,
+            store = %self.settings.store,
+            "this gateway is the replica `{}` of its service",
+            self.place.name
+        );
+        Ok(())
+    }
+
+    fn report_not_joined(&self, error: &ServiceJoinError) {
+        let state = StoreState::NotJoined(error.to_string());
+        if self.store_state.send_replace(state.clone()) != state {
+            let hint = error.hint();
+            tracing::warn!("cannot join the service, and serves alone meanwhile: {error}; {hint}");
+        }
+    }
+
+    fn own_record(&self) -> ReplicaRecord {
+        ReplicaRecord {
+            place: self.place.clone(),
+            address: self.address.clone(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            config_hash: self.settings.config_hash.clone(),
+            sessions: self.gateway().map_or(0, |gateway| gateway.sessions.count() as u64),
+        }
+    }
+
+    /// Writes the records of takeovers back that the store has lost.
+    async fn put_back(&self, changes: RoutingChanges) {
+        match self.store.put_back(&changes.put_back, changes.last_takeover).await {
+            Ok(current) => self.with_router(|router| router.put_back_ended(&current)),
+            // The next heartbeat repeats it.
+            Err(error) => tracing::debug!("records of takeovers are not written back yet: {error}"),
+        }
+    }
+}
+
+/// Applies the results of heartbeats, on their thread.
+struct FollowHeartbeats {
+    member: Arc<Member>,
+    runtime: Handle,
+}
+
+impl HeartbeatHandler for FollowHeartbeats {
+    fn request(&self, acknowledged: TakeoverNotices) -> HeartbeatRequest {
+        HeartbeatRequest { record: self.member.own_record(), leases: Vec::new(), acknowledged }
+    }
+
+    fn succeeded(&self, sent: LeaseNow, _: &HeartbeatRequest, success: HeartbeatSuccess) {
+        let member = &self.member;
+        let changes =
+            member.with_router(|router| router.heartbeat_succeeded(lease_now(), sent, &success.reply));
+        member.live.send_if_modified(|live| {
+            let now = success.reply.replicas.iter().map(|replica| replica.place.boot).collect();
+            let has_changed = *live != now;
+            *live = now;
+            has_changed
+        });
+        *member.records.lock() = success.records;
+        let before = member.store_state.send_replace(StoreState::Reachable);
+        if let StoreState::Unreachable(_) = before {
+            tracing::info!("the store is reachable again");
+        }
+        if !changes.put_back.is_empty() {
+            let member = Arc::clone(member);
+            self.runtime.spawn(async move { member.put_back(changes).await });
+        }
+    }
+
+    fn failed(&self, error: &StoreError) {
+        let member = &self.member;
+        member.with_router(gripfast::placement::routing::Router::heartbeat_failed);
+        let before = member.store_state.send_replace(StoreState::Unreachable(error.to_string()));
+        if !matches!(before, StoreState::Unreachable(_)) {
+            tracing::warn!(
+                "{error}; sessions and calls continue, and no session is taken over until it is back"
+            );
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! One replica of a service: several gateways behind a load balancer that act as one.
+//!
+//! `core::placement` decides where a request is served; this module performs it. `join` joins the service and follows
+//! the heartbeats, `route` takes a request to the replica that must serve it, `forward` sends it there, `listener`
+//! receives it, and `sessions` moves client sessions between replicas.
+
+pub mod cluster_settings;
+mod forward;
+mod join;
+pub(crate) mod listener;
+pub(crate) mod route;
+mod sessions;
+
+pub use cluster_settings::{ClusterSettings, ClusterSettingsError};
+pub use join::ServiceJoinError;
+pub(crate) use sessions::RemoteSession;
+
+use crate::mcp::Gateway;
+use forward::ForwardClient;
+use gripfast::placement::address::ReplicaAddress;
+use gripfast::placement::heartbeat::LiveReplica;
+use gripfast::placement::place::{BootId, Place, SessionId};
+use gripfast::placement::routing::Router;
+use gripfast::sync::Mutex;
+use gripfast_cluster::StoreError;
+use gripfast_cluster::forward::{ForwardSealer, ForwardVerifier};
+use gripfast_cluster::heartbeat::HeartbeatThread;
+use gripfast_cluster::record::ReplicaRecord;
+use gripfast_cluster::store::{Store, StoreSettings};
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
+use tokio::sync::{Notify, watch};
+
+/// This gateway as a replica of a service.
+pub struct Member {
+    settings: ClusterSettings,
+    place: Place,
+    address: ReplicaAddress,
+    store: Store,
+    router: Mutex<Router>,
+    sealer: ForwardSealer,
+    verifier: Mutex<ForwardVerifier>,
+    client: ForwardClient,
+    gateway: OnceLock<Weak<Gateway>>,
+    /// Notified when a takeover has ended.
+    takeover_ended: Notify,
+    store_state: watch::Sender<StoreState>,
+    /// Boots with a record in the store, as far as this replica knows.
+    live: watch::Sender<BTreeSet<BootId>>,
+    records: Mutex<Vec<ReplicaRecord>>,
+    heartbeat: Mutex<Option<HeartbeatThread>>,
+}
+
+/// Reachability of the store.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum StoreState {
+    /// The gateway has not joined the service yet, for this reason.
+    NotJoined(String),
+    /// The last heartbeat succeeded.
+    Reachable,
+    /// The last heartbeat failed, for this reason.
+    Unreachable(String),
+}
+
+impl Member {
+    /// A replica that has not joined yet, whose listener for other replicas is bound to `bound`.
+    ///
+    /// # Errors
+    /// The other replicas could not reach the listener, or no connection to the store is possible.
+    pub(crate) fn new(
+        settings: ClusterSettings,
+        boot: BootId,
+        bound: SocketAddr,
+        session_idle: Duration,
+    ) -> Result<Arc<Self>, ClusterSettingsError> {
+        let address = match &settings.advertise {
+            Some(address) => address.clone(),
+            None => cluster_settings::advertised(bound)?,
+        };
+        let place = Place { name: settings.name.clone(), boot };
+        let store = Store::new(StoreSettings {
+            url: settings.store.clone(),
+            namespace: settings.namespace.clone(),
+            keys: settings.keys.clone(),
+            place: place.clone(),
+            spec: settings.lease,
+            // The owner renews the record of a session in use, at the latest after a quarter of that time.
+            retention: session_idle * 2,
+        })?;
+        Ok(Arc::new(Self {
+            router: Mutex::new(Router::new(place.clone(), settings.lease)),
+            sealer: ForwardSealer::new(settings.keys.clone(), boot),
+            verifier: Mutex::new(ForwardVerifier::new(settings.keys.clone(), boot)),
+            client: ForwardClient::new(),
+            gateway: OnceLock::new(),
+            takeover_ended: Notify::new(),
+            store_state: watch::Sender::new(StoreState::NotJoined("no attempt yet".to_owned())),
+            live: watch::Sender::default(),
+            records: Mutex::default(),
+            heartbeat: Mutex::default(),
+            settings,
+            place,
+            address,
+            store,
+        }))
+    }
+
+    /// Sets the gateway, whose sessions this replica owns.
+    pub(crate) fn attach(&self, gateway: &Arc<Gateway>) {
+        let set = self.gateway.set(Arc::downgrade(gateway));
+        debug_assert!(set.is_ok(), "a gateway is one replica");
+    }
+
+    fn gateway(&self) -> Option<Arc<Gateway>> {
+        self.gateway.get()?.upgrade()
+    }
+
+    /// This replica.
+    pub(crate) fn place(&self) -> &Place {
+        &self.place
+    }
+
+    /// Reachability of the store.
+    pub(crate) fn store_state(&self) -> StoreState {
+        self.store_state.borrow().clone()
+    }
+
+    /// Records of all live replicas, as of the last heartbeat that succeeded.
+    pub(crate) fn records(&self) -> Vec<ReplicaRecord> {
+        self.records.lock().clone()
+    }
+
+    /// Uses the router, then ends what other replicas have taken over.
+    fn with_router<T>(&self, access: impl FnOnce(&mut Router) -> T) -> T {
+        let mut taken = Vec::new();
+        let result = {
+            let mut router = self.router.lock();
+            let result = access(&mut router);
+            taken.extend(std::iter::from_fn(|| router.poll_taken()));
+            result
+        };
+        for session in &taken {
+            self.session_taken(session);
+        }
+        result
+    }
+
+    /// Another replica owns the session now: nothing more is admitted here.
+    fn session_taken(&self, session: &SessionId) {
+        tracing::info!(session = %session.number, "another replica has taken over a client session");
+        if let Some(gateway) = self.gateway() {
+            gateway.sessions.release(session);
+        }
+    }
+
+    /// The store, if this gateway has joined the service.
+    fn joined_store(&self) -> Result<&Store, StoreError> {
+        match &*self.store_state.borrow() {
+            StoreState::NotJoined(reason) => Err(StoreError::Unreachable(reason.clone())),
+            StoreState::Reachable | StoreState::Unreachable(_) => Ok(&self.store),
+        }
+    }
+
+    /// The record of a live replica.
+    fn live_replica(&self, boot: BootId) -> Option<LiveReplica> {
+        self.router.lock().replica(boot).cloned()
+    }
+
+    /// Returns whether a process of the service is alive, as far as this replica knows.
+    pub(crate) fn is_live(&self, boot: BootId) -> bool {
+        boot == self.place.boot || self.live_replica(boot).is_some()
+    }
+
+    /// Waits until a replica has no record any more.
+    async fn gone(&self, boot: BootId) {
+        let mut live = self.live.subscribe();
+        // The sender lives as long as the replica.
+        let _ = live.wait_for(|live| !live.contains(&boot)).await;
+    }
+
+    /// Records that this replica opened a session.
+    pub(crate) fn session_opened(&self, session: &SessionId) {
+        self.router.lock().session_opened(session);
+    }
+
+    /// Releases everything and leaves the service, so that the other replicas take over at once. Blocks for the time of
+    /// a heartbeat at most.
+    pub(crate) fn leave(&self) {
+        self.router.lock().release();
+        let heartbeat = self.heartbeat.lock().take();
+        if let Some(heartbeat) = heartbeat {
+            heartbeat.leave();
+        }
+    }
+
+    /// Forgets a session that has ended.
+    fn forget(&self, session: &SessionId) {
+        self.router.lock().forget(session);
+    }
+}

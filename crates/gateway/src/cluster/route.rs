@@ -1,0 +1,223 @@
+//! Takes a request to the replica that must serve it. `core::placement` decides; this module performs the decisions.
+
+use super::Member;
+pub(crate) use super::forward::OutgoingForward;
+use super::forward::misdirected;
+use super::sessions::RemoteSession;
+use crate::mcp::Gateway;
+use crate::mcp::address::Replica;
+use crate::mcp::request::dispatch::RequestOutcome;
+use crate::mcp::request::overload::{self, Overload};
+use crate::mcp::request::respond;
+use crate::mcp::transport::event_id::lost_call;
+use crate::mcp::transport::streamable_http::{text_response, wire};
+use axum::response::Response;
+use gripfast::placement::heartbeat::StoreUnreachable;
+use gripfast::placement::place::{BootId, OwnerEpoch};
+use gripfast::placement::routing::{Arrival, Decision, ForwardEnd, RoutedRequest, UnavailableReason};
+use gripfast::wire::envelope::Request;
+use gripfast::wire::{Era, Id};
+use gripfast_cluster::lease_now;
+use http::StatusCode;
+use std::sync::Arc;
+
+/// Marks a request that another replica forwarded to this one.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ForwardedArrival {
+    /// The epoch under which the forwarder believes this replica to be the owner.
+    pub(crate) epoch: OwnerEpoch,
+}
+
+/// Process that has what a request concerns.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Target {
+    /// The owner of the session with this id.
+    Session(String),
+    /// The process that issued an id in the request, and no other: a stream, a question, a call that waits for input.
+    Boot(BootId),
+}
+
+/// A request, as far as routing is concerned.
+pub(crate) struct RoutedMessage<'a> {
+    pub(crate) forward: OutgoingForward<'a>,
+    /// JSON-RPC request in the body, if it is one.
+    pub(crate) request: Option<&'a Request<'a>>,
+    pub(crate) era: Era,
+}
+
+/// Result of routing a request.
+pub(crate) enum Routed {
+    /// Here.
+    Here,
+    /// It was answered elsewhere, or not at all.
+    Elsewhere(Response),
+}
+
+impl Member {
+    /// Takes a request to where it must be served.
+    pub(crate) async fn route(
+        self: &Arc<Self>,
+        gateway: &Arc<Gateway>,
+        target: &Target,
+        request: &RoutedMessage<'_>,
+    ) -> Routed {
+        let forwarded = request.forward.head.extensions.get::<ForwardedArrival>().copied();
+        match target {
+            Target::Session(id) => self.route_to_owner(gateway, id, request, forwarded).await,
+            Target::Boot(boot) if *boot == self.place.boot || forwarded.is_some() => Routed::Here,
+            Target::Boot(boot) => self.route_to_boot(*boot, request).await,
+        }
+    }
+
+    /// Forwards to one process. If it is gone, the request is answered here: what it concerns is lost.
+    async fn route_to_boot(self: &Arc<Self>, boot: BootId, request: &RoutedMessage<'_>) -> Routed {
+        let Some(replica) = self.live_replica(boot) else { return Routed::Here };
+        match self.forward(&replica.place, OwnerEpoch::FIRST, &request.forward).await {
+            Ok(response) => Routed::Elsewhere(response),
+            Err(ForwardEnd::Refused | ForwardEnd::Misdirected { .. } | ForwardEnd::Answered) => Routed::Here,
+            Err(ForwardEnd::NotConnected) => Routed::Elsewhere(unavailable(
+                request.id(),
+                UnavailableReason::OwnerChanged,
+                std::time::Duration::from_secs(1),
+            )),
+            Err(ForwardEnd::Lost) => Routed::Elsewhere(request.lost()),
+        }
+    }
+
+    async fn route_to_owner(
+        self: &Arc<Self>,
+        gateway: &Arc<Gateway>,
+        id: &str,
+        request: &RoutedMessage<'_>,
+        forwarded: Option<ForwardedArrival>,
+    ) -> Routed {
+        // An id that does not open is refused here, and one that no replica issued is served here.
+        let Some(session) = gateway.sessions.session_id(id) else { return Routed::Here };
+        let arrival = match forwarded {
+            Some(ForwardedArrival { epoch }) => Arrival::Forwarded { to: self.place.boot, epoch },
+            None => Arrival::Direct,
+        };
+        let (mut routed, mut stored) = (RoutedRequest::new(session, arrival), None);
+        loop {
+            let takeover_ended = self.takeover_ended.notified();
+            let decision = self.with_router(|router| router.decide(lease_now(), &routed));
+            match decision {
+                Decision::Serve { .. } => {
+                    if let Some(stored) = stored {
+                        gateway.sessions.restore_remote(id, request.forward.peer, stored).await;
+                    }
+                    return Routed::Here;
+                }
+                Decision::Forward { to, epoch } => match self.forward(&to, epoch, &request.forward).await {
+                    Ok(response) => return Routed::Elsewhere(response),
+                    Err(end) => {
+                        self.with_router(|router| router.forward_ended(&mut routed, to.boot, end));
+                    }
+                },
+                Decision::LookUp => {
+                    let found = self.look_up(&routed).await;
+                    let owner = found.map(|found| {
+                        stored = Some(RemoteSession::from_stored(&found));
+                        found.owner
+                    });
+                    self.with_router(|router| router.looked_up(&mut routed, owner));
+                }
+                Decision::TakeOver { from, cause } => {
+                    let abandoned = AbandonOnDrop { member: self, request: Some(routed.clone()) };
+                    let taken = match self.joined_store() {
+                        Ok(store) => store.take_over(routed.session(), &from, cause).await,
+                        Err(error) => Err(error),
+                    };
+                    abandoned.ended();
+                    let taken = taken.map_err(|error| error.for_machine());
+                    self.with_router(|router| router.takeover_ended(lease_now(), &mut routed, taken));
+                    self.takeover_ended.notify_waiters();
+                }
+                Decision::AwaitTakeover => takeover_ended.await,
+                Decision::Misdirected { owner } => {
+                    return Routed::Elsewhere(misdirected(self.place.boot, owner.as_ref()));
+                }
+                Decision::Unavailable { retry_after, reason } => {
+                    return Routed::Elsewhere(unavailable(request.id(), reason, retry_after));
+                }
+                Decision::OutcomeUnknown => return Routed::Elsewhere(request.lost()),
+                Decision::Answered => return Routed::Here,
+            }
+        }
+    }
+
+    async fn look_up(
+        &self,
+        request: &RoutedRequest,
+    ) -> Result<gripfast_cluster::sessions::StoredSession, StoreUnreachable> {
+        let found = match self.joined_store() {
+            Ok(store) => store.open_session(request.session()).await,
+            Err(error) => Err(error),
+        };
+        found.map_err(|error| {
+            tracing::debug!("the owner of a session is not known: {error}");
+            error.for_machine()
+        })
+    }
+
+    /// The process that an id names, if it is another replica.
+    pub(crate) fn other_replica(&self, replica: &Replica) -> Option<BootId> {
+        let Replica { name, boot } = replica;
+        (name.is_some() && *boot != self.place.boot).then_some(*boot)
+    }
+}
+
+/// Reports a takeover whose client went away before the reply.
+struct AbandonOnDrop<'a> {
+    member: &'a Member,
+    request: Option<RoutedRequest>,
+}
+
+impl AbandonOnDrop<'_> {
+    fn ended(mut self) {
+        self.request = None;
+    }
+}
+
+impl Drop for AbandonOnDrop<'_> {
+    fn drop(&mut self) {
+        if let Some(request) = &self.request {
+            self.member.with_router(|router| router.takeover_abandoned(request));
+            self.member.takeover_ended.notify_waiters();
+        }
+    }
+}
+
+impl RoutedMessage<'_> {
+    fn id(&self) -> Option<Id<'_>> {
+        self.request.map(|request| request.id)
+    }
+
+    /// Response to a request that was sent to another replica and whose result is not known.
+    fn lost(&self) -> Response {
+        let text =
+            "the replica that served this request was lost; whether the request was carried out is unknown";
+        match self.request {
+            Some(request) => {
+                let lost = RequestOutcome::Failed(lost_call(text));
+                wire(respond::respond(self.era, &request.method, request.id, lost), StatusCode::OK)
+            }
+            // Notifications, answers and streams: the client comes back.
+            None => text_response(StatusCode::BAD_GATEWAY, text),
+        }
+    }
+}
+
+/// 503: nothing was done.
+fn unavailable(id: Option<Id<'_>>, reason: UnavailableReason, retry_after: std::time::Duration) -> Response {
+    let text = match reason {
+        UnavailableReason::StoreUnreachable => {
+            "the replica of this session is unreachable, and so is the store: no other replica can take over"
+        }
+        UnavailableReason::Grace => "the store came back a moment ago; replicas report to it first",
+        UnavailableReason::Busy => "too many sessions are being taken over",
+        UnavailableReason::OwnerChanged => "the session moves to another replica",
+        UnavailableReason::ShuttingDown => "this replica shuts down",
+    };
+    overload::overloaded(id, &Overload::unavailable(text, retry_after))
+}

@@ -1,0 +1,254 @@
+//! Several gateways as one service: real processes on a real store. A request may reach any of them.
+
+mod attacks;
+mod service;
+
+use crate::client::{EventStream, HttpClient, LegacyClient, ModernClient, call, request};
+use gripfast_testkit::wait::until_async;
+use http::Method;
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use service::Service;
+
+/// The same session through another replica.
+fn through(client: &LegacyClient, http: &HttpClient) -> LegacyClient {
+    LegacyClient::with_session(http, &client.session)
+}
+
+fn elicitation() -> Value {
+    json!({ "elicitation": {} })
+}
+
+/// The question of a server on the stream of a call.
+async fn question(stream: &mut EventStream) -> Value {
+    loop {
+        let event = stream.next().await.expect("a question");
+        if event.data.contains("elicitation/create") {
+            return event.message();
+        }
+    }
+}
+
+fn answer_to(question: &Value) -> Value {
+    let result = json!({ "action": "accept", "content": { "yes": true } });
+    json!({ "jsonrpc": "2.0", "id": question["id"], "result": result })
+}
+
+/// The response at the end of a stream.
+async fn response(stream: &mut EventStream) -> Value {
+    loop {
+        let event = stream.next().await.expect("a response");
+        if event.data.contains("\"result\"") || event.data.contains("\"error\"") {
+            return event.message();
+        }
+    }
+}
+
+/// Calls until a replica has taken the session over. Until then nothing is done: 503.
+async fn counted_after_takeover(client: &LegacyClient) -> String {
+    let mut text = String::new();
+    until_async("the session is taken over", async || {
+        let answered = client.post(&request("t", "tools/call", &call("demo__counter", json!({})))).await;
+        match answered.status {
+            503 => false,
+            200 => {
+                text = crate::client::text_of(&answered.message());
+                true
+            }
+            other => panic!("{other}: {answered:?}"),
+        }
+    })
+    .await;
+    text
+}
+
+#[tokio::test]
+async fn a_session_is_served_by_its_owner_through_every_replica() {
+    let Some(service) = Service::start(&["a", "b", "c"]) else { return };
+    service.until_complete().await;
+    let client = LegacyClient::connect(&service.at("a").http).await;
+    assert!(client.session.starts_with("a."), "{}", client.session);
+    for (name, count) in [("b", "1"), ("c", "2"), ("a", "3"), ("b", "4")] {
+        let client = through(&client, &service.at(name).http);
+        assert_eq!(client.call_tool("demo__counter", json!({})).await, count, "through {name}");
+    }
+    let list = through(&client, &service.at("c").http).request("tools/list", json!({})).await;
+    assert!(list["result"]["tools"].as_array().unwrap().len() > 5);
+    let batch = through(&client, &service.at("b").http);
+    assert_eq!(batch.post(&json!([request(1, "ping", &json!({}))])).await.status, 400, "as at the owner");
+    let status = service.at("a").status().await;
+    assert_eq!(status["cluster"], json!({ "replica": "a", "store": "ok", "replicas": 3 }));
+}
+
+#[tokio::test]
+async fn an_elicitation_is_answered_and_a_call_cancelled_through_other_replicas() {
+    let Some(service) = Service::start(&["a", "b", "c"]) else { return };
+    service.until_complete().await;
+    let client = LegacyClient::with_capabilities(&service.at("a").http, elicitation()).await;
+    let [b, c] = ["b", "c"].map(|name| through(&client, &service.at(name).http));
+    let mut stream = b.start_request("q", "tools/call", call("demo__ask", json!({}))).await;
+    let asked = question(&mut stream).await;
+    assert_eq!(c.post(&answer_to(&asked)).await.status, 202);
+    assert_eq!(response(&mut stream).await["id"], "q");
+    let mut stream =
+        b.start_request("slow", "tools/call", call("demo__sleep", json!({ "ms": 60_000 }))).await;
+    c.cancel("slow").await;
+    while stream.next().await.is_some() {}
+}
+
+#[tokio::test]
+async fn a_stream_is_resumed_and_a_session_ended_through_other_replicas() {
+    let Some(service) = Service::start(&["a", "b", "c"]) else { return };
+    service.until_complete().await;
+    let client = LegacyClient::with_capabilities(&service.at("a").http, elicitation()).await;
+    let [b, c] = ["b", "c"].map(|name| through(&client, &service.at(name).http));
+    let mut stream = b.start_request("q", "tools/call", call("demo__ask", json!({}))).await;
+    let first = stream.next().await.expect("the opening event").id.expect("an id");
+    drop(stream);
+    let mut resumed = c.open_stream(Some(&first)).await;
+    let asked = question(&mut resumed).await;
+    assert_eq!(b.post(&answer_to(&asked)).await.status, 202);
+    assert_eq!(response(&mut resumed).await["id"], "q");
+    let mut listening = c.open_stream(None).await;
+    let headers = [("mcp-session-id", &*client.session)];
+    assert_eq!(service.at("b").http.send(Method::DELETE, "/mcp", &headers, "").await.status, 200);
+    assert!(listening.next().await.is_none(), "its streams end");
+    for name in ["a", "b", "c"] {
+        let gone = through(&client, &service.at(name).http).post(&request(1, "ping", &json!({}))).await;
+        assert_eq!(gone.status, 404, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn modern_input_and_sse_messages_pass_through_another_replica() {
+    let Some(service) = Service::start(&["a", "b"]) else { return };
+    service.until_complete().await;
+    let [a, b] = ["a", "b"].map(|name| &service.at(name).http);
+    let asked =
+        ModernClient::new(a).request_as(elicitation(), "tools/call", call("demo__ask", json!({}))).await;
+    let (key, _) = asked["result"]["inputRequests"].as_object().unwrap().iter().next().unwrap();
+    let mut again = call("demo__ask", json!({}));
+    again["inputResponses"] = json!({ key: { "action": "accept", "content": { "yes": true } } });
+    again["requestState"] = asked["result"]["requestState"].clone();
+    let answered = ModernClient::new(b).request_as(elicitation(), "tools/call", again).await;
+    assert!(answered["result"]["content"][0]["text"].is_string(), "{answered}");
+    let accept = [("accept", "text/event-stream")];
+    let mut stream = EventStream::of(a.begin(Method::GET, "/sse", &accept, "").await);
+    let endpoint = stream.next().await.expect("the endpoint").data;
+    let hello = crate::client::initialize("2024-11-05").to_string();
+    assert_eq!(b.send(Method::POST, &endpoint, &[], hello).await.status, 202);
+    let hello = stream.next().await.expect("an answer").message();
+    assert_eq!(hello["result"]["protocolVersion"], "2024-11-05");
+}
+
+#[tokio::test]
+async fn a_session_survives_the_kill_of_its_owner_and_has_one_owner_then() {
+    let Some(mut service) = Service::start(&["a", "b", "c"]) else { return };
+    service.until_complete().await;
+    let client = LegacyClient::connect(&service.at("a").http).await;
+    let uri = client.request("resources/list", json!({})).await["result"]["resources"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find_map(|resource| {
+            resource["uri"].as_str().filter(|uri| uri.contains("counter")).map(str::to_owned)
+        })
+        .expect("the counter");
+    client.request("resources/subscribe", json!({ "uri": uri })).await;
+    let [b, c] = ["b", "c"].map(|name| through(&client, &service.at(name).http));
+    assert_eq!(b.call_tool("demo__counter", json!({})).await, "1");
+    service.kill("a");
+    let (at_b, at_c) = tokio::join!(counted_after_takeover(&b), counted_after_takeover(&c));
+    let mut counts = [at_b, at_c];
+    counts.sort_unstable();
+    assert_eq!(counts, ["1", "2"], "one replica has it: two takeovers at once made one owner");
+    let mut stream = c.open_stream(None).await;
+    assert_eq!(b.call_tool("demo__counter", json!({})).await, "3");
+    // Its subscription came along. It is also told that the lists may have changed.
+    while stream.message().await["method"] != "notifications/resources/updated" {}
+    let again = service.replica("a", "");
+    again.until_it_knows(3).await;
+    let returned = through(&client, &again.http);
+    assert_eq!(
+        returned.call_tool("demo__counter", json!({})).await,
+        "4",
+        "the old name does not take it back"
+    );
+}
+
+#[tokio::test]
+async fn ids_of_a_replica_that_is_gone_end_as_unknown() {
+    let Some(mut service) = Service::start(&["a", "b"]) else { return };
+    service.until_complete().await;
+    let client = LegacyClient::with_capabilities(&service.at("a").http, elicitation()).await;
+    let b = through(&client, &service.at("b").http);
+    let mut stream = b.start_request("q", "tools/call", call("demo__ask", json!({}))).await;
+    let first = stream.next().await.expect("the opening event").id.expect("an id");
+    let question = question(&mut stream).await;
+    service.kill("a");
+    assert!(stream.ends_broken().await, "a stream whose owner is lost is cut, not ended");
+    counted_after_takeover(&b).await;
+    let mut resumed = b.open_stream(Some(&first)).await;
+    let lost = response(&mut resumed).await;
+    assert_eq!((&lost["id"], lost["result"]["isError"].as_bool()), (&json!("q"), Some(true)), "{lost}");
+    assert!(lost.to_string().contains("outcome_unknown"), "{lost}");
+    assert_eq!(b.post(&answer_to(&question)).await.status, 202, "a late answer is accepted and dropped");
+}
+
+#[tokio::test]
+async fn input_for_a_call_of_a_replica_that_is_gone_ends_as_unknown() {
+    let Some(mut service) = Service::start(&["a", "b"]) else { return };
+    service.until_complete().await;
+    let asked = ModernClient::new(&service.at("a").http)
+        .request_as(elicitation(), "tools/call", call("demo__ask", json!({})))
+        .await;
+    service.kill("a");
+    let (key, _) = asked["result"]["inputRequests"].as_object().unwrap().iter().next().unwrap();
+    let mut again = call("demo__ask", json!({}));
+    again["inputResponses"] = json!({ key: { "action": "accept", "content": { "yes": true } } });
+    again["requestState"] = asked["result"]["requestState"].clone();
+    let lost = ModernClient::new(&service.at("b").http).request_as(elicitation(), "tools/call", again).await;
+    assert!(lost.to_string().contains("outcome_unknown"), "{lost}");
+}
+
+#[tokio::test]
+async fn a_replica_that_ends_in_order_gives_its_sessions_away_at_once() {
+    let Some(mut service) = Service::start_with(&["a", "b"], "[gateway]\ndrain_wait = '0s'\n") else {
+        return;
+    };
+    service.until_complete().await;
+    let client = LegacyClient::connect(&service.at("a").http).await;
+    let b = through(&client, &service.at("b").http);
+    assert_eq!(b.call_tool("demo__counter", json!({})).await, "1");
+    service.at("a").signal(Signal::TERM);
+    service.replicas[0].wait();
+    counted_after_takeover(&b).await;
+    service.at("b").until_it_knows(1).await;
+}
+
+#[tokio::test]
+async fn sessions_go_on_without_the_store_and_nothing_is_taken_over() {
+    let Some(mut service) = Service::start(&["a", "b"]) else { return };
+    service.until_complete().await;
+    let client = LegacyClient::connect(&service.at("a").http).await;
+    let b = through(&client, &service.at("b").http);
+    assert_eq!(b.call_tool("demo__counter", json!({})).await, "1");
+    service.store.kill();
+    until_async("the replicas notice", async || {
+        let states = [service.at("a").status().await, service.at("b").status().await];
+        states.iter().all(|status| status["cluster"]["store"] == "unreachable")
+    })
+    .await;
+    assert_eq!(client.call_tool("demo__counter", json!({})).await, "2");
+    assert_eq!(b.call_tool("demo__counter", json!({})).await, "3", "forwarding goes on");
+    assert_eq!(
+        LegacyClient::connect(&service.at("b").http)
+            .await
+            .call_tool("demo__echo", json!({ "text": "x" }))
+            .await,
+        "x"
+    );
+    service.store.start_process();
+    service.until_complete().await;
+    assert_eq!(b.call_tool("demo__counter", json!({})).await, "4", "no false takeover");
+}

@@ -1,0 +1,135 @@
+//! A service for tests: a real store, and several gateways as processes.
+
+use crate::client::HttpClient;
+use gripfast_testkit::peers::free_port;
+use gripfast_testkit::proc;
+use gripfast_testkit::store_server::{RunningStore, StoreServer};
+use rustix::process::Signal;
+use serde_json::Value;
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use tempfile::TempDir;
+
+const GRIPFAST: &str = env!("CARGO_BIN_EXE_gripfast");
+pub(crate) const KEY: &str = "a secret of at least thirty-two characters";
+
+/// Replicas on one store.
+pub(crate) struct Service {
+    pub(crate) store: RunningStore,
+    pub(crate) replicas: Vec<Replica>,
+    dir: TempDir,
+}
+
+/// One gateway process.
+pub(crate) struct Replica {
+    pub(crate) name: String,
+    pub(crate) http: HttpClient,
+    /// Port of the listener for other replicas.
+    pub(crate) port: u16,
+    process: Child,
+    log: PathBuf,
+}
+
+impl Service {
+    /// Starts replicas with these names, each with a sample server. `None` if there is no store on this machine.
+    pub(crate) fn start(names: &[&str]) -> Option<Self> {
+        Self::start_with(names, "")
+    }
+
+    /// The same with further config.
+    pub(crate) fn start_with(names: &[&str], config: &str) -> Option<Self> {
+        if !StoreServer::Valkey.require() {
+            return None;
+        }
+        let store = RunningStore::start(StoreServer::Valkey);
+        let mut service = Self { store, replicas: Vec::new(), dir: tempfile::tempdir().unwrap() };
+        for name in names {
+            let replica = service.replica(name, config);
+            service.replicas.push(replica);
+        }
+        Some(service)
+    }
+
+    /// Starts one more process under this name.
+    pub(crate) fn replica(&self, name: &str, config: &str) -> Replica {
+        let port = free_port();
+        let text = format!(
+            "{config}\n[cluster]\nstore = '{}'\nkey = '{KEY}'\nname = '{name}'\nlisten = '127.0.0.1:{port}'\nlease = '3s'\n\
+             [servers.demo]\ncommand = '{GRIPFAST}'\nargs = ['demo-server']\nprotocol = 'legacy'\n",
+            self.store.url()
+        );
+        let path = |kind: &str| self.dir.path().join(format!("{name}.{kind}"));
+        std::fs::write(path("toml"), text).unwrap();
+        let log = path("log");
+        let mut command = Command::new(GRIPFAST);
+        command.args(["serve", "--listen", "127.0.0.1:0", "--config"]).arg(path("toml"));
+        command.arg("--state-dir").arg(path("state"));
+        let errors = File::options().create(true).append(true).open(&log).unwrap();
+        let mut process = command.stdout(Stdio::piped()).stderr(errors).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let address = line.split_whitespace().find_map(|word| word.strip_suffix("/mcp"));
+        let address = address.unwrap_or_else(|| panic!("{line}\n{}", std::fs::read_to_string(&log).unwrap()));
+        let http = HttpClient::at(address.trim_start_matches("http://"));
+        Replica { name: name.to_owned(), http, port, process, log }
+    }
+
+    /// Waits until every replica knows all others.
+    pub(crate) async fn until_complete(&self) {
+        for replica in &self.replicas {
+            replica.until_it_knows(self.replicas.len()).await;
+        }
+    }
+
+    pub(crate) fn at(&self, name: &str) -> &Replica {
+        self.replicas.iter().find(|replica| replica.name == name).unwrap()
+    }
+
+    /// Ends a replica with `kill -9`.
+    pub(crate) fn kill(&mut self, name: &str) {
+        let at = self.replicas.iter().position(|replica| replica.name == name).unwrap();
+        drop(self.replicas.remove(at));
+    }
+}
+
+impl Replica {
+    pub(crate) async fn status(&self) -> Value {
+        let status = self.http.send(http::Method::GET, "/api/v1/status", &[], "").await;
+        serde_json::from_str(&status.text).unwrap()
+    }
+
+    pub(crate) async fn until_it_knows(&self, replicas: usize) {
+        let what = format!("{} knows {replicas} replicas", self.name);
+        gripfast_testkit::wait::until_async(&what, async || {
+            self.status().await["cluster"]["replicas"] == replicas
+        })
+        .await;
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        proc::signal(self.process.id(), signal);
+    }
+
+    /// Waits for the end of the process.
+    pub(crate) fn wait(&mut self) {
+        self.process.wait().unwrap();
+    }
+
+    pub(crate) fn log(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap()
+    }
+}
+
+impl Drop for Replica {
+    #[expect(clippy::print_stderr, reason = "the log explains a failed test")]
+    fn drop(&mut self) {
+        // Fails only if it is gone already.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+        if std::thread::panicking() {
+            eprintln!("--- {}\n{}", self.name, self.log());
+        }
+    }
+}
