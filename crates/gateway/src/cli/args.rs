@@ -5,7 +5,7 @@ mod tools;
 mod trust;
 
 pub(crate) use super::args::gateway::{
-    DashboardArgs, EventsArgs, LogsArgs, OperateArgs, ReloadArgs, StatusArgs,
+    DashboardArgs, EventsArgs, LogsArgs, OperateArgs, ReloadArgs, ReplicasArgs, StatusArgs,
 };
 pub(crate) use super::args::tools::{CallArgs, CallsArgs, PromptsArgs, ResourcesArgs, ToolsArgs};
 pub(crate) use trust::{
@@ -152,6 +152,8 @@ pub(crate) enum Verb {
     /// Test the allow and deny lists of the config
     #[command(subcommand)]
     Policy(PolicyVerb),
+    /// List the gateways that act as one service with this one
+    Replicas(ReplicasArgs),
     /// Create, list and remove the API keys of clients
     Keys(KeysArgs),
     /// Verify the audit log

@@ -42,6 +42,7 @@ mod pins;
 mod policy;
 mod preflight;
 mod render;
+mod replicas;
 mod schema;
 mod serve;
 mod service;
@@ -109,6 +110,7 @@ fn run_verb(cli: &Cli, screen: &mut Screen) -> Result<Exit, CommandError> {
         Verb::Pins(args) => pins::run(&cli.global, args, screen),
         Verb::Policy(args) => policy::run(&cli.global, args, screen),
         Verb::Calls(args) => calls::run(&cli.global, args, screen),
+        Verb::Replicas(args) => replicas::run(&cli.global, args, screen),
         Verb::Keys(args) => keys::run(&cli.global, args, screen),
         Verb::Audit(verb) => audit::run(&cli.global, verb, screen),
         Verb::Token(verb) => token::run(&cli.global, verb, screen),

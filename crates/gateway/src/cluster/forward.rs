@@ -24,6 +24,7 @@ use hyper_util::rt::TokioExecutor;
 use std::error::Error;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// The principal that the forwarder has authenticated.
@@ -110,6 +111,7 @@ impl Member {
         if let Some(result) = response.headers().get(RESULT) {
             return Err(result.to_str().ok().and_then(read_result).unwrap_or(ForwardEnd::NotConnected));
         }
+        self.forwards.fetch_add(1, Ordering::Relaxed);
         Ok(self.passed_on(response, to.boot))
     }
 

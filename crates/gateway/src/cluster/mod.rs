@@ -16,6 +16,7 @@ pub use join::ServiceJoinError;
 pub(crate) use sessions::RemoteSession;
 
 use crate::mcp::Gateway;
+use crate::metrics::ClusterFacts;
 use forward::ForwardClient;
 use gripfast::placement::address::ReplicaAddress;
 use gripfast::placement::heartbeat::LiveReplica;
@@ -29,6 +30,7 @@ use gripfast_cluster::record::ReplicaRecord;
 use gripfast_cluster::store::{Store, StoreSettings};
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
@@ -51,6 +53,8 @@ pub struct Member {
     live: watch::Sender<BTreeSet<BootId>>,
     records: Mutex<Vec<ReplicaRecord>>,
     heartbeat: Mutex<Option<HeartbeatThread>>,
+    forwards: AtomicU64,
+    takeovers: AtomicU64,
 }
 
 /// Reachability of the store.
@@ -100,6 +104,8 @@ impl Member {
             live: watch::Sender::default(),
             records: Mutex::default(),
             heartbeat: Mutex::default(),
+            forwards: AtomicU64::new(0),
+            takeovers: AtomicU64::new(0),
             settings,
             place,
             address,
@@ -130,6 +136,16 @@ impl Member {
     /// Records of all live replicas, as of the last heartbeat that succeeded.
     pub(crate) fn records(&self) -> Vec<ReplicaRecord> {
         self.records.lock().clone()
+    }
+
+    /// Values for the metrics.
+    pub(crate) fn facts(&self) -> ClusterFacts {
+        ClusterFacts {
+            replicas: self.records.lock().len(),
+            is_store_reachable: *self.store_state.borrow() == StoreState::Reachable,
+            forwards: self.forwards.load(Ordering::Relaxed),
+            takeovers: self.takeovers.load(Ordering::Relaxed),
+        }
     }
 
     /// Uses the router, then ends what other replicas have taken over.

@@ -14,12 +14,15 @@ use crate::mcp::transport::streamable_http::{text_response, wire};
 use axum::response::Response;
 use gripfast::placement::heartbeat::StoreUnreachable;
 use gripfast::placement::place::{BootId, OwnerEpoch};
-use gripfast::placement::routing::{Arrival, Decision, ForwardEnd, RoutedRequest, UnavailableReason};
+use gripfast::placement::routing::{
+    Arrival, Decision, ForwardEnd, RoutedRequest, TakeoverReply, UnavailableReason,
+};
 use gripfast::wire::envelope::Request;
 use gripfast::wire::{Era, Id};
 use gripfast_cluster::lease_now;
 use http::StatusCode;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// Marks a request that another replica forwarded to this one.
 #[derive(Debug, Clone, Copy)]
@@ -129,6 +132,9 @@ impl Member {
                         Err(error) => Err(error),
                     };
                     abandoned.ended();
+                    if matches!(taken, Ok(TakeoverReply::Taken { .. })) {
+                        self.takeovers.fetch_add(1, Ordering::Relaxed);
+                    }
                     let taken = taken.map_err(|error| error.for_machine());
                     self.with_router(|router| router.takeover_ended(lease_now(), &mut routed, taken));
                     self.takeover_ended.notify_waiters();

@@ -30,6 +30,21 @@ pub struct Facts {
     pub audit: AuditStatus,
     /// Counts of security events.
     pub security: SecurityCounts,
+    /// The service that the gateway is a replica of.
+    pub cluster: Option<ClusterFacts>,
+}
+
+/// Values of a replica.
+#[derive(Debug, Clone, Copy)]
+pub struct ClusterFacts {
+    /// Live replicas, this one included.
+    pub replicas: usize,
+    /// Whether the last heartbeat reached the store.
+    pub is_store_reachable: bool,
+    /// Requests that this replica forwarded to others.
+    pub forwards: u64,
+    /// Client sessions that this replica took over.
+    pub takeovers: u64,
 }
 
 /// A metric with its labels.
@@ -279,6 +294,22 @@ const FAMILIES: &[Family] = &[
         .about("Lines written to the audit log."),
     Family::of_gateway(Kind::Counter, "gripfast_audit_lost_lines", |facts| Value::Count(facts.audit.lost))
         .about("Lines missing from the audit log."),
+    Family::labelled(Kind::Gauge, "gripfast_cluster_replicas", &[], |facts| {
+        of_cluster(facts, |cluster| count(cluster.replicas as u64))
+    })
+    .about("Live replicas of the service. Missing if the gateway runs alone."),
+    Family::labelled(Kind::Gauge, "gripfast_cluster_store_up", &[], |facts| {
+        of_cluster(facts, |cluster| flag(cluster.is_store_reachable))
+    })
+    .about("Whether the last heartbeat reached the store of the service."),
+    Family::labelled(Kind::Counter, "gripfast_cluster_forwards", &[], |facts| {
+        of_cluster(facts, |cluster| Value::Count(cluster.forwards))
+    })
+    .about("Client requests that this replica forwarded to another one."),
+    Family::labelled(Kind::Counter, "gripfast_cluster_takeovers", &[], |facts| {
+        of_cluster(facts, |cluster| Value::Count(cluster.takeovers))
+    })
+    .about("Client sessions that this replica took over from a lost one."),
     Family::of_gateway(Kind::Counter, "gripfast_ledger_calls", |facts| Value::Count(facts.ledger.calls))
         .about("Tool calls reported to the ledger."),
     Family::of_gateway(Kind::Counter, "gripfast_ledger_failed_writes", |facts| {
@@ -292,6 +323,10 @@ fn per_server<Many: IntoIterator<Item = Series>>(
     read: impl Fn(&ServerStatus) -> Many,
 ) -> Vec<Series> {
     facts.servers.iter().flat_map(read).collect()
+}
+
+fn of_cluster(facts: &Facts, read: impl Fn(&ClusterFacts) -> Value) -> Vec<Series> {
+    facts.cluster.iter().map(|cluster| series([], read(cluster))).collect()
 }
 
 /// Highest used share of each budget.

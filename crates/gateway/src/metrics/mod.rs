@@ -7,7 +7,7 @@ mod families;
 mod reference;
 mod text;
 
-pub use families::{Facts, Family, Kind, families};
+pub use families::{ClusterFacts, Facts, Family, Kind, families};
 #[cfg(feature = "otlp")]
 pub(crate) use families::{Series, Value};
 pub use reference::reference_page;
@@ -54,6 +54,7 @@ impl Meter {
             budgets: self.host.budgets(),
             audit: self.host.audit_status(),
             security: self.host.security_counts(),
+            cluster: self.gateway.sessions.member().map(|member| member.facts()),
         }
     }
 }

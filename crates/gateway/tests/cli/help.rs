@@ -46,6 +46,7 @@ fn overview() {
       calls        Show the outcomes of tool calls, including calls in flight when a gateway died
       pins         Show, compare and approve pinned tool descriptions
       policy       Test the allow and deny lists of the config
+      replicas     List the gateways that act as one service with this one
       keys         Create, list and remove the API keys of clients
       audit        Verify the audit log
       token        Replace the admin token of a state directory

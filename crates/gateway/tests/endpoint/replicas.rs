@@ -78,6 +78,26 @@ async fn a_session_is_served_by_its_owner_through_every_replica() {
     assert_eq!(batch.post(&json!([request(1, "ping", &json!({}))])).await.status, 400, "as at the owner");
     let status = service.at("a").status().await;
     assert_eq!(status["cluster"], json!({ "replica": "a", "store": "ok", "replicas": 3 }));
+    let metrics = service.at("b").http.send(Method::GET, "/metrics", &[], "").await.text;
+    for line in
+        ["gripfast_cluster_replicas 3", "gripfast_cluster_store_up 1", "gripfast_cluster_takeovers_total 0"]
+    {
+        assert!(metrics.contains(line), "{line}: {metrics}");
+    }
+    assert!(!metrics.contains("gripfast_cluster_forwards_total 0"), "it has forwarded");
+    let replicas = service.at("b").command(&["replicas", "-o", "json"]);
+    let replicas: Value = serde_json::from_str(&replicas).unwrap();
+    let all: Vec<_> =
+        replicas.as_array().unwrap().iter().map(|replica| (&replica["name"], &replica["self"])).collect();
+    assert_eq!(json!(all), json!([["a", false], ["b", true], ["c", false]]), "{replicas}");
+    until_async("the next heartbeat has the session", async || {
+        let replicas = service.at("b").http.send(Method::GET, "/api/v1/replicas", &[], "").await.message();
+        replicas[0]["sessions"] == 1
+    })
+    .await;
+    let table = service.at("b").command(&["replicas"]);
+    assert!(table.contains("b (asked)") && !table.contains("different"), "{table}");
+    assert!(service.at("b").command(&["status"]).contains("replica b of 3 replicas"), "{status}");
 }
 
 #[tokio::test]

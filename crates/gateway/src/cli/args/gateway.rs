@@ -143,3 +143,21 @@ pub(crate) struct DashboardArgs {
     #[command(flatten)]
     pub(crate) gateway: GatewayTarget,
 }
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Asks the running gateway. The config needs a table `cluster`. A difference between the configs or the versions of the \
+replicas is a warning.
+
+Exit codes: 0 the replicas are shown; 1 the gateway runs alone; 4 there is no gateway at --url.
+
+Examples:
+  gripfast replicas
+  gripfast replicas -o json | jq -r '.[] | select(.self) | .name'")]
+pub(crate) struct ReplicasArgs {
+    #[command(flatten)]
+    pub(crate) gateway: GatewayTarget,
+
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+}

@@ -2,7 +2,7 @@
 
 use super::labels::{EMPTY_CELL, latency, note, short_duration, state_cell, state_word, tools_text};
 use crate::cli::render::{Table, plural};
-use gripfast_gateway::api::types::FleetView;
+use gripfast_gateway::api::types::{ClusterView, FleetView};
 
 pub(super) fn render(fleet: &FleetView, columns: Option<usize>) -> String {
     if fleet.upstreams.is_empty() {
@@ -29,7 +29,7 @@ pub(super) fn render(fleet: &FleetView, columns: Option<usize>) -> String {
 
 /// The summary line, and a line for each problem of the gateway itself.
 fn summary(fleet: &FleetView) -> String {
-    let FleetView { version, uptime_ms, upstreams, ledger, config, tls, set_aside, .. } = fleet;
+    let FleetView { version, uptime_ms, upstreams, ledger, config, tls, set_aside, cluster, .. } = fleet;
     let mut states: Vec<(String, usize)> = Vec::new();
     for word in upstreams.iter().map(state_word) {
         match states.iter_mut().find(|(known, _)| *known == word) {
@@ -53,6 +53,7 @@ fn summary(fleet: &FleetView) -> String {
     let config = refused("the config file has errors, and the previous settings are in use", config);
     let tls = tls.as_ref().and_then(|file| file.error.as_ref());
     let tls = refused("the certificate file was refused, and the previous certificate is in use", tls);
+    let cluster = cluster.as_ref().map_or_else(String::new, cluster_line);
     let set_aside: String = set_aside
         .iter()
         .map(|file| {
@@ -62,5 +63,16 @@ fn summary(fleet: &FleetView) -> String {
         })
         .collect();
     let (up, states) = (short_duration(*uptime_ms), states.join(", "));
-    format!("gripfast {version} · up {up} · {servers}{colon}{states}{ledger}{config}{tls}{set_aside}")
+    format!(
+        "gripfast {version} · up {up} · {servers}{colon}{states}{ledger}{config}{tls}{cluster}{set_aside}"
+    )
+}
+
+/// The line about the service that the gateway is a replica of.
+fn cluster_line(cluster: &ClusterView) -> String {
+    let ClusterView { replica, store, replicas, cause } = cluster;
+    match cause {
+        None => format!("\nreplica {replica} of {} · store {store}", plural(*replicas, "replica")),
+        Some(cause) => format!("\nreplica {replica} · store {store}: {cause}"),
+    }
 }

@@ -30,6 +30,7 @@ pub(crate) struct Replica {
     pub(crate) port: u16,
     process: Child,
     log: PathBuf,
+    state: PathBuf,
 }
 
 impl Service {
@@ -73,7 +74,7 @@ impl Service {
         let address = line.split_whitespace().find_map(|word| word.strip_suffix("/mcp"));
         let address = address.unwrap_or_else(|| panic!("{line}\n{}", std::fs::read_to_string(&log).unwrap()));
         let http = HttpClient::at(address.trim_start_matches("http://"));
-        Replica { name: name.to_owned(), http, port, process, log }
+        Replica { name: name.to_owned(), http, port, process, log, state: path("state") }
     }
 
     /// Waits until every replica knows all others.
@@ -110,6 +111,16 @@ impl Replica {
 
     pub(crate) fn signal(&self, signal: Signal) {
         proc::signal(self.process.id(), signal);
+    }
+
+    /// Output of a command that asks this replica.
+    pub(crate) fn command(&self, words: &[&str]) -> String {
+        let url = format!("http://{}", self.http.address);
+        let mut command = Command::new(GRIPFAST);
+        let said =
+            command.args(words).args(["--url", &url, "--state-dir"]).arg(&self.state).output().unwrap();
+        assert!(said.status.success(), "{said:?}");
+        String::from_utf8(said.stdout).unwrap()
     }
 
     /// Waits for the end of the process.
