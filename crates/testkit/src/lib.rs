@@ -1,8 +1,8 @@
-//! Shared test tools: real servers and clients, a browser, a keyring, a service manager, the official conformance suite,
-//! and bounded waits.
-//! Shared test tools: real servers and clients, a browser, a keyring, a service manager, a store, and the official conformance suite.
+//! Shared test tools: real servers and clients, a browser, a keyring, a service manager, a store, load balancers, the
+//! official conformance suite, and bounded waits.
 
 pub mod authority;
+pub mod balancer;
 pub mod browser;
 pub mod clients;
 pub mod conformance;

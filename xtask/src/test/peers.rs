@@ -39,8 +39,8 @@ struct Peer {
 }
 
 /// The enums in `testkit` that contain the variants.
-const ENUMS: [&str; 8] =
-    ["Peer", "Package", "Client", "Suite", "Browser", "Keyring", "ServiceManager", "StoreServer"];
+const ENUMS: [&str; 9] =
+    ["Peer", "Package", "Client", "Suite", "Browser", "Keyring", "ServiceManager", "StoreServer", "Balancer"];
 
 #[derive(Clone, Copy)]
 enum Runtime {
@@ -150,6 +150,16 @@ const SETS: &[Set] = &[
             Program { names: &["dbus-daemon"], package: "dbus-daemon" },
             Program { names: &["gnome-keyring-daemon"], package: "gnome-keyring" },
             Program { names: &["secret-tool"], package: "libsecret-tools" },
+        ],
+    },
+    Set {
+        dir: "balancers",
+        peers: &[Peer { name: "haproxy", variant: "Haproxy" }, Peer { name: "nginx", variant: "Nginx" }],
+        from: &[],
+        runtime: Runtime::System,
+        system: &[
+            Program { names: &["haproxy"], package: "haproxy" },
+            Program { names: &["nginx"], package: "nginx-light" },
         ],
     },
     Set {

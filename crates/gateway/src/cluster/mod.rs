@@ -201,13 +201,23 @@ impl Member {
         self.router.lock().session_opened(session);
     }
 
-    /// Releases everything and leaves the service, so that the other replicas take over at once. Blocks for the time of
-    /// a heartbeat at most.
-    pub(crate) fn leave(&self) {
+    /// Time for the requests on connections that were accepted last.
+    pub(crate) const LAST_ARRIVALS: Duration = Duration::from_millis(250);
+
+    /// Gives all sessions away, so that other replicas take them over at once.
+    pub(crate) fn release(&self) {
         self.router.lock().release();
+    }
+
+    /// Leaves the service. Returns when all other replicas know it: until then they send requests, which are refused
+    /// in a way that makes them take over.
+    pub(crate) async fn leave(&self) {
+        self.release();
         let heartbeat = self.heartbeat.lock().take();
         if let Some(heartbeat) = heartbeat {
-            heartbeat.leave();
+            // On a thread of its own, because it waits for the store.
+            let _ = tokio::task::spawn_blocking(move || heartbeat.leave()).await;
+            tokio::time::sleep(self.settings.lease.heartbeat() + Self::LAST_ARRIVALS).await;
         }
     }
 

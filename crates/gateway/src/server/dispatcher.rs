@@ -8,6 +8,7 @@ use super::request_rate::{RateExceeded, RequestRates};
 use crate::api;
 use crate::api::Admin;
 use crate::auth::Authenticator;
+use crate::mcp::transport::origin_check::is_health;
 use crate::mcp::{Gateway, OriginCheck, too_many_requests};
 use axum::Router;
 use axum::body::Body;
@@ -151,12 +152,6 @@ impl Dispatcher {
             (Some(_), None) => others.clone().call(request).await,
         }
     }
-}
-
-/// Health checks are not limited: a load balancer would remove a gateway that does not answer them, and they cost
-/// nothing.
-fn is_health(path: &str) -> bool {
-    matches!(path, "/healthz" | "/readyz")
 }
 
 /// Paths besides the endpoint that clients authenticate for.

@@ -25,8 +25,10 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use std::convert::Infallible;
 use std::io;
+use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -65,6 +67,8 @@ const MAX_BRIDGES: usize = 256;
 const MAX_REJECTIONS: usize = 64;
 /// Timeout for a rejected connection to send its request.
 const REJECTION_TIMEOUT: Duration = Duration::from_secs(5);
+/// Time for the first request of a connection that was accepted shortly before the listener closed.
+const LAST_REQUEST_TIMEOUT: Duration = Duration::from_millis(250);
 /// Delay after a failed accept: without free file descriptors the next attempt would fail too.
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 
@@ -75,14 +79,30 @@ pub(crate) struct ShutdownSteps {
     pub(crate) drain: CancellationToken,
     /// No more connections are accepted.
     pub(crate) stop_accepting: CancellationToken,
+    /// Connections that are in the queue of the listener then.
+    pub(crate) queue: QueueEnd,
     /// Idle connections are closed.
     pub(crate) close: CancellationToken,
+}
+
+/// End of the queue of a listener.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum QueueEnd {
+    /// The queue ends with this process, so its connections are accepted and get an answer.
+    Accepted,
+    /// The next process accepts them.
+    Left,
 }
 
 impl ShutdownSteps {
     /// All steps at once.
     pub(crate) fn at_once(shutdown: CancellationToken) -> Self {
-        Self { drain: shutdown.clone(), stop_accepting: shutdown.clone(), close: shutdown }
+        Self {
+            drain: shutdown.clone(),
+            stop_accepting: shutdown.clone(),
+            queue: QueueEnd::Left,
+            close: shutdown,
+        }
     }
 }
 
@@ -103,96 +123,123 @@ impl ConnectionServer {
     /// requests in flight.
     /// Returns when the last connection has ended. Dropping the future closes all connections.
     pub(crate) async fn serve(self, listener: TcpListener, shutdown: ShutdownSteps) -> io::Result<()> {
-        let (all, rejections) = (TaskTracker::new(), Quota::new(MAX_REJECTIONS, MAX_REJECTIONS));
         let mut refused = AcceptErrors::default();
-        let acceptor = ConnectionAcceptor {
-            tls: self.tls,
-            handshakes: ConnectionTable::of_unknown(MAX_HANDSHAKES_PER_CLIENT, MAX_HANDSHAKES),
-        };
         let close_all = CancellationToken::new();
         let _close_all_on_drop = close_all.clone().drop_guard();
+        let accepting = AcceptedConnections {
+            all: TaskTracker::new(),
+            rejections: Quota::new(MAX_REJECTIONS, MAX_REJECTIONS),
+            acceptor: ConnectionAcceptor {
+                tls: self.tls.clone(),
+                handshakes: ConnectionTable::of_unknown(MAX_HANDSHAKES_PER_CLIENT, MAX_HANDSHAKES),
+            },
+            close_all,
+            shutdown: shutdown.clone(),
+        };
         loop {
             let accepted = tokio::select! {
                 accepted = listener.accept() => accepted,
                 () = shutdown.stop_accepting.cancelled() => break,
             };
-            let (stream, address) = match accepted {
-                Ok(accepted) => accepted,
-                Err(error) if is_of_one_connection(&error) => continue,
+            match accepted {
+                Ok((stream, address)) => self.begin(stream, address, &accepting),
+                Err(error) if is_of_one_connection(&error) => {}
                 Err(error) => {
                     refused.log("clients", &error);
                     self.table.make_room();
                     tokio::time::sleep(ACCEPT_RETRY_DELAY).await;
-                    continue;
                 }
-            };
-            // Without Nagle's algorithm, small answers are sent at once.
-            let _ = stream.set_nodelay(true);
-            let peer = Peer::from_address(address.ip());
-            let close = close_all.child_token();
-            match self.table.admit(&peer, close.clone()) {
-                Ok(slot) => {
-                    let connected = self.clients.connect();
-                    let (acceptor, dispatcher, shutdown) =
-                        (acceptor.clone(), self.dispatcher.clone(), shutdown.clone());
-                    let client = Client {
-                        peer,
-                        first_request_timeout: self.first_request_timeout,
-                        slot: Some(Arc::new(slot)),
-                    };
-                    let connection = async move {
-                        let _connected = connected;
-                        match shutdown
-                            .close
-                            .run_until_cancelled(acceptor.accept(stream, &client.peer))
-                            .await
-                            .flatten()
-                        {
-                            Some(AcceptedConnection::Plain(stream)) => {
-                                serve(stream, Scheme::Http, client, dispatcher, shutdown).await
-                            }
-                            Some(AcceptedConnection::Encrypted(stream)) => {
-                                serve(*stream, Scheme::Https, client, dispatcher, shutdown).await
-                            }
-                            Some(AcceptedConnection::NotEncrypted(stream)) => {
-                                reject(stream, &NOT_ENCRYPTED).await
-                            }
-                            None => {}
-                        }
-                    };
-                    all.spawn(until_cancelled(close, connection));
-                }
-                Err(_) => {
-                    if let Ok(permit) = rejections.acquire(&Peer::local(), 1) {
-                        let acceptor = acceptor.clone();
-                        let connection = async move {
-                            match acceptor.accept(stream, &peer).await {
-                                Some(AcceptedConnection::Encrypted(stream)) => {
-                                    reject(*stream, &NO_ROOM).await
-                                }
-                                Some(
-                                    AcceptedConnection::Plain(stream)
-                                    | AcceptedConnection::NotEncrypted(stream),
-                                ) => {
-                                    reject(stream, &NO_ROOM).await;
-                                }
-                                None => {}
-                            }
-                        };
-                        let connection = async move {
-                            let _permit = permit;
-                            connection.await;
-                        };
-                        all.spawn(until_cancelled(close_all.clone(), connection));
-                    }
+            }
+        }
+        let listener = listener.into_std()?;
+        if shutdown.queue == QueueEnd::Accepted {
+            // A connection in the queue would be reset, although its request may be on its way.
+            while let Ok((stream, address)) = listener.accept() {
+                let stream = stream.set_nonblocking(true).and_then(|()| TcpStream::from_std(stream));
+                if let Ok(stream) = stream {
+                    self.begin(stream, address, &accepting);
                 }
             }
         }
         drop(listener);
-        all.close();
-        all.wait().await;
+        accepting.all.close();
+        accepting.all.wait().await;
         Ok(())
     }
+
+    /// Serves an accepted connection in a task of its own, or refuses it.
+    fn begin(&self, stream: TcpStream, address: SocketAddr, accepting: &AcceptedConnections) {
+        let AcceptedConnections { all, rejections, acceptor, close_all, shutdown } = accepting;
+        // Without Nagle's algorithm, small answers are sent at once.
+        let _ = stream.set_nodelay(true);
+        let peer = Peer::from_address(address.ip());
+        let close = close_all.child_token();
+        match self.table.admit(&peer, close.clone()) {
+            Ok(slot) => {
+                let connected = self.clients.connect();
+                let (acceptor, dispatcher, shutdown) =
+                    (acceptor.clone(), self.dispatcher.clone(), shutdown.clone());
+                let client = Client {
+                    peer,
+                    first_request_timeout: self.first_request_timeout,
+                    slot: Some(Arc::new(slot)),
+                };
+                let connection = async move {
+                    let _connected = connected;
+                    let accepted = tokio::select! {
+                        // Without TLS it takes no time, and a request that is on its way is answered.
+                        biased;
+                        accepted = acceptor.accept(stream, &client.peer) => accepted,
+                        () = shutdown.close.cancelled() => None,
+                    };
+                    match accepted {
+                        Some(AcceptedConnection::Plain(stream)) => {
+                            serve(stream, Scheme::Http, client, dispatcher, shutdown).await
+                        }
+                        Some(AcceptedConnection::Encrypted(stream)) => {
+                            serve(*stream, Scheme::Https, client, dispatcher, shutdown).await
+                        }
+                        Some(AcceptedConnection::NotEncrypted(stream)) => {
+                            reject(stream, &NOT_ENCRYPTED).await
+                        }
+                        None => {}
+                    }
+                };
+                all.spawn(until_cancelled(close, connection));
+            }
+            Err(_) => {
+                if let Ok(permit) = rejections.acquire(&Peer::local(), 1) {
+                    let acceptor = acceptor.clone();
+                    let connection = async move {
+                        match acceptor.accept(stream, &peer).await {
+                            Some(AcceptedConnection::Encrypted(stream)) => reject(*stream, &NO_ROOM).await,
+                            Some(
+                                AcceptedConnection::Plain(stream) | AcceptedConnection::NotEncrypted(stream),
+                            ) => {
+                                reject(stream, &NO_ROOM).await;
+                            }
+                            None => {}
+                        }
+                    };
+                    let connection = async move {
+                        let _permit = permit;
+                        connection.await;
+                    };
+                    all.spawn(until_cancelled(close_all.clone(), connection));
+                }
+            }
+        }
+    }
+}
+
+/// The accepted connections of a listener.
+struct AcceptedConnections {
+    all: TaskTracker,
+    /// Rejected connections that get an error response.
+    rejections: Quota,
+    acceptor: ConnectionAcceptor,
+    close_all: CancellationToken,
+    shutdown: ShutdownSteps,
 }
 
 /// Serves CLI commands of the same user on the control socket, like [`ConnectionServer::serve`]. They have connections
@@ -384,7 +431,10 @@ async fn serve(
     // One per connection, which answers one request at a time.
     let part = Arc::new(RepollPart::new());
     let slot_of_requests = slot.clone();
+    let has_sent = Arc::new(AtomicBool::new(false));
+    let first_request = Arc::clone(&has_sent);
     let service = service_fn(move |request: Request<Incoming>| {
+        first_request.store(true, Ordering::Relaxed);
         let (dispatcher, peer, part) = (dispatcher.clone(), peer.clone(), Arc::clone(&part));
         let (slot, drain) = (slot_of_requests.clone(), drain.clone());
         let strict_transport = match scheme {
@@ -431,8 +481,15 @@ async fn serve(
     tokio::select! {
         biased;
         _ = Repoll::new(connection.as_mut()) => return,
-        () = close.cancelled() => connection.as_mut().graceful_shutdown(),
+        () = close.cancelled() => {}
     }
+    // hyper would close a connection without a request at once, although its first request may be on its way.
+    if !has_sent.load(Ordering::Relaxed)
+        && tokio::time::timeout(LAST_REQUEST_TIMEOUT, Repoll::new(connection.as_mut())).await.is_ok()
+    {
+        return;
+    }
+    connection.as_mut().graceful_shutdown();
     let _ = Repoll::new(connection).await;
 }
 

@@ -28,7 +28,7 @@ use crate::server::connection_table::ConnectionTable;
 #[cfg(unix)]
 use crate::server::control_socket::ControlSocket;
 use crate::server::dispatcher::{Dispatcher, DispatcherParts};
-use crate::server::listener::{ConnectionServer, ShutdownSteps};
+use crate::server::listener::{ConnectionServer, QueueEnd, ShutdownSteps};
 #[cfg(unix)]
 use crate::server::listener::{serve_bridges, serve_socket};
 use crate::server::request_rate::RequestRates;
@@ -50,6 +50,9 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+
+/// Time for other replicas to read the last answers.
+const ANSWERS_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// Settings of the server.
 #[derive(Debug, Clone)]
@@ -396,11 +399,16 @@ impl Server {
             SocketOwner::Gateway => shutdown.clone(),
             SocketOwner::ServiceManager => drain.clone(),
         };
-        let steps = ShutdownSteps { drain: drain.clone(), stop_accepting, close: shutdown.clone() };
+        let queue = match self.socket_owner {
+            SocketOwner::Gateway => QueueEnd::Accepted,
+            SocketOwner::ServiceManager => QueueEnd::Left,
+        };
+        let steps = ShutdownSteps { drain: drain.clone(), stop_accepting, queue, close: shutdown.clone() };
         let clients = connections.serve(listener, steps);
         let member = replica.as_ref().map(|replica| Arc::clone(&replica.member));
-        let forwarded = serve_replicas(replica, &gateway, shutdown.clone());
-        let mut serving = pin!(async { tokio::join!(clients, commands, forwarded).0 });
+        let replicas_close = CancellationToken::new();
+        let forwarded = tokio::spawn(serve_replicas(replica, Arc::clone(&gateway), replicas_close.clone()));
+        let mut serving = pin!(async { tokio::join!(clients, commands).0 });
         let keep_certificate = async {
             match &tls {
                 Some(tls) => tls.watch().await,
@@ -431,6 +439,15 @@ impl Server {
                 // Streams that only listen end now; waiting for them would always take the whole timeout.
                 gateway.begin_shutdown();
                 shutdown.cancel();
+                let drained = match (drained, &member) {
+                    // Connections that were accepted last still bring their requests.
+                    (None, Some(member)) => {
+                        let ended = tokio::time::timeout(Member::LAST_ARRIVALS, &mut serving).await;
+                        member.release();
+                        ended.ok()
+                    }
+                    (drained, _) => drained,
+                };
                 let limit = self.shutdown_timeout.saturating_sub(begun.elapsed());
                 let finishing = async {
                     match drained {
@@ -440,8 +457,10 @@ impl Server {
                 };
                 let served = gateway.shut_down_within(limit, finishing).await.unwrap_or(Ok(()));
                 if let Some(member) = member {
-                    // On a thread of its own, because it waits for the store.
-                    let _ = tokio::task::spawn_blocking(move || member.leave()).await;
+                    let limit = self.shutdown_timeout.saturating_sub(begun.elapsed());
+                    let _ = tokio::time::timeout(limit, member.leave()).await;
+                    replicas_close.cancel();
+                    let _ = tokio::time::timeout(ANSWERS_TIMEOUT, forwarded).await;
                 }
                 return served;
             }
@@ -470,9 +489,9 @@ async fn join(
 }
 
 /// Serves requests of other replicas until `close`.
-async fn serve_replicas(replica: Option<ReplicaListener>, gateway: &Arc<Gateway>, close: CancellationToken) {
+async fn serve_replicas(replica: Option<ReplicaListener>, gateway: Arc<Gateway>, close: CancellationToken) {
     let Some(ReplicaListener { listener, member, routes }) = replica else { return };
-    cluster::listener::serve(listener, member, Arc::clone(gateway), routes, close).await;
+    cluster::listener::serve(listener, member, gateway, routes, close).await;
 }
 
 /// Binds the control socket. Without it the gateway still serves its clients.

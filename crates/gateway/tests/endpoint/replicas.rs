@@ -1,6 +1,7 @@
 //! Several gateways as one service: real processes on a real store. A request may reach any of them.
 
 mod attacks;
+mod balanced;
 mod service;
 
 use crate::client::{EventStream, HttpClient, LegacyClient, ModernClient, call, request};

@@ -59,6 +59,10 @@ impl OriginCheck {
             let why = "this request comes from the same gateway: it cannot be a server of itself";
             return Some(refused(StatusCode::MISDIRECTED_REQUEST, why));
         }
+        // Load balancers and kubelets name the address of the replica, or no host. The answer has nothing to protect.
+        if *method == Method::GET && is_health(uri.path()) {
+            return None;
+        }
         self.refuses(method, uri, headers).map(|(status, why)| refused(status, why))
     }
 
@@ -160,6 +164,12 @@ fn name_in(authority: &str) -> &str {
         Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
         Some(_) | None => authority,
     }
+}
+
+/// Health checks. They are not limited: a load balancer would remove a gateway that does not answer them, and they cost
+/// nothing.
+pub(crate) fn is_health(path: &str) -> bool {
+    matches!(path, "/healthz" | "/readyz")
 }
 
 #[cfg(test)]

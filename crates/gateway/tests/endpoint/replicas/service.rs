@@ -55,6 +55,11 @@ impl Service {
 
     /// Starts one more process under this name.
     pub(crate) fn replica(&self, name: &str, config: &str) -> Replica {
+        self.replica_at(name, "127.0.0.1:0", config)
+    }
+
+    /// The same at this address.
+    pub(crate) fn replica_at(&self, name: &str, listen: &str, config: &str) -> Replica {
         let port = free_port();
         let text = format!(
             "{config}\n[cluster]\nstore = '{}'\nkey = '{KEY}'\nname = '{name}'\nlisten = '127.0.0.1:{port}'\nlease = '3s'\n\
@@ -65,7 +70,7 @@ impl Service {
         std::fs::write(path("toml"), text).unwrap();
         let log = path("log");
         let mut command = Command::new(GRIPFAST);
-        command.args(["serve", "--listen", "127.0.0.1:0", "--config"]).arg(path("toml"));
+        command.args(["serve", "--listen", listen, "--config"]).arg(path("toml"));
         command.arg("--state-dir").arg(path("state"));
         let errors = File::options().create(true).append(true).open(&log).unwrap();
         let mut process = command.stdout(Stdio::piped()).stderr(errors).spawn().unwrap();
