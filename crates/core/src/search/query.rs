@@ -1,13 +1,16 @@
 //! Turns a question into terms: stems with the related stems that they may stand for.
 
 use super::synonyms::Synonyms;
-use super::tokens::{is_stop_word, stem, words};
+use super::tokens::{is_light_word, is_stop_word, stem, words};
 
 /// Later words of a question are left out, so that a long text costs no more than a long question.
 const MAX_WORDS: usize = 48;
 
 /// Weight of the words of a phrase, compared with the words that the phrase stands for.
 const LITERAL: f32 = 0.6;
+
+/// Weight of a word that says little about a tool.
+const LIGHT: f32 = 0.4;
 
 /// A word or phrase of a question.
 #[derive(Debug, PartialEq)]
@@ -18,11 +21,11 @@ pub(super) struct Term {
 }
 
 impl Term {
-    fn of_word(stem: String) -> Self {
-        let related = Synonyms::shared().of_word(&stem);
-        let related: Vec<(String, f32)> = related.map(|(stem, weight)| (stem.to_owned(), weight)).collect();
-        let mut alternatives = vec![(stem, 1.0)];
-        alternatives.extend(related);
+    fn of_word(word: &str, stem: &str) -> Self {
+        let weight = if is_light_word(word) { LIGHT } else { 1.0 };
+        let related = Synonyms::shared().of_word(stem);
+        let mut alternatives = vec![(stem.to_owned(), weight)];
+        alternatives.extend(related.map(|(stem, of_related)| (stem.to_owned(), of_related * weight)));
         Self { alternatives }
     }
 }
@@ -56,7 +59,7 @@ pub(super) fn terms(question: &str, is_known: impl Fn(&str) -> bool) -> Vec<Term
                 if has_meaning && is_stop_word(&asked[at - 1]) {
                     continue;
                 }
-                Term::of_word(stems[at - 1].clone())
+                Term::of_word(&asked[at - 1], &stems[at - 1])
             }
         };
         if !terms.iter().any(|known| known.alternatives[0].0 == term.alternatives[0].0) {

@@ -23,6 +23,74 @@ const STOP_WORDS: &[&str] = &[
     "you", "your",
 ];
 
+/// Words that most questions could contain. They count less than other words.
+const LIGHT_WORDS: &[&str] = &[
+    "all",
+    "back",
+    "bring",
+    "come",
+    "different",
+    "down",
+    "every",
+    "everything",
+    "find",
+    "first",
+    "found",
+    "get",
+    "gets",
+    "getting",
+    "give",
+    "gives",
+    "go",
+    "goes",
+    "going",
+    "good",
+    "got",
+    "keep",
+    "know",
+    "last",
+    "left",
+    "let",
+    "look",
+    "looks",
+    "made",
+    "make",
+    "makes",
+    "making",
+    "many",
+    "more",
+    "most",
+    "much",
+    "new",
+    "now",
+    "off",
+    "one",
+    "other",
+    "out",
+    "over",
+    "own",
+    "put",
+    "puts",
+    "right",
+    "same",
+    "say",
+    "see",
+    "several",
+    "show",
+    "something",
+    "still",
+    "take",
+    "takes",
+    "tell",
+    "thing",
+    "things",
+    "through",
+    "too",
+    "two",
+    "up",
+    "well",
+];
+
 static STEMMER: LazyLock<Stemmer> = LazyLock::new(|| Stemmer::create(Algorithm::English));
 
 /// The stem of a word in lower case.
@@ -33,6 +101,11 @@ pub(super) fn stem(word: &str) -> String {
 /// True for a word in lower case that says nothing about a tool.
 pub(super) fn is_stop_word(word: &str) -> bool {
     STOP_WORDS.binary_search(&word).is_ok()
+}
+
+/// True for a word in lower case that says little about a tool.
+pub(super) fn is_light_word(word: &str) -> bool {
+    LIGHT_WORDS.binary_search(&word).is_ok()
 }
 
 /// A word of a text in lower case. `parts` has the words of a compound, for example `get` and `user` of `getUser`.
@@ -112,8 +185,9 @@ mod tests {
 
     #[test]
     fn stop_words_are_sorted_for_the_lookup() {
-        assert!(STOP_WORDS.is_sorted());
+        assert!(STOP_WORDS.is_sorted() && LIGHT_WORDS.is_sorted());
         assert!(is_stop_word("the") && !is_stop_word("issue"));
+        assert!(is_light_word("make") && !is_light_word("issue"));
     }
 
     #[test]
