@@ -13,7 +13,7 @@ const JUDGING: &str = include_str!("../../search/judging.tsv");
 
 /// Words that say nothing about a tool. A hard question may share them.
 const STOP_WORDS: &str = "a about after all an and any are as at be been before being between but by can could did do \
-    does each for from had has have having he her here him his how i if in into is it its just me more most must my no \
+    does each for from had has have having he her here him his how i if in into is it its just may me might more most must my need no \
     not of off on or other our out over own please same she should so some such than that the their them then there \
     these they this those to under until up us use used using very via was we were what when where which while who \
     whom why will with within without would you your";

@@ -10,7 +10,7 @@ const MAX_WORDS: usize = 48;
 const LITERAL: f32 = 0.6;
 
 /// Weight of a word that says little about a tool.
-const LIGHT: f32 = 0.4;
+const LIGHT: f32 = 0.5;
 
 /// A word or phrase of a question.
 #[derive(Debug, PartialEq)]

@@ -11,10 +11,10 @@ const TABLE: &str = include_str!("synonyms.txt");
 const SAME: f32 = 0.8;
 
 /// Weight of a related word.
-const NEAR: f32 = 0.45;
+const NEAR: f32 = 0.55;
 
 /// Weight of a word that tools use for a word or phrase of everyday language.
-const EVERYDAY: f32 = 0.6;
+const EVERYDAY: f32 = 0.75;
 
 /// Related stems with their weights.
 pub(super) type Related = Vec<(String, f32)>;
