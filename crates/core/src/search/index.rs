@@ -99,6 +99,22 @@ struct Posting {
 
 const FULL: f32 = 65_535.0;
 
+impl Postings {
+    /// Adds a tool, or replaces its effect.
+    fn set(&mut self, posting: Posting) {
+        match self.tools.binary_search_by_key(&posting.tool, |known| known.tool) {
+            Ok(at) => self.tools[at] = posting,
+            Err(at) => {
+                // Most stems belong to few tools, so that doubling from four would waste most of the memory.
+                if self.tools.len() == self.tools.capacity() {
+                    self.tools.reserve_exact(self.tools.len() / 2 + 1);
+                }
+                self.tools.insert(at, posting);
+            }
+        }
+    }
+}
+
 impl ToolIndex {
     /// An empty index.
     #[must_use]
@@ -112,28 +128,24 @@ impl ToolIndex {
         if self.tool(key).is_some_and(|tool| tool.digest == digest) {
             return;
         }
-        self.remove(key);
-        let place = self.free_tools.pop().unwrap_or_else(|| {
-            self.tools.push(None);
-            u32::try_from(self.tools.len() - 1).expect("there are fewer tools than numbers")
-        });
         let weights = StemWeights::of(text);
         let name_stems = weights.0.values().filter(|weight| weight.in_name).count();
-        let stems = weights.0.into_iter().map(|(stem, weight)| {
+        let place = self.keys.get(key).copied().unwrap_or_else(|| self.free_place());
+        let mut stems = Vec::with_capacity(weights.0.len());
+        for (stem, weight) in weights.0 {
             let effect = (weight.total / (HALF + weight.total) * FULL) as u16;
             let number = self.stem_number(&stem);
-            let tools = &mut self.postings[number as usize].tools;
-            let at = tools.partition_point(|posting| posting.tool < place);
-            // Most stems belong to few tools, so that doubling from four would waste most of the memory.
-            if tools.len() == tools.capacity() {
-                tools.reserve_exact(tools.len() / 2 + 1);
-            }
-            tools.insert(at, Posting { tool: place, effect, in_name: weight.in_name });
-            number
-        });
-        let stems = stems.collect();
+            self.postings[number as usize].set(Posting { tool: place, effect, in_name: weight.in_name });
+            stems.push(number);
+        }
+        stems.sort_unstable();
+        let before = self.tools[place as usize].take().map(|tool| tool.stems).unwrap_or_default();
+        for number in before.into_iter().filter(|number| stems.binary_search(number).is_err()) {
+            self.remove_posting(number, place);
+        }
         let key: Arc<str> = key.into();
         let name_stems = u16::try_from(name_stems).unwrap_or(u16::MAX);
+        let stems = stems.into_boxed_slice();
         self.tools[place as usize] = Some(IndexedTool { key: Arc::clone(&key), digest, stems, name_stems });
         self.keys.insert(key, place);
     }
@@ -144,15 +156,7 @@ impl ToolIndex {
         let tool = self.tools[place as usize].take().expect("a key names a tool");
         self.free_tools.push(place);
         for number in tool.stems {
-            let postings = &mut self.postings[number as usize];
-            if let Ok(at) = postings.tools.binary_search_by_key(&place, |posting| posting.tool) {
-                postings.tools.remove(at);
-            }
-            if postings.tools.is_empty() {
-                postings.tools = Vec::new();
-                self.stems.remove(&postings.stem);
-                self.free_postings.push(number);
-            }
+            self.remove_posting(number, place);
         }
     }
 
@@ -216,6 +220,26 @@ impl ToolIndex {
 
     fn tool(&self, key: &str) -> Option<&IndexedTool> {
         self.tools[*self.keys.get(key)? as usize].as_ref()
+    }
+
+    fn free_place(&mut self) -> u32 {
+        self.free_tools.pop().unwrap_or_else(|| {
+            self.tools.push(None);
+            u32::try_from(self.tools.len() - 1).expect("there are fewer tools than numbers")
+        })
+    }
+
+    /// Removes a tool from a stem, and the stem with its last tool.
+    fn remove_posting(&mut self, number: u32, place: u32) {
+        let postings = &mut self.postings[number as usize];
+        if let Ok(at) = postings.tools.binary_search_by_key(&place, |posting| posting.tool) {
+            postings.tools.remove(at);
+        }
+        if postings.tools.is_empty() {
+            postings.tools = Vec::new();
+            self.stems.remove(&postings.stem);
+            self.free_postings.push(number);
+        }
     }
 
     fn stem_number(&mut self, stem: &str) -> u32 {

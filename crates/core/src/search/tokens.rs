@@ -118,7 +118,9 @@ pub(super) struct Word {
 impl Word {
     fn new(text: &str) -> Self {
         let whole = text.to_lowercase();
-        let parts = parts(text).map(str::to_lowercase).collect::<Vec<_>>();
+        let is_compound = text.chars().skip(1).any(char::is_uppercase);
+        let parts: Vec<String> =
+            if is_compound { parts(text).map(str::to_lowercase).collect() } else { Vec::new() };
         Self { parts: if parts.len() > 1 { parts } else { Vec::new() }, whole }
     }
 
