@@ -17,7 +17,7 @@ const FASTMCP_SCRIPT: &str = include_str!("../../search/fastmcp_search.py");
 
 /// Answers and measurements of gripfast's index.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Measured {
+pub(crate) struct IndexReport {
     pub(crate) tools: usize,
     pub(crate) answers: Vec<Vec<String>>,
     pub(crate) build_ms: f64,
@@ -35,7 +35,7 @@ pub(crate) fn gripfast(
     tools: &[PublicTool],
     questions: &[String],
     copies: Option<usize>,
-) -> Result<Measured> {
+) -> Result<IndexReport> {
     let mut command = Command::new(program);
     if let Some(count) = copies {
         command.arg("scale").arg(count.to_string());

@@ -15,7 +15,7 @@ mod drivers;
 mod packages;
 mod page;
 mod quality;
-mod questions;
+mod question_set;
 mod servers;
 
 use std::path::PathBuf;
@@ -26,10 +26,10 @@ use gripfast_measure::place::Place;
 use gripfast_measure::{MeasureError, Result};
 
 use catalog::Collected;
-use drivers::Measured;
+use drivers::IndexReport;
 use packages::Packages;
 use quality::{Candidate, Quality};
-use questions::{Half, Level, Question};
+use question_set::{Half, Level, Question};
 
 /// Fewest servers and tools of a valid run.
 const MIN_SERVERS: usize = 40;
@@ -92,15 +92,17 @@ fn run(args: &SearchArgs) -> Result<bool> {
         catalog::collect(&packages, &args.dir, servers::all()?)?
     };
     collected.check(MIN_SERVERS, MIN_TOOLS)?;
-    let count =
-        Half::ALL.iter().map(|half| questions::read(*half).map(|list| list.len())).sum::<Result<usize>>()?;
+    let count = Half::ALL
+        .iter()
+        .map(|half| question_set::read(*half).map(|list| list.len()))
+        .sum::<Result<usize>>()?;
     if count < MIN_QUESTIONS {
         return Err(MeasureError::new("questions", &format!("{count} are fewer than {MIN_QUESTIONS}")));
     }
     for half in Half::ALL {
-        questions::check(&questions::read(half)?, &collected.tools)?;
+        question_set::check(&question_set::read(half)?, &collected.tools)?;
     }
-    let asked = questions::read(args.half)?;
+    let asked = question_set::read(args.half)?;
     let answerable: Vec<Question> =
         asked.into_iter().filter(|question| question.is_answerable(&collected.tools)).collect();
     let texts: Vec<String> = answerable.iter().map(|question| question.text.clone()).collect();
@@ -122,7 +124,7 @@ fn run(args: &SearchArgs) -> Result<bool> {
     Ok(page::goals(&quality, &ours, &many).iter().all(|goal| goal.met))
 }
 
-fn list_misses(questions: &[Question], ours: &Measured) {
+fn list_misses(questions: &[Question], ours: &IndexReport) {
     for (question, answer) in questions.iter().zip(&ours.answers) {
         let found = answer.iter().take(5).any(|tool| question.right.contains(tool));
         if !found {

@@ -5,15 +5,15 @@ use gripfast_measure::place::Place;
 use gripfast_measure::table::Table;
 
 use crate::catalog::Collected;
-use crate::drivers::Measured;
+use crate::drivers::IndexReport;
 use crate::quality::Quality;
-use crate::questions::{Half, Level};
+use crate::question_set::{Half, Level};
 
 /// Bytes of index per tool.
 const MAX_BYTES: f64 = 2048.0;
 
 /// Goals of the run with their measured values.
-pub(crate) fn goals(quality: &Quality, ours: &Measured, many: &Measured) -> Vec<Figure> {
+pub(crate) fn goals(quality: &Quality, ours: &IndexReport, many: &IndexReport) -> Vec<Figure> {
     let [gripfast, bm25, fastmcp] = &quality.candidates;
     let mut goals = Vec::new();
     for (level, least) in [(Level::Easy, 0.97), (Level::Medium, 0.90)] {
@@ -83,7 +83,7 @@ fn quality_table(quality: &Quality) -> Table {
     table
 }
 
-fn cost_table(ours: &Measured, many: &Measured) -> Table {
+fn cost_table(ours: &IndexReport, many: &IndexReport) -> Table {
     let mut table = Table::new(
         0,
         &[
@@ -115,7 +115,12 @@ fn failed(collected: &Collected) -> String {
 }
 
 /// The report for the terminal.
-pub(crate) fn text(quality: &Quality, collected: &Collected, ours: &Measured, many: &Measured) -> String {
+pub(crate) fn text(
+    quality: &Quality,
+    collected: &Collected,
+    ours: &IndexReport,
+    many: &IndexReport,
+) -> String {
     let goals: String = goals(quality, ours, many).iter().map(Figure::to_text).collect();
     format!(
         "{} tools of {} servers, {} half of the questions\n\n{}\n{}\n{goals}{}",
@@ -133,8 +138,8 @@ pub(crate) fn markdown(
     place: &Place,
     quality: &Quality,
     collected: &Collected,
-    ours: &Measured,
-    many: &Measured,
+    ours: &IndexReport,
+    many: &IndexReport,
 ) -> String {
     let Place { command, machine, load, date } = place;
     let goals: String = goals(quality, ours, many).iter().map(Figure::to_markdown).collect();
@@ -193,6 +198,6 @@ const METHOD: &str = "\
 ";
 
 const COST: &str = "\
-Measured with the collected tools, and with copies of them under other server names. Resident memory is the growth of
+IndexReport with the collected tools, and with copies of them under other server names. Resident memory is the growth of
 the process while it builds the index; the estimate is `ToolIndex::heap_bytes`.
 ";

@@ -1,6 +1,6 @@
 //! Quality of answers: top-1, top-5 and MRR with confidence intervals.
 
-use crate::questions::{Half, Level, Question};
+use crate::question_set::{Half, Level, Question};
 
 /// Quantile of the normal distribution for 95 %.
 const Z: f64 = 1.96;
