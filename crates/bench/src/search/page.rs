@@ -192,9 +192,9 @@ const METHOD: &str = "\
 - **Figures.** Top-1 and top-5 are the shares of questions whose right tool is first, or among the first five. MRR is the
   mean of 1 / rank, 0 beyond rank 10. Intervals are for 95 %: Wilson's for shares, bootstrap over questions for MRR and
   for differences.
-- **Limits.** One person wrote questions and synonyms. The table of synonyms was written before the questions, and was
-  extended only after misses in the tuning half. Other people's questions may give other results. Hard questions stay
-  hard for a search by words: see the results.
+- **Limits.** The same author wrote the questions and the table of synonyms. The table was written before the questions
+  and extended after misses in the tuning half; no line was added for a question of the judging half. Questions of other
+  people may give other results. Hard questions stay hard for a search by words: see the results.
 ";
 
 const COST: &str = "\
