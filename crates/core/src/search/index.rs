@@ -539,6 +539,20 @@ mod tests {
     }
 
     #[test]
+    fn an_unchanged_tool_is_not_indexed_again() {
+        let mut index = office();
+        let key = |index: &ToolIndex| Arc::clone(&index.tool("weather__forecast").unwrap().key);
+        let before = key(&index);
+        index.insert(
+            "weather__forecast",
+            &tool("weather", "forecast", "Returns temperature and rain for a city."),
+        );
+        assert!(Arc::ptr_eq(&before, &key(&index)));
+        index.insert("weather__forecast", &tool("weather", "forecast", "Returns rain."));
+        assert!(!Arc::ptr_eq(&before, &key(&index)));
+    }
+
+    #[test]
     fn removed_tools_leave_nothing_behind() {
         let mut index = office();
         let keys: Vec<String> = index.keys.keys().map(|key| key.to_string()).collect();
