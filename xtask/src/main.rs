@@ -65,6 +65,11 @@ Development commands of this project.
         pipe. Prints tables and compares them with the goals. `cargo xtask bench --write docs/performance.md` updates the
         sections of that page; `cargo xtask bench --help` explains the options.
 
+    cargo xtask bench search [--half tuning|judging] [--keep-catalogs] [--misses] [--write FILE]
+        Measures the quality of tool search: lists the tools of public MCP servers from npm and PyPI, asks questions
+        with known answers, and compares with plain BM25 and FastMCP. `cargo xtask bench search --write
+        docs/search-quality.md` updates that page.
+
     cargo xtask counts [--write]
         Counts the instructions of the pure parts of a call, and the instructions and allocations of whole calls through
         a gateway, with valgrind. Fails if one takes over 5 % more than crates/counts/bounds.txt allows. `cargo xtask
