@@ -164,7 +164,7 @@ impl Host {
         if method != TOOL_CALL {
             return (None, OpenRow::disabled());
         }
-        let tool = summary.text("name");
+        let tool = summary.members().and_then(|members| members.text_strict("name").ok().flatten());
         let client = summary.redacted_name(caller.claimed_name.as_deref().unwrap_or_default());
         let caller = LedgerCaller { principal: caller.principal.unwrap_or_default(), client: &client };
         let name = summary.redacted_name(tool.as_deref().unwrap_or_default());

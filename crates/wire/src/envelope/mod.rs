@@ -6,6 +6,7 @@
 //! shape still ends the request it answers, and unknown members are left where they are.
 
 use std::borrow::Cow;
+use std::io::Write as _;
 use std::ops::Range;
 
 use gripfast_core::json_text::{Json, JsonText};
@@ -242,17 +243,41 @@ pub fn with_id(bytes: &[u8], new: Id<'_>) -> Result<Vec<u8>, Malformed> {
 
 /// A request with an id of our own.
 pub fn request(id: u64, method: &str, params: Option<&Json>) -> Vec<u8> {
-    let mut out = open_message(method.len() + params.map_or(0, |params| params.get().len()));
-    out.extend_from_slice(b",\"id\":");
-    out.extend_from_slice(id.to_string().as_bytes());
-    push_call(&mut out, method, params);
+    let mut out = open_request(id, method, params.map_or(0, |params| params.get().len()));
+    push_params(&mut out, params);
     out
+}
+
+/// A request with an id of our own, and these members as the `_meta` of its parameters, which must have none. `None` if
+/// the parameters are not an object. Keys are written as they are, without escapes.
+pub fn request_with_meta<'m>(
+    id: u64,
+    method: &str,
+    params: Option<&Json>,
+    meta: impl Iterator<Item = (&'static str, &'m Json)> + Clone,
+) -> Option<Vec<u8>> {
+    let params = params.filter(|params| !raw::is_null(params)).map_or("{}", Json::get).trim_ascii();
+    let members = params.strip_prefix('{')?.strip_suffix('}')?.trim_ascii_end();
+    let added: usize = meta.clone().map(|(key, value)| key.len() + value.get().len() + 4).sum();
+    let mut out = open_request(id, method, members.len() + added);
+    out.extend_from_slice(b",\"params\":{");
+    out.extend_from_slice(members.as_bytes());
+    out.extend_from_slice(if members.is_empty() { b"\"_meta\":{" } else { b",\"_meta\":{" });
+    for (index, (key, value)) in meta.enumerate() {
+        out.extend_from_slice(if index == 0 { b"\"" } else { b",\"" });
+        out.extend_from_slice(key.as_bytes());
+        out.extend_from_slice(b"\":");
+        out.extend_from_slice(value.get().as_bytes());
+    }
+    out.extend_from_slice(b"}}}");
+    Some(out)
 }
 
 /// A notification.
 pub fn notification(method: &str, params: Option<&Json>) -> Vec<u8> {
     let mut out = open_message(method.len() + params.map_or(0, |params| params.get().len()));
-    push_call(&mut out, method, params);
+    push_method(&mut out, method);
+    push_params(&mut out, params);
     out
 }
 
@@ -421,9 +446,20 @@ fn push_id(out: &mut Vec<u8>, id: Option<Id<'_>>) {
     out.extend_from_slice(id.map_or("null", |id| id.as_raw()).as_bytes());
 }
 
-fn push_call(out: &mut Vec<u8>, method: &str, params: Option<&Json>) {
+fn open_request(id: u64, method: &str, payload: usize) -> Vec<u8> {
+    let mut out = open_message(method.len() + payload);
+    out.extend_from_slice(b",\"id\":");
+    write!(out, "{id}").expect("memory can be written to");
+    push_method(&mut out, method);
+    out
+}
+
+fn push_method(out: &mut Vec<u8>, method: &str) {
     out.extend_from_slice(b",\"method\":");
     raw::push_quoted(out, method);
+}
+
+fn push_params(out: &mut Vec<u8>, params: Option<&Json>) {
     if let Some(params) = params {
         out.extend_from_slice(b",\"params\":");
         out.extend_from_slice(params.get().as_bytes());
