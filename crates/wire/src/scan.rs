@@ -19,15 +19,15 @@ pub(crate) enum ScanError {
 }
 
 /// Calls `member` for each member in order, repeated keys included, and fails if the bytes are not one JSON
-/// object.
+/// object. Returns the bytes as text.
 pub(crate) fn each_member<'a>(
     bytes: &'a [u8],
     member: impl FnMut(Cow<'a, str>, &'a Json),
-) -> Result<(), ScanError> {
+) -> Result<&'a str, ScanError> {
     let Ok(text) = std::str::from_utf8(bytes) else { return Err(fault_in(bytes)) };
     let mut scanner = Scanner::<CHECKED>::new(text);
     match scanner.members(member) {
-        Ok(()) if scanner.is_at_end() => Ok(()),
+        Ok(()) if scanner.is_at_end() => Ok(text),
         Ok(()) | Err(_) => Err(fault_in(bytes)),
     }
 }
@@ -68,6 +68,11 @@ pub(crate) fn looks_like(key: &str, known: &str) -> bool {
         other => other.to_ascii_lowercase(),
     });
     key != known && folded.eq(known.chars().map(|letter| letter.to_ascii_lowercase()))
+}
+
+/// Returns whether a text needs no escapes in JSON.
+pub(crate) fn is_plain(text: &str) -> bool {
+    length_of_plain(text.as_bytes(), CHECKED) == text.len()
 }
 
 /// The reason why the bytes are not an object, from a slower parser that knows the position.

@@ -53,7 +53,7 @@ pub(crate) struct UpstreamRequest {
     /// The principal of the request.
     pub(crate) principal: Principal,
     /// Client capabilities of the caller; default: those of the host.
-    pub(crate) capabilities: Option<JsonText>,
+    pub(crate) capabilities: Option<Arc<JsonText>>,
     /// Lowest severity of log messages that the caller wants.
     pub(crate) log_level: Option<LogLevel>,
     /// The called tool, by the server's own name.
