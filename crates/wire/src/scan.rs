@@ -140,16 +140,19 @@ impl<'a, const CHECK: bool> Scanner<'a, CHECK> {
         self.at == self.text.len()
     }
 
+    #[inline(always)]
     fn byte(&self) -> Option<u8> {
         self.text.as_bytes().get(self.at).copied()
     }
 
+    #[inline(always)]
     fn expect(&mut self, byte: u8) -> Option<()> {
         let found = self.byte() == Some(byte);
         self.at += usize::from(found);
         found.then_some(())
     }
 
+    #[inline(always)]
     fn skip_space(&mut self) {
         while let Some(b' ' | b'\t' | b'\n' | b'\r') = self.byte() {
             self.at += 1;
@@ -217,31 +220,38 @@ impl<'a, const CHECK: bool> Scanner<'a, CHECK> {
     }
 
     /// Skips a quoted text. Returns whether it has escapes.
+    #[inline(always)]
     fn skip_text(&mut self) -> Option<bool> {
         self.expect(b'"')?;
-        let mut has_escapes = false;
+        self.skip_plain();
+        if self.expect(b'"').is_some() {
+            return Some(false);
+        }
+        self.skip_rest_of_text()
+    }
+
+    #[inline(always)]
+    fn skip_plain(&mut self) {
+        self.at += length_of_plain(&self.text.as_bytes()[self.at..], CHECK);
+    }
+
+    /// Skips a text from its first escape on.
+    fn skip_rest_of_text(&mut self) -> Option<bool> {
         loop {
-            self.at += length_of_plain(&self.text.as_bytes()[self.at..], CHECK);
+            // Anything else is a control character.
+            self.expect(b'\\')?;
             match self.byte()? {
-                b'"' => {
-                    self.at += 1;
-                    return Some(has_escapes);
+                b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't' => self.at += 1,
+                b'u' => {
+                    let digits = self.text.as_bytes().get(self.at + 1..self.at + 5)?;
+                    digits.iter().all(u8::is_ascii_hexdigit).then_some(())?;
+                    self.at += 5;
                 }
-                b'\\' => {
-                    has_escapes = true;
-                    self.at += 1;
-                    match self.byte()? {
-                        b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't' => self.at += 1,
-                        b'u' => {
-                            let digits = self.text.as_bytes().get(self.at + 1..self.at + 5)?;
-                            digits.iter().all(u8::is_ascii_hexdigit).then_some(())?;
-                            self.at += 5;
-                        }
-                        _ => return None,
-                    }
-                }
-                // A control character.
                 _ => return None,
+            }
+            self.skip_plain();
+            if self.expect(b'"').is_some() {
+                return Some(true);
             }
         }
     }
@@ -278,6 +288,7 @@ impl<'a, const CHECK: bool> Scanner<'a, CHECK> {
 }
 
 /// Number of bytes before the first quote, backslash or control character. Known text has no control characters.
+#[inline(always)]
 fn length_of_plain(bytes: &[u8], checked: bool) -> usize {
     const ONES: u64 = u64::MAX / 0xff;
     const HIGH: u64 = ONES << 7;
@@ -287,21 +298,21 @@ fn length_of_plain(bytes: &[u8], checked: bool) -> usize {
         other.wrapping_sub(ONES) & !other
     };
     let less = |word: u64, byte: u8| word.wrapping_sub(ONES * u64::from(byte)) & !word;
-    let mut at = 0;
-    while let Some(word) = bytes.get(at..at + 8) {
-        let word = u64::from_le_bytes(word.try_into().expect("eight bytes"));
+    let mut rest = bytes;
+    while let Some((word, behind)) = rest.split_first_chunk() {
+        let word = u64::from_le_bytes(*word);
         let found = (equal(word, b'"') | equal(word, b'\\') | less(word, b' ')) & HIGH;
         if found != 0 {
-            return at + found.trailing_zeros() as usize / 8;
+            return bytes.len() - rest.len() + found.trailing_zeros() as usize / 8;
         }
-        at += 8;
+        rest = behind;
         // A long text is searched with vectors, if it need not be checked.
-        if !checked && at == 64 {
-            return at + memchr::memchr2(b'"', b'\\', &bytes[at..]).unwrap_or(bytes.len() - at);
+        if !checked && bytes.len() - rest.len() == 64 {
+            return 64 + memchr::memchr2(b'"', b'\\', rest).unwrap_or(rest.len());
         }
     }
-    let rest = bytes[at..].iter().position(|byte| matches!(byte, b'"' | b'\\' | 0..b' '));
-    at + rest.unwrap_or(bytes.len() - at)
+    let found = rest.iter().position(|byte| matches!(byte, b'"' | b'\\' | 0..b' '));
+    bytes.len() - rest.len() + found.unwrap_or(rest.len())
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -111,6 +111,17 @@ impl<'a> Object<'a> {
         self.members.iter().map(|(key, value)| (&**key, *value))
     }
 
+    /// The position of a member together with its separator: without it the text is the object without the member.
+    pub fn removable_span(&self, key: &str) -> Option<Range<usize>> {
+        let index = self.members.iter().position(|(name, _)| name == key)?;
+        let end = self.value_span(index).end;
+        Some(match index {
+            0 if self.len() > 1 => self.key_start(0)..self.key_start(1),
+            0 => self.key_start(0)..end,
+            _ => self.value_span(index - 1).end..end,
+        })
+    }
+
     /// Number of members.
     pub fn len(&self) -> usize {
         self.members.len()
@@ -389,6 +400,21 @@ mod tests {
             r#" { "a" : 1.0e+5 , "b":"x" , "c":{},"new":"\"","z":"1" } "#
         );
         assert_eq!(patched("{ }", &patch), r#"{"b":"x","new":"\"","z":"1" }"#);
+    }
+
+    #[test]
+    fn a_member_is_removed_with_its_separator() {
+        let object = r#" { "a":1 , "b":{"c":2} ,"d":3 } "#;
+        for (gone, left) in [
+            ("a", r#" { "b":{"c":2} ,"d":3 } "#),
+            ("b", r#" { "a":1 ,"d":3 } "#),
+            ("d", r#" { "a":1 , "b":{"c":2} } "#),
+        ] {
+            let span = Object::parse_slice(object.as_bytes()).unwrap().removable_span(gone).unwrap();
+            assert_eq!([&object[..span.start], &object[span.end..]].concat(), left);
+        }
+        assert_eq!(Object::parse_slice(br#"{"a":1}"#).unwrap().removable_span("a"), Some(1..6));
+        assert_eq!(Object::parse_slice(b"{}").unwrap().removable_span("a"), None);
     }
 
     #[test]
