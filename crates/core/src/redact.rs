@@ -28,6 +28,17 @@ const TOKEN_PREFIXES: &[&str] = &[
     "eyJ",
 ];
 
+/// The bytes that a token prefix can start with.
+const PREFIX_STARTS: [bool; 256] = {
+    let mut starts = [false; 256];
+    let mut index = 0;
+    while index < TOKEN_PREFIXES.len() {
+        starts[TOKEN_PREFIXES[index].as_bytes()[0] as usize] = true;
+        index += 1;
+    }
+    starts
+};
+
 /// Minimum length of a word that counts as a token.
 const MIN_TOKEN_LENGTH: usize = 12;
 
@@ -101,7 +112,12 @@ fn may_hold_secrets(text: &str) -> bool {
 /// Masks tokens of well-known services in the name of a tool, prompt or client. Names are often long and mixed, so that
 /// their shape says nothing.
 pub fn name(name: &str) -> Cow<'_, str> {
-    if !TOKEN_PREFIXES.iter().any(|prefix| name.contains(prefix)) {
+    let bytes = name.as_bytes();
+    let starts_token = |at: usize| {
+        PREFIX_STARTS[usize::from(bytes[at])]
+            && TOKEN_PREFIXES.iter().any(|prefix| bytes[at..].starts_with(prefix.as_bytes()))
+    };
+    if name.len() < MIN_TOKEN_LENGTH || !(0..bytes.len()).any(starts_token) {
         return Cow::Borrowed(name);
     }
     let mut shown = String::with_capacity(name.len());

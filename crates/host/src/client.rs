@@ -4,7 +4,7 @@
 use crate::transport::Listener;
 use gripfast_core::ids::{ClientKey, PrincipalName};
 use gripfast_core::isolation::Caller;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 /// The authenticated identity behind calls. Policies, budgets and private cache entries apply per principal. One
 /// principal may have many clients. Cheap to clone.
@@ -27,7 +27,8 @@ impl Principal {
     /// The principal of all local clients: without authentication they cannot be distinguished.
     #[must_use]
     pub fn local() -> Self {
-        Self::new(Self::LOCAL)
+        static LOCAL: LazyLock<Principal> = LazyLock::new(|| Principal::new(Principal::LOCAL));
+        LOCAL.clone()
     }
 
     /// The principal's name.

@@ -1,6 +1,7 @@
 //! Log levels of MCP, the same in both eras. Routing of log messages is left to the gateway.
 
 use crate::patch::Object;
+use crate::raw;
 use gripfast_core::json_text::Json;
 
 /// `notifications/message`: a log message of a server.
@@ -58,6 +59,20 @@ impl LogLevel {
             Self::Emergency => "emergency",
         }
     }
+
+    /// The name as JSON.
+    pub fn to_json(self) -> &'static Json {
+        raw::part(match self {
+            Self::Debug => r#""debug""#,
+            Self::Info => r#""info""#,
+            Self::Notice => r#""notice""#,
+            Self::Warning => r#""warning""#,
+            Self::Error => r#""error""#,
+            Self::Critical => r#""critical""#,
+            Self::Alert => r#""alert""#,
+            Self::Emergency => r#""emergency""#,
+        })
+    }
 }
 
 #[cfg(test)]
@@ -71,6 +86,7 @@ mod tests {
         for level in LogLevel::ALL {
             let params = JsonText::parse(format!(r#"{{"level":"{}"}}"#, level.name())).unwrap();
             assert_eq!(LogLevel::from_params(Some(&params)), Some(level));
+            assert_eq!(raw::text(level.to_json()).as_deref(), Some(level.name()));
         }
         assert_eq!(LogLevel::from_name("loud"), None);
         assert_eq!(LogLevel::from_params(None), None);

@@ -6,6 +6,8 @@ use std::ops::Range;
 
 use gripfast_core::json_text::{Json, JsonText};
 
+use crate::scan;
+
 /// A value inside a text that is known to be JSON.
 pub(crate) fn part(spelling: &str) -> &Json {
     debug_assert!(Json::parse(spelling).is_ok(), "a part of a value is a value");
@@ -66,12 +68,19 @@ pub(crate) fn span_in(whole: &[u8], part: &str) -> Option<Range<usize>> {
 }
 
 /// Appends `text` as a JSON string.
-pub(crate) fn push_quoted(out: &mut Vec<u8>, text: &str) {
-    serde_json::to_writer(out, text).expect("a string can always be written to memory");
+pub(crate) fn push_quoted(out: &mut String, text: &str) {
+    if scan::is_plain(text) {
+        out.extend(["\"", text, "\""]);
+    } else {
+        out.push_str(quoted(text).get());
+    }
 }
 
 /// `text` as a JSON string.
 pub(crate) fn quoted(text: &str) -> JsonText {
+    if scan::is_plain(text) {
+        return JsonText::assume_valid(["\"", text, "\""].concat());
+    }
     JsonText::of(text).expect("a string can always be written to memory")
 }
 

@@ -1,15 +1,13 @@
 //! Walks one level of a JSON object and returns each member as decoded key and raw value. Checks that the bytes are
 //! JSON; does not know which members matter, or whether one may be repeated.
 //!
-//! Values are skipped by `serde_json`'s iterative scanner, so a hundred thousand nested arrays cost memory in
-//! proportion to the input and no stack. Skipped text is checked for grammar and UTF-8; escapes inside it are decoded
-//! by the code that reads the value.
+//! Nothing here is recursive: a hundred thousand nested arrays cost a bit each and no stack. Skipped text is checked for
+//! grammar and UTF-8; escapes inside it are decoded by the code that reads the value.
 
 use std::borrow::Cow;
-use std::fmt;
+use std::collections::BTreeMap;
 
 use gripfast_core::json_text::Json;
-use serde::de::{DeserializeSeed, Deserializer as _, MapAccess, Visitor};
 
 use crate::raw;
 
@@ -21,108 +19,26 @@ pub(crate) enum ScanError {
 }
 
 /// Calls `member` for each member in order, repeated keys included, and fails if the bytes are not one JSON
-/// object.
+/// object. Returns the bytes as text.
 pub(crate) fn each_member<'a>(
     bytes: &'a [u8],
     member: impl FnMut(Cow<'a, str>, &'a Json),
-) -> Result<(), ScanError> {
-    if first_byte(bytes) != Some(b'{') {
-        return Err(match serde_json::from_slice::<&Json>(bytes) {
-            Ok(array) if array.get().starts_with('[') => ScanError::Array,
-            Ok(_) => ScanError::Scalar,
-            Err(error) => not_json(&error),
-        });
-    }
-    match std::str::from_utf8(bytes) {
-        // UTF-8 is checked once instead of value by value.
-        Ok(text) => walk(serde_json::Deserializer::from_str(text), member),
-        // This fails too, and gives the position of the error.
-        Err(_) => walk(serde_json::Deserializer::from_slice(bytes), member),
+) -> Result<&'a str, ScanError> {
+    let Ok(text) = std::str::from_utf8(bytes) else { return Err(fault_in(bytes)) };
+    let mut scanner = Scanner::<CHECKED>::new(text);
+    match scanner.members(member) {
+        Ok(()) if scanner.is_at_end() => Ok(text),
+        Ok(()) | Err(_) => Err(fault_in(bytes)),
     }
 }
 
-fn walk<'a, R: serde_json::de::Read<'a>>(
-    mut json: serde_json::Deserializer<R>,
-    member: impl FnMut(Cow<'a, str>, &'a Json),
-) -> Result<(), ScanError> {
-    let walked = json.deserialize_map(Walk { member }).and_then(|()| json.end());
-    walked.map_err(|error| not_json(&error))
-}
-
-/// Calls `member` for each member, as [`each_member`] does, of a known JSON value: only
-/// the ends of values are searched for, without further checks. `None` if it is not an object, or if a key has invalid
-/// escapes.
+/// Calls `member` for each member, as [`each_member`] does, of a known JSON value, whose text is not checked again.
+/// `None` if it is not an object, or if a key has invalid escapes.
 pub(crate) fn each_known_member<'a>(
     value: &'a Json,
-    mut member: impl FnMut(Cow<'a, str>, &'a Json),
+    member: impl FnMut(Cow<'a, str>, &'a Json),
 ) -> Option<()> {
-    let mut rest = value.get().trim_ascii_start().strip_prefix('{')?;
-    loop {
-        rest = rest.trim_ascii_start();
-        if rest.starts_with('}') {
-            return Some(());
-        }
-        let quoted = end_of_text(rest.as_bytes(), 0);
-        let (key, behind) = rest.split_at_checked(quoted.end)?;
-        let key = if quoted.has_escapes {
-            raw::unquoted(key)?
-        } else {
-            key.strip_prefix('"')?.strip_suffix('"')?.into()
-        };
-        rest = behind.trim_ascii_start().strip_prefix(':')?.trim_ascii_start();
-        let (value, behind) = rest.split_at_checked(length_of(rest))?;
-        member(key, raw::part(value));
-        rest = behind.trim_ascii_start();
-        rest = rest.strip_prefix(',').unwrap_or(rest);
-    }
-}
-
-/// Length of the JSON value that the text starts with.
-fn length_of(text: &str) -> usize {
-    let bytes = text.as_bytes();
-    let (mut at, mut depth) = (0, 0);
-    while let Some(byte) = bytes.get(at) {
-        match byte {
-            b'"' => at = end_of_text(bytes, at).end,
-            b'{' | b'[' => (at, depth) = (at + 1, depth + 1),
-            // The value ends before a separator or the end of its container.
-            b',' | b'}' | b']' | b' ' | b'\t' | b'\n' | b'\r' if depth == 0 => return at,
-            b'}' | b']' => (at, depth) = (at + 1, depth - 1),
-            _ => {
-                at += 1;
-                continue;
-            }
-        }
-        if depth == 0 {
-            return at;
-        }
-    }
-    bytes.len()
-}
-
-/// Extent of a JSON string.
-struct Quoted {
-    /// Index after its closing quote.
-    end: usize,
-    has_escapes: bool,
-}
-
-/// Finds the end of the string whose opening quote is at `from`.
-fn end_of_text(bytes: &[u8], from: usize) -> Quoted {
-    /// Most strings are shorter than this, and a plain loop is faster for them than `memchr`.
-    const NEAR: usize = 16;
-    let (mut at, mut has_escapes) = (from + 1, false);
-    loop {
-        let rest = bytes.get(at..).unwrap_or_default();
-        let (near, far) = rest.split_at(rest.len().min(NEAR));
-        let found = near.iter().position(|byte| matches!(byte, b'"' | b'\\'));
-        let found = found.or_else(|| Some(near.len() + memchr::memchr2(b'"', b'\\', far)?));
-        match found {
-            None => return Quoted { end: bytes.len(), has_escapes },
-            Some(found) if rest[found] == b'"' => return Quoted { end: at + found + 1, has_escapes },
-            Some(found) => (at, has_escapes) = (at + found + 2, true),
-        }
-    }
+    Scanner::<KNOWN>::new(value.get()).members(member).ok()
 }
 
 /// Calls `member` for each complete member of an object that may be truncated anywhere. Returns the key of the
@@ -131,11 +47,9 @@ pub(crate) fn each_whole_member<'a>(
     bytes: &'a [u8],
     mut member: impl FnMut(&str, &'a Json),
 ) -> Option<Cow<'a, str>> {
-    let mut cut = None;
-    let mut deserializer = serde_json::Deserializer::from_slice(bytes);
+    let text = bytes.utf8_chunks().next().map_or("", |chunk| chunk.valid());
     // An error is expected, because the object is truncated.
-    let _ = deserializer.deserialize_map(Beginning { member: &mut member, cut: &mut cut });
-    cut
+    Scanner::<CHECKED>::new(text).members(|key, value| member(&key, value)).err().and_then(|cut| cut.key)
 }
 
 /// The first byte that is not JSON whitespace.
@@ -156,75 +70,344 @@ pub(crate) fn looks_like(key: &str, known: &str) -> bool {
     key != known && folded.eq(known.chars().map(|letter| letter.to_ascii_lowercase()))
 }
 
-fn not_json(error: &serde_json::Error) -> ScanError {
-    ScanError::NotJson { line: error.line(), column: error.column() }
+/// Returns whether a text needs no escapes in JSON.
+pub(crate) fn is_plain(text: &str) -> bool {
+    length_of_plain(text.as_bytes(), CHECKED) == text.len()
 }
 
-struct Walk<F> {
-    member: F,
-}
-
-impl<'a, F: FnMut(Cow<'a, str>, &'a Json)> Visitor<'a> for Walk<F> {
-    type Value = ();
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a JSON object")
-    }
-
-    fn visit_map<A: MapAccess<'a>>(mut self, mut map: A) -> Result<(), A::Error> {
-        while let Some(key) = map.next_key_seed(Key)? {
-            (self.member)(key, map.next_value()?);
+/// The reason why the bytes are not an object, from a slower parser that knows the position.
+fn fault_in(bytes: &[u8]) -> ScanError {
+    let error = match serde_json::from_slice::<&Json>(bytes) {
+        Ok(array) if array.get().starts_with('[') => return ScanError::Array,
+        Ok(object) if object.get().starts_with('{') => {
+            serde_json::from_slice::<BTreeMap<String, &Json>>(bytes).err()
         }
-        Ok(())
-    }
+        Ok(_) => return ScanError::Scalar,
+        Err(error) => Some(error),
+    };
+    let (line, column) = error.map_or((1, 1), |error| (error.line(), error.column()));
+    ScanError::NotJson { line, column }
 }
 
-struct Beginning<'s, 'a, F> {
-    member: &'s mut F,
-    /// The key whose value is being read.
-    cut: &'s mut Option<Cow<'a, str>>,
+/// Text of unknown origin, which is checked.
+const CHECKED: bool = true;
+/// Text that is known to be JSON.
+const KNOWN: bool = false;
+
+/// Position in a JSON text.
+struct Scanner<'a, const CHECK: bool> {
+    text: &'a str,
+    at: usize,
 }
 
-impl<'a, F: FnMut(&str, &'a Json)> Visitor<'a> for Beginning<'_, 'a, F> {
-    type Value = ();
+/// End of the walk before the end of the object.
+struct Cut<'a> {
+    /// Key of the member whose value is not complete.
+    key: Option<Cow<'a, str>>,
+}
 
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a JSON object")
+impl<'a, const CHECK: bool> Scanner<'a, CHECK> {
+    fn new(text: &'a str) -> Self {
+        Self { text, at: 0 }
     }
 
-    fn visit_map<A: MapAccess<'a>>(self, mut map: A) -> Result<(), A::Error> {
-        while let Some(key) = map.next_key_seed(Key)? {
-            let key = self.cut.insert(key);
-            (self.member)(key, map.next_value()?);
-            *self.cut = None;
+    /// Calls `member` for each member of the object at this position.
+    fn members(&mut self, mut member: impl FnMut(Cow<'a, str>, &'a Json)) -> Result<(), Cut<'a>> {
+        let cut = || Cut { key: None };
+        self.skip_space();
+        self.expect(b'{').ok_or_else(cut)?;
+        self.skip_space();
+        if self.expect(b'}').is_some() {
+            return Ok(());
         }
-        Ok(())
+        loop {
+            let key = self.key().ok_or_else(cut)?;
+            let start = self.at;
+            if self.skip_value().is_none() {
+                return Err(Cut { key: Some(key) });
+            }
+            member(key, raw::part(&self.text[start..self.at]));
+            self.skip_space();
+            if self.expect(b',').is_none() {
+                return self.expect(b'}').ok_or_else(cut);
+            }
+            self.skip_space();
+        }
+    }
+
+    fn is_at_end(&mut self) -> bool {
+        self.skip_space();
+        self.at == self.text.len()
+    }
+
+    #[inline(always)]
+    fn byte(&self) -> Option<u8> {
+        self.text.as_bytes().get(self.at).copied()
+    }
+
+    #[inline(always)]
+    fn expect(&mut self, byte: u8) -> Option<()> {
+        let found = self.byte() == Some(byte);
+        self.at += usize::from(found);
+        found.then_some(())
+    }
+
+    #[inline(always)]
+    fn skip_space(&mut self) {
+        while let Some(b' ' | b'\t' | b'\n' | b'\r') = self.byte() {
+            self.at += 1;
+        }
+    }
+
+    /// Reads a key and the colon behind it.
+    fn key(&mut self) -> Option<Cow<'a, str>> {
+        let start = self.at;
+        let has_escapes = self.skip_text()?;
+        let quoted = &self.text[start..self.at];
+        let key = if has_escapes { raw::unquoted(quoted)? } else { quoted[1..quoted.len() - 1].into() };
+        self.skip_colon()?;
+        Some(key)
+    }
+
+    fn skip_colon(&mut self) -> Option<()> {
+        self.skip_space();
+        self.expect(b':')?;
+        self.skip_space();
+        Some(())
+    }
+
+    /// Skips a value of any depth.
+    fn skip_value(&mut self) -> Option<()> {
+        let mut open = OpenContainers::default();
+        loop {
+            // A value begins here.
+            match self.byte()? {
+                b'"' => self.skip_text().map(drop)?,
+                opening @ (b'{' | b'[') => {
+                    self.at += 1;
+                    self.skip_space();
+                    let container = if opening == b'{' { Container::Object } else { Container::Array };
+                    if self.expect(container.end()).is_none() {
+                        open.push(container);
+                        if container == Container::Object {
+                            self.skip_text()?;
+                            self.skip_colon()?;
+                        }
+                        continue;
+                    }
+                }
+                b't' => self.skip_word("true")?,
+                b'f' => self.skip_word("false")?,
+                b'n' => self.skip_word("null")?,
+                _ => self.skip_number()?,
+            }
+            // A value has ended here, and perhaps its containers with it.
+            loop {
+                let Some(container) = open.last() else { return Some(()) };
+                self.skip_space();
+                if self.expect(b',').is_some() {
+                    self.skip_space();
+                    if container == Container::Object {
+                        self.skip_text()?;
+                        self.skip_colon()?;
+                    }
+                    break;
+                }
+                self.expect(container.end())?;
+                open.pop();
+            }
+        }
+    }
+
+    /// Skips a quoted text. Returns whether it has escapes.
+    #[inline(always)]
+    fn skip_text(&mut self) -> Option<bool> {
+        self.expect(b'"')?;
+        self.skip_plain();
+        if self.expect(b'"').is_some() {
+            return Some(false);
+        }
+        self.skip_rest_of_text()
+    }
+
+    #[inline(always)]
+    fn skip_plain(&mut self) {
+        self.at += length_of_plain(&self.text.as_bytes()[self.at..], CHECK);
+    }
+
+    /// Skips a text from its first escape on.
+    fn skip_rest_of_text(&mut self) -> Option<bool> {
+        loop {
+            // Anything else is a control character.
+            self.expect(b'\\')?;
+            match self.byte()? {
+                b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't' => self.at += 1,
+                b'u' => {
+                    let digits = self.text.as_bytes().get(self.at + 1..self.at + 5)?;
+                    digits.iter().all(u8::is_ascii_hexdigit).then_some(())?;
+                    self.at += 5;
+                }
+                _ => return None,
+            }
+            self.skip_plain();
+            if self.expect(b'"').is_some() {
+                return Some(true);
+            }
+        }
+    }
+
+    fn skip_word(&mut self, word: &str) -> Option<()> {
+        self.text.as_bytes()[self.at..].starts_with(word.as_bytes()).then(|| self.at += word.len())
+    }
+
+    fn skip_number(&mut self) -> Option<()> {
+        let _ = self.expect(b'-');
+        if self.expect(b'0').is_none() {
+            self.skip_digits()?;
+        }
+        if self.expect(b'.').is_some() {
+            self.skip_digits()?;
+        }
+        if let Some(b'e' | b'E') = self.byte() {
+            self.at += 1;
+            if let Some(b'+' | b'-') = self.byte() {
+                self.at += 1;
+            }
+            self.skip_digits()?;
+        }
+        Some(())
+    }
+
+    fn skip_digits(&mut self) -> Option<()> {
+        let start = self.at;
+        while self.byte().is_some_and(|byte| byte.is_ascii_digit()) {
+            self.at += 1;
+        }
+        (self.at > start).then_some(())
     }
 }
 
-/// Borrows a key when it has no escapes; serde's own `Cow` always allocates.
-struct Key;
+/// Number of bytes before the first quote, backslash or control character. Known text has no control characters.
+#[inline(always)]
+fn length_of_plain(bytes: &[u8], checked: bool) -> usize {
+    const ONES: u64 = u64::MAX / 0xff;
+    const HIGH: u64 = ONES << 7;
+    // The lowest byte with its high bit set is the first that is equal to, or less than, a byte below 128.
+    let equal = |word: u64, byte: u8| {
+        let other = word ^ (ONES * u64::from(byte));
+        other.wrapping_sub(ONES) & !other
+    };
+    let less = |word: u64, byte: u8| word.wrapping_sub(ONES * u64::from(byte)) & !word;
+    let mut rest = bytes;
+    while let Some((word, behind)) = rest.split_first_chunk() {
+        let word = u64::from_le_bytes(*word);
+        let found = (equal(word, b'"') | equal(word, b'\\') | less(word, b' ')) & HIGH;
+        if found != 0 {
+            return bytes.len() - rest.len() + found.trailing_zeros() as usize / 8;
+        }
+        rest = behind;
+        // A long text is searched with vectors, if it need not be checked.
+        if !checked && bytes.len() - rest.len() == 64 {
+            return 64 + memchr::memchr2(b'"', b'\\', rest).unwrap_or(rest.len());
+        }
+    }
+    let found = rest.iter().position(|byte| matches!(byte, b'"' | b'\\' | 0..b' '));
+    bytes.len() - rest.len() + found.unwrap_or(rest.len())
+}
 
-impl<'a> DeserializeSeed<'a> for Key {
-    type Value = Cow<'a, str>;
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Container {
+    Array,
+    Object,
+}
 
-    fn deserialize<D: serde::Deserializer<'a>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
-        deserializer.deserialize_str(self)
+impl Container {
+    fn end(self) -> u8 {
+        match self {
+            Self::Array => b']',
+            Self::Object => b'}',
+        }
     }
 }
 
-impl<'a> Visitor<'a> for Key {
-    type Value = Cow<'a, str>;
+/// Kinds of the containers that a value is in, one bit each.
+#[derive(Default)]
+struct OpenContainers {
+    depth: usize,
+    /// The innermost up to 64.
+    near: u64,
+    /// The others, 64 in each number.
+    far: Vec<u64>,
+}
 
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a key")
+impl OpenContainers {
+    fn push(&mut self, container: Container) {
+        if self.depth > 0 && self.depth.is_multiple_of(64) {
+            self.far.push(self.near);
+        }
+        self.near = self.near << 1 | u64::from(container == Container::Object);
+        self.depth += 1;
     }
 
-    fn visit_borrowed_str<E>(self, key: &'a str) -> Result<Self::Value, E> {
-        Ok(Cow::Borrowed(key))
+    fn last(&self) -> Option<Container> {
+        let container = if self.near & 1 == 1 { Container::Object } else { Container::Array };
+        (self.depth > 0).then_some(container)
     }
 
-    fn visit_str<E>(self, key: &str) -> Result<Self::Value, E> {
-        Ok(Cow::Owned(key.to_owned()))
+    fn pop(&mut self) {
+        self.near >>= 1;
+        self.depth -= 1;
+        if self.depth > 0
+            && self.depth.is_multiple_of(64)
+            && let Some(outer) = self.far.pop()
+        {
+            self.near = outer;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn members(json: &str) -> Option<Vec<(String, String)>> {
+        let mut members = Vec::new();
+        let walked = each_member(json.as_bytes(), |key, value| {
+            members.push((key.into_owned(), value.get().to_owned()));
+        });
+        walked.is_ok().then_some(members)
+    }
+
+    #[test]
+    fn values_of_any_depth_are_skipped_and_their_ends_are_matched() {
+        for depth in [1, 63, 64, 65, 128, 129, 1000] {
+            let (open, close) = ("[{\"k\":".repeat(depth), "}]".repeat(depth));
+            let value = format!("{open}1{close}");
+            let whole = format!(r#"{{"a":{value},"b":2}}"#);
+            let expected = [("a".to_owned(), value), ("b".to_owned(), "2".to_owned())];
+            assert_eq!(members(&whole).as_deref(), Some(&expected[..]), "{depth}");
+            let known = Json::parse(&whole).unwrap();
+            assert_eq!(each_known_member(known, |_, _| {}), Some(()));
+            let crossed = format!(r#"{{"a":{open}1{}}}"#, "]}".repeat(depth));
+            assert!(members(&crossed).is_none(), "{depth}");
+        }
+    }
+
+    #[test]
+    fn texts_of_any_length_end_at_their_quote() {
+        for length in 0..80 {
+            let plain = "é".repeat(length / 2) + &"x".repeat(length % 2);
+            for special in ["", r#"\""#, r"\\", r"\u00e9"] {
+                let value = format!("\"{plain}{special}{plain}\"");
+                let whole = format!(r#"{{"a":{value}}}"#);
+                assert_eq!(members(&whole), Some(vec![("a".to_owned(), value.clone())]));
+                let (mut known, json) = (String::new(), Json::parse(&whole).unwrap());
+                each_known_member(json, |_, value| known = value.get().to_owned());
+                assert_eq!(known, value);
+            }
+            for wrong in ["\n", "\u{1f}", r"\x", r"\u12g4"] {
+                assert!(members(&format!("{{\"a\":\"{plain}{wrong}{plain}\"}}")).is_none(), "{wrong:?}");
+            }
+        }
     }
 }

@@ -109,8 +109,17 @@ pub(crate) fn with_stored_host<'c, T>(
 
 /// The runtime of a command that needs one.
 pub(crate) fn runtime() -> Result<Runtime, FailureReport> {
+    runtime_with_threads(None)
+}
+
+/// A runtime with this many threads; `None` for one per processor.
+pub(crate) fn runtime_with_threads(threads: Option<usize>) -> Result<Runtime, FailureReport> {
     gripfast::large_message::hand_over_tasks();
-    tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(runtime_failure)
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    if let Some(threads) = threads {
+        builder.worker_threads(threads);
+    }
+    builder.enable_all().build().map_err(runtime_failure)
 }
 
 /// A single-threaded runtime.

@@ -8,7 +8,7 @@ use super::config_trust;
 use super::demo;
 use super::error::{CommandError, FailureReport};
 use super::exit::Exit;
-use super::local_host::{Hangups, Signals, runtime};
+use super::local_host::{Hangups, Signals, runtime_with_threads};
 use super::log;
 use super::render::{Screen, plural};
 #[cfg(unix)]
@@ -30,11 +30,13 @@ use gripfast_gateway::telemetry::Telemetry;
 use std::error::Error;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
+use std::num::NonZero;
 #[cfg(unix)]
 use std::path::Path;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::runtime::Runtime;
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -79,10 +81,19 @@ pub(crate) fn run(global: &GlobalArgs, args: &ServeArgs, screen: &mut Screen) ->
     let socket = service_manager::take_socket()?;
     #[cfg(not(unix))]
     let socket = None;
-    let runtime = runtime()?;
+    let runtime = plan.runtime()?;
     let served = runtime.block_on(serve(plan, args, socket, screen));
     runtime.shutdown_timeout(super::local_host::SHUTDOWN_TIMEOUT);
     served
+}
+
+/// The number of threads; `None` for one per processor. On two processors a second thread costs more than it gives,
+/// because servers and clients use the other processor.
+fn threads(configured: Option<u32>, processors: usize) -> Option<usize> {
+    match configured {
+        Some(threads) => usize::try_from(threads).ok(),
+        None => (processors <= 2).then_some(1),
+    }
 }
 
 /// The servers and settings to serve.
@@ -116,6 +127,12 @@ impl ServePlan {
             typed_state_dir: None,
             _scratch: scratch,
         })
+    }
+
+    /// The runtime of the gateway.
+    pub(crate) fn runtime(&self) -> Result<Runtime, FailureReport> {
+        let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
+        runtime_with_threads(threads(self.gateway.threads, processors))
     }
 
     pub(crate) fn from_config(global: &GlobalArgs, screen: &mut Screen) -> Result<Self, CommandError> {
@@ -453,5 +470,16 @@ fn listen_failure(error: &ListenError) -> FailureReport {
         }
         ListenError::Cluster(error) => failure.with_exit(Exit::ConfigInvalid).with_hint(error.hint()),
         ListenError::Join(error) => failure.with_hint(error.hint()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gateway_on_two_processors_has_one_thread_unless_configured() {
+        assert_eq!([1, 2, 3, 64].map(|processors| threads(None, processors)), [Some(1), Some(1), None, None]);
+        assert_eq!([1, 2, 64].map(|processors| threads(Some(4), processors)), [Some(4); 3]);
     }
 }

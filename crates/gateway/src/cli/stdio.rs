@@ -6,7 +6,7 @@ use super::args::GlobalArgs;
 use super::background::Bridge;
 use super::error::{CommandError, FailureReport};
 use super::exit::Exit;
-use super::local_host::{Hangups, SHUTDOWN_TIMEOUT, Signals, runtime, runtime_failure};
+use super::local_host::{Hangups, SHUTDOWN_TIMEOUT, Signals, runtime_failure};
 use super::render::Screen;
 use super::serve::{ServePlan, telemetry, watch_config};
 use clap::Args;
@@ -45,7 +45,7 @@ pub(crate) fn run(global: &GlobalArgs, args: &StdioArgs, screen: &mut Screen) ->
              connect` sets up a client, and `gripfast serve` serves HTTP",
         )?;
     }
-    let runtime = runtime()?;
+    let runtime = plan.runtime()?;
     let served = runtime.block_on(share_or_serve(plan, args));
     runtime.shutdown_timeout(SHUTDOWN_TIMEOUT);
     served

@@ -173,6 +173,7 @@ impl AuthHttp {
             to,
             headers: headers.into(),
             body: body.into(),
+            mirrored: Vec::new(),
             sent: None,
             safety: crate::transport::Safety::AtMostOnce,
         };

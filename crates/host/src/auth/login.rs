@@ -285,6 +285,7 @@ async fn probe_challenge(provider: &Provider<'_>) -> Result<Option<String>, Logi
             to,
             headers: headers_sent,
             body,
+            mirrored: Vec::new(),
             sent: None,
             safety: crate::transport::Safety::AtMostOnce,
         };

@@ -18,7 +18,7 @@ use crate::memory::{AnswerMemory, OutOfMemory};
 use crate::records::audit::AuditCaller;
 use crate::records::ledger::OpenRow;
 use crate::records::request_summary::RequestSummary;
-use crate::transport::{Listener, Secrets};
+use crate::transport::Listener;
 use crate::upstream::{Answer, ListingOrigin, Upstream, UpstreamRequest, out_of_memory_error};
 use gripfast_core::catalog::Catalog;
 use gripfast_core::failure::recovery::Safety;
@@ -49,7 +49,7 @@ pub struct CallOptions {
     pub client: Option<Client>,
     /// Client capabilities for servers that expect them in each request. Default: those in the parameters, or else
     /// those of the host.
-    pub capabilities: Option<JsonText>,
+    pub capabilities: Option<Arc<JsonText>>,
     /// Lowest severity of log messages that the caller wants. A modern server gets it with the request. A legacy
     /// server has one level per session, so it gets the lowest that any caller asked for.
     pub log_level: Option<LogLevel>,
@@ -131,25 +131,25 @@ impl Host {
         params: Option<JsonText>,
         options: CallOptions,
     ) -> Result<Answer, CallError> {
+        let entry = self.entry(server);
         let (line, tool, row) = {
-            let summary = RequestSummary::new(params.as_deref()).with_secrets(self.server_secrets(server));
+            let upstream = entry.as_ref().ok().and_then(|entry| entry.upstream().ok());
+            let secrets = upstream.map(|upstream| Arc::clone(&upstream.secrets));
+            let summary = RequestSummary::new(params.as_deref()).with_secrets(secrets);
             let caller = audit_caller(&summary, &options);
             let line = self.inner.audit.begin(&caller, server, method, &summary)?;
             let (tool, row) = self.open_ledger_row(server, method, &summary, &caller);
             (line, tool, row)
         };
-        let outcome = self.request_counted(server, method, params, tool, options, &row).await;
+        let outcome = match entry {
+            Ok(entry) => self.request_counted(&entry, method, params, tool, options, &row).await,
+            Err(unknown) => Err(unknown),
+        };
         settle_row(row, &outcome);
         if let Some(line) = line {
             line.end(&outcome);
         }
         outcome
-    }
-
-    /// The secrets that were filled in for a server.
-    fn server_secrets(&self, server: &str) -> Option<Arc<Secrets>> {
-        let entry = self.entry(server).ok()?;
-        entry.upstream().ok().map(|upstream| Arc::clone(&upstream.secrets))
     }
 
     /// The tool name, if the parameters have one, and the ledger row of the call. The row is settled on every exit;
@@ -164,7 +164,7 @@ impl Host {
         if method != TOOL_CALL {
             return (None, OpenRow::disabled());
         }
-        let tool = summary.text("name");
+        let tool = summary.members().and_then(|members| members.text_strict("name").ok().flatten());
         let client = summary.redacted_name(caller.claimed_name.as_deref().unwrap_or_default());
         let caller = LedgerCaller { principal: caller.principal.unwrap_or_default(), client: &client };
         let name = summary.redacted_name(tool.as_deref().unwrap_or_default());
@@ -174,18 +174,17 @@ impl Host {
 
     async fn request_counted(
         &self,
-        server: &str,
+        entry: &HostEntry,
         method: &str,
         params: Option<JsonText>,
         tool: Option<String>,
         options: CallOptions,
         row: &OpenRow<'_>,
     ) -> Result<Answer, CallError> {
-        let entry = self.entry(server)?;
         let upstream = entry.upstream()?;
         let end = upstream.ends.open(self.inner.clock);
         let memory = options.memory.clone();
-        let outcome = self.request_through_cache(&entry, method, params, tool, options, row).await;
+        let outcome = self.request_through_cache(entry, method, params, tool, options, row).await;
         let outcome = outcome.map(|answer| answer.redacted(&upstream.secrets));
         // Cached answers, and answers of transports that do not reserve memory, are counted here.
         let outcome = outcome.and_then(|answer| {

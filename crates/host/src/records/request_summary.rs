@@ -47,7 +47,7 @@ impl<'a> RequestSummary<'a> {
     }
 
     /// Returns a name for the record: redacted and truncated.
-    pub(crate) fn redacted_name(&self, name: &str) -> String {
+    pub(crate) fn redacted_name<'n>(&self, name: &'n str) -> Cow<'n, str> {
         // A name of this many bytes has no more characters.
         let beyond = if name.len() <= Self::MAX_NAME_CHARS {
             None
@@ -55,9 +55,7 @@ impl<'a> RequestSummary<'a> {
             name.char_indices().nth(Self::MAX_NAME_CHARS)
         };
         let name = beyond.map_or(name, |(end, _)| &name[..end]);
-        self.secrets
-            .as_ref()
-            .map_or_else(|| redact::name(name).into_owned(), |secrets| secrets.redact_name(name))
+        self.secrets.as_ref().map_or_else(|| redact::name(name), |secrets| secrets.redact_name(name))
     }
 
     /// Returns the arguments of a call for the record, redacted; `None` if they are too large.

@@ -67,8 +67,8 @@ impl Secrets {
     }
 
     /// Redacts a name that the server or a client gave.
-    pub fn redact_name(&self, name: &str) -> String {
-        self.known.read().all.name(name).into_owned()
+    pub fn redact_name<'n>(&self, name: &'n str) -> Cow<'n, str> {
+        self.known.read().all.name(name)
     }
 
     /// Masks these secrets in a text and leaves the rest unchanged.

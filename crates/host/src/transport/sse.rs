@@ -59,6 +59,7 @@ impl LegacySseLink {
             to,
             headers: headers.into(),
             body: Bytes::new(),
+            mirrored: Vec::new(),
             sent: None,
             safety: Safety::Replayable,
         };
@@ -99,6 +100,7 @@ impl LegacySseLink {
             to,
             headers: headers.into(),
             body: message.into(),
+            mirrored: Vec::new(),
             sent: None,
             safety: Safety::AtMostOnce,
         }

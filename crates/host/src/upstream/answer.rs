@@ -46,6 +46,9 @@ pub struct Members {
     pub freshness: bool,
     /// `structuredContent`.
     pub structured_content: bool,
+    /// Start and end of `resultType`, if the result is complete and no other of these members is in the way of a legacy
+    /// client.
+    pub only_modern_part: Option<(usize, usize)>,
 }
 
 impl Answer {
@@ -210,12 +213,17 @@ impl Members {
     fn of(result: &Json) -> Self {
         let Ok(result) = Object::parse(result) else { return Self::default() };
         let has = |member| result.has(member);
+        let (result_type, freshness) = (ResultType::read(&result), has("ttlMs") || has("cacheScope"));
+        let structured_content = has("structuredContent");
+        let is_legacy_otherwise = result_type == ResultType::Complete && !freshness && !structured_content;
+        let span = result.removable_span("resultType").map(|span| (span.start, span.end));
         Self {
             is_error: result.flag("isError"),
-            input_required: matches!(ResultType::read(&result), ResultType::InputRequired),
-            result_type: has("resultType"),
-            freshness: has("ttlMs") || has("cacheScope"),
-            structured_content: has("structuredContent"),
+            input_required: result_type == ResultType::InputRequired,
+            result_type: span.is_some(),
+            freshness,
+            structured_content,
+            only_modern_part: span.filter(|_| is_legacy_otherwise),
         }
     }
 }
@@ -261,6 +269,13 @@ mod tests {
         assert_eq!(answer.members(), members);
         let asking = read(r#"{"jsonrpc":"2.0","id":1,"result":{"resultType":"input_required","ttlMs":1}}"#);
         assert!(asking.members().input_required && asking.members().freshness && !asking.is_error());
+        let complete = read(r#"{"jsonrpc":"2.0","id":1,"result":{"resultType":"complete","content":[]}}"#);
+        assert_eq!(complete.members().only_modern_part, Some((1, 25)));
+        for other in
+            [r#"{"resultType":"complete","ttlMs":1}"#, r#"{"resultType":"task"}"#, r#"{"content":[]}"#]
+        {
+            assert_eq!(Members::of(Json::parse(other).unwrap()).only_modern_part, None, "{other}");
+        }
         assert_eq!(read(r#"{"jsonrpc":"2.0","id":1,"result":[1]}"#).members(), Members::default());
     }
 

@@ -31,7 +31,7 @@ use gripfast_core::time::Mono;
 use gripfast_wire::envelope::Message;
 use gripfast_wire::era::{may_have_meta, meta};
 use gripfast_wire::log::LogLevel;
-use gripfast_wire::patch::{Object, Patch, patch_payload};
+use gripfast_wire::patch::{NotAnObject, Object, Patch, patch_payload};
 use gripfast_wire::trace::TraceContext;
 use gripfast_wire::{Era, Json, JsonText, Outcome, RequestId, envelope, headers, nesting};
 use std::sync::Arc;
@@ -53,7 +53,7 @@ pub(crate) struct UpstreamRequest {
     /// The principal of the request.
     pub(crate) principal: Principal,
     /// Client capabilities of the caller; default: those of the host.
-    pub(crate) capabilities: Option<JsonText>,
+    pub(crate) capabilities: Option<Arc<JsonText>>,
     /// Lowest severity of log messages that the caller wants.
     pub(crate) log_level: Option<LogLevel>,
     /// The called tool, by the server's own name.
@@ -481,49 +481,62 @@ impl Upstream {
             })
         };
         let id = self.next_request_id();
+        let (era, method) = (connection.session.era, request.method.as_str());
         let params = request.params.as_deref();
-        let members =
-            params.filter(|params| may_have_meta(params)).and_then(|params| Object::parse(params).ok());
-        let caller_meta = members.as_ref().and_then(|members| members.object("_meta"));
-        let mut patch = match connection.session.era {
-            Era::Modern => modern_context(connection, request, caller_meta.as_ref()),
-            Era::Legacy => {
-                if resumes_input_request(members.as_ref(), caller_meta.as_ref()) {
-                    return Err(unusable(&"`requestState` was not issued by this server"));
+        let mut headers = match era {
+            Era::Modern => self.param_headers(request),
+            Era::Legacy => Vec::new(),
+        };
+        let message = match params.filter(|params| may_have_meta(params)) {
+            Some(params) => {
+                let members = Object::parse(params).ok();
+                let caller_meta = members.as_ref().and_then(|members| members.object("_meta"));
+                let mut patch = match era {
+                    Era::Modern => with_modern_context(connection, request, caller_meta.as_ref()),
+                    Era::Legacy if resumes_input_request(members.as_ref(), caller_meta.as_ref()) => {
+                        return Err(unusable(&"`requestState` was not issued by this server"));
+                    }
+                    Era::Legacy => without_modern_context(caller_meta.as_ref()),
+                };
+                // Progress tokens of different callers may collide, so the request id is sent instead.
+                if let Some(token) = caller_meta.as_ref().and_then(|meta| meta.get(meta::PROGRESS_TOKEN)) {
+                    watch.set_caller_token(token.to_owned());
+                    patch = patch.set_owned(meta::PROGRESS_TOKEN, id_value(id));
                 }
-                without_modern_context(caller_meta.as_ref())
+                // Proxies and servers that trace requests need not know MCP.
+                if let Some(TraceContext { parent, state }) =
+                    caller_meta.as_ref().and_then(TraceContext::from_meta)
+                {
+                    headers.push((meta::TRACEPARENT.to_owned(), parent.into_owned()));
+                    headers.extend(state.map(|state| (meta::TRACESTATE.to_owned(), state.into_owned())));
+                }
+                if patch.is_empty() {
+                    envelope::request(id, method, Some(params))
+                } else {
+                    let patched = patch_payload(Some(params), &Patch::new(), &patch);
+                    envelope::request(id, method, Some(&patched.map_err(|error| unusable(&error))?))
+                }
             }
+            None => match era {
+                Era::Modern => {
+                    envelope::request_with_meta(id, method, params, modern_context(connection, request))
+                        .ok_or_else(|| unusable(&NotAnObject::OtherValue))?
+                }
+                Era::Legacy => envelope::request(id, method, params),
+            },
         };
-        // Progress tokens of different callers may collide, so the request id is sent instead.
-        if let Some(token) =
-            caller_meta.as_ref().and_then(|caller_meta| caller_meta.get(meta::PROGRESS_TOKEN))
-        {
-            watch.set_caller_token(token.to_owned());
-            patch = patch.set_owned(meta::PROGRESS_TOKEN, id_value(id));
-        }
-        let patched = if patch.is_empty() {
-            None
-        } else {
-            Some(patch_payload(params, &Patch::new(), &patch).map_err(|error| unusable(&error))?)
-        };
-        let params = patched.as_deref().or(params);
-        let (name, mut headers) = match connection.session.era {
-            Era::Modern => {
-                let standard =
-                    headers::standard_headers(&request.method, params).map_err(|error| unusable(&error))?;
-                (standard.name.map(Into::into), self.param_headers(request))
+        let name = match (era, &request.tool) {
+            (Era::Modern, Some(tool)) => Some(headers::encode_value(tool).into_owned()),
+            (Era::Modern, None) => {
+                let standard = headers::standard_headers(method, params).map_err(|error| unusable(&error))?;
+                standard.name.map(Into::into)
             }
-            Era::Legacy => (None, Vec::new()),
+            (Era::Legacy, _) => None,
         };
-        // Proxies and servers that trace requests need not know MCP.
-        if let Some(TraceContext { parent, state }) = caller_meta.as_ref().and_then(TraceContext::from_meta) {
-            headers.push((meta::TRACEPARENT.to_owned(), parent.into_owned()));
-            headers.extend(state.map(|state| (meta::TRACESTATE.to_owned(), state.into_owned())));
-        }
         Ok(Outgoing {
             id,
             method: request.method.clone(),
-            message: envelope::request(id, &request.method, params),
+            message,
             name,
             headers,
             during: During::Call,
@@ -713,27 +726,30 @@ pub(super) fn classify_reply(reply: Reply, connection: &Connection) -> Result<An
     Err(Box::new(SendError { evidence, answer: Some(reply.message) }))
 }
 
-/// The `_meta` context that a modern server expects in each request. Values of the caller are kept; missing ones are
-/// filled in with those of the host.
+/// The `_meta` context that a modern server expects in each request.
 fn modern_context<'a>(
+    connection: &'a Connection,
+    request: &'a UpstreamRequest,
+) -> impl Iterator<Item = (&'static str, &'a Json)> + Clone {
+    let context = &connection.context;
+    let capabilities = request.capabilities.as_deref().unwrap_or(&context.capabilities);
+    let level = request.log_level.map(|level| (meta::LOG_LEVEL, level.to_json()));
+    let info = context.client_info.as_deref().map(|info| (meta::CLIENT_INFO, info));
+    [(meta::PROTOCOL_VERSION, &*connection.version_json), (meta::CLIENT_CAPABILITIES, capabilities)]
+        .into_iter()
+        .chain(level)
+        .chain(info)
+}
+
+/// Adds the context to the `_meta` of the caller, whose values are kept, except the protocol version.
+fn with_modern_context<'a>(
     connection: &'a Connection,
     request: &'a UpstreamRequest,
     caller_meta: Option<&Object<'_>>,
 ) -> Patch<'a> {
-    let is_missing = |key| caller_meta.is_none_or(|caller_meta| !caller_meta.has(key));
-    let context = &connection.context;
-    let mut patch = Patch::new().set_text(meta::PROTOCOL_VERSION, context.version.as_str());
-    if is_missing(meta::CLIENT_CAPABILITIES) {
-        let capabilities = request.capabilities.as_deref().unwrap_or(&context.capabilities);
-        patch = patch.set(meta::CLIENT_CAPABILITIES, capabilities);
-    }
-    if let Some(level) = request.log_level.filter(|_| is_missing(meta::LOG_LEVEL)) {
-        patch = patch.set_text(meta::LOG_LEVEL, level.name());
-    }
-    match &context.client_info {
-        Some(info) if is_missing(meta::CLIENT_INFO) => patch.set(meta::CLIENT_INFO, info),
-        Some(_) | None => patch,
-    }
+    let is_kept = |key| key != meta::PROTOCOL_VERSION && caller_meta.is_some_and(|meta| meta.has(key));
+    let added = modern_context(connection, request).filter(|(key, _)| !is_kept(key));
+    added.fold(Patch::new(), |patch, (key, value)| patch.set(key, value))
 }
 
 /// Removes modern `_meta` members for a legacy server, which got them in the handshake; some servers reject the

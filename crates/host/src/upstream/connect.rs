@@ -357,6 +357,7 @@ impl Upstream {
             server,
             route,
             since,
+            version_json: JsonText::of(context.version.as_str()).expect("a text is JSON"),
             context,
             restore_calls: Vec::new(),
             session_number: OnceLock::new(),

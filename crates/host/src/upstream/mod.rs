@@ -136,6 +136,8 @@ pub(crate) struct Connection {
     pub(crate) since: Mono,
     /// Context of every modern request.
     context: RequestContext,
+    /// The protocol version of the context as JSON.
+    version_json: JsonText,
     /// Results of the restore calls, by tool.
     restore_calls: Vec<(String, gripfast_core::session_state::SyncVerdict)>,
     /// Number of the session in the desired session state, once it is registered.

@@ -6,6 +6,7 @@
 //! shape still ends the request it answers, and unknown members are left where they are.
 
 use std::borrow::Cow;
+use std::fmt::Write as _;
 use std::ops::Range;
 
 use gripfast_core::json_text::{Json, JsonText};
@@ -242,18 +243,42 @@ pub fn with_id(bytes: &[u8], new: Id<'_>) -> Result<Vec<u8>, Malformed> {
 
 /// A request with an id of our own.
 pub fn request(id: u64, method: &str, params: Option<&Json>) -> Vec<u8> {
-    let mut out = open_message(method.len() + params.map_or(0, |params| params.get().len()));
-    out.extend_from_slice(b",\"id\":");
-    out.extend_from_slice(id.to_string().as_bytes());
-    push_call(&mut out, method, params);
-    out
+    let mut out = open_request(id, method, params.map_or(0, |params| params.get().len()));
+    push_params(&mut out, params);
+    out.into_bytes()
+}
+
+/// A request with an id of our own, and these members as the `_meta` of its parameters, which must have none. `None` if
+/// the parameters are not an object. Keys are written as they are, without escapes.
+pub fn request_with_meta<'m>(
+    id: u64,
+    method: &str,
+    params: Option<&Json>,
+    meta: impl Iterator<Item = (&'static str, &'m Json)> + Clone,
+) -> Option<Vec<u8>> {
+    let params = params.filter(|params| !raw::is_null(params)).map_or("{}", Json::get).trim_ascii();
+    let members = params.strip_prefix('{')?.strip_suffix('}')?.trim_ascii_end();
+    let added: usize = meta.clone().map(|(key, value)| key.len() + value.get().len() + 4).sum();
+    let mut out = open_request(id, method, members.len() + added);
+    out.push_str(",\"params\":{");
+    out.push_str(members);
+    out.push_str(if members.is_empty() { "\"_meta\":{" } else { ",\"_meta\":{" });
+    for (index, (key, value)) in meta.enumerate() {
+        out.push_str(if index == 0 { "\"" } else { ",\"" });
+        out.push_str(key);
+        out.push_str("\":");
+        out.push_str(value.get());
+    }
+    out.push_str("}}}");
+    Some(out.into_bytes())
 }
 
 /// A notification.
 pub fn notification(method: &str, params: Option<&Json>) -> Vec<u8> {
     let mut out = open_message(method.len() + params.map_or(0, |params| params.get().len()));
-    push_call(&mut out, method, params);
-    out
+    push_method(&mut out, method);
+    push_params(&mut out, params);
+    out.into_bytes()
 }
 
 /// The answer to a successful request.
@@ -266,8 +291,8 @@ pub fn response(id: Id<'_>, result: &Json) -> Vec<u8> {
 pub fn is_answer_to(message: &[u8], id: Id<'_>) -> bool {
     let mut beginning = open_message(id.as_raw().len());
     push_id(&mut beginning, Some(id));
-    beginning.push(b',');
-    message.starts_with(&beginning)
+    beginning.push(',');
+    message.starts_with(beginning.as_bytes())
 }
 
 /// The answer to a successful request, with a result in pieces. The caller guarantees that the pieces together are
@@ -275,38 +300,38 @@ pub fn is_answer_to(message: &[u8], id: Id<'_>) -> bool {
 pub fn response_from_pieces(id: Id<'_>, result: &[&str]) -> Vec<u8> {
     let mut out = open_message(result.iter().map(|piece| piece.len()).sum());
     push_id(&mut out, Some(id));
-    out.extend_from_slice(b",\"result\":");
+    out.push_str(",\"result\":");
     for piece in result {
-        out.extend_from_slice(piece.as_bytes());
+        out.push_str(piece);
     }
-    out.push(b'}');
-    out
+    out.push('}');
+    out.into_bytes()
 }
 
 /// The answer to a failed request; `id` is `None` if that of the request could not be read.
 pub fn error_response(id: Option<Id<'_>>, code: i64, message: &str, data: Option<&Json>) -> Vec<u8> {
     let mut out = open_message(message.len() + data.map_or(0, |data| data.get().len()));
     push_id(&mut out, id);
-    out.extend_from_slice(b",\"error\":{\"code\":");
-    out.extend_from_slice(code.to_string().as_bytes());
-    out.extend_from_slice(b",\"message\":");
+    out.push_str(",\"error\":{\"code\":");
+    out.push_str(&code.to_string());
+    out.push_str(",\"message\":");
     raw::push_quoted(&mut out, message);
     if let Some(data) = data {
-        out.extend_from_slice(b",\"data\":");
-        out.extend_from_slice(data.get().as_bytes());
+        out.push_str(",\"data\":");
+        out.push_str(data.get());
     }
-    out.extend_from_slice(b"}}");
-    out
+    out.push_str("}}");
+    out.into_bytes()
 }
 
 /// The answer that forwards a peer's `error` member unchanged, with another id.
 pub fn forwarded_error(id: Id<'_>, error: &Json) -> Vec<u8> {
     let mut out = open_message(error.get().len());
     push_id(&mut out, Some(id));
-    out.extend_from_slice(b",\"error\":");
-    out.extend_from_slice(error.get().as_bytes());
-    out.push(b'}');
-    out
+    out.push_str(",\"error\":");
+    out.push_str(error.get());
+    out.push('}');
+    out.into_bytes()
 }
 
 /// The known members of an envelope, before they are checked together.
@@ -409,24 +434,35 @@ fn spliced(bytes: &[u8], span: Range<usize>, new: &str) -> Vec<u8> {
     out
 }
 
-fn open_message(payload: usize) -> Vec<u8> {
+fn open_message(payload: usize) -> String {
     // Room for the fixed parts of the longest envelope that is written here.
-    let mut out = Vec::with_capacity(payload + 96);
-    out.extend_from_slice(b"{\"jsonrpc\":\"2.0\"");
+    let mut out = String::with_capacity(payload + 96);
+    out.push_str("{\"jsonrpc\":\"2.0\"");
     out
 }
 
-fn push_id(out: &mut Vec<u8>, id: Option<Id<'_>>) {
-    out.extend_from_slice(b",\"id\":");
-    out.extend_from_slice(id.map_or("null", |id| id.as_raw()).as_bytes());
+fn push_id(out: &mut String, id: Option<Id<'_>>) {
+    out.push_str(",\"id\":");
+    out.push_str(id.map_or("null", |id| id.as_raw()));
 }
 
-fn push_call(out: &mut Vec<u8>, method: &str, params: Option<&Json>) {
-    out.extend_from_slice(b",\"method\":");
+fn open_request(id: u64, method: &str, payload: usize) -> String {
+    let mut out = open_message(method.len() + payload);
+    out.push_str(",\"id\":");
+    write!(out, "{id}").expect("memory can be written to");
+    push_method(&mut out, method);
+    out
+}
+
+fn push_method(out: &mut String, method: &str) {
+    out.push_str(",\"method\":");
     raw::push_quoted(out, method);
+}
+
+fn push_params(out: &mut String, params: Option<&Json>) {
     if let Some(params) = params {
-        out.extend_from_slice(b",\"params\":");
-        out.extend_from_slice(params.get().as_bytes());
+        out.push_str(",\"params\":");
+        out.push_str(params.get());
     }
-    out.push(b'}');
+    out.push('}');
 }

@@ -260,3 +260,27 @@ fn text(bytes: Vec<u8>) -> String {
     Message::parse(&bytes).unwrap();
     String::from_utf8(bytes).unwrap()
 }
+
+#[test]
+fn a_request_gets_a_meta_whatever_its_parameters() {
+    let json = |text: &str| JsonText::parse(text.to_owned()).unwrap();
+    let (version, empty) = (json(r#""2026""#), json("{}"));
+    let meta = [("v", &*version), ("c", &*empty)];
+    let params = |params: Option<&str>| {
+        let params = params.map(json);
+        let message = request_with_meta(7, "m", params.as_deref(), meta.into_iter())?;
+        let Ok(Message::Request(request)) = Message::parse(&message) else { panic!("it is a request") };
+        assert_eq!((request.id.as_u64(), &*request.method), (Some(7), "m"));
+        request.params.map(|params| params.get().to_owned())
+    };
+    let only = r#"{"_meta":{"v":"2026","c":{}}}"#;
+    for none in [None, Some("null"), Some("{}"), Some(" { } ")] {
+        assert_eq!(params(none).as_deref(), Some(only), "{none:?}");
+    }
+    assert_eq!(
+        params(Some("{ \"a\":[1 ] , \"b\":\"}\"\n} ")).as_deref(),
+        Some(r#"{ "a":[1 ] , "b":"}","_meta":{"v":"2026","c":{}}}"#)
+    );
+    assert_eq!(params(Some("[1]")), None);
+    assert_eq!(params(Some("\"{}\"")), None);
+}

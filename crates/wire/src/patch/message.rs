@@ -44,7 +44,7 @@ impl MessagePatch<'_> {
             }
         };
         let message = Message::from_object(&envelope)?;
-        let mut outer = Patch::new();
+        let (mut outer, mut merged) = (Patch::new(), None);
         let mut splice = Splice::default();
         let id;
         if let Some(new) = self.id {
@@ -64,14 +64,14 @@ impl MessagePatch<'_> {
             };
             match envelope.get(name).filter(|value| !raw::is_null(value)) {
                 Some(payload) => {
-                    let offset = raw::span_in(bytes, payload.get()).expect("borrowed from these bytes").start;
-                    splice_payload(&self.payload, &self.meta, payload, offset, &mut splice)?;
+                    let offset = envelope.span_of(payload).start;
+                    splice_payload((&self.payload, &self.meta), payload, offset, &mut merged, &mut splice)?;
                 }
                 None => outer = outer.set_owned(name, new_payload(&self.payload, &self.meta)),
             }
         }
         outer.splice_into(&envelope, 0, &mut splice);
-        Ok(splice.finish(bytes))
+        Ok(splice.finish(envelope.source).into_bytes())
     }
 }
 
@@ -84,10 +84,10 @@ pub fn patch_payload(
     let Some(payload) = payload.filter(|payload| !raw::is_null(payload)) else {
         return Ok(new_payload(members, meta));
     };
+    let mut merged = None;
     let mut splice = Splice::default();
-    splice_payload(members, meta, payload, 0, &mut splice)?;
-    let bytes = splice.finish(payload.get().as_bytes());
-    Ok(raw::owned(bytes))
+    splice_payload((members, meta), payload, 0, &mut merged, &mut splice)?;
+    Ok(JsonText::assume_valid(splice.finish(payload.get())))
 }
 
 fn new_payload(members: &Patch<'_>, meta: &Patch<'_>) -> JsonText {
@@ -97,12 +97,13 @@ fn new_payload(members: &Patch<'_>, meta: &Patch<'_>) -> JsonText {
     members.clone().set_owned("_meta", meta.to_object()).to_object()
 }
 
-fn splice_payload(
-    members: &Patch<'_>,
-    meta: &Patch<'_>,
+/// Adds the changes of a payload. `merged` keeps the changes of its members, if they are not those of the caller.
+fn splice_payload<'s, 'p>(
+    (members, meta): (&'s Patch<'p>, &'s Patch<'p>),
     payload: &Json,
     offset: usize,
-    splice: &mut Splice,
+    merged: &'s mut Option<Patch<'p>>,
+    splice: &mut Splice<'s>,
 ) -> Result<(), NotAnObject> {
     let object = Object::parse(payload)?;
     if meta.is_empty() {
@@ -113,12 +114,11 @@ fn splice_payload(
     match object.get("_meta").filter(|value| !raw::is_null(value)) {
         Some(old) => {
             members.changes.retain(|(key, _)| key != "_meta");
-            let inside = raw::span_in(object.source, old.get()).expect("borrowed from the payload").start;
-            meta.splice_into(&Object::parse(old)?, offset + inside, splice);
+            meta.splice_into(&Object::parse(old)?, offset + object.span_of(old).start, splice);
         }
         None => members = members.set_owned("_meta", meta.to_object()),
     }
-    members.splice_into(&object, offset, splice);
+    merged.insert(members).splice_into(&object, offset, splice);
     Ok(())
 }
 

@@ -19,7 +19,7 @@ mod message;
 /// The members of a JSON object, in order, borrowed from its text.
 #[derive(Clone, Debug)]
 pub struct Object<'a> {
-    source: &'a [u8],
+    source: &'a str,
     /// Each key, decoded, with its value.
     members: Vec<(Cow<'a, str>, &'a Json)>,
 }
@@ -45,18 +45,18 @@ impl<'a> Object<'a> {
         let mut members = Vec::new();
         scan::each_known_member(value, |key, value| members.push((key, value)))
             .ok_or(NotAnObject::OtherValue)?;
-        Self::from_members(value.get().as_bytes(), members)
+        Self::from_members(value.get(), members)
     }
 
     /// Views bytes of unknown origin.
     pub fn parse_slice(source: &'a [u8]) -> Result<Self, NotAnObject> {
         let mut members = Vec::new();
-        scan::each_member(source, |key, value| members.push((key, value)))
+        let text = scan::each_member(source, |key, value| members.push((key, value)))
             .map_err(|_| NotAnObject::OtherValue)?;
-        Self::from_members(source, members)
+        Self::from_members(text, members)
     }
 
-    fn from_members(source: &'a [u8], members: Vec<(Cow<'a, str>, &'a Json)>) -> Result<Self, NotAnObject> {
+    fn from_members(source: &'a str, members: Vec<(Cow<'a, str>, &'a Json)>) -> Result<Self, NotAnObject> {
         match duplicate_key(&members) {
             Some(key) => Err(NotAnObject::DuplicateKey(key.to_owned())),
             None => Ok(Self { source, members }),
@@ -111,6 +111,17 @@ impl<'a> Object<'a> {
         self.members.iter().map(|(key, value)| (&**key, *value))
     }
 
+    /// The position of a member together with its separator: without it the text is the object without the member.
+    pub fn removable_span(&self, key: &str) -> Option<Range<usize>> {
+        let index = self.members.iter().position(|(name, _)| name == key)?;
+        let end = self.value_span(index).end;
+        Some(match index {
+            0 if self.len() > 1 => self.key_start(0)..self.key_start(1),
+            0 => self.key_start(0)..end,
+            _ => self.value_span(index - 1).end..end,
+        })
+    }
+
     /// Number of members.
     pub fn len(&self) -> usize {
         self.members.len()
@@ -121,14 +132,19 @@ impl<'a> Object<'a> {
         self.members.is_empty()
     }
 
+    /// The position of a member's value.
+    fn span_of(&self, value: &Json) -> Range<usize> {
+        raw::span_in(self.source.as_bytes(), value.get()).expect("members are borrowed from the source")
+    }
+
     fn value_span(&self, index: usize) -> Range<usize> {
-        raw::span_in(self.source, self.members[index].1.get()).expect("members are borrowed from the source")
+        self.span_of(self.members[index].1)
     }
 
     /// Start of the member's quoted key: the first quote after the previous value.
     fn key_start(&self, index: usize) -> usize {
         let from = if index == 0 { 0 } else { self.value_span(index - 1).end };
-        from + memchr::memchr(b'"', &self.source[from..]).expect("every member has a quoted key")
+        from + memchr::memchr(b'"', &self.source.as_bytes()[from..]).expect("every member has a quoted key")
     }
 }
 
@@ -183,23 +199,22 @@ impl<'p> Patch<'p> {
     pub fn apply(&self, object: &Object<'_>) -> JsonText {
         let mut splice = Splice::default();
         self.splice_into(object, 0, &mut splice);
-        let bytes = splice.finish(object.source);
-        raw::owned(bytes)
+        JsonText::assume_valid(splice.finish(object.source))
     }
 
     /// An object with just the members that the patch sets.
     pub fn to_object(&self) -> JsonText {
-        let mut json = b"{".to_vec();
+        let mut json = String::from("{");
         for (key, value) in &self.changes {
             if let Some(value) = value {
                 if json.len() > 1 {
-                    json.push(b',');
+                    json.push(',');
                 }
                 push_member(&mut json, key, value);
             }
         }
-        json.push(b'}');
-        raw::owned(json)
+        json.push('}');
+        JsonText::assume_valid(json)
     }
 
     fn change(mut self, key: Cow<'p, str>, value: Option<Cow<'p, Json>>) -> Self {
@@ -213,7 +228,7 @@ impl<'p> Patch<'p> {
     }
 
     /// Adds the changes as edits to a text in which `object` starts at `offset`.
-    fn splice_into(&self, object: &Object<'_>, offset: usize, splice: &mut Splice) {
+    fn splice_into<'s>(&'s self, object: &Object<'_>, offset: usize, splice: &mut Splice<'s>) {
         if self.is_empty() {
             return;
         }
@@ -237,7 +252,7 @@ impl<'p> Patch<'p> {
                     }
                     one_stays = true;
                     if let Some(Some(new)) = kept {
-                        splice.replace(offset, value, new.get().as_bytes().to_vec());
+                        splice.replace(offset, value, new.get());
                     }
                 }
             }
@@ -245,60 +260,62 @@ impl<'p> Patch<'p> {
         if let Some(cut) = leading {
             splice.cut(offset, cut);
         }
-        let mut added = Vec::new();
+        let mut added = String::new();
         for (key, value) in &self.changes {
             if let Some(value) = value
                 && !object.has(key)
             {
                 if one_stays || !added.is_empty() {
-                    added.push(b',');
+                    added.push(',');
                 }
                 push_member(&mut added, key, value);
             }
         }
         let end = match object.len() {
-            0 => memchr::memchr(b'{', object.source).expect("an object starts with a brace") + 1,
+            0 => object.source.find('{').expect("an object starts with a brace") + 1,
             len => object.value_span(len - 1).end,
         };
-        splice.replace(offset, end..end, added);
+        if !added.is_empty() {
+            splice.replace(offset, end..end, added);
+        }
     }
 }
 
 /// Disjoint replacements in one text.
 #[derive(Default)]
-struct Splice {
-    edits: Vec<(Range<usize>, Vec<u8>)>,
+struct Splice<'s> {
+    edits: Vec<(Range<usize>, Cow<'s, str>)>,
 }
 
-impl Splice {
+impl<'s> Splice<'s> {
     fn cut(&mut self, offset: usize, range: Range<usize>) {
-        self.replace(offset, range, Vec::new());
+        self.replace(offset, range, "");
     }
 
-    fn replace(&mut self, offset: usize, range: Range<usize>, new: Vec<u8>) {
-        self.edits.push((range.start + offset..range.end + offset, new));
+    fn replace(&mut self, offset: usize, range: Range<usize>, new: impl Into<Cow<'s, str>>) {
+        self.edits.push((range.start + offset..range.end + offset, new.into()));
     }
 
-    fn finish(mut self, source: &[u8]) -> Vec<u8> {
+    fn finish(mut self, source: &str) -> String {
         // An insertion is at the end of the text before it, so a cut that ends there comes first.
         self.edits.sort_by_key(|(range, _)| (range.start, range.end));
-        let grown = self.edits.iter().map(|(_, new)| new.len()).sum::<usize>();
-        let mut out = Vec::with_capacity(source.len() + grown);
+        let length = self.edits.iter().fold(source.len(), |all, (old, new)| all + new.len() - old.len());
+        let mut out = String::with_capacity(length);
         let mut done = 0;
         for (range, new) in &self.edits {
-            out.extend_from_slice(&source[done..range.start]);
-            out.extend_from_slice(new);
+            out.push_str(&source[done..range.start]);
+            out.push_str(new);
             done = range.end;
         }
-        out.extend_from_slice(&source[done..]);
+        out.push_str(&source[done..]);
         out
     }
 }
 
-fn push_member(out: &mut Vec<u8>, key: &str, value: &Json) {
+fn push_member(out: &mut String, key: &str, value: &Json) {
     raw::push_quoted(out, key);
-    out.push(b':');
-    out.extend_from_slice(value.get().as_bytes());
+    out.push(':');
+    out.push_str(value.get());
 }
 
 /// A key that is repeated, if there is one. Small objects are compared pairwise; large ones are sorted, so that a
@@ -386,6 +403,21 @@ mod tests {
     }
 
     #[test]
+    fn a_member_is_removed_with_its_separator() {
+        let object = r#" { "a":1 , "b":{"c":2} ,"d":3 } "#;
+        for (gone, left) in [
+            ("a", r#" { "b":{"c":2} ,"d":3 } "#),
+            ("b", r#" { "a":1 ,"d":3 } "#),
+            ("d", r#" { "a":1 , "b":{"c":2} } "#),
+        ] {
+            let span = Object::parse_slice(object.as_bytes()).unwrap().removable_span(gone).unwrap();
+            assert_eq!([&object[..span.start], &object[span.end..]].concat(), left);
+        }
+        assert_eq!(Object::parse_slice(br#"{"a":1}"#).unwrap().removable_span("a"), Some(1..6));
+        assert_eq!(Object::parse_slice(b"{}").unwrap().removable_span("a"), None);
+    }
+
+    #[test]
     fn a_key_spelled_with_escapes_is_found_and_keeps_its_spelling() {
         assert_eq!(patched(r#"{"\u0061":1}"#, &Patch::new().set_text("a", "x")), r#"{"\u0061":"x"}"#);
     }
@@ -421,6 +453,6 @@ mod tests {
     fn patched(json: &str, patch: &Patch<'_>) -> String {
         let mut splice = Splice::default();
         patch.splice_into(&Object::parse_slice(json.as_bytes()).unwrap(), 0, &mut splice);
-        String::from_utf8(splice.finish(json.as_bytes())).unwrap()
+        splice.finish(json)
     }
 }

@@ -4,12 +4,14 @@ use crate::text::{members, value, written};
 use gripfast_wire::envelope::{self, Message};
 use gripfast_wire::era::{InitializeResult, ModernContext, probe};
 use gripfast_wire::headers::{MirroredHeaders, ParamHeaders, decode_value, encode_value, standard_headers};
-use gripfast_wire::patch::{MessagePatch, Object, Patch};
+use gripfast_wire::patch::{MessagePatch, NotAnObject, Object, Patch};
 use gripfast_wire::results::{CallResult, List, Page};
 use gripfast_wire::{JsonText, Outcome, RequestId, batch, schema};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
+use serde_json::value::RawValue;
+use std::collections::BTreeMap;
 
 proptest! {
     #[test]
@@ -25,6 +27,12 @@ proptest! {
     #[test]
     fn generated_objects_do_not_panic(members in members(8)) {
         examine(written(&members).as_bytes())?;
+    }
+
+    #[test]
+    fn damaged_objects_are_read_as_by_another_parser(members in members(8), damage in vec(damage(), 1..3)) {
+        let bytes = written(&members).into_bytes();
+        agrees_with_serde(&damage.into_iter().fold(bytes, |bytes, damage| damage.done_to(bytes)))?;
     }
 
     #[test]
@@ -47,9 +55,25 @@ proptest! {
     }
 }
 
+/// Compares our own parser with another one: both accept the same bytes and find the same members.
+fn agrees_with_serde(bytes: &[u8]) -> Result<(), TestCaseError> {
+    let expected = serde_json::from_slice::<BTreeMap<String, &RawValue>>(bytes);
+    match Object::parse_slice(bytes) {
+        Ok(object) => {
+            let found: BTreeMap<_, _> =
+                object.iter().map(|(key, value)| (key.to_owned(), value.get())).collect();
+            let expected = expected.map_err(|error| TestCaseError::fail(error.to_string()))?;
+            prop_assert_eq!(found, expected.into_iter().map(|(key, value)| (key, value.get())).collect());
+        }
+        Err(NotAnObject::DuplicateKey(_)) => prop_assert!(expected.is_ok()),
+        Err(_) => prop_assert!(expected.is_err()),
+    }
+    Ok(())
+}
+
 /// Passes the bytes to every parser; an accepted message must still be accepted after a change.
 fn examine(bytes: &[u8]) -> Result<(), TestCaseError> {
-    let _ = Object::parse_slice(bytes);
+    agrees_with_serde(bytes)?;
     let _ = decode_value(bytes);
     let (beginning, end) = bytes.split_at(bytes.len() / 2);
     let _ = envelope::addressee(beginning, end);

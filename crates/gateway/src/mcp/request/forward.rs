@@ -107,7 +107,7 @@ impl Gateway {
                 timeout: None,
                 listener: Some(Arc::clone(&listener)),
                 client: Some(request.client.host_client.clone()),
-                capabilities: request.client.capabilities.as_deref().cloned(),
+                capabilities: request.client.capabilities.clone(),
                 log_level,
                 use_shared_instance: instance == InstanceChoice::Shared,
                 memory: Some(Arc::clone(&request.client.memory) as _),

@@ -47,13 +47,18 @@ fn status_of(era: Era, code: i64) -> u16 {
 
 fn forwarded(era: Era, method: &str, id: Id<'_>, forwarded: &ForwardedAnswer) -> WireResponse {
     match forwarded.answer.outcome() {
-        Outcome::Result(result) => match translate::result(era, method, result, forwarded) {
-            Ok(Some(translated)) => {
-                WireResponse { message: envelope::response(id, &translated), status: 200 }
+        Outcome::Result(result) => {
+            if let Some(pieces) = translate::legacy_pieces(era, result, forwarded) {
+                return WireResponse { message: envelope::response_from_pieces(id, &pieces), status: 200 };
             }
-            Ok(None) => WireResponse { message: envelope::response(id, result), status: 200 },
-            Err(failure) => failed(era, method, id, &failure),
-        },
+            match translate::result(era, method, result, forwarded) {
+                Ok(Some(translated)) => {
+                    WireResponse { message: envelope::response(id, &translated), status: 200 }
+                }
+                Ok(None) => WireResponse { message: envelope::response(id, result), status: 200 },
+                Err(failure) => failed(era, method, id, &failure),
+            }
+        }
         Outcome::Error(error_object) => match translate::error(era, method, &error_object, forwarded) {
             Translated::Code(code) => {
                 let message =

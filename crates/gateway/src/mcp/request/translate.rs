@@ -46,6 +46,18 @@ pub(crate) fn result(
     Ok((!patch.is_empty()).then(|| patch.apply(&object)))
 }
 
+/// The pieces of a result for a legacy client, if `resultType` is all that it must not have. This is so for most results
+/// of modern servers, and needs no parsing.
+pub(crate) fn legacy_pieces<'a>(
+    era: Era,
+    result: &'a Json,
+    forwarded: &ForwardedAnswer,
+) -> Option<[&'a str; 2]> {
+    let is_simple = era == Era::Legacy && forwarded.task.is_none();
+    let (start, end) = forwarded.answer.members().only_modern_part.filter(|_| is_simple)?;
+    Some([&result.get()[..start], &result.get()[end..]])
+}
+
 /// Error for an answer that cannot be expressed in the era of the client.
 fn untranslatable(forwarded: &ForwardedAnswer, outcome: CallOutcome, what: &str) -> Box<CallError> {
     let server = &forwarded.server;

@@ -13,8 +13,10 @@ use gripfast::wire::trace::TraceContext;
 use http::{Extensions, HeaderMap, HeaderName, HeaderValue, StatusCode};
 use http_body::Body;
 use http_body_util::BodyExt;
-use std::pin::Pin;
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 /// Maximum size of a message from a client.
@@ -132,7 +134,23 @@ pub(crate) async fn read_bytes(
     peer: Peer,
     body: impl Body<Data = Bytes> + Unpin,
 ) -> Result<ReceivedMessage, BodyError> {
-    tokio::time::timeout(READ_TIMEOUT, collect(quota, peer, body)).await.unwrap_or(Err(BodyError::TooSlow))
+    let mut collecting = pin!(collect(quota, peer, body));
+    // The first poll asks hyper for the body. Most bodies came with their head, so the second poll has them, and no timer
+    // is needed.
+    let mut polls = 0;
+    let arrived = poll_fn(|cx| match (collecting.as_mut().poll(cx), polls) {
+        (Poll::Ready(collected), _) => Poll::Ready(Some(collected)),
+        (Poll::Pending, 0) => {
+            polls += 1;
+            cx.waker().wake_by_ref();
+            Poll::Pending
+        }
+        (Poll::Pending, _) => Poll::Ready(None),
+    });
+    match arrived.await {
+        Some(collected) => collected,
+        None => tokio::time::timeout(READ_TIMEOUT, collecting).await.unwrap_or(Err(BodyError::TooSlow)),
+    }
 }
 
 fn no_memory(exhausted: QuotaExceeded) -> Overload {

@@ -61,6 +61,10 @@ keys! {
         pub session_idle_timeout: Duration [AT_LEAST_1_S] = Duration::from_secs(3600);
         /// Limits on what clients may use at the same time.
         pub limits: ClientLimits = ClientLimits::default();
+        /// Threads that serve clients and servers. Each can use one processor. Too few: calls wait although processors
+        /// are idle. Too many: threads wake each other, which costs processor time.
+        pub threads: Option<u32> [1..=1024] = None,
+            "1 on up to two processors, otherwise one for each processor";
         /// Directory for logins, pins, catalogs, the ledger, the admin token and the control sockets. `--state-dir`
         /// overrides it. Commands find a running gateway by the socket in this directory, so they need the same value.
         pub state_dir: Option<PathBuf> as Option<Directory> = None, "the platform's state directory";

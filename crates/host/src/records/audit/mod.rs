@@ -154,7 +154,7 @@ impl Audit {
         line.text("server", server);
         line.text("method", method);
         // The tool, prompt or resource.
-        line.text_or_null("item", item.map(|item| summary.redacted_name(&item)).as_deref());
+        line.text_or_null("item", item.as_deref().map(|item| summary.redacted_name(item)).as_deref());
         Ok(Some(open))
     }
 

@@ -13,14 +13,14 @@ use crate::transport::{Safety, Secrets, SentFlag};
 use bytes::Bytes;
 use gripfast_core::failure::{ConnectStepFailed, During, Evidence, Observed};
 use http::header::{ACCEPT_ENCODING, AUTHORIZATION, COOKIE, LOCATION, PROXY_AUTHORIZATION, WWW_AUTHENTICATE};
-use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri};
 use http_body_util::Full;
 use std::fmt;
 use std::sync::Arc;
 use tokio::sync::Semaphore;
 use url::{Origin, Url};
 
-const IDENTITY: HeaderValue = HeaderValue::from_static("identity");
+pub(super) const IDENTITY: HeaderValue = HeaderValue::from_static("identity");
 
 /// The HTTP client of one upstream. Cloning it is cheap.
 #[derive(Clone)]
@@ -58,6 +58,8 @@ pub(crate) struct HttpRequest {
     pub(crate) method: Method,
     pub(crate) to: Arc<Address>,
     pub(crate) headers: Arc<HeaderMap>,
+    /// Further headers, which mirror parts of the body.
+    pub(crate) mirrored: Vec<(HeaderName, HeaderValue)>,
     pub(crate) body: Bytes,
     /// Set when the first byte may have been sent.
     pub(crate) sent: Option<Arc<SentFlag>>,
@@ -209,6 +211,7 @@ impl HttpClient {
         let mut request = Request::new(Full::new(http_request.body.clone()));
         *request.method_mut() = http_request.method.clone();
         *request.headers_mut() = HeaderMap::clone(&http_request.headers);
+        request.headers_mut().extend(http_request.mirrored.iter().cloned());
         // A proxy may compress for clients that do not send this, and nothing here decompresses.
         request.headers_mut().insert(ACCEPT_ENCODING, IDENTITY);
         for (name, value) in own_headers.into_iter().flatten() {

@@ -17,6 +17,7 @@ pub(crate) async fn get(url: &Url, largest: usize) -> Result<Response<Bytes>, Ev
         to,
         headers: Arc::default(),
         body: Bytes::new(),
+        mirrored: Vec::new(),
         sent: None,
         safety: crate::transport::Safety::Replayable,
     };
@@ -39,6 +40,7 @@ pub(crate) async fn send(
         to,
         headers: head.headers.into(),
         body,
+        mirrored: Vec::new(),
         sent: None,
         safety: crate::transport::Safety::AtMostOnce,
     };

@@ -34,7 +34,7 @@ use gripfast_core::supervise::upstream::CloseMode;
 use gripfast_wire::envelope::{self, Message};
 use gripfast_wire::results;
 use gripfast_wire::{Era, Id, JsonText, Outcome, batch};
-use headers::{MessageHeaders, SESSION_ID, mirror};
+use headers::{MessageHeaders, SESSION_ID, mirrored};
 use http::{HeaderName, HeaderValue, Method, Response};
 use pool::Body;
 use std::pin::Pin;
@@ -77,14 +77,14 @@ impl HttpLink {
         Ok(Self { client, address, inbox, headers, max_message, first_stream })
     }
 
-    /// Creates a POST with a message.
-    fn message_request(&self, session: &Session, message: Vec<u8>) -> HttpRequest {
-        let (to, headers) = (Arc::clone(&self.address), self.headers.for_session(session));
+    /// Creates a POST with a message. Requests have a method that modern servers get in a header too.
+    fn message_request(&self, session: &Session, method: Option<&str>, message: Vec<u8>) -> HttpRequest {
         HttpRequest {
             method: Method::POST,
-            to,
-            headers,
+            to: Arc::clone(&self.address),
+            headers: self.headers.for_message(session, method),
             body: message.into(),
+            mirrored: Vec::new(),
             sent: None,
             safety: Safety::AtMostOnce,
         }
@@ -98,6 +98,7 @@ impl HttpLink {
             to: Arc::clone(&self.address),
             headers,
             body: Bytes::new(),
+            mirrored: Vec::new(),
             sent: None,
             safety: Safety::Replayable,
         }
@@ -105,10 +106,12 @@ impl HttpLink {
 
     async fn post(&self, session: &Session, request: &mut Outgoing) -> Result<Response<Body>, Evidence> {
         let message = std::mem::take(&mut request.message);
-        let mut http_request = self.message_request(session, message);
-        http_request.sent = Some(Arc::clone(&request.sent));
-        http_request.safety = request.safety;
-        mirror(&mut http_request.headers, session.era, request);
+        let http_request = HttpRequest {
+            mirrored: mirrored(request),
+            sent: Some(Arc::clone(&request.sent)),
+            safety: request.safety,
+            ..self.message_request(session, Some(&request.method), message)
+        };
         self.client.send(http_request, request.during).await
     }
 
@@ -313,7 +316,7 @@ impl HttpLink {
     }
 
     async fn post_message(&self, session: &Session, message: Vec<u8>) -> Result<(), Evidence> {
-        let http_request = self.message_request(session, message);
+        let http_request = self.message_request(session, None, message);
         let response = self.client.send(http_request, During::Call).await?;
         if response.status().is_success() {
             return Ok(());
@@ -411,7 +414,7 @@ impl Drop for CancelOnDrop<'_> {
         let Ok(raw) = JsonText::parse(self.id.to_string()) else { return };
         let Ok(id) = Id::from_raw(&raw) else { return };
         let message = results::cancelled(id, None);
-        let http_request = self.link.message_request(self.session, message);
+        let http_request = self.link.message_request(self.session, None, message);
         self.link.client.send_cancel(http_request, self.receipt);
     }
 }
