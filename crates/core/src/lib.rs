@@ -30,6 +30,7 @@ pub mod placement;
 pub mod policy;
 pub mod rate;
 pub mod redact;
+pub mod search;
 pub mod security;
 pub mod session_state;
 pub mod supervise;

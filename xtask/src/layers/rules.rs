@@ -116,6 +116,7 @@ pub(super) const PURE: &[&str] = &[
     "serde_json",
     "serde_json_canonicalizer",
     "sha2",
+    "snowball_stemmers_rs",
     "strsim",
     "thiserror",
     // Parses and formats. clippy.toml bans `Url::socket_addrs`, which resolves names.
@@ -232,6 +233,7 @@ pub(super) const INDEPENDENT: &[Independent] = &[Independent {
         "gripfast_core::isolation",
         "gripfast_core::placement",
         "gripfast_core::policy",
+        "gripfast_core::search",
         "gripfast_core::session_state",
         "gripfast_core::supervise",
     ],

@@ -1,0 +1,586 @@
+//! An inverted index over the stems of tools, with fields and weights, ranked like BM25F.
+//!
+//! All lengths are compared with constants instead of averages over all tools. So a tool's own numbers do not depend on
+//! other tools, and adding or removing one tool touches only its own stems.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::query::{Term, terms};
+use super::tokens::{is_stop_word, stem, words};
+use super::{ParameterText, ToolText};
+
+/// A field of a tool: its weight, and the part of it that is read.
+struct Field {
+    /// Weight of one word.
+    weight: f32,
+    /// Words that are read. The rest is left out, so that a server cannot fill the index.
+    max_words: usize,
+    /// Usual number of words.
+    usual: f32,
+    /// Share of the weight that depends on the number of words: a word among few says more than a word among many.
+    by_length: f32,
+}
+
+const NAME: Field = Field { weight: 5.0, max_words: 16, usual: 3.0, by_length: 0.5 };
+const SERVER: Field = Field { weight: 2.5, max_words: 8, usual: 1.0, by_length: 0.0 };
+const TITLE: Field = Field { weight: 2.5, max_words: 16, usual: 3.0, by_length: 0.5 };
+const DESCRIPTION: Field = Field { weight: 1.0, max_words: 100, usual: 20.0, by_length: 0.5 };
+const PARAMETER_NAMES: Field = Field { weight: 0.6, max_words: 40, usual: 6.0, by_length: 0.5 };
+const PARAMETER_TEXTS: Field = Field { weight: 0.3, max_words: 60, usual: 30.0, by_length: 0.5 };
+
+/// Words of one parameter's description that are read.
+const WORDS_PER_PARAMETER: usize = 12;
+
+/// Bytes of a text that are looked at.
+const MAX_TEXT: usize = 8 * 1024;
+
+/// Parameters that are looked at.
+const MAX_PARAMETERS: usize = 64;
+
+/// Saturation: with this weight a stem has half of its possible effect.
+const HALF: f32 = 1.2;
+
+/// Effect of the share of the name's words that a question contains.
+const NAME_COVERAGE: f32 = 0.3;
+
+/// Effect of the share of the question's words that a tool contains.
+const QUESTION_COVERAGE: f32 = 0.6;
+
+/// Weight of a stem that differs from the word of the question by a letter.
+const TYPO: f32 = 0.8;
+
+/// A tool that was found.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Hit {
+    /// Key of the tool: its public name.
+    pub key: String,
+    /// Rank value. Comparable only within one answer.
+    pub score: f32,
+}
+
+/// Index of tools by their text.
+#[derive(Debug, Clone, Default)]
+pub struct ToolIndex {
+    keys: BTreeMap<Arc<str>, u32>,
+    tools: Vec<Option<IndexedTool>>,
+    free_tools: Vec<u32>,
+    stems: BTreeMap<Arc<str>, u32>,
+    postings: Vec<Postings>,
+    free_postings: Vec<u32>,
+}
+
+#[derive(Debug, Clone)]
+struct IndexedTool {
+    key: Arc<str>,
+    /// Digest of the text, to skip a tool that did not change.
+    digest: u64,
+    stems: Box<[u32]>,
+    /// Different stems of the name.
+    name_stems: u16,
+}
+
+/// Tools that contain a stem, by their place.
+#[derive(Debug, Clone)]
+struct Postings {
+    stem: Arc<str>,
+    /// Letters of the stem, to find similar stems quickly.
+    letters: u64,
+    tools: Vec<Posting>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Posting {
+    tool: u32,
+    /// Effect of the stem in this tool, between 0 and [`FULL`].
+    effect: u16,
+    in_name: bool,
+}
+
+const FULL: f32 = 65_535.0;
+
+impl ToolIndex {
+    /// An empty index.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a tool under a key (the public name), or replaces it. A tool whose text did not change costs little.
+    pub fn insert(&mut self, key: &str, text: &ToolText<'_>) {
+        let digest = digest(text);
+        if self.tool(key).is_some_and(|tool| tool.digest == digest) {
+            return;
+        }
+        self.remove(key);
+        let place = self.free_tools.pop().unwrap_or_else(|| {
+            self.tools.push(None);
+            u32::try_from(self.tools.len() - 1).expect("there are fewer tools than numbers")
+        });
+        let weights = StemWeights::of(text);
+        let name_stems = weights.0.values().filter(|weight| weight.in_name).count();
+        let stems = weights.0.into_iter().map(|(stem, weight)| {
+            let effect = (weight.total / (HALF + weight.total) * FULL) as u16;
+            let number = self.stem_number(&stem);
+            let tools = &mut self.postings[number as usize].tools;
+            let at = tools.partition_point(|posting| posting.tool < place);
+            tools.insert(at, Posting { tool: place, effect, in_name: weight.in_name });
+            number
+        });
+        let stems = stems.collect();
+        let key: Arc<str> = key.into();
+        let name_stems = u16::try_from(name_stems).unwrap_or(u16::MAX);
+        self.tools[place as usize] = Some(IndexedTool { key: Arc::clone(&key), digest, stems, name_stems });
+        self.keys.insert(key, place);
+    }
+
+    /// Removes a tool.
+    pub fn remove(&mut self, key: &str) {
+        let Some(place) = self.keys.remove(key) else { return };
+        let tool = self.tools[place as usize].take().expect("a key names a tool");
+        self.free_tools.push(place);
+        for number in tool.stems {
+            let postings = &mut self.postings[number as usize];
+            if let Ok(at) = postings.tools.binary_search_by_key(&place, |posting| posting.tool) {
+                postings.tools.remove(at);
+            }
+            if postings.tools.is_empty() {
+                postings.tools = Vec::new();
+                self.stems.remove(&postings.stem);
+                self.free_postings.push(number);
+            }
+        }
+    }
+
+    /// Number of tools.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.keys.len()
+    }
+
+    /// True without tools.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.keys.is_empty()
+    }
+
+    /// The best tools for a question, best first. `visible` decides which tools may be found.
+    #[must_use]
+    pub fn search(&self, query: &str, limit: usize, visible: impl Fn(&str) -> bool) -> Vec<Hit> {
+        let terms = terms(query, |stem| self.stems.contains_key(stem));
+        let scores = self.scores(&terms);
+        let tools = scores.iter().enumerate().filter(|(_, score)| **score > 0.0);
+        let mut ranked: Vec<(f32, &str)> =
+            tools.filter_map(|(place, score)| Some((*score, &*self.tools[place].as_ref()?.key))).collect();
+        let mut hits = Vec::new();
+        // Only the best are sorted. If the caller may not see them, the next best follow.
+        let mut rest = ranked.as_mut_slice();
+        while hits.len() < limit && !rest.is_empty() {
+            let count = (limit * 2).clamp(16, 1024).min(rest.len());
+            if count < rest.len() {
+                rest.select_nth_unstable_by(count, best_first);
+            }
+            let (best, others) = rest.split_at_mut(count);
+            best.sort_unstable_by(best_first);
+            let seen = best.iter().filter(|(_, key)| visible(key));
+            hits.extend(
+                seen.take(limit - hits.len()).map(|&(score, key)| Hit { key: key.to_owned(), score }),
+            );
+            rest = others;
+        }
+        hits
+    }
+
+    /// Bytes on the heap, estimated from the capacities of all parts.
+    #[must_use]
+    pub fn heap_bytes(&self) -> usize {
+        // A node of a BTreeMap is about two thirds full; an Arc<str> has two counters.
+        let entry = (size_of::<(Arc<str>, u32)>()) * 3 / 2;
+        let text = |text: &Arc<str>| text.len() + 2 * size_of::<usize>();
+        let tools = self.tools.iter().flatten().map(|tool| text(&tool.key) + tool.stems.len() * 4);
+        let postings = self
+            .postings
+            .iter()
+            .map(|postings| text(&postings.stem) + postings.tools.capacity() * size_of::<Posting>());
+        tools.sum::<usize>()
+            + postings.sum::<usize>()
+            + self.tools.capacity() * size_of::<Option<IndexedTool>>()
+            + self.postings.capacity() * size_of::<Postings>()
+            + (self.keys.len() + self.stems.len()) * entry
+            + (self.free_tools.capacity() + self.free_postings.capacity()) * 4
+    }
+
+    fn tool(&self, key: &str) -> Option<&IndexedTool> {
+        self.tools[*self.keys.get(key)? as usize].as_ref()
+    }
+
+    fn stem_number(&mut self, stem: &str) -> u32 {
+        if let Some(number) = self.stems.get(stem) {
+            return *number;
+        }
+        let stem: Arc<str> = stem.into();
+        let postings = Postings { stem: Arc::clone(&stem), letters: letters(&stem), tools: Vec::new() };
+        let number = match self.free_postings.pop() {
+            Some(number) => {
+                self.postings[number as usize] = postings;
+                number
+            }
+            None => {
+                self.postings.push(postings);
+                u32::try_from(self.postings.len() - 1).expect("there are fewer stems than numbers")
+            }
+        };
+        self.stems.insert(stem, number);
+        number
+    }
+
+    /// The score of each tool by its place.
+    fn scores(&self, terms: &[Term]) -> Vec<f32> {
+        let mut scores = vec![0.0_f32; self.tools.len()];
+        let mut covered = vec![0.0_f32; self.tools.len()];
+        let mut named = vec![0.0_f32; self.tools.len()];
+        let mut best = vec![(0.0_f32, 0.0_f32, 0.0_f32); self.tools.len()];
+        let mut touched: Vec<u32> = Vec::new();
+        let mut asked = 0.0;
+        for term in terms {
+            let alternatives = self.alternatives(term);
+            // A rare word of the same meaning is not worth more than the word of the question.
+            let rarity = alternatives.first().map_or(0.0, |(postings, _)| self.rarity(postings));
+            asked += rarity;
+            for (postings, weight) in &alternatives {
+                let worth = self.rarity(postings).min(rarity) * weight;
+                for posting in &postings.tools {
+                    let score = worth * f32::from(posting.effect) / FULL;
+                    let best = &mut best[posting.tool as usize];
+                    if best.0 == 0.0 {
+                        touched.push(posting.tool);
+                    }
+                    if score > best.0 {
+                        *best = (score, *weight, if posting.in_name { *weight } else { 0.0 });
+                    }
+                }
+            }
+            for place in touched.drain(..) {
+                let place = place as usize;
+                let (score, weight, in_name) = std::mem::take(&mut best[place]);
+                scores[place] += score;
+                covered[place] += rarity * weight;
+                named[place] += in_name;
+            }
+        }
+        for (place, tool) in self.tools.iter().enumerate() {
+            if let Some(tool) = tool.as_ref().filter(|_| scores[place] > 0.0) {
+                let of_name = named[place] / f32::from(tool.name_stems.max(1));
+                let of_question = covered[place] / asked;
+                scores[place] *= (1.0 + NAME_COVERAGE * of_name.min(1.0))
+                    * (1.0 - QUESTION_COVERAGE + QUESTION_COVERAGE * of_question);
+            }
+        }
+        scores
+    }
+
+    /// The postings for a term. A term that the index does not know stands for similar stems.
+    fn alternatives(&self, term: &Term) -> Vec<(&Postings, f32)> {
+        let known = |(stem, weight): &(String, f32)| Some((self.postings_of(stem)?, *weight));
+        let found: Vec<_> = term.alternatives.iter().filter_map(known).collect();
+        if found.is_empty() { self.similar(&term.alternatives[0].0) } else { found }
+    }
+
+    fn postings_of(&self, stem: &str) -> Option<&Postings> {
+        self.stems.get(stem).map(|number| &self.postings[*number as usize])
+    }
+
+    /// Stems that differ from a misspelt one by a letter, or by two if it is long.
+    fn similar(&self, stem: &str) -> Vec<(&Postings, f32)> {
+        let length = stem.chars().count();
+        let allowed = match length {
+            0..4 => return Vec::new(),
+            4..8 => 1,
+            _ => 2,
+        };
+        let wanted = letters(stem);
+        let near = self.postings.iter().filter(|postings| {
+            // Each changed letter changes two bits at most.
+            (postings.letters ^ wanted).count_ones() <= 2 * allowed
+                && postings.stem.len().abs_diff(stem.len()) <= allowed as usize
+                && !postings.tools.is_empty()
+        });
+        let near = near.filter_map(|postings| {
+            let distance = strsim::osa_distance(stem, &postings.stem);
+            (distance <= allowed as usize).then(|| (postings, TYPO / distance.max(1) as f32))
+        });
+        let mut near: Vec<_> = near.collect();
+        near.sort_by(|(left, left_weight), (right, right_weight)| {
+            right_weight.total_cmp(left_weight).then_with(|| left.stem.cmp(&right.stem))
+        });
+        near
+    }
+
+    /// Rarity of a stem: the fewer tools have it, the more it says.
+    fn rarity(&self, postings: &Postings) -> f32 {
+        let (all, with) = (self.len() as f32, postings.tools.len() as f32);
+        (1.0 + (all - with + 0.5) / (with + 0.5)).ln()
+    }
+}
+
+fn best_first(left: &(f32, &str), right: &(f32, &str)) -> std::cmp::Ordering {
+    right.0.total_cmp(&left.0).then_with(|| left.1.cmp(right.1))
+}
+
+/// Weights of a tool's stems.
+#[derive(Default)]
+struct StemWeights(BTreeMap<String, StemWeight>);
+
+#[derive(Default)]
+struct StemWeight {
+    total: f32,
+    in_name: bool,
+}
+
+impl StemWeights {
+    fn of(text: &ToolText<'_>) -> Self {
+        let mut weights = Self::default();
+        weights.add(&NAME, words_of(text.name, NAME.max_words));
+        for weight in weights.0.values_mut() {
+            weight.in_name = true;
+        }
+        weights.add(&SERVER, words_of(text.server, SERVER.max_words));
+        weights.add(&TITLE, words_of(text.title.unwrap_or_default(), TITLE.max_words));
+        let description = text.description.unwrap_or_default();
+        weights.add(&DESCRIPTION, words_of(description, DESCRIPTION.max_words));
+        let names = parameters(text).flat_map(|parameter| words_of(parameter.name, NAME.max_words));
+        weights.add(&PARAMETER_NAMES, names.take(PARAMETER_NAMES.max_words));
+        let texts = parameters(text).filter_map(|parameter| parameter.description);
+        let texts = texts.flat_map(|text| words_of(text, WORDS_PER_PARAMETER));
+        weights.add(&PARAMETER_TEXTS, texts.take(PARAMETER_TEXTS.max_words));
+        weights
+    }
+
+    fn add(&mut self, field: &Field, words: impl Iterator<Item = String>) {
+        let stems: Vec<String> = words.map(|word| stem(&word)).collect();
+        let length = stems.len() as f32 / field.usual;
+        let weight = field.weight / (1.0 - field.by_length + field.by_length * length);
+        for stem in stems {
+            self.0.entry(stem).or_default().total += weight;
+        }
+    }
+}
+
+/// The first words of a text that have a meaning.
+fn words_of(text: &str, limit: usize) -> impl Iterator<Item = String> {
+    let forms = words(clipped(text)).flat_map(|word| word.forms().map(str::to_owned).collect::<Vec<_>>());
+    forms.filter(|word| word.len() > 1 && !is_stop_word(word)).take(limit)
+}
+
+/// The letters and digits of a stem, one bit each.
+fn letters(stem: &str) -> u64 {
+    stem.bytes().fold(0, |bits, byte| bits | 1 << (byte & 63))
+}
+
+/// FNV-1a over all text that the index reads, with a byte between the fields that no text contains.
+fn digest(text: &ToolText<'_>) -> u64 {
+    let fields =
+        [text.server, text.name, text.title.unwrap_or_default(), text.description.unwrap_or_default()];
+    let of_parameters =
+        parameters(text).flat_map(|parameter| [parameter.name, parameter.description.unwrap_or_default()]);
+    let fields = fields.into_iter().chain(of_parameters).map(clipped);
+    let bytes = fields.flat_map(|field| field.bytes().chain([0xff]));
+    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
+fn parameters<'a>(text: &ToolText<'a>) -> impl Iterator<Item = &'a ParameterText<'a>> {
+    text.parameters.iter().take(MAX_PARAMETERS)
+}
+
+fn clipped(text: &str) -> &str {
+    &text[..text.floor_char_boundary(MAX_TEXT)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tool<'a>(server: &'a str, name: &'a str, description: &'a str) -> ToolText<'a> {
+        ToolText { server, name, title: None, description: Some(description), parameters: &[] }
+    }
+
+    fn index(tools: &[ToolText<'_>]) -> ToolIndex {
+        let mut index = ToolIndex::new();
+        for tool in tools {
+            index.insert(&format!("{}__{}", tool.server, tool.name), tool);
+        }
+        index
+    }
+
+    fn found(index: &ToolIndex, query: &str) -> Vec<String> {
+        index.search(query, 10, |_| true).into_iter().map(|hit| hit.key).collect()
+    }
+
+    fn office() -> ToolIndex {
+        index(&[
+            tool("mail", "send_email", "Sends a message to a list of recipients."),
+            tool("mail", "listFolders", "Lists the mailboxes of an account."),
+            tool("git", "git_commit", "Records changes in the repository."),
+            tool("git", "git_stash", "Puts uncommitted work aside."),
+            tool("weather", "forecast", "Returns temperature and rain for a city."),
+        ])
+    }
+
+    #[test]
+    fn a_tool_is_found_by_the_parts_of_its_name() {
+        assert_eq!(found(&office(), "send email")[0], "mail__send_email");
+        assert_eq!(found(&office(), "list folders")[0], "mail__listFolders");
+        assert_eq!(found(&office(), "git_commit")[0], "git__git_commit");
+    }
+
+    #[test]
+    fn a_tool_is_found_by_each_of_its_fields() {
+        let parameters =
+            [ParameterText { name: "latitude", description: Some("degrees north of the equator") }];
+        let forecast = ToolText {
+            server: "meteo",
+            name: "forecast",
+            title: Some("Outlook"),
+            description: Some("rain in a city"),
+            parameters: &parameters,
+        };
+        let index = index(&[forecast, tool("mail", "send", "a message")]);
+        for query in ["meteo", "forecast", "outlook", "rain", "latitude", "equator"] {
+            assert_eq!(found(&index, query), ["meteo__forecast"], "{query}");
+        }
+    }
+
+    #[test]
+    fn the_name_says_more_than_the_description() {
+        let index = index(&[
+            tool("a", "archive", "Lets a user export something."),
+            tool("b", "export", "Lets a user archive something."),
+        ]);
+        assert_eq!(found(&index, "export")[0], "b__export");
+    }
+
+    #[test]
+    fn inflections_synonyms_and_phrases_find_a_tool() {
+        assert_eq!(found(&office(), "committing")[0], "git__git_commit");
+        assert_eq!(found(&office(), "directory")[0], "mail__listFolders");
+        assert_eq!(found(&office(), "set aside what I did")[0], "git__git_stash");
+    }
+
+    #[test]
+    fn a_misspelt_word_finds_its_neighbour() {
+        assert_eq!(found(&office(), "forcast")[0], "weather__forecast");
+        assert_eq!(found(&office(), "tempreature")[0], "weather__forecast");
+        assert_eq!(found(&office(), "xqzw"), [""; 0]);
+    }
+
+    #[test]
+    fn a_question_without_words_finds_nothing() {
+        assert!(found(&office(), "").is_empty());
+        assert!(found(&office(), "?! --").is_empty());
+        assert!(found(&ToolIndex::new(), "send email").is_empty());
+    }
+
+    #[test]
+    fn hidden_tools_are_not_found_and_do_not_take_the_place_of_others() {
+        let mut index = ToolIndex::new();
+        for number in 0..3000 {
+            let name = format!("send_{number:04}");
+            index.insert(&name, &tool("mail", "send", "a message"));
+        }
+        let hits = index.search("send a message", 3, |key| key >= "send_2990");
+        let keys: Vec<_> = hits.iter().map(|hit| hit.key.as_str()).collect();
+        assert_eq!(keys, ["send_2990", "send_2991", "send_2992"]);
+        assert!(index.search("send", 3, |_| false).is_empty());
+        assert!(index.search("send", 0, |_| true).is_empty());
+    }
+
+    #[test]
+    fn hits_are_sorted_by_score() {
+        let hits = office().search("send an email to the repository", 10, |_| true);
+        assert!(hits.len() > 1);
+        assert!(hits.is_sorted_by(|left, right| left.score >= right.score));
+    }
+
+    #[test]
+    fn a_replaced_tool_is_found_by_its_new_text_only() {
+        let mut index = office();
+        index.insert("weather__forecast", &tool("weather", "forecast", "Tells about tides."));
+        assert_eq!(index.len(), 5);
+        assert_eq!(found(&index, "tides"), ["weather__forecast"]);
+        assert!(found(&index, "rain").is_empty());
+    }
+
+    #[test]
+    fn removed_tools_leave_nothing_behind() {
+        let mut index = office();
+        let keys: Vec<String> = index.keys.keys().map(|key| key.to_string()).collect();
+        for key in &keys {
+            index.remove(key);
+        }
+        index.remove("mail__send_email");
+        assert!(index.is_empty() && index.stems.is_empty());
+        assert!(found(&index, "send email").is_empty());
+        let before = index.heap_bytes();
+        for round in 0..50 {
+            index.insert("mail__send", &tool("mail", "send", &format!("text{round} word{round}")));
+        }
+        assert_eq!((index.len(), index.stems.len()), (1, 4));
+        assert!(index.heap_bytes() < before + 1024);
+    }
+
+    #[test]
+    fn a_repeated_word_does_not_lift_a_tool() {
+        let stuffed = "send email ".repeat(5000);
+        let index =
+            index(&[tool("honest", "send_email", "Sends a message."), tool("greedy", "track", &stuffed)]);
+        assert_eq!(found(&index, "send an email"), ["honest__send_email", "greedy__track"]);
+    }
+
+    #[test]
+    fn a_description_full_of_keywords_does_not_lift_a_tool() {
+        let keywords = "send email message mail file folder commit forecast weather issue page search";
+        let stuffed = format!("{keywords} {keywords} {keywords} {keywords}");
+        let mut index = office();
+        index.insert("greedy__track", &tool("greedy", "track", &stuffed));
+        for (query, honest) in [
+            ("send an email", "mail__send_email"),
+            ("commit changes", "git__git_commit"),
+            ("weather forecast", "weather__forecast"),
+        ] {
+            assert_eq!(found(&index, query)[0], honest, "{query}");
+        }
+    }
+
+    #[test]
+    fn a_name_or_parameters_full_of_keywords_do_not_lift_a_tool() {
+        let parameter =
+            ParameterText { name: "send_email_message", description: Some("send an email message") };
+        let parameters = [parameter; 200];
+        let name = "sendEmailCommitForecastWeatherIssuePageSearchFileFolderListReadWriteUpdate";
+        let greedy =
+            ToolText { server: "greedy", name, title: None, description: None, parameters: &parameters };
+        let mut index = office();
+        index.insert("greedy__all", &greedy);
+        assert_eq!(found(&index, "send an email")[0], "mail__send_email");
+        assert_eq!(found(&index, "weather forecast")[0], "weather__forecast");
+    }
+
+    #[test]
+    fn text_beyond_the_cap_is_not_indexed() {
+        let long: String = (0..100_000).map(|number| format!("word{number} ")).collect();
+        let parameters: Vec<String> = (0..500).map(|number| format!("parameter{number}")).collect();
+        let parameters: Vec<ParameterText<'_>> =
+            parameters.iter().map(|name| ParameterText { name, description: Some(&long) }).collect();
+        let text = ToolText {
+            server: &long,
+            name: &long,
+            title: Some(&long),
+            description: Some(&long),
+            parameters: &parameters,
+        };
+        let index = index(&[text]);
+        let caps = [NAME, SERVER, TITLE, DESCRIPTION, PARAMETER_NAMES, PARAMETER_TEXTS];
+        assert!(index.stems.len() <= caps.iter().map(|field| field.max_words).sum());
+        assert!(found(&index, "word99999").is_empty());
+    }
+}

@@ -1,0 +1,37 @@
+//! Search over the tools of all servers: finds the tools that fit a question.
+//!
+//! The index is lexical. It compares the words of a question with the words of a tool's name, server, title, description
+//! and parameters, by their stems. `synonyms.txt` adds words of the same meaning, and a misspelt word finds its nearest
+//! neighbours. [`ToolIndex`] ranks; `tokens` splits text into words, `query` turns a question into terms, and `synonyms`
+//! reads the table.
+
+mod index;
+mod query;
+mod synonyms;
+mod tokens;
+
+pub use index::{Hit, ToolIndex};
+
+/// Text of one tool, as the index reads it.
+#[derive(Debug, Clone, Copy)]
+pub struct ToolText<'a> {
+    /// Name of the server in the config.
+    pub server: &'a str,
+    /// The server's own name of the tool.
+    pub name: &'a str,
+    /// Title for people.
+    pub title: Option<&'a str>,
+    /// Description for models.
+    pub description: Option<&'a str>,
+    /// Parameters of the input schema.
+    pub parameters: &'a [ParameterText<'a>],
+}
+
+/// Text of one parameter of a tool.
+#[derive(Debug, Clone, Copy)]
+pub struct ParameterText<'a> {
+    /// Name of the parameter.
+    pub name: &'a str,
+    /// Description of the parameter.
+    pub description: Option<&'a str>,
+}
