@@ -11,6 +11,7 @@ pub(crate) mod elicitation;
 pub(crate) mod fair_table;
 pub(crate) mod in_flight;
 pub(crate) mod limits;
+pub(crate) mod loaded_tools;
 pub(crate) mod notify;
 pub(crate) mod registration;
 pub(crate) mod request;
@@ -18,6 +19,8 @@ pub(crate) mod session;
 pub(crate) mod shutdown;
 pub(crate) mod status_tool;
 pub(crate) mod tasks;
+pub(crate) mod tool_search;
+pub(crate) mod tool_summary;
 pub mod transport;
 
 pub use crate::mcp::limits::Limits;
@@ -73,9 +76,10 @@ pub struct Gateway {
 }
 
 impl Gateway {
-    /// Creates a gateway in front of `host` with these limits. Ids are encrypted with `cipher`; session records are
+    /// Creates a gateway in front of `host` with these limits and this exposure of tools. Ids are encrypted with `cipher`; session records are
     /// kept in the store of the host.
     pub fn new(host: Host, cipher: TokenCipher, limits: &Limits) -> Arc<Self> {
+        host.set_exposure(limits.exposure.clone());
         let list_changes = ListChangeNotifier::new(&host);
         let tasks = Arc::new(TaskRegistry::new(Clock::new()));
         host.set_notification_sink(Arc::clone(&tasks) as _);
