@@ -15,6 +15,18 @@ pub enum Exposure {
     Auto,
 }
 
+impl Exposure {
+    /// The word in the config.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::All => "all",
+            Self::Search => "search",
+            Self::Auto => "auto",
+        }
+    }
+}
+
 /// Names of the tools that the gateway offers for search. No tool of a server has one of them while tools can be
 /// searched.
 pub const SEARCH_TOOLS: [&str; 4] = [SEARCH, DESCRIBE, CALL_READ_ONLY, CALL];

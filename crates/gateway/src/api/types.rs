@@ -49,6 +49,9 @@ pub struct FleetView {
     pub budgets: Vec<BudgetView>,
     #[serde(default)]
     pub audit: AuditView,
+    /// Present if the tools of a server may be found by search.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub exposure: Option<ExposureView>,
 }
 
 impl FleetView {
@@ -56,6 +59,21 @@ impl FleetView {
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.upstreams.iter().map(|upstream| upstream.name.as_str())
     }
+}
+
+/// Tools in the list of a client to which no policy applies.
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+pub struct ExposureView {
+    /// `exposure` of the gateway: `all`, `search` or `auto`.
+    pub mode: Word,
+    /// `exposure_limit` of the gateway.
+    pub limit: u32,
+    /// Number of all tools, and their estimated tokens.
+    pub tools: usize,
+    pub tokens: u64,
+    /// Number of tools of servers in the list, and their estimated tokens.
+    pub listed_tools: usize,
+    pub listed_tokens: u64,
 }
 
 /// State of the audit log.
@@ -138,6 +156,9 @@ pub struct UpstreamView {
     pub pid: Option<u32>,
     #[serde(default)]
     pub tools: usize,
+    /// Exposure of its tools to clients: `all`, `search` or `auto`.
+    #[serde(default)]
+    pub exposure: Word,
     #[serde(default)]
     pub restarts: u64,
     #[serde(default)]

@@ -7,9 +7,8 @@ use crate::sync::RwLock;
 use gripfast_core::catalog::merge::MergedCatalog;
 use gripfast_core::exposure::{self, ExposedTool, Exposure, ExposureRule, ExposureSettings};
 use gripfast_core::token_estimate::estimate_tokens;
-use gripfast_wire::patch::Object;
 use gripfast_wire::{Era, Json};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -209,17 +208,14 @@ impl CatalogSnapshot {
     }
 }
 
-/// Estimated tokens of what a client gives its model of a tool: name, description and schema of the arguments.
+/// Estimated tokens of what a client gives its model of a tool: name, description and schema of the arguments, in JSON
+/// without spaces.
 fn tokens_of(public: &str, raw: &Json) -> u32 {
-    let Ok(tool) = Object::parse(raw) else { return 0 };
-    let schema = tool.get("inputSchema").map(|schema| compact(schema.get())).unwrap_or_default();
-    let description = tool.text("description").unwrap_or_default();
-    let text = serde_json::json!({ "name": public, "description": description }).to_string();
-    let members = estimate_tokens(&text) + estimate_tokens(&schema);
-    u32::try_from(members).unwrap_or(u32::MAX)
-}
-
-/// JSON without spaces between its tokens, as most clients write it.
-fn compact(json: &str) -> String {
-    serde_json::from_str::<Value>(json).map_or_else(|_| json.to_owned(), |value| value.to_string())
+    let tool: Value = serde_json::from_str(raw.get()).unwrap_or(Value::Null);
+    let given = json!({
+        "name": public,
+        "description": tool["description"],
+        "inputSchema": tool["inputSchema"],
+    });
+    u32::try_from(estimate_tokens(&given.to_string())).unwrap_or(u32::MAX)
 }

@@ -6,6 +6,7 @@ use super::list_changes::{ListVersions, PrincipalCatalog};
 use super::subscriptions::Subscriptions;
 use crate::mcp::Gateway;
 use crate::mcp::client::Client;
+use crate::mcp::loaded_tools::LoadedTools;
 use bytes::Bytes;
 use futures_util::future::select_all;
 use gripfast::wire::envelope;
@@ -17,6 +18,8 @@ pub(crate) struct ChangeFeed {
     catalog: watch::Receiver<PrincipalCatalog>,
     /// Tools that the client has loaded.
     loaded: watch::Receiver<Vec<String>>,
+    /// Keeps `loaded` open: the feed may outlive the client value of the request that opened it.
+    _loaded_by: Arc<LoadedTools>,
     subscriptions: Vec<Arc<Subscriptions>>,
 }
 
@@ -34,7 +37,8 @@ impl ChangeFeed {
     /// Changes of the lists of `client` from now on, and updates of these subscriptions.
     pub(crate) fn new(gateway: &Gateway, client: &Client, subscriptions: Vec<Arc<Subscriptions>>) -> Self {
         let catalog = gateway.list_changes.subscribe(client.host_client.principal());
-        Self { catalog, loaded: client.loaded.subscribe(), subscriptions }
+        let (loaded, loaded_by) = (client.loaded.subscribe(), Arc::clone(&client.loaded));
+        Self { catalog, loaded, _loaded_by: loaded_by, subscriptions }
     }
 
     /// Current list versions.
