@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn auto_hides_tools_only_above_the_limit_of_the_list() {
+    fn h05_auto_hides_tools_only_above_the_limit_of_the_list() {
         let list =
             |limit| listed(&tools(&[(Exposure::All, 4), (Exposure::Auto, 6), (Exposure::Auto, 1)]), limit);
         assert_eq!(list(11), None);

@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tools_found_longest_ago_are_removed_first() {
+    fn h06_the_tools_found_longest_ago_are_removed_first() {
         let loaded = LoadedTools::default();
         loaded.load(&names(0..LoadedTools::MAX));
         loaded.load(&names(0..1));

@@ -54,7 +54,7 @@ fn wrapped(tool: &str, arguments: Value) -> Value {
 }
 
 #[tokio::test]
-async fn search_lists_four_tools_instead_of_all_and_a_found_tool_can_be_called() {
+async fn h01_search_lists_four_tools_instead_of_all_and_a_found_tool_can_be_called() {
     let demo = demo().await;
     let gateway = TestGateway::with(&format!("{SEARCH}{}", at("files", &demo.url(), "legacy", &[]))).await;
     for client in AnyClient::both(&gateway).await {
@@ -73,7 +73,7 @@ async fn search_lists_four_tools_instead_of_all_and_a_found_tool_can_be_called()
 }
 
 #[tokio::test]
-async fn a_description_is_the_definition_that_the_full_list_has() {
+async fn h01_a_description_is_the_definition_that_the_full_list_has() {
     let demo = demo().await;
     let server = at("files", &demo.url(), "legacy", &[]);
     let full = TestGateway::with(&server).await;
@@ -93,7 +93,7 @@ async fn a_description_is_the_definition_that_the_full_list_has() {
 }
 
 #[tokio::test]
-async fn only_a_read_only_tool_can_be_called_as_read_only() {
+async fn h04_only_a_read_only_tool_can_be_called_as_read_only() {
     let demo = demo().await;
     let gateway = TestGateway::with(&format!("{SEARCH}{}", at("files", &demo.url(), "legacy", &[]))).await;
     for client in AnyClient::both(&gateway).await {
@@ -109,8 +109,9 @@ async fn only_a_read_only_tool_can_be_called_as_read_only() {
     assert_eq!(demo.counter(), 0, "the refused call was not sent");
 }
 
+/// G01
 #[tokio::test]
-async fn g01_a_hidden_tool_is_not_found_described_or_called() {
+async fn h03_a_hidden_tool_is_not_found_described_or_called() {
     let demo = demo().await;
     let denied = "tools = { deny = [\"counter\"] }";
     let guest = "[clients.local]\ntools = { deny = [\"files/add\"] }\n";
@@ -169,7 +170,7 @@ async fn mistakes_in_a_call_through_search_are_explained_to_the_model() {
 }
 
 #[tokio::test]
-async fn a_server_with_search_and_tools_in_always_share_the_list_with_others() {
+async fn h01_a_server_with_search_and_tools_in_always_share_the_list_with_others() {
     let demo = demo().await;
     let config = format!(
         "[gateway]\nalways = [\"many__ec*\"]\n{}{}",
@@ -187,7 +188,7 @@ async fn a_server_with_search_and_tools_in_always_share_the_list_with_others() {
 }
 
 #[tokio::test]
-async fn auto_depends_on_the_list_of_each_client_and_a_change_applies_at_once() {
+async fn h05_auto_depends_on_the_list_of_each_client_and_a_change_applies_at_once() {
     let demo = demo().await;
     let guest = "[clients.local]\ntools = { allow = [\"files/add\"] }\n";
     let config = format!(
@@ -227,7 +228,7 @@ async fn a_tool_with_the_name_of_a_search_tool_gets_its_servers_prefix() {
 }
 
 #[tokio::test]
-async fn progress_questions_errors_and_cancellation_pass_through_call_tool() {
+async fn h02_progress_questions_errors_and_cancellation_pass_through_call_tool() {
     for era in [EraChoice::Legacy, EraChoice::Modern] {
         let demo = demo_with(Options { era, ..Options::default() }).await;
         let protocol = if era == EraChoice::Legacy { "legacy" } else { "modern" };
@@ -263,7 +264,7 @@ async fn progress_questions_errors_and_cancellation_pass_through_call_tool() {
 }
 
 #[tokio::test]
-async fn a01_ledger_and_budgets_see_the_real_tool() {
+async fn h02_ledger_and_budgets_see_the_real_tool() {
     let demo = demo().await;
     let budget = "[budgets.few]\ntool = \"echo\"\ncalls = 1\nwithin = \"1h\"\n";
     let config = format!("{SEARCH}{}{budget}", at("files", &demo.url(), "legacy", &[]));
@@ -279,7 +280,7 @@ async fn a01_ledger_and_budgets_see_the_real_tool() {
 }
 
 #[tokio::test]
-async fn a_found_tool_is_loaded_into_the_list_of_its_session_with_a_notification() {
+async fn h06_a_found_tool_is_loaded_into_the_list_of_its_session_with_a_notification() {
     let demo = demo().await;
     let config =
         format!("[gateway]\nexposure = \"search\"\nload = true\n{}", at("files", &demo.url(), "legacy", &[]));
@@ -304,7 +305,7 @@ async fn a_found_tool_is_loaded_into_the_list_of_its_session_with_a_notification
 }
 
 #[tokio::test]
-async fn a_new_tool_that_is_not_listed_changes_no_list_and_only_it_is_indexed() {
+async fn h07_a_new_tool_that_is_not_listed_changes_no_list_and_only_it_is_indexed() {
     let demo = demo().await;
     let gateway = TestGateway::with(&format!("{SEARCH}{}", at("files", &demo.url(), "legacy", &[]))).await;
     let [legacy, modern] = AnyClient::both(&gateway).await;

@@ -14,6 +14,7 @@ use gripfast_testkit::peers::{Peer, PeerCommand, Transport, require};
 use gripfast_testkit::wait::until;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::io::Write;
 use std::process::{Command, Stdio};
 
 const SEARCH: &str = "exposure = \"search\"";
@@ -88,31 +89,33 @@ async fn calls(driven: &mut ClientProcess) {
         let mut abandoned = through(server, "sleep", json!({ "ms": 3_600_000 }));
         abandoned["do"] = json!("abandon");
         assert_eq!(driven.run(abandoned).await, json!({ "abandoned": true }), "{driven}: {server}");
+        let add = driven.run(through(server, "add", json!({ "a": 4, "b": 5 }))).await;
+        assert_eq!(add["text"], "9", "{driven}: {server}: another call is not affected: {add}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn python_v1_finds_and_calls_tools_by_search() {
+async fn h02_python_v1_finds_and_calls_tools_by_search() {
     finds_and_calls(Client::PythonV1).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn python_v2_finds_and_calls_tools_by_search() {
+async fn h02_python_v2_finds_and_calls_tools_by_search() {
     finds_and_calls(Client::PythonV2).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn typescript_v1_finds_and_calls_tools_by_search() {
+async fn h02_typescript_v1_finds_and_calls_tools_by_search() {
     finds_and_calls(Client::TypeScriptV1).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn typescript_v2_finds_and_calls_tools_by_search() {
+async fn h02_typescript_v2_finds_and_calls_tools_by_search() {
     finds_and_calls(Client::TypeScriptV2).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn rmcp_finds_and_calls_tools_by_search() {
+async fn h02_rmcp_finds_and_calls_tools_by_search() {
     finds_and_calls(Client::Rmcp).await;
 }
 
@@ -156,11 +159,13 @@ async fn survives_kills(client: Client) {
     until("every call is counted once", || counts() == modes).await;
 }
 
+/// H02
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn b02_calls_by_search_survive_kills_with_python() {
     survives_kills(Client::PythonV2).await;
 }
 
+/// H02
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn b02_calls_by_search_survive_kills_with_typescript() {
     survives_kills(Client::TypeScriptV2).await;
@@ -189,20 +194,19 @@ async fn tokens_of(command: &PeerCommand) -> (u64, Vec<String>) {
     (estimated, given)
 }
 
-/// Tokens of texts by the tokenizer, with both of its encodings.
-fn count_tokens(texts: &[String]) -> Vec<(String, u64)> {
+/// Tokens of each text by the tokenizer, with both of its encodings.
+fn count_tokens(texts: &[&String]) -> BTreeMap<String, Vec<u64>> {
     let PeerCommand { program, args, env } = Package::Tokenizer.command([]);
     let mut command = Command::new(program);
     command.args(args).envs(env);
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-    std::io::Write::write_all(&mut child.stdin.take().unwrap(), json!(texts).to_string().as_bytes()).unwrap();
+    child.stdin.take().unwrap().write_all(json!(texts).to_string().as_bytes()).unwrap();
     let output = child.wait_with_output().unwrap();
-    let counts: BTreeMap<String, Vec<u64>> = serde_json::from_slice(&output.stdout).unwrap();
-    counts.into_iter().map(|(encoding, counts)| (encoding, counts.iter().sum())).collect()
+    serde_json::from_slice(&output.stdout).unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn estimated_tokens_are_within_10_percent_of_a_tokenizer() {
+async fn h05_estimated_tokens_are_within_10_percent_of_a_tokenizer() {
     let packages = [Package::Filesystem, Package::Memory, Package::Time, Package::Git, Package::Sqlite];
     let everything = Peer::ServerEverything(Transport::Stdio);
     if !(packages.into_iter().all(Package::require) && require(everything) && Package::Tokenizer.require()) {
@@ -223,11 +227,13 @@ async fn estimated_tokens_are_within_10_percent_of_a_tokenizer() {
             env: Vec::new(),
         },
     ];
-    for command in commands {
-        let (estimated, texts) = tokens_of(&command).await;
-        for (encoding, counted) in count_tokens(&texts) {
+    let estimates = join_all(commands.iter().map(tokens_of)).await;
+    let texts: Vec<&String> = estimates.iter().flat_map(|(_, texts)| texts).collect();
+    for (encoding, counts) in count_tokens(&texts) {
+        let mut counts = counts.into_iter();
+        for (command, (estimated, texts)) in commands.iter().zip(&estimates) {
+            let counted: u64 = counts.by_ref().take(texts.len()).sum();
             let error = estimated.abs_diff(counted) * 100 / counted;
-            println!("{encoding}: {estimated} estimated, {counted} counted: {command:?}");
             assert!(error < 10, "{encoding}: {estimated} estimated, {counted} counted: {command:?}");
         }
     }
