@@ -1,7 +1,6 @@
 //! Timeouts and limits for clients, taken from the `gateway` table of the config.
 
 use gripfast::config::{ClientLimits, GatewayConfig};
-use gripfast::exposure::ExposureSettings;
 use std::time::Duration;
 
 /// Timeouts and limits for clients.
@@ -19,8 +18,6 @@ pub struct Limits {
     pub client: ClientLimits,
     /// Offers the tool `gripfast_status` to clients.
     pub status_tool: bool,
-    /// Exposure of tools to clients.
-    pub exposure: ExposureSettings,
 }
 
 impl From<&GatewayConfig> for Limits {
@@ -32,7 +29,6 @@ impl From<&GatewayConfig> for Limits {
             drain_wait: config.drain_wait,
             client: config.limits,
             status_tool: config.status_tool,
-            exposure: config.exposure.clone(),
         }
     }
 }

@@ -76,10 +76,9 @@ pub struct Gateway {
 }
 
 impl Gateway {
-    /// Creates a gateway in front of `host` with these limits and this exposure of tools. Ids are encrypted with `cipher`; session records are
+    /// Creates a gateway in front of `host` with these limits. Ids are encrypted with `cipher`; session records are
     /// kept in the store of the host.
     pub fn new(host: Host, cipher: TokenCipher, limits: &Limits) -> Arc<Self> {
-        host.set_exposure(limits.exposure.clone());
         let list_changes = ListChangeNotifier::new(&host);
         let tasks = Arc::new(TaskRegistry::new(Clock::new()));
         host.set_notification_sink(Arc::clone(&tasks) as _);

@@ -139,6 +139,11 @@ fn search_definition(catalog: &CatalogSnapshot) -> Value {
     })
 }
 
+/// Tests if the gateway itself answers calls of this tool.
+pub(super) fn answers(tool: &str) -> bool {
+    matches!(tool, SEARCH | DESCRIBE)
+}
+
 impl Gateway {
     /// Parameters of the plain call that a call of `call_tool` or `call_read_only_tool` stands for; `None` for any other
     /// request.
@@ -146,7 +151,7 @@ impl Gateway {
         &self,
         request: &ClientRequest<'_>,
     ) -> Result<Option<JsonText>, RequestOutcome> {
-        if request.method != "tools/call" || !self.host.is_searchable() {
+        if request.method != "tools/call" {
             return Ok(None);
         }
         let Some(params) = request.params.and_then(|params| Object::parse(params).ok()) else {
@@ -188,34 +193,25 @@ impl Gateway {
         }
     }
 
-    /// Answers a call of `search_tools` or `describe_tools`; `None` for any other tool.
+    /// Answers a call of `search_tools` or `describe_tools`.
     pub(super) async fn answer_tool_search(
         &self,
         request: &ClientRequest<'_>,
         params: &Object<'_>,
         tool: &str,
-    ) -> Option<RequestOutcome> {
-        if !self.host.is_searchable() {
-            return None;
-        }
+    ) -> RequestOutcome {
+        self.wait_for_startup().await;
         let arguments =
             || match params.get("arguments").map(|arguments| serde_json::from_str(arguments.get())) {
                 Some(Ok(Value::Object(arguments))) => Ok(arguments),
                 Some(_) => Err("needs an object as `arguments`".to_owned()),
                 None => Ok(serde_json::Map::new()),
             };
-        let answer = match tool {
-            SEARCH => {
-                self.wait_for_startup().await;
-                arguments().and_then(|arguments| self.search(request, &arguments))
-            }
-            DESCRIBE => {
-                self.wait_for_startup().await;
-                arguments().and_then(|arguments| self.describe(request, &arguments))
-            }
-            _ => return None,
-        };
-        Some(answer.unwrap_or_else(|text| tool_error(request.era, &format!("`{tool}` {text}"))))
+        let answer = arguments().and_then(|arguments| match tool {
+            SEARCH => self.search(request, &arguments),
+            _ => self.describe(request, &arguments),
+        });
+        answer.unwrap_or_else(|text| tool_error(request.era, &format!("`{tool}` {text}")))
     }
 
     fn search(

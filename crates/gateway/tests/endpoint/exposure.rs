@@ -1,7 +1,8 @@
 //! Tools that are found by search instead of being listed: list, search, definitions and calls, in both eras.
 
-use crate::client::{LegacyClient, ModernClient, call, names, text_of};
+use crate::client::{LegacyClient, ModernClient, call, initialize, names, request, text_of};
 use crate::scripted_server::ScriptedServer;
+use crate::stdio_client::StdioClient;
 use crate::test_gateway::{TestGateway, at, demo, demo_with};
 use gripfast::exposure::{Exposure, ExposureSettings};
 use gripfast_demo::{EraChoice, Options};
@@ -325,4 +326,63 @@ async fn h07_a_new_tool_that_is_not_listed_changes_no_list_and_only_it_is_indexe
     assert!(stream.is_silent().await, "no list has changed");
     demo.remove_tool("invoice").await;
     until_async("the tool is gone", async || modern.found("invoice").await.is_empty()).await;
+}
+
+#[tokio::test]
+async fn h06_a_loaded_tool_is_in_the_list_of_a_stdio_client_too() {
+    let demo = demo().await;
+    let keys = "[gateway]\nexposure = \"search\"\nload = true\n";
+    let gateway = TestGateway::with(&format!("{keys}{}", at("files", &demo.url(), "legacy", &[]))).await;
+    let mut pipe = StdioClient::to(&gateway);
+    pipe.send(initialize("2025-11-25")).await;
+    pipe.receive().await;
+    pipe.send(json!({ "jsonrpc": "2.0", "method": "notifications/initialized" })).await;
+    let search = call("search_tools", json!({ "query": "adds two numbers", "limit": 1 }));
+    pipe.send(request(1, "tools/call", &search)).await;
+    let mut received = [pipe.receive().await, pipe.receive().await];
+    received.sort_by_key(|message| message["id"].is_null());
+    assert_eq!(received[0]["id"], 1, "{received:?}");
+    assert_eq!(received[1]["method"], "notifications/tools/list_changed", "{received:?}");
+    pipe.send(request(2, "tools/list", &json!({}))).await;
+    assert_eq!(names(&pipe.receive().await, "tools", "name"), [&["files__add"][..], &OURS].concat());
+}
+
+#[tokio::test]
+async fn h02_a_tool_that_requires_a_task_is_called_through_call_tool() {
+    let demo = demo_with(Options { era: EraChoice::Legacy, showcase: true, ..Options::default() }).await;
+    let gateway = TestGateway::with(&format!("{SEARCH}{}", at("files", &demo.url(), "legacy", &[]))).await;
+    let client = LegacyClient::connect(&gateway.http).await;
+    let mut job = call("call_tool", wrapped("files__job", json!({ "text": "built" })));
+    job["task"] = json!({ "ttl": 60_000 });
+    let begun = client.request("tools/call", job).await;
+    let id = &begun["result"]["task"]["taskId"];
+    assert_eq!(begun["result"]["task"]["status"], "working", "{begun}");
+    client.request("tools/call", call("call_tool", wrapped("files__finish", json!({ "id": id })))).await;
+    let result = client.request("tasks/result", json!({ "taskId": id })).await;
+    assert_eq!(result["result"]["content"][0]["text"], "built", "{result}");
+}
+
+#[tokio::test]
+async fn h02_a_parameter_that_belongs_into_a_header_reaches_its_server_in_it() {
+    let demo = demo_with(Options { param_headers: true, ..Options::default() }).await;
+    let gateway = TestGateway::with(&format!("{SEARCH}{}", at("files", &demo.url(), "modern", &[]))).await;
+    for client in AnyClient::both(&gateway).await {
+        let routed = client.call("call_tool", wrapped("files__route", json!({ "region": "eu" }))).await;
+        assert_eq!(text_of(&routed), "routed to eu");
+    }
+}
+
+#[tokio::test]
+async fn h02_a_cached_answer_is_the_same_with_and_without_call_tool() {
+    let demo = demo().await;
+    let cached = "cache = { tools = { \"echo\" = \"1h\" } }";
+    let config = format!("{SEARCH}{}", at("files", &demo.url(), "legacy", &[cached]));
+    let gateway = TestGateway::with(&config).await;
+    let before = demo.calls();
+    for client in AnyClient::both(&gateway).await {
+        let text = json!({ "text": "hi" });
+        assert_eq!(text_of(&client.call("call_tool", wrapped("files__echo", text.clone())).await), "hi");
+        assert_eq!(text_of(&client.call("files__echo", text).await), "hi");
+    }
+    assert_eq!(demo.calls(), before + 1, "one call was sent");
 }

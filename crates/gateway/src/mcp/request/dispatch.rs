@@ -116,6 +116,7 @@ impl Gateway {
     /// Answers a request, within a telemetry span if an exporter is installed. From here on, a call through a search
     /// tool is the call of the tool that it names.
     pub(crate) async fn dispatch(&self, request: ClientRequest<'_>) -> RequestOutcome {
+        // Boxed, so that requests without search need no space for it in their future.
         let unwrapped = if self.host.is_searchable() {
             match Box::pin(self.unwrap_call(&request)).await {
                 Ok(unwrapped) => unwrapped,
@@ -307,8 +308,8 @@ impl Gateway {
         if self.status_tool && name == status_tool::NAME {
             return result(&self.status_result(request.principal(), request.era));
         }
-        if let Some(answer) = self.answer_tool_search(request, &params, &name).await {
-            return answer;
+        if tool_search::answers(&name) && self.host.is_searchable() {
+            return Box::pin(self.answer_tool_search(request, &params, &name)).await;
         }
         let lookup = |catalog: &CatalogSnapshot| {
             let (to, _) = catalog.merged.tool(&name)?;
