@@ -63,7 +63,7 @@ fn h01_a_changed_exposure_is_applied_without_a_restart() {
     let pid = gateway.pid("demo");
     assert!(gateway.status()["exposure"].is_null());
     gateway.write(&format!("[gateway]\nexposure = \"search\"\n\n{}", stdio("demo", &[])));
-    let said = gateway.run(&["reload"]).stdout;
+    let said = gateway.run(&["reload"]).stderr;
     assert!(said.contains("`exposure` changed") && !said.contains("next start"), "{said}");
     let status = gateway.status();
     assert_eq!(
