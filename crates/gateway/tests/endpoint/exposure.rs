@@ -229,7 +229,7 @@ async fn a_tool_with_the_name_of_a_search_tool_gets_its_servers_prefix() {
 }
 
 #[tokio::test]
-async fn h02_progress_questions_errors_and_cancellation_pass_through_call_tool() {
+async fn h02_progress_errors_and_cancellation_pass_through_call_tool() {
     for era in [EraChoice::Legacy, EraChoice::Modern] {
         let demo = demo_with(Options { era, ..Options::default() }).await;
         let protocol = if era == EraChoice::Legacy { "legacy" } else { "modern" };
