@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Parser, ValueEnum};
 
 use crate::fault::{FAULTS, Fault, RunLength, Transport};
-use crate::gateway::{Peer, Subject};
+use crate::gateway::{Peer, Subject, ToolAccess};
 use crate::plan::PlannedRow;
 use crate::row::{Progress, RunOptions};
 
@@ -36,6 +36,9 @@ pub struct Args {
     /// Run only this fault; can be repeated
     #[arg(long, value_name = "NAME", value_parser = fault)]
     fault: Vec<&'static Fault>,
+    /// Call every tool through `call_tool`, with `exposure = "search"`
+    #[arg(long, conflicts_with = "against")]
+    search: bool,
     /// Run only over this transport: stdio, http or sse
     #[arg(long, value_name = "T")]
     transport: Option<Transport>,
@@ -94,8 +97,9 @@ impl Args {
     pub fn run_options(&self) -> RunOptions {
         // Some commands run in a directory of their own.
         let gripfast = std::path::absolute(&self.gripfast).unwrap_or_else(|_| self.gripfast.clone());
+        let access = if self.search { ToolAccess::Search } else { ToolAccess::Listed };
         RunOptions {
-            subject: Subject { gripfast, peer: None },
+            subject: Subject { gripfast, peer: None, access },
             length: if self.long { RunLength::Long } else { RunLength::Ordinary },
             repeats: self.repeats,
             seed: self.seed,

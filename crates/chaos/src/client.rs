@@ -11,6 +11,7 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use serde_json::{Value, json};
 
+use crate::gateway::ToolAccess;
 use crate::lock;
 use gripfast_measure::{Era, MeasureError, Result};
 
@@ -23,6 +24,7 @@ pub struct Client {
     uri: Uri,
     era: Era,
     bearer: Option<String>,
+    access: ToolAccess,
     session: Mutex<Option<String>>,
     ids: AtomicU64,
 }
@@ -50,7 +52,8 @@ impl Client {
     pub fn new(url: &str, era: Era) -> Result<Self> {
         let uri = url.parse().map_err(|error| MeasureError::new(url, &error))?;
         let http = hyper_util::client::legacy::Client::builder(TokioExecutor::new()).build_http();
-        Ok(Self { http, uri, era, bearer: None, session: Mutex::default(), ids: AtomicU64::new(1) })
+        let access = ToolAccess::Listed;
+        Ok(Self { http, uri, era, bearer: None, access, session: Mutex::default(), ids: AtomicU64::new(1) })
     }
 
     /// Sends this bearer token with every request.
@@ -58,6 +61,12 @@ impl Client {
     pub fn with_bearer(mut self, token: &str) -> Self {
         self.bearer = Some(token.to_owned());
         self
+    }
+
+    /// Calls tools in this way.
+    #[must_use]
+    pub fn with_access(self, access: ToolAccess) -> Self {
+        Self { access, ..self }
     }
 
     /// Performs the handshake if the era has one, and drops an earlier session.
@@ -80,7 +89,12 @@ impl Client {
 
     /// Calls a tool.
     pub async fn call(&self, tool: &str, arguments: &Value) -> Reply {
-        self.request("tools/call", json!({ "name": tool, "arguments": arguments })).await
+        let call = json!({ "name": tool, "arguments": arguments });
+        let call = match self.access {
+            ToolAccess::Listed => call,
+            ToolAccess::Search => json!({ "name": "call_tool", "arguments": call }),
+        };
+        self.request("tools/call", call).await
     }
 
     /// Names of all tools, over all pages; `None` if they cannot be listed.
@@ -88,7 +102,10 @@ impl Client {
         let mut names = Vec::new();
         let mut cursor = Value::Null;
         loop {
-            let params = if cursor.is_null() { json!({}) } else { json!({ "cursor": cursor }) };
+            let mut params = if cursor.is_null() { json!({}) } else { json!({ "cursor": cursor }) };
+            if self.access == ToolAccess::Search {
+                params["_meta"]["gripfast/exposure"] = json!("all");
+            }
             let Reply::Result(mut page) = self.request("tools/list", params).await else { return None };
             let tools = page["tools"].as_array()?;
             names.extend(tools.iter().filter_map(|tool| tool["name"].as_str().map(str::to_owned)));

@@ -10,10 +10,10 @@ use tempfile::TempDir;
 use tokio::task::JoinHandle;
 
 use crate::baseline;
-use crate::client::{self, Client, Reply};
+use crate::client::{self, Reply};
 use crate::fault::{Fault, RunLength, Transport};
 use crate::fault_setup::{self, HOST, Setup, TOKENS};
-use crate::gateway::{Gateway, Launch, POLL_INTERVAL, START_TIMEOUT, Subject, env_marker};
+use crate::gateway::{Gateway, Launch, POLL_INTERVAL, START_TIMEOUT, Subject, ToolAccess, env_marker};
 use crate::ledger;
 use crate::load::Tools;
 use crate::proxy::Proxy;
@@ -89,7 +89,11 @@ impl Testbed {
             setup.http_entry(dir, transport, proxy.as_ref().map_or(started.port(), Proxy::port))
         };
         let config = dir.join("servers.json");
-        std::fs::write(&config, json!({ "mcpServers": { SERVER: described } }).to_string())?;
+        let mut file = json!({ "mcpServers": { SERVER: described } });
+        if subject.access == ToolAccess::Search {
+            file["gateway"] = json!({ "exposure": "search" });
+        }
+        std::fs::write(&config, file.to_string())?;
         write_token(dir, TOKENS[0])?;
         let within = if setup.by_name { private_hosts_wrapper(dir)? } else { Vec::new() };
         let launch = Launch { subject: subject.clone(), dir: dir.to_owned(), config, wrapper: within };
@@ -123,7 +127,7 @@ impl Testbed {
     /// Names of the tools that a new client sees.
     pub async fn listed_tools(&self) -> Option<Vec<String>> {
         let era = self.subject.eras()[0];
-        let client = Client::new(self.gateway.url(), era).ok()?;
+        let client = self.subject.client(self.gateway.url(), era).ok()?;
         let looking = async {
             match client.initialize().await {
                 Reply::Result(_) => client.tools().await,

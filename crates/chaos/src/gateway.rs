@@ -22,6 +22,17 @@ pub struct Subject {
     pub gripfast: PathBuf,
     /// Another gateway to test instead of gripfast.
     pub peer: Option<Peer>,
+    /// Way in which clients call tools.
+    pub access: ToolAccess,
+}
+
+/// Way in which clients call tools.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ToolAccess {
+    /// By their names in the list.
+    Listed,
+    /// Through `call_tool` of gripfast, with `exposure = "search"`.
+    Search,
 }
 
 /// Another gateway.
@@ -46,6 +57,14 @@ impl Peer {
 }
 
 impl Subject {
+    /// Creates a client of the gateway at this URL.
+    ///
+    /// # Errors
+    /// The URL is invalid.
+    pub fn client(&self, url: &str, era: Era) -> Result<Client> {
+        Ok(Client::new(url, era)?.with_access(self.access))
+    }
+
     /// Eras of its clients. For other gateways the supported eras are unknown; most speak the legacy one.
     #[must_use]
     pub fn eras(&self) -> &'static [Era] {

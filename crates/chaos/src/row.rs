@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
+use crate::client::Client;
 use crate::environment::Testbed;
 use crate::fault::{Allowed, CallerActivity, Fault, FaultAction, RunLength, Transport};
 use crate::gateway::{POLL_INTERVAL, Subject, last_lines};
@@ -149,8 +150,10 @@ pub async fn run(fault: &'static Fault, transport: Transport, options: &RunOptio
     let mut testbed = Testbed::start(fault, transport, options.length, &options.subject).await?;
     let (tools, eras) = (testbed.tools().await?, options.subject.eras());
     let tag = format!("{transport}-{}", fault.name);
-    let load =
-        Load::start(testbed.gateway.url(), eras, tools, &tag, testbed.setup.pace, options.seed).await?;
+    let (url, pace) = (testbed.gateway.url(), testbed.setup.pace);
+    let clients: Result<Vec<Client>> =
+        (0..pace.clients).map(|number| options.subject.client(url, eras[number % eras.len()])).collect();
+    let load = Load::start_with(clients?, tools, &tag, pace, options.seed).await?;
     if fault.action != FaultAction::StartLate {
         tokio::time::sleep(warm_up(fault, options.length)).await;
         load.pause().await;

@@ -5,7 +5,7 @@
 use std::path::PathBuf;
 
 use gripfast_chaos::fault::{FAULTS, Fault, RunLength};
-use gripfast_chaos::gateway::Subject;
+use gripfast_chaos::gateway::{Subject, ToolAccess};
 use gripfast_chaos::row::{Progress, RunOptions};
 use gripfast_chaos::{neighbours, renewal, row, soak};
 use tokio::task::JoinSet;
@@ -17,7 +17,7 @@ macro_rules! short {
         $(
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $name() {
-                strike(stringify!($name)).await;
+                strike(stringify!($name), ToolAccess::Listed).await;
             }
         )*
     };
@@ -81,12 +81,44 @@ async fn hostile_clients_and_servers_cost_honest_clients_no_call() {
     assert_eq!(soak.complaints(), [""; 0], "{soak:#?}");
 }
 
+/// H02
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn calls_by_search_survive_a_kill_between_calls() {
+    strike("killed_idle", ToolAccess::Search).await;
+}
+
+/// H02
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn calls_by_search_survive_a_kill_in_a_call() {
+    strike("killed_in_call", ToolAccess::Search).await;
+}
+
+/// H02
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn calls_by_search_survive_a_restarted_server() {
+    strike("restarted", ToolAccess::Search).await;
+}
+
+/// H02
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn calls_by_search_survive_an_expired_session() {
+    strike("session_expired", ToolAccess::Search).await;
+}
+
+/// H02
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn calls_by_search_survive_a_killed_gateway() {
+    strike("gateway_killed", ToolAccess::Search).await;
+}
+
 /// Runs all transports of a fault side by side, because they mostly wait.
-async fn strike(name: &str) {
+async fn strike(name: &str, access: ToolAccess) {
     let fault = Fault::by_name(&name.replace('_', "-")).expect("a fault of this name");
     let mut rows = JoinSet::new();
     for transport in fault.transports {
-        rows.spawn(async move { row::run(fault, *transport, &options()).await });
+        let mut options = options();
+        options.subject.access = access;
+        rows.spawn(async move { row::run(fault, *transport, &options).await });
     }
     for row in rows.join_all().await {
         let row = row.unwrap_or_else(|error| panic!("{name}: {error}"));
@@ -102,7 +134,7 @@ fn options() -> RunOptions {
         panic!("{}: {error}\nhint: `cargo build -p gripfast-gateway` makes it", gripfast.display())
     });
     RunOptions {
-        subject: Subject { gripfast, peer: None },
+        subject: Subject { gripfast, peer: None, access: ToolAccess::Listed },
         length: RunLength::Short,
         repeats: None,
         seed: 1,

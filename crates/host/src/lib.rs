@@ -75,7 +75,7 @@ pub mod transport;
 mod unlisted;
 mod upstream;
 
-pub use crate::catalog::{CatalogSnapshot, RenderedList};
+pub use crate::catalog::{CatalogSnapshot, FoundTool, RenderedList};
 pub use crate::notification_sink::{NotificationSink, ServerNotification};
 pub use crate::records::audit::{
     AuditFile, AuditFinding, AuditOptions, AuditStatus, record_audit, verify_audit,
@@ -89,6 +89,7 @@ pub use gripfast_core::cache::{CacheScope, Freshness};
 pub use gripfast_core::catalog::merge::{Destination, MergedCatalog, Renamed};
 pub use gripfast_core::catalog::{Catalog, Item};
 pub use gripfast_core::event::{Event, ReplaceCause};
+pub use gripfast_core::exposure;
 pub use gripfast_core::failure::symptoms;
 pub use gripfast_core::failure::{CallError, CallOutcome, Code};
 pub use gripfast_core::ids::ClientKey;

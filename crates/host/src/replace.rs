@@ -57,6 +57,7 @@ impl Host {
             }
             return Err(self.unknown_server(server));
         }
+        self.refresh_searchable();
         self.inner.change_signal.notify();
         if matches!(revised.kind, EntryKind::Disabled) {
             drop(self.spawn_shutdown(known));

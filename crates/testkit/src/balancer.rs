@@ -98,6 +98,7 @@ impl RunningBalancer {
 }
 
 impl Drop for RunningBalancer {
+    #[expect(clippy::print_stderr, reason = "the log explains a failed test")]
     fn drop(&mut self) {
         if std::thread::panicking() {
             eprintln!("{}", std::fs::read_to_string(self.dir.path().join(LOG)).unwrap_or_default());

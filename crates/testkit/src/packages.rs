@@ -25,6 +25,8 @@ pub enum Package {
     Inspector,
     /// PyPI `schemathesis …`, which tests a web API with valid and invalid requests derived from its document.
     Schemathesis,
+    /// npm `gpt-tokenizer`, by the script `count-tokens.mjs`.
+    Tokenizer,
 }
 
 impl Package {
@@ -49,6 +51,7 @@ impl Package {
             Self::Sqlite => "mcp-server-sqlite",
             Self::Inspector => "inspector",
             Self::Schemathesis => "schemathesis",
+            Self::Tokenizer => "gpt-tokenizer",
         }
     }
 
@@ -57,17 +60,25 @@ impl Package {
     pub fn command<'a>(self, args: impl IntoIterator<Item = &'a str>) -> PeerCommand {
         let (program, first) = self.program();
         let args = first.into_iter().chain(args.into_iter().map(str::to_owned)).collect();
-        PeerCommand { program, args, env: Vec::new() }
+        let modules = |dir: &str| ("PEER_MODULES".to_owned(), peers_dir().join(dir).display().to_string());
+        let env = match self {
+            Self::Tokenizer => vec![modules("tokenizer")],
+            _ => Vec::new(),
+        };
+        PeerCommand { program, args, env }
     }
 
     fn missing(self) -> Option<String> {
         let (program, args) = self.program();
         // For a script, check the script: its interpreter may come from PATH.
-        let needed = args.first().map_or(program, PathBuf::from);
+        let needed = match self {
+            Self::Tokenizer => peers_dir().join("tokenizer/node_modules/gpt-tokenizer"),
+            _ => args.first().map_or(program, PathBuf::from),
+        };
         if !needed.exists() {
             return Some(format!("there is no {}", needed.display()));
         }
-        let on_node = matches!(self, Self::Filesystem | Self::Memory);
+        let on_node = matches!(self, Self::Filesystem | Self::Memory | Self::Tokenizer);
         (on_node && !is_in_path("node")).then(|| "there is no `node` in PATH".to_owned())
     }
 
@@ -86,6 +97,10 @@ impl Package {
             ),
             Self::Time | Self::Git => beside_python("py-servers"),
             Self::Sqlite => beside_python("py-sqlite"),
+            Self::Tokenizer => {
+                let script = concat!(env!("CARGO_MANIFEST_DIR"), "/peers/count-tokens.mjs");
+                ("node".into(), vec![script.to_owned()])
+            }
             Self::Schemathesis => beside_python("py-schemathesis"),
             Self::Inspector => {
                 let mut args = script(

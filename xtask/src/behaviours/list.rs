@@ -220,6 +220,36 @@ pub(super) const SECTIONS: &[Section] = &[
             ),
         ],
     },
+    Section {
+        title: "Tool search",
+        behaviours: &[
+            promised(
+                "H01",
+                "With `exposure = \"search\"` a client's list has the search tools and the tools in `always`; every tool that the client may use can be found, described and called",
+            ),
+            promised(
+                "H02",
+                "A call through `call_tool` is a call of the tool that it names, in everything: budgets, ledger, progress, cancellation, questions, tasks, structured content, errors",
+            ),
+            promised(
+                "H03",
+                "A tool that the client may not use is neither found nor described nor called; the errors are those of an unknown tool",
+            ),
+            promised("H04", "`call_read_only_tool` calls only tools that their servers mark as read-only"),
+            promised(
+                "H05",
+                "`auto` uses search for each client whose list has more tokens than `exposure_limit`; the estimate is within 10 % of a tokenizer",
+            ),
+            promised(
+                "H06",
+                "`load = true` adds found tools to the list of their session, with a notification; of more than 32 the ones found longest ago are removed",
+            ),
+            promised(
+                "H07",
+                "A changed tool is found as soon as it is listed; only changed tools are indexed again",
+            ),
+        ],
+    },
 ];
 
 pub(super) fn all() -> impl Iterator<Item = &'static Behaviour> {
@@ -233,7 +263,7 @@ mod tests {
     #[test]
     fn the_list_has_every_number_once_and_in_order() {
         let numbers: Vec<_> = all().map(|behaviour| behaviour.number.to_owned()).collect();
-        let series = [('B', 18), ('C', 8), ('D', 8), ('E', 4), ('F', 4), ('G', 7)];
+        let series = [('B', 18), ('C', 8), ('D', 8), ('E', 4), ('F', 4), ('G', 7), ('H', 7)];
         let expected: Vec<_> = series
             .iter()
             .flat_map(|(letter, last)| (1..=*last).map(move |n| format!("{letter}{n:02}")))

@@ -104,6 +104,13 @@ const SETS: &[Set] = &[
         system: &[],
     },
     Set {
+        dir: "tokenizer",
+        peers: &[Peer { name: "gpt-tokenizer", variant: "Tokenizer" }],
+        from: &["tokenizer/package.json", "tokenizer/package-lock.json"],
+        runtime: Runtime::Node,
+        system: &[],
+    },
+    Set {
         dir: "py-servers",
         peers: &[
             Peer { name: "mcp-server-time", variant: "Time" },

@@ -87,6 +87,8 @@ pub(super) struct NameHolders<'a> {
     heads: Vec<(String, usize)>,
     /// The holder of a name, by list: the server that had it first.
     held: [BTreeMap<&'a str, (u64, usize)>; 4],
+    /// Tool names that no server may use.
+    withheld: &'a [&'a str],
 }
 
 /// Servers that a name is reserved for by its prefix.
@@ -96,8 +98,8 @@ enum Reserved {
 }
 
 impl<'a> NameHolders<'a> {
-    pub(super) fn new(owners: impl IntoIterator<Item = NameOwner<'a>>) -> Self {
-        let mut holders = Self { servers: Vec::new(), heads: Vec::new(), held: Default::default() };
+    pub(super) fn new(owners: impl IntoIterator<Item = NameOwner<'a>>, withheld: &'a [&'a str]) -> Self {
+        let mut holders = Self { servers: Vec::new(), heads: Vec::new(), held: Default::default(), withheld };
         for (at, owner) in owners.into_iter().enumerate() {
             holders.servers.push(owner.server);
             let prefixes = [owner.server, owner.prefix];
@@ -115,6 +117,9 @@ impl<'a> NameHolders<'a> {
 
     /// Returns whether the server at this index may use a public name.
     pub(super) fn may_use(&self, at: usize, offer: ListKind, name: &str) -> bool {
+        if offer == ListKind::Tool && self.withheld.contains(&name) {
+            return false;
+        }
         match self.reserved(offer, name) {
             Reserved::To(owners) if !owners.contains(&at) => return false,
             Reserved::To(owners) if owners.len() == 1 => return true,

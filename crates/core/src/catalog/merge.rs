@@ -144,6 +144,12 @@ impl MergedCatalog {
     /// Merges the sources. A name belongs to the server that holds it, or else to the first that wants it. Another
     /// server that wants it gets its own name in front.
     pub fn merge(sources: Vec<CatalogSource>, absent: &[AbsentServer]) -> Self {
+        Self::merge_without(sources, absent, &[])
+    }
+
+    /// [`MergedCatalog::merge`], where no tool gets one of the `withheld` public names: it gets its server's name in
+    /// front, also if its server held the name before.
+    pub fn merge_without(sources: Vec<CatalogSource>, absent: &[AbsentServer], withheld: &[&str]) -> Self {
         let mut merged = Self::default();
         let owners = sources
             .iter()
@@ -153,7 +159,7 @@ impl MergedCatalog {
                 prefix: &absent.prefix,
                 held: &absent.held,
             }));
-        let holders = NameHolders::new(owners);
+        let holders = NameHolders::new(owners, withheld);
         for (at, source) in sources.iter().enumerate() {
             let catalog = &source.catalog;
             let named = |item: &Item| {
@@ -324,6 +330,11 @@ impl MergedCatalog {
 }
 
 impl PublicList {
+    /// Place of the item with this public name.
+    pub fn position(&self, public: &str) -> Option<usize> {
+        self.by_name.get(public).copied()
+    }
+
     fn filtered(&self, places: &[usize]) -> Self {
         let entries: Vec<MergedItem> = places.iter().map(|at| self.entries[*at].clone()).collect();
         let by_name = entries.iter().enumerate().map(|(at, entry)| (entry.public.clone(), at)).collect();
@@ -420,6 +431,19 @@ mod tests {
             linked: Vec::new(),
             held: Arc::default(),
         }
+    }
+
+    #[test]
+    fn a_withheld_name_is_given_to_no_server_even_if_it_held_the_name() {
+        let mut held = HeldNames::default();
+        held.insert(ListKind::Tool, "call_tool", 1);
+        let bare = CatalogSource { held: Arc::new(held), ..source("a", "", &["call_tool", "other"], &[]) };
+        let merged = MergedCatalog::merge_without(vec![bare.clone()], &[], &["call_tool"]);
+        let public: Vec<&str> = merged.tools.entries.iter().map(|entry| entry.public.as_str()).collect();
+        assert_eq!(public, ["a__call_tool", "other"]);
+        assert_eq!(merged.renamed[0].wanted, "call_tool", "status and an event name it");
+        let merged = MergedCatalog::merge(vec![bare], &[]);
+        assert!(merged.tool("call_tool").is_some(), "the name is free again without the search tools");
     }
 
     fn merge(sources: Vec<CatalogSource>) -> MergedCatalog {

@@ -2,18 +2,38 @@
 
 use super::types::{
     AttemptView, AuditView, BudgetView, CacheView, CallView, CallsView, ConfigFileView, DecisionView,
-    DetailView, EventView, Facts, LedgerView, LogView, PinView, PinsView, RenamedView, SecurityFacts,
-    ServerPinsView, TlsView, UpstreamView,
+    DetailView, EventView, ExposureView, Facts, LedgerView, LogView, PinView, PinsView, RenamedView,
+    SecurityFacts, ServerPinsView, TlsView, UpstreamView, Word,
 };
 use crate::reload::Reloader;
 use crate::server::tls::Tls;
 use gripfast::ledger::{Calls, LedgerStatus, Row, RowEnd};
 use gripfast::transport::StderrLines;
+use gripfast::wire::Era;
 use gripfast::{
     AuditStatus, BudgetUse, CacheCounts, CallError, ConnectAttempt, Event, Host, JsonText, NextAction,
     PinnedTool, PolicyDecision, Principal, Restored, SecurityEvent, ServerStatus, State, UpstreamEvent,
 };
 use std::time::Duration;
+
+impl ExposureView {
+    /// Exposure of the tools of `host`; `None` if all tools are always listed.
+    pub(super) fn of(host: &Host) -> Option<Self> {
+        if !host.is_searchable() {
+            return None;
+        }
+        let (settings, catalog) = (host.exposure(), host.catalog_snapshot());
+        let (tokens, listed_tokens) = catalog.estimated_tokens().unwrap_or_default();
+        Some(Self {
+            mode: settings.exposure.as_str().into(),
+            limit: settings.limit,
+            tools: catalog.tools.len(),
+            tokens,
+            listed_tools: catalog.listed_tools(Era::Modern).len(),
+            listed_tokens,
+        })
+    }
+}
 
 impl From<AuditStatus> for AuditView {
     fn from(status: AuditStatus) -> Self {
@@ -153,6 +173,8 @@ impl From<&ServerStatus> for UpstreamView {
             spare: supervision.spare.map(|spare| spare.as_str().into()),
             p50_ms: calls.p50.map(fractional_millis),
             p95_ms: calls.p95.map(fractional_millis),
+            // Set by the caller, who knows the exposure of the gateway.
+            exposure: Word::default(),
             isolation: if status.instances.enabled { "per_client" } else { "shared" }.into(),
             instances: status.instances.count(),
             instance_states: status

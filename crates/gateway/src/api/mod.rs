@@ -259,9 +259,13 @@ impl Admin {
 
     /// View of a server for the status.
     fn upstream_view(&self, status: &ServerStatus) -> UpstreamView {
+        let mut view = UpstreamView::from(status);
+        if let Ok(exposure) = self.host.server_exposure(&status.name) {
+            view.exposure = exposure.as_str().into();
+        }
         match self.reloader.get() {
-            Some(_) => UpstreamView::from(status).with_config_check_interval(Reloader::CHECK_INTERVAL),
-            None => status.into(),
+            Some(_) => view.with_config_check_interval(Reloader::CHECK_INTERVAL),
+            None => view,
         }
     }
 

@@ -5,7 +5,9 @@ use super::events::{EventSubscriber, EventVisibility};
 use super::handlers::tools::{ToolCallRequest, ToolCallView, ToolsView, call_error};
 use super::operations::OPERATIONS;
 use super::response::{ApiError, json, text};
-use super::types::{BudgetView, DecisionView, DetailView, EventView, FleetView, LedgerView, LogView};
+use super::types::{
+    BudgetView, DecisionView, DetailView, EventView, ExposureView, FleetView, LedgerView, LogView,
+};
 use super::{Admin, ByToken, actions, auth};
 use crate::mcp::transport::body;
 use crate::server::quota::Peer;
@@ -84,6 +86,7 @@ pub(super) async fn status(State(admin): State<Arc<Admin>>, headers: HeaderMap) 
         tls: admin.tls.as_deref().map(Into::into),
         cluster: admin.cluster.as_deref().map(Into::into),
         set_aside: admin.damaged_files(),
+        exposure: ExposureView::of(&admin.host),
     };
     json(StatusCode::OK, &fleet)
 }

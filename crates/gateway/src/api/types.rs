@@ -52,6 +52,9 @@ pub struct FleetView {
     /// Present if the gateway is a replica of a service.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster: Option<ClusterView>,
+    /// Present if the tools of a server may be found by search.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub exposure: Option<ExposureView>,
 }
 
 impl FleetView {
@@ -91,6 +94,21 @@ pub struct ReplicaView {
     /// True for the replica that answers.
     #[serde(rename = "self")]
     pub is_self: bool,
+}
+
+/// Tools in the list of a client to which no policy applies.
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+pub struct ExposureView {
+    /// `exposure` of the gateway: `all`, `search` or `auto`.
+    pub mode: Word,
+    /// `exposure_limit` of the gateway.
+    pub limit: u32,
+    /// Number of all tools, and their estimated tokens.
+    pub tools: usize,
+    pub tokens: u64,
+    /// Number of tools of servers in the list, and their estimated tokens.
+    pub listed_tools: usize,
+    pub listed_tokens: u64,
 }
 
 /// State of the audit log.
@@ -173,6 +191,9 @@ pub struct UpstreamView {
     pub pid: Option<u32>,
     #[serde(default)]
     pub tools: usize,
+    /// Exposure of its tools to clients: `all`, `search` or `auto`.
+    #[serde(default)]
+    pub exposure: Word,
     #[serde(default)]
     pub restarts: u64,
     #[serde(default)]

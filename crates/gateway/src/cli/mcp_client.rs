@@ -150,10 +150,10 @@ impl<'u> McpClient<'u> {
         self.context.capabilities = raw(capabilities);
     }
 
-    /// All items of a list, of all servers.
+    /// All items of a list, of all servers, whatever the gateway's `exposure` is.
     pub(crate) async fn offers(&self, list: List) -> Result<Vec<Offer>, FailureReport> {
         let mut offers = Vec::new();
-        let mut params = json!({});
+        let mut params = json!({ "_meta": { "gripfast/exposure": "all" } });
         for _ in 0..MAX_PAGES {
             let answer = self.request(list.method(), &raw(&params)).await?;
             let page = match outcome(&answer) {

@@ -182,6 +182,7 @@ impl ServePlan {
             .client_policies(clients)
             .budgets(budgets)
             .cache(self.gateway.cache)
+            .exposure(self.gateway.exposure.clone())
             .audit(self.gateway.audit)
             .max_nesting(self.gateway.limits.nesting as usize)
             .build()

@@ -1,6 +1,7 @@
 //! Capabilities, identity and minimum log level of one client.
 
 use super::elicitation::ElicitationSupport;
+use super::loaded_tools::LoadedTools;
 use super::notify::log_level::MinLogLevel;
 use super::notify::subscriptions::Subscriptions;
 use super::request::extensions;
@@ -23,6 +24,8 @@ pub(crate) struct Client {
     pub(crate) level: Arc<MinLogLevel>,
     /// Resources that the client subscribes to.
     pub(crate) subscriptions: Arc<Subscriptions>,
+    /// Tools that the client has found and that are in its list since then.
+    pub(crate) loaded: Arc<LoadedTools>,
     /// The client supports tasks as its era defines them.
     pub(crate) has_tasks: bool,
     /// Identity of the client towards the host and its servers.
@@ -43,6 +46,7 @@ impl Client {
             capabilities: Some(abilities.to_capabilities().into()),
             level: Arc::default(),
             subscriptions: Arc::default(),
+            loaded: Arc::default(),
             has_tasks: false,
             host_client,
             memory,
@@ -71,6 +75,7 @@ impl Client {
             capabilities: None,
             level: Arc::new(least),
             subscriptions: Arc::default(),
+            loaded: Arc::default(),
             has_tasks,
             host_client,
             memory,

@@ -11,6 +11,7 @@ pub(crate) mod elicitation;
 pub(crate) mod fair_table;
 pub(crate) mod in_flight;
 pub(crate) mod limits;
+pub(crate) mod loaded_tools;
 pub(crate) mod notify;
 pub(crate) mod registration;
 pub(crate) mod request;
@@ -18,6 +19,8 @@ pub(crate) mod session;
 pub(crate) mod shutdown;
 pub(crate) mod status_tool;
 pub(crate) mod tasks;
+pub(crate) mod tool_search;
+pub(crate) mod tool_summary;
 pub mod transport;
 
 pub use crate::mcp::limits::Limits;

@@ -1,7 +1,7 @@
 //! Difference between two configs, and the servers of the newer one that cannot be used. Pure functions;
 //! [`super::Reloader`] applies the result.
 
-use gripfast::config::{Config, ServerEntry};
+use gripfast::config::{Config, GatewayConfig, ServerEntry};
 
 /// Changes from one config to another.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -87,7 +87,9 @@ fn is_same_server(old: &ServerEntry, new: &ServerEntry) -> bool {
 }
 
 fn at_next_start(old: &Config, new: &Config) -> Vec<String> {
-    let tables = [("gateway", old.gateway != new.gateway), ("cluster", old.cluster != new.cluster)];
+    // The exposure of tools is applied at once.
+    let gateway = GatewayConfig { exposure: new.gateway.exposure.clone(), ..old.gateway.clone() };
+    let tables = [("gateway", gateway != new.gateway), ("cluster", old.cluster != new.cluster)];
     tables.into_iter().filter(|(_, has_changed)| *has_changed).map(|(name, _)| name.to_owned()).collect()
 }
 

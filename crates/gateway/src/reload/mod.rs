@@ -372,6 +372,10 @@ impl Reloader {
             self.host.set_budgets(new.budgets.clone());
             in_force.push("budgets".to_owned());
         }
+        if active.gateway.exposure != new.gateway.exposure {
+            self.host.set_exposure(new.gateway.exposure.clone());
+            in_force.push("exposure".to_owned());
+        }
         for name in &difference.removed {
             // The program that embeds the host may have removed it already.
             let _ = self.host.remove_server_in_background(name);

@@ -58,6 +58,29 @@ fn names(status: &Value) -> Vec<String> {
 }
 
 #[test]
+fn h01_a_changed_exposure_is_applied_without_a_restart() {
+    let gateway = TestGateway::of(&stdio("demo", &[]));
+    let pid = gateway.pid("demo");
+    assert!(gateway.status()["exposure"].is_null());
+    gateway.write(&format!("[gateway]\nexposure = \"search\"\n\n{}", stdio("demo", &[])));
+    let said = gateway.run(&["reload"]).stderr;
+    assert!(said.contains("`exposure` changed") && !said.contains("next start"), "{said}");
+    let status = gateway.status();
+    assert_eq!(
+        (&status["exposure"]["mode"], &status["exposure"]["listed_tools"]),
+        (&"search".into(), &0.into())
+    );
+    gateway.write(&(stdio("demo", &[]) + "exposure = \"search\"\nalways = [\"echo\"]\n"));
+    gateway.run(&["reload"]);
+    let status = gateway.status();
+    assert_eq!(
+        (&status["exposure"]["mode"], &status["exposure"]["listed_tools"]),
+        (&"all".into(), &1.into())
+    );
+    assert_eq!(gateway.pid("demo"), pid, "the server goes on");
+}
+
+#[test]
 fn b08_a_changed_file_is_applied_and_unchanged_servers_keep_running() {
     let gateway = TestGateway::of(&[stdio("same", &[]), stdio("other", &[]), stdio("gone", &[])].concat());
     let (same, other) = (gateway.pid("same"), gateway.pid("other"));

@@ -24,6 +24,22 @@ fn tools_are_listed_under_their_servers_own_names() {
 }
 
 #[test]
+fn h01_tools_and_calls_of_the_command_line_do_not_depend_on_the_exposure() {
+    let (sandbox, running) = demo_gateway();
+    let all = ask(&sandbox, &running, &["tools"]);
+    let (sandbox, running) =
+        gateway_with(&(stdio("demo", &[]) + "exposure = \"search\"\nalways = [\"add\"]\n"));
+    running.until("demo", "ready");
+    assert_eq!(ask(&sandbox, &running, &["tools"]).stdout, all.stdout);
+    let echo = ask(&sandbox, &running, &["call", "demo", "echo", r#"{"text":"hi"}"#]);
+    assert!(echo.stdout.contains("hi"), "{}", echo.stdout);
+    let status = ask(&sandbox, &running, &["status"]).stdout;
+    assert!(status.contains("exposure all: clients list 1 of 9 tools, about "), "{status}");
+    let detail = ask(&sandbox, &running, &["status", "demo"]).stdout;
+    assert!(detail.contains("clients find its tools by search"), "{detail}");
+}
+
+#[test]
 fn json_has_each_tool_as_its_server_wrote_it() {
     let (sandbox, running) = demo_gateway();
     let through = ask(&sandbox, &running, &["tools", "-o", "json"]);

@@ -15,6 +15,7 @@ mod clients;
 mod direct;
 mod exceptions;
 mod scenario_set;
+mod search;
 mod test_client;
 mod test_gateway;
 mod through_gateway;

@@ -40,6 +40,11 @@ pub(crate) struct TestGateway {
 
 impl TestGateway {
     pub(crate) fn with(upstream: Upstream) -> Self {
+        Self::with_keys(upstream, "")
+    }
+
+    /// The same with these keys in the table `gateway`.
+    pub(crate) fn with_keys(upstream: Upstream, keys: &str) -> Self {
         let behind = (upstream.transport == Transport::Http).then(|| ConformanceServer::start(upstream.form));
         let reached = match &behind {
             Some(listening) => format!("url = {:?}", listening.url()),
@@ -53,7 +58,7 @@ impl TestGateway {
                 sample("before", "tools = { allow = [\"counter\"] }") + &suite + &sample("after", "")
             }
         };
-        Self::serve(&format!("[gateway]\nstartup_wait = \"60s\"\n{config}"), behind)
+        Self::serve(&format!("[gateway]\nstartup_wait = \"60s\"\n{keys}{config}"), behind)
     }
 
     pub(crate) fn serve(config: &str, behind: Option<ConformanceServer>) -> Self {

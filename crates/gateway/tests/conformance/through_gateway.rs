@@ -106,7 +106,7 @@ fn assert_no_regression(suite: Suite, set: ScenarioSet, form: ServerEra, transpo
     assert!(wrong.is_empty(), "\n{wrong}");
 }
 
-fn is_excused(set: ScenarioSet, upstream: Upstream, loss: &Regression) -> bool {
+pub(crate) fn is_excused(set: ScenarioSet, upstream: Upstream, loss: &Regression) -> bool {
     EXCEPTIONS.iter().any(|exception| exception.applies(set, upstream) && exception.covers(loss))
 }
 

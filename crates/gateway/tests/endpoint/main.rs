@@ -12,6 +12,7 @@ mod cache_ttl;
 mod client;
 mod elicitation;
 mod eras;
+mod exposure;
 mod failure;
 mod fidelity;
 mod gateway_restart;

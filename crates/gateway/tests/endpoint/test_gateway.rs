@@ -146,6 +146,7 @@ pub(crate) fn host_of(config: &str, state: Option<PathBuf>) -> Host {
         .state_dir(state)
         .client_policies(config.clients)
         .budgets(config.budgets)
+        .exposure(config.gateway.exposure)
         .max_nesting(config.gateway.limits.nesting as usize)
         .build();
     for server in config.servers {

@@ -20,8 +20,13 @@ pub(crate) struct TwoEraGateway {
 
 impl TwoEraGateway {
     pub(crate) async fn start() -> Self {
+        Self::with("").await
+    }
+
+    /// Starts it with these keys of the table `gateway`.
+    pub(crate) async fn with(keys: &str) -> Self {
         let mut demos = Vec::new();
-        let mut config = String::new();
+        let mut config = format!("{keys}\n");
         for (name, era) in SERVERS.into_iter().zip([EraChoice::Legacy, EraChoice::Modern]) {
             let options = Options { era, ..Options::default() };
             let demo = gripfast_demo::start_http(([127, 0, 0, 1], 0).into(), options).await.unwrap();
@@ -32,7 +37,7 @@ impl TwoEraGateway {
     }
 
     /// Waits until no server has a call in flight.
-    async fn until_no_calls(&self) {
+    pub(crate) async fn until_no_calls(&self) {
         for demo in &self.demos {
             within("the end of what was cancelled", demo.until_no_calls()).await;
         }

@@ -19,4 +19,5 @@ mod peer_host;
 mod relay;
 mod restart;
 mod sample_server;
+mod search;
 mod servers;

@@ -3,19 +3,24 @@
 //! Each item is the server's own bytes with its public name, and a `_meta` entry with its origin. A snapshot is
 //! rendered on request after a catalog has changed.
 
+pub(crate) mod exposure;
 pub(crate) mod freshness;
 pub(crate) mod held_names;
 pub(crate) mod hidden;
+pub(crate) mod search;
 pub(crate) mod snapshot;
 pub(crate) mod views;
 
+pub use crate::catalog::search::FoundTool;
 pub use crate::catalog::snapshot::{CatalogSnapshot, RenderedList};
 
+use crate::catalog::exposure::SnapshotExposure;
 use crate::host::{Host, HostEntry};
 use crate::sync::Mutex;
 use crate::upstream::ListingOrigin;
 use gripfast_core::catalog::merge::{AbsentServer, CatalogSource, MergedCatalog, NameClaim, Renamed};
 use gripfast_core::event::Event;
+use gripfast_core::exposure::{ExposureRule, ExposureSettings, SEARCH_TOOLS};
 use gripfast_core::supervise::status::State;
 use gripfast_wire::{Era, apps};
 use std::borrow::Cow;
@@ -55,6 +60,8 @@ pub(crate) struct CatalogCache {
     revisions: AtomicU64,
     views: views::Views,
     held_names: held_names::NameStore,
+    exposure: exposure::ExposureState,
+    search: Mutex<search::ToolSearch>,
 }
 
 /// Input of the merge: the catalogs of all servers.
@@ -62,6 +69,8 @@ struct ServerCatalogs {
     sources: Vec<CatalogSource>,
     /// The era of each source.
     eras: Vec<Era>,
+    /// The exposure rule of each source.
+    rules: Vec<ExposureRule>,
     absent: Vec<AbsentServer>,
     /// Number of sources whose names are recorded: those before the first server that is starting for the first time.
     /// That server comes earlier in the config and may claim the same names.
@@ -78,10 +87,14 @@ impl Host {
         {
             return Arc::clone(snapshot);
         }
-        let ServerCatalogs { sources, eras, absent, settled } = self.server_catalogs();
-        let merged = MergedCatalog::merge(sources, &absent);
+        let settings = self.exposure();
+        let ServerCatalogs { sources, eras, rules, absent, settled } = self.server_catalogs(&settings);
+        let withheld: &[&str] = if self.is_searchable() { &SEARCH_TOOLS } else { &[] };
+        let merged = MergedCatalog::merge_without(sources, &absent, withheld);
         self.hold_names(&merged, settled);
         let mut snapshot = snapshot::render(merged, &eras);
+        let before = latest.as_ref().map(|(_, before)| &**before);
+        snapshot.exposure = SnapshotExposure::of(&snapshot.merged, &rules, &settings, before);
         let before = match &*latest {
             Some((_, before)) if before.has_same_content(&snapshot) => {
                 let before = Arc::clone(before);
@@ -94,6 +107,7 @@ impl Host {
         let snapshot = Arc::new(snapshot);
         *latest = Some((version, Arc::clone(&snapshot)));
         drop(latest);
+        self.index_tools(&snapshot);
         self.announce_renamed(
             before.as_ref().map_or(&[], |before| &before.merged.renamed),
             &snapshot.merged.renamed,
@@ -158,9 +172,14 @@ impl Host {
     }
 
     /// The catalogs of all servers, with their eras and names.
-    fn server_catalogs(&self) -> ServerCatalogs {
-        let mut offered =
-            ServerCatalogs { sources: Vec::new(), eras: Vec::new(), absent: Vec::new(), settled: usize::MAX };
+    fn server_catalogs(&self, settings: &ExposureSettings) -> ServerCatalogs {
+        let mut offered = ServerCatalogs {
+            sources: Vec::new(),
+            eras: Vec::new(),
+            rules: Vec::new(),
+            absent: Vec::new(),
+            settled: usize::MAX,
+        };
         let store = self.store();
         for entry in self.entries() {
             let server = entry.name.clone();
@@ -178,6 +197,7 @@ impl Host {
                 (Arc::clone(&listing.catalog), listing.era)
             };
             offered.eras.push(era);
+            offered.rules.push(entry.exposure_rule(settings));
             let catalog = entry.visible_catalog(catalog);
             let linked = catalog.tools.iter().filter_map(|tool| apps::resource_of(&tool.raw));
             let linked = linked.map(Cow::into_owned).collect();

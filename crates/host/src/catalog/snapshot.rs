@@ -1,6 +1,7 @@
 //! Rendered form of the merged catalog: each item in its server's own bytes, under its public name, with its origin
 //! in `_meta`. Legacy clients get tools of modern servers without features that their era lacks.
 
+use super::exposure::SnapshotExposure;
 use gripfast_core::catalog::merge::{CatalogView, MergedCatalog, PublicList};
 use gripfast_core::catalog::{Catalog, Item};
 use gripfast_wire::patch::{Object, Patch, patch_payload};
@@ -30,6 +31,8 @@ pub struct CatalogSnapshot {
     wrapped_output: BTreeSet<String>,
     /// Public names of the tools that can only be called as tasks.
     tasks_only: BTreeSet<String>,
+    /// The tools that are in the list of clients.
+    pub(super) exposure: SnapshotExposure,
     /// Increases with every snapshot whose content differs.
     pub revision: u64,
 }
@@ -65,6 +68,7 @@ impl CatalogSnapshot {
             legacy_tools: self.legacy_tools.as_ref().map(|tools| tools.filtered(&shown.tools)),
             wrapped_output: self.wrapped_output.clone(),
             tasks_only: self.tasks_only.clone(),
+            exposure: self.exposure.filtered(&shown.tools),
             revision: self.revision,
         }
     }
@@ -76,6 +80,7 @@ impl CatalogSnapshot {
             && self.resources == other.resources
             && self.templates == other.templates
             && self.prompts == other.prompts
+            && self.exposure == other.exposure
     }
 }
 
@@ -98,6 +103,15 @@ impl PartialEq for RenderedList {
 impl Eq for RenderedList {}
 
 impl RenderedList {
+    /// A list of these items, each in JSON.
+    pub fn of(items: impl IntoIterator<Item = String>) -> Self {
+        let mut rendered = Self::default();
+        for item in items {
+            rendered.push(&item);
+        }
+        rendered
+    }
+
     /// Start of the SHA-256 digest of the items. Lists with the same items have the same digest in every process.
     pub fn digest(&self) -> u64 {
         let compute = || {
@@ -130,7 +144,7 @@ impl RenderedList {
         (&self.text[begin..self.ends[to - 1]], (to < self.len()).then_some(to))
     }
 
-    fn filtered(&self, places: &[usize]) -> Self {
+    pub(super) fn filtered(&self, places: &[usize]) -> Self {
         let mut only = Self::default();
         for at in places {
             only.push(self.page(*at, 1).0);
@@ -185,6 +199,7 @@ pub(super) fn render(merged: MergedCatalog, eras: &[Era]) -> CatalogSnapshot {
         legacy_tools,
         wrapped_output: wrapped,
         tasks_only,
+        exposure: SnapshotExposure::default(),
         revision: 0,
     }
 }

@@ -16,6 +16,7 @@ use crate::records::ledger::{Ledger, LedgerOptions};
 use crate::security::Security;
 use crate::store::{ApprovalCounts, LocalStore, MemoryStore, Store};
 use crate::sync::{Mutex, RwLock};
+use gripfast_core::exposure::ExposureSettings;
 use gripfast_core::json_text::JsonText;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -37,6 +38,7 @@ pub struct HostBuilder {
     cache: CacheLimits,
     audit: AuditOptions,
     max_nesting: Option<usize>,
+    exposure: ExposureSettings,
 }
 
 impl HostBuilder {
@@ -108,6 +110,13 @@ impl HostBuilder {
         self
     }
 
+    /// Exposure of tools to clients. [`Host::set_exposure`] changes it later.
+    #[must_use]
+    pub fn exposure(mut self, settings: ExposureSettings) -> Self {
+        self.exposure = settings;
+        self
+    }
+
     /// Call budgets.
     #[must_use]
     pub fn budgets(mut self, budgets: Vec<BudgetSpec>) -> Self {
@@ -155,7 +164,7 @@ impl HostBuilder {
         let capabilities = JsonText::parse(capabilities).expect("a JSON value prints as JSON");
         let client_info_json = serde_json::json!({ "name": name, "version": version });
         let client_info = JsonText::parse(client_info_json.to_string()).expect("a JSON value prints as JSON");
-        Host {
+        let host = Host {
             inner: Arc::new(HostInner {
                 clock,
                 id: host_id(),
@@ -180,7 +189,9 @@ impl HostBuilder {
                 shutdown_tasks: TaskTracker::new(),
                 max_nesting: self.max_nesting.unwrap_or(ClientLimits::default().nesting as usize),
             }),
-        }
+        };
+        host.set_exposure(self.exposure);
+        host
     }
 }
 

@@ -228,6 +228,7 @@ impl Host {
         }
         entries.push(Arc::new(entry));
         drop(entries);
+        self.refresh_searchable();
         self.inner.change_signal.notify();
         Ok(())
     }
@@ -254,6 +255,7 @@ impl Host {
     fn remove_entry(&self, server: &str) -> Result<JoinHandle<()>, CallError> {
         let entry = self.entry(server)?;
         self.inner.entries.write().retain(|known| known.name != server);
+        self.refresh_searchable();
         self.inner.change_signal.notify();
         if let Ok(instances) = entry.instances() {
             instances.mark_removed();

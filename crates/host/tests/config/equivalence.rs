@@ -3,6 +3,7 @@
 use super::{JSON, TOML, YAML, only_server, parse, report};
 use gripfast::RecordDetail;
 use gripfast::config::*;
+use gripfast::exposure::{Exposure, ExposureSettings};
 use gripfast::ledger::LedgerOptions;
 use gripfast_core::supervise::spec::{SupervisionSpec, WhenDown};
 use std::path::Path;
@@ -17,6 +18,10 @@ session_idle_timeout = "30m"
 limits = { sessions = 500 }
 ledger = "arguments"
 ledger_size = "1MiB"
+exposure = "auto"
+exposure_limit = 5000
+always = ["docs__*"]
+load = true
 public_url = "https://mcp.example.com"
 allowed_origins = ["http://localhost:6274"]
 auth = { keys = true, jwt = { issuer = "https://i.example", audience = "a", jwks = "/etc/jwks.json", scopes = ["mcp"] } }
@@ -52,6 +57,8 @@ max_message = "1MiB"
 cache = { lists = "90s", tools = { "get_*" = "hinted" } }
 prefix = ""
 isolation = "per_client"
+exposure = "search"
+always = ["get_*"]
 max_instances = 65
 redirects = ["https://eu.example.com"]
 oauth = { issuer = "https://id.example.com", client_id = "us", client_secret = "${env:SECRET}", scopes = ["read"], callback_port = 7332 }
@@ -65,7 +72,7 @@ const IN_JSON: &str = r#"{
   // Comments and trailing commas are allowed.
   "gateway": { "listen": "127.0.0.1:9000", "state_dir": "/var/lib/gripfast", "startup_wait": "3s",
     "session_idle_timeout": "30m", "limits": { "sessions": 500 },
-    "ledger": "arguments", "ledger_size": "1MiB",
+    "ledger": "arguments", "ledger_size": "1MiB", "exposure": "auto", "exposure_limit": 5000, "always": ["docs__*"], "load": true,
     "public_url": "https://mcp.example.com", "allowed_origins": ["http://localhost:6274"], "auth": { "keys": true, "jwt": { "issuer": "https://i.example", "audience": "a", "jwks": "/etc/jwks.json",
       "scopes": ["mcp"] } }, "tls": { "cert": "/etc/cert.pem", "key": "/etc/key.pem" } },
   "mcpServers": {
@@ -99,6 +106,8 @@ const IN_JSON: &str = r#"{
       "cache": { "lists": "90s", "tools": { "get_*": "hinted" } },
       "prefix": "",
       "isolation": "per_client",
+      "exposure": "search",
+      "always": ["get_*"],
       "max_instances": 65,
       "redirects": ["https://eu.example.com"],
       "oauth": { "issuer": "https://id.example.com", "client_id": "us", "client_secret": "${env:SECRET}", "scopes": ["read"], "callback_port": 7332 },
@@ -116,6 +125,7 @@ const IN_JSON: &str = r#"{
 const IN_YAML: &str = r#"
 gateway: { listen: "127.0.0.1:9000", state_dir: /var/lib/gripfast, startup_wait: 3s, session_idle_timeout: 30m,
   limits: { sessions: 500 }, ledger: arguments, ledger_size: 1MiB,
+  exposure: auto, exposure_limit: 5000, always: ["docs__*"], load: true,
   public_url: "https://mcp.example.com", allowed_origins: ["http://localhost:6274"], auth: { keys: true, jwt: { issuer: "https://i.example", audience: a,
   jwks: /etc/jwks.json, scopes: [mcp] } }, tls: { cert: /etc/cert.pem, key: /etc/key.pem } }
 mcp_servers:
@@ -150,6 +160,8 @@ mcp_servers:
     cache: { lists: 90s, tools: { "get_*": hinted } }
     prefix: ""
     isolation: per_client
+    exposure: search
+    always: ["get_*"]
     max_instances: 65
     redirects: ["https://eu.example.com"]
     oauth: { issuer: "https://id.example.com", client_id: us, client_secret: "${env:SECRET}", scopes: [read], callback_port: 7332 }
@@ -193,6 +205,8 @@ fn every_key_sets_its_field() {
     let github = config.servers[0].spec.as_ref().unwrap();
     assert!(github.supervision.spare);
     assert_eq!(github.supervision.recycle.max_rss, Some(512 << 20));
+    let (exposure, always) = (Exposure::Auto, vec!["docs__*".to_owned()]);
+    assert_eq!(config.gateway.exposure, ExposureSettings { exposure, limit: 5000, always, load: true });
     assert_eq!(config.gateway.ledger, LedgerOptions { detail: RecordDetail::Arguments, size: 1 << 20 });
     insta::assert_snapshot!(format!("{:#?}", config.servers[1].spec), @r#"
     Ok(
@@ -306,6 +320,12 @@ fn every_key_sets_its_field() {
             },
             pins: Enforce,
             max_tools: 2000,
+            exposure: Some(
+                Search,
+            ),
+            always: [
+                "get_*",
+            ],
             isolation: PerClient,
             max_instances: 65,
             replay: ReplayRules {

@@ -250,6 +250,28 @@ listen = "127.0.0.1:7331"
 }
 
 #[test]
+fn an_exposure_that_does_not_exist() {
+    let text = r#"[gateway]
+exposure = "serch"
+exposure_limit = -1
+"#;
+    assert_snapshot!(report(TOML, text), @r#"
+        error: `serch` is not one of `all`, `search`, `auto`
+         --> gripfast.toml:2:12 (gateway.exposure)
+          |
+        2 | exposure = "serch"
+          |            ^^^^^^^
+          hint: did you mean `search`?
+
+        error: `-1` is out of range; allowed: 0 to 100000000
+         --> gripfast.toml:3:18 (gateway.exposure_limit)
+          |
+        3 | exposure_limit = -1
+          |                  ^^
+    "#);
+}
+
+#[test]
 fn a_listen_address_with_a_name() {
     let text = r#"[gateway]
 listen = "localhost:7331"

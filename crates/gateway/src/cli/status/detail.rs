@@ -47,6 +47,7 @@ fn facts(upstream: &UpstreamView) -> Vec<(&'static str, String)> {
         known("protocol", &protocol(upstream)),
         upstream.session_age_ms.map(|age| ("session", session(upstream, age))),
         Some(("tools", tools_text(upstream))),
+        known("exposure", &exposure_text(upstream)),
         known("renamed", &renamed_text(upstream)),
         Some(("calls", calls(upstream))),
         known("instances", &instances(upstream)),
@@ -60,6 +61,15 @@ fn facts(upstream: &UpstreamView) -> Vec<(&'static str, String)> {
     .into_iter()
     .flatten()
     .collect()
+}
+
+/// The exposure of its tools, unless all of them are in the list of clients.
+fn exposure_text(upstream: &UpstreamView) -> Option<String> {
+    match &*upstream.exposure {
+        "search" => Some("clients find its tools by search".to_owned()),
+        "auto" => Some("clients with a long list find its tools by search".to_owned()),
+        _ => None,
+    }
 }
 
 /// The age of the session, its restored state, and whether the config has changed since.

@@ -2,7 +2,7 @@
 
 use super::labels::{EMPTY_CELL, latency, note, short_duration, state_cell, state_word, tools_text};
 use crate::cli::render::{Table, plural};
-use gripfast_gateway::api::types::{ClusterView, FleetView};
+use gripfast_gateway::api::types::{ClusterView, ExposureView, FleetView};
 
 pub(super) fn render(fleet: &FleetView, columns: Option<usize>) -> String {
     if fleet.upstreams.is_empty() {
@@ -29,7 +29,9 @@ pub(super) fn render(fleet: &FleetView, columns: Option<usize>) -> String {
 
 /// The summary line, and a line for each problem of the gateway itself.
 fn summary(fleet: &FleetView) -> String {
-    let FleetView { version, uptime_ms, upstreams, ledger, config, tls, set_aside, cluster, .. } = fleet;
+    let FleetView {
+        version, uptime_ms, upstreams, ledger, config, tls, set_aside, exposure, cluster, ..
+    } = fleet;
     let mut states: Vec<(String, usize)> = Vec::new();
     for word in upstreams.iter().map(state_word) {
         match states.iter_mut().find(|(known, _)| *known == word) {
@@ -62,9 +64,10 @@ fn summary(fleet: &FleetView) -> String {
             )
         })
         .collect();
+    let exposure = exposure.as_ref().map(exposure_line).unwrap_or_default();
     let (up, states) = (short_duration(*uptime_ms), states.join(", "));
     format!(
-        "gripfast {version} · up {up} · {servers}{colon}{states}{ledger}{config}{tls}{cluster}{set_aside}"
+        "gripfast {version} · up {up} · {servers}{colon}{states}{ledger}{config}{tls}{cluster}{set_aside}{exposure}"
     )
 }
 
@@ -75,4 +78,13 @@ fn cluster_line(cluster: &ClusterView) -> String {
         None => format!("\nreplica {replica} of {} · store {store}", plural(*replicas, "replica")),
         Some(cause) => format!("\nreplica {replica} · store {store}: {cause}"),
     }
+}
+
+/// Tools that clients list, where others are found by search.
+fn exposure_line(exposure: &ExposureView) -> String {
+    let ExposureView { mode, tools, tokens, listed_tools, listed_tokens, .. } = exposure;
+    format!(
+        "\nexposure {mode}: clients list {listed_tools} of {}, about {listed_tokens} of {tokens} tokens",
+        plural(*tools, "tool")
+    )
 }

@@ -1,7 +1,9 @@
 //! `list_changed` notifications: one per change, however many servers changed at once, also for clients that had no
 //! stream open when it happened.
 
+use crate::mcp::tool_search;
 use gripfast::sync::Mutex;
+use gripfast::wire::Era;
 use gripfast::{CatalogSnapshot, Host, Principal, RenderedList};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,13 +26,20 @@ impl ListVersions {
 
     /// Versions of the lists in `catalog`.
     fn of(catalog: &CatalogSnapshot) -> Self {
-        let both = |one: u64, other: u64| one.rotate_left(1) ^ other;
-        let legacy_tools = catalog.legacy_tools.as_ref().map_or(0, RenderedList::digest);
+        let legacy_tools = catalog.legacy_tools.as_ref().map(|_| catalog.listed_tools(Era::Legacy));
+        let tools =
+            both(catalog.listed_tools(Era::Modern).digest(), legacy_tools.map_or(0, RenderedList::digest));
+        let search = tool_search::definitions(catalog, Era::Modern);
         Self {
-            tools: both(catalog.tools.digest(), legacy_tools),
+            tools: if search.is_empty() { tools } else { both(tools, search.digest()) },
             resources: both(catalog.resources.digest(), catalog.templates.digest()),
             prompts: catalog.prompts.digest(),
         }
+    }
+
+    /// Versions for a client that has loaded these tools besides.
+    fn with_loaded(self, loaded: &RenderedList) -> Self {
+        Self { tools: both(self.tools, loaded.digest()), ..self }
     }
 
     /// Notifications that lead from these versions to `newer`.
@@ -56,6 +65,32 @@ impl ListVersions {
     }
 }
 
+fn both(one: u64, other: u64) -> u64 {
+    one.rotate_left(1) ^ other
+}
+
+/// Catalog of one principal and the versions of its lists.
+#[derive(Debug)]
+pub(crate) struct PrincipalCatalog {
+    versions: ListVersions,
+    catalog: Arc<CatalogSnapshot>,
+}
+
+impl PrincipalCatalog {
+    fn new(catalog: Arc<CatalogSnapshot>) -> Self {
+        Self { versions: ListVersions::of(&catalog), catalog }
+    }
+
+    /// List versions of a client that has loaded these tools.
+    pub(crate) fn versions_with(&self, loaded: &[String]) -> ListVersions {
+        if loaded.is_empty() {
+            return self.versions;
+        }
+        let loaded = self.catalog.listed_tools_with(Era::Legacy, loaded);
+        loaded.map_or(self.versions, |loaded| self.versions.with_loaded(&loaded))
+    }
+}
+
 /// Watches the catalog for all clients. Clients of one principal see the same catalog, so they share one channel; it
 /// changes when the servers change and when the principal's access changes.
 pub(crate) struct ListChangeNotifier {
@@ -69,11 +104,13 @@ struct PrincipalChannels {
     by_principal: Mutex<BTreeMap<Principal, Arc<PrincipalChannel>>>,
 }
 
-/// List versions of one principal, and the catalog that they belong to.
+/// Catalog of one principal. It changes with any of its items, also with those that are in no list: a client may have
+/// loaded them.
 struct PrincipalChannel {
     principal: Principal,
-    versions: watch::Sender<ListVersions>,
-    known: Mutex<Arc<CatalogSnapshot>>,
+    known: watch::Sender<PrincipalCatalog>,
+    /// Held while `known` is replaced, so that the latest catalog is the last one.
+    refreshing: Mutex<()>,
 }
 
 impl ListChangeNotifier {
@@ -89,7 +126,12 @@ impl ListChangeNotifier {
 
     /// Current list versions of a principal.
     pub(crate) fn versions(&self, principal: &Principal) -> ListVersions {
-        *self.channels.get_or_create(principal).versions.borrow()
+        self.client_versions(principal, &[])
+    }
+
+    /// Current list versions of one client: those of its principal, and the tools that it has loaded.
+    pub(crate) fn client_versions(&self, principal: &Principal, loaded: &[String]) -> ListVersions {
+        self.channels.get_or_create(principal).known.borrow().versions_with(loaded)
     }
 
     /// Compares with the current catalog at once: a client that is about to get the list needs no notification about
@@ -98,9 +140,9 @@ impl ListChangeNotifier {
         self.channels.get_or_create(principal).refresh(&self.channels.host);
     }
 
-    /// Subscribes to the list versions of a principal.
-    pub(crate) fn subscribe(&self, principal: &Principal) -> watch::Receiver<ListVersions> {
-        self.channels.get_or_create(principal).versions.subscribe()
+    /// Subscribes to the catalog of a principal.
+    pub(crate) fn subscribe(&self, principal: &Principal) -> watch::Receiver<PrincipalCatalog> {
+        self.channels.get_or_create(principal).known.subscribe()
     }
 }
 
@@ -120,7 +162,7 @@ impl PrincipalChannels {
             return Arc::clone(channel);
         }
         if channels.len() >= Self::MAX {
-            channels.retain(|_, channel| channel.versions.receiver_count() > 0);
+            channels.retain(|_, channel| channel.known.receiver_count() > 0);
         }
         let channel = Arc::new(PrincipalChannel::new(principal.clone(), &self.host));
         channels.insert(principal.clone(), Arc::clone(&channel));
@@ -137,20 +179,16 @@ impl PrincipalChannels {
 
 impl PrincipalChannel {
     fn new(principal: Principal, host: &Host) -> Self {
-        let catalog = host.catalog_snapshot_for(&principal);
-        let versions = watch::Sender::new(ListVersions::of(&catalog));
-        Self { principal, versions, known: Mutex::new(catalog) }
+        let known = watch::Sender::new(PrincipalCatalog::new(host.catalog_snapshot_for(&principal)));
+        Self { principal, known, refreshing: Mutex::default() }
     }
 
     fn refresh(&self, host: &Host) {
-        let mut known = self.known.lock();
+        let _turn = self.refreshing.lock();
         let catalog = host.catalog_snapshot_for(&self.principal);
-        if Arc::ptr_eq(&known, &catalog) {
-            return;
+        if !Arc::ptr_eq(&self.known.borrow().catalog, &catalog) {
+            self.known.send_replace(PrincipalCatalog::new(catalog));
         }
-        let now = ListVersions::of(&catalog);
-        self.versions.send_if_modified(|versions| std::mem::replace(versions, now) != now);
-        *known = catalog;
     }
 }
 

@@ -42,7 +42,7 @@ impl ListenStream {
         let mut granted = Filter::read(params);
         let (resources, tasks) = (Arc::<Subscriptions>::default(), Arc::<Subscriptions>::default());
         let subscriptions = vec![Arc::clone(&resources), Arc::clone(&tasks)];
-        let changes = ChangeFeed::new(gateway, client.host_client.principal(), subscriptions);
+        let changes = ChangeFeed::new(gateway, client, subscriptions);
         // From here on no change is missed, as the acknowledgement promises.
         let delivered = DeliveredVersions::new(changes.versions());
         // A request can name millions; no more than the limit are processed.

@@ -10,6 +10,7 @@ use crate::mcp::Gateway;
 use crate::mcp::client::Client;
 use crate::mcp::status_tool;
 use crate::mcp::tasks::CallMode;
+use crate::mcp::tool_search;
 use gripfast::transport::Listener;
 use gripfast::wire::era::meta;
 use gripfast::wire::log::LogLevel;
@@ -54,7 +55,7 @@ pub(crate) enum RequestOutcome {
 
 impl ClientRequest<'_> {
     /// Principal of the client.
-    fn principal(&self) -> &Principal {
+    pub(crate) fn principal(&self) -> &Principal {
         self.client.host_client.principal()
     }
 }
@@ -112,8 +113,19 @@ type ServerItem = (String, String);
 const PAGE_SIZE: usize = 1000;
 
 impl Gateway {
-    /// Answers a request, within a telemetry span if an exporter is installed.
+    /// Answers a request, within a telemetry span if an exporter is installed. From here on, a call through a search
+    /// tool is the call of the tool that it names.
     pub(crate) async fn dispatch(&self, request: ClientRequest<'_>) -> RequestOutcome {
+        // Boxed, so that requests without search need no space for it in their future.
+        let unwrapped = if self.host.is_searchable() {
+            match Box::pin(self.unwrap_call(&request)).await {
+                Ok(unwrapped) => unwrapped,
+                Err(outcome) => return outcome,
+            }
+        } else {
+            None
+        };
+        let request = ClientRequest { params: unwrapped.as_deref().or(request.params), ..request };
         let Some(telemetry) = self.telemetry.get() else { return self.answer(request).await };
         let span = telemetry.server_span(request.id, request.method, request.params);
         // Boxed, so that requests without telemetry need no space for the span in their future.
@@ -250,7 +262,8 @@ impl Gateway {
     async fn list(&self, request: &ClientRequest<'_>, list: List) -> RequestOutcome {
         self.wait_for_startup().await;
         let catalog = self.host.catalog_snapshot_for(request.principal());
-        let digest = rendered(&catalog, list, request.era).digest();
+        let tools = ToolList::of(&catalog, request);
+        let digest = rendered(&catalog, &tools, list, request.era).digest();
         let version = ListVersion { digest, list: list.member() };
         let from = match request.params.map(Object::parse).transpose() {
             Err(error) => return RpcFault::invalid(error.to_string()),
@@ -277,8 +290,14 @@ impl Gateway {
             Era::Modern => Some(self.host.list_freshness(list)),
             Era::Legacy => None,
         };
-        let own = (self.status_tool && list == List::Tools).then(status_tool::definition);
-        RequestOutcome::Page(ListPage::of(catalog, list, version, from, fresh, own.as_deref()))
+        let mut own = Vec::new();
+        if list == List::Tools {
+            own.extend(self.status_tool.then(status_tool::definition));
+            let search = tool_search::definitions(&catalog, request.era);
+            own.extend((!search.is_empty()).then(|| search.page(0, usize::MAX).0.to_owned()));
+        }
+        let own = (!own.is_empty()).then(|| own.join(","));
+        RequestOutcome::Page(ListPage::of(catalog, tools, list, version, from, fresh, own.as_deref()))
     }
 
     async fn call_tool(&self, request: &ClientRequest<'_>) -> RequestOutcome {
@@ -288,6 +307,9 @@ impl Gateway {
         };
         if self.status_tool && name == status_tool::NAME {
             return result(&self.status_result(request.principal(), request.era));
+        }
+        if tool_search::answers(&name) && self.host.is_searchable() {
+            return Box::pin(self.answer_tool_search(request, &params, &name)).await;
         }
         let lookup = |catalog: &CatalogSnapshot| {
             let (to, _) = catalog.merged.tool(&name)?;
@@ -442,9 +464,38 @@ impl Gateway {
     }
 }
 
+/// Tools that a client gets.
+enum ToolList {
+    /// Those that `exposure` lists.
+    Listed,
+    /// The same, and those that the client has loaded.
+    Loaded(RenderedList),
+    /// All that it may call, because it asks for them.
+    All,
+}
+
+impl ToolList {
+    /// Member of `_meta` by which a client asks for all tools, with the value `all`.
+    const EXPOSURE: &str = "gripfast/exposure";
+
+    fn of(catalog: &CatalogSnapshot, request: &ClientRequest<'_>) -> Self {
+        if !catalog.offers_search() {
+            return Self::Listed;
+        }
+        let params = request.params.and_then(|params| Object::parse(params).ok());
+        let meta = params.and_then(|params| params.object("_meta"));
+        if meta.and_then(|meta| meta.text(Self::EXPOSURE)).is_some_and(|exposure| exposure == "all") {
+            return Self::All;
+        }
+        let loaded = request.client.loaded.names();
+        catalog.listed_tools_with(request.era, &loaded).map_or(Self::Listed, Self::Loaded)
+    }
+}
+
 /// One page of a rendered list, which is copied only once, into the response.
 pub(crate) struct ListPage {
     catalog: Arc<CatalogSnapshot>,
+    tools: ToolList,
     list: List,
     era: Era,
     from: usize,
@@ -457,6 +508,7 @@ impl ListPage {
     /// of the last page.
     fn of(
         catalog: Arc<CatalogSnapshot>,
+        tools: ToolList,
         list: List,
         version: ListVersion,
         from: usize,
@@ -465,7 +517,7 @@ impl ListPage {
     ) -> Self {
         let era = if fresh.is_some() { Era::Modern } else { Era::Legacy };
         let mut rest = String::new();
-        match (rendered(&catalog, list, era).page(from, PAGE_SIZE), own) {
+        match (rendered(&catalog, &tools, list, era).page(from, PAGE_SIZE), own) {
             ((_, Some(from)), _) => {
                 rest.push_str("],\"nextCursor\":\"");
                 rest.push_str(&version.cursor(from));
@@ -485,12 +537,12 @@ impl ListPage {
             ));
         }
         rest.push('}');
-        Self { catalog, list, era, from, rest }
+        Self { catalog, tools, list, era, from, rest }
     }
 
     /// Response to the list request.
     pub(crate) fn response(&self, id: Id<'_>) -> Vec<u8> {
-        let (items, _) = rendered(&self.catalog, self.list, self.era).page(self.from, PAGE_SIZE);
+        let (items, _) = rendered(&self.catalog, &self.tools, self.list, self.era).page(self.from, PAGE_SIZE);
         envelope::response_from_pieces(id, &["{\"", self.list.member(), "\":[", items, &self.rest])
     }
 }
@@ -506,9 +558,13 @@ fn scope_name(scope: CacheScope) -> &'static str {
     }
 }
 
-fn rendered(catalog: &CatalogSnapshot, list: List, era: Era) -> &RenderedList {
+fn rendered<'c>(catalog: &'c CatalogSnapshot, tools: &'c ToolList, list: List, era: Era) -> &'c RenderedList {
     match list {
-        List::Tools => catalog.tools_for(era),
+        List::Tools => match tools {
+            ToolList::Listed => catalog.listed_tools(era),
+            ToolList::Loaded(tools) => tools,
+            ToolList::All => catalog.tools_for(era),
+        },
         List::Resources => &catalog.resources,
         List::ResourceTemplates => &catalog.templates,
         List::Prompts => &catalog.prompts,

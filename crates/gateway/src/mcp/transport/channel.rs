@@ -408,9 +408,9 @@ impl ChannelClient {
         if self.list_changes.is_some() {
             return;
         }
-        let (out, principal) = (self.out.clone(), self.client.host_client.principal());
+        let out = self.out.clone();
         let subscriptions = vec![Arc::clone(&self.client.subscriptions)];
-        let mut changes = ChangeFeed::new(&self.gateway, principal, subscriptions);
+        let mut changes = ChangeFeed::new(&self.gateway, &self.client, subscriptions);
         let mut delivered = DeliveredVersions::new(changes.versions());
         let task = tokio::spawn(async move {
             loop {

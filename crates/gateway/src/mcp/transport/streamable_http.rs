@@ -310,7 +310,9 @@ fn begin_legacy(
     let admitted = gateway.admit(body)?;
     // The list in the answer is at least as new as these versions.
     if request.method.ends_with("/list") {
-        session.delivered().listed(&request.method, gateway.list_changes.versions(&session.peer.principal()));
+        let (principal, loaded) = (session.peer.principal(), client.loaded.names());
+        let versions = gateway.list_changes.client_versions(&principal, &loaded);
+        session.delivered().listed(&request.method, versions);
     }
     let elicitations = Arc::clone(&session.elicitations);
     let listener = Arc::new(LegacyListener {
@@ -505,7 +507,7 @@ fn change_events(
     session.session().rewind_to_acked();
     let get_stream = session.session().get_streams.open();
     let subscriptions = vec![Arc::clone(&session.session().client.subscriptions)];
-    let feed = ChangeFeed::new(gateway, &session.session().peer.principal(), subscriptions);
+    let feed = ChangeFeed::new(gateway, &session.session().client, subscriptions);
     let begin = (feed, ChangeStream { session, get_stream }, Arc::clone(gateway));
     futures_util::stream::unfold(begin, |(mut feed, change_stream, gateway)| async move {
         loop {

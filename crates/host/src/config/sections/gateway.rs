@@ -10,13 +10,14 @@ use crate::private_files::StrictModes;
 use crate::records::RecordDetail;
 use crate::records::audit::AuditOptions;
 use crate::records::ledger::LedgerOptions;
+use gripfast_core::exposure::{Exposure, ExposureSettings};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
 keys! {
-    /// The gateway itself. Changes take effect at the next start.
+    /// The gateway itself. Changes take effect at the next start, except where a key says otherwise.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct GatewayConfig: Default, check drain_before_end {
         /// IP address and port of the listener. Port 0 picks a free port. An address other than loopback lets other
@@ -99,6 +100,26 @@ keys! {
         /// user. It lists the servers that the client may use and their state; if clients do not have to authenticate,
         /// also the cause.
         pub status_tool: bool = false;
+        /// Exposure settings.
+        field pub exposure: ExposureSettings = ExposureSettings::default();
+        /// Exposure of tools to clients. `all` lists all tools. `search` lists the tools `search_tools`,
+        /// `describe_tools`, `call_read_only_tool` and `call_tool` instead, through which a model finds and calls all
+        /// others. `auto` is `search` for a client whose list would have more than `exposure_limit` tokens, and `all`
+        /// for others. A server may have its own `exposure`. Applied without a restart.
+        exposure => exposure.exposure: Exposure;
+        /// Tokens of a client's list above which `auto` uses search. They are estimated from the names, descriptions
+        /// and argument schemas of the tools, within 10 % of a tokenizer. Too small: a model has to search although the
+        /// tools would fit. Too large: tool definitions fill its context. Applied without a restart.
+        exposure_limit => exposure.limit: u32 [0..=100_000_000];
+        /// Tools that are always in the list, whatever `exposure` is: patterns over the names that clients see, such as
+        /// `"github__get_*"`. Too few: clients have to search for tools that they need all the time. Too many: their
+        /// definitions fill the context of the model. Applied without a restart.
+        always => exposure.always: Vec<String>;
+        /// Add the tools that a legacy client has found by `search_tools` or `describe_tools` to its list, and notify it
+        /// that the list has changed. At most 32 tools per session; the tools that were found longest ago are removed
+        /// first. Set it for clients that read the list again after a notification: they can then call a found tool
+        /// by its own name, with its own schema. Applied without a restart.
+        load => exposure.load: bool;
         /// Format of log lines on stderr: `text` for people, `json` for log collectors, with one object per line.
         /// `$GRIPFAST_LOG_FORMAT` overrides it. `$GRIPFAST_LOG` sets the log level.
         pub log_format: LogFormat = LogFormat::default();

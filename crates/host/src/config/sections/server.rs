@@ -14,6 +14,7 @@ use crate::config::node::{KeyNode, Node};
 use crate::config::units::AT_LEAST_100_MS;
 use crate::pins::PinMode;
 use crate::policy::Policy;
+use gripfast_core::exposure::Exposure;
 use gripfast_core::isolation::Isolation;
 use gripfast_core::supervise::spec::{
     CircuitSpec, RecycleSpec, RestartSpec, SupervisionSpec, TimeoutSpec, WhenDown,
@@ -135,6 +136,12 @@ keys! {
         /// new ones are hidden, with an event; approved ones stay. Too small: new tools of a large server are missing.
         /// Too large: a server can fill the context of its clients and the state directory.
         pub max_tools: u32 [1..=100_000] = 2_000;
+        /// Exposure of its tools to clients: `all`, `search` or `auto`, as in the table `gateway`.
+        pub exposure: Option<Exposure> = None, "`exposure` of the table `gateway`";
+        /// Tools that are always in the list of clients, whatever `exposure` is: patterns over the server's own names.
+        /// Too few: clients have to search for tools that they need all the time. Too many: their definitions fill the
+        /// context of the model.
+        pub always: Vec<String> = Vec::new();
         /// Sharing of instances between clients. An instance is one child process or session. `auto` shares one
         /// instance until the server sends a request, or logs while several principals share it, and the client that it
         /// is meant for cannot be determined. Set `per_client` for a server that keeps state per session; with `shared`
@@ -175,6 +182,7 @@ pub enum ProtocolChoice {
 }
 
 words!(ProtocolChoice { Auto = "auto", Legacy = "legacy", Modern = "modern" });
+words!(Exposure { All = "all", Search = "search", Auto = "auto" });
 words!(Isolation { Auto = "auto", Shared = "shared", PerClient = "per_client" });
 words!(PinMode { Enforce = "enforce", Strict = "strict", Warn = "warn", Off = "off" });
 

@@ -1,0 +1,384 @@
+//! Tools of the gateway for tools that are not in a client's list (`exposure`): search, definitions, and calls. A call
+//! becomes a plain call of the tool that it names before it is dispatched, so that everything behind is the same.
+
+use super::Gateway;
+use super::request::dispatch::{ClientRequest, RequestOutcome, raw, server_info_meta};
+use super::tool_summary::{one_line, parameter_list};
+use gripfast::exposure::{CALL, CALL_READ_ONLY, DESCRIBE, SEARCH};
+use gripfast::wire::Era;
+use gripfast::wire::patch::{Object, Patch};
+use gripfast::{
+    CallError, CallOutcome, CatalogSnapshot, Code, FoundTool, Json, JsonText, RenderedList, UnlistedItem,
+};
+use serde_json::{Value, json};
+
+/// Tools that a search returns if it does not set a limit, and at most.
+const DEFAULT_LIMIT: u64 = 5;
+const MAX_LIMIT: u64 = 50;
+/// Definitions that one call returns at most.
+const MAX_NAMES: usize = 50;
+/// Characters of a query that are used.
+const MAX_QUERY: usize = 1000;
+/// Servers that the definition of the search names.
+const MAX_SERVERS: usize = 40;
+
+/// Definitions of the tools for clients of this era; empty if the client has all tools in its list.
+pub(super) fn definitions(catalog: &CatalogSnapshot, era: Era) -> RenderedList {
+    if !catalog.offers_search() {
+        return RenderedList::default();
+    }
+    let call = json!({
+        "type": "object",
+        "properties": {
+            "name": { "type": "string", "description": "Name of the tool, as `search_tools` returns it." },
+            "arguments": { "type": "object", "description": "Arguments of the tool." },
+        },
+        "required": ["name"],
+        "additionalProperties": false,
+    });
+    let mut tools = [
+        search_definition(catalog),
+        json!({
+            "name": DESCRIBE,
+            "title": "Describe tools",
+            "description": "Returns the full definitions of tools: description, argument schema, output schema and \
+                            annotations.",
+            "inputSchema": {
+                "type": "object",
+                "properties": {
+                    "names": {
+                        "type": "array",
+                        "items": { "type": "string" },
+                        "maxItems": MAX_NAMES,
+                        "description": "Names of the tools, as `search_tools` returns them.",
+                    },
+                },
+                "required": ["names"],
+                "additionalProperties": false,
+            },
+            "outputSchema": {
+                "type": "object",
+                "properties": {
+                    "tools": { "type": "array", "items": { "type": "object" } },
+                    "unknown": { "type": "array", "items": { "type": "string" } },
+                },
+                "required": ["tools"],
+            },
+            "annotations": { "readOnlyHint": true, "openWorldHint": false },
+        }),
+        json!({
+            "name": CALL_READ_ONLY,
+            "title": "Call a read-only tool",
+            "description": "Calls a tool that changes nothing (`readOnlyHint`), and returns its result. For other \
+                            tools use `call_tool`.",
+            "inputSchema": call,
+            "annotations": { "readOnlyHint": true },
+        }),
+        json!({
+            "name": CALL,
+            "title": "Call a tool",
+            "description": "Calls any tool by its name and returns its result.",
+            "inputSchema": call,
+            "annotations": { "readOnlyHint": false, "destructiveHint": true },
+        }),
+    ];
+    if era == Era::Legacy {
+        // Whether a tool really supports tasks, its server decides when it is called.
+        for tool in &mut tools[2..] {
+            tool["execution"] = json!({ "taskSupport": "optional" });
+        }
+    }
+    RenderedList::of(tools.iter().map(Value::to_string))
+}
+
+fn search_definition(catalog: &CatalogSnapshot) -> Value {
+    let merged = &catalog.merged;
+    let mut servers: Vec<&str> = Vec::new();
+    for entry in &merged.tools.entries {
+        let server = merged.sources[entry.source].server.as_str();
+        if servers.last() != Some(&server) {
+            servers.push(server);
+        }
+    }
+    let more = if servers.len() > MAX_SERVERS { " and others" } else { "" };
+    servers.truncate(MAX_SERVERS);
+    json!({
+        "name": SEARCH,
+        "title": "Search tools",
+        "description": format!(
+            "Finds tools by what they do. Most tools are not in the tool list: search here first, then call a found \
+             tool with `call_read_only_tool` or `call_tool`. `describe_tools` has the details. Servers: {}{more}.",
+            servers.join(", ")
+        ),
+        "inputSchema": {
+            "type": "object",
+            "properties": {
+                "query": { "type": "string", "description": "What the tool should do, in a few words." },
+                "limit": { "type": "integer", "minimum": 1, "maximum": MAX_LIMIT, "default": DEFAULT_LIMIT },
+                "server": { "type": "string", "description": "Only tools of this server." },
+            },
+            "required": ["query"],
+            "additionalProperties": false,
+        },
+        "outputSchema": {
+            "type": "object",
+            "properties": { "tools": { "type": "array", "items": {
+                "type": "object",
+                "properties": {
+                    "name": { "type": "string" },
+                    "server": { "type": "string" },
+                    "description": { "type": "string" },
+                    "parameters": { "type": "string" },
+                    "score": { "type": "number" },
+                },
+                "required": ["name", "server", "description", "parameters", "score"],
+            } } },
+            "required": ["tools"],
+        },
+        "annotations": { "readOnlyHint": true, "openWorldHint": false },
+    })
+}
+
+/// Tests if the gateway itself answers calls of this tool.
+pub(super) fn answers(tool: &str) -> bool {
+    matches!(tool, SEARCH | DESCRIBE)
+}
+
+impl Gateway {
+    /// Parameters of the plain call that a call of `call_tool` or `call_read_only_tool` stands for; `None` for any other
+    /// request.
+    pub(super) async fn unwrap_call(
+        &self,
+        request: &ClientRequest<'_>,
+    ) -> Result<Option<JsonText>, RequestOutcome> {
+        if request.method != "tools/call" {
+            return Ok(None);
+        }
+        let Some(params) = request.params.and_then(|params| Object::parse(params).ok()) else {
+            return Ok(None);
+        };
+        let Ok(Some(called)) = params.text_strict("name") else { return Ok(None) };
+        if called != CALL && called != CALL_READ_ONLY {
+            return Ok(None);
+        }
+        let WrappedCall { name, arguments } = WrappedCall::read(&params)
+            .map_err(|text| tool_error(request.era, &format!("`{called}` {text}")))?;
+        if called == CALL_READ_ONLY {
+            self.check_read_only(request, &name).await?;
+        }
+        let call = Patch::new().set_text("name", &name);
+        let call = match arguments {
+            Some(arguments) => call.set("arguments", arguments),
+            None => call.remove("arguments"),
+        };
+        Ok(Some(call.apply(&params)))
+    }
+
+    /// Refuses a visible tool that is not known to be read-only. A tool that the client cannot see is refused by the
+    /// plain call, as unknown.
+    async fn check_read_only(&self, request: &ClientRequest<'_>, name: &str) -> Result<(), RequestOutcome> {
+        let lookup = |_: &CatalogSnapshot| {
+            let catalog = self.host.catalog_snapshot_for(request.principal());
+            let (to, tool) = catalog.merged.tool(name)?;
+            Some((to.server.to_owned(), tool.hints.read_only))
+        };
+        match self.host.find_item(UnlistedItem::Name(name), lookup).await {
+            Ok(Some((server, false))) => {
+                let text =
+                    format!("tool `{name}` may change something: its server does not mark it as read-only");
+                let error = CallError::new(Code::InvalidRequest, &server, CallOutcome::NotSent, text);
+                Err(RequestOutcome::Failed(error.with_hint(format!("call it with `{CALL}`"))))
+            }
+            Ok(Some((_, true)) | None) | Err(_) => Ok(()),
+        }
+    }
+
+    /// Answers a call of `search_tools` or `describe_tools`.
+    pub(super) async fn answer_tool_search(
+        &self,
+        request: &ClientRequest<'_>,
+        params: &Object<'_>,
+        tool: &str,
+    ) -> RequestOutcome {
+        self.wait_for_startup().await;
+        let arguments =
+            || match params.get("arguments").map(|arguments| serde_json::from_str(arguments.get())) {
+                Some(Ok(Value::Object(arguments))) => Ok(arguments),
+                Some(_) => Err("needs an object as `arguments`".to_owned()),
+                None => Ok(serde_json::Map::new()),
+            };
+        let answer = arguments().and_then(|arguments| match tool {
+            SEARCH => self.search(request, &arguments),
+            _ => self.describe(request, &arguments),
+        });
+        answer.unwrap_or_else(|text| tool_error(request.era, &format!("`{tool}` {text}")))
+    }
+
+    fn search(
+        &self,
+        request: &ClientRequest<'_>,
+        arguments: &serde_json::Map<String, Value>,
+    ) -> Result<RequestOutcome, String> {
+        refuse_others(arguments, &["query", "limit", "server"])?;
+        let query = arguments.get("query").and_then(Value::as_str).map(str::trim).unwrap_or_default();
+        if query.is_empty() {
+            return Err("needs a `query`: what the tool should do, in a few words".to_owned());
+        }
+        let query: String = query.chars().take(MAX_QUERY).collect();
+        let limit = match arguments.get("limit") {
+            None | Some(Value::Null) => DEFAULT_LIMIT,
+            Some(limit) => match limit.as_u64() {
+                Some(limit @ 1..=MAX_LIMIT) => limit,
+                Some(_) | None => return Err(format!("needs a `limit` from 1 to {MAX_LIMIT}")),
+            },
+        };
+        let server = match arguments.get("server") {
+            None | Some(Value::Null) => None,
+            Some(server) => Some(server.as_str().ok_or("needs the name of a server as `server`")?),
+        };
+        let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+        let found = self.host.search_tools(request.principal(), &query, limit, server);
+        let catalog = self.host.catalog_snapshot_for(request.principal());
+        self.load(request, &catalog, found.iter().map(|tool| &*tool.name));
+        let tools: Vec<Summary> = found.iter().filter_map(|tool| Summary::of(&catalog, tool)).collect();
+        let lines: Vec<String> = tools.iter().map(Summary::line).collect();
+        let text =
+            if lines.is_empty() { "no tool was found; try other words".to_owned() } else { lines.join("\n") };
+        let tools: Vec<Value> = tools.iter().map(Summary::json).collect();
+        Ok(tool_result(request.era, &text, &raw(&json!({ "tools": tools }))))
+    }
+
+    fn describe(
+        &self,
+        request: &ClientRequest<'_>,
+        arguments: &serde_json::Map<String, Value>,
+    ) -> Result<RequestOutcome, String> {
+        refuse_others(arguments, &["names"])?;
+        let names = arguments.get("names").and_then(Value::as_array);
+        let names: Option<Vec<&str>> = names.and_then(|names| names.iter().map(Value::as_str).collect());
+        let Some(names) = names.filter(|names| !names.is_empty() && names.len() <= MAX_NAMES) else {
+            return Err(format!("needs `names`: a list of 1 to {MAX_NAMES} names of tools"));
+        };
+        let catalog = self.host.catalog_snapshot_for(request.principal());
+        let (mut known, mut unknown) = (Vec::new(), Vec::new());
+        for name in names {
+            match catalog.tool_definition(request.era, name) {
+                Some(definition) => known.push((name, definition)),
+                None => unknown.push(name),
+            }
+        }
+        if known.is_empty() {
+            let lines: Vec<String> = unknown.iter().map(|name| format!("unknown tool: {name}")).collect();
+            return Ok(tool_error(request.era, &lines.join("\n")));
+        }
+        self.load(request, &catalog, known.iter().map(|(name, _)| *name));
+        let definitions: Vec<&str> = known.into_iter().map(|(_, definition)| definition).collect();
+        // The definitions stay as the servers wrote them.
+        let definitions = format!("{{\"tools\":[{}],\"unknown\":{}}}", definitions.join(","), json!(unknown));
+        let described = JsonText::parse(definitions).map_err(|error| format!("failed: {error}"))?;
+        Ok(tool_result(request.era, described.get(), &described))
+    }
+
+    /// Adds found tools to the list of a legacy client, if the config says so.
+    fn load<'n>(
+        &self,
+        request: &ClientRequest<'_>,
+        catalog: &CatalogSnapshot,
+        found: impl Iterator<Item = &'n str>,
+    ) {
+        if request.era == Era::Legacy && self.host.exposure().load {
+            let hidden: Vec<String> =
+                found.filter(|name| !catalog.is_listed(name)).map(str::to_owned).collect();
+            request.client.loaded.load(&hidden);
+        }
+    }
+}
+
+/// Call inside the arguments of a search tool.
+struct WrappedCall<'a> {
+    name: String,
+    arguments: Option<&'a Json>,
+}
+
+impl<'a> WrappedCall<'a> {
+    /// Reads the call, or returns what it needs.
+    fn read(params: &Object<'a>) -> Result<Self, String> {
+        let missing = || "needs `name`: the name of a tool".to_owned();
+        let given = params.get_strict("arguments").map_err(|error| error.to_string())?.ok_or_else(missing)?;
+        let given = Object::parse(given).map_err(|_| "needs an object as `arguments`".to_owned())?;
+        if let Some((other, _)) = given.iter().find(|(member, _)| !matches!(*member, "name" | "arguments")) {
+            return Err(format!(
+                "has no parameter `{other}`; the arguments of the tool belong into `arguments`"
+            ));
+        }
+        let name = given.text_strict("name").map_err(|error| error.to_string())?.ok_or_else(missing)?;
+        let arguments = given.get_strict("arguments").map_err(|error| error.to_string())?;
+        let arguments = arguments.filter(|arguments| arguments.get() != "null");
+        if arguments.is_some_and(|arguments| Object::parse(arguments).is_err()) {
+            return Err("needs an object in its parameter `arguments`".to_owned());
+        }
+        Ok(Self { name: name.into_owned(), arguments })
+    }
+}
+
+/// A found tool in short form.
+struct Summary<'a> {
+    found: &'a FoundTool,
+    description: String,
+    parameters: String,
+}
+
+impl<'a> Summary<'a> {
+    fn of(catalog: &CatalogSnapshot, found: &'a FoundTool) -> Option<Self> {
+        let (_, item) = catalog.merged.tool(&found.name)?;
+        let tool = Object::parse(&item.raw).ok()?;
+        let description = tool.text("description").or_else(|| tool.text("title")).unwrap_or_default();
+        let parameters = tool.object("inputSchema").map(|schema| parameter_list(&schema)).unwrap_or_default();
+        Some(Self { found, description: one_line(&description), parameters })
+    }
+
+    fn line(&self) -> String {
+        format!("- {}({}): {}", self.found.name, self.parameters, self.description)
+    }
+
+    fn json(&self) -> Value {
+        json!({
+            "name": self.found.name,
+            "server": self.found.server,
+            "description": self.description,
+            "parameters": self.parameters,
+            "score": self.found.score,
+        })
+    }
+}
+
+fn refuse_others(arguments: &serde_json::Map<String, Value>, known: &[&str]) -> Result<(), String> {
+    match arguments.keys().find(|member| !known.contains(&member.as_str())) {
+        Some(other) => Err(format!("has no parameter `{other}`; it takes `{}`", known.join("`, `"))),
+        None => Ok(()),
+    }
+}
+
+/// Result with structured content.
+fn tool_result(era: Era, text: &str, structured: &Json) -> RequestOutcome {
+    let result = json!({ "content": [{ "type": "text", "text": text }] });
+    finished(era, result, Some(structured))
+}
+
+/// Error of one of these tools, in a form that a model can read and correct.
+fn tool_error(era: Era, text: &str) -> RequestOutcome {
+    finished(era, json!({ "content": [{ "type": "text", "text": text }], "isError": true }), None)
+}
+
+fn finished(era: Era, mut result: Value, structured: Option<&Json>) -> RequestOutcome {
+    if era == Era::Modern {
+        result["resultType"] = "complete".into();
+        result["_meta"] = server_info_meta();
+    }
+    let result = raw(&result);
+    let result = match (structured, Object::parse(&result)) {
+        (Some(structured), Ok(object)) => Patch::new().set("structuredContent", structured).apply(&object),
+        (_, _) => result,
+    };
+    RequestOutcome::Result(result)
+}

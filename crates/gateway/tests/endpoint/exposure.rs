@@ -1,0 +1,388 @@
+//! Tools that are found by search instead of being listed: list, search, definitions and calls, in both eras.
+
+use crate::client::{LegacyClient, ModernClient, call, initialize, names, request, text_of};
+use crate::scripted_server::ScriptedServer;
+use crate::stdio_client::StdioClient;
+use crate::test_gateway::{TestGateway, at, demo, demo_with};
+use gripfast::exposure::{Exposure, ExposureSettings};
+use gripfast_demo::{EraChoice, Options};
+use gripfast_testkit::wait::{until_async, within};
+use serde_json::{Value, json};
+
+pub(crate) const SEARCH: &str = "[gateway]\nexposure = \"search\"\n";
+const OURS: [&str; 4] = ["search_tools", "describe_tools", "call_read_only_tool", "call_tool"];
+
+/// A client of either era.
+enum AnyClient {
+    Legacy(LegacyClient),
+    Modern(ModernClient),
+}
+
+impl AnyClient {
+    async fn both(gateway: &TestGateway) -> [Self; 2] {
+        [
+            Self::Legacy(LegacyClient::connect(&gateway.http).await),
+            Self::Modern(ModernClient::new(&gateway.http)),
+        ]
+    }
+
+    async fn request(&self, method: &str, params: Value) -> Value {
+        match self {
+            Self::Legacy(client) => client.request(method, params).await,
+            Self::Modern(client) => client.request(method, params).await,
+        }
+    }
+
+    async fn call(&self, tool: &str, arguments: Value) -> Value {
+        self.request("tools/call", call(tool, arguments)).await
+    }
+
+    async fn tools(&self) -> Vec<String> {
+        names(&self.request("tools/list", json!({})).await, "tools", "name")
+    }
+
+    /// Names that a search finds.
+    async fn found(&self, query: &str) -> Vec<String> {
+        let answer = self.call("search_tools", json!({ "query": query, "limit": 50 })).await;
+        let tools = answer["result"]["structuredContent"]["tools"].as_array();
+        let tools = tools.unwrap_or_else(|| panic!("{answer}"));
+        tools.iter().map(|tool| tool["name"].as_str().unwrap().to_owned()).collect()
+    }
+}
+
+fn wrapped(tool: &str, arguments: Value) -> Value {
+    json!({ "name": tool, "arguments": arguments })
+}
+
+#[tokio::test]
+async fn h01_search_lists_four_tools_instead_of_all_and_a_found_tool_can_be_called() {
+    let demo = demo().await;
+    let gateway = TestGateway::with(&format!("{SEARCH}{}", at("files", &demo.url(), "legacy", &[]))).await;
+    for client in AnyClient::both(&gateway).await {
+        assert_eq!(client.tools().await, OURS);
+        let answer = client.call("search_tools", json!({ "query": "adds two numbers", "limit": 1 })).await;
+        let found = &answer["result"]["structuredContent"]["tools"][0];
+        assert_eq!((&found["name"], &found["server"]), (&json!("files__add"), &json!("files")), "{answer}");
+        assert_eq!(found["parameters"], "a: number, b: number", "{answer}");
+        assert!(found["score"].as_f64().unwrap() > 0.0, "{answer}");
+        assert!(text_of(&answer).starts_with("- files__add(a: number, b: number): "), "{answer}");
+        let sum = client.call("call_tool", wrapped("files__add", json!({ "a": 2, "b": 3 }))).await;
+        assert_eq!(text_of(&sum), "5");
+        let direct = client.call("files__add", json!({ "a": 2, "b": 3 })).await;
+        assert_eq!(direct["result"], sum["result"], "the result is the tool's own, wrapped or not");
+    }
+}
+
+#[tokio::test]
+async fn h01_a_description_is_the_definition_that_the_full_list_has() {
+    let demo = demo().await;
+    let server = at("files", &demo.url(), "legacy", &[]);
+    let full = TestGateway::with(&server).await;
+    let gateway = TestGateway::with(&format!("{SEARCH}{server}")).await;
+    for (all, client) in AnyClient::both(&full).await.iter().zip(AnyClient::both(&gateway).await) {
+        let listed = all.request("tools/list", json!({})).await;
+        let listed = listed["result"]["tools"].as_array().unwrap();
+        let echo = listed.iter().find(|tool| tool["name"] == "files__echo").unwrap();
+        let described =
+            client.call("describe_tools", json!({ "names": ["files__echo", "files__nothing"] })).await;
+        let content = &described["result"]["structuredContent"];
+        assert_eq!((&content["tools"], &content["unknown"]), (&json!([echo]), &json!(["files__nothing"])));
+        assert_eq!(serde_json::from_str::<Value>(&text_of(&described)).unwrap(), *content);
+        let all = client.request("tools/list", json!({ "_meta": { "gripfast/exposure": "all" } })).await;
+        assert_eq!(all["result"]["tools"].as_array().unwrap().len(), listed.len() + OURS.len());
+    }
+}
+
+#[tokio::test]
+async fn h04_only_a_read_only_tool_can_be_called_as_read_only() {
+    let demo = demo().await;
+    let gateway = TestGateway::with(&format!("{SEARCH}{}", at("files", &demo.url(), "legacy", &[]))).await;
+    for client in AnyClient::both(&gateway).await {
+        let echo = client.call("call_read_only_tool", wrapped("files__echo", json!({ "text": "hi" }))).await;
+        assert_eq!(text_of(&echo), "hi");
+        let refused = client.call("call_read_only_tool", wrapped("files__counter", json!({}))).await;
+        assert_eq!(refused["result"]["isError"], true, "{refused}");
+        let text = refused["result"]["content"][0]["text"].as_str().unwrap();
+        assert!(text.contains("`files__counter`") && text.contains("`call_tool`"), "{text}");
+        let unknown = client.call("call_read_only_tool", wrapped("files__nothing", json!({}))).await;
+        assert_eq!(unknown["error"]["data"]["code"], "unknown_tool", "{unknown}");
+    }
+    assert_eq!(demo.counter(), 0, "the refused call was not sent");
+}
+
+/// G01
+#[tokio::test]
+async fn h03_a_hidden_tool_is_not_found_described_or_called() {
+    let demo = demo().await;
+    let denied = "tools = { deny = [\"counter\"] }";
+    let guest = "[clients.local]\ntools = { deny = [\"files/add\"] }\n";
+    let config = format!("{SEARCH}{}{guest}", at("files", &demo.url(), "legacy", &[denied]));
+    let gateway = TestGateway::with(&config).await;
+    for client in AnyClient::both(&gateway).await {
+        let found = client.found("echo add counter numbers text").await;
+        assert!(found.contains(&"files__echo".to_owned()), "{found:?}");
+        for hidden in ["files__add", "files__counter"] {
+            assert!(!found.contains(&hidden.to_owned()), "{found:?}");
+            let described = client.call("describe_tools", json!({ "names": [hidden] })).await;
+            let nothing = client.call("describe_tools", json!({ "names": ["files__nothing"] })).await;
+            assert_eq!(described["result"]["isError"], true, "{described}");
+            assert_eq!(
+                described["result"].to_string().replace(hidden, "files__nothing"),
+                nothing["result"].to_string(),
+                "as an unknown tool"
+            );
+            for way in ["call_tool", "call_read_only_tool"] {
+                let called = client.call(way, wrapped(hidden, json!({}))).await;
+                let nothing = client.call(way, wrapped("files__nothing", json!({}))).await;
+                assert_eq!(
+                    called["error"].to_string().replace(hidden, "files__nothing"),
+                    nothing["error"].to_string(),
+                    "{way}: as an unknown tool: {called}"
+                );
+            }
+        }
+    }
+    assert_eq!(demo.counter(), 0);
+}
+
+#[tokio::test]
+async fn mistakes_in_a_call_through_search_are_explained_to_the_model() {
+    let demo = demo().await;
+    let gateway = TestGateway::with(&format!("{SEARCH}{}", at("files", &demo.url(), "legacy", &[]))).await;
+    for client in AnyClient::both(&gateway).await {
+        for (tool, arguments, said) in [
+            ("call_tool", json!({}), "`call_tool` needs `name`"),
+            ("call_tool", json!({ "name": "files__add", "a": 2 }), "no parameter `a`"),
+            ("call_tool", json!({ "name": "files__add", "arguments": "{}" }), "needs an object"),
+            ("search_tools", json!({ "query": " " }), "`search_tools` needs a `query`"),
+            ("search_tools", json!({ "query": "x", "limit": 0 }), "`limit` from 1 to 50"),
+            ("search_tools", json!({ "query": "x", "servers": "y" }), "no parameter `servers`"),
+            ("describe_tools", json!({ "names": [] }), "`describe_tools` needs `names`"),
+            ("describe_tools", json!({ "names": "files__add" }), "`describe_tools` needs `names`"),
+        ] {
+            let answer = client.call(tool, arguments).await;
+            assert_eq!(answer["result"]["isError"], true, "{answer}");
+            let text = answer["result"]["content"][0]["text"].as_str().unwrap();
+            assert!(text.contains(said), "{said}: {text}");
+        }
+        let nested = client.call("call_tool", wrapped("call_tool", wrapped("files__add", json!({})))).await;
+        assert_eq!(nested["error"]["data"]["code"], "unknown_tool", "{nested}");
+    }
+}
+
+#[tokio::test]
+async fn h01_a_server_with_search_and_tools_in_always_share_the_list_with_others() {
+    let demo = demo().await;
+    let config = format!(
+        "[gateway]\nalways = [\"many__ec*\"]\n{}{}",
+        at("few", &demo.url(), "legacy", &["tools = { allow = [\"add\"] }"]),
+        at("many", &demo.url(), "legacy", &["exposure = \"search\"", "always = [\"sleep\"]"]),
+    );
+    let gateway = TestGateway::with(&config).await;
+    let listed = [&["few__add", "many__echo", "many__sleep"][..], &OURS].concat();
+    for client in AnyClient::both(&gateway).await {
+        assert_eq!(client.tools().await, listed);
+        let only = client.call("search_tools", json!({ "query": "add numbers", "server": "few" })).await;
+        let tools = only["result"]["structuredContent"]["tools"].as_array().unwrap();
+        assert!(tools.iter().all(|tool| tool["server"] == "few") && !tools.is_empty(), "{only}");
+    }
+}
+
+#[tokio::test]
+async fn h05_auto_depends_on_the_list_of_each_client_and_a_change_applies_at_once() {
+    let demo = demo().await;
+    let guest = "[clients.local]\ntools = { allow = [\"files/add\"] }\n";
+    let config = format!(
+        "[gateway]\nexposure = \"auto\"\nexposure_limit = 100\n{}{guest}",
+        at("files", &demo.url(), "legacy", &[])
+    );
+    let gateway = TestGateway::with(&config).await;
+    let modern = ModernClient::new(&gateway.http);
+    let tools = async || names(&modern.request("tools/list", json!({})).await, "tools", "name");
+    assert_eq!(tools().await, ["files__add"], "one tool is below the limit");
+    gateway.host.set_client_policies(Vec::new());
+    assert_eq!(tools().await, OURS, "all tools are above it");
+    let settings = ExposureSettings::default();
+    gateway.host.set_exposure(ExposureSettings { exposure: Exposure::Auto, ..settings.clone() });
+    assert!(tools().await.len() > OURS.len(), "the default limit fits them");
+    gateway.host.set_exposure(settings);
+    let refused = modern.request("tools/call", call("search_tools", json!({ "query": "add" }))).await;
+    assert_eq!(refused["error"]["data"]["code"], "unknown_tool", "{refused}");
+}
+
+#[tokio::test]
+async fn a_tool_with_the_name_of_a_search_tool_gets_its_servers_prefix() {
+    let script = ScriptedServer::start(&[
+        ("tools/list", r#"{"tools":[{"name":"call_tool","inputSchema":{"type":"object"}},{"name":"other","inputSchema":{"type":"object"}}]}"#),
+        ("tools/call", r#"{"content":[{"type":"text","text":"done"}]}"#),
+    ])
+    .await;
+    let server = at("own", &script.url, "legacy", &["prefix = \"\"", "always = [\"*\"]"]);
+    let gateway = TestGateway::with(&format!("{SEARCH}{server}")).await;
+    for client in AnyClient::both(&gateway).await {
+        assert_eq!(client.tools().await, [&["own__call_tool", "other"][..], &OURS].concat());
+        let called = client.call("call_tool", wrapped("own__call_tool", json!({}))).await;
+        assert_eq!(text_of(&called), "done");
+        let sent: Value = serde_json::from_str(&script.last_request("tools/call")).unwrap();
+        assert_eq!(sent["params"]["name"], "call_tool", "the server's own tool: {sent}");
+    }
+}
+
+#[tokio::test]
+async fn h02_progress_errors_and_cancellation_pass_through_call_tool() {
+    for era in [EraChoice::Legacy, EraChoice::Modern] {
+        let demo = demo_with(Options { era, ..Options::default() }).await;
+        let protocol = if era == EraChoice::Legacy { "legacy" } else { "modern" };
+        let gateway =
+            TestGateway::with(&format!("{SEARCH}{}", at("files", &demo.url(), protocol, &[]))).await;
+        for client in AnyClient::both(&gateway).await {
+            let failed = client.call("call_tool", wrapped("files__fail", json!({ "message": "no" }))).await;
+            assert_eq!(failed["result"]["isError"], true, "{failed}");
+            assert_eq!(failed["result"]["content"][0]["text"], "no");
+            let rejected = client.call("call_tool", wrapped("files__reject", json!({}))).await;
+            assert_eq!(rejected["error"]["code"], -32602, "{rejected}");
+            let echo = client.call("call_tool", wrapped("files__echo", json!({ "text": "größer" }))).await;
+            assert_eq!(echo["result"]["structuredContent"], json!({ "text": "größer" }), "{echo}");
+            let sleep = wrapped("files__sleep", json!({ "ms": 300 }));
+            let mut params = call("call_tool", sleep);
+            params["_meta"] = json!({ "progressToken": "p" });
+            let mut stream = match &client {
+                AnyClient::Legacy(client) => client.start_request("slow", "tools/call", params).await,
+                AnyClient::Modern(client) => client.start_request("slow", "tools/call", params).await,
+            };
+            let progress = stream.message().await;
+            assert_eq!(progress["params"]["progressToken"], "p", "{progress}");
+        }
+        within("the end of all calls", demo.until_no_calls()).await;
+        let legacy = LegacyClient::connect(&gateway.http).await;
+        let mut sleep = call("call_tool", wrapped("files__sleep", json!({ "ms": 3_600_000 })));
+        sleep["_meta"] = json!({ "progressToken": "p" });
+        let mut stream = legacy.start_request("slow", "tools/call", sleep).await;
+        stream.message().await;
+        legacy.cancel("slow").await;
+        within("the cancelled call", demo.until_no_calls()).await;
+    }
+}
+
+#[tokio::test]
+async fn h02_ledger_and_budgets_see_the_real_tool() {
+    let demo = demo().await;
+    let budget = "[budgets.few]\ntool = \"echo\"\ncalls = 1\nwithin = \"1h\"\n";
+    let config = format!("{SEARCH}{}{budget}", at("files", &demo.url(), "legacy", &[]));
+    let gateway = TestGateway::with(&config).await;
+    let client = ModernClient::new(&gateway.http);
+    let echo = || call("call_tool", wrapped("files__echo", json!({ "text": "hi" })));
+    assert_eq!(text_of(&client.request("tools/call", echo()).await), "hi");
+    let refused = client.request("tools/call", echo()).await;
+    assert_eq!(refused["result"]["_meta"]["gripfast/failure"]["code"], "budget_exceeded", "{refused}");
+    let calls = gateway.host.calls(gripfast::ledger::Query::default()).await.unwrap();
+    let tools: Vec<&str> = calls.rows.iter().map(|row| row.subject.tool.as_str()).collect();
+    assert_eq!(tools, ["echo"; 2], "never `call_tool`");
+}
+
+#[tokio::test]
+async fn h06_a_found_tool_is_loaded_into_the_list_of_its_session_with_a_notification() {
+    let demo = demo().await;
+    let config =
+        format!("[gateway]\nexposure = \"search\"\nload = true\n{}", at("files", &demo.url(), "legacy", &[]));
+    let gateway = TestGateway::with(&config).await;
+    let client = LegacyClient::connect(&gateway.http).await;
+    let tools =
+        async |client: &LegacyClient| names(&client.request("tools/list", json!({})).await, "tools", "name");
+    assert_eq!(tools(&client).await, OURS);
+    let mut stream = client.open_stream(None).await;
+    let search = call("search_tools", json!({ "query": "adds two numbers", "limit": 1 }));
+    client.request("tools/call", search.clone()).await;
+    assert_eq!(stream.message().await["method"], "notifications/tools/list_changed");
+    assert_eq!(tools(&client).await, [&["files__add"][..], &OURS].concat());
+    assert_eq!(client.call_tool("files__add", json!({ "a": 2, "b": 3 })).await, "5");
+    client.request("tools/call", search).await;
+    assert!(stream.is_silent().await, "the same tool again is no change");
+    client.request("tools/call", call("describe_tools", json!({ "names": ["files__echo"] }))).await;
+    assert_eq!(stream.message().await["method"], "notifications/tools/list_changed");
+    assert_eq!(tools(&client).await, [&["files__echo", "files__add"][..], &OURS].concat());
+    let other = LegacyClient::connect(&gateway.http).await;
+    assert_eq!(tools(&other).await, OURS, "another session has its own list");
+}
+
+#[tokio::test]
+async fn h07_a_new_tool_that_is_not_listed_changes_no_list_and_only_it_is_indexed() {
+    let demo = demo().await;
+    let gateway = TestGateway::with(&format!("{SEARCH}{}", at("files", &demo.url(), "legacy", &[]))).await;
+    let [legacy, modern] = AnyClient::both(&gateway).await;
+    assert_eq!(legacy.tools().await, OURS);
+    let AnyClient::Legacy(session) = &legacy else { unreachable!() };
+    let mut stream = session.open_stream(None).await;
+    let before = gateway.host.indexed_tools();
+    assert!(before >= 9, "{before}");
+    demo.add_tool("invoice").await;
+    until_async("the new tool is found", async || {
+        modern.found("invoice").await.contains(&"files__invoice".to_owned())
+    })
+    .await;
+    assert_eq!(gateway.host.indexed_tools(), before + 1, "only the changed tool is indexed again");
+    let called = text_of(&legacy.call("call_tool", wrapped("files__invoice", json!({}))).await);
+    assert!(called.contains("invoice"), "{called}");
+    assert!(stream.is_silent().await, "no list has changed");
+    demo.remove_tool("invoice").await;
+    until_async("the tool is gone", async || modern.found("invoice").await.is_empty()).await;
+}
+
+#[tokio::test]
+async fn h06_a_loaded_tool_is_in_the_list_of_a_stdio_client_too() {
+    let demo = demo().await;
+    let keys = "[gateway]\nexposure = \"search\"\nload = true\n";
+    let gateway = TestGateway::with(&format!("{keys}{}", at("files", &demo.url(), "legacy", &[]))).await;
+    let mut pipe = StdioClient::to(&gateway);
+    pipe.send(initialize("2025-11-25")).await;
+    pipe.receive().await;
+    pipe.send(json!({ "jsonrpc": "2.0", "method": "notifications/initialized" })).await;
+    let search = call("search_tools", json!({ "query": "adds two numbers", "limit": 1 }));
+    pipe.send(request(1, "tools/call", &search)).await;
+    let mut received = [pipe.receive().await, pipe.receive().await];
+    received.sort_by_key(|message| message["id"].is_null());
+    assert_eq!(received[0]["id"], 1, "{received:?}");
+    assert_eq!(received[1]["method"], "notifications/tools/list_changed", "{received:?}");
+    pipe.send(request(2, "tools/list", &json!({}))).await;
+    assert_eq!(names(&pipe.receive().await, "tools", "name"), [&["files__add"][..], &OURS].concat());
+}
+
+#[tokio::test]
+async fn h02_a_tool_that_requires_a_task_is_called_through_call_tool() {
+    let demo = demo_with(Options { era: EraChoice::Legacy, showcase: true, ..Options::default() }).await;
+    let gateway = TestGateway::with(&format!("{SEARCH}{}", at("files", &demo.url(), "legacy", &[]))).await;
+    let client = LegacyClient::connect(&gateway.http).await;
+    let mut job = call("call_tool", wrapped("files__job", json!({ "text": "built" })));
+    job["task"] = json!({ "ttl": 60_000 });
+    let begun = client.request("tools/call", job).await;
+    let id = &begun["result"]["task"]["taskId"];
+    assert_eq!(begun["result"]["task"]["status"], "working", "{begun}");
+    client.request("tools/call", call("call_tool", wrapped("files__finish", json!({ "id": id })))).await;
+    let result = client.request("tasks/result", json!({ "taskId": id })).await;
+    assert_eq!(result["result"]["content"][0]["text"], "built", "{result}");
+}
+
+#[tokio::test]
+async fn h02_a_parameter_that_belongs_into_a_header_reaches_its_server_in_it() {
+    let demo = demo_with(Options { param_headers: true, ..Options::default() }).await;
+    let gateway = TestGateway::with(&format!("{SEARCH}{}", at("files", &demo.url(), "modern", &[]))).await;
+    for client in AnyClient::both(&gateway).await {
+        let routed = client.call("call_tool", wrapped("files__route", json!({ "region": "eu" }))).await;
+        assert_eq!(text_of(&routed), "routed to eu");
+    }
+}
+
+#[tokio::test]
+async fn h02_a_cached_answer_is_the_same_with_and_without_call_tool() {
+    let demo = demo().await;
+    let cached = "cache = { tools = { \"echo\" = \"1h\" } }";
+    let config = format!("{SEARCH}{}", at("files", &demo.url(), "legacy", &[cached]));
+    let gateway = TestGateway::with(&config).await;
+    let before = demo.calls();
+    for client in AnyClient::both(&gateway).await {
+        let text = json!({ "text": "hi" });
+        assert_eq!(text_of(&client.call("call_tool", wrapped("files__echo", text.clone())).await), "hi");
+        assert_eq!(text_of(&client.call("files__echo", text).await), "hi");
+    }
+    assert_eq!(demo.calls(), before + 1, "one call was sent");
+}

@@ -1,0 +1,121 @@
+//! Search over the tools of the merged catalog. The index is updated together with the catalog, by the tools that have
+//! changed; what a client may not see is filtered from the hits.
+
+use super::snapshot::CatalogSnapshot;
+use crate::client::Principal;
+use crate::host::Host;
+use gripfast_core::catalog::Item;
+use gripfast_core::search::{ParameterText, ToolIndex, ToolText};
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// Index of the tools of a snapshot.
+#[derive(Debug, Default)]
+pub(crate) struct ToolSearch {
+    index: ToolIndex,
+    /// The snapshot that the index has the tools of.
+    indexed: Option<Arc<CatalogSnapshot>>,
+    /// Number of tools that were added to the index, or replaced in it, so far.
+    inserted: u64,
+}
+
+/// A tool that matches a search.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FoundTool {
+    /// Its public name.
+    pub name: String,
+    /// Its server.
+    pub server: String,
+    /// Relevance; higher is better.
+    pub score: f32,
+}
+
+impl Host {
+    /// Searches the tools that clients of this principal see, best first. `server` limits the search to one server.
+    pub fn search_tools(
+        &self,
+        principal: &Principal,
+        query: &str,
+        limit: usize,
+        server: Option<&str>,
+    ) -> Vec<FoundTool> {
+        let current = self.catalog_snapshot();
+        let view = self.catalog_snapshot_for(principal);
+        let mut search = self.inner.catalog_cache.search.lock();
+        search.update(&current);
+        let owner = |tool: &str| view.merged.tool(tool).map(|(to, _)| to.server);
+        let is_visible =
+            |tool: &str| owner(tool).is_some_and(|owner| server.is_none_or(|wanted| wanted == owner));
+        let hits = search.index.search(query, limit, is_visible);
+        drop(search);
+        let found = |hit: gripfast_core::search::Hit| {
+            let server = owner(&hit.key)?.to_owned();
+            Some(FoundTool { server, name: hit.key, score: hit.score })
+        };
+        hits.into_iter().filter_map(found).collect()
+    }
+
+    /// Number of tools that were added to the search index, or replaced in it, so far.
+    pub fn indexed_tools(&self) -> u64 {
+        self.inner.catalog_cache.search.lock().inserted
+    }
+
+    /// Updates the index after the merged catalog has changed.
+    pub(super) fn index_tools(&self, snapshot: &Arc<CatalogSnapshot>) {
+        if self.is_searchable() {
+            self.inner.catalog_cache.search.lock().update(snapshot);
+        }
+    }
+}
+
+impl ToolSearch {
+    /// Brings the index to this snapshot, unless it has a later one.
+    fn update(&mut self, snapshot: &Arc<CatalogSnapshot>) {
+        let before = self.indexed.take();
+        if let Some(before) = before.as_ref().filter(|before| before.revision >= snapshot.revision) {
+            self.indexed = Some(Arc::clone(before));
+            return;
+        }
+        let merged = &snapshot.merged;
+        for entry in &merged.tools.entries {
+            let source = &merged.sources[entry.source];
+            let item = &source.catalog.tools[entry.item];
+            let known = before.as_ref().and_then(|before| before.merged.tool(&entry.public));
+            let is_known = known.is_some_and(|(to, known)| {
+                to.server == source.server && known.key == item.key && known.raw.get() == item.raw.get()
+            });
+            if !is_known {
+                insert(&mut self.index, &entry.public, &source.server, item);
+                self.inserted += 1;
+            }
+        }
+        if let Some(before) = &before {
+            let present: BTreeSet<&str> =
+                merged.tools.entries.iter().map(|entry| entry.public.as_str()).collect();
+            for entry in before.merged.tools.entries.iter().filter(|entry| !present.contains(&*entry.public))
+            {
+                self.index.remove(&entry.public);
+            }
+        }
+        self.indexed = Some(Arc::clone(snapshot));
+    }
+}
+
+fn insert(index: &mut ToolIndex, public: &str, server: &str, item: &Item) {
+    let tool: Value = serde_json::from_str(item.raw.get()).unwrap_or(Value::Null);
+    let properties = tool["inputSchema"]["properties"].as_object();
+    let parameters: Vec<ParameterText<'_>> = properties
+        .into_iter()
+        .flatten()
+        .map(|(name, schema)| ParameterText { name, description: schema["description"].as_str() })
+        .collect();
+    let text = ToolText {
+        server,
+        name: &item.key,
+        title: tool["title"].as_str().or_else(|| tool["annotations"]["title"].as_str()),
+        description: tool["description"].as_str(),
+        parameters: &parameters,
+    };
+    index.insert(public, &text);
+}
