@@ -166,7 +166,7 @@ pub(crate) fn markdown(
          `{command}`, {date}, on {machine}; load before the run {load}. {} tools of {} servers; the {} half of the \
          questions.\n\n\
          | | goal | measured |\n|---|---|---:|\n{goals}\n{}\n## Cost\n\n{COST}\n{}\n## Servers\n\n{}\n\
-         Left out because they could not be listed:\n\n{left_out}",
+         Servers of the table that could not be listed in this run:\n\n{left_out}",
         collected.tools.len(),
         collected.listed.len(),
         quality.half.word(),

@@ -33,6 +33,7 @@ const COMMANDS: &[(&[&str], bool)] = &[
     (&["prompts"], false),
     (&["call", "demo", "echo"], false),
     (&["calls"], false),
+    (&["replicas"], false),
     (&["pins", "ls"], false),
     (&["pins", "diff"], false),
 ];

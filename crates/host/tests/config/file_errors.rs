@@ -29,7 +29,7 @@ fn an_unknown_key_without_a_similar_one() {
           |
         1 | colour = "red"
           | ^^^^^^
-          hint: known keys: gateway, defaults, servers, clients, budgets
+          hint: known keys: gateway, defaults, servers, clients, budgets, cluster
     "#);
 }
 

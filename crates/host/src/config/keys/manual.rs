@@ -99,6 +99,7 @@ impl ValueKind {
             Self::Choices(words) => format!("a list of {}", quoted_all(words)),
             Self::Text => "a string".to_owned(),
             Self::TextList | Self::Templates => "a list of strings".to_owned(),
+            Self::TemplateOrList => "a string, or a list of strings".to_owned(),
             Self::AnyJson => "any value".to_owned(),
             Self::Table(_) => format!("a table: [`{path}`](#{})", anchor(path)),
             Self::Tables(_) => format!("a list of tables: [`{path}[]`](#{})", anchor(path)),
@@ -125,6 +126,7 @@ impl ValueKind {
                 | Self::TextList
                 | Self::Choices(_)
                 | Self::Templates
+                | Self::TemplateOrList
                 | Self::AnyJson
         )
     }

@@ -99,6 +99,8 @@ pub(super) enum ValueKind {
     Choices(&'static [&'static str]),
     /// A list of strings that may refer to variables and files.
     Templates,
+    /// Such a string, or a list of them.
+    TemplateOrList,
     /// Any JSON value. Its strings may refer to variables and files.
     AnyJson,
     /// A table with known keys.

@@ -77,6 +77,10 @@ fn value(kind: &ValueKind) -> Value {
         ValueKind::TextList => json!({ "type": "array", "items": { "type": "string", "minLength": 1 } }),
         ValueKind::Choices(words) => json!({ "type": "array", "items": { "enum": words } }),
         ValueKind::Templates => json!({ "type": "array", "items": { "type": "string" } }),
+        ValueKind::TemplateOrList => {
+            let text = json!({ "type": "string", "minLength": 1 });
+            json!({ "anyOf": [text, { "type": "array", "items": text }] })
+        }
         ValueKind::AnyJson => json!({}),
         ValueKind::Table(inner) => table(&inner()),
         ValueKind::ServerKeys => {

@@ -60,7 +60,7 @@ pub(in crate::config) fn cluster(field: &Field<'_>, problems: &mut Problems) -> 
 /// Codec of one secret, or of a list of secrets.
 struct SecretList;
 
-impl_codec!(SecretList => Vec<Template>, ValueKind::TextList, read_secrets);
+impl_codec!(SecretList => Vec<Template>, ValueKind::TemplateOrList, read_secrets);
 
 fn read_secrets(field: &Field<'_>, problems: &mut Problems) -> Option<Vec<Template>> {
     match &field.node.value {
