@@ -147,6 +147,7 @@ pub(crate) fn host_of(config: &str, state: Option<PathBuf>) -> Host {
         .client_policies(config.clients)
         .budgets(config.budgets)
         .exposure(config.gateway.exposure)
+        .audit(config.gateway.audit)
         .max_nesting(config.gateway.limits.nesting as usize)
         .build();
     for server in config.servers {
