@@ -3,7 +3,11 @@
 //! The list has the newest key first. The first one seals, all of them open, so that a key can be replaced while the
 //! service runs.
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD_NO_PAD;
+use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use ring::hmac;
+use ring::rand::{SecureRandom, SystemRandom};
 use std::fmt;
 
 /// The list of keys. Its `Debug` shows none of them.
@@ -42,6 +46,17 @@ pub enum KeyUse {
     KeyCheck,
     /// Encryption of ids that clients hold: session ids, event ids, `requestState`.
     ClientIds,
+    /// Encryption of shared tables: their values in the store, and the copies of the replicas.
+    Tables,
+}
+
+/// Bytes that were sealed with one of the keys.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PlainValue {
+    /// The bytes.
+    pub content: Vec<u8>,
+    /// True if the first key sealed them. Others are sealed again before their key is dropped.
+    pub is_current: bool,
 }
 
 impl KeyUse {
@@ -51,6 +66,7 @@ impl KeyUse {
             Self::Forward => b"gripfast forward",
             Self::KeyCheck => b"gripfast key check",
             Self::ClientIds => b"gripfast client ids",
+            Self::Tables => b"gripfast tables",
         }
     }
 }
@@ -105,6 +121,39 @@ impl ClusterKeys {
         self.keys.iter().map(derived).collect()
     }
 
+    /// Encrypts bytes of a shared table with the first key. They can be opened under this name only. `None` if the
+    /// system provides no random numbers.
+    #[must_use]
+    pub fn seal(&self, name: &str, content: &[u8]) -> Option<String> {
+        let mut sealed = vec![0; NONCE_LEN];
+        SystemRandom::new().fill(&mut sealed).ok()?;
+        let nonce = Nonce::try_assume_unique_for_key(&sealed).ok()?;
+        let mut encrypted = content.to_vec();
+        let cipher = self.ciphers().next()?;
+        cipher.seal_in_place_append_tag(nonce, Aad::from(name.as_bytes()), &mut encrypted).ok()?;
+        sealed.extend_from_slice(&encrypted);
+        Some(STANDARD_NO_PAD.encode(sealed))
+    }
+
+    /// Opens sealed bytes; `None` if another key or another name sealed them, or they were changed.
+    #[must_use]
+    pub fn open(&self, name: &str, sealed: &str) -> Option<PlainValue> {
+        let sealed = STANDARD_NO_PAD.decode(sealed).ok()?;
+        let (nonce, encrypted) = sealed.split_at_checked(NONCE_LEN)?;
+        self.ciphers().enumerate().find_map(|(number, cipher)| {
+            let nonce = Nonce::try_assume_unique_for_key(nonce).ok()?;
+            let mut content = encrypted.to_vec();
+            let length = cipher.open_in_place(nonce, Aad::from(name.as_bytes()), &mut content).ok()?.len();
+            content.truncate(length);
+            Some(PlainValue { content, is_current: number == 0 })
+        })
+    }
+
+    fn ciphers(&self) -> impl Iterator<Item = LessSafeKey> {
+        let keys = self.derive_all(KeyUse::Tables).into_iter();
+        keys.filter_map(|key| Some(LessSafeKey::new(UnboundKey::new(&CHACHA20_POLY1305, &key).ok()?)))
+    }
+
     /// A value for the service marker that shows to the owner of a key that it is the right one, and nothing else.
     #[must_use]
     pub fn check_value(&self) -> String {
@@ -145,6 +194,26 @@ mod tests {
 
     const OLD: &str = "an old key of at least 32 characters";
     const NEW: &str = "a new key of at least 32 characters!";
+
+    #[test]
+    fn sealed_bytes_open_under_their_name_with_any_key_of_the_list() {
+        let [old, both, new] = [&[OLD][..], &[NEW, OLD], &[NEW]]
+            .map(|keys| ClusterKeys::new(keys.iter().copied()).expect("they are long enough"));
+        let sealed = old.seal("pins notes", b"text").expect("there is entropy");
+        let opened = |keys: &ClusterKeys, name: &str, sealed: &str| keys.open(name, sealed);
+        let content = b"text".to_vec();
+        assert_eq!(
+            opened(&old, "pins notes", &sealed),
+            Some(PlainValue { content: content.clone(), is_current: true })
+        );
+        assert_eq!(opened(&both, "pins notes", &sealed), Some(PlainValue { content, is_current: false }));
+        assert_eq!(opened(&new, "pins notes", &sealed), None);
+        assert_eq!(opened(&old, "pins wiki", &sealed), None, "a value of another field");
+        assert_ne!(Some(sealed), old.seal("pins notes", b"text"), "no two are alike");
+        for malformed in ["", "x", "AAAA", "not base64!"] {
+            assert_eq!(opened(&old, "pins notes", malformed), None);
+        }
+    }
 
     #[test]
     fn a_key_has_at_least_32_characters() {

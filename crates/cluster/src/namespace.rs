@@ -26,7 +26,8 @@ impl Namespace {
     }
 
     /// The beginning of all keys. The scripts make the keys of replicas and leases from it.
-    pub(crate) fn prefix(&self) -> &str {
+    #[must_use]
+    pub fn prefix(&self) -> &str {
         &self.prefix
     }
 

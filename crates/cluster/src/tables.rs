@@ -1,4 +1,4 @@
-//! Shared tables: pins, approvals, logins and API keys. Each field has a version and is set by compare-and-set. A removed
+//! Shared tables: pins with their approvals, logins and API keys. Each field has a version and is set by compare-and-set. A removed
 //! field stays as a tombstone, so that writing back an older copy does not revive it.
 
 use crate::store::{Store, millis};
@@ -15,32 +15,33 @@ static PUT_FIELDS: LazyLock<Script> = LazyLock::new(|| {
     Script::new(concat!(include_str!("scripts/common.lua"), include_str!("scripts/put_fields.lua")))
 });
 
+static READ_CHANGES: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(concat!(include_str!("scripts/common.lua"), include_str!("scripts/read_changes.lua")))
+});
+
 /// Fields that one script writes back.
 const BATCH: usize = 500;
 
 /// A shared table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SharedTable {
-    /// The approved form of each tool.
+    /// The approved texts of each server. The values are sealed by the caller.
     Pins,
-    /// Approvals of changed tools.
-    Approvals,
     /// Logins at servers. The values are sealed by the caller.
     Logins,
-    /// API keys of clients.
+    /// API keys of clients, as digests. The values are sealed by the caller.
     ApiKeys,
 }
 
 impl SharedTable {
     /// All tables.
-    pub const ALL: [Self; 4] = [Self::Pins, Self::Approvals, Self::Logins, Self::ApiKeys];
+    pub const ALL: [Self; 3] = [Self::Pins, Self::Logins, Self::ApiKeys];
 
     /// The name in the store, and in the revisions that a heartbeat returns.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Pins => "pins",
-            Self::Approvals => "approvals",
             Self::Logins => "logins",
             Self::ApiKeys => "api_keys",
         }
@@ -73,6 +74,19 @@ impl FieldEntry {
         };
         Ok(Self { version, value })
     }
+}
+
+/// Differences between a table in the store and a replica's copy of it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TableChanges {
+    /// Fields with a higher version in the store. A field of a newer format is left out.
+    pub newer: BTreeMap<String, FieldEntry>,
+    /// Fields that the store has lost, or has in a lower version.
+    pub lost: Vec<String>,
+    /// Number of fields in the store, tombstones included.
+    pub stored: usize,
+    /// Revision of the table.
+    pub revision: u64,
 }
 
 /// The result of setting a field.
@@ -115,6 +129,36 @@ impl Store {
             }
         }
         Ok(fields)
+    }
+
+    /// Compares a table with a replica's copy, given as names and versions.
+    ///
+    /// # Errors
+    ///
+    /// If the store is unreachable or a field is malformed.
+    pub async fn read_changes(
+        &self,
+        table: SharedTable,
+        known: impl IntoIterator<Item = (String, u64)>,
+    ) -> Result<TableChanges, StoreError> {
+        let mut script = READ_CHANGES.prepare_invoke();
+        script.arg(self.prefix()).arg(table.as_str());
+        for (field, version) in known {
+            script.arg(field).arg(version);
+        }
+        let (newer, lost, stored, revision): (Vec<(String, String)>, Vec<String>, usize, u64) =
+            self.connection.run(&script).await?;
+        let mut changes = TableChanges { newer: BTreeMap::new(), lost, stored, revision };
+        for (field, stored) in newer {
+            match FieldEntry::read(table, &stored) {
+                Ok(entry) => {
+                    changes.newer.insert(field, entry);
+                }
+                Err(StoreError::NewerFormat { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(changes)
     }
 
     /// Sets or removes a field whose version is still `expected`; zero stands for a field that does not exist.

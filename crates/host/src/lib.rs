@@ -66,6 +66,7 @@ mod records;
 pub use records::{RecordDetail, ledger};
 mod replace;
 mod security;
+pub mod shared_state;
 mod status;
 pub mod store;
 mod subscribe;

@@ -69,6 +69,29 @@ async fn a_removed_field_stays_removed_when_an_older_copy_is_written_back() {
 }
 
 #[tokio::test]
+async fn a_copy_is_compared_with_the_store_in_both_directions() {
+    let Some(service) = Service::settled().await else { return };
+    let first = version(set(&service, "ci", 0, Some("hash")).await);
+    let second = version(set(&service, "laptop", 0, Some("hash")).await);
+    let () = service.raw(&["HSET", "{test}:table:api_keys", "newer", "2:5:something"]);
+    let revision = service.beat(1, &[]).await.revisions["api_keys"];
+    let store = service.store(2);
+    let compare = async |known: &[(&str, u64)]| {
+        let known: Vec<_> = known.iter().map(|(name, version)| ((*name).to_owned(), *version)).collect();
+        store.read_changes(SharedTable::ApiKeys, known).await.expect("the store runs")
+    };
+    let all = compare(&[]).await;
+    let newer: Vec<_> = all.newer.iter().map(|(name, entry)| (name.as_str(), entry.version)).collect();
+    assert_eq!(newer, [("ci", first), ("laptop", second)], "a field of a newer format is left out");
+    assert_eq!((all.lost.len(), all.stored, all.revision), (0, 3, revision));
+    let same = compare(&[("ci", first), ("laptop", second)]).await;
+    assert_eq!((same.newer.len(), same.lost.len()), (0, 0));
+    // The store has an older version of one field, and has lost another one.
+    let behind = compare(&[("ci", first + 1), ("laptop", second), ("gone", 7)]).await;
+    assert_eq!((behind.newer.len(), behind.lost), (0, vec!["ci".to_owned(), "gone".to_owned()]));
+}
+
+#[tokio::test]
 async fn nothing_is_changed_during_a_grace_period() {
     let Some(service) = Service::start() else { return };
     let reply = set(&service, "ci", 0, Some("hash")).await;

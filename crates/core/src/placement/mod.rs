@@ -11,4 +11,5 @@ pub mod heartbeat;
 pub mod place;
 pub mod replay_window;
 pub mod routing;
+pub mod table_copy;
 pub mod term;

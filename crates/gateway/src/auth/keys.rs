@@ -1,12 +1,16 @@
 //! API keys: created by the operator, shown once, stored as digests in the state directory. The gateway checks the file
-//! with every request, so that a new key works at once and a removed key is refused at once.
+//! with every request, so that a new key works at once and a removed key is refused at once. The replicas of a service
+//! have their keys in a shared table instead.
 
 use super::AuthError;
+use crate::cluster::SharedTables;
+use crate::cluster::shared_tables::TableError;
 use crate::file_stamp::FileStamp;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use gripfast::sync::Mutex;
 use gripfast::{AuthFailure, KeyChange, Principal, private_files};
+use gripfast_cluster::tables::SharedTable;
 use ring::digest::{SHA256, digest};
 use ring::rand::{SecureRandom, SystemRandom};
 use serde::{Deserialize, Serialize};
@@ -69,6 +73,142 @@ pub enum KeyError {
     /// The file cannot be read or written.
     #[error("cannot read or write the key file")]
     Io(#[from] io::Error),
+    /// The table of the service cannot be changed.
+    #[error("the keys of the service are not changed: {0}")]
+    Shared(#[from] TableError),
+}
+
+/// Place of the keys.
+pub enum KeySource {
+    /// A file in this state directory.
+    Directory(PathBuf),
+    /// A table of the service that the gateway is a replica of. The state directory has the last uses.
+    Shared(Arc<SharedTables>, Option<PathBuf>),
+}
+
+impl KeySource {
+    /// Adds the keys in a state directory to a service that has none yet.
+    pub(crate) fn seed(tables: &SharedTables, directory: &Path) {
+        let keys = read(&directory.join(KEYS_FILE)).map(|stored| stored.keys).unwrap_or_default();
+        let field = |key: Key| Some((key.name.clone(), serde_json::to_string(&key).ok()?));
+        tables.seed(SharedTable::ApiKeys, keys.into_iter().filter_map(field));
+    }
+
+    fn directory(&self) -> Option<&Path> {
+        match self {
+            Self::Directory(directory) => Some(directory),
+            Self::Shared(_, directory) => directory.as_deref(),
+        }
+    }
+
+    fn read(&self) -> io::Result<StoredKey> {
+        match self {
+            Self::Directory(directory) => read(&directory.join(KEYS_FILE)),
+            Self::Shared(tables, _) => Ok(StoredKey { keys: shared_keys(tables) }),
+        }
+    }
+
+    fn stamp(&self) -> Option<KeyStamp> {
+        match self {
+            Self::Directory(directory) => FileStamp::of(&directory.join(KEYS_FILE)).map(KeyStamp::File),
+            Self::Shared(tables, _) => Some(KeyStamp::Changes(tables.change_count(SharedTable::ApiKeys))),
+        }
+    }
+
+    /// False while a service with an emptied store may not know of keys that were removed.
+    fn is_usable(&self) -> bool {
+        match self {
+            Self::Directory(_) => true,
+            Self::Shared(tables, _) => tables.admits(),
+        }
+    }
+}
+
+/// Tells one state of the keys from another.
+#[derive(PartialEq, Eq)]
+enum KeyStamp {
+    File(FileStamp),
+    Changes(u64),
+}
+
+/// The keys of a service, in the order of their creation.
+fn shared_keys(tables: &SharedTables) -> Vec<Key> {
+    let fields = tables.fields(SharedTable::ApiKeys).into_iter();
+    // An entry that cannot be read is no key.
+    let mut keys: Vec<Key> =
+        fields.filter_map(|(_, field)| serde_json::from_str(&field.value?).ok()).collect();
+    keys.sort_by_key(|key| key.created);
+    keys
+}
+
+/// Creates a key of the service, and returns it.
+///
+/// # Errors
+/// See [`KeyError`].
+pub async fn add_shared(
+    tables: &SharedTables,
+    name: &str,
+    lifetime: Option<Duration>,
+) -> Result<String, KeyError> {
+    if !is_valid_name(name) {
+        return Err(KeyError::BadName(name.to_owned()));
+    }
+    let known = tables.get(SharedTable::ApiKeys, name);
+    if known.value.is_some() {
+        return Err(KeyError::NameTaken(name.to_owned()));
+    }
+    if tables.fields(SharedTable::ApiKeys).len() >= MAX_KEYS {
+        return Err(KeyError::TooMany);
+    }
+    let (shown, key) = new_key(name, lifetime)?;
+    let value = serde_json::to_string(&key).map_err(io::Error::from)?;
+    match tables.set(SharedTable::ApiKeys, name, known.version, Some(value)).await {
+        Ok(_) => Ok(shown),
+        Err(TableError::Changed) => Err(KeyError::NameTaken(name.to_owned())),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Removes a key of the service. Returns true if there was one.
+///
+/// # Errors
+/// See [`KeyError`].
+pub async fn remove_shared(tables: &SharedTables, name: &str) -> Result<bool, KeyError> {
+    let known = tables.get(SharedTable::ApiKeys, name);
+    if known.value.is_none() {
+        return Ok(false);
+    }
+    tables.set(SharedTable::ApiKeys, name, known.version, None).await?;
+    Ok(true)
+}
+
+/// All keys of the service, in the order of their creation, with their last uses at the replica with this state
+/// directory.
+#[must_use]
+pub fn list_shared(tables: &SharedTables, directory: Option<&Path>) -> Vec<Key> {
+    let uses = directory.map(read_uses).unwrap_or_default();
+    let used = |key: Key| Key { last_used: uses.get(&key.sha256).copied(), ..key };
+    shared_keys(tables).into_iter().map(used).collect()
+}
+
+/// The name of this key of the service.
+#[must_use]
+pub fn name_of_shared(tables: &SharedTables, key: &str) -> Option<String> {
+    let sha256 = digest_of(key);
+    shared_keys(tables).into_iter().find(|key| key.sha256 == sha256).map(|key| key.name)
+}
+
+/// A random key, and its stored data.
+fn new_key(name: &str, lifetime: Option<Duration>) -> io::Result<(String, Key)> {
+    let mut bytes = [0; RANDOM_BYTES];
+    SystemRandom::new()
+        .fill(&mut bytes)
+        .map_err(|_| io::Error::other("the system random number generator failed"))?;
+    let key = format!("{PREFIX}{}", URL_SAFE_NO_PAD.encode(bytes));
+    let created = gripfast::unix_time().as_secs();
+    let expires = lifetime.map(|lifetime| created.saturating_add(lifetime.as_secs().max(1)));
+    let sha256 = digest_of(&key);
+    Ok((key, Key { name: name.to_owned(), created, expires, last_used: None, sha256 }))
 }
 
 /// Creates a key for `name` and returns it. It cannot be shown again.
@@ -99,17 +239,10 @@ pub fn add_with_lifetime(
     if stored.keys.len() >= MAX_KEYS {
         return Err(KeyError::TooMany);
     }
-    let mut bytes = [0; RANDOM_BYTES];
-    SystemRandom::new()
-        .fill(&mut bytes)
-        .map_err(|_| io::Error::other("the system random number generator failed"))?;
-    let key = format!("{PREFIX}{}", URL_SAFE_NO_PAD.encode(bytes));
-    let created = gripfast::unix_time().as_secs();
-    let expires = lifetime.map(|lifetime| created.saturating_add(lifetime.as_secs().max(1)));
-    let sha256 = digest_of(&key);
-    stored.keys.push(Key { name: name.to_owned(), created, expires, last_used: None, sha256 });
+    let (shown, key) = new_key(name, lifetime)?;
+    stored.keys.push(key);
     write(directory, &stored)?;
-    Ok(key)
+    Ok(shown)
 }
 
 /// All keys, in the order of their creation.
@@ -166,14 +299,14 @@ fn is_valid_name(name: &str) -> bool {
 
 /// The keys of a gateway.
 pub(super) struct Keyring {
-    path: PathBuf,
+    source: KeySource,
     known: Mutex<KnownKeys>,
 }
 
 #[derive(Default)]
 struct KnownKeys {
-    /// Stamp of the file when it was read.
-    stamp: Option<FileStamp>,
+    /// Stamp of the keys when they were read.
+    stamp: Option<KeyStamp>,
     keys: HashMap<String, KnownKey>,
     /// Uses that are not saved yet.
     uses: Uses,
@@ -233,17 +366,19 @@ impl KnownKey {
 type Uses = HashMap<String, u64>;
 
 impl Keyring {
-    pub(super) fn in_directory(directory: &Path) -> Self {
-        let path = directory.join(KEYS_FILE);
+    pub(super) fn new(source: KeySource) -> Self {
         // If there is no file yet, the first key counts as a change.
-        let last_read = FileStamp::of(&path).is_none().then(HashMap::new);
-        Self { path, known: Mutex::new(KnownKeys { last_read, ..KnownKeys::default() }) }
+        let last_read = source.stamp().is_none().then(HashMap::new);
+        Self { source, known: Mutex::new(KnownKeys { last_read, ..KnownKeys::default() }) }
     }
 
     /// The digest and the name of a key that is valid at `wall`.
     pub(super) fn authenticate(&self, shown: &str, wall: Duration) -> Result<(String, Arc<str>), AuthError> {
         let unknown = || AuthError::refused(AuthFailure::UnknownKey, "unknown key");
         let digest = shown.starts_with(PREFIX).then(|| digest_of(shown)).ok_or_else(unknown)?;
+        if !self.source.is_usable() {
+            return Err(AuthError::CannotCheck);
+        }
         let mut known = self.refreshed();
         let KnownKeys { keys, uses, valid_names: good, .. } = &mut *known;
         let key = keys.get_mut(&digest).ok_or_else(unknown)?;
@@ -282,10 +417,11 @@ impl Keyring {
     /// Saves the last uses of keys. A failed save is repeated with the next use.
     pub(super) async fn save_uses(&self) {
         let uses = std::mem::take(&mut self.refreshed().uses);
-        let Some(directory) = self.path.parent().map(Path::to_owned).filter(|_| !uses.is_empty()) else {
+        let Some(directory) = self.source.directory().map(Path::to_owned).filter(|_| !uses.is_empty()) else {
             return;
         };
-        let written = tokio::task::spawn_blocking(move || write_uses(&directory, uses)).await;
+        let Ok(stored) = self.source.read() else { return };
+        let written = tokio::task::spawn_blocking(move || write_uses(&directory, &stored, uses)).await;
         if let Ok(Err(error)) = written {
             tracing::debug!(%error, "cannot save the last uses of client keys");
         }
@@ -298,15 +434,16 @@ impl Keyring {
     /// The keys in the file, read again if it changed. If the file cannot be read, no key is valid.
     fn refreshed(&self) -> std::sync::MutexGuard<'_, KnownKeys> {
         let mut known = self.known.lock();
-        let stamp = FileStamp::of(&self.path);
+        let stamp = self.source.stamp();
         if known.stamp != stamp {
-            let stored = match read(&self.path) {
+            let stored = match self.source.read() {
                 Ok(stored) => {
                     known.record_changes(&stored);
                     stored
                 }
                 Err(error) => {
-                    let path = self.path.display();
+                    let path = self.source.directory().unwrap_or(Path::new("")).join(KEYS_FILE);
+                    let path = path.display();
                     tracing::warn!(%path, %error, "cannot read the client keys; all keys are refused");
                     StoredKey::default()
                 }
@@ -343,9 +480,8 @@ fn read_uses(directory: &Path) -> Uses {
 }
 
 /// Merges the uses into the file, which other processes write too. Removed keys are dropped.
-fn write_uses(directory: &Path, uses: Uses) -> io::Result<()> {
+fn write_uses(directory: &Path, stored: &StoredKey, uses: Uses) -> io::Result<()> {
     let _lock = lock(directory)?;
-    let stored = read(&directory.join(KEYS_FILE))?;
     let mut known = read_uses(directory);
     for (digest, at) in uses {
         let last = known.entry(digest).or_default();
@@ -391,7 +527,7 @@ mod tests {
     #[test]
     fn keys_are_valid_from_their_creation_until_their_removal() {
         let directory = tempfile::tempdir().unwrap();
-        let keyring = Keyring::in_directory(directory.path());
+        let keyring = Keyring::new(KeySource::Directory(directory.path().to_owned()));
         assert!(keyring.is_empty());
         let (one, two) = (add(directory.path(), "one").unwrap(), add(directory.path(), "two").unwrap());
         let name_of_key = |key: &str| keyring.authenticate(key, Duration::ZERO).ok().map(|(_, name)| name);
@@ -408,7 +544,7 @@ mod tests {
     #[tokio::test]
     async fn g05_a_key_expires_and_its_last_use_is_recorded() {
         let directory = tempfile::tempdir().unwrap();
-        let keyring = Keyring::in_directory(directory.path());
+        let keyring = Keyring::new(KeySource::Directory(directory.path().to_owned()));
         let key = add_with_lifetime(directory.path(), "guest", Some(Duration::from_secs(60))).unwrap();
         let listed = || list(directory.path()).unwrap().remove(0);
         let (made, ends) =
@@ -443,10 +579,10 @@ mod tests {
     #[test]
     fn g05_a_gateway_notices_added_removed_and_changed_keys() {
         let directory = tempfile::tempdir().unwrap();
-        let without = Keyring::in_directory(directory.path());
+        let without = Keyring::new(KeySource::Directory(directory.path().to_owned()));
         add(directory.path(), "one").unwrap();
         assert_eq!(without.take_changes().len(), 1, "the first key counts");
-        let keyring = Keyring::in_directory(directory.path());
+        let keyring = Keyring::new(KeySource::Directory(directory.path().to_owned()));
         assert!(keyring.take_changes().is_empty(), "existing keys are no change");
         add_with_lifetime(directory.path(), "two", Some(Duration::from_secs(60))).unwrap();
         add(directory.path(), "three").unwrap();
@@ -489,7 +625,11 @@ mod tests {
         let victim = theirs.path().join(KEYS_FILE);
         let before = fs::read(&victim).unwrap();
         std::os::unix::fs::symlink(&victim, directory.path().join(KEYS_FILE)).unwrap();
-        assert!(Keyring::in_directory(directory.path()).authenticate(&key, Duration::ZERO).is_err());
+        assert!(
+            Keyring::new(KeySource::Directory(directory.path().to_owned()))
+                .authenticate(&key, Duration::ZERO)
+                .is_err()
+        );
         assert!(matches!(add(directory.path(), "laptop"), Err(KeyError::Io(_))));
         fs::remove_file(directory.path().join(KEYS_FILE)).unwrap();
         let absent = theirs.path().join("absent");

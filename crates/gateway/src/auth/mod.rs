@@ -32,10 +32,9 @@ use gripfast::sync::Mutex;
 use gripfast::{AuthFailure, AuthTarget, Host, Principal, RequestSource, SecurityEvent};
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
-use keys::Keyring;
+use keys::{KeySource, Keyring};
 use std::collections::HashSet;
 use std::io;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use tokens::Tokens;
@@ -128,7 +127,7 @@ impl Authenticator {
     /// Keys are required, but there is no state directory.
     pub(crate) fn from_config(
         config: &AccessConfig,
-        state_dir: Option<&Path>,
+        key_source: Option<KeySource>,
         base: &str,
         limits: Option<Arc<RequestRates>>,
         host: &Host,
@@ -137,9 +136,9 @@ impl Authenticator {
         if !config.requires_auth() {
             return Ok(None);
         }
-        let keys = match (config.keys, state_dir) {
+        let keys = match (config.keys, key_source) {
             (false, _) => None,
-            (true, Some(directory)) => Some(Keyring::in_directory(directory)),
+            (true, Some(source)) => Some(Keyring::new(source)),
             (true, None) => {
                 return Err(io::Error::other("`gateway.auth.keys` needs a state directory for the keys"));
             }
@@ -344,13 +343,14 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
 mod tests {
     use super::*;
     use axum::body::Body;
+    use std::path::Path;
 
     const HERE: &str = "http://127.0.0.1:7331";
 
     fn access_of(config: &AccessConfig, directory: Option<&Path>) -> io::Result<Option<Arc<Authenticator>>> {
         Authenticator::from_config(
             config,
-            directory,
+            directory.map(|directory| KeySource::Directory(directory.to_owned())),
             HERE,
             None,
             &Host::builder().build(),

@@ -12,6 +12,7 @@ use super::connect::probe::ProbeResult;
 use super::error::{CommandError, FailureReport};
 use super::exit::Exit;
 use super::import::{ClientFormat, ConnectEntry, ServersKey, named};
+use super::key_store::{KeyStore, not_changed};
 use super::render::{Screen, plural};
 use super::write_file;
 use clap::Args;
@@ -92,7 +93,7 @@ pub(crate) fn run(
         Ok(is_new) => is_new,
         Err(stop) => {
             // The entry was not written, so no client has the key.
-            key.into_iter().try_for_each(|key| key.remove()).map_err(|error| key_not_removed(&error))?;
+            key.into_iter().try_for_each(Key::remove)?;
             return Err(stop);
         }
     };
@@ -227,15 +228,15 @@ fn remove_key(
     key: &str,
     screen: &mut Screen,
 ) -> Result<(), CommandError> {
-    let directory = config::gateway_state_dir(global).ok().flatten();
-    let name = directory.as_deref().and_then(|directory| keys::name_of(directory, key).ok().flatten());
+    let store = KeyStore::open(global).ok().flatten();
+    let name = store.as_ref().and_then(|store| store.name_of(key));
     // A key of another name was created by the user, who may use it elsewhere.
     let made = name.filter(|name| {
         name.strip_prefix(client.id).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
     });
-    match (directory, made) {
-        (Some(directory), Some(name)) => {
-            keys::remove(&directory, &name).map_err(|error| key_not_removed(&error))?;
+    match (store, made) {
+        (Some(store), Some(name)) => {
+            store.remove(&name)?;
             screen.message(&format!("removed the key `{name}`"))?;
         }
         _ => screen.hint(
@@ -282,7 +283,7 @@ fn entry_headers(client: &ClientFormat, path: &Path, text: Option<&str>) -> Vec<
 
 /// A key that was created for a client.
 struct Key {
-    directory: PathBuf,
+    store: KeyStore,
     name: String,
     text: String,
 }
@@ -305,12 +306,13 @@ impl Key {
             screen.hint("this gateway accepts only tokens of its issuer: the client has to log in there")?;
             return Ok(None);
         }
-        let Some(directory) = config::gateway_state_dir(global)? else { return Ok(None) };
+        let Some(store) = KeyStore::open(global)? else { return Ok(None) };
         for number in 1..=MOST {
             let name = if number == 1 { client.id.to_owned() } else { format!("{}-{number}", client.id) };
-            match keys::add(&directory, &name) {
-                Ok(text) => return Ok(Some(Self { directory, name, text })),
+            match store.add(&name, None) {
+                Ok(text) => return Ok(Some(Self { store, name, text })),
                 Err(KeyError::NameTaken(_)) => {}
+                Err(KeyError::Shared(error)) => return Err(not_changed(&error).into()),
                 Err(error @ (KeyError::BadName(_) | KeyError::TooMany | KeyError::Io(_))) => {
                     return Err(FailureReport::new(Exit::General, error.to_string()).into());
                 }
@@ -320,8 +322,8 @@ impl Key {
         Err(FailureReport::new(Exit::General, text).with_hint("`gripfast keys ls` lists them").into())
     }
 
-    fn remove(self) -> std::io::Result<()> {
-        keys::remove(&self.directory, &self.name).map(drop)
+    fn remove(self) -> Result<(), FailureReport> {
+        self.store.remove(&self.name).map(drop)
     }
 }
 
@@ -331,10 +333,6 @@ fn listens_at(url: &GatewayUrl, listen: SocketAddr) -> bool {
         address.port() == listen.port() && (listen.ip().is_unspecified() || listen.ip() == address.ip())
     };
     url.local_addresses().iter().any(fits)
-}
-
-fn key_not_removed(error: &std::io::Error) -> FailureReport {
-    FailureReport::new(Exit::General, format!("the key cannot be removed: {error}"))
 }
 
 #[cfg(unix)]

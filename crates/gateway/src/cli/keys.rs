@@ -3,28 +3,30 @@
 use super::args::{GlobalArgs, KeysArgs, KeysVerb, OutputFormat};
 use super::error::{CommandError, FailureReport};
 use super::exit::Exit;
+use super::key_store::{KeyStore, not_changed};
 use super::render::{Screen, Table, ago, now_ms};
 use super::status::short_duration;
 use super::{audit_line, config};
 use gripfast::{KeyChange, SecurityEvent};
-use gripfast_gateway::auth::keys::{self, Key, KeyError};
+use gripfast_gateway::auth::keys::{Key, KeyError};
 use serde_json::json;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
-/// Creates, lists or removes keys in the state directory. A running gateway notices changes by itself.
+/// Creates, lists or removes keys in the state directory, or those of a service of several replicas. Running gateways
+/// notice changes by themselves.
 pub(crate) fn run(global: &GlobalArgs, args: &KeysArgs, screen: &mut Screen) -> Result<Exit, CommandError> {
-    let directory = config::gateway_state_dir(global)?.ok_or_else(|| config::no_state_dir(" for keys"))?;
+    let store = KeyStore::open(global)?.ok_or_else(|| config::no_state_dir(" for keys"))?;
     match &args.verb {
         KeysVerb::Add { name, expires } => {
-            add(&directory, name, *expires, screen)?;
-            record(global, &directory, KeyChange::Added, name, screen)?;
+            add(&store, name, *expires, screen)?;
+            record(global, store.directory(), KeyChange::Added, name, screen)?;
         }
-        KeysVerb::Ls { output } => list(&directory, output.form, screen)?,
+        KeysVerb::Ls { output } => list(&store, output.form, screen)?,
         KeysVerb::Rm { name } => {
-            remove(&directory, name, screen)?;
-            record(global, &directory, KeyChange::Removed, name, screen)?;
+            remove(&store, name, screen)?;
+            record(global, store.directory(), KeyChange::Removed, name, screen)?;
         }
     }
     Ok(Exit::Ok)
@@ -44,12 +46,12 @@ fn record(
 }
 
 fn add(
-    directory: &Path,
+    store: &KeyStore,
     name: &str,
     expires: Option<Duration>,
     screen: &mut Screen,
 ) -> Result<(), CommandError> {
-    let key = keys::add_with_lifetime(directory, name, expires).map_err(|error| match &error {
+    let key = store.add(name, expires).map_err(|error| match &error {
         KeyError::BadName(_) => FailureReport::new(Exit::General, error.to_string()).with_hint(
             "a name has up to 64 letters, digits, `.`, `_`, `@` and `-`; `local` is reserved for clients of this machine without \
              a key, and `admin` for the holder of the admin token",
@@ -57,7 +59,8 @@ fn add(
         KeyError::NameTaken(name) => FailureReport::new(Exit::General, error.to_string())
             .with_hint(format!("`gripfast keys rm {name}` removes it")),
         KeyError::TooMany => FailureReport::new(Exit::General, error.to_string()),
-        KeyError::Io(cause) => unusable(directory, cause),
+        KeyError::Io(cause) => store.unusable(cause),
+        KeyError::Shared(error) => not_changed(error),
     })?;
     screen.line(&key)?;
     screen.message(&format!(
@@ -67,8 +70,8 @@ fn add(
     Ok(())
 }
 
-fn list(directory: &Path, output: OutputFormat, screen: &mut Screen) -> Result<(), CommandError> {
-    let keys = keys::list(directory).map_err(|error| unusable(directory, &error))?;
+fn list(store: &KeyStore, output: OutputFormat, screen: &mut Screen) -> Result<(), CommandError> {
+    let keys = store.list()?;
     match output {
         OutputFormat::Json => {
             let millis = |at: Option<u64>| at.map(|at| at.saturating_mul(1000));
@@ -109,19 +112,16 @@ fn list(directory: &Path, output: OutputFormat, screen: &mut Screen) -> Result<(
     Ok(())
 }
 
-fn remove(directory: &Path, name: &str, screen: &mut Screen) -> Result<(), CommandError> {
-    if keys::remove(directory, name).map_err(|error| unusable(directory, &error))? {
-        screen.message(&format!("removed the key of `{name}`; it is no longer valid"))?;
+fn remove(store: &KeyStore, name: &str, screen: &mut Screen) -> Result<(), CommandError> {
+    if store.remove(name)? {
+        screen.message(&match store.is_shared() {
+            true => format!("removed the key of `{name}`; all replicas refuse it after their next heartbeat"),
+            false => format!("removed the key of `{name}`; it is no longer valid"),
+        })?;
         return Ok(());
     }
-    let known = keys::list(directory).map_err(|error| unusable(directory, &error))?;
+    let known = store.list()?;
     let hint = config::did_you_mean(name, known.iter().map(|key| key.name.as_str()))
         .unwrap_or_else(|| "`gripfast keys ls` lists the keys".to_owned());
     Err(FailureReport::new(Exit::General, format!("there is no key `{name}`")).with_hint(hint).into())
-}
-
-fn unusable(directory: &Path, cause: &io::Error) -> FailureReport {
-    let path: PathBuf = directory.join(keys::KEYS_FILE);
-    FailureReport::new(Exit::General, format!("`{}` cannot be used: {cause}", path.display()))
-        .with_hint("`--state-dir` names another directory")
 }

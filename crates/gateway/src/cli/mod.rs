@@ -30,6 +30,7 @@ mod error;
 mod events;
 mod exit;
 mod import;
+mod key_store;
 mod keys;
 mod local_host;
 mod log;
@@ -48,6 +49,7 @@ mod serve;
 mod service;
 #[cfg(unix)]
 mod service_manager;
+mod shared_tables;
 mod status;
 mod stdio;
 mod token;

@@ -13,15 +13,14 @@ use super::log;
 use super::render::{Screen, plural};
 #[cfg(unix)]
 use super::service_manager;
+use super::shared_tables;
 use clap::Args;
 use gripfast::Host;
 use gripfast::auth::Logins;
-use gripfast::config::{
-    ClientLimits, Config, ConfigFile, GatewayConfig, Isolation, ProcessEnvironment, Target,
-};
+use gripfast::config::{ClientLimits, Config, ConfigFile, GatewayConfig, Isolation, Target};
 use gripfast::file_limit::{self, DescriptorNeeds};
 use gripfast::private_files::StrictModes;
-use gripfast_gateway::cluster::ClusterSettings;
+use gripfast_gateway::cluster::{ClusterSettings, SharedTables};
 use gripfast_gateway::mcp::Limits;
 use gripfast_gateway::reload::Reloader;
 use gripfast_gateway::server::tls::CertificateProblem;
@@ -250,16 +249,9 @@ impl ServePlan {
     }
 
     /// Settings of the service that the gateway is a replica of, if the config has one.
-    fn cluster(&self) -> Result<Option<ClusterSettings>, FailureReport> {
-        let Some((config, cluster)) =
-            self.config.as_ref().and_then(|(_, config)| Some((config, config.cluster.as_ref()?)))
-        else {
-            return Ok(None);
-        };
-        let settings = ClusterSettings::from_config(cluster, config.shared_digest(), &ProcessEnvironment);
-        settings.map(Some).map_err(|error| {
-            FailureReport::new(Exit::ConfigInvalid, error.to_string()).with_hint(error.hint())
-        })
+    fn cluster(&self) -> Result<Option<(ClusterSettings, Arc<SharedTables>)>, FailureReport> {
+        let Some((_, config)) = &self.config else { return Ok(None) };
+        shared_tables::open(config, self.state_dir.as_deref())
     }
 }
 

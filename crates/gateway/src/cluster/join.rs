@@ -6,7 +6,7 @@ use gripfast::placement::term::LeaseNow;
 use gripfast_cluster::heartbeat::{
     HeartbeatHandler, HeartbeatRequest, HeartbeatSuccess, HeartbeatThread, TakeoverNotices,
 };
-use gripfast_cluster::marker::JoinError;
+use gripfast_cluster::marker::{JoinError, ServiceMarker};
 use gripfast_cluster::record::ReplicaRecord;
 use gripfast_cluster::store::StoreProblem;
 use gripfast_cluster::{StoreError, lease_now};
@@ -93,6 +93,7 @@ impl Member {
         let first = state.wait_for(|state| !matches!(state, StoreState::NotJoined(_)));
         // A store that is slow now is reported by the heartbeats.
         let _ = tokio::time::timeout(limit, first).await;
+        let _ = tokio::time::timeout(limit, self.tables.until_compared()).await;
         tracing::info!(
             replica = %self.place,
             address = %self.address,
@@ -104,6 +105,7 @@ impl Member {
     }
 
     fn report_not_joined(&self, error: &ServiceJoinError) {
+        self.tables.block(&format!("this replica has not joined its service: {error}"));
         let state = StoreState::NotJoined(error.to_string());
         if self.store_state.send_replace(state.clone()) != state {
             let hint = error.hint();
@@ -153,6 +155,17 @@ impl HeartbeatHandler for FollowHeartbeats {
             has_changed
         });
         *member.records.lock() = success.records;
+        // A store that was emptied has no marker until a replica makes one.
+        match ServiceMarker::read(&success.marker) {
+            Ok(marker) => {
+                let grace = success.reply.grace_left;
+                member.tables.follow(&success.revisions, marker.generation, grace, &self.runtime);
+            }
+            Err(_) => {
+                let member = Arc::clone(member);
+                self.runtime.spawn(async move { member.store.join().await });
+            }
+        }
         let before = member.store_state.send_replace(StoreState::Reachable);
         if let StoreState::Unreachable(_) = before {
             tracing::info!("the store is reachable again");
@@ -166,6 +179,7 @@ impl HeartbeatHandler for FollowHeartbeats {
     fn failed(&self, error: &StoreError) {
         let member = &self.member;
         member.with_router(gripfast::placement::routing::Router::heartbeat_failed);
+        member.tables.block(&error.to_string());
         let before = member.store_state.send_replace(StoreState::Unreachable(error.to_string()));
         if !matches!(before, StoreState::Unreachable(_)) {
             tracing::warn!(

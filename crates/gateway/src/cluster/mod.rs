@@ -2,7 +2,8 @@
 //!
 //! `core::placement` decides where a request is served; this module performs it. `join` joins the service and follows
 //! the heartbeats, `route` takes a request to the replica that must serve it, `forward` sends it there, `listener`
-//! receives it, and `sessions` moves client sessions between replicas.
+//! receives it, and `sessions` moves client sessions between replicas. `shared_tables` has the pins, logins and API keys
+//! of the service.
 
 pub mod cluster_settings;
 mod forward;
@@ -10,10 +11,12 @@ mod join;
 pub(crate) mod listener;
 pub(crate) mod route;
 mod sessions;
+pub mod shared_tables;
 
 pub use cluster_settings::{ClusterSettings, ClusterSettingsError};
 pub use join::ServiceJoinError;
 pub(crate) use sessions::RemoteSession;
+pub use shared_tables::SharedTables;
 
 use crate::mcp::Gateway;
 use crate::metrics::ClusterFacts;
@@ -41,6 +44,7 @@ pub struct Member {
     place: Place,
     address: ReplicaAddress,
     store: Store,
+    tables: Arc<SharedTables>,
     router: Mutex<Router>,
     sealer: ForwardSealer,
     verifier: Mutex<ForwardVerifier>,
@@ -78,6 +82,7 @@ impl Member {
         boot: BootId,
         bound: SocketAddr,
         session_idle: Duration,
+        tables: Arc<SharedTables>,
     ) -> Result<Arc<Self>, ClusterSettingsError> {
         let address = match &settings.advertise {
             Some(address) => address.clone(),
@@ -110,6 +115,7 @@ impl Member {
             place,
             address,
             store,
+            tables,
         }))
     }
 

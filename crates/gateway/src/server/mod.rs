@@ -17,8 +17,9 @@ pub mod tls;
 use crate::api::Admin;
 use crate::api::types::ClientsView;
 use crate::auth::Authenticator;
+use crate::auth::keys::KeySource;
 use crate::cluster;
-use crate::cluster::{ClusterSettings, ClusterSettingsError, Member, ServiceJoinError};
+use crate::cluster::{ClusterSettings, ClusterSettingsError, Member, ServiceJoinError, SharedTables};
 use crate::dashboard;
 use crate::mcp::{ClientCounts, Gateway, Limits, OriginCheck, TokenCipher};
 use crate::metrics::Meter;
@@ -65,8 +66,8 @@ pub struct ServerSettings {
     pub limits: Limits,
     /// Authentication, TLS and allowed origins.
     pub access: AccessConfig,
-    /// The service that the gateway is a replica of, if there is one.
-    pub cluster: Option<ClusterSettings>,
+    /// The service that the gateway is a replica of, if there is one, and the tables that it shares.
+    pub cluster: Option<(ClusterSettings, Arc<SharedTables>)>,
 }
 
 impl ServerSettings {
@@ -245,15 +246,24 @@ impl Server {
             .map_or_else(|| format!("{}://{bound}", settings.scheme()), ToString::to_string);
         let gateway = Gateway::new(host.clone(), token_cipher(settings)?, &settings.limits);
         let joined = match &settings.cluster {
-            Some(cluster) => Some(join(cluster, &gateway, &settings.limits).await?),
+            Some((cluster, tables)) => {
+                Some(join(cluster, Arc::clone(tables), &gateway, &settings.limits).await?)
+            }
             None => None,
         };
         let limits = settings.limits.client;
         let rate = limits.request_rate(settings.access.requires_auth());
         let request_limits = rate.map(|rate| Arc::new(RequestRates::new(rate)));
         let (limited, shutdown) = (request_limits.clone(), gateway.shutting_down.clone());
-        let access = Authenticator::from_config(&settings.access, state_dir, &base, limited, &host, shutdown)
-            .map_err(ListenError::Access)?;
+        let key_source = match (&settings.cluster, state_dir) {
+            (Some((_, tables)), directory) => {
+                Some(KeySource::Shared(Arc::clone(tables), directory.map(Into::into)))
+            }
+            (None, directory) => directory.map(|directory| KeySource::Directory(directory.to_owned())),
+        };
+        let access =
+            Authenticator::from_config(&settings.access, key_source, &base, limited, &host, shutdown)
+                .map_err(ListenError::Access)?;
         request_limits.iter().for_each(|limits| gateway.limit_requests(Arc::clone(limits)));
         let table = ConnectionTable::new(limits.connections_per_client as usize, limits.connections as usize);
         let admin = Admin::new(host.clone(), state_dir).map_err(ListenError::State)?.with_client_counts({
@@ -473,6 +483,7 @@ impl Server {
 /// Binds the listener for other replicas, and joins the service.
 async fn join(
     settings: &ClusterSettings,
+    tables: Arc<SharedTables>,
     gateway: &Arc<Gateway>,
     limits: &Limits,
 ) -> Result<(TcpListener, Arc<Member>), ListenError> {
@@ -481,7 +492,7 @@ async fn join(
     let listener = TcpListener::bind(address).await.map_err(refused)?;
     let bound = listener.local_addr().map_err(refused)?;
     let boot = gateway.tokens.boot();
-    let member = Member::new(settings.clone(), boot, bound, limits.session_idle_timeout)?;
+    let member = Member::new(settings.clone(), boot, bound, limits.session_idle_timeout, tables)?;
     member.attach(gateway);
     gateway.sessions.join(Arc::clone(&member));
     member.join().await.map_err(ListenError::Join)?;
@@ -516,7 +527,7 @@ fn token_cipher(settings: &ServerSettings) -> Result<TokenCipher, ListenError> {
         TokenCipher::ephemeral()
     });
     let cipher = match &settings.cluster {
-        Some(cluster) => cipher.and_then(|cipher| {
+        Some((cluster, _)) => cipher.and_then(|cipher| {
             let keys = cluster.keys().derive_all(KeyUse::ClientIds);
             cipher.with_name(cluster.name().clone()).with_shared_keys(&keys)
         }),

@@ -3,6 +3,7 @@
 mod attacks;
 mod balanced;
 mod service;
+mod shared_keys;
 
 use crate::client::{EventStream, HttpClient, LegacyClient, ModernClient, call, request};
 use gripfast_testkit::wait::until_async;

@@ -30,7 +30,8 @@ pub(crate) struct Replica {
     pub(crate) port: u16,
     process: Child,
     log: PathBuf,
-    state: PathBuf,
+    pub(crate) state: PathBuf,
+    config: PathBuf,
 }
 
 impl Service {
@@ -79,7 +80,15 @@ impl Service {
         let address = line.split_whitespace().find_map(|word| word.strip_suffix("/mcp"));
         let address = address.unwrap_or_else(|| panic!("{line}\n{}", std::fs::read_to_string(&log).unwrap()));
         let http = HttpClient::at(address.trim_start_matches("http://"));
-        Replica { name: name.to_owned(), http, port, process, log, state: path("state") }
+        Replica {
+            name: name.to_owned(),
+            http,
+            port,
+            process,
+            log,
+            state: path("state"),
+            config: path("toml"),
+        }
     }
 
     /// Waits until every replica knows all others.
@@ -87,6 +96,16 @@ impl Service {
         for replica in &self.replicas {
             replica.until_it_knows(self.replicas.len()).await;
         }
+    }
+
+    /// State directory of the replica with this name.
+    pub(crate) fn state_dir(&self, name: &str) -> PathBuf {
+        self.dir.path().join(format!("{name}.state"))
+    }
+
+    /// Starts a store alone.
+    pub(crate) fn without_replicas() -> Option<Self> {
+        Self::start(&[])
     }
 
     pub(crate) fn at(&self, name: &str) -> &Replica {
@@ -126,6 +145,15 @@ impl Replica {
             command.args(words).args(["--url", &url, "--state-dir"]).arg(&self.state).output().unwrap();
         assert!(said.status.success(), "{said:?}");
         String::from_utf8(said.stdout).unwrap()
+    }
+
+    /// Exit code, output and errors of a command on the machine of this replica.
+    pub(crate) fn local_command(&self, words: &[&str]) -> (Option<i32>, String, String) {
+        let mut command = Command::new(GRIPFAST);
+        command.args(words).arg("--config").arg(&self.config).arg("--state-dir").arg(&self.state);
+        let said = command.output().unwrap();
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        (said.status.code(), text(said.stdout), text(said.stderr))
     }
 
     /// Waits for the end of the process.

@@ -1,0 +1,131 @@
+//! API keys of a service: one table for all replicas.
+
+use super::service::{Replica, Service};
+use crate::client::{LEGACY, initialize};
+use gripfast_gateway::auth::keys;
+use gripfast_testkit::wait::until_async;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+const KEYS: &str = "[gateway]\nauth = { keys = true }\n";
+
+/// Status of a request with this key.
+async fn status(replica: &Replica, key: &str) -> u16 {
+    let shown = format!("Bearer {}", key.trim());
+    replica.http.post(&[("authorization", &shown)], initialize(LEGACY).to_string()).await.status
+}
+
+async fn until_status(replica: &Replica, key: &str, wanted: u16) {
+    let what = format!("{} answers {wanted}", replica.name);
+    until_async(&what, async || status(replica, key).await == wanted).await;
+}
+
+fn add(replica: &Replica, name: &str) -> String {
+    let (code, key, said) = replica.local_command(&["keys", "add", name]);
+    assert_eq!(code, Some(0), "{said}");
+    key.trim().to_owned()
+}
+
+/// Empties the store.
+fn flush(service: &Service) {
+    let mut stream = TcpStream::connect(("127.0.0.1", service.store.port())).unwrap();
+    stream.write_all(b"FLUSHALL\r\n").unwrap();
+    let mut reply = [0; 5];
+    stream.read_exact(&mut reply).unwrap();
+    assert_eq!(&reply, b"+OK\r\n");
+}
+
+#[tokio::test]
+async fn a_key_is_valid_at_all_replicas_and_a_removed_one_at_none() {
+    let Some(mut service) = Service::start_with(&["a", "b"], KEYS) else { return };
+    let key = add(service.at("a"), "laptop");
+    let other = add(service.at("b"), "ci");
+    for name in ["a", "b"] {
+        until_status(service.at(name), &key, 200).await;
+        until_status(service.at(name), &other, 200).await;
+    }
+    let (code, _, said) = service.at("b").local_command(&["keys", "add", "laptop"]);
+    assert!(code == Some(1) && said.contains("a key named `laptop` already exists"), "{said}");
+    let (code, _, said) = service.at("b").local_command(&["keys", "rm", "laptop"]);
+    assert!(code == Some(0) && said.contains("after their next heartbeat"), "{said}");
+    for name in ["a", "b"] {
+        until_status(service.at(name), &key, 401).await;
+    }
+    let (_, listed, _) = service.at("a").local_command(&["keys", "ls", "-o", "json"]);
+    assert!(listed.contains("\"ci\"") && !listed.contains("laptop"), "{listed}");
+    // The store loses its data, and a replica that was away since before the removal comes back first.
+    service.store.kill();
+    service.kill("b");
+    service.store.start_process();
+    let again = service.replica("b", KEYS);
+    until_status(&again, &other, 200).await;
+    for replica in [&again, service.at("a")] {
+        assert_eq!(status(replica, &key).await, 401, "a removed key stays removed: {}", replica.name);
+    }
+    // Another loss while both run.
+    flush(&service);
+    let third = service.replica("c", KEYS);
+    until_status(&third, &other, 200).await;
+    assert_eq!(status(&third, &key).await, 401);
+}
+
+#[tokio::test]
+async fn a_replica_with_an_old_copy_lets_no_removed_key_in_after_the_store_was_emptied() {
+    let Some(mut service) = Service::start_with(&["a", "b"], KEYS) else { return };
+    let key = add(service.at("a"), "laptop");
+    let other = add(service.at("a"), "ci");
+    until_status(service.at("b"), &key, 200).await;
+    until_status(service.at("b"), &other, 200).await;
+    // Its copy has the key, and misses the removal.
+    service.kill("b");
+    let (code, _, said) = service.at("a").local_command(&["keys", "rm", "laptop"]);
+    assert_eq!(code, Some(0), "{said}");
+    until_status(service.at("a"), &key, 401).await;
+    flush(&service);
+    let again = service.replica("b", KEYS);
+    until_async("it knows what the service knows", async || {
+        assert_ne!(status(&again, &key).await, 200, "the removed key was let in");
+        status(&again, &other).await == 200
+    })
+    .await;
+    assert_eq!(status(&again, &key).await, 401);
+}
+
+#[tokio::test]
+async fn keys_go_on_without_the_store_and_are_not_changed() {
+    let Some(mut service) = Service::start_with(&["a"], KEYS) else { return };
+    let key = add(service.at("a"), "laptop");
+    until_status(service.at("a"), &key, 200).await;
+    service.store.kill();
+    until_async("the replica notices", async || {
+        service.at("a").status().await["cluster"]["store"] == "unreachable"
+    })
+    .await;
+    assert_eq!(status(service.at("a"), &key).await, 200);
+    for words in [["keys", "add", "other"], ["keys", "rm", "laptop"]] {
+        let (code, _, said) = service.at("a").local_command(&words);
+        assert_eq!(code, Some(4), "{said}");
+        assert!(said.contains("the store is unreachable") && said.contains("gripfast doctor"), "{said}");
+    }
+    // A restart without the store: the copy in the state directory is used.
+    service.kill("a");
+    let again = service.replica("a", KEYS);
+    assert_eq!(status(&again, &key).await, 200);
+    let copy = std::fs::read_to_string(again.state.join("cluster/api_keys.sealed")).unwrap();
+    assert!(copy.starts_with("1:") && !copy.contains("laptop"), "{copy}");
+}
+
+#[tokio::test]
+async fn keys_of_a_single_gateway_come_along_when_it_joins_an_empty_service() {
+    let Some(service) = Service::without_replicas() else { return };
+    let [first, late] = ["a", "b"].map(|name| {
+        let directory = service.state_dir(name);
+        (keys::add(&directory, &format!("of-{name}")).unwrap(), name)
+    });
+    let a = service.replica(first.1, KEYS);
+    until_status(&a, &first.0, 200).await;
+    let b = service.replica(late.1, KEYS);
+    until_status(&b, &first.0, 200).await;
+    assert_eq!(status(&b, &late.0).await, 401, "the service has keys already");
+    assert!(b.log().contains("are not used: of-b"), "{}", b.log());
+}
