@@ -175,6 +175,26 @@ fn after_an_outage_of_the_store_nothing_is_taken_over_that_is_alive() {
 }
 
 #[test]
+fn an_emptied_store_does_not_make_a_replica_look_lost_before_it_has_reported() {
+    let mut service = ServiceSimulation::settled();
+    // Replica 0 sends its heartbeats between those of the others.
+    service.kill(0);
+    service.advance(service.spec.heartbeat() / 2);
+    service.start(0);
+    service.advance(service.spec.grace());
+    let session = service.open_session(0).expect("replica 0 runs");
+    for _ in 0..3 {
+        service.empty_store();
+        for _ in 0..40 {
+            service.advance(50 * MS);
+            assert_eq!(service.serve(&session, 1), Some(0));
+            assert_eq!(service.serve(&session, 2), Some(0));
+        }
+    }
+    assert_eq!(service.takeovers, []);
+}
+
+#[test]
 fn after_an_outage_the_sessions_of_a_dead_replica_wait_for_the_grace_period() {
     let (mut service, session) = opened();
     service.store_up = false;

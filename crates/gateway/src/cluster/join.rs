@@ -149,7 +149,7 @@ impl HeartbeatHandler for FollowHeartbeats {
         let changes =
             member.with_router(|router| router.heartbeat_succeeded(lease_now(), sent, &success.reply));
         member.live.send_if_modified(|live| {
-            let now = success.reply.replicas.iter().map(|replica| replica.place.boot).collect();
+            let now = member.router.lock().live_boots();
             let has_changed = *live != now;
             *live = now;
             has_changed

@@ -144,8 +144,12 @@ impl Router {
         reply: &HeartbeatReply,
     ) -> RoutingChanges {
         self.store = StoreView::Reachable { sent };
-        // The last known replicas stay for the time of an outage only.
-        self.replicas = reply.replicas.iter().map(|live| (live.place.boot, live.clone())).collect();
+        // The last known replicas stay for the time of an outage, and of the grace period after it: the store may have
+        // been emptied, and replicas report one after the other.
+        if reply.grace_left.is_zero() {
+            self.replicas.clear();
+        }
+        self.replicas.extend(reply.replicas.iter().map(|live| (live.place.boot, live.clone())));
         self.set_grace(now, reply.grace_left);
         let was_missing = self.record_since.replace(reply.record_since) != Some(reply.record_since);
         if was_missing {
@@ -173,6 +177,11 @@ impl Router {
     /// Records that a heartbeat failed.
     pub fn heartbeat_failed(&mut self) {
         self.store = StoreView::Unreachable;
+    }
+
+    /// Boots of all replicas that count as alive.
+    pub fn live_boots(&self) -> BTreeSet<BootId> {
+        self.replicas.keys().copied().collect()
     }
 
     /// Records that all records were written back: the records that the store has now.
