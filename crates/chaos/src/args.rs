@@ -7,6 +7,7 @@ use clap::{Parser, ValueEnum};
 use crate::fault::{FAULTS, Fault, RunLength, Transport};
 use crate::gateway::{Peer, Subject, ToolAccess};
 use crate::plan::PlannedRow;
+use crate::replicas::fault::{REPLICA_FAULTS, ReplicaFault};
 use crate::row::{Progress, RunOptions};
 
 /// Breaks servers behind a live gateway and counts the calls that its clients lose.
@@ -35,7 +36,10 @@ Faults: `cargo xtask chaos --list`"
 pub struct Args {
     /// Run only this fault; can be repeated
     #[arg(long, value_name = "NAME", value_parser = fault)]
-    fault: Vec<&'static Fault>,
+    fault: Vec<&'static str>,
+    /// Run the faults of a service of three replicas instead; a fault of that list implies it
+    #[arg(long, conflicts_with_all = ["against", "transport", "search"])]
+    replicas: bool,
     /// Call every tool through `call_tool`, with `exposure = "search"`
     #[arg(long, conflicts_with = "against")]
     search: bool,
@@ -84,11 +88,11 @@ pub enum Output {
     Json,
 }
 
-fn fault(name: &str) -> Result<&'static Fault, String> {
-    Fault::by_name(name).ok_or_else(|| {
-        let names: Vec<&str> = FAULTS.iter().map(|fault| fault.name).collect();
-        format!("expected one of {}", names.join(", "))
-    })
+fn fault(name: &str) -> Result<&'static str, String> {
+    let of_servers = FAULTS.iter().map(|fault| fault.name);
+    let names: Vec<&str> = of_servers.chain(REPLICA_FAULTS.iter().map(|fault| fault.name)).collect();
+    let known = names.iter().copied().find(|known| *known == name);
+    known.ok_or_else(|| format!("expected one of {}", names.join(", ")))
 }
 
 impl Args {
@@ -116,9 +120,10 @@ impl Args {
     /// Planned rows (fault and transport), in the order of the table.
     #[must_use]
     pub fn plan(&self) -> Vec<PlannedRow> {
-        let wanted = |fault: &&Fault| {
-            self.fault.is_empty() || self.fault.iter().any(|wanted| wanted.name == fault.name)
-        };
+        if !self.plan_of_replicas().is_empty() {
+            return Vec::new();
+        }
+        let wanted = |fault: &&Fault| self.fault.is_empty() || self.fault.contains(&fault.name);
         let fits = |transport: &&Transport| self.transport.is_none_or(|wanted| wanted == **transport);
         let parts = FAULTS.iter().filter(|_| !self.figures).filter(wanted).flat_map(|fault| {
             fault
@@ -128,6 +133,16 @@ impl Args {
                 .map(move |transport| PlannedRow { fault, transport: *transport })
         });
         parts.collect()
+    }
+
+    /// Faults of a service of replicas, in the order of the table. If there is one, no other fault runs.
+    #[must_use]
+    pub fn plan_of_replicas(&self) -> Vec<&'static ReplicaFault> {
+        let wanted = |fault: &&ReplicaFault| match self.fault.is_empty() {
+            true => self.replicas,
+            false => self.fault.contains(&fault.name),
+        };
+        REPLICA_FAULTS.iter().filter(wanted).collect()
     }
 
     /// True if the run has no filter, so that all figures can be computed.

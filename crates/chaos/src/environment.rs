@@ -1,6 +1,5 @@
 //! Test environment of a row: a gateway with one server, in a temporary directory that holds their files.
 
-use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -43,17 +42,29 @@ pub struct Testbed {
     /// Call in flight that makes the server misbehave.
     pub(crate) misbehaving: Option<JoinHandle<()>>,
     subject: Subject,
-    _swept: ProcessSweeper,
+    _swept: ProcessReaper,
     dir: TempDir,
 }
 
 /// Kills all remaining processes of a test environment on drop.
 #[derive(Debug)]
-struct ProcessSweeper(String);
+pub(crate) struct ProcessReaper(String);
 
-impl Drop for ProcessSweeper {
+impl ProcessReaper {
+    /// Sweeps the processes that were started for this directory.
+    pub(crate) fn of(dir: &Path) -> Self {
+        Self(marker_entry(dir))
+    }
+
+    /// Processes that live.
+    pub(crate) fn processes(&self) -> Vec<u32> {
+        proc::pids_with_env(&self.0, "")
+    }
+}
+
+impl Drop for ProcessReaper {
     fn drop(&mut self) {
-        for pid in proc::pids_with_env(&self.0, "") {
+        for pid in self.processes() {
             // It may have exited meanwhile.
             let _ = proc::signal(pid, Signal::KILL);
         }
@@ -97,7 +108,7 @@ impl Testbed {
         write_token(dir, TOKENS[0])?;
         let within = if setup.by_name { private_hosts_wrapper(dir)? } else { Vec::new() };
         let launch = Launch { subject: subject.clone(), dir: dir.to_owned(), config, wrapper: within };
-        let swept = ProcessSweeper(marker_entry(dir));
+        let swept = ProcessReaper::of(dir);
         let gateway = Gateway::start(launch).await?;
         let subject = subject.clone();
         Ok(Self { setup, gateway, server, proxy, misbehaving: None, subject, _swept: swept, dir: temp })
@@ -230,7 +241,7 @@ impl Testbed {
 
     /// Executions per token, from the server's counter file.
     #[must_use]
-    pub fn effects(&self) -> HashMap<String, usize> {
+    pub fn effects(&self) -> ledger::ServerRecord {
         let lines = std::fs::read_to_string(fault_setup::counter_file(self.path()));
         ledger::effects(&lines.unwrap_or_default())
     }

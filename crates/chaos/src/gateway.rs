@@ -189,6 +189,14 @@ impl Gateway {
     /// # Errors
     /// gripfast does not exit within a minute.
     pub async fn stop(mut self) -> Result<()> {
+        self.shut_down().await
+    }
+
+    /// The same for a gateway that is started again.
+    ///
+    /// # Errors
+    /// As [`Self::stop`].
+    pub async fn shut_down(&mut self) -> Result<()> {
         match proc::signal(self.pid, Signal::TERM) {
             // It has already exited, which is not measured.
             Err(_) if self.launch.subject.peer.is_some() => return Ok(()),

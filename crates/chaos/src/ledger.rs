@@ -32,6 +32,8 @@ pub struct Call {
     pub ended: Duration,
     /// Result for the caller.
     pub end: End,
+    /// Value in the answer to a call with a side effect, to compare with the server's record.
+    pub answer: Option<String>,
 }
 
 /// Kind of a call.
@@ -74,6 +76,9 @@ pub struct Window {
     pub to: Duration,
     /// Strikes within the window.
     pub strikes: Vec<StrikeSpan>,
+    /// True if the fault hits a replica of the gateway. It cannot repeat a request that it has forwarded, not even a
+    /// read-only one, so that one strike makes the outcome of any call unknown.
+    pub of_replica: bool,
 }
 
 /// Time span from a strike until its target was gone: a process that is being killed still accepts input.
@@ -155,25 +160,22 @@ const NO_CODE: &str = "no code";
 /// Limit of remarks; further ones would only repeat them.
 const MAX_REMARKS: usize = 12;
 
-/// Classifies all calls of a run. `effects` has the number of executions per token.
+/// Classifies all calls of a run. `effects` has the server's record.
 #[must_use]
-pub fn judge(
-    calls: &[Call],
-    windows: &[Window],
-    effects: &HashMap<String, usize>,
-    deadline: Duration,
-) -> CallVerdict {
+pub fn judge(calls: &[Call], windows: &[Window], effects: &ServerRecord, deadline: Duration) -> CallVerdict {
     let mut verdict = CallVerdict::default();
     let mut served: Vec<Duration> =
         calls.iter().filter(|call| call.end == End::Answered).map(|call| call.ended).collect();
     served.sort_unstable();
     for call in calls {
-        let carried_out = effects.get(&call.token).copied().unwrap_or(0);
+        let values = effects.get(&call.token).map_or(&[][..], Vec::as_slice);
+        let carried_out = values.len();
         if carried_out > 1 {
             verdict.counts.duplicated += 1;
             verdict.remark(call, "was executed more than once");
         }
         let struck = windows.iter().any(|window| window.overlaps(call));
+        let struck_replica = windows.iter().any(|window| window.of_replica && window.overlaps(call));
         let hits: usize = windows.iter().map(|window| window.strikes_during(call)).sum();
         // First call that was served after this one had failed.
         let next = served.partition_point(|at| *at <= call.ended);
@@ -183,6 +185,10 @@ pub fn judge(
             End::Answered if call.kind == Kind::SideEffect && carried_out == 0 => {
                 counts.untrue += 1;
                 verdict.remark(call, "was answered but never executed");
+            }
+            End::Answered if call.answer.as_ref().is_some_and(|answer| !values.contains(answer)) => {
+                counts.untrue += 1;
+                verdict.remark(call, &format!("was answered, but the server recorded {values:?}"));
             }
             End::Answered => counts.answered += 1,
             End::WrongAnswer(_) => {
@@ -196,7 +202,7 @@ pub fn judge(
                 }
                 Some("unknown") if call.kind == Kind::SideEffect && struck => counts.unknown += 1,
                 // A read-only call is retried once; a second strike exceeds that.
-                Some("unknown") if hits > 1 => counts.unknown += 1,
+                Some("unknown") if hits > 1 || struck_replica => counts.unknown += 1,
                 _ if in_time || !struck => {
                     counts.lost += 1;
                     let told = code.clone().unwrap_or_else(|| NO_CODE.to_owned());
@@ -223,19 +229,25 @@ pub fn judge(
 impl CallVerdict {
     fn remark(&mut self, call: &Call, what: &str) {
         if self.remarks.len() < MAX_REMARKS {
-            let Call { token, kind, began, ended, end } = call;
+            let Call { token, kind, began, ended, end, answer: _ } = call;
             let remark = format!("{kind:?} {token} {what}: {began:.3?} to {ended:.3?}, {end:?}");
             self.remarks.push(remark.chars().take(240).collect());
         }
     }
 }
 
+/// Executions per token, as the server recorded them: each with the value that it answered.
+pub type ServerRecord = HashMap<String, Vec<String>>;
+
 /// Executions per token, from the lines that the server wrote: `TOKEN VALUE PID`.
 #[must_use]
-pub fn effects(lines: &str) -> HashMap<String, usize> {
-    let mut effects = HashMap::new();
-    for token in lines.lines().filter_map(|line| line.split(' ').next()) {
-        *effects.entry(token.to_owned()).or_default() += 1;
+pub fn effects(lines: &str) -> ServerRecord {
+    let mut effects = ServerRecord::new();
+    for line in lines.lines() {
+        let mut words = line.split(' ').map(str::to_owned);
+        if let Some(token) = words.next() {
+            effects.entry(token).or_default().push(words.next().unwrap_or_default());
+        }
     }
     effects
 }
@@ -251,12 +263,13 @@ mod tests {
     }
 
     fn call(token: &str, kind: Kind, began: u64, ended: u64, end: End) -> Call {
-        Call { token: token.to_owned(), kind, began: at(began), ended: at(ended), end }
+        Call { token: token.to_owned(), kind, began: at(began), ended: at(ended), end, answer: None }
     }
 
     /// A window with one strike at its start.
     fn window(from: u64, to: u64) -> Window {
-        Window { from: at(from), to: at(to), strikes: vec![StrikeSpan { at: at(from), ended: at(from) }] }
+        let strikes = vec![StrikeSpan { at: at(from), ended: at(from) }];
+        Window { from: at(from), to: at(to), strikes, of_replica: false }
     }
 
     fn failed(outcome: &str) -> End {
@@ -302,6 +315,25 @@ mod tests {
         let touched_twice_and_met_once = call("b", Kind::Read, 6, 8, failed("unknown"));
         let counts = counts(&[twice, touched_twice_and_met_once, served], &windows, "");
         assert_eq!((counts.unknown, counts.lost), (1, 1));
+    }
+
+    #[test]
+    fn any_call_may_be_unknown_after_one_strike_at_a_replica() {
+        let window = Window { of_replica: true, ..window(5, 6) };
+        let met = call("a", Kind::Read, 4, 7, failed("unknown"));
+        let missed = call("b", Kind::Read, 1, 2, failed("unknown"));
+        let counts = counts(&[met, missed], &[window], "");
+        assert_eq!((counts.unknown, counts.lost), (1, 1));
+    }
+
+    #[test]
+    fn an_answer_that_the_record_contradicts_is_untrue() {
+        let answered = |token, value: &str| Call {
+            answer: Some(value.to_owned()),
+            ..call(token, Kind::SideEffect, 0, 1, End::Answered)
+        };
+        let counts = counts(&[answered("a", "1"), answered("b", "1")], &[], "a 1 7\nb 2 7\n");
+        assert_eq!((counts.answered, counts.untrue), (1, 1));
     }
 
     #[test]

@@ -24,6 +24,7 @@ pub mod neighbours;
 pub mod plan;
 pub mod proxy;
 pub mod renewal;
+pub mod replicas;
 pub mod report;
 pub mod row;
 pub mod server;

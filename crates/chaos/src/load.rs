@@ -230,6 +230,43 @@ impl Load {
         None
     }
 
+    /// Sends check calls with every client, each until one is answered. Returns the time of the last answer; `None`
+    /// after `limit`.
+    pub async fn wait_until_all_back(&self, limit: Duration) -> Option<Instant> {
+        let mut checks = JoinSet::new();
+        for client in &self.clients {
+            let (shared, client) = (Arc::clone(&self.shared), Arc::clone(client));
+            checks.spawn(async move {
+                let check =
+                    || Shared::run_call(Arc::clone(&shared), Arc::clone(&client), Kind::Read, Duration::ZERO);
+                while check().await != End::Answered {
+                    tokio::time::sleep(CHECK_INTERVALS.0).await;
+                }
+            });
+        }
+        tokio::time::timeout(limit, async { while checks.join_next().await.is_some() {} }).await.ok()?;
+        Some(Instant::now())
+    }
+
+    /// Starts this many calls of every client at the same moment.
+    pub fn burst(&self, count: usize) {
+        let kinds = [Kind::SideEffect, Kind::Read];
+        for (client, kind) in self
+            .clients
+            .iter()
+            .flat_map(|client| kinds.iter().cycle().take(count).map(move |kind| (client, *kind)))
+        {
+            let call = Shared::run_call(Arc::clone(&self.shared), Arc::clone(client), kind, Duration::ZERO);
+            self.shared.in_flight.spawn(call);
+        }
+    }
+
+    /// All clients.
+    #[must_use]
+    pub fn clients(&self) -> &[Arc<Client>] {
+        &self.clients
+    }
+
     /// One client of the load, for a request outside of it.
     #[must_use]
     pub fn client(&self) -> Option<Arc<Client>> {
@@ -266,19 +303,22 @@ impl Shared {
         let token = format!("{}-{}", shared.tag, shared.serial.fetch_add(1, Ordering::Relaxed));
         let deadline = began + shared.pace.deadline;
         let ending = shared.send_until_answered(&client, kind, work, &token, deadline);
-        let end = tokio::time::timeout_at((deadline + GRACE).into(), ending).await.unwrap_or(End::Hung);
+        let ending = tokio::time::timeout_at((deadline + GRACE).into(), ending).await;
+        let (end, answer) = ending.unwrap_or((End::Hung, None));
         let call = Call {
             token,
             kind,
             began: began - shared.began,
             ended: shared.began.elapsed(),
             end: end.clone(),
+            answer,
         };
         lock(&shared.calls).push(call);
         end
     }
 
-    /// Sends the call like any client: retries if nothing was sent, and replaces a lost session.
+    /// Sends the call like any client: retries if nothing was sent, and replaces a lost session. Returns its end, and
+    /// the value in the answer to a call with a side effect.
     async fn send_until_answered(
         &self,
         client: &Client,
@@ -286,7 +326,7 @@ impl Shared {
         work: Duration,
         token: &str,
         deadline: Instant,
-    ) -> End {
+    ) -> (End, Option<String>) {
         let work = work.as_millis();
         let (tool, arguments, wanted) = match kind {
             Kind::Read if work > 0 => {
@@ -295,22 +335,33 @@ impl Shared {
             Kind::Read => (&self.tools.echo, json!({ "text": token }), Some(token.to_owned())),
             Kind::SideEffect => (&self.tools.counter, json!({ "key": token, "ms": work }), None),
         };
-        loop {
+        let end = loop {
             match client.call(tool, &arguments).await {
-                Reply::Result(result) => return end_of_result(&result, wanted.as_deref()),
-                Reply::Error(text) => return End::Failed { code: None, outcome: None, text },
-                Reply::Interrupted(text) => return End::ConnectionLost(text),
-                Reply::ConnectFailed(text) if Instant::now() >= deadline => return End::ConnectionLost(text),
+                Reply::Result(result) => {
+                    let answer = result["content"][0]["text"].as_str().filter(|_| kind == Kind::SideEffect);
+                    return (end_of_result(&result, wanted.as_deref()), answer.map(str::to_owned));
+                }
+                Reply::Error(text) => break end_of_error(text),
+                Reply::Interrupted(text) => break End::ConnectionLost(text),
+                Reply::ConnectFailed(text) if Instant::now() >= deadline => break End::ConnectionLost(text),
                 Reply::ConnectFailed(_) => tokio::time::sleep(RECONNECT_INTERVAL).await,
                 Reply::NoSession => {
                     self.repeated_handshakes.fetch_add(1, Ordering::Relaxed);
                     if let Reply::Error(text) = client.initialize().await {
-                        return End::Failed { code: None, outcome: None, text };
+                        break end_of_error(text);
                     }
                 }
             }
-        }
+        };
+        (end, None)
     }
+}
+
+/// Evaluates a JSON-RPC error. Its data have the same words as the failure of a tool.
+fn end_of_error(text: String) -> End {
+    let error: Value = serde_json::from_str(&text).unwrap_or_default();
+    let word = |key: &str| error["data"][key].as_str().map(str::to_owned);
+    End::Failed { code: word("code"), outcome: word("outcome"), text }
 }
 
 /// Evaluates a tool result for a caller that expects this text.

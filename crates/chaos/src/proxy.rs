@@ -47,6 +47,8 @@ pub enum ProxyMode {
     Trickle(Duration),
     /// Forwards everything with this delay.
     Delay(Duration),
+    /// Refuses new connections and ends the others.
+    Refuse,
 }
 
 /// End of a connection in the middle of an answer.
@@ -126,12 +128,31 @@ impl Drop for Proxy {
 
 async fn accept(listener: TcpListener, shared: Arc<Shared>) {
     let mut connections = JoinSet::new();
+    let mut mode = shared.mode.subscribe();
+    let address = listener.local_addr();
+    let mut listener = Some(listener);
     loop {
+        let accepted = async {
+            match &listener {
+                Some(listener) => listener.accept().await,
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
-            Ok((gateway, _)) = listener.accept() => {
+            Ok((gateway, _)) = accepted => {
                 connections.spawn(relay(gateway, Arc::clone(&shared)));
             }
             Some(_) = connections.join_next() => {}
+            Ok(()) = mode.changed() => {
+                let refuses = *mode.borrow_and_update() == ProxyMode::Refuse;
+                if refuses {
+                    listener = None;
+                    connections.abort_all();
+                } else if listener.is_none() && let Ok(address) = address {
+                    // It fails only if another process took the port meanwhile; then connections stay refused.
+                    listener = TcpListener::bind(address).await.ok();
+                }
+            }
         }
     }
 }
@@ -203,7 +224,9 @@ impl Relay {
         }
         let size = match mode {
             ProxyMode::Trickle(_) => bytes.len().div_ceil(TRICKLE_PIECES).max(1),
-            ProxyMode::PassThrough | ProxyMode::BlackHole | ProxyMode::Delay(_) => bytes.len(),
+            ProxyMode::PassThrough | ProxyMode::BlackHole | ProxyMode::Delay(_) | ProxyMode::Refuse => {
+                bytes.len()
+            }
         };
         for drop in bytes.chunks(size) {
             if let ProxyMode::Trickle(pause) = mode {
@@ -344,6 +367,25 @@ mod tests {
         let first = Instant::now();
         far.read_exact(&mut [0; 4]).await.unwrap();
         assert!(first.elapsed() < late * 3 / 5, "{:?}", first.elapsed());
+    }
+
+    #[tokio::test]
+    async fn a_proxy_that_refuses_ends_connections_and_comes_back_at_its_port() {
+        let (server, _serving) = echo().await;
+        let proxy = Proxy::start(server).await.unwrap();
+        let mut old = TcpStream::connect(("127.0.0.1", proxy.port())).await.unwrap();
+        assert_eq!(ask(&mut old).await.unwrap(), 16);
+        proxy.set_mode(ProxyMode::Refuse);
+        assert!(!matches!(old.read(&mut [0; 8]).await, Ok(1..)), "ended");
+        while TcpStream::connect(("127.0.0.1", proxy.port())).await.is_ok() {}
+        proxy.set_mode(ProxyMode::PassThrough);
+        let mut new = loop {
+            match TcpStream::connect(("127.0.0.1", proxy.port())).await {
+                Ok(new) => break new,
+                Err(_) => tokio::task::yield_now().await,
+            }
+        };
+        assert_eq!(ask(&mut new).await.unwrap(), 16);
     }
 
     #[tokio::test]

@@ -45,7 +45,7 @@ impl Progress {
         (self.0.0.load(Ordering::Relaxed), self.0.1.load(Ordering::Relaxed))
     }
 
-    fn set(&self, times: usize, of: usize) {
+    pub(crate) fn set(&self, times: usize, of: usize) {
         self.0.0.store(times, Ordering::Relaxed);
         self.0.1.store(of, Ordering::Relaxed);
     }
@@ -330,7 +330,7 @@ fn window(spans: &Strikes, load: &Load) -> Window {
     let spans: Vec<StrikeSpan> =
         spans.all().map(|(at, over)| StrikeSpan { at: since(at), ended: since(over) }).collect();
     let to = since(Instant::now());
-    Window { from: spans.first().map_or(to, |first| first.at), to, strikes: spans }
+    Window { from: spans.first().map_or(to, |first| first.at), to, strikes: spans, of_replica: false }
 }
 
 async fn wait_until_listed(testbed: &Testbed, strike: Strike) -> Option<Instant> {

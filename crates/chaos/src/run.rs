@@ -14,9 +14,11 @@ use gripfast_chaos::args::{Args, Output};
 use gripfast_chaos::fault::FAULTS;
 use gripfast_chaos::gateway::Subject;
 use gripfast_chaos::plan::{FinishedRow, LANES, PlannedRow, Rows};
+use gripfast_chaos::replicas::fault::REPLICA_FAULTS;
+use gripfast_chaos::replicas::page::ReplicaReport;
 use gripfast_chaos::report::{Other, Report};
 use gripfast_chaos::row::{Row, RunOptions};
-use gripfast_chaos::{figure, neighbours, renewal, soak};
+use gripfast_chaos::{figure, neighbours, renewal, replicas, soak};
 use gripfast_measure::Result;
 
 /// Interval of progress output for a long row.
@@ -27,12 +29,23 @@ pub(crate) fn main() -> ExitCode {
     if args.list {
         for fault in FAULTS {
             let transports: Vec<String> = fault.transports.iter().map(ToString::to_string).collect();
-            println!("{:22} {:18} {}", fault.name, transports.join(", "), fault.description);
+            println!("{:28} {:16} {}", fault.name, transports.join(", "), fault.description);
+        }
+        for fault in REPLICA_FAULTS {
+            println!("{:28} {:16} {}", fault.name, "replicas", fault.description);
         }
         return ExitCode::SUCCESS;
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
-    let ran = runtime.map_err(Into::into).and_then(|runtime| runtime.block_on(Run::new(&args).run()));
+    let ran = runtime.map_err(Into::into).and_then(|runtime| {
+        runtime.block_on(async {
+            if args.plan_of_replicas().is_empty() {
+                Run::new(&args).run().await
+            } else {
+                replica_rows(&args).await
+            }
+        })
+    });
     match ran {
         Ok(0) => ExitCode::SUCCESS,
         Ok(complaints) => {
@@ -44,6 +57,43 @@ pub(crate) fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Runs the faults of a service, one after the other. Returns the number of violations.
+async fn replica_rows(args: &Args) -> Result<usize> {
+    let (options, plan) = (args.run_options(), args.plan_of_replicas());
+    let (mut report, mut violations) = (ReplicaReport::begin(), 0);
+    report.missing = plan.len();
+    for fault in plan {
+        match replicas::row::run(fault, &options).await {
+            Ok(mut row) => {
+                let complaints = row.complaints(fault);
+                violations += complaints.len();
+                eprintln!("{}: {} takeovers", fault.name, row.takeovers);
+                for line in row.remarks.iter().filter(|_| !complaints.is_empty()) {
+                    eprintln!("  {line}");
+                }
+                for complaint in complaints {
+                    eprintln!("  VIOLATION: {complaint}");
+                }
+                row.remarks.clear();
+                report.rows.push(row);
+                report.missing -= 1;
+            }
+            Err(error) => {
+                violations += 1;
+                eprintln!("{} failed: {error}", fault.name);
+            }
+        }
+        if let Some(file) = &args.write {
+            std::fs::write(file, report.to_markdown())?;
+        }
+    }
+    match args.output {
+        Output::Text => print!("{}", report.to_text()),
+        Output::Json => println!("{}", report.to_json()),
+    }
+    Ok(violations)
 }
 
 /// State of a run: options, report so far, and number of violations.

@@ -5,6 +5,7 @@ pub mod figure;
 pub mod place;
 #[cfg(unix)]
 pub mod proc;
+pub mod store;
 pub mod table;
 pub mod times;
 
