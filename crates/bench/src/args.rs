@@ -22,10 +22,13 @@ With --against, a shell runs COMMAND; `{url}` in it stands for the URL of the te
 `mcpServers` in which that server is called `bench`:
   cargo xtask bench calls --against 'some-gateway --config {config} --port 9000' --url http://127.0.0.1:9000/mcp
 
-nginx must be installed; Debian's `nginx-light` is enough. The part `instructions` needs valgrind."
+nginx must be installed; Debian's `nginx-light` is enough. The part `instructions` needs valgrind, the part `replicas` \
+a store that `cargo xtask test` installs, or `valkey-server` or `redis-server` in PATH. It is measured only if it is \
+named, and takes about five minutes:
+  cargo xtask bench replicas --write docs/performance-replicas.md"
 )]
 pub(crate) struct Args {
-    /// Parts to measure [default: all]
+    /// Parts to measure [default: all but `replicas`]
     #[arg(value_enum, value_name = "PART")]
     parts: Vec<Part>,
     /// Measure fewer cases, with less time for each
@@ -75,11 +78,20 @@ pub(crate) enum Part {
     Instructions,
     /// Cost of many sessions, streams, servers and tools
     Scale,
+    /// Several gateways as one service on a store; only if it is named
+    Replicas,
 }
 
 impl Part {
-    pub(crate) const ALL: [Self; 6] =
-        [Self::Calls, Self::Instructions, Self::Lists, Self::Startup, Self::Observing, Self::Scale];
+    pub(crate) const ALL: [Self; 7] = [
+        Self::Calls,
+        Self::Instructions,
+        Self::Lists,
+        Self::Startup,
+        Self::Observing,
+        Self::Scale,
+        Self::Replicas,
+    ];
 
     pub(crate) fn word(self) -> &'static str {
         match self {
@@ -89,6 +101,7 @@ impl Part {
             Self::Observing => "observing",
             Self::Instructions => "instructions",
             Self::Scale => "scale",
+            Self::Replicas => "replicas",
         }
     }
 }
@@ -102,7 +115,9 @@ pub(crate) enum Output {
 
 impl Args {
     pub(crate) fn parts(&self) -> impl Iterator<Item = Part> {
-        Part::ALL.into_iter().filter(|part| self.parts.is_empty() || self.parts.contains(part))
+        // Replicas have a page of their own.
+        let is_default = |part: &Part| self.parts.is_empty() && *part != Part::Replicas;
+        Part::ALL.into_iter().filter(move |part| is_default(part) || self.parts.contains(part))
     }
 
     pub(crate) fn run_options(&self) -> Result<RunOptions> {

@@ -41,6 +41,8 @@ pub(crate) struct Client {
     /// Time of the last answer.
     last_answer: Instant,
     sent: u64,
+    /// True if the last response ends the connection.
+    closing: bool,
 }
 
 /// A request whose id can be changed in place.
@@ -79,7 +81,52 @@ impl Client {
             connection,
             last_answer: Instant::now(),
             sent: FIRST_ID,
+            closing: false,
         })
+    }
+
+    /// Connects the same session to another gateway.
+    pub(crate) async fn through(&self, address: &Address) -> Result<Self> {
+        let client = Self::connect_without_session(address).await?;
+        Ok(Self { era: self.era, session: self.session.clone(), ..client })
+    }
+
+    /// Id of the session.
+    pub(crate) fn session(&self) -> Option<&str> {
+        self.session.as_deref()
+    }
+
+    /// True unless the peer has closed the connection.
+    pub(crate) fn is_open(&self) -> bool {
+        self.connection.is_open()
+    }
+
+    /// True if the last response ends the connection.
+    pub(crate) fn is_closing(&self) -> bool {
+        self.closing
+    }
+
+    /// Makes a small call in this session of the legacy era. Returns the status.
+    pub(crate) async fn call_as(&mut self, session: &str) -> Result<u16> {
+        (self.era, self.session) = (Era::Legacy, Some(session.to_owned()));
+        self.call_once().await
+    }
+
+    /// Makes a small call. Returns the status of the response; 500 for a result that is an error.
+    pub(crate) async fn call_once(&mut self) -> Result<u16> {
+        let ready = self.prepare(BenchRequest::Call(crate::calls::SMALL));
+        let answer = self.round_trip(&ready.bytes).await?;
+        let answer = answer.ok_or_else(|| MeasureError::new("call", &"the connection was closed"))?;
+        let (head, body) = (self.connection.head(&answer), self.connection.body(&answer));
+        self.closing = header(head, "connection").is_some_and(|value| value.eq_ignore_ascii_case("close"));
+        let is_error =
+            memmem::find(body, b"\"isError\":true").is_some() || memmem::find(body, b"\"result\"").is_none();
+        match status(head) {
+            200 if is_error => {
+                Err(MeasureError::new("call", &String::from_utf8_lossy(&body[..body.len().min(300)])))
+            }
+            status => Ok(status),
+        }
     }
 
     /// Starts a new session and drops the old one.

@@ -5,6 +5,7 @@ use crate::instructions::{self, CallCost};
 use crate::lists::Lists;
 use crate::load::Sample;
 use crate::observing::Observing;
+use crate::replicas::Replicas;
 use crate::scale::{Dimension, Scale};
 use crate::startup::Startup;
 use gripfast_measure::Era;
@@ -146,5 +147,37 @@ pub(crate) fn of_scale(scale: &Scale) -> Vec<Figure> {
         let goal = format!("p50 of a call with {} over that with one of each", flat.what);
         figures.push(at_most(&goal, flat.ratio(|sample| sample.p50), 1.15, " ×"));
     }
+    figures
+}
+
+pub(crate) fn of_replicas(replicas: &Replicas) -> Vec<Figure> {
+    let Replicas { overhead, heartbeats: _, takeovers, restarts } = replicas;
+    let mut figures = Vec::new();
+    for row in &overhead.rows {
+        let goal = |what: &str| format!("`[cluster]` on over off, concurrency {}: {what}", row.at_once);
+        figures.push(at_most(&goal("p50"), row.ratio(|sample| sample.p50), 1.05, " ×"));
+        let processor = row.ratio(|sample| sample.processor);
+        figures.push(at_most(&goal("CPU time per call"), processor, 1.05, " ×"));
+    }
+    figures.push(Figure {
+        goal: "store commands per call at the owner: 0".to_owned(),
+        measured: format!("{:.4} in {} calls", overhead.store_commands, overhead.counted_calls),
+        // A heartbeat more or less in one of the two windows.
+        met: overhead.store_commands < 0.01,
+    });
+    figures.push(at_most(
+        &format!("store memory per session that was taken over, {} sessions", takeovers.sessions),
+        takeovers.memory,
+        600.0,
+        " B",
+    ));
+    figures.push(Figure {
+        goal: format!("rolling restart of {} replicas: no failed call", restarts.replicas),
+        measured: format!(
+            "{} of {} failed, {} connections refused",
+            restarts.failed, restarts.calls, restarts.refused
+        ),
+        met: restarts.failed == 0,
+    });
     figures
 }

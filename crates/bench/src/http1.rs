@@ -134,6 +134,15 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     }
 }
 
+impl Connection {
+    /// True unless the peer has closed the connection. Bytes that the peer sent unasked count as closed too.
+    pub(crate) fn is_open(&self) -> bool {
+        let mut byte = [0];
+        let read = self.stream.try_read(&mut byte);
+        matches!(read, Err(error) if error.kind() == io::ErrorKind::WouldBlock)
+    }
+}
+
 /// Value of a header in a head.
 pub(crate) fn header<'a>(head: &'a [u8], name: &str) -> Option<&'a str> {
     head.split(|byte| *byte == b'\n').skip(1).find_map(|line| {

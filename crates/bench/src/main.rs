@@ -23,6 +23,7 @@ mod observing;
 mod options;
 mod process;
 mod processes;
+mod replicas;
 mod report;
 mod scale;
 mod startup;
@@ -64,6 +65,7 @@ async fn measure(args: &Args) -> Result<()> {
             Part::Observing => Measured::Observing(observing::run(&options).await?),
             Part::Instructions => Measured::Instructions(instructions::run(&options).await?),
             Part::Scale => Measured::Scale(scale::run(&options).await?),
+            Part::Replicas => Measured::Replicas(Box::new(replicas::run(&options).await?)),
         });
     }
     match args.output {

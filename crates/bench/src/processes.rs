@@ -100,12 +100,31 @@ impl Gateway {
         Self::start_with(Command::new(gripfast), home, config)
     }
 
+    /// Same as [`Self::start`], at this address.
+    pub(crate) fn start_at(
+        gripfast: &Path,
+        address: SocketAddr,
+        home: &GatewayDir,
+        config: &str,
+    ) -> Result<Self> {
+        Self::start_command(Command::new(gripfast), address, home, config)
+    }
+
     /// Same as [`Self::start`], with the command that gets the arguments of gripfast.
-    pub(crate) fn start_with(mut command: Command, home: &GatewayDir, config: &str) -> Result<Self> {
+    pub(crate) fn start_with(command: Command, home: &GatewayDir, config: &str) -> Result<Self> {
+        Self::start_command(command, localhost(0), home, config)
+    }
+
+    fn start_command(
+        mut command: Command,
+        address: SocketAddr,
+        home: &GatewayDir,
+        config: &str,
+    ) -> Result<Self> {
         let file = home.path().join("gripfast.toml");
         fs::write(&file, config)?;
         let log = File::create(home.path().join("log"))?;
-        command.args(["serve", "--listen", "127.0.0.1:0", "--config"]).arg(&file).arg("--state-dir");
+        command.args(["serve", "--listen", &address.to_string(), "--config"]).arg(&file).arg("--state-dir");
         command.arg(home.path().join("state")).env("HOME", home.path());
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
         let began = Instant::now();

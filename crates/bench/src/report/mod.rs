@@ -14,6 +14,7 @@ use crate::figure;
 use crate::instructions::CallCost;
 use crate::lists::Lists;
 use crate::observing::Observing;
+use crate::replicas::Replicas;
 use crate::scale::Scale;
 use crate::startup::Startup;
 use gripfast_measure::Result;
@@ -46,6 +47,7 @@ pub(crate) enum Measured {
     Observing(Observing),
     Instructions(Vec<CallCost>),
     Scale(Scale),
+    Replicas(Box<Replicas>),
 }
 
 impl Report {
@@ -65,6 +67,7 @@ impl Report {
             Measured::Observing(observing) => figure::of_observing(observing),
             Measured::Instructions(costs) => figure::of_instructions(costs),
             Measured::Scale(scale) => figure::of_scale(scale),
+            Measured::Replicas(replicas) => figure::of_replicas(replicas),
         };
         self.sections.push(Section { measured, figures });
     }
@@ -86,7 +89,9 @@ impl Report {
 
     /// Updates the sections of a page, and the plots in the directory of the same name beside it.
     pub(crate) fn write(&self, file: &Path) -> Result<()> {
-        let mut text = std::fs::read_to_string(file).unwrap_or_else(|_| page::EMPTY.to_owned());
+        let is_of_replicas = matches!(self.sections[..], [Section { measured: Measured::Replicas(_), .. }]);
+        let empty = if is_of_replicas { page::EMPTY_OF_REPLICAS } else { page::EMPTY };
+        let mut text = std::fs::read_to_string(file).unwrap_or_else(|_| empty.to_owned());
         for section in &self.sections {
             text = page::with_section(&text, section.part().word(), &page::section(&self.place, section));
             if let Measured::Scale(scale) = &section.measured {
@@ -112,6 +117,7 @@ impl Section {
             Measured::Observing(_) => Part::Observing,
             Measured::Instructions(_) => Part::Instructions,
             Measured::Scale(_) => Part::Scale,
+            Measured::Replicas(_) => Part::Replicas,
         }
     }
 
@@ -123,6 +129,7 @@ impl Section {
             Measured::Observing(observing) => vec![table::of_observing(observing)],
             Measured::Instructions(costs) => vec![table::of_instructions(costs)],
             Measured::Scale(scale) => table::of_scale(scale),
+            Measured::Replicas(replicas) => table::of_replicas(replicas),
         }
     }
 }

@@ -8,6 +8,19 @@ use gripfast_measure::place::Place;
 /// Page without sections.
 pub(super) const EMPTY: &str = "# Performance\n";
 
+/// Page of the part `replicas`, without its section.
+pub(super) const EMPTY_OF_REPLICAS: &str = "\
+# Performance of replicas
+
+Cost of running several gateways as one service ([replicas.md](replicas.md)). The command below generates the section;
+`docs/performance.md` has the cost of one gateway. Gateways, store, server and clients share the processors of one
+machine, so that times with several replicas are longer than on several machines. Processor times and counts are not.
+
+`[cluster]` on against off: two gateways with the same config and one client each, called in turns in the order off, on,
+on, off. The ratio is the median over all rounds. Store commands are counted by the store itself; those of the same
+time without calls are subtracted.
+";
+
 pub(super) fn section(place: &Place, section: &Section) -> String {
     let Place { command, machine, load, date } = place;
     let figures: String = section.figures.iter().map(Figure::to_markdown).collect();
@@ -23,7 +36,8 @@ pub(super) fn section(place: &Place, section: &Section) -> String {
         | Measured::Lists(_)
         | Measured::Startup(_)
         | Measured::Observing(_)
-        | Measured::Instructions(_) => String::new(),
+        | Measured::Instructions(_)
+        | Measured::Replicas(_) => String::new(),
     };
     format!(
         "`{command}`, {date}, on {machine}; load before the run {load}.\n\n\

@@ -5,6 +5,7 @@ use crate::instructions::CallCost;
 use crate::lists::Lists;
 use crate::load::Sample;
 use crate::observing::Observing;
+use crate::replicas::{Replicas, ServiceTraffic};
 use crate::scale::Scale;
 use crate::startup::Startup;
 use gripfast_measure::Era;
@@ -203,4 +204,46 @@ fn size(bytes: usize) -> String {
         1_000..1_000_000 => format!("{} KB", bytes / 1_000),
         _ => format!("{} MB", bytes / 1_000_000),
     }
+}
+pub(super) fn of_replicas(replicas: &Replicas) -> Vec<ReportTable> {
+    let Replicas { overhead, heartbeats, takeovers, restarts } = replicas;
+    let head = ["path", "p50 µs", "p95", "p99", "calls/s", "CPU ms per 1,000 calls"];
+    let mut calls = ReportTable::new("Calls of 100 B by a legacy client", 1, &head);
+    let mut row = |what: String, samples: &[Sample]| {
+        let mut cells = vec![what];
+        cells.extend(figures(samples));
+        calls.table.row(cells);
+    };
+    for pair in &overhead.rows {
+        row(format!("without `[cluster]`, concurrency {}", pair.at_once), pair.off.as_flattened());
+        row(format!("with `[cluster]`, concurrency {}", pair.at_once), pair.on.as_flattened());
+    }
+    row("two replicas, at the owner".to_owned(), &overhead.owner);
+    row("two replicas, forwarded (CPU of both)".to_owned(), &overhead.forwarded);
+    let head =
+        ["replicas", "bytes to the store", "bytes from it", "CPU µs of the store", "CPU µs of the replica"];
+    let mut traffic = ReportTable::new("One heartbeat of an idle replica", 0, &head);
+    for ServiceTraffic { replicas, sent, received, store_processor, replica_processor } in
+        [&heartbeats.one, &heartbeats.three]
+    {
+        let mut cells = vec![replicas.to_string()];
+        cells.extend([sent, received, store_processor, replica_processor].map(|value| format!("{value:.0}")));
+        traffic.table.row(cells);
+    }
+    let mut loss = ReportTable::new("Loss of a replica, and a rolling restart", 1, &["what", "value"]);
+    let rows = [
+        ("sessions of the killed replica", takeovers.sessions.to_string()),
+        ("time until the last one was served, ms", format!("{:.0}", takeovers.last_served)),
+        ("answers 503 meanwhile", takeovers.retried.to_string()),
+        ("store memory per session, B", format!("{:.0}", takeovers.memory)),
+        ("CPU of the other replicas per session with its call, µs", format!("{:.0}", takeovers.processor)),
+        ("CPU of the store per session, µs", format!("{:.0}", takeovers.store_processor)),
+        ("calls during the rolling restart", restarts.calls.to_string()),
+        ("failed calls", restarts.failed.to_string()),
+        ("refused connections, sent to the next replica", restarts.refused.to_string()),
+    ];
+    for (what, value) in rows {
+        loss.table.row(vec![what.to_owned(), value]);
+    }
+    vec![calls, traffic, loss]
 }
