@@ -248,6 +248,10 @@ pub(super) const SECTIONS: &[Section] = &[
                 "H07",
                 "A changed tool is found as soon as it is listed; only changed tools are indexed again",
             ),
+            promised(
+                "H08",
+                "Embeddings are optional: while their endpoint fails, in whatever way, a search answers by words in bounded time; only texts of tools and queries are sent",
+            ),
         ],
     },
 ];

@@ -4,12 +4,21 @@
 //! and parameters, by their stems. `synonyms.txt` adds words of the same meaning, and a misspelt word finds its nearest
 //! neighbours. [`ToolIndex`] ranks; `tokens` splits text into words, `query` turns a question into terms, and `synonyms`
 //! reads the table.
+//!
+//! A ranking by embeddings can be added: `embedding` finds the nearest tools, `fusion` merges both rankings, and
+//! `endpoint_health` decides when a failed endpoint is asked again. The host computes the embeddings.
 
+mod embedding;
+mod endpoint_health;
+mod fusion;
 mod index;
 mod query;
 mod synonyms;
 mod tokens;
 
+pub use embedding::{BadEmbedding, Embedding, EmbeddingTable, MAX_DIMENSION, embedding_text};
+pub use endpoint_health::EndpointHealth;
+pub use fusion::fuse;
 pub use index::{Hit, ToolIndex};
 
 /// Text of one tool, as the index reads it.

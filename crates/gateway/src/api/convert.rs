@@ -2,17 +2,19 @@
 
 use super::types::{
     AttemptView, AuditView, BudgetView, CacheView, CallView, CallsView, ConfigFileView, DecisionView,
-    DetailView, EventView, ExposureView, Facts, LedgerView, LogView, PinView, PinsView, RenamedView,
-    SecurityFacts, ServerPinsView, TlsView, UpstreamView, Word,
+    DetailView, EmbeddingsView, EventView, ExposureView, Facts, LedgerView, LogView, PinView, PinsView,
+    RenamedView, SecurityFacts, ServerPinsView, TlsView, UpstreamView, Word,
 };
+use crate::mcp::tool_search;
 use crate::reload::Reloader;
 use crate::server::tls::Tls;
 use gripfast::ledger::{Calls, LedgerStatus, Row, RowEnd};
 use gripfast::transport::StderrLines;
 use gripfast::wire::Era;
 use gripfast::{
-    AuditStatus, BudgetUse, CacheCounts, CallError, ConnectAttempt, Event, Host, JsonText, NextAction,
-    PinnedTool, PolicyDecision, Principal, Restored, SecurityEvent, ServerStatus, State, UpstreamEvent,
+    AuditStatus, BudgetUse, CacheCounts, CallError, ConnectAttempt, EmbeddingsStatus, Event, Host, JsonText,
+    NextAction, PinnedTool, PolicyDecision, Principal, Restored, SecurityEvent, ServerStatus, State,
+    UpstreamEvent,
 };
 use std::time::Duration;
 
@@ -23,7 +25,8 @@ impl ExposureView {
             return None;
         }
         let (settings, catalog) = (host.exposure(), host.catalog_snapshot());
-        let (tokens, listed_tokens) = catalog.estimated_tokens().unwrap_or_default();
+        let (tokens, of_servers) = catalog.estimated_tokens().unwrap_or_default();
+        let listed_tokens = of_servers + tool_search::definitions(&catalog, Era::Modern).estimated_tokens();
         Some(Self {
             mode: settings.exposure.as_str().into(),
             limit: settings.limit,
@@ -31,7 +34,20 @@ impl ExposureView {
             tokens,
             listed_tools: catalog.listed_tools(Era::Modern).len(),
             listed_tokens,
+            embeddings: host.embeddings_status().map(EmbeddingsView::from),
         })
+    }
+}
+
+impl From<EmbeddingsStatus> for EmbeddingsView {
+    fn from(status: EmbeddingsStatus) -> Self {
+        let EmbeddingsStatus { model, tools, embedded, cause } = status;
+        let state = match &cause {
+            Some(_) => "failing",
+            None if embedded < tools => "building",
+            None => "ready",
+        };
+        Self { state: state.into(), model, embedded, cause }
     }
 }
 

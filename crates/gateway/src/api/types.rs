@@ -106,9 +106,25 @@ pub struct ExposureView {
     /// Number of all tools, and their estimated tokens.
     pub tools: usize,
     pub tokens: u64,
-    /// Number of tools of servers in the list, and their estimated tokens.
+    /// Number of tools of servers in the list, and the estimated tokens of the list with the search tools.
     pub listed_tools: usize,
     pub listed_tokens: u64,
+    /// Ranking by embeddings; absent if it is not configured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub embeddings: Option<EmbeddingsView>,
+}
+
+/// State of the embeddings endpoint.
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+pub struct EmbeddingsView {
+    /// `ready`; `building` while vectors of tools are missing; `failing` while tools are found by their words alone.
+    pub state: Word,
+    /// Name of the model.
+    pub model: String,
+    /// Tools that have a vector.
+    pub embedded: usize,
+    /// Cause of the failure.
+    pub cause: Option<String>,
 }
 
 /// State of the audit log.

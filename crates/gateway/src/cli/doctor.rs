@@ -18,7 +18,7 @@ use super::local_host::{HostOptions, runtime, with_host};
 use super::render::{Screen, plural, with_progress};
 use clap::Args;
 use gripfast::config::{ProcessEnvironment, ServerEntry, ServerSpec};
-use gripfast_gateway::api::types::{DetailView, FleetView};
+use gripfast_gateway::api::types::{DetailView, ExposureView, FleetView};
 use serde::Serialize;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -28,7 +28,7 @@ use std::time::Duration;
 #[command(mut_arg("url", |url| url.conflicts_with("config")))]
 #[command(after_help = "\
 Asks the running gateway for the state of its servers and its config, checks what that config refers to (commands, \
-variables, files), and tries the addresses of servers. Without a gateway, or with --config, the servers are started for \
+variables, files), tries the addresses of servers, and shows how many tokens clients list if tools are found by search. Without a gateway, or with --config, the servers are started for \
 a moment and stopped again. Nothing is changed. If the cause is not known, the output says so.
 
 Exit codes: 0 no problem found, 1 a problem found, 2 the config cannot be read.
@@ -80,6 +80,7 @@ struct AnsweredGateway {
     config: Option<PathBuf>,
     /// True if it belongs to this user, so that the config that it names may be read.
     is_own: bool,
+    exposure: Option<ExposureView>,
 }
 
 pub(crate) fn run(global: &GlobalArgs, args: &DoctorArgs, screen: &mut Screen) -> Result<Exit, CommandError> {
@@ -127,6 +128,9 @@ pub(crate) fn run(global: &GlobalArgs, args: &DoctorArgs, screen: &mut Screen) -
             ServerEvidence { name: &name, entry, observed: seen.get(&name), by_gateway, reachability: reach };
         found.push(case.diagnose(&ProcessEnvironment));
     }
+    if args.name.is_none() {
+        found.extend(diagnose_search(&source, here.as_ref(), screen)?);
+    }
     match args.output.form {
         OutputFormat::Json => {
             let (gateway, config) = match &source {
@@ -139,6 +143,25 @@ pub(crate) fn run(global: &GlobalArgs, args: &DoctorArgs, screen: &mut Screen) -
         OutputFormat::Text => show(&found, screen)?,
     }
     Ok(if found.iter().all(|diagnosis| diagnosis.ok) { Exit::Ok } else { Exit::General })
+}
+
+/// Diagnoses tool search, where the gateway or the config uses it.
+fn diagnose_search(
+    source: &FactSource,
+    here: Option<&LoadedConfig>,
+    screen: &mut Screen,
+) -> Result<Vec<Diagnosis>, CommandError> {
+    if let FactSource::Gateway(gateway) = source {
+        let Some(exposure) = &gateway.exposure else { return Ok(Vec::new()) };
+        let embeddings = exposure.embeddings.as_ref().map(Diagnosis::embeddings);
+        return Ok([Diagnosis::exposure(exposure)].into_iter().chain(embeddings).collect());
+    }
+    let Some(endpoint) = here.and_then(|here| here.config.gateway.search.embeddings.as_ref()) else {
+        return Ok(Vec::new());
+    };
+    let checking = with_progress(screen, "the embeddings endpoint", gripfast::check_embeddings(endpoint));
+    let checked = runtime()?.block_on(checking);
+    Ok(vec![Diagnosis::checked_embeddings(&endpoint.model, checked)])
 }
 
 /// Returns true if a config is the file at this path.
@@ -175,6 +198,7 @@ fn find_fact_source(
                 url: url.clone(),
                 config: reply.value.config.map(|config| config.path.into()),
                 is_own: gateway.is_own(),
+                exposure: reply.value.exposure,
             }),
             // A gateway that refuses the request is still a gateway: no servers are started beside it.
             Err(failure) if args.gateway.url.is_some() || failure.exit == Exit::Denied => {

@@ -182,6 +182,7 @@ impl ServePlan {
             .budgets(budgets)
             .cache(self.gateway.cache)
             .exposure(self.gateway.exposure.clone())
+            .embeddings(self.gateway.search.embeddings.clone())
             .audit(self.gateway.audit)
             .max_nesting(self.gateway.limits.nesting as usize)
             .build()

@@ -23,7 +23,7 @@ const MAX_QUERY: usize = 1000;
 const MAX_SERVERS: usize = 40;
 
 /// Definitions of the tools for clients of this era; empty if the client has all tools in its list.
-pub(super) fn definitions(catalog: &CatalogSnapshot, era: Era) -> RenderedList {
+pub(crate) fn definitions(catalog: &CatalogSnapshot, era: Era) -> RenderedList {
     if !catalog.offers_search() {
         return RenderedList::default();
     }
@@ -207,14 +207,15 @@ impl Gateway {
                 Some(_) => Err("needs an object as `arguments`".to_owned()),
                 None => Ok(serde_json::Map::new()),
             };
-        let answer = arguments().and_then(|arguments| match tool {
-            SEARCH => self.search(request, &arguments),
-            _ => self.describe(request, &arguments),
-        });
+        let answer = match (arguments(), tool) {
+            (Ok(arguments), SEARCH) => self.search(request, &arguments).await,
+            (Ok(arguments), _) => self.describe(request, &arguments),
+            (Err(text), _) => Err(text),
+        };
         answer.unwrap_or_else(|text| tool_error(request.era, &format!("`{tool}` {text}")))
     }
 
-    fn search(
+    async fn search(
         &self,
         request: &ClientRequest<'_>,
         arguments: &serde_json::Map<String, Value>,
@@ -237,7 +238,7 @@ impl Gateway {
             Some(server) => Some(server.as_str().ok_or("needs the name of a server as `server`")?),
         };
         let limit = usize::try_from(limit).unwrap_or(usize::MAX);
-        let found = self.host.search_tools(request.principal(), &query, limit, server);
+        let found = self.host.find_tools(request.principal(), &query, limit, server).await;
         let catalog = self.host.catalog_snapshot_for(request.principal());
         self.load(request, &catalog, found.iter().map(|tool| &*tool.name));
         let tools: Vec<Summary> = found.iter().filter_map(|tool| Summary::of(&catalog, tool)).collect();

@@ -2,7 +2,7 @@
 //! tested next to the code that decides it.
 
 use crate::gateway_process::GatewayProcess;
-use crate::in_process_gateway::InProcessGateway;
+use crate::in_process_gateway::{InProcessGateway, gateway_with};
 use crate::sandbox::{Sandbox, UNUSED_URL, WITHOUT_GATEWAY, stdio, url};
 #[cfg(unix)]
 use gripfast_testkit::wait::until_some;
@@ -484,4 +484,32 @@ fn a_gateway_whose_status_needs_a_token_is_recognised() {
         assert!(!ran.to_string().contains("not a gripfast gateway"), "{verb}: {ran}");
         assert!(ran.stdout.is_empty() && ran.code != Some(0), "{verb} does nothing else: {ran}");
     }
+}
+
+#[test]
+fn h08_doctor_and_status_show_tokens_and_an_embeddings_endpoint_that_fails() {
+    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let embeddings =
+        format!("[gateway.search.embeddings]\nurl = \"http://{closed}/v1/embeddings\"\nmodel = \"small\"\n");
+    let config = format!("[gateway]\nexposure = \"search\"\n{embeddings}{}", stdio("demo", &[]));
+    let (sandbox, running) = gateway_with(&config);
+    until_some("the failure is known", || running.host.embeddings_status().unwrap().cause);
+    let doctor = sandbox.run(&["doctor", "--url", &running.url]);
+    assert!(doctor.to_string().starts_with("exit 1"), "{doctor}");
+    let line = |text: &str, begin: &str| {
+        let found = text.lines().find(|line| line.contains(begin));
+        found.unwrap_or_else(|| panic!("{begin}: {text}")).to_owned()
+    };
+    let tokens = line(&doctor.stdout, "(search)");
+    let tokens = tokens.split("exposure search: clients list 0 of 9 tools, about ").nth(1).unwrap();
+    let tokens: Vec<u64> = tokens.split(' ').filter_map(|word| word.parse().ok()).collect();
+    assert!(tokens.len() == 2 && (200..2000).contains(&tokens[0]), "with the search tools: {doctor}");
+    let endpoint = format!("`http://{closed}/v1/embeddings`");
+    assert!(line(&doctor.stdout, "✗ (embeddings)").contains(&endpoint), "{doctor}");
+    assert!(doctor.stdout.contains("found by their words alone"), "{doctor}");
+    let status = sandbox.run(&["status", "--url", &running.url]);
+    assert!(line(&status.stdout, "embeddings failing").contains(&endpoint), "{status}");
+    let sandbox = Sandbox::with(&config);
+    let alone = sandbox.run(&["doctor", WITHOUT_GATEWAY, "--wait", "30s"]);
+    assert!(line(&alone.stdout, "✗ (embeddings)").contains(&endpoint), "{alone}");
 }

@@ -55,8 +55,10 @@ impl InProcessGateway {
     pub(crate) fn with(sandbox: &Sandbox, config: &str) -> Self {
         let (hosting, state) = (runtime(), sandbox.path(STATE));
         let (host, admin, gateway) = hosting.block_on(async {
-            let host = Host::builder().build();
-            for server in Config::parse(config, "gripfast.toml".as_ref()).unwrap().servers {
+            let config = Config::parse(config, "gripfast.toml".as_ref()).unwrap();
+            let builder = Host::builder().exposure(config.gateway.exposure);
+            let host = builder.embeddings(config.gateway.search.embeddings).build();
+            for server in config.servers {
                 match server.spec {
                     Ok(spec) => host.spawn(&server.name, spec).unwrap(),
                     Err(causes) => host.spawn_broken(&server.name, &causes[0].to_string()).unwrap(),

@@ -11,6 +11,7 @@ mod batches;
 mod cache_ttl;
 mod client;
 mod elicitation;
+mod embeddings;
 mod eras;
 mod exposure;
 mod failure;

@@ -148,6 +148,7 @@ pub(crate) fn host_of(config: &str, state: Option<PathBuf>) -> Host {
         .budgets(config.budgets)
         .exposure(config.gateway.exposure)
         .audit(config.gateway.audit)
+        .embeddings(config.gateway.search.embeddings)
         .max_nesting(config.gateway.limits.nesting as usize)
         .build();
     for server in config.servers {

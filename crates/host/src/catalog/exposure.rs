@@ -208,10 +208,25 @@ impl CatalogSnapshot {
     }
 }
 
+impl RenderedList {
+    /// Estimated tokens of a list of tools.
+    pub fn estimated_tokens(&self) -> u64 {
+        let tokens = self.iter().map(|tool| {
+            let tool: Value = serde_json::from_str(tool).unwrap_or(Value::Null);
+            u64::from(tokens_of_definition(tool["name"].as_str().unwrap_or_default(), &tool))
+        });
+        tokens.sum()
+    }
+}
+
 /// Estimated tokens of what a client gives its model of a tool: name, description and schema of the arguments, in JSON
 /// without spaces.
 fn tokens_of(public: &str, raw: &Json) -> u32 {
     let tool: Value = serde_json::from_str(raw.get()).unwrap_or(Value::Null);
+    tokens_of_definition(public, &tool)
+}
+
+fn tokens_of_definition(public: &str, tool: &Value) -> u32 {
     let given = json!({
         "name": public,
         "description": tool["description"],

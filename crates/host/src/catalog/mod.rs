@@ -12,6 +12,7 @@ pub(crate) mod snapshot;
 pub(crate) mod views;
 
 pub use crate::catalog::search::FoundTool;
+pub(crate) use crate::catalog::search::tool_texts;
 pub use crate::catalog::snapshot::{CatalogSnapshot, RenderedList};
 
 use crate::catalog::exposure::SnapshotExposure;

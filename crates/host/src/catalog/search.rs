@@ -5,10 +5,13 @@ use super::snapshot::CatalogSnapshot;
 use crate::client::Principal;
 use crate::host::Host;
 use gripfast_core::catalog::Item;
-use gripfast_core::search::{ParameterText, ToolIndex, ToolText};
+use gripfast_core::search::{Embedding, EmbeddingTable, ParameterText, ToolIndex, ToolText, fuse};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::sync::Arc;
+
+/// Tools of each ranking that are merged, at least.
+const MIN_FUSED: usize = 50;
 
 /// Index of the tools of a snapshot.
 #[derive(Debug, Default)]
@@ -54,6 +57,29 @@ impl Host {
             Some(FoundTool { server, name: hit.key, score: hit.score })
         };
         hits.into_iter().filter_map(found).collect()
+    }
+
+    /// Searches as [`Host::search_tools`] does, and by embeddings too if the host has an endpoint for them. Waits for
+    /// the endpoint for a short time only; without its answer the tools are found by their words.
+    pub async fn find_tools(
+        &self,
+        principal: &Principal,
+        query: &str,
+        limit: usize,
+        server: Option<&str>,
+    ) -> Vec<FoundTool> {
+        let by_words = |limit| self.search_tools(principal, query, limit, server);
+        let Some(embeddings) = &self.inner.embeddings else { return by_words(limit) };
+        let Some(question) = embeddings.query_vector(query).await else { return by_words(limit) };
+        let count = limit.max(MIN_FUSED);
+        let view = self.catalog_snapshot_for(principal);
+        let nearest = nearest(embeddings.table(), question, count, Arc::clone(&view), server).await;
+        let words = by_words(count).into_iter().map(|found| found.name).collect();
+        let found = |hit: gripfast_core::search::Hit| {
+            let (to, _) = view.merged.tool(&hit.key)?;
+            Some(FoundTool { server: to.server.to_owned(), name: hit.key, score: hit.score })
+        };
+        fuse(&[words, nearest], limit).into_iter().filter_map(found).collect()
     }
 
     /// Number of tools that were added to the search index, or replaced in it, so far.
@@ -102,7 +128,45 @@ impl ToolSearch {
     }
 }
 
+/// The visible tools nearest to a question. Thousands of long vectors take milliseconds, so they are compared on another
+/// thread.
+async fn nearest(
+    table: Arc<EmbeddingTable>,
+    question: Arc<Embedding>,
+    count: usize,
+    view: Arc<CatalogSnapshot>,
+    server: Option<&str>,
+) -> Vec<String> {
+    let server = server.map(str::to_owned);
+    let compare = move || {
+        table.nearest(&question, count, |tool| {
+            let owner = view.merged.tool(tool).map(|(to, _)| to.server);
+            owner.is_some_and(|owner| server.as_deref().is_none_or(|wanted| wanted == owner))
+        })
+    };
+    tokio::task::spawn_blocking(compare).await.unwrap_or_default()
+}
+
+/// A text of each tool, by its public name.
+pub(crate) fn tool_texts(
+    snapshot: &CatalogSnapshot,
+    text: fn(&ToolText<'_>) -> String,
+) -> Vec<(String, String)> {
+    let merged = &snapshot.merged;
+    let tools = merged.tools.entries.iter().map(|entry| {
+        let source = &merged.sources[entry.source];
+        let text = with_text(&source.server, &source.catalog.tools[entry.item], text);
+        (entry.public.clone(), text)
+    });
+    tools.collect()
+}
+
 fn insert(index: &mut ToolIndex, public: &str, server: &str, item: &Item) {
+    with_text(server, item, |text| index.insert(public, text));
+}
+
+/// Reads the text of a tool.
+fn with_text<T>(server: &str, item: &Item, read: impl FnOnce(&ToolText<'_>) -> T) -> T {
     let tool: Value = serde_json::from_str(item.raw.get()).unwrap_or(Value::Null);
     let properties = tool["inputSchema"]["properties"].as_object();
     let parameters: Vec<ParameterText<'_>> = properties
@@ -110,12 +174,11 @@ fn insert(index: &mut ToolIndex, public: &str, server: &str, item: &Item) {
         .flatten()
         .map(|(name, schema)| ParameterText { name, description: schema["description"].as_str() })
         .collect();
-    let text = ToolText {
+    read(&ToolText {
         server,
         name: &item.key,
         title: tool["title"].as_str().or_else(|| tool["annotations"]["title"].as_str()),
         description: tool["description"].as_str(),
         parameters: &parameters,
-    };
-    index.insert(public, &text);
+    })
 }

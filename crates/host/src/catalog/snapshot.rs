@@ -152,7 +152,7 @@ impl RenderedList {
         only
     }
 
-    fn iter(&self) -> impl Iterator<Item = &str> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &str> {
         let begins = std::iter::once(0).chain(self.ends.iter().map(|end| end + 1));
         begins.zip(&self.ends).map(|(begin, end)| &self.text[begin..*end])
     }

@@ -6,7 +6,8 @@ use crate::cache::{AnswerCache, CacheLimits};
 use crate::call::{BudgetSpec, CallBudgets};
 use crate::catalog::{CatalogCache, ChangeSignal};
 use crate::clock::{self, Clock};
-use crate::config::{ClientLimits, LoginKey};
+use crate::config::{ClientLimits, EmbeddingsConfig, LoginKey};
+use crate::embeddings::ToolEmbeddings;
 use crate::notification_sink::SinkSlot;
 use crate::observe::Feed;
 use crate::policy::{ClientLists, ClientPolicy, Guard, GuardVerdict};
@@ -39,6 +40,7 @@ pub struct HostBuilder {
     audit: AuditOptions,
     max_nesting: Option<usize>,
     exposure: ExposureSettings,
+    embeddings: Option<EmbeddingsConfig>,
 }
 
 impl HostBuilder {
@@ -117,6 +119,14 @@ impl HostBuilder {
         self
     }
 
+    /// Endpoint that ranks tools by meaning, besides the ranking by words. [`HostBuilder::build`] must then be called in
+    /// a Tokio runtime.
+    #[must_use]
+    pub fn embeddings(mut self, endpoint: Option<EmbeddingsConfig>) -> Self {
+        self.embeddings = endpoint;
+        self
+    }
+
     /// Call budgets.
     #[must_use]
     pub fn budgets(mut self, budgets: Vec<BudgetSpec>) -> Self {
@@ -188,9 +198,13 @@ impl HostBuilder {
                 notification_sink: SinkSlot::default(),
                 shutdown_tasks: TaskTracker::new(),
                 max_nesting: self.max_nesting.unwrap_or(ClientLimits::default().nesting as usize),
+                embeddings: self.embeddings.map(|endpoint| ToolEmbeddings::new(endpoint, clock)),
             }),
         };
         host.set_exposure(self.exposure);
+        if let Some(embeddings) = &host.inner.embeddings {
+            embeddings.start(&host);
+        }
         host
     }
 }

@@ -14,6 +14,7 @@ use crate::catalog::{CatalogCache, ChangeSignal};
 use crate::client::Principal;
 use crate::clock::Clock;
 use crate::config::{ServerSpec, Target, suggest};
+use crate::embeddings::ToolEmbeddings;
 use crate::instances::Instances;
 use crate::notification_sink::{NotificationSink, SinkSlot};
 use crate::observe::{EventCounts, Feed, UpstreamEvent};
@@ -76,6 +77,8 @@ pub(crate) struct HostInner {
     pub(crate) shutdown_tasks: TaskTracker,
     /// Maximum JSON nesting of messages from servers.
     pub(crate) max_nesting: usize,
+    /// Ranking of tools by embeddings.
+    pub(crate) embeddings: Option<Arc<ToolEmbeddings>>,
 }
 
 /// Options of [`Host::spawn_with`] beyond the spec.
@@ -553,6 +556,9 @@ impl Host {
     }
 
     async fn shutdown_inner(&self, grace: Option<Duration>) {
+        if let Some(embeddings) = &self.inner.embeddings {
+            embeddings.stop();
+        }
         let entries = std::mem::take(&mut *self.inner.entries.write());
         if let Some(within) = grace {
             entries.iter().for_each(|entry| entry.drain(within));
@@ -622,6 +628,9 @@ impl Host {
 
 impl Drop for HostInner {
     fn drop(&mut self) {
+        if let Some(embeddings) = &self.embeddings {
+            embeddings.stop();
+        }
         for entry in self.entries.get_mut() {
             if let EntryKind::Running(instances) = &entry.kind {
                 instances.abort();

@@ -20,7 +20,9 @@ pub use gripfast_core::failure::{ConnectStepFailed, During, Evidence, HttpAnswer
 pub use gripfast_core::isolation::Attribution;
 pub use gripfast_core::supervise::upstream::{CloseMode, LinkKind};
 pub use gripfast_wire::{Era, ProtocolVersion};
-pub(crate) use http::{HttpClient, HttpRequest, get, not_a_response, read_body, retry_after, send};
+pub(crate) use http::{
+    HttpClient, HttpEndpoint, HttpRequest, get, not_a_response, read_body, retry_after, send,
+};
 pub use inbox::{Inbox, Incoming, LinkContext};
 pub use process::{Environment, NetworkVariables};
 pub use secrets::Secrets;

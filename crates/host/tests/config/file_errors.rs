@@ -409,6 +409,51 @@ session = 5
 }
 
 #[test]
+fn embeddings_without_a_model_or_with_a_wrong_url_or_timeout() {
+    let text = "[gateway.search.embeddings]
+url = \"ftp://localhost/embeddings\"
+model = \"small\"
+headers = { \"api key\" = \"x\" }
+timeout = \"1m\"
+";
+    assert_snapshot!(report(TOML, text), @r#"
+        error: `api key` cannot be the name of a header
+         --> gripfast.toml:4:25 (gateway.search.embeddings.headers.api key)
+          |
+        4 | headers = { "api key" = "x" }
+          |                         ^^^
+
+        error: 1m is out of range; allowed: 10ms to 10s
+         --> gripfast.toml:5:11 (gateway.search.embeddings.timeout)
+          |
+        5 | timeout = "1m"
+          |           ^^^^
+    "#);
+    let text = "[gateway.search.embeddings]
+url = \"ftp://localhost/embeddings\"
+model = \"small\"
+";
+    assert_snapshot!(report(TOML, text), @r#"
+        error: the scheme is `ftp`, expected `http` or `https`
+         --> gripfast.toml:2:7 (gateway.search.embeddings.url)
+          |
+        2 | url = "ftp://localhost/embeddings"
+          |       ^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+    "#);
+    let text = "[gateway.search]
+embeddings = { url = \"http://localhost/v1/embeddings\" }
+";
+    assert_snapshot!(report(TOML, text), @r#"
+        error: expected `url` and `model`
+         --> gripfast.toml:2:14 (gateway.search.embeddings)
+          |
+        2 | embeddings = { url = "http://localhost/v1/embeddings" }
+          |              ^
+          hint: the URL of the endpoint, such as "http://127.0.0.1:11434/v1/embeddings", and the name of a model
+    "#);
+}
+
+#[test]
 fn an_unknown_login_key_location() {
     let text = "[gateway]\nlogin_key = \"keychain\"\n";
     assert_snapshot!(report(TOML, text), @r#"

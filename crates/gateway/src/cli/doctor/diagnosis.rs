@@ -9,7 +9,7 @@ use crate::cli::render::plural;
 use gripfast::config::{Lookup, ServerEntry, ServerSpec, Target, Template};
 use gripfast::symptoms::{Symptom, symptom};
 use gripfast::{ServerStatus, State};
-use gripfast_gateway::api::types::{DetailView, UpstreamView};
+use gripfast_gateway::api::types::{DetailView, EmbeddingsView, ExposureView, UpstreamView};
 use serde::Serialize;
 use std::path::Path;
 
@@ -19,6 +19,9 @@ const SLOW_MS: u64 = 10_000;
 const JUNK_SKIPPED: &str = "junk_skipped";
 /// Shown in place of the server name for diagnoses of the gateway itself.
 const GATEWAY: &str = "(gateway)";
+/// The same for tool search and its embeddings endpoint.
+const SEARCH: &str = "(search)";
+const EMBEDDINGS: &str = "(embeddings)";
 /// Number of last stderr lines that are shown as evidence.
 const EVIDENCE_LINES: usize = 5;
 
@@ -101,6 +104,57 @@ impl Diagnosis {
             }
         };
         Self { server: GATEWAY.to_owned(), ok, cause, step, evidence: Vec::new() }
+    }
+
+    /// Tokens that clients list under the exposure of the gateway.
+    pub(super) fn exposure(exposure: &ExposureView) -> Self {
+        let ExposureView { mode, tools, tokens, listed_tools, listed_tokens, .. } = exposure;
+        let cause = format!(
+            "exposure {mode}: clients list {listed_tools} of {}, about {listed_tokens} of {tokens} tokens",
+            plural(*tools, "tool")
+        );
+        Self { server: SEARCH.to_owned(), ok: true, cause, step: None, evidence: Vec::new() }
+    }
+
+    /// The embeddings endpoint as the gateway sees it.
+    pub(super) fn embeddings(embeddings: &EmbeddingsView) -> Self {
+        let EmbeddingsView { state, model, embedded, cause } = embeddings;
+        match cause {
+            Some(cause) => Self::no_embeddings(cause.clone()),
+            None => Self {
+                server: EMBEDDINGS.to_owned(),
+                ok: true,
+                cause: format!("{state}: {} with a vector of `{model}`", plural(*embedded, "tool")),
+                step: None,
+                evidence: Vec::new(),
+            },
+        }
+    }
+
+    /// The embeddings endpoint of the config, asked from here.
+    pub(super) fn checked_embeddings(model: &str, checked: Result<usize, String>) -> Self {
+        match checked {
+            Err(cause) => Self::no_embeddings(cause),
+            Ok(dimension) => Self {
+                server: EMBEDDINGS.to_owned(),
+                ok: true,
+                cause: format!("`{model}` answers with vectors of {dimension} numbers"),
+                step: None,
+                evidence: Vec::new(),
+            },
+        }
+    }
+
+    fn no_embeddings(cause: String) -> Self {
+        let step = "correct the table `gateway.search.embeddings`, or start its endpoint; until then tools are found \
+                    by their words alone";
+        Self {
+            server: EMBEDDINGS.to_owned(),
+            ok: false,
+            cause,
+            step: Some(step.to_owned()),
+            evidence: Vec::new(),
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::labels::{EMPTY_CELL, latency, note, short_duration, state_cell, state_word, tools_text};
 use crate::cli::render::{Table, plural};
-use gripfast_gateway::api::types::{ClusterView, ExposureView, FleetView};
+use gripfast_gateway::api::types::{ClusterView, EmbeddingsView, ExposureView, FleetView};
 
 pub(super) fn render(fleet: &FleetView, columns: Option<usize>) -> String {
     if fleet.upstreams.is_empty() {
@@ -82,9 +82,19 @@ fn cluster_line(cluster: &ClusterView) -> String {
 
 /// Tools that clients list, where others are found by search.
 fn exposure_line(exposure: &ExposureView) -> String {
-    let ExposureView { mode, tools, tokens, listed_tools, listed_tokens, .. } = exposure;
+    let ExposureView { mode, tools, tokens, listed_tools, listed_tokens, embeddings, .. } = exposure;
+    let embeddings = embeddings.as_ref().map(embeddings_line).unwrap_or_default();
     format!(
-        "\nexposure {mode}: clients list {listed_tools} of {}, about {listed_tokens} of {tokens} tokens",
+        "\nexposure {mode}: clients list {listed_tools} of {}, about {listed_tokens} of {tokens} tokens{embeddings}",
         plural(*tools, "tool")
     )
+}
+
+/// Ranking of tools by embeddings.
+fn embeddings_line(embeddings: &EmbeddingsView) -> String {
+    let EmbeddingsView { state, model, embedded, cause } = embeddings;
+    match cause {
+        None => format!("\nembeddings {state}: {} with a vector of `{model}`", plural(*embedded, "tool")),
+        Some(cause) => format!("\nembeddings {state}, tools are found by their words alone: {cause}"),
+    }
 }

@@ -352,6 +352,10 @@ mod tests {
             "gateway.auth.jwt",
             "gateway.auth.jwt.issuer = \"i\"\ngateway.auth.jwt.audience = \"a\"\ngateway.auth.jwt.jwks = \"f\"\n",
         ),
+        (
+            "gateway.search.embeddings",
+            "gateway.search.embeddings.url = \"https://h.example\"\ngateway.search.embeddings.model = \"m\"\n",
+        ),
         ("budgets.x", "budgets.x.in_flight = 1\nservers.y.command = \"true\"\n"),
         ("clients.x", "clients.x.resources.deny = [\"y/no\"]\nservers.y.command = \"true\"\n"),
         ("", "servers.y.command = \"true\"\n"),

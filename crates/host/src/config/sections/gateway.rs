@@ -1,6 +1,7 @@
 //! The table `gateway` and its table `limits`.
 
 use super::access::{AccessConfig, ClientUrl, JwtConfig, ListenerTls, Origins};
+use super::search::SearchConfig;
 use crate::cache::CacheLimits;
 use crate::config::fields::{Field, Problems};
 use crate::config::keys::{Section, ValueKind, Words, impl_codec, keys, words};
@@ -120,6 +121,8 @@ keys! {
         /// first. Set it for clients that read the list again after a notification: they can then call a found tool
         /// by its own name, with its own schema. Applied without a restart.
         load => exposure.load: bool;
+        /// Search over tools.
+        pub search: SearchConfig = SearchConfig::default();
         /// Format of log lines on stderr: `text` for people, `json` for log collectors, with one object per line.
         /// `$GRIPFAST_LOG_FORMAT` overrides it. `$GRIPFAST_LOG` sets the log level.
         pub log_format: LogFormat = LogFormat::default();

@@ -32,20 +32,43 @@ pub(crate) async fn send(
     request: Request<Bytes>,
     largest: usize,
 ) -> Result<Response<Bytes>, Evidence> {
-    let during = During::Call;
-    let (client, to) = client_for(url)?;
     let (head, body) = request.into_parts();
-    let http_request = HttpRequest {
-        method: head.method,
-        to,
-        headers: head.headers.into(),
-        body,
-        mirrored: Vec::new(),
-        sent: None,
-        safety: crate::transport::Safety::AtMostOnce,
-    };
-    let (head, body) = client.send_without_redirects(&http_request, during).await?.into_parts();
-    Ok(Response::from_parts(head, read_body(body, largest, during).await?))
+    HttpEndpoint::new(url)?.send(head.method, head.headers, body, largest).await
+}
+
+/// Client for many requests to one URL, which keeps its connections.
+pub(crate) struct HttpEndpoint {
+    client: HttpClient,
+    to: Arc<Address>,
+}
+
+impl HttpEndpoint {
+    pub(crate) fn new(url: &Url) -> Result<Self, Evidence> {
+        let (client, to) = client_for(url)?;
+        Ok(Self { client, to })
+    }
+
+    /// Sends a request and reads a response of at most `largest` bytes. Follows no redirect.
+    pub(crate) async fn send(
+        &self,
+        method: Method,
+        headers: HeaderMap,
+        body: Bytes,
+        largest: usize,
+    ) -> Result<Response<Bytes>, Evidence> {
+        let during = During::Call;
+        let http_request = HttpRequest {
+            method,
+            to: Arc::clone(&self.to),
+            headers: headers.into(),
+            body,
+            mirrored: Vec::new(),
+            sent: None,
+            safety: crate::transport::Safety::AtMostOnce,
+        };
+        let (head, body) = self.client.send_without_redirects(&http_request, during).await?.into_parts();
+        Ok(Response::from_parts(head, read_body(body, largest, during).await?))
+    }
 }
 
 fn client_for(url: &Url) -> Result<(HttpClient, Arc<Address>), Evidence> {

@@ -19,7 +19,7 @@ pub(crate) use super::http::response::{read_body, retry_after};
 pub(crate) use client::{Address, HttpClient, HttpRequest};
 
 pub(super) use super::http::cancel::RequestReceipt;
-pub(crate) use fetch::{get, send};
+pub(crate) use fetch::{HttpEndpoint, get, send};
 
 use super::inbox::{Inbox, Incoming, LinkContext};
 use super::pending_replies::DAMAGED_GRACE;
