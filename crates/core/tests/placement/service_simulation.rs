@@ -114,7 +114,8 @@ enum Op {
 enum Reply {
     Heartbeat(HeartbeatReply),
     Claim(ClaimReply),
-    LookUp(Option<SessionOwner>),
+    /// The owner, and the record of the replica that the session is at then.
+    LookUp(Option<SessionOwner>, Option<LiveReplica>),
     TakeOver(TakeoverReply),
     PutBack(Vec<(SessionId, SessionOwner)>),
     Done,
@@ -520,7 +521,7 @@ impl ServiceSimulation {
         let was_ok = node.heartbeat.state() == StoreState::Ok;
         if let Some(ticket) = node.heartbeat.poll(now) {
             if was_ok && node.heartbeat.state() == StoreState::Unreachable {
-                node.router.heartbeat_failed();
+                node.router.heartbeat_failed(now);
             }
             let leases = node.lease.renewal().map(|epoch| (SINGLETON.to_owned(), epoch));
             self.sequence += 1;
@@ -628,7 +629,10 @@ impl ServiceSimulation {
             }
             Op::LookUp { flow } => {
                 let Some(flow) = self.flows.get(flow) else { return };
-                Reply::LookUp(self.store.look_up(flow.routed.session()))
+                let session = flow.routed.session();
+                let owner = self.store.look_up(session);
+                let boot = owner.as_ref().map_or(session.origin.boot, |owner| owner.place.boot);
+                Reply::LookUp(owner, self.store.record(now, boot))
             }
             Op::TakeOver { flow, from, cause } => {
                 let Some(flow) = self.flows.get(flow) else { return };
@@ -661,7 +665,7 @@ impl ServiceSimulation {
                 let (ticket, sent_at) = node.tickets.remove(&ticket).expect("it was sent");
                 if !node.heartbeat.ended(ticket, reply.as_ref().map(|_| ()).map_err(|gone| *gone)) {
                     if reply.is_err() {
-                        node.router.heartbeat_failed();
+                        node.router.heartbeat_failed(now);
                     }
                     return;
                 }
@@ -683,10 +687,16 @@ impl ServiceSimulation {
             }
             (Op::LookUp { flow: id }, reply) => {
                 let reply = reply.map(|reply| match reply {
-                    Reply::LookUp(owner) => owner,
+                    Reply::LookUp(owner, live) => (owner, live),
                     other => unreachable!("{other:?}"),
                 });
                 let Some(flow) = self.flows.get_mut(&id) else { return };
+                let reply = reply.map(|(owner, live)| {
+                    if let Some(live) = live {
+                        node.router.replica_read(now, live);
+                    }
+                    owner
+                });
                 node.router.looked_up(&mut flow.routed, reply);
                 self.progress(id);
             }

@@ -2,8 +2,13 @@
 
 use crate::service_simulation::{ServiceSimulation, Wire};
 use crate::{MS, SEC};
-use gripfast_core::placement::place::{OwnerEpoch, SessionId, SessionOwner};
-use gripfast_core::placement::routing::{Arrival, Decision, ForwardEnd, RoutedRequest, UnavailableReason};
+use gripfast_core::placement::heartbeat::{HeartbeatReply, StoreUnreachable};
+use gripfast_core::placement::place::{OwnerEpoch, SessionId, SessionOwner, StoreTime};
+use gripfast_core::placement::routing::{
+    Arrival, Decision, ForwardEnd, RoutedRequest, Router, TakeoverReply, UnavailableReason,
+};
+use gripfast_core::placement::term::LeaseNow;
+use std::time::Duration;
 
 /// A settled service and a session of replica 0.
 fn opened() -> (ServiceSimulation, SessionId) {
@@ -301,6 +306,111 @@ fn a_replica_that_is_cut_off_from_the_store_serves_its_sessions_and_converges() 
     }
 }
 
+/// The other replicas learn of a new one by their next heartbeat. Until then they read its record.
+#[test]
+fn a_session_of_a_new_replica_is_served_before_the_next_heartbeat() {
+    let mut service = ServiceSimulation::settled();
+    service.kill(0);
+    service.advance(20 * SEC);
+    service.start(0);
+    // Its own heartbeat has reached the store; those of the others are due later.
+    service.advance(5 * MS);
+    let session = service.open_session(0).expect("it runs");
+    let boot = service.nodes[0].place.boot;
+    assert!(service.nodes[1].router.replica(boot).is_none(), "not known yet");
+    assert_eq!(service.serve(&session, 1), Some(0));
+    assert_eq!(service.takeovers, []);
+    service.advance(service.spec.heartbeat() * 2);
+    assert_eq!(service.serve(&session, 1), Some(0), "it stays known");
+}
+
+/// The reply of a heartbeat that was sent before the record was read does not know the new replica.
+#[test]
+fn an_older_reply_does_not_remove_a_replica_whose_record_was_read() {
+    let (mut service, session) = opened();
+    let origin = session.origin.boot;
+    let now = service.now_of(1);
+    let later = LeaseNow { boottime: now.boottime + MS, ..now };
+    let mut router = Router::new(service.nodes[1].place.clone(), service.spec);
+    let live = service.nodes[1].router.replica(origin).expect("it is known").clone();
+    let reply = HeartbeatReply {
+        record_since: StoreTime::from_micros(1),
+        last_takeover: OwnerEpoch::FIRST,
+        lost: Vec::new(),
+        taken: Vec::new(),
+        replicas: Vec::new(),
+        grace_left: Duration::ZERO,
+        store_time: StoreTime::from_micros(1),
+    };
+    router.replica_read(later, live);
+    router.heartbeat_succeeded(later, now, &reply);
+    assert!(router.replica(origin).is_some());
+    let next = LeaseNow { boottime: later.boottime + MS, ..later };
+    router.heartbeat_succeeded(next, next, &reply);
+    assert!(router.replica(origin).is_none(), "the next reply counts");
+    let _ = service.serve(&session, 0);
+}
+
+/// The first heartbeat after a pause fails, and the store is reachable for others and for lookups.
+#[test]
+fn a_replica_that_was_stopped_asks_the_store_also_if_its_first_heartbeat_fails() {
+    let (mut service, session) = opened();
+    service.pause(0);
+    service.advance(service.spec.lease + service.spec.heartbeat());
+    assert_eq!(service.serve(&session, 1), Some(1));
+    service.resume(0);
+    let now = service.now_of(0);
+    service.nodes[0].router.heartbeat_failed(now);
+    let request = RoutedRequest::new(session.clone(), Arrival::Direct);
+    assert_eq!(service.nodes[0].router.decide(now, &request), Decision::LookUp);
+    assert_eq!(service.serve(&session, 0), Some(1));
+}
+
+/// Ownership of sessions does not depend on the store: a lookup that fails is enough, and it is not repeated.
+#[test]
+fn a_replica_that_was_stopped_goes_on_if_the_store_is_unreachable_for_it() {
+    let (mut service, session) = opened();
+    service.pause(0);
+    service.advance(service.spec.lease + service.spec.heartbeat());
+    service.resume(0);
+    let now = service.now_of(0);
+    let router = &mut service.nodes[0].router;
+    router.heartbeat_failed(now);
+    let mut first = RoutedRequest::new(session.clone(), Arrival::Direct);
+    assert_eq!(router.decide(now, &first), Decision::LookUp);
+    router.looked_up(&mut first, Err(StoreUnreachable));
+    let serve = Decision::Serve { epoch: OwnerEpoch::FIRST };
+    assert_eq!(router.decide(now, &first), serve);
+    let second = RoutedRequest::new(session, Arrival::Direct);
+    assert_eq!(router.decide(now, &second), serve, "it does not wait for the store again");
+}
+
+/// Nothing compares the wall clocks of two machines. A clock that is set forward looks like a pause: the replica asks.
+#[test]
+fn a_wall_clock_off_by_five_minutes_changes_nothing() {
+    const FIVE_MINUTES: i64 = 300_000;
+    for offset in [FIVE_MINUTES, -FIVE_MINUTES] {
+        let mut service = ServiceSimulation::settled();
+        service.nodes[0].wall_offset = offset;
+        service.advance(service.spec.heartbeat() * 2);
+        let session = service.open_session(0).expect("it runs");
+        for index in 0..3 {
+            assert_eq!(service.serve(&session, index), Some(0), "{offset}");
+        }
+        assert_eq!(service.takeovers, []);
+        let other = service.open_session(1).expect("it runs");
+        service.kill(1);
+        assert_eq!(service.serve(&other, 0), Some(0), "it takes over as ever");
+        assert_eq!(service.serve(&other, 2), Some(0));
+        // It is set right again, while requests arrive.
+        service.nodes[0].wall_offset = 0;
+        assert_eq!(service.serve(&session, 0), Some(0));
+        assert_eq!(service.serve(&session, 2), Some(0));
+        service.advance(20 * SEC);
+        assert_eq!(service.serve(&session, 2), Some(0), "{offset}");
+    }
+}
+
 /// A session that was opened before the first heartbeat has an owner that the others do not know yet.
 #[test]
 fn a_session_of_a_replica_without_record_converges() {
@@ -458,16 +568,30 @@ fn a_lost_takeover_is_noticed_by_the_next_one() {
 
 /// The owner is back, and the other replica does not know it yet.
 #[test]
-fn the_store_refuses_a_takeover_from_an_owner_that_is_back() {
+fn an_owner_that_is_back_is_found_in_the_store() {
     let (mut service, session) = opened();
     service.pause(0);
     service.advance(service.spec.lease + service.spec.heartbeat() + 500 * MS);
     service.resume(0);
     service.advance(50 * MS);
-    assert_eq!(reason(service.end_of(&session, 1)), Some(UnavailableReason::OwnerChanged));
-    assert_eq!(service.takeovers, []);
-    service.advance(service.spec.heartbeat());
     assert_eq!(service.serve(&session, 1), Some(0));
+    assert_eq!(service.takeovers, []);
+}
+
+/// The owner came back between the lookup and the takeover.
+#[test]
+fn a_takeover_from_an_owner_that_is_back_ends_with_503() {
+    let (mut service, session) = opened();
+    service.kill(0);
+    service.advance(service.spec.lease + service.spec.heartbeat() * 2);
+    let now = service.now_of(1);
+    let router = &mut service.nodes[1].router;
+    let mut request = RoutedRequest::new(session, Arrival::Direct);
+    assert_eq!(router.decide(now, &request), Decision::LookUp);
+    router.looked_up(&mut request, Ok(None));
+    assert!(matches!(router.decide(now, &request), Decision::TakeOver { .. }));
+    router.takeover_ended(now, &mut request, Ok(TakeoverReply::OwnerIsLive));
+    assert_eq!(reason(Some(router.decide(now, &request))), Some(UnavailableReason::OwnerChanged));
 }
 
 /// The second owner died and the store lost its record. The third one takes over from the second, and the first one, which

@@ -61,6 +61,12 @@ impl StoreModel {
         self.data.leases.get(name).map(|lease| lease.epoch)
     }
 
+    /// The record of a live replica.
+    pub(crate) fn record(&mut self, now: StoreTime, boot: BootId) -> Option<LiveReplica> {
+        self.expire(now);
+        self.data.replicas.get(&boot).map(|record| record.live.clone())
+    }
+
     pub(crate) fn heartbeat(
         &mut self,
         now: StoreTime,

@@ -24,9 +24,14 @@ pub struct Router {
     spec: LeaseSpec,
     stage: Stage,
     store: StoreView,
+    /// Time at which the last heartbeat ended. A replica whose heartbeats end in time was not stopped.
+    last_report: Option<LeaseNow>,
+    /// The replica was stopped for a lease, and the store has not been asked since: no heartbeat has succeeded, and no
+    /// lookup has failed.
+    returned: bool,
     /// Time at which the own record was made, as the last heartbeat said.
     record_since: Option<StoreTime>,
-    replicas: BTreeMap<BootId, LiveReplica>,
+    replicas: BTreeMap<BootId, KnownReplica>,
     grace: Option<GracePeriod>,
     /// Sessions with another owner than their origin, as far as this replica knows.
     moved: BTreeMap<SessionId, SessionOwner>,
@@ -79,6 +84,14 @@ struct GracePeriod {
     length: Duration,
 }
 
+/// A replica with a record in the store.
+#[derive(Debug, Clone)]
+struct KnownReplica {
+    live: LiveReplica,
+    /// Time at which its record was read, if that was not by a heartbeat.
+    read: Option<LeaseNow>,
+}
+
 /// Consequences of a heartbeat's reply for sessions.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RoutingChanges {
@@ -116,6 +129,8 @@ impl Router {
             spec,
             stage: Stage::Serving,
             store: StoreView::Unreachable,
+            last_report: None,
+            returned: false,
             record_since: None,
             replicas: BTreeMap::new(),
             grace: None,
@@ -144,12 +159,16 @@ impl Router {
         reply: &HeartbeatReply,
     ) -> RoutingChanges {
         self.store = StoreView::Reachable { sent };
+        self.last_report = Some(now);
+        self.returned = false;
         // The last known replicas stay for the time of an outage, and of the grace period after it: the store may have
-        // been emptied, and replicas report one after the other.
+        // been emptied, and replicas report one after the other. A record that was read after this heartbeat was sent is
+        // newer than its reply.
         if reply.grace_left.is_zero() {
-            self.replicas.clear();
+            self.replicas.retain(|_, known| known.read.is_some_and(|read| sent.since(read).is_zero()));
         }
-        self.replicas.extend(reply.replicas.iter().map(|live| (live.place.boot, live.clone())));
+        let heard = |live: &LiveReplica| (live.place.boot, KnownReplica { live: live.clone(), read: None });
+        self.replicas.extend(reply.replicas.iter().map(heard));
         self.set_grace(now, reply.grace_left);
         let was_missing = self.record_since.replace(reply.record_since) != Some(reply.record_since);
         if was_missing {
@@ -175,8 +194,22 @@ impl Router {
     }
 
     /// Records that a heartbeat failed.
-    pub fn heartbeat_failed(&mut self) {
+    pub fn heartbeat_failed(&mut self, now: LeaseNow) {
+        self.returned |= self.is_report_overdue(now);
+        self.last_report = Some(now);
         self.store = StoreView::Unreachable;
+    }
+
+    /// Returns whether no heartbeat has ended for one lease: the process was stopped. While the store is unreachable,
+    /// heartbeats fail in time.
+    fn is_report_overdue(&self, now: LeaseNow) -> bool {
+        self.last_report.is_some_and(|last| now.since(last) >= self.spec.lease)
+    }
+
+    /// Records that the store has a record of a replica, which was read between two heartbeats: it has just started.
+    pub fn replica_read(&mut self, now: LeaseNow, live: LiveReplica) {
+        let boot = live.place.boot;
+        self.replicas.entry(boot).or_insert(KnownReplica { live, read: Some(now) });
     }
 
     /// Boots of all replicas that count as alive.
@@ -223,7 +256,7 @@ impl Router {
 
     /// The record of a replica, to connect to it.
     pub fn replica(&self, boot: BootId) -> Option<&LiveReplica> {
-        self.replicas.get(&boot)
+        self.replicas.get(&boot).map(|known| &known.live)
     }
 
     /// Learns of an owner. Returns whether this is new: a lower epoch changes nothing.
@@ -280,8 +313,11 @@ impl Router {
     }
 
     /// Returns whether this replica must ask the store before it serves a session of its own. While the store is
-    /// unreachable it serves without.
+    /// unreachable it serves without. A replica that was stopped asks first, also if its first heartbeat fails.
     fn must_confirm(&self, now: LeaseNow, session: &SessionId) -> bool {
+        if self.returned || self.is_report_overdue(now) {
+            return true;
+        }
         match self.store {
             StoreView::Unreachable => false,
             // The process was stopped, or the heartbeat thread is late: the record may have ended.

@@ -290,7 +290,11 @@ impl Router {
                 }
                 Lookup::Answered
             }
-            Err(StoreUnreachable) => Lookup::StoreUnreachable,
+            Err(StoreUnreachable) => {
+                // Requests must not wait for an unreachable store one after the other.
+                self.returned = false;
+                Lookup::StoreUnreachable
+            }
         };
     }
 
