@@ -25,6 +25,8 @@ pub enum Package {
     Inspector,
     /// PyPI `schemathesis …`, which tests a web API with valid and invalid requests derived from its document.
     Schemathesis,
+    /// PyPI `kubernetes-validate FILE…`, which checks resources against the schemas of Kubernetes.
+    KubernetesValidate,
     /// npm `gpt-tokenizer`, by the script `count-tokens.mjs`.
     Tokenizer,
 }
@@ -51,6 +53,7 @@ impl Package {
             Self::Sqlite => "mcp-server-sqlite",
             Self::Inspector => "inspector",
             Self::Schemathesis => "schemathesis",
+            Self::KubernetesValidate => "kubernetes-validate",
             Self::Tokenizer => "gpt-tokenizer",
         }
     }
@@ -102,6 +105,7 @@ impl Package {
                 ("node".into(), vec![script.to_owned()])
             }
             Self::Schemathesis => beside_python("py-schemathesis"),
+            Self::KubernetesValidate => beside_python("py-kubernetes"),
             Self::Inspector => {
                 let mut args = script(
                     "inspector/node_modules/@modelcontextprotocol/inspector/clients/launcher/build/index.js",
@@ -129,8 +133,14 @@ mod tests {
     /// Runs each program with `--help`, which loads all of its packages.
     #[test]
     fn each_package_can_be_started() {
-        let packages =
-            [Package::Time, Package::Git, Package::Sqlite, Package::Inspector, Package::Schemathesis];
+        let packages = [
+            Package::Time,
+            Package::Git,
+            Package::Sqlite,
+            Package::Inspector,
+            Package::Schemathesis,
+            Package::KubernetesValidate,
+        ];
         for package in packages.into_iter().filter(|package| package.require()) {
             let mut command = package.command(["--help"]).to_command();
             let said = command.stdin(Stdio::null()).output().unwrap();

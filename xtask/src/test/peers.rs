@@ -135,6 +135,13 @@ const SETS: &[Set] = &[
         system: &[],
     },
     Set {
+        dir: "py-kubernetes",
+        peers: &[Peer { name: "kubernetes-validate", variant: "KubernetesValidate" }],
+        from: &["requirements-kubernetes.txt"],
+        runtime: Runtime::Python,
+        system: &[],
+    },
+    Set {
         dir: "py-valkey",
         peers: &[Peer { name: "valkey", variant: "Valkey" }],
         from: &["requirements-valkey.txt"],

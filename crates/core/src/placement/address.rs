@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 use url::{Host, Url};
 
-/// `http://HOST:PORT` or `https://HOST:PORT`. Cheap to clone.
+/// `http://HOST:PORT`. Cheap to clone.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ReplicaAddress(Arc<str>);
 
@@ -15,8 +15,13 @@ pub enum AddressError {
     /// Not a URL.
     #[error("it is not a URL of the form `http://HOST:PORT`")]
     Malformed,
-    /// Neither http nor https.
-    #[error("its scheme is neither http nor https")]
+    /// https, which the listener for other replicas does not have.
+    #[error(
+        "its scheme is https, and replicas do not use TLS between them: write http, and use a private network"
+    )]
+    Tls,
+    /// Not http.
+    #[error("its scheme is not http")]
     Scheme,
     /// A port is missing.
     #[error("it names no port")]
@@ -29,16 +34,19 @@ pub enum AddressError {
     Unspecified,
 }
 
+/// The port of http.
+const DEFAULT_PORT: u16 = 80;
+
 impl ReplicaAddress {
     /// Reads an address. The only spelling that is accepted is the one that [`fmt::Display`] writes; a default port
     /// must be written too.
     pub fn parse(text: &str) -> Result<Self, AddressError> {
         let url = Url::parse(text).map_err(|_| AddressError::Malformed)?;
-        let default_port = match url.scheme() {
-            "http" => 80,
-            "https" => 443,
+        match url.scheme() {
+            "http" => {}
+            "https" => return Err(AddressError::Tls),
             _ => return Err(AddressError::Scheme),
-        };
+        }
         let host = url.host().ok_or(AddressError::Malformed)?;
         let is_unspecified = match &host {
             Host::Domain(_) => false,
@@ -49,7 +57,7 @@ impl ReplicaAddress {
             return Err(AddressError::Unspecified);
         }
         // `Url` leaves out a default port, so its presence is seen in the text only.
-        let port = url.port().unwrap_or(default_port);
+        let port = url.port().unwrap_or(DEFAULT_PORT);
         if port == 0 {
             return Err(AddressError::NoPort);
         }
@@ -80,7 +88,7 @@ mod tests {
 
     #[test]
     fn an_address_is_scheme_host_and_port_only() {
-        for accepted in ["http://10.0.0.7:7332", "https://gateway-0.example:443", "http://[::1]:7332"] {
+        for accepted in ["http://10.0.0.7:7332", "http://gateway-0.example:80", "http://[::1]:7332"] {
             assert_eq!(
                 ReplicaAddress::parse(accepted).map(|address| address.to_string()),
                 Ok(accepted.into())
@@ -91,6 +99,7 @@ mod tests {
             ("gateway-0:7332", AddressError::Scheme),
             ("10.0.0.7:7332", AddressError::Malformed),
             ("redis://10.0.0.7:7332", AddressError::Scheme),
+            ("https://10.0.0.7:7332", AddressError::Tls),
             ("http://10.0.0.7", AddressError::NoPort),
             ("http://10.0.0.7/", AddressError::NoPort),
             ("http://10.0.0.7:0", AddressError::NoPort),

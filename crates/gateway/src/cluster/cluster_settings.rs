@@ -53,7 +53,15 @@ pub enum ClusterSettingsError {
     Connection(#[from] StoreError),
     /// The address of the listener cannot be the address for other replicas.
     #[error("`cluster.listen` cannot be the address for the other replicas: {0}")]
-    Advertise(AddressError),
+    Listen(AddressError),
+    /// The expanded address for other replicas.
+    #[error("`cluster.advertise`: `{text}` is not an address of a replica: {error}")]
+    Advertise {
+        /// The address.
+        text: String,
+        /// The reason.
+        error: AddressError,
+    },
 }
 
 impl ClusterSettingsError {
@@ -70,9 +78,10 @@ impl ClusterSettingsError {
             Self::Key(_) => "`openssl rand -hex 32` makes a key; all replicas need the same one",
             Self::Namespace(_) => "for example \"gripfast\"",
             Self::HostName(_) => "set `cluster.name`: letters, digits, `-` and `_`, at most 63",
-            Self::Advertise(_) => {
-                "set `cluster.advertise` to the URL under which the other replicas reach it"
+            Self::Advertise { .. } => {
+                "write scheme, host and port, such as \"http://10.0.0.7:7332\"; check the variables in it"
             }
+            Self::Listen(_) => "set `cluster.advertise` to the URL under which the other replicas reach it",
         }
     }
 }
@@ -103,14 +112,22 @@ impl ClusterSettings {
                 ReplicaName::new(first).ok_or_else(|| ClusterSettingsError::HostName(host.clone()))?
             }
         };
+        let advertise = match &config.advertise {
+            Some(template) => {
+                let text = expand("advertise", template)?;
+                let address = ReplicaAddress::parse(text.trim());
+                Some(address.map_err(|error| ClusterSettingsError::Advertise { text, error })?)
+            }
+            None => None,
+        };
         let has_port = config.listen.port() != 0;
-        if config.advertise.is_none() && has_port {
+        if advertise.is_none() && has_port {
             advertised(config.listen)?;
         }
         Ok(Self {
             name,
             listen: config.listen,
-            advertise: config.advertise.clone(),
+            advertise,
             store: StoreUrl::parse(&expand("store", &config.store)?)?,
             namespace: Namespace::new(&config.namespace)?,
             keys: ClusterKeys::new(keys.iter().map(|key| key.trim()))?,
@@ -138,7 +155,7 @@ impl ClusterSettings {
 
 /// The address for other replicas, of a listener without `advertise`.
 pub(super) fn advertised(listen: SocketAddr) -> Result<ReplicaAddress, ClusterSettingsError> {
-    ReplicaAddress::parse(&format!("http://{listen}")).map_err(ClusterSettingsError::Advertise)
+    ReplicaAddress::parse(&format!("http://{listen}")).map_err(ClusterSettingsError::Listen)
 }
 
 #[cfg(unix)]
@@ -173,14 +190,24 @@ mod tests {
             (format!("{good}namespace = 'a b'"), "`cluster.namespace`: `a b` is not a namespace"),
             (format!("{good}listen = '0.0.0.0:7332'"), "`cluster.listen` cannot be the address"),
             (format!("store = '${{env:GRIPFAST_NO_SUCH_VARIABLE}}'\n{KEY}"), "`cluster.store`: "),
+            (
+                format!("{good}advertise = 'http://${{env:GRIPFAST_NO_SUCH_VARIABLE}}:7332'"),
+                "`cluster.advertise`: environment variable",
+            ),
+            (
+                format!("{good}advertise = '${{env:GRIPFAST_NO_SUCH_VARIABLE:-https://a:7332}}'"),
+                "`cluster.advertise`: `https://a:7332` is not an address of a replica: its scheme is https",
+            ),
         ] {
             let error = settings(&text).expect_err(&text);
             assert!(error.to_string().starts_with(expected), "{text}: {error}");
             assert!(!error.hint().is_empty());
         }
-        assert!(
-            settings(&format!("{good}listen = '0.0.0.0:7332'\nadvertise = 'http://10.0.0.7:7332'")).is_ok()
-        );
+        let listen = "listen = '0.0.0.0:7332'\n";
+        for address in ["http://10.0.0.7:7332", "http://${env:GRIPFAST_NO_SUCH_VARIABLE:-10.0.0.7}:7332"] {
+            let settings = settings(&format!("{good}{listen}advertise = '{address}'")).unwrap();
+            assert_eq!(settings.advertise.unwrap().as_str(), "http://10.0.0.7:7332");
+        }
     }
 
     #[test]

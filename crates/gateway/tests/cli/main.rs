@@ -31,6 +31,7 @@ mod in_process_gateway;
 #[cfg(unix)]
 mod json;
 mod keys;
+mod kubernetes;
 mod logs;
 mod pins;
 mod policy;

@@ -48,6 +48,23 @@ tools = { allow = ["read_*"] }
 }
 
 #[test]
+fn an_address_for_other_replicas_with_tls() {
+    let text = r#"[cluster]
+store = "redis://127.0.0.1:6379/0"
+key = "a secret of at least thirty-two characters"
+advertise = "https://10.0.0.7:7332"
+"#;
+    assert_snapshot!(report(TOML, text), @r#"
+        error: not an address of a replica: its scheme is https, and replicas do not use TLS between them: write http, and use a private network
+         --> gripfast.toml:4:13 (cluster.advertise)
+          |
+        4 | advertise = "https://10.0.0.7:7332"
+          |             ^^^^^^^^^^^^^^^^^^^^^^^
+          hint: the URL under which the other replicas reach this one, such as "http://10.0.0.7:7332"
+    "#);
+}
+
+#[test]
 fn a_budget_without_a_time() {
     let text = r#"[budgets.few]
 calls = 10

@@ -33,8 +33,9 @@ keys! {
         /// IP address and port for requests that other replicas forward. Clients must not reach it, so it is not behind
         /// the load balancer.
         pub listen: SocketAddr = SocketAddr::from((Ipv4Addr::LOCALHOST, 7332));
-        /// URL under which the other replicas reach `listen`: `"http://10.0.0.7:7332"`.
-        pub advertise: Option<ReplicaAddress> = None, "`listen`";
+        /// URL under which the other replicas reach `listen`: `"http://10.0.0.7:7332"`, or `"http://${env:POD_IP}:7332"`.
+        /// It has the scheme `http`, a host and a port: forwarded requests are authenticated, not encrypted.
+        pub advertise: Option<Template> as Option<AdvertisedAddress> = None, "`listen`";
         /// Time after which a replica without a heartbeat counts as lost. It sends five in that time. Too short: a
         /// slow store or a busy machine makes a replica look lost. Too long: its singleton servers are away for longer.
         pub lease: Duration [LEASE_RANGE] = Duration::from_secs(10);
@@ -95,12 +96,16 @@ fn read_name(field: &Field<'_>, problems: &mut Problems) -> Option<ReplicaName> 
     })
 }
 
-impl_codec!(ReplicaAddress => ReplicaAddress, ValueKind::Text, read_address, |address| address.to_string());
+/// Codec of `advertise`. An address without references is checked at once.
+struct AdvertisedAddress;
 
-fn read_address(field: &Field<'_>, problems: &mut Problems) -> Option<ReplicaAddress> {
-    match ReplicaAddress::parse(field.text(problems)?) {
-        Ok(address) => Some(address),
-        Err(error) => {
+impl_codec!(AdvertisedAddress => Template, ValueKind::Text, read_address);
+
+fn read_address(field: &Field<'_>, problems: &mut Problems) -> Option<Template> {
+    let template = field.nonempty_template(problems)?;
+    match template.literal().map(ReplicaAddress::parse) {
+        None | Some(Ok(_)) => Some(template),
+        Some(Err(error)) => {
             let hint =
                 "the URL under which the other replicas reach this one, such as \"http://10.0.0.7:7332\"";
             problems.refuse(field.error(format!("not an address of a replica: {error}")).with_hint(hint))
