@@ -3,16 +3,24 @@
 //!
 //! The receiver checks the MAC before it reads the body, whose digest the MAC covers, and uses only headers of
 //! [`is_forwarded_header`]. `Authorization` and cookies are not forwarded: the forwarder has checked them.
+//!
+//! The head of the reply has a MAC too, over the seal of the request. So another process at the address of a lost replica
+//! cannot answer in its place, nor name another owner.
 
 use crate::format::FORMAT;
 use crate::keys::{ClusterKeys, KeyUse, MAC_LENGTH, hex, unhex};
 use gripfast_core::placement::place::{BootId, OwnerEpoch};
 use gripfast_core::placement::replay_window::ReplayWindows;
 use ring::digest;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Mutex, PoisonError};
 
 /// The header that carries the seal of a forwarded request.
 pub const FORWARD_HEADER: &str = "gripfast-forward";
+
+/// The header that carries the seal of a reply.
+pub const REPLY_HEADER: &str = "gripfast-forward-reply";
 
 /// Headers of a client's request that reach the owner.
 const FORWARDED_HEADERS: &[&str] = &[
@@ -48,8 +56,8 @@ pub struct ForwardedRequest<'a> {
     pub headers: &'a [(&'a str, &'a [u8])],
     /// The principal that the forwarder authenticated.
     pub principal: &'a str,
-    /// The scopes of its credential.
-    pub scopes: &'a [&'a str],
+    /// The id of its credential, without the secret, so that the call ends with the credential.
+    pub credential: &'a str,
     /// The protocol era of the client.
     pub era: &'a str,
 }
@@ -59,24 +67,52 @@ pub struct ForwardedRequest<'a> {
 pub struct ForwardSealer {
     keys: ClusterKeys,
     me: BootId,
-    last_number: AtomicU64,
+    /// The last number for each receiver. With one count for all, the window of a receiver would pass by while requests
+    /// to others are sent. It has an entry for each boot that was forwarded to.
+    last_numbers: Mutex<HashMap<BootId, u64>>,
 }
 
 impl ForwardSealer {
     /// The sealer of this boot. A boot has one, so that its numbers are used once.
     #[must_use]
     pub fn new(keys: ClusterKeys, me: BootId) -> Self {
-        Self { keys, me, last_number: AtomicU64::new(0) }
+        Self { keys, me, last_numbers: Mutex::default() }
     }
 
     /// The value of [`FORWARD_HEADER`] for a request to this owner. A second attempt needs a new one.
     #[must_use]
     pub fn seal(&self, to: BootId, epoch: OwnerEpoch, request: &ForwardedRequest<'_>, body: &[u8]) -> String {
-        let number = self.last_number.fetch_add(1, Ordering::Relaxed) + 1;
+        let number = self.next_number(to);
         let envelope = Envelope { from: self.me, to, epoch, number, body_digest: BodyDigest::of(body) };
         let mac = self.keys.sign(KeyUse::Forward, &envelope.message(request));
         format!("{}:{}", envelope.text(), hex(&mac))
     }
+
+    fn next_number(&self, to: BootId) -> u64 {
+        let mut numbers = self.last_numbers.lock().unwrap_or_else(PoisonError::into_inner);
+        let number = numbers.entry(to).or_default();
+        *number += 1;
+        *number
+    }
+
+    /// Returns whether a replica made this reply to the request with this seal. `result` is empty unless the request
+    /// was not performed.
+    #[must_use]
+    pub fn is_authentic_reply(&self, seal: &str, status: u16, result: &str, reply: &str) -> bool {
+        let message = reply_message(seal, status, result);
+        unhex(reply).is_some_and(|mac| self.keys.verify(KeyUse::ForwardReply, &message, &mac))
+    }
+}
+
+/// The value of [`REPLY_HEADER`]. The caller has verified the request's seal: a replica that signs refusals of invalid
+/// ones could be asked for a proof that a request was not performed, before it is.
+#[must_use]
+pub fn seal_reply(keys: &ClusterKeys, seal: &str, status: u16, result: &str) -> String {
+    hex(&keys.sign(KeyUse::ForwardReply, &reply_message(seal, status, result)))
+}
+
+fn reply_message(seal: &str, status: u16, result: &str) -> Vec<u8> {
+    format!("{}:{seal}{status}:{result}", seal.len()).into_bytes()
 }
 
 /// SHA-256 of a request's body.
@@ -90,6 +126,42 @@ impl BodyDigest {
         let mut bytes = [0; 32];
         bytes.copy_from_slice(digest::digest(&digest::SHA256, body).as_ref());
         Self(bytes)
+    }
+}
+
+/// The digest of a body that arrives in parts.
+pub struct BodyHasher(digest::Context);
+
+impl BodyHasher {
+    /// The hasher of an empty body.
+    #[must_use]
+    pub fn new() -> Self {
+        Self(digest::Context::new(&digest::SHA256))
+    }
+
+    /// Adds the next part.
+    pub fn update(&mut self, part: &[u8]) {
+        self.0.update(part);
+    }
+
+    /// The digest of all parts so far.
+    #[must_use]
+    pub fn digest(&self) -> BodyDigest {
+        let mut bytes = [0; 32];
+        bytes.copy_from_slice(self.0.clone().finish().as_ref());
+        BodyDigest(bytes)
+    }
+}
+
+impl Default for BodyHasher {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for BodyHasher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("BodyHasher")
     }
 }
 
@@ -221,10 +293,7 @@ impl Envelope {
         add(request.query.unwrap_or_default().as_bytes());
         add(request.principal.as_bytes());
         add(request.era.as_bytes());
-        add(&(request.scopes.len() as u64).to_be_bytes());
-        for scope in request.scopes {
-            add(scope.as_bytes());
-        }
+        add(request.credential.as_bytes());
         let mut headers: Vec<_> =
             request.headers.iter().filter(|(name, _)| is_forwarded_header(name)).collect();
         // Proxies may reorder headers of different names; the order within a name stays.
@@ -251,7 +320,7 @@ mod tests {
         query: Some("a=1"),
         headers: HEADERS,
         principal: "alice",
-        scopes: &["read", "write"],
+        credential: "key:abc",
         era: "legacy",
     };
 
@@ -277,6 +346,11 @@ mod tests {
         assert_eq!((verified.from, verified.to, verified.epoch.number()), (boot(1), boot(2), 9));
         assert_eq!(verified.body_digest, BodyDigest::of(b"body"));
         assert_ne!(verified.body_digest, BodyDigest::of(b"another body"));
+        let mut parts = BodyHasher::new();
+        parts.update(b"bo");
+        assert_ne!(parts.digest(), verified.body_digest);
+        parts.update(b"dy");
+        assert_eq!(parts.digest(), verified.body_digest);
     }
 
     #[test]
@@ -293,9 +367,8 @@ mod tests {
             ("query", ForwardedRequest { query: None, ..REQUEST }),
             ("path and query", ForwardedRequest { path: "/mcpa", query: Some("=1"), ..REQUEST }),
             ("principal", ForwardedRequest { principal: "bob", ..REQUEST }),
-            ("scopes", ForwardedRequest { scopes: &["read"], ..REQUEST }),
-            ("scopes", ForwardedRequest { scopes: &["read write"], ..REQUEST }),
-            ("scopes", ForwardedRequest { scopes: &["read", "write", "admin"], ..REQUEST }),
+            ("credential", ForwardedRequest { credential: "key:abd", ..REQUEST }),
+            ("credential", ForwardedRequest { credential: "", ..REQUEST }),
             ("era", ForwardedRequest { era: "modern", ..REQUEST }),
             ("header", ForwardedRequest { headers: changed_value, ..REQUEST }),
             ("header", ForwardedRequest { headers: added, ..REQUEST }),
@@ -359,6 +432,33 @@ mod tests {
         let forged = ForwardedRequest { principal: "bob", ..REQUEST };
         assert_eq!(owner.verify(&seal, &forged), Err(ForwardRefusal::InvalidMac));
         assert!(owner.verify(&seal, &REQUEST).is_ok(), "the true request is still accepted");
+    }
+
+    #[test]
+    fn a_reply_is_authentic_for_its_request_status_and_result() {
+        let (seal, sealer) = (sealed(), ForwardSealer::new(keys(), boot(1)));
+        let reply = seal_reply(&keys(), &seal, 421, "misdirected x");
+        assert!(sealer.is_authentic_reply(&seal, 421, "misdirected x", &reply));
+        assert!(!sealer.is_authentic_reply(&seal, 200, "misdirected x", &reply));
+        assert!(!sealer.is_authentic_reply(&seal, 421, "misdirected y", &reply));
+        assert!(!sealer.is_authentic_reply(&format!("{seal}4"), 21, "misdirected x", &reply));
+        let other_key = ClusterKeys::new(["another key of thirty-two characters!"]).expect("a key");
+        for forged in ["", "00", &seal_reply(&other_key, &seal, 421, "misdirected x")] {
+            assert!(!sealer.is_authentic_reply(&seal, 421, "misdirected x", forged));
+        }
+    }
+
+    /// 5,000 requests to another replica do not make a request late that was sealed before them.
+    #[test]
+    fn requests_to_other_replicas_do_not_move_the_window() {
+        let sealer = ForwardSealer::new(keys(), boot(1));
+        let seal = |to| sealer.seal(boot(to), OwnerEpoch::FIRST, &REQUEST, b"body");
+        let early = seal(2);
+        (0..5_000).for_each(|_| drop(seal(3)));
+        let late = seal(2);
+        let mut owner = ForwardVerifier::new(keys(), boot(2));
+        assert!(owner.verify(&late, &REQUEST).is_ok());
+        assert!(owner.verify(&early, &REQUEST).is_ok());
     }
 
     #[test]

@@ -42,6 +42,8 @@ pub enum KeyUse {
     ReplicaRecord,
     /// MAC of a forwarded request.
     Forward,
+    /// MAC of the reply to a forwarded request.
+    ForwardReply,
     /// The check that all replicas have the same key.
     KeyCheck,
     /// Encryption of ids that clients hold: session ids, event ids, `requestState`.
@@ -64,6 +66,7 @@ impl KeyUse {
         match self {
             Self::ReplicaRecord => b"gripfast replica record",
             Self::Forward => b"gripfast forward",
+            Self::ForwardReply => b"gripfast forward reply",
             Self::KeyCheck => b"gripfast key check",
             Self::ClientIds => b"gripfast client ids",
             Self::Tables => b"gripfast tables",

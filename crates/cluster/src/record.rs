@@ -4,9 +4,11 @@
 use crate::StoreError;
 use crate::format;
 use crate::keys::{ClusterKeys, KeyUse, hex, unhex};
+use crate::store::Store;
 use gripfast_core::placement::address::ReplicaAddress;
 use gripfast_core::placement::heartbeat::LiveReplica;
 use gripfast_core::placement::place::{BootId, Place, ReplicaName};
+use redis::cmd;
 use serde::{Deserialize, Serialize};
 
 /// The record of one replica.
@@ -84,6 +86,19 @@ impl ReplicaRecord {
     #[must_use]
     pub fn live(&self) -> LiveReplica {
         LiveReplica { place: self.place.clone(), address: self.address.clone() }
+    }
+}
+
+impl Store {
+    /// The record of a live replica, read between two heartbeats. `None` if there is none, or none with a valid MAC.
+    ///
+    /// # Errors
+    ///
+    /// If the store is unreachable.
+    pub async fn find_replica(&self, boot: BootId) -> Result<Option<ReplicaRecord>, StoreError> {
+        let key = self.settings.namespace.key(&format!("replica:{boot}"));
+        let sealed: Option<String> = self.connection.query(cmd("HGET").arg(key).arg("record")).await?;
+        Ok(sealed.and_then(|sealed| ReplicaRecord::open(&self.settings.keys, boot, &sealed).ok()))
     }
 }
 

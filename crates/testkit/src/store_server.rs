@@ -143,6 +143,28 @@ impl RunningStore {
         self.child.as_ref().map(Child::id)
     }
 
+    /// Sends a command, as in an interactive session, and returns the reply in the form of the protocol.
+    ///
+    /// # Panics
+    ///
+    /// If the store does not answer.
+    #[must_use]
+    pub fn command(&self, line: &str) -> String {
+        const END: &str = "+PONG\r\n";
+        let mut stream =
+            TcpStream::connect(SocketAddr::from((Ipv4Addr::LOCALHOST, self.port))).expect("it runs");
+        stream.write_all(format!("{line}\r\nPING\r\n").as_bytes()).expect("it reads");
+        let mut reply = String::new();
+        while !reply.ends_with(END) {
+            let mut part = [0; 4096];
+            let length = stream.read(&mut part).expect("it answers");
+            assert!(length > 0, "the store closed the connection after {reply:?}");
+            reply.push_str(&String::from_utf8_lossy(&part[..length]));
+        }
+        reply.truncate(reply.len() - END.len());
+        reply
+    }
+
     /// Kills the process with SIGKILL. Connections are refused until [`start_process`](Self::start_process).
     pub fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {

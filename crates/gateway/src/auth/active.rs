@@ -20,6 +20,28 @@ pub(crate) enum CredentialId {
     },
 }
 
+impl CredentialId {
+    /// The form in the header of a forwarded request.
+    pub(super) fn to_header(&self) -> String {
+        match self {
+            Self::Key(digest) => format!("key {digest}"),
+            Self::Token { ends, .. } => format!("token {}", ends.as_millis()),
+        }
+    }
+
+    /// Reads that form.
+    pub(super) fn from_header(text: &str, principal: &Principal) -> Option<Self> {
+        match text.split_once(' ')? {
+            ("key", digest) => Some(Self::Key(digest.to_owned())),
+            ("token", ends) => {
+                let ends = Duration::from_millis(ends.parse().ok()?);
+                Some(Self::Token { principal: principal.clone(), ends })
+            }
+            _ => None,
+        }
+    }
+}
+
 /// Credentials of open calls and streams. Bounded by the number of requests that are served at a time, plus those since
 /// the last cleanup.
 #[derive(Default)]
@@ -28,7 +50,13 @@ pub(super) struct ActiveCredentials(Mutex<HashMap<CredentialId, Credential>>);
 impl ActiveCredentials {
     /// The credential with this id.
     pub(super) fn credential(&self, id: CredentialId) -> Credential {
-        self.0.lock().entry(id).or_default().clone()
+        let mut active = self.0.lock();
+        if let Some(known) = active.get(&id) {
+            return known.clone();
+        }
+        let credential = Credential::new(id.clone());
+        active.insert(id, credential.clone());
+        credential
     }
 
     /// Ends the credentials for which `is_over` is true, and removes those that are unused.
@@ -48,5 +76,22 @@ impl ActiveCredentials {
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.0.lock().len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_id_of_a_credential_survives_its_header() {
+        let alice = Principal::new("alice");
+        let token = CredentialId::Token { principal: alice.clone(), ends: Duration::from_millis(1_234_567) };
+        for id in [CredentialId::Key("ab12".to_owned()), token] {
+            assert_eq!(CredentialId::from_header(&id.to_header(), &alice), Some(id));
+        }
+        for malformed in ["", "key", "token x", "token -1", "other 1"] {
+            assert_eq!(CredentialId::from_header(malformed, &alice), None, "{malformed}");
+        }
     }
 }

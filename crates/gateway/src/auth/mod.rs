@@ -228,6 +228,20 @@ impl Authenticator {
         Ok((Peer::Principal(principal), self.active.credential(id)))
     }
 
+    /// The credential of a request that another replica has authenticated, so that the request ends with it here too.
+    /// `None` if it is not valid here: this replica may learn of a new key later than the other one.
+    pub(crate) fn forwarded_credential(&self, header: &str, principal: &Principal) -> Option<Credential> {
+        let id = CredentialId::from_header(header, principal)?;
+        (!self.has_ended(&id, gripfast::unix_time())).then(|| self.active.credential(id))
+    }
+
+    fn has_ended(&self, id: &CredentialId, wall: Duration) -> bool {
+        match id {
+            CredentialId::Key(digest) => !self.keys.as_ref().is_some_and(|keys| keys.has_valid(digest, wall)),
+            CredentialId::Token { ends, .. } => wall >= *ends,
+        }
+    }
+
     /// Records the refusal and answers it. The answer is delayed more and more if the address keeps failing.
     pub(crate) async fn refuse(
         &self,
@@ -287,10 +301,7 @@ impl Authenticator {
     /// Ends calls and streams of credentials that are not valid at `wall`. Returns the principals that no longer have a
     /// key.
     fn end_expired(&self, wall: Duration) -> Vec<Principal> {
-        self.active.end_matching(|id| match id {
-            CredentialId::Key(digest) => !self.keys.as_ref().is_some_and(|keys| keys.has_valid(digest, wall)),
-            CredentialId::Token { ends, .. } => wall >= *ends,
-        });
+        self.active.end_matching(|id| self.has_ended(id, wall));
         let lost = self.keys.as_ref().map(|keys| keys.take_lost(wall)).unwrap_or_default();
         lost.into_iter().map(Principal::new).collect()
     }

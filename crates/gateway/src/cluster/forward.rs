@@ -1,6 +1,7 @@
 //! Sends a request to another replica, and returns its response as it comes.
 
 use super::Member;
+use crate::auth::credential::Credential;
 use crate::server::quota::Peer;
 use axum::body::Body;
 use axum::response::Response;
@@ -12,8 +13,10 @@ use gripfast::placement::address::ReplicaAddress;
 use gripfast::placement::place::{BootId, OwnerEpoch, Place, SessionOwner};
 use gripfast::placement::routing::ForwardEnd;
 use gripfast::{Principal, ReplicaName};
-use gripfast_cluster::forward::{FORWARD_HEADER, ForwardedRequest, is_forwarded_header};
-use http::header::{CONNECTION, DATE, TRANSFER_ENCODING};
+use gripfast_cluster::forward::{FORWARD_HEADER, ForwardedRequest, REPLY_HEADER, is_forwarded_header};
+use http::header::{
+    CONNECTION, DATE, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
+};
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Request, StatusCode, Uri};
 use http_body_util::Full;
@@ -31,10 +34,27 @@ use std::time::Duration;
 pub(super) const PRINCIPAL: HeaderName = HeaderName::from_static("gripfast-principal");
 /// Result of a forwarded request that the receiver did not perform.
 pub(super) const RESULT: HeaderName = HeaderName::from_static("gripfast-forward-result");
+/// The id of the client's credential, without the secret.
+pub(super) const CREDENTIAL: HeaderName = HeaderName::from_static("gripfast-credential");
+/// The seal of a reply.
+pub(super) const REPLY: HeaderName = HeaderName::from_static(REPLY_HEADER);
+/// Headers of a response that concern the connection between two replicas only.
+const OF_THE_HOP: [HeaderName; 12] = [
+    CONNECTION,
+    DATE,
+    HeaderName::from_static("keep-alive"),
+    PROXY_AUTHENTICATE,
+    PROXY_AUTHORIZATION,
+    HeaderName::from_static("proxy-connection"),
+    TE,
+    TRAILER,
+    TRANSFER_ENCODING,
+    UPGRADE,
+    RESULT,
+    REPLY,
+];
 /// Value of [`PRINCIPAL`] for a client that needs no credential.
 const LOCAL: &str = "local";
-/// Text of [`RESULT`] if the receiver refuses the seal.
-pub(super) const REFUSED: &str = "refused";
 
 /// A request on its way to another replica.
 pub(crate) struct OutgoingForward<'a> {
@@ -101,15 +121,30 @@ impl Member {
         forward: &OutgoingForward<'_>,
     ) -> Result<Response, ForwardEnd> {
         let Some(replica) = self.live_replica(to.boot) else { return Err(ForwardEnd::NotConnected) };
-        let request =
+        let (request, seal) =
             self.sealed(&replica.address, to.boot, epoch, forward).ok_or(ForwardEnd::NotConnected)?;
         let response = tokio::select! {
             response = self.client.send(request) => response?,
             // It was stopped, or its machine is lost. The request may have been sent.
             () = self.gone(to.boot) => return Err(ForwardEnd::Lost),
         };
-        if let Some(result) = response.headers().get(RESULT) {
-            return Err(result.to_str().ok().and_then(read_result).unwrap_or(ForwardEnd::NotConnected));
+        let text = |name: &HeaderName| response.headers().get(name).and_then(|value| value.to_str().ok());
+        let result = text(&RESULT).unwrap_or_default();
+        let status = response.status().as_u16();
+        let reply = text(&REPLY).unwrap_or_default();
+        if !self.sealer.is_authentic_reply(&seal, status, result, reply) {
+            // Another process at that address, or a replica with another key. Whether the owner got the request is not
+            // known.
+            tracing::warn!(
+                "a request was forwarded to {} at {}, and the answer ({status}) is not that of a replica with this \
+                 `cluster.key`; check that no other process uses that address",
+                to.name,
+                replica.address
+            );
+            return Err(ForwardEnd::Lost);
+        }
+        if !result.is_empty() {
+            return Err(read_result(result).unwrap_or(ForwardEnd::NotConnected));
         }
         self.forwards.fetch_add(1, Ordering::Relaxed);
         Ok(self.passed_on(response, to.boot))
@@ -121,13 +156,14 @@ impl Member {
         to: BootId,
         epoch: OwnerEpoch,
         forward: &OutgoingForward<'_>,
-    ) -> Option<Request<Full<Bytes>>> {
+    ) -> Option<(Request<Full<Bytes>>, String)> {
         let OutgoingForward { head, body, peer } = forward;
         let path = head.uri.path_and_query()?;
         let mut request = Request::new(Full::new(Bytes::clone(body)));
         *request.method_mut() = head.method.clone();
         *request.uri_mut() = format!("{address}{path}").parse::<Uri>().ok()?;
         let principal = principal_header(peer);
+        let credential = head.extensions.get::<Credential>().map(Credential::forwarded).unwrap_or_default();
         let headers = request.headers_mut();
         for (name, value) in head.headers.iter().filter(|(name, _)| is_forwarded_header(name.as_str())) {
             headers.append(name, value.clone());
@@ -142,22 +178,25 @@ impl Member {
                 query: head.uri.query(),
                 headers: &covered,
                 principal: &principal,
-                scopes: &[],
+                credential: &credential,
                 era: "",
             },
             body,
         );
         drop(covered);
-        headers.insert(FORWARD_HEADER, HeaderValue::try_from(seal).ok()?);
+        headers.insert(FORWARD_HEADER, HeaderValue::try_from(&seal).ok()?);
         headers.insert(PRINCIPAL, HeaderValue::try_from(principal).ok()?);
-        Some(request)
+        if !credential.is_empty() {
+            headers.insert(CREDENTIAL, HeaderValue::try_from(credential).ok()?);
+        }
+        Some((request, seal))
     }
 
     /// The owner's response for the client.
     fn passed_on(self: &Arc<Self>, response: http::Response<Incoming>, owner: BootId) -> Response {
         let (mut head, body) = response.into_parts();
-        for of_the_connection in [CONNECTION, TRANSFER_ENCODING, DATE] {
-            head.headers.remove(of_the_connection);
+        for of_the_hop in &OF_THE_HOP {
+            head.headers.remove(of_the_hop);
         }
         let member = Arc::clone(self);
         let lost = async move {
@@ -212,20 +251,17 @@ pub(super) fn misdirected(by: BootId, owner: Option<&SessionOwner>) -> Response 
 }
 
 fn read_result(text: &str) -> Option<ForwardEnd> {
-    let mut words = text.split(' ');
-    if words.next()? != "misdirected" {
-        return Some(ForwardEnd::NotConnected);
-    }
-    let by = BootId::parse(words.next()?)?;
-    let owner = match (words.next(), words.next()) {
-        (Some(place), Some(epoch)) => {
+    let words: Vec<&str> = text.split(' ').collect();
+    let (by, owner) = match words[..] {
+        ["misdirected", by] => (by, None),
+        ["misdirected", by, place, epoch] => {
             let (name, boot) = place.split_once('/')?;
             let place = Place { name: ReplicaName::new(name)?, boot: BootId::parse(boot)? };
-            Some(SessionOwner { place, epoch: OwnerEpoch::from_number(epoch.parse().ok()?) })
+            (by, Some(SessionOwner { place, epoch: OwnerEpoch::from_number(epoch.parse().ok()?) }))
         }
-        _ => None,
+        _ => return None,
     };
-    Some(ForwardEnd::Misdirected { by, owner })
+    Some(ForwardEnd::Misdirected { by: BootId::parse(by)?, owner })
 }
 
 #[cfg(test)]
@@ -245,8 +281,17 @@ mod tests {
             let text = response.headers()[RESULT].to_str().unwrap();
             assert_eq!(read_result(text), Some(ForwardEnd::Misdirected { by, owner }));
         }
-        assert_eq!(read_result(REFUSED), Some(ForwardEnd::NotConnected));
-        assert_eq!(read_result("misdirected nonsense"), None);
+        let place = "web-1/0000000000000008";
+        for malformed in [
+            "refused".to_owned(),
+            "misdirected nonsense".to_owned(),
+            format!("misdirected {by} {place}"),
+            format!("misdirected {by} {place} 99 100"),
+            format!("misdirected {by} {place} -1"),
+            format!("misdirected  {by}"),
+        ] {
+            assert_eq!(read_result(&malformed), None, "{malformed}");
+        }
     }
 
     #[test]

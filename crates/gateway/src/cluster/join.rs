@@ -148,12 +148,7 @@ impl HeartbeatHandler for FollowHeartbeats {
         let member = &self.member;
         let changes =
             member.with_router(|router| router.heartbeat_succeeded(lease_now(), sent, &success.reply));
-        member.live.send_if_modified(|live| {
-            let now = member.router.lock().live_boots();
-            let has_changed = *live != now;
-            *live = now;
-            has_changed
-        });
+        member.publish_live();
         *member.records.lock() = success.records;
         // A store that was emptied has no marker until a replica makes one.
         match ServiceMarker::read(&success.marker) {
@@ -178,7 +173,7 @@ impl HeartbeatHandler for FollowHeartbeats {
 
     fn failed(&self, error: &StoreError) {
         let member = &self.member;
-        member.with_router(gripfast::placement::routing::Router::heartbeat_failed);
+        member.with_router(|router| router.heartbeat_failed(lease_now()));
         member.tables.block(&error.to_string());
         let before = member.store_state.send_replace(StoreState::Unreachable(error.to_string()));
         if !matches!(before, StoreState::Unreachable(_)) {

@@ -1,124 +1,173 @@
-//! The listener for requests that other replicas forward. The seal of a request is checked before its body is read.
+//! The listener for requests that other replicas forward. The seal of a request is checked before its body is read, and the
+//! body counts against the memory quota of its client.
+//!
+//! The number of connections is bounded. Until a connection has brought a request with a valid seal, it is the first one
+//! to be closed for a new one.
 
 use super::Member;
-use super::forward::{PRINCIPAL, REFUSED, RESULT, covered_headers, misdirected, read_principal};
+use super::forward::{CREDENTIAL, PRINCIPAL, REPLY, RESULT, covered_headers, misdirected, read_principal};
 use super::route::ForwardedArrival;
+use super::sealed_body::SealedBody;
+use crate::auth::Authenticator;
+use crate::auth::credential::Credential;
 use crate::mcp::Gateway;
+use crate::server::connection_table::{ConnectionSlot, ConnectionTable};
 use crate::server::quota::Peer;
+use crate::server::request_framing::StrictFraming;
 use axum::Router;
 use axum::body::Body;
 use axum::response::Response;
 use gripfast::sync::Mutex;
 use gripfast::{Clock, LogThrottle};
 use gripfast_cluster::forward::{
-    BodyDigest, FORWARD_HEADER, ForwardRefusal, ForwardedRequest, VerifiedForward,
+    FORWARD_HEADER, ForwardRefusal, ForwardedRequest, VerifiedForward, is_forwarded_header, seal_reply,
 };
+use http::header::CONNECTION;
 use http::request::Parts;
-use http::{HeaderValue, Request, StatusCode};
-use http_body_util::{BodyExt, Limited};
+use http::{HeaderMap, HeaderName, HeaderValue, Request, StatusCode};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use std::convert::Infallible;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower_service::Service as _;
 
 /// Time for the head of a request, which is also the time for which an unused connection is kept.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(60);
+/// Time for the first request with a valid seal.
+const FIRST_REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// Largest size of a head.
 const MAX_HEAD: usize = 64 << 10;
 /// Delay after a failed accept.
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
-/// Time for a body.
-const READ_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Serves forwarded requests until `close`, then closes idle connections and waits for requests in flight.
-pub(crate) async fn serve(
-    listener: TcpListener,
-    member: Arc<Member>,
-    gateway: Arc<Gateway>,
-    routes: Router,
-    close: CancellationToken,
-) {
-    let all = TaskTracker::new();
-    let receiver =
-        Arc::new(Receiver { member, gateway, routes, clock: Clock::new(), refusals: Mutex::default() });
-    let close_all = CancellationToken::new();
-    let _close_all_on_drop = close_all.clone().drop_guard();
-    loop {
-        let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
-            () = close.cancelled() => break,
-        };
-        let Ok((stream, _)) = accepted else {
-            tokio::time::sleep(ACCEPT_RETRY_DELAY).await;
-            continue;
-        };
-        let _ = stream.set_nodelay(true);
-        let (receiver, close, close_all) = (Arc::clone(&receiver), close.clone(), close_all.clone());
-        all.spawn(async move {
-            let service = service_fn(|request| Arc::clone(&receiver).receive(request));
-            let connection = http1::Builder::new()
-                .timer(TokioTimer::new())
-                .header_read_timeout(HEAD_TIMEOUT)
-                .max_buf_size(MAX_HEAD)
-                .serve_connection(TokioIo::new(stream), service);
-            let mut connection = std::pin::pin!(connection);
-            tokio::select! {
-                _ = &mut connection => return,
-                () = close.cancelled() => connection.as_mut().graceful_shutdown(),
-            }
-            let _ = close_all.run_until_cancelled(connection).await;
-        });
+/// Listener for the other replicas of the service.
+pub(crate) struct ForwardListener {
+    pub(crate) listener: TcpListener,
+    pub(crate) member: Arc<Member>,
+    pub(crate) gateway: Arc<Gateway>,
+    /// The routes of clients. The other replica has authenticated them.
+    pub(crate) routes: Router,
+    /// Ends requests together with the credential of their client.
+    pub(crate) access: Option<Arc<Authenticator>>,
+    /// Maximum number of connections. A forwarded stream takes one.
+    pub(crate) max_connections: usize,
+}
+
+impl ForwardListener {
+    /// Serves forwarded requests until `close`, then closes idle connections and waits for requests in flight.
+    pub(crate) async fn serve(self, close: CancellationToken) {
+        let Self { listener, member, gateway, routes, access, max_connections } = self;
+        let (clock, refusals) = (Clock::new(), Mutex::default());
+        let receiver = Arc::new(Receiver { member, gateway, routes, access, clock, refusals });
+        // All replicas may have one address, behind a translation of addresses.
+        let table = ConnectionTable::new(max_connections, max_connections);
+        let all = TaskTracker::new();
+        let close_all = CancellationToken::new();
+        let _close_all_on_drop = close_all.clone().drop_guard();
+        loop {
+            let accepted = tokio::select! {
+                accepted = listener.accept() => accepted,
+                () = close.cancelled() => break,
+            };
+            let Ok((stream, address)) = accepted else {
+                table.make_room();
+                tokio::time::sleep(ACCEPT_RETRY_DELAY).await;
+                continue;
+            };
+            let close_now = close_all.child_token();
+            let Ok(slot) = table.admit(&Peer::from_address(SocketAddr::ip(&address)), close_now.clone())
+            else {
+                receiver.log_refused(
+                    "all connections for other replicas are in use (`gateway.limits.connections`)",
+                );
+                continue;
+            };
+            let connection = Arc::clone(&receiver).serve_connection(stream, slot, close.clone());
+            all.spawn(async move {
+                let _ = close_now.run_until_cancelled(connection).await;
+            });
+        }
+        drop(listener);
+        all.close();
+        all.wait().await;
     }
-    drop(listener);
-    all.close();
-    all.wait().await;
 }
 
 struct Receiver {
     member: Arc<Member>,
     gateway: Arc<Gateway>,
     routes: Router,
+    access: Option<Arc<Authenticator>>,
     clock: Clock,
     refusals: Mutex<LogThrottle>,
 }
 
 impl Receiver {
-    async fn receive(self: Arc<Self>, request: Request<Incoming>) -> Result<Response, Infallible> {
-        let (mut head, body) = request.into_parts();
-        let (verified, peer) = match self.verify(&head) {
-            Ok(verified) => verified,
-            Err(ForwardRefusal::OtherBoot) => return Ok(misdirected(self.member.place.boot, None)),
-            Err(refusal) => return Ok(self.refuse(StatusCode::FORBIDDEN, refusal)),
+    async fn serve_connection(
+        self: Arc<Self>,
+        stream: TcpStream,
+        slot: ConnectionSlot,
+        close: CancellationToken,
+    ) {
+        let _ = stream.set_nodelay(true);
+        let service = service_fn(|request| Arc::clone(&self).receive(request, &slot));
+        let connection = http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(HEAD_TIMEOUT)
+            .max_header_size(MAX_HEAD)
+            .max_buf_size(MAX_HEAD)
+            .serve_connection(TokioIo::new(StrictFraming::new(stream)), service);
+        let mut connection = std::pin::pin!(connection);
+        let too_slow = async {
+            if slot.until_known(FIRST_REQUEST_TIMEOUT).await.is_ok() {
+                std::future::pending::<()>().await;
+            }
         };
-        let body = Limited::new(body, crate::mcp::transport::body::MAX_BODY).collect();
-        let Ok(Ok(body)) = tokio::time::timeout(READ_TIMEOUT, body).await else {
-            return Ok(self.refuse(StatusCode::BAD_REQUEST, ForwardRefusal::Malformed));
-        };
-        let body = body.to_bytes();
-        if BodyDigest::of(&body) != verified.body_digest {
-            return Ok(self.refuse(StatusCode::FORBIDDEN, ForwardRefusal::InvalidMac));
+        tokio::select! {
+            _ = &mut connection => return,
+            () = too_slow => return,
+            () = close.cancelled() => connection.as_mut().graceful_shutdown(),
         }
-        head.extensions.insert(ForwardedArrival { epoch: verified.epoch });
-        let request = Request::from_parts(head, Body::from(body));
-        if request.uri().path() == Gateway::ENDPOINT {
-            return Ok(self.gateway.serve(request, peer).await);
-        }
-        let mut request = request;
-        request.extensions_mut().insert(peer);
-        self.routes.clone().call(request).await
+        let _ = connection.await;
     }
 
-    fn verify(&self, head: &Parts) -> Result<(VerifiedForward, Peer), ForwardRefusal> {
-        let text = |name: &str| head.headers.get(name).and_then(|value| value.to_str().ok());
-        let seal = text(FORWARD_HEADER).ok_or(ForwardRefusal::Malformed)?;
-        let principal = text(PRINCIPAL.as_str()).ok_or(ForwardRefusal::Malformed)?;
+    async fn receive(
+        self: Arc<Self>,
+        request: Request<Incoming>,
+        slot: &ConnectionSlot,
+    ) -> Result<Response, Infallible> {
+        let (mut head, body) = request.into_parts();
+        let Some(seal) = only(&head.headers, &SEAL).map(str::to_owned) else {
+            return Ok(self.refuse(ForwardRefusal::Malformed));
+        };
+        let response = match self.verify(&seal, &head) {
+            Ok((verified, peer)) => {
+                slot.mark_known();
+                let credential = self.credential(&head, &peer);
+                keep_forwarded(&mut head.headers);
+                head.extensions.insert(ForwardedArrival { epoch: verified.epoch });
+                let request = Request::from_parts(head, SealedBody::new(body, verified.body_digest));
+                self.serve(request, peer, credential).await
+            }
+            Err(ForwardRefusal::OtherBoot) => misdirected(self.member.place.boot, None),
+            Err(refusal) => return Ok(self.refuse(refusal)),
+        };
+        Ok(self.sealed(&seal, response))
+    }
+
+    fn verify(&self, seal: &str, head: &Parts) -> Result<(VerifiedForward, Peer), ForwardRefusal> {
+        let principal = only(&head.headers, &PRINCIPAL).ok_or(ForwardRefusal::Malformed)?;
+        let credential = match head.headers.contains_key(CREDENTIAL) {
+            true => only(&head.headers, &CREDENTIAL).ok_or(ForwardRefusal::Malformed)?,
+            false => "",
+        };
         let covered = covered_headers(&head.headers);
         let request = ForwardedRequest {
             method: head.method.as_str(),
@@ -126,24 +175,93 @@ impl Receiver {
             query: head.uri.query(),
             headers: &covered,
             principal,
-            scopes: &[],
+            credential,
             era: "",
         };
         let verified = self.member.verifier.lock().verify(seal, &request)?;
         Ok((verified, read_principal(principal).ok_or(ForwardRefusal::Malformed)?))
     }
 
-    fn refuse(&self, status: StatusCode, refusal: ForwardRefusal) -> Response {
+    /// The credential of the client, if it is known here.
+    fn credential(&self, head: &Parts, peer: &Peer) -> Option<Credential> {
+        let header = only(&head.headers, &CREDENTIAL)?;
+        self.access.as_ref()?.forwarded_credential(header, &peer.principal())
+    }
+
+    async fn serve(
+        &self,
+        mut request: Request<SealedBody<Incoming>>,
+        peer: Peer,
+        credential: Option<Credential>,
+    ) -> Response {
+        let path = request.uri().path().to_owned();
+        if let Some(credential) = &credential {
+            request.extensions_mut().insert(credential.clone());
+        }
+        // Boxed, because the future is large and the one of the connection is copied.
+        let served = Box::pin(async {
+            if path == Gateway::ENDPOINT {
+                return self.gateway.serve(request, peer).await;
+            }
+            let mut request = request.map(Body::new);
+            request.extensions_mut().insert(peer);
+            match self.routes.clone().call(request).await {
+                Ok(response) => response,
+                Err(never) => match never {},
+            }
+        });
+        match (&self.access, &credential) {
+            (Some(access), Some(credential)) => access.serve_while_valid(credential, &path, served).await,
+            _ => served.await,
+        }
+    }
+
+    /// Adds the proof that a replica has made the response.
+    fn sealed(&self, seal: &str, mut response: Response) -> Response {
+        let result = only(response.headers(), &RESULT).unwrap_or_default();
+        let reply = seal_reply(self.member.settings.keys(), seal, response.status().as_u16(), result);
+        if let Ok(reply) = HeaderValue::try_from(reply) {
+            response.headers_mut().insert(REPLY, reply);
+        }
+        response
+    }
+
+    /// Refuses a request whose seal is not valid. The response has no proof, so that it cannot be used against the
+    /// forwarder of the true request.
+    fn refuse(&self, refusal: ForwardRefusal) -> Response {
+        self.log_refused(&refusal.to_string());
+        let mut response = Response::new(Body::from(format!("{refusal}\n")));
+        *response.status_mut() = StatusCode::FORBIDDEN;
+        // The rest of the request is not read.
+        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        response
+    }
+
+    fn log_refused(&self, reason: &str) {
         let due = self.refusals.lock().record(self.clock.mono());
         if let Some(suppressed) = due {
             tracing::warn!(
                 suppressed,
-                "a request to `cluster.listen` is refused: {refusal} (logged once a minute)"
+                "a request to `cluster.listen` is refused: {reason} (logged once a minute)"
             );
         }
-        let mut response = Response::new(Body::from(format!("{refusal}\n")));
-        *response.status_mut() = status;
-        response.headers_mut().insert(RESULT, HeaderValue::from_static(REFUSED));
-        response
+    }
+}
+
+const SEAL: HeaderName = HeaderName::from_static(FORWARD_HEADER);
+
+/// The value of a header that occurs once.
+fn only<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
+    let mut values = headers.get_all(name).iter();
+    let value = values.next()?.to_str().ok()?;
+    values.next().is_none().then_some(value)
+}
+
+/// Removes all headers that the seal does not cover.
+fn keep_forwarded(headers: &mut HeaderMap) {
+    let others: Vec<HeaderName> =
+        headers.keys().filter(|name| !is_forwarded_header(name.as_str())).cloned().collect();
+    for name in others {
+        headers.remove(name);
     }
 }

@@ -10,6 +10,7 @@ mod forward;
 mod join;
 pub(crate) mod listener;
 pub(crate) mod route;
+mod sealed_body;
 mod sessions;
 pub mod shared_tables;
 
@@ -26,11 +27,11 @@ use gripfast::placement::heartbeat::LiveReplica;
 use gripfast::placement::place::{BootId, Place, SessionId};
 use gripfast::placement::routing::Router;
 use gripfast::sync::Mutex;
-use gripfast_cluster::StoreError;
 use gripfast_cluster::forward::{ForwardSealer, ForwardVerifier};
 use gripfast_cluster::heartbeat::HeartbeatThread;
 use gripfast_cluster::record::ReplicaRecord;
 use gripfast_cluster::store::{Store, StoreSettings};
+use gripfast_cluster::{StoreError, lease_now};
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -193,6 +194,28 @@ impl Member {
     /// Returns whether a process of the service is alive, as far as this replica knows.
     pub(crate) fn is_live(&self, boot: BootId) -> bool {
         boot == self.place.boot || self.live_replica(boot).is_some()
+    }
+
+    /// The record of a live replica. If no heartbeat has reported it, the store is asked: it may have just started.
+    async fn find_replica(&self, boot: BootId) -> Option<LiveReplica> {
+        if let Some(known) = self.live_replica(boot) {
+            return Some(known);
+        }
+        // Without the store, or without a valid record, it counts as gone.
+        let record = self.joined_store().ok()?.find_replica(boot).await.ok()??;
+        self.router.lock().replica_read(lease_now(), record.live());
+        self.publish_live();
+        self.live_replica(boot)
+    }
+
+    /// Publishes which boots are alive, for those that wait for the end of one.
+    fn publish_live(&self) {
+        self.live.send_if_modified(|live| {
+            let now = self.router.lock().live_boots();
+            let has_changed = *live != now;
+            *live = now;
+            has_changed
+        });
     }
 
     /// Waits until a replica has no record any more.

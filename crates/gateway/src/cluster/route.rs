@@ -20,7 +20,7 @@ use gripfast::placement::routing::{
 use gripfast::wire::envelope::Request;
 use gripfast::wire::{Era, Id};
 use gripfast_cluster::lease_now;
-use http::StatusCode;
+use http::{Method, StatusCode};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -36,8 +36,12 @@ pub(crate) struct ForwardedArrival {
 pub(crate) enum Target {
     /// The owner of the session with this id.
     Session(String),
-    /// The process that issued an id in the request, and no other: a stream, a question, a call that waits for input.
-    Boot(BootId),
+    /// The process that issued an id in the request: a stream, a question, a call that waits for input.
+    Boot {
+        boot: BootId,
+        /// The session of the request. If the process is gone, its owner serves the request.
+        session: Option<String>,
+    },
 }
 
 /// A request, as far as routing is concerned.
@@ -67,23 +71,39 @@ impl Member {
         let forwarded = request.forward.head.extensions.get::<ForwardedArrival>().copied();
         match target {
             Target::Session(id) => self.route_to_owner(gateway, id, request, forwarded).await,
-            Target::Boot(boot) if *boot == self.place.boot || forwarded.is_some() => Routed::Here,
-            Target::Boot(boot) => self.route_to_boot(*boot, request).await,
+            Target::Boot { boot, session } => {
+                let is_mine = *boot == self.place.boot;
+                if !is_mine
+                    && forwarded.is_none()
+                    && let Some(response) = self.route_to_boot(*boot, request).await
+                {
+                    return Routed::Elsewhere(response);
+                }
+                match session {
+                    // Also a session that another replica has taken over: its streams of calls are still here.
+                    Some(id) if is_mine && gateway.sessions.has(id) => Routed::Here,
+                    Some(id) => self.route_to_owner(gateway, id, request, forwarded).await,
+                    // What it concerns is here, or lost.
+                    None => Routed::Here,
+                }
+            }
         }
     }
 
-    /// Forwards to one process. If it is gone, the request is answered here: what it concerns is lost.
-    async fn route_to_boot(self: &Arc<Self>, boot: BootId, request: &RoutedMessage<'_>) -> Routed {
-        let Some(replica) = self.live_replica(boot) else { return Routed::Here };
+    /// Forwards to one process; `None` if it is gone, and nothing was done.
+    async fn route_to_boot(self: &Arc<Self>, boot: BootId, request: &RoutedMessage<'_>) -> Option<Response> {
+        let replica = self.find_replica(boot).await?;
         match self.forward(&replica.place, OwnerEpoch::FIRST, &request.forward).await {
-            Ok(response) => Routed::Elsewhere(response),
-            Err(ForwardEnd::Refused | ForwardEnd::Misdirected { .. } | ForwardEnd::Answered) => Routed::Here,
-            Err(ForwardEnd::NotConnected) => Routed::Elsewhere(unavailable(
+            Ok(response) => Some(response),
+            Err(ForwardEnd::Refused | ForwardEnd::Misdirected { .. } | ForwardEnd::Answered) => None,
+            Err(ForwardEnd::NotConnected) => Some(unavailable(
                 request.id(),
                 UnavailableReason::OwnerChanged,
                 std::time::Duration::from_secs(1),
             )),
-            Err(ForwardEnd::Lost) => Routed::Elsewhere(request.lost()),
+            // A stream that was not begun has no effect.
+            Err(ForwardEnd::Lost) if request.forward.head.method == Method::GET => None,
+            Err(ForwardEnd::Lost) => Some(request.lost()),
         }
     }
 
@@ -160,10 +180,16 @@ impl Member {
             Ok(store) => store.open_session(request.session()).await,
             Err(error) => Err(error),
         };
-        found.map_err(|error| {
+        let found = found.map_err(|error| {
             tracing::debug!("the owner of a session is not known: {error}");
             error.for_machine()
-        })
+        })?;
+        // An owner that started after the last heartbeat has a record, which the router needs to forward.
+        let owner = found.owner.as_ref().map_or(request.session().origin.boot, |owner| owner.place.boot);
+        if owner != self.place.boot {
+            self.find_replica(owner).await;
+        }
+        Ok(found)
     }
 
     /// The process that an id names, if it is another replica.

@@ -3,6 +3,7 @@
 use super::Member;
 use crate::mcp::session::preferences::SessionPreferences;
 use gripfast::placement::place::SessionId;
+use gripfast_cluster::StoreError;
 use gripfast_cluster::sessions::{SessionMemory, StoredSession};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -50,44 +51,61 @@ impl RemoteSession {
 }
 
 impl Member {
-    /// Records the use and the preferences of a session in the background, and renews the record of a session that
-    /// moved.
-    pub(crate) fn save_session(
+    /// Records the use and the preferences of sessions in the background, and renews the records of those that moved.
+    pub(crate) fn save_sessions(
         self: &Arc<Self>,
-        session: SessionId,
         seen: Duration,
-        preferences: SessionPreferences,
-        lifetime: Duration,
+        sessions: Vec<(SessionId, SessionPreferences, Duration)>,
     ) -> JoinHandle<()> {
         let member = Arc::clone(self);
         tokio::spawn(async move {
-            let memory = Memory { seen: seen.as_secs(), preferences };
-            let memory = serde_json::to_string(&memory).unwrap_or_default();
-            let Ok(store) = member.joined_store() else { return };
-            let saved = store.keep_session(&session, &memory, lifetime).await;
-            let owner = member.router.lock().owner_of(&session);
-            let renewed = if owner.place == member.place && owner.epoch.number() > 0 {
-                store.put_back(&[(session, owner.epoch)], owner.epoch).await.map(drop)
-            } else {
-                Ok(())
-            };
-            if let Err(error) = saved.and(renewed) {
-                tracing::debug!("a session is not recorded in the store: {error}");
+            for (session, preferences, lifetime) in sessions {
+                let memory = Memory { seen: seen.as_secs(), preferences };
+                if let Err(error) = member.save_session(session, &memory, lifetime).await {
+                    // The others would wait as long. They are saved again long before their records end.
+                    tracing::debug!("sessions are not recorded in the store: {error}");
+                    return;
+                }
             }
         })
     }
 
-    /// Records that a client has ended its session.
-    pub(crate) async fn end_session(&self, session: &SessionId, lifetime: Duration) {
-        let ended = match self.joined_store() {
-            Ok(store) => store.end_session(session, lifetime).await,
-            Err(error) => Err(error),
-        };
-        if let Err(error) = ended {
-            tracing::warn!(
-                "the end of a session is not in the store: {error}; until its id expires another replica may open it"
-            );
+    async fn save_session(
+        &self,
+        session: SessionId,
+        memory: &Memory,
+        lifetime: Duration,
+    ) -> Result<(), StoreError> {
+        let store = self.joined_store()?;
+        let memory = serde_json::to_string(memory).unwrap_or_default();
+        store.keep_session(&session, &memory, lifetime).await?;
+        let owner = self.router.lock().owner_of(&session);
+        if owner.place == self.place && owner.epoch.number() > 0 {
+            store.put_back(&[(session, owner.epoch)], owner.epoch).await?;
         }
-        self.forget(session);
+        Ok(())
+    }
+
+    /// Records in the background that sessions have ended.
+    pub(crate) fn end_sessions(self: &Arc<Self>, sessions: Vec<(SessionId, Duration)>) -> JoinHandle<()> {
+        let member = Arc::clone(self);
+        tokio::spawn(async move {
+            let mut failed = None;
+            for (session, lifetime) in &sessions {
+                let ended = match (member.joined_store(), &failed) {
+                    // The others would wait as long for a store that does not answer.
+                    (Ok(_), Some(_)) => Ok(()),
+                    (Ok(store), None) => store.end_session(session, *lifetime).await,
+                    (Err(error), _) => Err(error),
+                };
+                failed = failed.or(ended.err());
+                member.forget(session);
+            }
+            if let Some(error) = failed {
+                tracing::warn!(
+                    "the end of a session is not in the store: {error}; until its id expires another replica may open it"
+                );
+            }
+        })
     }
 }

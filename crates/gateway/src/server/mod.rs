@@ -18,7 +18,7 @@ use crate::api::Admin;
 use crate::api::types::ClientsView;
 use crate::auth::Authenticator;
 use crate::auth::keys::KeySource;
-use crate::cluster;
+use crate::cluster::listener::ForwardListener;
 use crate::cluster::{ClusterSettings, ClusterSettingsError, Member, ServiceJoinError, SharedTables};
 use crate::dashboard;
 use crate::mcp::{ClientCounts, Gateway, Limits, OriginCheck, TokenCipher};
@@ -35,7 +35,6 @@ use crate::server::listener::{serve_bridges, serve_socket};
 use crate::server::request_rate::RequestRates;
 use crate::server::tls::{CertificateProblem, Tls};
 use crate::telemetry::Telemetry;
-use axum::Router;
 use axum::middleware::from_fn_with_state;
 use gripfast::Host;
 use gripfast::config::AccessConfig;
@@ -109,15 +108,7 @@ pub struct Server {
     admin: Arc<Admin>,
     meter: Arc<Meter>,
     access: Option<Arc<Authenticator>>,
-    replica: Option<ReplicaListener>,
-}
-
-/// Listener for the other replicas of the service.
-struct ReplicaListener {
-    listener: TcpListener,
-    member: Arc<Member>,
-    /// The routes of clients. The other replica has authenticated them.
-    routes: Router,
+    replica: Option<ForwardListener>,
 }
 
 /// Owner of the listening socket.
@@ -291,9 +282,13 @@ impl Server {
         origins.extend(public.map(|url| url.origin().ascii_serialization()));
         let origin_check = OriginCheck::new(bound, public.and_then(|url| url.host_str()), origins, host.id());
         let routes = gateway.router();
-        let replica = joined.map(|(listener, member)| {
-            let routes = routes.clone();
-            ReplicaListener { listener, member, routes }
+        let replica = joined.map(|(listener, member)| ForwardListener {
+            listener,
+            member,
+            gateway: Arc::clone(&gateway),
+            routes: routes.clone(),
+            access: access.clone(),
+            max_connections: limits.connections as usize,
         });
         let endpoint = match &access {
             Some(access) => {
@@ -417,7 +412,7 @@ impl Server {
         let clients = connections.serve(listener, steps);
         let member = replica.as_ref().map(|replica| Arc::clone(&replica.member));
         let replicas_close = CancellationToken::new();
-        let forwarded = tokio::spawn(serve_replicas(replica, Arc::clone(&gateway), replicas_close.clone()));
+        let forwarded = tokio::spawn(serve_replicas(replica, replicas_close.clone()));
         let mut serving = pin!(async { tokio::join!(clients, commands).0 });
         let keep_certificate = async {
             match &tls {
@@ -500,9 +495,10 @@ async fn join(
 }
 
 /// Serves requests of other replicas until `close`.
-async fn serve_replicas(replica: Option<ReplicaListener>, gateway: Arc<Gateway>, close: CancellationToken) {
-    let Some(ReplicaListener { listener, member, routes }) = replica else { return };
-    cluster::listener::serve(listener, member, gateway, routes, close).await;
+async fn serve_replicas(replica: Option<ForwardListener>, close: CancellationToken) {
+    if let Some(replica) = replica {
+        replica.serve(close).await;
+    }
 }
 
 /// Binds the control socket. Without it the gateway still serves its clients.

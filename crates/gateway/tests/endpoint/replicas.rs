@@ -2,6 +2,8 @@
 
 mod attacks;
 mod balanced;
+mod credentials;
+mod recovery;
 mod service;
 mod shared_keys;
 

@@ -105,6 +105,11 @@ impl Sessions {
         known.unwrap_or_else(|| SessionClaims::decode(id, &self.cipher)?.session_id())
     }
 
+    /// Returns whether the session is in memory, also one that another replica has taken over.
+    pub(crate) fn has(&self, id: &str) -> bool {
+        self.table.lock().get(id).is_some() || self.released.lock().contains_key(id)
+    }
+
     /// Opens a session that another replica recorded in the store, before its next request is served here.
     pub(crate) async fn restore_remote(&self, id: &str, peer: &Peer, stored: RemoteSession) {
         let now = self.shared.clock.steady_now();
@@ -234,7 +239,7 @@ impl Sessions {
     fn save_remotely(&self, session: &Session, now: Now) -> Option<JoinHandle<()>> {
         let (member, id) = (self.member()?, session.claims.session_id()?);
         let (wall, preferences) = (now.wall.since_epoch(), session.preferences().unwrap_or_default());
-        Some(member.save_session(id, wall, preferences, session.claims.idle()))
+        Some(member.save_sessions(wall, vec![(id, preferences, session.claims.idle())]))
     }
 
     /// Ends a session at the request of its client: cancels its calls, and makes the id invalid in all processes, also
@@ -243,15 +248,17 @@ impl Sessions {
         self.store.end(&session.claims, self.shared.clock.steady_now().wall.since_epoch());
         self.remove(session);
         self.with_store(SessionStore::flush).await;
-        self.end_remotely(&session.claims).await;
+        if let Some(ending) = self.end_remotely([&session.claims]) {
+            // A slow store does not delay the client further.
+            let _ = tokio::time::timeout(Self::REMOTE_SAVE_WAIT, ending).await;
+        }
     }
 
-    /// Records the end of a session in the store of the service.
-    async fn end_remotely(&self, claims: &SessionClaims) {
-        if let (Some(member), Some(id)) = (self.member(), claims.session_id()) {
-            // Boxed, because the future is large and a gateway that runs alone never needs it.
-            Box::pin(member.end_session(&id, claims.idle())).await;
-        }
+    /// Records the end of sessions in the store of the service, in the background.
+    fn end_remotely<'a>(&self, ended: impl IntoIterator<Item = &'a SessionClaims>) -> Option<JoinHandle<()>> {
+        let member = self.member()?;
+        let ended = ended.into_iter().filter_map(|claims| Some((claims.session_id()?, claims.idle())));
+        Some(member.end_sessions(ended.collect()))
     }
 
     /// Removes idle sessions from memory and expired records from the store.
@@ -273,7 +280,33 @@ impl Sessions {
             }
             !is_over
         });
+        self.renew_listening(now).await;
         self.with_store(move |store| store.tidy(now.wall.since_epoch())).await;
+    }
+
+    /// Records the use of sessions that have a stream or a call open and send no requests.
+    async fn renew_listening(&self, now: Now) {
+        let due: Vec<Arc<Session>> = {
+            let table = self.table.lock();
+            let is_due = |session: &&Arc<Session>| {
+                session.idle_for(now).is_none() && session.is_save_due(now, self.save_interval())
+            };
+            table.iter().filter(is_due).cloned().collect()
+        };
+        if due.is_empty() {
+            return;
+        }
+        if let Some(member) = self.member() {
+            let remote = due.iter().filter_map(|session| {
+                let preferences = session.preferences().unwrap_or_default();
+                Some((session.claims.session_id()?, preferences, session.claims.idle()))
+            });
+            drop(member.save_sessions(now.wall.since_epoch(), remote.collect()));
+        }
+        self.with_store(move |store| {
+            due.iter().for_each(|session| save(store, session, now.wall.since_epoch()))
+        })
+        .await;
     }
 
     /// Ends the sessions of principals that have lost access: cancels their calls, and makes their ids invalid.
@@ -287,9 +320,8 @@ impl Sessions {
         if !theirs.is_empty() {
             self.with_store(SessionStore::flush).await;
         }
-        for session in &theirs {
-            self.end_remotely(&session.claims).await;
-        }
+        // Not waited for: the end of a credential does not depend on the store.
+        drop(self.end_remotely(theirs.iter().map(|session| &session.claims)));
     }
 
     /// Interval between two sweeps.

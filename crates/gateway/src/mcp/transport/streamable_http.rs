@@ -96,12 +96,18 @@ where
         Method::GET | Method::DELETE if is_modern(version_header(&head.headers).as_ref()) => {
             not_allowed("POST")
         }
-        Method::GET => match elsewhere(gateway, &head, None, &peer).await {
-            Some(response) => response,
-            None => get(gateway, &head.headers, &peer).await,
-        },
+        Method::GET => {
+            if let Some(member) = gateway.sessions.member()
+                && let Some(response) = elsewhere(gateway, member, &head, None, &peer).await
+            {
+                return response;
+            }
+            get(gateway, &head.headers, &peer).await
+        }
         Method::DELETE => {
-            if let Some(response) = elsewhere(gateway, &head, None, &peer).await {
+            if let Some(member) = gateway.sessions.member()
+                && let Some(response) = elsewhere(gateway, member, &head, None, &peer).await
+            {
                 return response;
             }
             match find_session(gateway, &head.headers, version_header(&head.headers), &peer).await {
@@ -125,10 +131,12 @@ fn not_allowed(allowed: &'static str) -> Response {
 async fn post(gateway: &Arc<Gateway>, head: &Parts, body: &ReceivedMessage) -> Response {
     let headers = &head.headers;
     if envelope::is_batch(&body.bytes) {
-        return match elsewhere(gateway, head, Some((body, None)), &body.peer).await {
-            Some(response) => response,
-            None => post_batch(gateway, headers, body).await,
-        };
+        if let Some(member) = gateway.sessions.member()
+            && let Some(response) = elsewhere(gateway, member, head, Some((body, None)), &body.peer).await
+        {
+            return response;
+        }
+        return post_batch(gateway, headers, body).await;
     }
     let message = match Message::parse(&body.bytes) {
         Ok(message) => message,
@@ -139,7 +147,10 @@ async fn post(gateway: &Arc<Gateway>, head: &Parts, body: &ReceivedMessage) -> R
             );
         }
     };
-    if let Some(response) = elsewhere(gateway, head, Some((body, Some(&message))), &body.peer).await {
+    if let Some(member) = gateway.sessions.member()
+        && let Some(response) =
+            elsewhere(gateway, member, head, Some((body, Some(&message))), &body.peer).await
+    {
         return response;
     }
     if let Err(fault) = era::check_depth(&body.bytes, gateway.max_nesting) {
@@ -170,15 +181,27 @@ async fn post(gateway: &Arc<Gateway>, head: &Parts, body: &ReceivedMessage) -> R
 
 /// The response of another replica, if one must serve this request. `sent` is the body of a POST, with its message
 /// unless it is a batch.
-async fn elsewhere(
+///
+/// Boxed, because the future is large and a gateway that runs alone never needs it.
+fn elsewhere<'a>(
+    gateway: &'a Arc<Gateway>,
+    member: &'a Arc<Member>,
+    head: &'a Parts,
+    sent: Option<(&'a ReceivedMessage, Option<&'a Message<'a>>)>,
+    peer: &'a Peer,
+) -> BoxFuture<'a, Option<Response>> {
+    Box::pin(route_elsewhere(gateway, member, head, sent, peer))
+}
+
+async fn route_elsewhere(
     gateway: &Arc<Gateway>,
+    member: &Arc<Member>,
     head: &Parts,
     sent: Option<(&ReceivedMessage, Option<&Message<'_>>)>,
     peer: &Peer,
 ) -> Option<Response> {
-    let member = gateway.sessions.member()?;
     let message = sent.and_then(|(_, message)| message);
-    let target = target_of(gateway, member, &head.headers, message)?;
+    let target = target_of(gateway, member, head, message)?;
     let request = match message {
         Some(Message::Request(request)) => Some(request),
         Some(Message::Notification(_) | Message::Response(_)) | None => None,
@@ -189,8 +212,7 @@ async fn elsewhere(
         request,
         era: if is_modern(version_header(&head.headers).as_ref()) { Era::Modern } else { Era::Legacy },
     };
-    // Boxed, because the future is large and a gateway that runs alone never needs it.
-    match Box::pin(member.route(gateway, &target, &message)).await {
+    match member.route(gateway, &target, &message).await {
         Routed::Here => None,
         Routed::Elsewhere(response) => Some(response),
     }
@@ -200,9 +222,10 @@ async fn elsewhere(
 fn target_of(
     gateway: &Gateway,
     member: &Member,
-    headers: &HeaderMap,
+    head: &Parts,
     message: Option<&Message<'_>>,
 ) -> Option<Target> {
+    let headers = &head.headers;
     let text = |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
     let version = version_header(headers);
     let boot = match message {
@@ -210,7 +233,8 @@ fn target_of(
             (Message::Request(request), Ok(Era::Modern)) => {
                 let params = Object::parse(request.params?).ok()?;
                 let issuer = HeldCallId::issuer(&gateway.tokens, &params.text("requestState")?)?;
-                return member.other_replica(&issuer).map(Target::Boot);
+                let boot = member.other_replica(&issuer)?;
+                return Some(Target::Boot { boot, session: None });
             }
             (_, Ok(Era::Modern) | Err(_)) => return None,
             (Message::Request(request), Ok(Era::Legacy)) if request.method == "initialize" => return None,
@@ -220,13 +244,18 @@ fn target_of(
             }
             (_, Ok(Era::Legacy)) => None,
         },
-        None => {
+        // The stream of a call is at the process that its event ids name.
+        None if head.method == Method::GET => {
             let point = text(LAST_EVENT_ID).and_then(|last| ResumePoint::parse(&gateway.tokens, last));
-            let boot = point.map(|point| point.issuer.boot);
-            boot.filter(|boot| member.is_live(*boot))
+            point.filter(|point| point.issuer.name.is_some()).map(|point| point.issuer.boot)
         }
+        None => None,
     };
-    boot.map(Target::Boot).or_else(|| Some(Target::Session(text(SESSION_ID)?.to_owned())))
+    let session = text(SESSION_ID).map(str::to_owned);
+    match boot {
+        Some(boot) => Some(Target::Boot { boot, session }),
+        None => session.map(Target::Session),
+    }
 }
 
 /// Era of a message, from its own context or the version header.
@@ -847,6 +876,17 @@ mod tests {
     use super::*;
     use crate::mcp::TokenCipher;
     use crate::mcp::transport::event_id::tests::{CALL, name};
+
+    /// hyper copies the future of a request. What only replicas need is boxed.
+    #[tokio::test]
+    async fn the_future_of_a_request_does_not_grow() {
+        const BOUND: usize = 2968;
+        let host = gripfast::Host::builder().build();
+        let gateway = Gateway::new(host, TokenCipher::ephemeral().unwrap(), &crate::mcp::Limits::default());
+        let request = http::Request::new(http_body_util::Full::new(Bytes::new()));
+        let served = serve(&gateway, request, Peer::local());
+        assert!(size_of_val(&served) <= BOUND, "{} bytes", size_of_val(&served));
+    }
 
     #[tokio::test]
     async fn c03_a_slow_reader_gets_the_number_of_dropped_messages_and_the_answer() {

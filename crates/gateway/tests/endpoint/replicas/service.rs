@@ -1,6 +1,7 @@
 //! A service for tests: a real store, and several gateways as processes.
 
 use crate::client::HttpClient;
+use gripfast::placement::place::BootId;
 use gripfast_testkit::peers::free_port;
 use gripfast_testkit::proc;
 use gripfast_testkit::store_server::{RunningStore, StoreServer};
@@ -19,6 +20,8 @@ pub(crate) const KEY: &str = "a secret of at least thirty-two characters";
 pub(crate) struct Service {
     pub(crate) store: RunningStore,
     pub(crate) replicas: Vec<Replica>,
+    /// `cluster.lease` of replicas that are started from now on.
+    pub(crate) lease: &'static str,
     dir: TempDir,
 }
 
@@ -46,7 +49,8 @@ impl Service {
             return None;
         }
         let store = RunningStore::start(StoreServer::Valkey);
-        let mut service = Self { store, replicas: Vec::new(), dir: tempfile::tempdir().unwrap() };
+        let dir = tempfile::tempdir().unwrap();
+        let mut service = Self { store, replicas: Vec::new(), lease: "3s", dir };
         for name in names {
             let replica = service.replica(name, config);
             service.replicas.push(replica);
@@ -62,8 +66,9 @@ impl Service {
     /// The same at this address.
     pub(crate) fn replica_at(&self, name: &str, listen: &str, config: &str) -> Replica {
         let port = free_port();
+        let lease = self.lease;
         let text = format!(
-            "{config}\n[cluster]\nstore = '{}'\nkey = '{KEY}'\nname = '{name}'\nlisten = '127.0.0.1:{port}'\nlease = '3s'\n\
+            "{config}\n[cluster]\nstore = '{}'\nkey = '{KEY}'\nname = '{name}'\nlisten = '127.0.0.1:{port}'\nlease = '{lease}'\n\
              [servers.demo]\ncommand = '{GRIPFAST}'\nargs = ['demo-server']\nprotocol = 'legacy'\n",
             self.store.url()
         );
@@ -110,6 +115,15 @@ impl Service {
 
     pub(crate) fn at(&self, name: &str) -> &Replica {
         self.replicas.iter().find(|replica| replica.name == name).unwrap()
+    }
+
+    /// The process of a replica, as its record in the store has it.
+    pub(crate) fn boot(&self, name: &str) -> BootId {
+        let boots = self.store.command("SMEMBERS {gripfast}:replicas");
+        let record = |boot: &BootId| self.store.command(&format!("HGET {{gripfast}}:replica:{boot} record"));
+        let named = format!("\"name\":\"{name}\"");
+        let mut live = boots.lines().filter_map(BootId::parse).filter(|boot| record(boot).contains(&named));
+        live.next().unwrap_or_else(|| panic!("{name} has no record: {boots}"))
     }
 
     /// Ends a replica with `kill -9`.

@@ -1,0 +1,92 @@
+//! Sessions and streams after the loss of a replica, and around the start of one.
+
+use super::service::Service;
+use super::{elicitation, question, response, through};
+use crate::client::{EventStream, LegacyClient, ModernClient, call, request};
+use gripfast_testkit::wait::until_async;
+use http::Method;
+use serde_json::json;
+
+/// Resumes a stream until a replica has taken the session over. Until then nothing is done: 503.
+async fn resumed(client: &LegacyClient, after: &str) -> EventStream {
+    let mut resumed = None;
+    until_async("the session is taken over", async || {
+        let stream = client.open_stream(Some(after)).await;
+        match stream.status {
+            503 => false,
+            200 => {
+                resumed = Some(stream);
+                true
+            }
+            other => panic!("{other}"),
+        }
+    })
+    .await;
+    resumed.unwrap()
+}
+
+/// The client resumes the stream of its call before it sends anything else.
+#[tokio::test]
+async fn a_stream_that_is_resumed_first_after_a_kill_ends_as_unknown() {
+    let Some(mut service) = Service::start(&["a", "b"]) else { return };
+    service.until_complete().await;
+    let client = LegacyClient::with_capabilities(&service.at("a").http, elicitation()).await;
+    let mut stream = client.start_request("q", "tools/call", call("demo__ask", json!({}))).await;
+    let first = stream.next().await.expect("the opening event").id.expect("an id");
+    question(&mut stream).await;
+    service.kill("a");
+    let b = through(&client, &service.at("b").http);
+    let lost = response(&mut resumed(&b, &first).await).await;
+    assert_eq!(lost["id"], "q", "{lost}");
+    assert!(lost.to_string().contains("outcome_unknown"), "{lost}");
+    let metrics = service.at("b").http.send(Method::GET, "/metrics", &[], "").await.text;
+    assert!(metrics.contains("gripfast_cluster_takeovers_total 1"), "{metrics}");
+    assert_eq!(b.call_tool("demo__counter", json!({})).await, "1", "its session is here now");
+}
+
+/// A lease of a minute: no heartbeat tells the first replica of the second one during the test.
+#[tokio::test]
+async fn a_new_replica_is_reached_before_the_next_heartbeat() {
+    let Some(mut service) = Service::start(&[]) else { return };
+    service.lease = "60s";
+    for name in ["a", "b"] {
+        let replica = service.replica(name, "");
+        service.replicas.push(replica);
+    }
+    let client = LegacyClient::with_capabilities(&service.at("b").http, elicitation()).await;
+    let a = &service.at("a").http;
+    assert_eq!(service.at("a").status().await["cluster"]["replicas"], 1, "it does not know the new one");
+    // A call that waits for input is at the new replica too.
+    let asked = ModernClient::new(&service.at("b").http)
+        .request_as(elicitation(), "tools/call", call("demo__ask", json!({})))
+        .await;
+    let (key, _) = asked["result"]["inputRequests"].as_object().unwrap().iter().next().unwrap();
+    let mut again = call("demo__ask", json!({}));
+    again["inputResponses"] = json!({ key: { "action": "accept", "content": { "yes": true } } });
+    again["requestState"] = asked["result"]["requestState"].clone();
+    let answered = ModernClient::new(a).request_as(elicitation(), "tools/call", again).await;
+    assert!(answered["result"]["content"][0]["text"].is_string(), "{answered}");
+    assert_eq!(through(&client, a).call_tool("demo__counter", json!({})).await, "1");
+    let mut stream = through(&client, a).open_stream(None).await;
+    assert_eq!(stream.status, 200);
+    assert!(stream.is_silent().await, "its stream stays open");
+}
+
+#[tokio::test]
+async fn a_client_that_only_listens_keeps_its_session_after_a_kill() {
+    let config = "[gateway]\nsession_idle_timeout = '10s'\n";
+    let Some(mut service) = Service::start_with(&["a", "b"], config) else { return };
+    service.until_complete().await;
+    let client = LegacyClient::connect(&service.at("a").http).await;
+    let mut stream = client.open_stream(None).await;
+    until_async("it has listened for longer than the idle timeout", async || {
+        let sessions = service.at("a").http.send(Method::GET, "/api/v1/sessions", &[], "").await.message();
+        sessions["sessions"][0]["age_ms"].as_u64().expect("an age") > 13_000
+    })
+    .await;
+    service.kill("a");
+    assert!(stream.ends_broken().await);
+    let b = through(&client, &service.at("b").http);
+    super::counted_after_takeover(&b).await;
+    assert_eq!(b.post(&request(2, "ping", &json!({}))).await.status, 200);
+}
