@@ -12,11 +12,13 @@ pub(crate) fn run(workspace: &Workspace, args: &[String]) -> Result<(), String> 
     }
 }
 
-/// Builds the program that asks the questions and the example that answers them with our index, and runs both.
+/// Builds the program that asks the questions, the example that answers them with our index, and the gateway; then runs
+/// the program.
 fn search(workspace: &Workspace, args: &[String]) -> Result<(), String> {
-    let builds: [&[&str]; 2] = [
+    let builds: [&[&str]; 3] = [
         &["build", "--release", "--package", "gripfast-core", "--example", "search"],
         &["build", "--release", "--package", "gripfast-bench", "--bin", "gripfast-bench-search"],
+        &["build", "--release", "--package", "gripfast-gateway", "--bin", "gripfast"],
     ];
     for build in builds {
         let built = workspace.cargo(build).status().map_err(|error| format!("cannot run cargo: {error}"))?;
@@ -27,6 +29,7 @@ fn search(workspace: &Workspace, args: &[String]) -> Result<(), String> {
     let release = workspace.target.join("release");
     let mut command = Command::new(release.join("gripfast-bench-search"));
     command.arg("--index").arg(release.join("examples/search"));
+    command.arg("--gripfast").arg(release.join("gripfast"));
     command.arg("--dir").arg(workspace.target.join("search"));
     command.args(args).current_dir(&workspace.root);
     let status = command.status().map_err(|error| format!("cannot run {command:?}: {error}"))?;

@@ -4,6 +4,8 @@
 //! stdin has `{"tools": […], "questions": […], "limit": 10}`; a tool has `server`, `name`, `title`, `description` and
 //! `parameters`. stdout gets the answers and the measurements as JSON. With the arguments `scale COUNT` the tools are
 //! copied until there are COUNT of them.
+//!
+//! With the argument `tokens`, stdin has lists of tool definitions, and stdout gets the estimated tokens of each list.
 
 #![expect(clippy::print_stdout, reason = "a command line program writes to its terminal")]
 #![expect(clippy::disallowed_methods, reason = "this program measures times")]
@@ -12,7 +14,9 @@ use std::error::Error;
 use std::time::{Duration, Instant};
 
 use gripfast_core::search::{ParameterText, ToolIndex, ToolText};
+use gripfast_core::token_estimate::estimate_tokens;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 /// Repetitions of an update, of which the median is reported.
 const UPDATES: usize = 9;
@@ -57,12 +61,18 @@ struct Output {
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let input: Input = serde_json::from_reader(std::io::stdin())?;
     let args: Vec<String> = std::env::args().skip(1).collect();
+    if args == ["tokens"] {
+        let lists: Vec<Vec<Value>> = serde_json::from_reader(std::io::stdin())?;
+        let tokens: Vec<usize> = lists.iter().map(|list| list.iter().map(tokens_of).sum()).collect();
+        println!("{}", serde_json::to_string(&tokens)?);
+        return Ok(());
+    }
+    let input: Input = serde_json::from_reader(std::io::stdin())?;
     let tools = match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         [] => input.tools,
         ["scale", count] => copies(&input.tools, count.parse()?),
-        _ => return Err("usage: search [scale COUNT]".into()),
+        _ => return Err("usage: search [scale COUNT | tokens]".into()),
     };
     // The table of synonyms is read once per process and is no part of the index.
     let _ = ToolIndex::new().search("warm up", 1, |_| true);
@@ -102,6 +112,16 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     println!("{}", serde_json::to_string(&output)?);
     Ok(())
+}
+
+/// Estimated tokens of a tool: of its name, description and argument schema, as the gateway counts them.
+fn tokens_of(tool: &Value) -> usize {
+    let given = serde_json::json!({
+        "name": tool["name"],
+        "description": tool["description"],
+        "inputSchema": tool["inputSchema"],
+    });
+    estimate_tokens(&given.to_string())
 }
 
 fn insert(index: &mut ToolIndex, tool: &Tool, prefix: &str) {

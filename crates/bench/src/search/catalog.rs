@@ -1,5 +1,6 @@
 //! Collects the catalogs of public servers: starts each over stdio, lists its tools and stops it.
 
+use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -74,6 +75,9 @@ pub(crate) struct Collected {
     pub(crate) listed: Vec<(String, String, usize)>,
     /// Servers that were left out, with the reason.
     pub(crate) failed: Vec<(String, String)>,
+    /// Definitions of the tools as their servers wrote them, by [`PublicTool::key`].
+    #[serde(default)]
+    pub(crate) definitions: BTreeMap<String, Value>,
 }
 
 impl Collected {
@@ -128,7 +132,10 @@ pub(crate) fn collect(packages: &Packages, dir: &Path, servers: Vec<PublicServer
         match list {
             Ok(tools) => {
                 collected.listed.push((server.name.to_owned(), package, tools.len()));
-                collected.tools.extend(tools);
+                for (tool, definition) in tools {
+                    collected.definitions.insert(tool.key(), definition);
+                    collected.tools.push(tool);
+                }
             }
             Err(why) => collected.failed.push((format!("{} ({package})", server.name), why.to_string())),
         }
@@ -138,21 +145,16 @@ pub(crate) fn collect(packages: &Packages, dir: &Path, servers: Vec<PublicServer
     Ok(collected)
 }
 
-fn list(packages: &Packages, home: &Path, server: &PublicServer) -> Result<Vec<PublicTool>> {
+fn list(packages: &Packages, home: &Path, server: &PublicServer) -> Result<Vec<(PublicTool, Value)>> {
     let program = packages.install(server)?;
     let mut running = RunningServer::start(&program, home, server)?;
-    let client = json!({"name": "gripfast-bench", "version": env!("CARGO_PKG_VERSION")});
-    running.request(
-        "initialize",
-        json!({"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": client}),
-    )?;
-    running.send(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"}))?;
+    running.initialize()?;
     let mut tools = Vec::new();
     let mut params = json!({});
     for _ in 0..MAX_PAGES {
         let page = running.request("tools/list", params)?;
         let found = page["tools"].as_array().into_iter().flatten();
-        tools.extend(found.filter_map(|tool| PublicTool::parse(server.name, tool)));
+        tools.extend(found.filter_map(|tool| Some((PublicTool::parse(server.name, tool)?, tool.clone()))));
         match &page["nextCursor"] {
             Value::String(cursor) => params = json!({"cursor": cursor}),
             _ => break,
@@ -162,7 +164,7 @@ fn list(packages: &Packages, home: &Path, server: &PublicServer) -> Result<Vec<P
 }
 
 /// A started server. Dropping it kills its process group.
-struct RunningServer {
+pub(crate) struct RunningServer {
     child: Child,
     stdin: ChildStdin,
     messages: Receiver<Value>,
@@ -174,14 +176,20 @@ impl RunningServer {
         let fill = |text: &str| text.replace("{home}", &home.to_string_lossy());
         let mut command = Command::new(program);
         command.args(server.arguments.iter().map(|argument| fill(argument)));
-        command.env_clear().env("HOME", home).env("CI", "1").env("NO_COLOR", "1");
-        command.env("PATH", std::env::var_os("PATH").unwrap_or_default());
+        command.env_clear();
         command.envs(server.environment.iter().map(|(name, value)| (name, fill(value))));
+        Self::spawn(server.name, command, home)
+    }
+
+    /// Starts a program that speaks MCP on stdin and stdout, in a home of its own.
+    pub(crate) fn spawn(name: &str, mut command: Command, home: &Path) -> Result<Self> {
+        command.env("HOME", home).env("CI", "1").env("NO_COLOR", "1");
+        command.env("PATH", std::env::var_os("PATH").unwrap_or_default());
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         command.current_dir(home).process_group(0);
         let mut child = command.spawn()?;
         let pipes = child.stdin.take().zip(child.stdout.take());
-        let (stdin, stdout) = pipes.ok_or_else(|| MeasureError::new(server.name, &"no pipes"))?;
+        let (stdin, stdout) = pipes.ok_or_else(|| MeasureError::new(name, &"no pipes"))?;
         let (sender, messages) = channel();
         std::thread::spawn(move || {
             // Lines that are no JSON are log lines of the server.
@@ -195,12 +203,22 @@ impl RunningServer {
         Ok(Self { child, stdin, messages, last_id: 0 })
     }
 
+    /// Opens the session.
+    pub(crate) fn initialize(&mut self) -> Result<()> {
+        let client = json!({"name": "gripfast-bench", "version": env!("CARGO_PKG_VERSION")});
+        self.request(
+            "initialize",
+            json!({"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": client}),
+        )?;
+        self.send(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"}))
+    }
+
     fn send(&mut self, message: &Value) -> Result<()> {
         writeln!(self.stdin, "{message}")?;
         Ok(self.stdin.flush()?)
     }
 
-    fn request(&mut self, method: &str, params: Value) -> Result<Value> {
+    pub(crate) fn request(&mut self, method: &str, params: Value) -> Result<Value> {
         self.last_id += 1;
         let id = self.last_id;
         self.send(&json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}))?;

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use gripfast_measure::{MeasureError, Result};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::bm25::LIMIT;
 use crate::catalog::PublicTool;
@@ -53,15 +53,24 @@ pub(crate) fn fastmcp(
     answer(command.args(["-c", FASTMCP_SCRIPT]), tools, questions)
 }
 
+/// Estimated tokens of lists of tools, by gripfast's estimate.
+pub(crate) fn tokens(program: &Path, lists: &[&[Value]]) -> Result<Vec<u64>> {
+    exchange(Command::new(program).arg("tokens"), &json!(lists))
+}
+
 fn answer<T: DeserializeOwned>(
     command: &mut Command,
     tools: &[PublicTool],
     questions: &[String],
 ) -> Result<T> {
+    exchange(command, &json!({"tools": tools, "questions": questions, "limit": LIMIT}))
+}
+
+/// Gives a program its input and reads its answer.
+fn exchange<T: DeserializeOwned>(command: &mut Command, input: &Value) -> Result<T> {
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
     let shown = command.get_program().to_string_lossy().into_owned();
     if let Some(mut stdin) = child.stdin.take() {
-        let input = json!({"tools": tools, "questions": questions, "limit": LIMIT});
         stdin.write_all(input.to_string().as_bytes())?;
     }
     let output = child.wait_with_output()?;

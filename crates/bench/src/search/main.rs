@@ -12,6 +12,7 @@
 mod bm25;
 mod catalog;
 mod drivers;
+mod gateway;
 mod packages;
 mod page;
 mod quality;
@@ -22,12 +23,15 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
+use gripfast_measure::figure::Figure;
 use gripfast_measure::place::Place;
 use gripfast_measure::{MeasureError, Result};
 
 use catalog::Collected;
 use drivers::IndexReport;
+use gateway::GatewayInputs;
 use packages::Packages;
+use page::SearchReport;
 use quality::{Candidate, Quality};
 use question_set::{Half, Level, Question};
 
@@ -57,6 +61,9 @@ struct SearchArgs {
     /// Use the catalogs of the last run instead of starting the servers
     #[arg(long)]
     keep_catalogs: bool,
+    /// Measure only tokens and list changes of a gateway, with the catalogs of the last run
+    #[arg(long)]
+    gateway_only: bool,
     /// List the questions whose answer is not among the first five
     #[arg(long)]
     misses: bool,
@@ -69,6 +76,12 @@ struct SearchArgs {
     /// Program that answers questions with gripfast's index
     #[arg(long, value_name = "PATH", default_value = "target/release/examples/search")]
     index: PathBuf,
+    /// Gateway to measure
+    #[arg(long, value_name = "PATH", default_value = "target/release/gripfast")]
+    gripfast: PathBuf,
+    /// Serve the collected catalog of this server on stdin and stdout
+    #[arg(long, value_name = "SERVER", hide = true)]
+    replay: Option<String>,
 }
 
 fn main() -> ExitCode {
@@ -84,7 +97,17 @@ fn main() -> ExitCode {
 
 /// Runs the measurement. True if all goals are met.
 fn run(args: &SearchArgs) -> Result<bool> {
-    let place = Place::detect("cargo xtask bench search", &["--index", "--dir", "--write"]);
+    if let Some(server) = &args.replay {
+        gateway::replay(&args.dir, server)?;
+        return Ok(true);
+    }
+    let inputs = GatewayInputs { gripfast: &args.gripfast, index: &args.index, dir: &args.dir };
+    if args.gateway_only {
+        let goals = page::gateway_goals(&gateway::measure(inputs, &Collected::read(&args.dir)?)?);
+        print!("{}", goals.iter().map(Figure::to_text).collect::<String>());
+        return Ok(goals.iter().all(|goal| goal.met));
+    }
+    let place = Place::detect("cargo xtask bench search", &["--index", "--gripfast", "--dir", "--write"]);
     let packages = Packages::prepare(&args.dir)?;
     let collected = if args.keep_catalogs {
         Collected::read(&args.dir)?
@@ -117,11 +140,13 @@ fn run(args: &SearchArgs) -> Result<bool> {
         list_misses(&answerable, &ours);
     }
     let quality = Quality::new(args.half, candidates);
-    print!("{}", page::text(&quality, &collected, &ours, &many));
+    let gateway = gateway::measure(inputs, &collected)?;
+    let measured = SearchReport { quality, collected, ours, many, gateway };
+    print!("{}", measured.text());
     if let Some(file) = &args.write {
-        std::fs::write(file, page::markdown(&place, &quality, &collected, &ours, &many))?;
+        std::fs::write(file, measured.markdown(&place))?;
     }
-    Ok(page::goals(&quality, &ours, &many).iter().all(|goal| goal.met))
+    Ok(measured.goals().iter().all(|goal| goal.met))
 }
 
 fn list_misses(questions: &[Question], ours: &IndexReport) {
