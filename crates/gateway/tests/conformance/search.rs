@@ -9,7 +9,7 @@ use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
 use axum::response::Response;
-use gripfast_testkit::conformance::{ConformanceServer, Results, ServerEra, Suite, require};
+use gripfast_testkit::conformance::{ConformanceServer, Results, ServerEra, require};
 use http::HeaderValue;
 use http::header::{CONTENT_LENGTH, HOST, ORIGIN};
 use http_body_util::{BodyExt, Full};
@@ -20,6 +20,16 @@ use serde_json::{Value, json};
 use std::fmt::Write;
 use std::sync::Arc;
 use tokio::runtime::Runtime;
+
+#[test]
+fn the_older_suite_loses_nothing_by_search_in_front_of_a_legacy_server() {
+    assert_no_regression(ScenarioSet::Older, ServerEra::Legacy);
+}
+
+#[test]
+fn the_older_suite_loses_nothing_by_search_in_front_of_a_modern_server() {
+    assert_no_regression(ScenarioSet::Older, ServerEra::Modern);
+}
 
 #[test]
 fn a_legacy_client_loses_nothing_by_search_in_front_of_a_legacy_server() {
@@ -58,7 +68,7 @@ const LIST_CHANGED: &str = "sep-2575-server-sends-tools-list-changed-on-subscrip
 const UNMIRRORED: &str = "the parameters of `call_tool` are in no header, so there is nothing to compare";
 
 fn assert_no_regression(set: ScenarioSet, form: ServerEra) {
-    if !require(Suite::V0_2) {
+    if !require(set.suite()) {
         return;
     }
     let upstream = Upstream { form, transport: Transport::Http, placement: Placement::Alone };
