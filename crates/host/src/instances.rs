@@ -8,6 +8,7 @@ use crate::config::ServerSpec;
 use crate::pins::{PinCounts, PinnedTool, Quarantined};
 use crate::status::DedicatedStatus;
 use crate::sync::Mutex;
+use crate::shared_state::{SharedState, StateError};
 use crate::upstream::{InstanceClient, InstanceRole, SessionState, Upstream, UpstreamDeps};
 use gripfast_core::event::Event;
 use gripfast_core::failure::{CallError, CallOutcome, Code};
@@ -279,6 +280,32 @@ impl Instances {
         self.shared.screen_again();
         dedicated.iter().for_each(|dedicated| dedicated.screen_again());
         approved
+    }
+
+    /// Approves in the shared state what [`Self::approve`] approves in this host.
+    pub(crate) async fn approve_shared(
+        &self,
+        shared: &dyn SharedState,
+        tool: Option<&str>,
+    ) -> Result<Vec<String>, StateError> {
+        self.shared.screen_again();
+        let mut approved = self.shared.approve_shared(shared, tool, &[]).await?;
+        let dedicated = self.dedicated.all();
+        for dedicated in &dedicated {
+            dedicated.screen_again();
+            approved.extend(dedicated.approve_shared(shared, tool, &approved).await?);
+        }
+        self.shared.screen_again();
+        dedicated.iter().for_each(|dedicated| dedicated.screen_again());
+        Ok(approved)
+    }
+
+    /// Applies changes of the shared pins.
+    pub(crate) async fn shared_pins_changed(&self) {
+        self.shared.shared_pins_changed().await;
+        for dedicated in self.dedicated.all() {
+            dedicated.shared_pins_changed().await;
+        }
     }
 
     /// Summarises the dedicated instances and adds their counts to the status of the shared one.

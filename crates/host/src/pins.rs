@@ -1,12 +1,16 @@
 //! Pins of one server: the approved descriptions of its tools, prompts, resource templates and instructions. `core`
 //! decides what counts as a change; this module keeps the pins, shares them among all instances and through the store
 //! with other processes, and compares each instance with them.
+//!
+//! Hosts with a [`SharedState`] have their pins there. A new item is then pinned by compare-and-set before it is offered:
+//! the host that loses adopts the stored pin and compares its item with it.
 
 pub use gripfast_core::policy::diff::Difference;
 pub use gripfast_core::policy::pins::{PinKind, PinMode, Quarantined};
 pub use gripfast_core::policy::suspicious_text::Suspicion;
 
 use crate::clock::Clock;
+use crate::shared_state::{SharedState, StateError, StateTable};
 use crate::store::ServerStore;
 use crate::sync::Mutex;
 use crate::upstream::{Upstream, tool_item};
@@ -22,6 +26,7 @@ use gripfast_core::time::Wall;
 use gripfast_wire::patch::Patch;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 /// A pinned tool, prompt, resource template or instructions text, or a new tool that waits for approval.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -60,6 +65,8 @@ struct Known {
     pins: Approvals,
     /// Last catalog of the shared instance. Dedicated instances with the same tools share it to save memory.
     catalog: Weak<Catalog>,
+    /// Version of the shared state that the pins are of.
+    shared_version: Option<u64>,
 }
 
 /// Pin settings of a server.
@@ -94,7 +101,27 @@ struct InstancePinState {
     has_lost: bool,
     /// Number of screenings so far.
     screenings: u64,
+    /// Items that this host has pinned in the shared state since the last screening.
+    just_pinned: Option<JustPinned>,
 }
+
+#[derive(Default)]
+struct JustPinned {
+    items: Vec<(PinKind, String)>,
+    /// The server had no pinned tools before.
+    is_first_sight: bool,
+}
+
+/// Pins to store in the shared state.
+struct PinProposal {
+    server: String,
+    expected: u64,
+    value: String,
+    pinned: JustPinned,
+}
+
+/// Attempts to pin new items while other hosts pin theirs.
+const MAX_ATTEMPTS: usize = 16;
 
 /// Result of a screening: the catalog that clients see, and the events to publish.
 pub(crate) struct ScreenedCatalog {
@@ -122,9 +149,10 @@ impl InstancePins {
             instructions: None,
             has_lost: false,
             screenings: 0,
+            just_pinned: None,
         };
         if rules.mode != PinMode::Off {
-            state.load(&mut approved.0.lock().pins);
+            state.load(&mut approved.0.lock());
         }
         Self {
             clock,
@@ -168,7 +196,11 @@ impl InstancePins {
         let state = self.state.lock();
         match state.rules.mode {
             PinMode::Strict => true,
-            PinMode::Enforce => state.has_lost || !self.approved.0.lock().pins.of(PinKind::Tool).is_empty(),
+            PinMode::Enforce => {
+                state.has_lost
+                    || state.store.shared().is_some()
+                    || !self.approved.0.lock().pins.of(PinKind::Tool).is_empty()
+            }
             PinMode::Warn | PinMode::Off => false,
         }
     }
@@ -205,7 +237,7 @@ impl InstancePins {
     fn judge(&self, state: &mut InstancePinState, declared: Arc<Catalog>) -> ScreenedCatalog {
         state.screenings += 1;
         if state.rules.mode != PinMode::Off {
-            state.load(&mut self.approved.0.lock().pins);
+            state.load(&mut self.approved.0.lock());
         }
         let mode = state.mode();
         let InstancePinState {
@@ -216,20 +248,27 @@ impl InstancePins {
             screenings: number,
             last_catalog: declared_before,
             instructions: _,
+            just_pinned,
         } = state;
         let (number, PinSettings { max: most, .. }) = (*number, *rules);
         let is_first_listing = declared_before.replace(Arc::clone(&declared)).is_none();
         let Known { pins, .. } = &mut *self.approved.0.lock();
         let before = std::mem::take(judged);
-        let is_first_sight = is_first_listing && pins.of(PinKind::Tool).is_empty();
+        let mut is_first_sight = is_first_listing && pins.of(PinKind::Tool).is_empty();
         if mode == PinMode::Off {
             judged.over_limit.extend(items_beyond(&declared, most));
-        } else {
-            let now = self.clock.now().wall;
-            for (kind, items) in pinned_lists(&declared) {
-                let items = items.iter().map(|item| (item.key.as_str(), &*item.raw));
-                pins.judge(now, kind, items, (mode, most), judged);
+        } else if store.shared().is_some() {
+            // Without a new item nothing is pinned, and no copy is needed.
+            if has_unpinned(pins, &declared) {
+                judge_lists(&mut pins.clone(), &declared, self.clock.now().wall, (mode, most), judged);
+            } else {
+                judge_lists(pins, &declared, self.clock.now().wall, (mode, most), judged);
             }
+            let pinned = just_pinned.take().unwrap_or_default();
+            is_first_sight = pinned.is_first_sight;
+            judged.unstored = std::mem::replace(&mut judged.newly_pinned, pinned.items).into_iter().collect();
+        } else {
+            judge_lists(pins, &declared, self.clock.now().wall, (mode, most), judged);
             if !judged.newly_pinned.is_empty() {
                 store.save_pins(pins);
             }
@@ -240,6 +279,7 @@ impl InstancePins {
         let held = |change: &Quarantined| change.kind == PinKind::Tool && mode.enforces();
         let holds_any = !judged.over_limit.is_empty()
             || judged.quarantined.iter().any(held)
+            || (!judged.unstored.is_empty() && mode.enforces())
             || (*has_lost && mode.enforces());
         self.has_held.store(holds_any, Ordering::Release);
         let mut events = events(&before, judged, pins, *rules);
@@ -247,21 +287,141 @@ impl InstancePins {
             // Everything is new at a server that is seen for the first time.
             events.retain(|event| !matches!(event, Event::NewTools { held: false, .. }));
         }
-        let shows_all = judged.over_limit.is_empty() && (judged.quarantined.is_empty() || !mode.enforces());
+        let is_approved = judged.quarantined.is_empty() && judged.unstored.is_empty();
+        let shows_all = judged.over_limit.is_empty() && (is_approved || !mode.enforces());
         let cause = approval_cause(judged.quarantined.iter().filter(|change| held(change)), *has_lost);
         let catalog = if shows_all { declared } else { as_approved(&declared, pins, judged, mode) };
         ScreenedCatalog { number, catalog, events, cause }
     }
 
-    /// The instructions that clients get: the approved ones, if there are any. Returns an event if they have changed.
-    fn instructions(&self, declared: &str) -> (String, Option<Event>) {
+    /// Pins new items in the shared state, if there is one. Returns when they are stored, or cannot be stored `within`
+    /// this time; they are not offered then.
+    pub(crate) async fn store_new(
+        &self,
+        declared: &Catalog,
+        instructions: Option<&str>,
+        within: Duration,
+    ) {
+        let shared = self.state.lock().store.shared().cloned();
+        if let Some(shared) = shared {
+            Box::pin(self.store_in(&*shared, declared, instructions, within)).await;
+        }
+    }
+
+    async fn store_in(
+        &self,
+        shared: &dyn SharedState,
+        declared: &Catalog,
+        instructions: Option<&str>,
+        within: Duration,
+    ) {
+        let end = self.clock.mono() + within;
+        for _ in 0..MAX_ATTEMPTS {
+            let Some(proposal) = self.propose(declared, instructions) else { return };
+            let PinProposal { server, expected, value, pinned } = proposal;
+            match shared.set(StateTable::Pins, &server, expected, Some(value)).await {
+                Ok(_) => {
+                    self.state.lock().just_pinned = Some(pinned);
+                    return;
+                }
+                // The next attempt is based on the pins of the other host.
+                Err(StateError::Changed) => {}
+                Err(StateError::Later { left, .. }) if self.clock.mono() + left < end => {
+                    tokio::time::sleep(left).await;
+                }
+                Err(error @ (StateError::Later { .. } | StateError::Unavailable(_))) => {
+                    let items = pinned.items.len();
+                    tracing::warn!("{items} new items of server `{server}` are not offered, because they cannot be pinned: {error}");
+                    return;
+                }
+            }
+        }
+    }
+
+    /// The pins with those of new items; `None` if there is nothing to store.
+    fn propose(&self, declared: &Catalog, instructions: Option<&str>) -> Option<PinProposal> {
+        let mut state = self.state.lock();
+        if state.rules.mode == PinMode::Off {
+            return None;
+        }
+        let known = &mut *self.approved.0.lock();
+        let expected = state.load(known)?;
+        let raw = instructions.map(|text| Patch::new().set_text(INSTRUCTIONS, text).to_object());
+        let has_new_text = raw.is_some() && known.pins.of(PinKind::Instructions).is_empty();
+        // Pins from before the host joined are stored too.
+        let is_unstored = expected == 0 && PinKind::ALL.iter().any(|kind| !known.pins.of(*kind).is_empty());
+        if !has_unpinned(&known.pins, declared) && !has_new_text && !is_unstored {
+            return None;
+        }
+        let (mut pins, mut judged) = (known.pins.clone(), PinReview::default());
+        let (now, most) = (self.clock.now().wall, state.rules.max);
+        judge_lists(&mut pins, declared, now, (state.mode(), most), &mut judged);
+        if let Some(raw) = raw.as_deref().filter(|_| has_new_text) {
+            let items = [(INSTRUCTIONS, raw)];
+            pins.judge(now, PinKind::Instructions, items, (state.mode(), most.max(1)), &mut judged);
+        }
+        if judged.newly_pinned.is_empty() && !is_unstored {
+            return None;
+        }
+        let is_first_sight = known.pins.of(PinKind::Tool).is_empty();
+        Some(PinProposal {
+            server: state.store.server().to_owned(),
+            expected,
+            value: serde_json::to_string(&pins).ok()?,
+            pinned: JustPinned { items: judged.newly_pinned, is_first_sight },
+        })
+    }
+
+    /// Returns true if new items are not offered, because their pins are not stored.
+    pub(crate) fn has_unstored(&self) -> bool {
+        !self.state.lock().judged.unstored.is_empty()
+    }
+
+    /// Approves in the shared state what [`Self::approve`] approves in this host.
+    pub(crate) async fn approve_shared(
+        &self,
+        shared: &dyn SharedState,
+        tool: Option<&str>,
+        done: &[String],
+    ) -> Result<Vec<String>, StateError> {
+        for _ in 0..MAX_ATTEMPTS {
+            let (server, expected, value, approved) = {
+                let mut state = self.state.lock();
+                let known = &mut *self.approved.0.lock();
+                let Some(expected) = state.load(known) else { return Ok(Vec::new()) };
+                let mut pins = known.pins.clone();
+                let approved = state.approve(&mut pins, self.clock.now().wall, tool, done);
+                if approved.is_empty() {
+                    return Ok(approved);
+                }
+                let value = serde_json::to_string(&pins).map_err(|error| StateError::Unavailable(error.to_string()))?;
+                (state.store.server().to_owned(), expected, value, approved)
+            };
+            match shared.set(StateTable::Pins, &server, expected, Some(value)).await {
+                Ok(_) => return Ok(approved),
+                Err(StateError::Changed) => drop(self.screen_again()),
+                Err(error) => return Err(error),
+            }
+        }
+        Err(StateError::Changed)
+    }
+
+    /// The instructions that clients get: the approved ones, if there are any; none if they are new and cannot be
+    /// pinned. Returns an event if they have changed.
+    fn instructions(&self, declared: &str) -> (Option<String>, Option<Event>) {
         let mut state = self.state.lock();
         let PinSettings { mode, max: most } = state.rules;
         if mode == PinMode::Off {
-            return (declared.to_owned(), None);
+            return (Some(declared.to_owned()), None);
         }
         let raw = Patch::new().set_text(INSTRUCTIONS, declared).to_object();
         let known = &mut *self.approved.0.lock();
+        if state.store.shared().is_some() {
+            state.load(known);
+            if known.pins.of(PinKind::Instructions).get(INSTRUCTIONS).is_none() {
+                return (Some(declared.to_owned()).filter(|_| !mode.enforces()), None);
+            }
+        }
         let (now, mut judged) = (self.clock.now().wall, PinReview::default());
         let judge = |pins: &mut Approvals, judged: &mut PinReview| {
             *judged = PinReview::default();
@@ -270,6 +430,7 @@ impl InstancePins {
         };
         judge(&mut known.pins, &mut judged);
         if !judged.quarantined.is_empty()
+            && state.store.shared().is_none()
             && let Some(stored) = state.store.pins()
         {
             // Another process may have approved the instructions.
@@ -288,7 +449,7 @@ impl InstancePins {
         let approved = known.pins.of(PinKind::Instructions).get(INSTRUCTIONS).filter(|_| mode.enforces());
         let text = approved.and_then(|pin| instructions_in(pin.raw())).unwrap_or_else(|| declared.to_owned());
         state.instructions = Some((raw, change));
-        (text, event)
+        (Some(text), event)
     }
 
     /// Returns true if the tool is held back, as far as this process knows.
@@ -306,27 +467,10 @@ impl InstancePins {
     /// Approves the present description of a tool, or of all changed items except `done`: tools, prompts, resource
     /// templates and instructions. Returns their names.
     pub(crate) fn approve(&self, tool: Option<&str>, done: &[String]) -> Vec<String> {
-        let mut state = self.state.lock();
-        let InstancePinState { store, judged, last_catalog: declared, instructions, rules, .. } = &mut *state;
+        let state = self.state.lock();
         let Known { pins, .. } = &mut *self.approved.0.lock();
-        let now = self.clock.now().wall;
-        let mut approved = Vec::new();
-        let of_instructions =
-            instructions.iter().filter_map(|(raw, change)| Some((change.as_ref()?, &**raw)));
-        let of_lists = judged.quarantined.iter().filter_map(|change| {
-            let named = change.renamed_to.as_deref().unwrap_or(&change.tool);
-            Some((change, &*item_of(declared.as_deref()?, change.kind, named)?.raw))
-        });
-        for (change, raw) in of_lists.chain(of_instructions) {
-            let named = change.renamed_to.as_deref().unwrap_or(&change.tool);
-            let label = change.kind.label(&change.tool);
-            let is_meant = tool.is_none_or(|tool| [&change.tool, named, &label].contains(&tool));
-            let has_room = !change.is_new || pins.of(change.kind).len() < rules.max;
-            if is_meant && has_room && !done.contains(&label) {
-                pins.approve(now, change.kind, &change.tool, named, raw);
-                approved.push(label);
-            }
-        }
+        let approved = state.approve(pins, self.clock.now().wall, tool, done);
+        let InstancePinState { store, last_catalog: declared, .. } = &*state;
         if !approved.is_empty() {
             store.save_pins(pins);
             // After lost approvals the witness is written only when the operator has approved every tool.
@@ -398,17 +542,56 @@ impl InstancePins {
 enum HoldReason {
     Changed,
     New,
+    Unstored,
     Lost,
     TooMany,
 }
 
 impl InstancePinState {
-    /// Merges the stored pins and compares them with the witness.
-    fn load(&mut self, pins: &mut Approvals) {
-        if let Some(stored) = self.store.pins() {
-            pins.merge(stored);
+    /// Merges the stored pins and compares them with the witness. Pins of a shared state replace those in memory; the
+    /// result is their version, or `None` if they cannot be read.
+    fn load(&mut self, known: &mut Known) -> Option<u64> {
+        let Some(shared) = self.store.shared() else {
+            if let Some(stored) = self.store.pins() {
+                known.pins.merge(stored);
+            }
+            self.has_lost = self.store.has_lost_approvals(&known.pins);
+            return None;
+        };
+        let field = shared.get(StateTable::Pins, self.store.server());
+        if known.shared_version == Some(field.version) {
+            return known.shared_version;
         }
-        self.has_lost = self.store.has_lost_approvals(pins);
+        known.pins = match &field.value {
+            // Another version of gripfast may have written it.
+            Some(value) => serde_json::from_str(value).ok()?,
+            None => self.store.pins().unwrap_or_default(),
+        };
+        known.shared_version = Some(field.version);
+        known.shared_version
+    }
+
+    /// Approves in `pins` the present description of a tool, or of all changed items except `done`. Returns their names.
+    fn approve(&self, pins: &mut Approvals, now: Wall, tool: Option<&str>, done: &[String]) -> Vec<String> {
+        let Self { judged, last_catalog: declared, instructions, rules, .. } = self;
+        let mut approved = Vec::new();
+        let of_instructions =
+            instructions.iter().filter_map(|(raw, change)| Some((change.as_ref()?, &**raw)));
+        let of_lists = judged.quarantined.iter().filter_map(|change| {
+            let named = change.renamed_to.as_deref().unwrap_or(&change.tool);
+            Some((change, &*item_of(declared.as_deref()?, change.kind, named)?.raw))
+        });
+        for (change, raw) in of_lists.chain(of_instructions) {
+            let named = change.renamed_to.as_deref().unwrap_or(&change.tool);
+            let label = change.kind.label(&change.tool);
+            let is_meant = tool.is_none_or(|tool| [&change.tool, named, &label].contains(&tool));
+            let has_room = !change.is_new || pins.of(change.kind).len() < rules.max;
+            if is_meant && has_room && !done.contains(&label) {
+                pins.approve(now, change.kind, &change.tool, named, raw);
+                approved.push(label);
+            }
+        }
+        approved
     }
 
     /// The effective mode: after lost approvals no new tool is trusted.
@@ -427,6 +610,8 @@ impl InstancePinState {
             Some(HoldReason::TooMany)
         } else if !self.rules.mode.enforces() {
             None
+        } else if self.judged.unstored.contains(&(PinKind::Tool, tool.to_owned())) {
+            Some(HoldReason::Unstored)
         } else if change.is_some_and(|change| change.is_new) {
             Some(HoldReason::New)
         } else if change.is_some() || hidden.contains(tool) {
@@ -458,6 +643,13 @@ impl HoldReason {
                     "`gripfast pins diff {server}` shows it, `gripfast pins approve {server} {tool}` accepts it"
                 ),
             ),
+            Self::Unstored => (
+                format!(
+                    "tool `{tool}` of server `{server}` is new and cannot be pinned yet: the store of the service is \
+                     unreachable, or was away until now"
+                ),
+                "try again when the store is back; `gripfast replicas` and `gripfast doctor` show its state".to_owned(),
+            ),
             Self::Lost => (
                 format!("tool `{tool}` of server `{server}` waits for approval: its approval was lost"),
                 format!(
@@ -481,7 +673,7 @@ impl Upstream {
         if let Some(event) = event {
             self.announce(self.clock.now(), event);
         }
-        Some(text)
+        text
     }
 }
 
@@ -500,6 +692,28 @@ fn pinned_lists(catalog: &Catalog) -> [(PinKind, &Vec<Item>); 3] {
         (PinKind::Prompt, &catalog.prompts),
         (PinKind::Template, &catalog.templates),
     ]
+}
+
+/// Judges all lists of a catalog.
+fn judge_lists(
+    pins: &mut Approvals,
+    declared: &Catalog,
+    now: Wall,
+    (mode, most): (PinMode, usize),
+    judged: &mut PinReview,
+) {
+    for (kind, items) in pinned_lists(declared) {
+        let items = items.iter().map(|item| (item.key.as_str(), &*item.raw));
+        pins.judge(now, kind, items, (mode, most), judged);
+    }
+}
+
+/// Returns true if a catalog has items without a pin.
+fn has_unpinned(pins: &Approvals, declared: &Catalog) -> bool {
+    let is_unpinned = |(kind, items): (PinKind, &Vec<Item>)| {
+        items.iter().any(|item| pins.of(kind).get(&item.key).is_none())
+    };
+    pinned_lists(declared).into_iter().any(is_unpinned)
 }
 
 fn item_of<'c>(catalog: &'c Catalog, kind: PinKind, name: &str) -> Option<&'c Item> {
@@ -592,7 +806,8 @@ fn suspicions_of(tool: &str) -> Vec<Suspicion> {
 fn as_approved(declared: &Catalog, pins: &Approvals, judged: &PinReview, mode: PinMode) -> Arc<Catalog> {
     let shown = |kind: PinKind, items: &[Item]| -> Vec<Item> {
         let show = |item: &Item| {
-            if judged.over_limit.contains(&(kind, item.key.clone())) {
+            let at = (kind, item.key.clone());
+            if judged.over_limit.contains(&at) || (mode.enforces() && judged.unstored.contains(&at)) {
                 return None;
             }
             match judged.change_of(kind, &item.key).filter(|_| mode.enforces()) {

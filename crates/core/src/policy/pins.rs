@@ -212,6 +212,9 @@ pub struct PinReview {
     pub hidden: BTreeSet<String>,
     /// New items beyond the limit, which are not offered.
     pub over_limit: BTreeSet<(PinKind, String)>,
+    /// New items whose pins are not stored yet, because several hosts share their pins. The caller moves them here from
+    /// `newly_pinned`.
+    pub unstored: BTreeSet<(PinKind, String)>,
 }
 
 impl PinReview {

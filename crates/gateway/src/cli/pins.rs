@@ -98,6 +98,11 @@ fn with_stored<T>(
     work: impl FnOnce(&Host) -> Result<T, FailureReport>,
 ) -> Result<T, CommandError> {
     let opened = config::open(global, screen)?;
+    if opened.config.cluster.is_some() {
+        let text = "the pins belong to a service of several replicas, and none of them was reached";
+        let report = FailureReport::new(Exit::Unreachable, text.to_owned());
+        return Err(report.with_hint("start a replica here, or name one with `--url`").into());
+    }
     if let Some(server) = server {
         config::server_spec(opened.server(server)?)?;
     }

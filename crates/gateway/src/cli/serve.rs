@@ -20,6 +20,7 @@ use gripfast::auth::Logins;
 use gripfast::config::{ClientLimits, Config, ConfigFile, GatewayConfig, Isolation, Target};
 use gripfast::file_limit::{self, DescriptorNeeds};
 use gripfast::private_files::StrictModes;
+use gripfast::shared_state::SharedState;
 use gripfast_gateway::cluster::{ClusterSettings, SharedTables};
 use gripfast_gateway::mcp::Limits;
 use gripfast_gateway::reload::Reloader;
@@ -167,7 +168,7 @@ impl ServePlan {
     }
 
     /// A host with the settings of the plan, without servers.
-    pub(crate) fn host(&self) -> Host {
+    pub(crate) fn host(&self, shared: Option<Arc<SharedTables>>) -> Host {
         let builder = Host::builder()
             .client_info("gripfast", env!("CARGO_PKG_VERSION"))
             .capabilities(gripfast_gateway::mcp::client_capabilities());
@@ -177,6 +178,7 @@ impl ServePlan {
             .state_dir(self.state_dir.clone())
             .strict_modes(self.gateway.access.strict_modes)
             .logins(Some(Logins::new(self.state_dir.as_deref(), self.gateway.login_key)))
+            .shared_state(shared.map(|tables| tables as Arc<dyn SharedState>))
             .ledger(self.gateway.ledger)
             .client_policies(clients)
             .budgets(budgets)
@@ -265,10 +267,10 @@ async fn serve(
     let mut signals = Signals::listen().map_err(super::local_host::runtime_failure)?;
     // Before the address is known to others: SIGHUP without a handler would end the process.
     let hangups = Hangups::listen();
-    let host = plan.host();
     let mut settings = plan.settings(args.listen);
     plan.fit_into_file_limit(&mut settings.limits.client);
     settings.cluster = plan.cluster()?;
+    let host = plan.host(settings.cluster.as_ref().map(|(_, tables)| Arc::clone(tables)));
     let bound = match socket {
         Some(socket) => Server::take(host.clone(), &settings, socket).await,
         None => Server::bind(host.clone(), &settings).await,

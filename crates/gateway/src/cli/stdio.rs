@@ -119,7 +119,7 @@ async fn serve(
     let mut signals = Signals::listen().map_err(runtime_failure)?;
     let hangups = Hangups::listen();
     gripfast::file_limit::raise();
-    let host = plan.host();
+    let host = plan.host(None);
     plan.start_servers(&host)?;
     let reloader = plan.reloader(&host);
     let broken =

@@ -7,6 +7,7 @@
 
 pub mod cluster_settings;
 mod forward;
+mod host_state;
 mod join;
 pub(crate) mod listener;
 pub(crate) mod route;

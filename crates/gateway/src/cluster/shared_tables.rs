@@ -251,7 +251,6 @@ impl SharedTables {
     }
 
     /// Completes a step after each change of a copy, and when changes may be possible again.
-    #[expect(dead_code, reason = "used by pins")]
     pub(crate) fn watch_changes(&self) -> watch::Receiver<u64> {
         self.changed.subscribe()
     }
@@ -307,7 +306,7 @@ impl SharedTables {
         grace: Duration,
         runtime: &tokio::runtime::Handle,
     ) {
-        let due: BTreeSet<&'static str> = {
+        let (due, is_back): (BTreeSet<&'static str>, bool) = {
             let mut access = self.access.lock();
             let is_back = access.blocked.take().is_some();
             let is_other = access.generation != Some(generation);
@@ -317,7 +316,8 @@ impl SharedTables {
                 table.revision.load(Ordering::Acquire) != revision
             };
             let all = is_back || is_other || is_settling;
-            self.tables.values().filter(|table| all || has_changed(table)).map(|t| t.kind.as_str()).collect()
+            let due = self.tables.values().filter(|table| all || has_changed(table));
+            (due.map(|table| table.kind.as_str()).collect(), is_back)
         };
         if due.is_empty() {
             return;
@@ -332,6 +332,9 @@ impl SharedTables {
                 }
             }
             tables.compared(generation, !grace.is_zero()).await;
+            if is_back {
+                tables.notify();
+            }
         });
     }
 

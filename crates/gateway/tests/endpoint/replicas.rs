@@ -6,6 +6,7 @@ mod credentials;
 mod recovery;
 mod service;
 mod shared_keys;
+mod shared_pins;
 
 use crate::client::{EventStream, HttpClient, LegacyClient, ModernClient, call, request};
 use gripfast_testkit::wait::until_async;

@@ -3,7 +3,9 @@
 use crate::client::Client;
 use crate::host::{Host, HostEntry};
 use crate::pins::PinnedTool;
+use crate::shared_state::{StateError, StateTable};
 use gripfast_core::failure::{CallError, CallOutcome, Code};
+use std::sync::Arc;
 
 impl HostEntry {
     /// Refuses a call of a tool that is held back, unless it has been approved meanwhile, here or by another process.
@@ -41,6 +43,51 @@ impl Host {
     pub fn approve(&self, server: &str, tool: Option<&str>) -> Result<Vec<String>, CallError> {
         let entry = self.entry(server)?;
         let approved = entry.instances()?.approve(tool);
+        self.finish_approval(server, tool, approved)
+    }
+
+    /// The same for all hosts of a service, if there is a [shared state](crate::HostBuilder::shared_state).
+    ///
+    /// # Errors
+    /// As [`Self::approve`], or the approval cannot be stored.
+    pub async fn approve_shared(&self, server: &str, tool: Option<&str>) -> Result<Vec<String>, CallError> {
+        let Some(shared) = &self.inner.shared else { return self.approve(server, tool) };
+        let entry = self.entry(server)?;
+        let not_stored = |error: StateError| {
+            let text = format!("the approval for server `{server}` is not stored: {error}");
+            CallError::new(Code::Unreachable, server, CallOutcome::NotSent, text)
+                .with_hint("approve it again when the store is reachable; `gripfast doctor` checks it")
+        };
+        shared.refresh(StateTable::Pins).await.map_err(not_stored)?;
+        let approved = entry.instances()?.approve_shared(&**shared, tool).await.map_err(not_stored)?;
+        self.finish_approval(server, tool, approved)
+    }
+
+    /// Follows changes of the shared state, as long as the host lives.
+    pub(crate) fn follow_shared_state(&self) {
+        let Some(shared) = &self.inner.shared else { return };
+        let (mut changes, inner) = (shared.changes(), Arc::downgrade(&self.inner));
+        tokio::spawn(async move {
+            while changes.changed().await.is_ok() {
+                let Some(inner) = inner.upgrade() else { return };
+                for entry in (Self { inner }).entries() {
+                    // Each on its own: a store that refuses changes for a while is waited for.
+                    tokio::spawn(async move {
+                        if let Ok(instances) = entry.instances() {
+                            instances.shared_pins_changed().await;
+                        }
+                    });
+                }
+            }
+        });
+    }
+
+    fn finish_approval(
+        &self,
+        server: &str,
+        tool: Option<&str>,
+        approved: Vec<String>,
+    ) -> Result<Vec<String>, CallError> {
         if approved.is_empty() {
             let what = tool.map_or_else(|| "nothing".to_owned(), |tool| format!("no tool `{tool}`"));
             let text = format!("{what} of server `{server}` waits for approval");

@@ -15,6 +15,7 @@ use crate::private_files::{self, StrictModes};
 use crate::records::audit::{Audit, AuditOptions};
 use crate::records::ledger::{Ledger, LedgerOptions};
 use crate::security::Security;
+use crate::shared_state::SharedState;
 use crate::store::{ApprovalCounts, LocalStore, MemoryStore, Store};
 use crate::sync::{Mutex, RwLock};
 use gripfast_core::exposure::ExposureSettings;
@@ -31,6 +32,7 @@ pub struct HostBuilder {
     store: Option<Arc<dyn Store>>,
     ledger: LedgerOptions,
     logins: Option<Logins>,
+    shared: Option<Arc<dyn SharedState>>,
     client: Option<(String, String)>,
     capabilities: Option<serde_json::Value>,
     guard: Option<Guard>,
@@ -71,6 +73,14 @@ impl HostBuilder {
     #[must_use]
     pub fn logins(mut self, logins: Option<Logins>) -> Self {
         self.logins = logins;
+        self
+    }
+
+    /// State that this host shares with others of one service: the pins of all servers hold for all hosts. A new tool is
+    /// offered only once its pin is stored there. Without it, pins are kept in [`HostBuilder::state_dir`].
+    #[must_use]
+    pub fn shared_state(mut self, shared: Option<Arc<dyn SharedState>>) -> Self {
+        self.shared = shared;
         self
     }
 
@@ -183,6 +193,7 @@ impl HostBuilder {
                 witness: ApprovalCounts::new(state_dir),
                 ledger,
                 logins,
+                shared: self.shared,
                 client_info: client_info.into(),
                 capabilities: capabilities.into(),
                 entries: RwLock::default(),
@@ -205,6 +216,7 @@ impl HostBuilder {
         if let Some(embeddings) = &host.inner.embeddings {
             embeddings.start(&host);
         }
+        host.follow_shared_state();
         host
     }
 }

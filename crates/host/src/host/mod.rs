@@ -23,6 +23,7 @@ use crate::records::audit::{Audit, AuditStatus};
 use crate::records::ledger::{Calls, Ledger, LedgerStatus, Query};
 use crate::security::Security;
 use crate::status::ServerStatus;
+use crate::shared_state::SharedState;
 use crate::store::{ApprovalCounts, ServerStore, Store};
 use crate::sync::{Mutex, RwLock};
 use crate::transport::{Dialer, StderrLines, TargetDialer};
@@ -59,6 +60,7 @@ pub(crate) struct HostInner {
     witness: ApprovalCounts,
     pub(crate) ledger: Arc<Ledger>,
     logins: Logins,
+    pub(crate) shared: Option<Arc<dyn SharedState>>,
     client_info: Arc<JsonText>,
     capabilities: Arc<JsonText>,
     pub(crate) entries: RwLock<Vec<Arc<HostEntry>>>,
@@ -200,7 +202,7 @@ impl Host {
     /// The stored state of a server with the target of the spec.
     pub(crate) fn server_store(&self, name: &str, spec: &ServerSpec) -> ServerStore {
         let (store, witness) = (Arc::clone(&self.inner.store), self.inner.witness.clone());
-        ServerStore::new(store, witness, name, &fingerprint(&spec.target))
+        ServerStore::new(store, witness, name, &fingerprint(&spec.target)).with_shared(self.inner.shared.clone())
     }
 
     pub(crate) fn new_entry(&self, name: &str, spec: Arc<ServerSpec>, kind: EntryKind) -> HostEntry {

@@ -12,6 +12,7 @@ pub(crate) use approval_counts::ApprovalCounts;
 pub use local::{LocalStore, StoreError};
 pub(crate) use table::StoreTable;
 
+use crate::shared_state::SharedState;
 use crate::sync::Mutex;
 use crate::upstream::RememberedRoute;
 use gripfast_core::catalog::Catalog;
@@ -87,6 +88,8 @@ impl Store for MemoryStore {
 pub(crate) struct ServerStore {
     store: Arc<dyn Store>,
     witness: ApprovalCounts,
+    /// State that several hosts share; their pins are there instead.
+    shared: Option<Arc<dyn SharedState>>,
     server: String,
     key: String,
 }
@@ -132,10 +135,25 @@ impl ServerStore {
         fingerprint: &str,
     ) -> Self {
         let key = format!("{server}@{fingerprint}");
-        let part = Self { store, witness, server: server.to_owned(), key };
+        let part = Self { store, witness, shared: None, server: server.to_owned(), key };
         part.migrate_pins();
         part.drop_old_keys();
         part
+    }
+
+    /// Keeps pins in the state that several hosts share.
+    pub(crate) fn with_shared(self, shared: Option<Arc<dyn SharedState>>) -> Self {
+        Self { shared, ..self }
+    }
+
+    /// The state that several hosts share.
+    pub(crate) fn shared(&self) -> Option<&Arc<dyn SharedState>> {
+        self.shared.as_ref()
+    }
+
+    /// Name of the server.
+    pub(crate) fn server(&self) -> &str {
+        &self.server
     }
 
     fn migrate_pins(&self) {

@@ -4,6 +4,7 @@
 use super::call::is_response_too_deep;
 use super::list_ttl::ListTtls;
 use super::{Connection, Upstream};
+use crate::shared_state::{SharedState, StateError};
 use crate::transport::{Outgoing, Route, SendError};
 use futures_util::FutureExt;
 use gripfast_core::cache::Freshness;
@@ -79,6 +80,9 @@ type ListedItems = (Vec<Item>, Option<Freshness>);
 
 /// Time that the other lists get before the tools are published without them.
 const OTHER_LISTS_TIMEOUT: Duration = Duration::from_millis(500);
+/// Time for a new item to be pinned in the state that several hosts share, before the others are published without it.
+/// Longer than a store refuses changes after it was away.
+const PIN_TIMEOUT: Duration = Duration::from_secs(20);
 /// A list with more pages is refused: the server's paging is broken.
 const MAX_PAGES: usize = 1000;
 /// A list with more items is refused: memory is limited.
@@ -141,6 +145,7 @@ impl Upstream {
             missing: None,
             screened: 0,
         };
+        self.store_new_pins(connection, &listing.catalog).await;
         let mut early = Some(early);
         let mut publish_early = |listing: &Listing| {
             if let Some(early) = early.take() {
@@ -178,7 +183,41 @@ impl Upstream {
             return Err(failure);
         }
         listing.missing = (!missing.is_empty()).then(|| missing.join("; "));
+        self.store_new_pins(connection, &listing.catalog).await;
         Ok(listing)
+    }
+
+    /// Pins new items in the state that several hosts share, before they are offered.
+    async fn store_new_pins(&self, connection: &Connection, catalog: &Catalog) {
+        let instructions = connection.server.instructions.as_deref();
+        self.pins.store_new(catalog, instructions, PIN_TIMEOUT).await;
+    }
+
+    /// Applies changes of the shared pins, and pins what could not be pinned before.
+    pub(crate) async fn shared_pins_changed(&self) {
+        self.screen_again();
+        if !self.pins.has_unstored() {
+            return;
+        }
+        if let (Some(connection), Some(catalog)) = (self.connection(), self.pins.last_catalog()) {
+            self.store_new_pins(&connection, &catalog).await;
+            self.screen_again();
+        }
+    }
+
+    /// Approves in the shared state what [`Self::approve`] approves in this host.
+    pub(crate) async fn approve_shared(
+        &self,
+        shared: &dyn SharedState,
+        tool: Option<&str>,
+        done: &[String],
+    ) -> Result<Vec<String>, StateError> {
+        let approved = self.pins.approve_shared(shared, tool, done).await?;
+        if !approved.is_empty() {
+            self.announce(self.clock.now(), Event::ToolsApproved { tools: approved.clone() });
+            self.screen_again();
+        }
+        Ok(approved)
     }
 
     /// Lists everything except the tools, one list after another; stops after a failure of the connection.

@@ -32,7 +32,7 @@ pub(crate) async fn approve_all(
 ) -> Result<Response, ApiError> {
     auth::require_token(&headers, &admin.token)?;
     let Path(name) = name.map_err(crate::api::router::invalid_path)?;
-    approve(&admin, name, None)
+    approve(&admin, name, None).await
 }
 
 pub(crate) async fn approve_one(
@@ -42,10 +42,10 @@ pub(crate) async fn approve_one(
 ) -> Result<Response, ApiError> {
     auth::require_token(&headers, &admin.token)?;
     let Path((name, tool)) = path.map_err(crate::api::router::invalid_path)?;
-    approve(&admin, name, Some(&tool))
+    approve(&admin, name, Some(&tool)).await
 }
 
-fn approve(admin: &Admin, server: String, tool: Option<&str>) -> Result<Response, ApiError> {
-    let approved = admin.host.approve(&server, tool)?;
+async fn approve(admin: &Admin, server: String, tool: Option<&str>) -> Result<Response, ApiError> {
+    let approved = admin.host.approve_shared(&server, tool).await?;
     Ok(json(StatusCode::OK, &ApprovedView { server, approved }))
 }
