@@ -45,6 +45,11 @@ impl Connection {
         self.keep_or_drop(result).await
     }
 
+    /// Closes the connection; the next command makes a new one.
+    pub(crate) async fn close(&self) {
+        *self.live.lock().await = None;
+    }
+
     /// After a timeout or a lost connection the next command makes a new one.
     async fn keep_or_drop<T>(&self, result: Result<T, StoreError>) -> Result<T, StoreError> {
         if result.as_ref().is_err_and(|error| !error.keeps_connection()) {

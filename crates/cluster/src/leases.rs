@@ -2,6 +2,7 @@
 
 use crate::StoreError;
 use crate::store::{Store, millis};
+use crate::tables::SharedTable;
 use gripfast_core::placement::exclusive::ClaimReply;
 use gripfast_core::placement::place::OwnerEpoch;
 use redis::{Script, cmd};
@@ -13,6 +14,10 @@ static CLAIM: LazyLock<Script> = LazyLock::new(|| {
 });
 static RELEASE: LazyLock<Script> = LazyLock::new(|| {
     Script::new(concat!(include_str!("scripts/common.lua"), include_str!("scripts/release.lua")))
+});
+
+static CONFIRM: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(concat!(include_str!("scripts/common.lua"), include_str!("scripts/confirm_claim.lua")))
 });
 
 /// Time for a replica of the store to confirm a claim.
@@ -56,6 +61,24 @@ impl Store {
             "grace" => Ok(ClaimReply::Grace { left }),
             _ => Err(StoreError::Malformed("claim".to_owned())),
         }
+    }
+
+    /// Returns whether this replica still holds a lease, and a field of a table still has the version that it was read
+    /// with.
+    ///
+    /// # Errors
+    ///
+    /// If the store is unreachable.
+    pub async fn confirm_claim(
+        &self,
+        name: &str,
+        epoch: OwnerEpoch,
+        (table, field, version): (SharedTable, &str, u64),
+    ) -> Result<bool, StoreError> {
+        let mut script = CONFIRM.prepare_invoke();
+        script.arg(self.prefix()).arg(self.place()).arg(name).arg(epoch.number());
+        script.arg(table.as_str()).arg(field).arg(version);
+        Ok(self.connection.run::<u8>(&script).await? == 1)
     }
 
     /// Waits until a replica of the store has the claim, if it has replicas. A claim that a failover could lose is

@@ -141,6 +141,11 @@ impl Store {
         Ok(StoreInfo::read(&info))
     }
 
+    /// Closes the connection; the next operation makes a new one, on its own runtime.
+    pub async fn disconnect(&self) {
+        self.connection.close().await;
+    }
+
     pub(crate) fn prefix(&self) -> &str {
         self.settings.namespace.prefix()
     }

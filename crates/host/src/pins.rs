@@ -296,12 +296,7 @@ impl InstancePins {
 
     /// Pins new items in the shared state, if there is one. Returns when they are stored, or cannot be stored `within`
     /// this time; they are not offered then.
-    pub(crate) async fn store_new(
-        &self,
-        declared: &Catalog,
-        instructions: Option<&str>,
-        within: Duration,
-    ) {
+    pub(crate) async fn store_new(&self, declared: &Catalog, instructions: Option<&str>, within: Duration) {
         let shared = self.state.lock().store.shared().cloned();
         if let Some(shared) = shared {
             Box::pin(self.store_in(&*shared, declared, instructions, within)).await;
@@ -331,7 +326,9 @@ impl InstancePins {
                 }
                 Err(error @ (StateError::Later { .. } | StateError::Unavailable(_))) => {
                     let items = pinned.items.len();
-                    tracing::warn!("{items} new items of server `{server}` are not offered, because they cannot be pinned: {error}");
+                    tracing::warn!(
+                        "{items} new items of server `{server}` are not offered, because they cannot be pinned: {error}"
+                    );
                     return;
                 }
             }
@@ -394,7 +391,8 @@ impl InstancePins {
                 if approved.is_empty() {
                     return Ok(approved);
                 }
-                let value = serde_json::to_string(&pins).map_err(|error| StateError::Unavailable(error.to_string()))?;
+                let value = serde_json::to_string(&pins)
+                    .map_err(|error| StateError::Unavailable(error.to_string()))?;
                 (state.store.server().to_owned(), expected, value, approved)
             };
             match shared.set(StateTable::Pins, &server, expected, Some(value)).await {
@@ -648,7 +646,8 @@ impl HoldReason {
                     "tool `{tool}` of server `{server}` is new and cannot be pinned yet: the store of the service is \
                      unreachable, or was away until now"
                 ),
-                "try again when the store is back; `gripfast replicas` and `gripfast doctor` show its state".to_owned(),
+                "try again when the store is back; `gripfast replicas` and `gripfast doctor` show its state"
+                    .to_owned(),
             ),
             Self::Lost => (
                 format!("tool `{tool}` of server `{server}` waits for approval: its approval was lost"),

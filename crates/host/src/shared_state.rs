@@ -64,6 +64,25 @@ pub trait SharedState: Send + Sync + 'static {
         value: Option<String>,
     ) -> BoxFuture<'a, Result<u64, StateError>>;
 
+    /// Claims the right to replace a login for `lifetime`; `None` if another host has it. The result is the number of the
+    /// claim.
+    fn claim<'a>(
+        &'a self,
+        login: &'a str,
+        lifetime: Duration,
+    ) -> BoxFuture<'a, Result<Option<u64>, StateError>>;
+
+    /// Returns whether a claim is still valid and the login still has this version, both at the same moment.
+    fn confirm<'a>(
+        &'a self,
+        login: &'a str,
+        claim: u64,
+        version: u64,
+    ) -> BoxFuture<'a, Result<bool, StateError>>;
+
+    /// Gives a claim back, in the background. One that is not given back ends after its lifetime.
+    fn release(self: Arc<Self>, login: String, claim: u64);
+
     /// Completes a step each time the local copy changed, or changes may be possible again.
     fn changes(&self) -> watch::Receiver<u64>;
 }

@@ -5,6 +5,7 @@ use super::config_trust;
 use super::error::{CommandError, FailureReport};
 use super::exit::Exit;
 use super::render::Screen;
+use super::shared_tables;
 use etcetera::BaseStrategy;
 use gripfast::Code;
 use gripfast::auth::Logins;
@@ -130,9 +131,14 @@ impl LoadedConfig {
         self.config.gateway.access.strict_modes
     }
 
-    /// The logins in the state directory.
+    /// The logins in the state directory, or those of the service of several replicas.
     pub(crate) fn logins(&self, global: &GlobalArgs) -> Result<Logins, FailureReport> {
-        Ok(Logins::new(self.state_dir(global)?.as_deref(), self.config.gateway.login_key))
+        let state_dir = self.state_dir(global)?;
+        let logins = Logins::new(state_dir.as_deref(), self.config.gateway.login_key);
+        Ok(match shared_tables::for_command(&self.config, state_dir.as_deref())? {
+            Some(tables) => logins.with_shared_state(tables),
+            None => logins,
+        })
     }
 
     /// The server of this name, or an error that suggests the nearest name.

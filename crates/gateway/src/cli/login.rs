@@ -3,14 +3,14 @@
 mod callback;
 
 use super::args::{GlobalArgs, LoginArgs, LogoutArgs};
-use super::config::{self, LoadedConfig};
+use super::config;
 use super::error::{CommandError, FailureReport};
 use super::exit::Exit;
 use super::local_host;
 use super::local_host::Signals;
 use super::render::{Screen, with_progress};
 use callback::Callback;
-use gripfast::auth::{self, DeviceLogin, Login, LoginError, LogoutOutcome};
+use gripfast::auth::{self, DeviceLogin, Login, LoginError, Logins, LogoutOutcome};
 use gripfast::config::ServerSpec;
 use std::io::{self, BufRead};
 use std::process::{Command, Stdio};
@@ -26,7 +26,8 @@ const AUTHORITY: &str = "the authorization server";
 pub(crate) fn run(global: &GlobalArgs, args: &LoginArgs, screen: &mut Screen) -> Result<Exit, CommandError> {
     let opened = config::open(global, screen)?;
     let spec = opened.server(&args.name).and_then(config::server_spec)?;
-    until_signal(login(global, &opened, spec, args, screen))
+    let logins = opened.logins(global)?;
+    until_signal(login(&logins, spec, args, screen))
 }
 
 /// Removes the stored login, and revokes its tokens if possible.
@@ -61,17 +62,15 @@ pub(crate) fn logout(
 }
 
 async fn login(
-    global: &GlobalArgs,
-    opened: &LoadedConfig,
+    logins: &Logins,
     spec: &ServerSpec,
     args: &LoginArgs,
     screen: &mut Screen,
 ) -> Result<Exit, CommandError> {
     let name = &args.name;
-    let logins = opened.logins(global)?;
     let failed = |error: LoginError| failure(name, &error);
     if args.device {
-        let beginning = DeviceLogin::begin(name, spec, &logins);
+        let beginning = DeviceLogin::begin(name, spec, logins);
         let device = with_progress(screen, AUTHORITY, beginning).await.map_err(failed)?;
         show_added_scopes(name, device.added_scopes(), screen)?;
         screen.message(&format!("to log in to `{name}`, open this address on any device:"))?;
@@ -89,7 +88,7 @@ async fn login(
         FailureReport::new(Exit::General, format!("cannot wait for the browser on port {port}: {error}"))
     })?;
     let returns_to = callback.url();
-    let beginning = Login::begin(name, spec, &logins, &returns_to);
+    let beginning = Login::begin(name, spec, logins, &returns_to);
     let login = with_progress(screen, AUTHORITY, beginning).await.map_err(failed)?;
     show_added_scopes(name, login.added_scopes(), screen)?;
     screen.message(&format!("to log in to `{name}`, open this address in a browser:"))?;
@@ -101,7 +100,7 @@ async fn login(
     }
     // A user without a browser here may have one on another device.
     let device = match args.no_browser && login.supports_device_login() {
-        true => DeviceLogin::begin(name, spec, &logins).await.ok(),
+        true => DeviceLogin::begin(name, spec, logins).await.ok(),
         false => None,
     };
     if let Some(device) = &device {
@@ -291,6 +290,7 @@ mod tests {
         let mut screen = Screen::captured(&terminal);
         let opened = config::open(&global, &mut screen).unwrap();
         let spec = opened.server("notes").and_then(config::server_spec).unwrap();
+        let logins = opened.logins(&global).unwrap();
         let args = LoginArgs { name: "notes".to_owned(), no_browser: false, device: true };
         let person = async {
             let seen = async {
@@ -304,7 +304,7 @@ mod tests {
             let page = text.lines().find(|line| line.starts_with("http://")).unwrap();
             fetch(page).await
         };
-        let (logged_in, _) = tokio::join!(login(&global, &opened, spec, &args, &mut screen), person);
+        let (logged_in, _) = tokio::join!(login(&logins, spec, &args, &mut screen), person);
         assert_eq!(logged_in.unwrap(), Exit::Ok);
         assert!(
             terminal.text().ends_with("logged in to `notes`; running gateways pick it up automatically\n")

@@ -172,12 +172,17 @@ impl ServePlan {
         let builder = Host::builder()
             .client_info("gripfast", env!("CARGO_PKG_VERSION"))
             .capabilities(gripfast_gateway::mcp::client_capabilities());
+        let logins = Logins::new(self.state_dir.as_deref(), self.gateway.login_key);
+        let logins = match &shared {
+            Some(tables) => logins.with_shared_state(Arc::clone(tables) as Arc<dyn SharedState>),
+            None => logins,
+        };
         let budgets = self.config.as_ref().map(|(_, config)| config.budgets.clone()).unwrap_or_default();
         let clients = self.config.as_ref().map(|(_, config)| config.clients.clone()).unwrap_or_default();
         builder
             .state_dir(self.state_dir.clone())
             .strict_modes(self.gateway.access.strict_modes)
-            .logins(Some(Logins::new(self.state_dir.as_deref(), self.gateway.login_key)))
+            .logins(Some(logins))
             .shared_state(shared.map(|tables| tables as Arc<dyn SharedState>))
             .ledger(self.gateway.ledger)
             .client_policies(clients)

@@ -1,9 +1,9 @@
 //! Shared tables for commands: a command on the machine of a replica changes them in the store itself.
 
 use super::args::GlobalArgs;
-use super::config;
 use super::error::FailureReport;
 use super::exit::Exit;
+use super::{config, local_host};
 use gripfast::config::{Config, ProcessEnvironment};
 use gripfast_gateway::auth::keys::KeyError;
 use gripfast_gateway::cluster::shared_tables::TableError;
@@ -29,6 +29,21 @@ pub(crate) fn open(
     opened
         .map(Some)
         .map_err(|error| FailureReport::new(Exit::ConfigInvalid, error.to_string()).with_hint(error.hint()))
+}
+
+/// The tables of the service of this config, for a command whose own work may need them. Without the store it uses the
+/// copies of the replica on this machine, and changes nothing. `None` if the config has no service.
+pub(crate) fn for_command(
+    config: &Config,
+    state_dir: Option<&Path>,
+) -> Result<Option<Arc<SharedTables>>, FailureReport> {
+    let Some((_, tables)) = open(config, state_dir)? else { return Ok(None) };
+    // A replica on this machine writes the copies.
+    let tables = SharedTables::read_only(tables);
+    if let Err(error) = local_host::runtime()?.block_on(tables.connect()) {
+        tables.block(&error.to_string());
+    }
+    Ok(Some(tables))
 }
 
 /// The tables of the service of this config, read from the store. `None` if the config has no service.

@@ -194,7 +194,17 @@ impl SharedTables {
         Ok(tables)
     }
 
-    /// Connects a command that is no replica: reads all tables from the store.
+    /// The tables for a command that is no replica: it leaves the copies in the state directory alone.
+    #[must_use]
+    pub fn read_only(tables: Arc<Self>) -> Arc<Self> {
+        match Arc::try_unwrap(tables) {
+            Ok(tables) => Arc::new(Self { directory: None, ..tables }),
+            Err(shared) => shared,
+        }
+    }
+
+    /// Connects a command that is no replica: reads all tables from the store. The next operation may run on another
+    /// runtime.
     ///
     /// # Errors
     /// The store fails, or belongs to another service.
@@ -204,6 +214,7 @@ impl SharedTables {
         for table in self.tables.values() {
             self.compare(table).await?;
         }
+        self.store.disconnect().await;
         Ok(())
     }
 
@@ -266,11 +277,9 @@ impl SharedTables {
         expected: u64,
         value: Option<String>,
     ) -> Result<u64, TableError> {
-        if let Some(reason) = &self.access.lock().blocked {
-            return Err(TableError::Blocked(reason.clone()));
-        }
+        let store = self.joined_store()?;
         let sealed = value.as_deref().map(|value| self.seal(kind, field, value)).transpose()?;
-        match self.store.set_field(kind, field, expected, sealed.as_deref()).await? {
+        match store.set_field(kind, field, expected, sealed.as_deref()).await? {
             SetReply::Set { version } => {
                 let table = self.table(kind);
                 let set = CopiedField { version, value: value.map(Into::into) };
@@ -287,14 +296,20 @@ impl SharedTables {
         }
     }
 
+    /// The store, if the replica has joined and the last heartbeat succeeded.
+    pub(super) fn joined_store(&self) -> Result<&Store, TableError> {
+        match &self.access.lock().blocked {
+            Some(reason) => Err(TableError::Blocked(reason.clone())),
+            None => Ok(&self.store),
+        }
+    }
+
     /// Reads a table again.
     ///
     /// # Errors
     /// The replica has not joined, or the store fails.
     pub async fn refresh(&self, kind: SharedTable) -> Result<(), TableError> {
-        if let Some(reason) = &self.access.lock().blocked {
-            return Err(TableError::Blocked(reason.clone()));
-        }
+        self.joined_store()?;
         Ok(self.compare(self.table(kind)).await?)
     }
 
@@ -367,7 +382,7 @@ impl SharedTables {
     }
 
     /// The store is unreachable, or the replica has not joined, for this reason.
-    pub(super) fn block(&self, reason: &str) {
+    pub fn block(&self, reason: &str) {
         let mut access = self.access.lock();
         access.blocked = Some(reason.to_owned());
         access.standing = access.standing.store_lost();

@@ -71,7 +71,7 @@ pub(super) struct ClientSecret<'a> {
 
 /// Maximum size of an answer of an authorization server.
 const MAX_RESPONSE_BYTES: usize = 1 << 20;
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
+pub(super) const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
 
 impl AuthHttp {
     pub(super) fn new(client: HttpClient) -> Self {

@@ -1,10 +1,13 @@
 //! Leases for replacing a login: one process at a time, because a refresh token that is used twice ends the login.
 
+use super::http::REQUEST_TIMEOUT;
 use crate::private_files;
+use crate::shared_state::{SharedState, StateError, StateTable};
 use crate::transport::BoxFuture;
 use std::fs::{File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Grants one of the processes that share a login the right to replace it.
@@ -23,15 +26,84 @@ pub trait Leases: Send + Sync {
 }
 
 /// The right to replace a login. Dropping it releases it, and so must the end of the process.
-pub struct RefreshLease(#[expect(dead_code, reason = "held until it is dropped")] Held);
+pub struct RefreshLease(Held);
 
-type Held = Option<Box<dyn Send + Sync>>;
+enum Held {
+    /// A guard of any kind, or none.
+    Guard(#[expect(dead_code, reason = "held until it is dropped")] Option<Box<dyn Send + Sync>>),
+    /// A claim in the state that several hosts share. It ends by time, so it is confirmed before it is used.
+    Claim(SharedClaim),
+}
 
 impl RefreshLease {
     /// Creates a lease that lasts until `guard` is dropped.
     #[must_use]
     pub fn new(guard: impl Send + Sync + 'static) -> Self {
-        Self(Some(Box::new(guard)))
+        Self(Held::Guard(Some(Box::new(guard))))
+    }
+
+    const fn none() -> Self {
+        Self(Held::Guard(None))
+    }
+
+    /// Returns whether the lease is still held, and the login still has this version.
+    pub(crate) async fn is_valid(&self, version: u64) -> io::Result<bool> {
+        match &self.0 {
+            Held::Guard(_) => Ok(true),
+            Held::Claim(SharedClaim { shared, login, number }) => {
+                shared.confirm(login, *number, version).await.map_err(io::Error::other)
+            }
+        }
+    }
+}
+
+struct SharedClaim {
+    shared: Arc<dyn SharedState>,
+    login: String,
+    number: u64,
+}
+
+impl Drop for SharedClaim {
+    fn drop(&mut self) {
+        Arc::clone(&self.shared).release(std::mem::take(&mut self.login), self.number);
+    }
+}
+
+/// Leases in the state that several hosts share.
+pub(crate) struct SharedLeases(pub(crate) Arc<dyn SharedState>);
+
+impl SharedLeases {
+    /// Lifetime of a claim: the request of a refresh ends 10 s before it at the latest.
+    const LIFETIME: Duration = Duration::from_secs(REQUEST_TIMEOUT.as_secs() + 10);
+    /// Interval at which a claim of another host is tried again.
+    const RETRY_INTERVAL: Duration = Duration::from_millis(100);
+}
+
+impl Leases for SharedLeases {
+    fn acquire(&self, login: &str, within: Duration) -> BoxFuture<'_, io::Result<RefreshLease>> {
+        let login = login.to_owned();
+        Box::pin(async move {
+            let claiming = async {
+                loop {
+                    match self.0.claim(&login, Self::LIFETIME).await {
+                        Ok(Some(number)) => return Ok(number),
+                        Ok(None) => tokio::time::sleep(Self::RETRY_INTERVAL).await,
+                        Err(StateError::Later { left, .. }) => tokio::time::sleep(left).await,
+                        Err(error) => return Err(io::Error::other(error)),
+                    }
+                }
+            };
+            let number = match tokio::time::timeout(within, claiming).await {
+                Ok(claimed) => claimed?,
+                Err(_) => {
+                    return Err(io::Error::new(io::ErrorKind::TimedOut, "another replica replaces it"));
+                }
+            };
+            let claim = SharedClaim { shared: Arc::clone(&self.0), login, number };
+            // Another host may have replaced the login while this one waited.
+            self.0.refresh(StateTable::Logins).await.map_err(io::Error::other)?;
+            Ok(RefreshLease(Held::Claim(claim)))
+        })
     }
 }
 
@@ -57,7 +129,7 @@ impl Leases for FileLeases {
         let path = self.directory.join(format!("{login}.lock"));
         Box::pin(async move {
             let Some(file) = private_files::blocking(move || open_lock_file(&path)).await?? else {
-                return Ok(RefreshLease(None));
+                return Ok(RefreshLease::none());
             };
             let trying = async {
                 loop {
@@ -101,7 +173,7 @@ pub(crate) struct NoLeases;
 
 impl Leases for NoLeases {
     fn acquire(&self, _login: &str, _within: Duration) -> BoxFuture<'_, io::Result<RefreshLease>> {
-        Box::pin(std::future::ready(Ok(RefreshLease(None))))
+        Box::pin(std::future::ready(Ok(RefreshLease::none())))
     }
 }
 

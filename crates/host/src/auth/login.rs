@@ -198,7 +198,8 @@ impl LoginPreparation {
 pub(super) async fn store_login(vault: &Vault, mut record: Record, clock: Clock) -> Result<(), LoginError> {
     record.received_at = clock.now().wall.since_epoch().as_secs();
     let _lease = vault.lease(LEASE_TIMEOUT).await.map_err(LoginError::NotStored)?;
-    vault.save(&record).await.map_err(LoginError::NotStored)
+    let stamp = vault.stamp().await;
+    vault.save(&record, stamp.as_ref()).await.map_err(LoginError::NotStored)
 }
 
 /// Outcome of a logout.

@@ -1,14 +1,16 @@
 //! Tokens of an authorization server: read from the vault, replaced once for all processes that share it, and stored
 //! there.
 
+use super::lease::RefreshLease;
 use super::oauth::{Provider, TokenError};
 use super::record::Record;
-use super::vault::{ContentStamp, StoredLogin, Vault};
+use super::vault::{ContentStamp, StoredLogin, Vault, version_of};
 use super::{Credential, LEASE_TIMEOUT, Refused, Source, TokenServer, Unsaved, new_held, unavailable};
 use crate::transport::RenewOutcome;
 use gripfast_core::credential::{can_use_stored, scopes};
 use gripfast_core::failure::Observed;
 use gripfast_core::text;
+use std::io;
 use std::time::Duration;
 
 impl Credential {
@@ -20,12 +22,12 @@ impl Credential {
         refused: Option<Refused>,
     ) -> Result<RenewOutcome, Observed> {
         let provider = Provider::new(token_server).await.map_err(Observed::BadConfig)?;
-        let _lease = match vault.lease(LEASE_TIMEOUT).await {
+        let lease = match vault.lease(LEASE_TIMEOUT).await {
             Ok(lease) => Some(lease),
             // A token of this grant does not invalidate the tokens of other processes.
             Err(_) if provider.uses_client_credentials() => None,
             Err(error) => {
-                return Err(unavailable(&format!("the stored login cannot be locked: {error}")));
+                return Err(unavailable(&format!("the stored login cannot be renewed: {error}")));
             }
         };
         let (kept, stamp) = self.load(vault).await;
@@ -70,7 +72,10 @@ impl Credential {
             }
             None => Err(unread),
             Some(_) if is_dead => Err(TokenError::Rejected("the login has ended".to_owned())),
-            Some(record) => provider.refresh(&record).await,
+            Some(record) => match confirm(lease.as_ref(), stamp.as_ref()).await {
+                Ok(()) => provider.refresh(&record).await,
+                Err(why) => Err(TokenError::Transient(why)),
+            },
         };
         let (why, patience) = match &outcome {
             Err(TokenError::Transient(why)) => (Some(why), None),
@@ -85,8 +90,9 @@ impl Credential {
         match outcome {
             Ok(mut record) => {
                 record.received_at = self.clock.now().wall.since_epoch().as_secs();
-                self.save(vault, &record).await;
-                self.adopt(&record)?;
+                self.save(vault, &record, stamp.as_ref()).await;
+                let kept = self.present_record(vault, record).await;
+                self.adopt(&kept)?;
                 Ok(RenewOutcome::Replaced)
             }
             Err(TokenError::NeedsPerson(why)) => Ok(RenewOutcome::NeedsPerson(Some(why))),
@@ -116,7 +122,7 @@ impl Credential {
     async fn load(&self, vault: &Vault) -> (StoredLogin, Option<ContentStamp>) {
         let (kept, stamp) = vault.load().await;
         let Some(unsaved) = self.unsaved_record(stamp.as_ref()) else { return (kept, stamp) };
-        let stamp = self.save(vault, &unsaved).await;
+        let stamp = self.save(vault, &unsaved, stamp.as_ref()).await;
         (StoredLogin::Login(unsaved), stamp)
     }
 
@@ -129,16 +135,37 @@ impl Credential {
 
     /// Writes a login to the vault. One that cannot be written stays with this process: its refresh token may be the
     /// only valid one.
-    async fn save(&self, vault: &Vault, record: &Record) -> Option<ContentStamp> {
-        let saved = vault.save(record).await;
-        if let Err(error) = &saved {
-            tracing::warn!(%error, "cannot save a login; this process keeps it and will try again");
+    async fn save(
+        &self,
+        vault: &Vault,
+        record: &Record,
+        read: Option<&ContentStamp>,
+    ) -> Option<ContentStamp> {
+        let saved = vault.save(record, read).await;
+        let is_outdated = saved.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::AlreadyExists);
+        match &saved {
+            Ok(()) => {}
+            Err(_) if is_outdated => {
+                tracing::warn!("another replica has replaced a login at the same time; its login is used");
+            }
+            Err(error) => {
+                tracing::warn!(%error, "cannot save a login; this process keeps it and will try again");
+            }
         }
         let stamp = vault.stamp().await;
         let mut state = self.state.lock();
         state.last_stamp = Some(stamp.clone());
-        state.unsaved = saved.is_err().then(|| Unsaved { record: record.clone(), base_stamp: stamp.clone() });
+        let is_kept = saved.is_err() && !is_outdated;
+        state.unsaved = is_kept.then(|| Unsaved { record: record.clone(), base_stamp: stamp.clone() });
         stamp
+    }
+
+    /// The login to use after `new` was saved: another one if another host has stored it at the same time.
+    async fn present_record(&self, vault: &Vault, new: Record) -> Record {
+        if self.state.lock().unsaved.is_some() {
+            return new;
+        }
+        vault.load().await.0.login().unwrap_or(new)
     }
 
     /// Adopts the login in the vault.
@@ -213,7 +240,18 @@ impl Credential {
             return;
         }
         record.wanted = all;
-        self.save(vault, &record).await;
+        let stamp = vault.stamp().await;
+        self.save(vault, &record, stamp.as_ref()).await;
+    }
+}
+
+/// Confirms just before a refresh token is sent that this process still has the right to, and that it is the present one.
+async fn confirm(lease: Option<&RefreshLease>, stamp: Option<&ContentStamp>) -> Result<(), String> {
+    let Some(lease) = lease else { return Ok(()) };
+    match lease.is_valid(version_of(stamp)).await {
+        Ok(true) => Ok(()),
+        Ok(false) => Err("another replica has replaced the login, or may do so now".to_owned()),
+        Err(error) => Err(format!("the login is not renewed: {error}")),
     }
 }
 

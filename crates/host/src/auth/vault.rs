@@ -2,11 +2,12 @@
 //! gripfast processes share it. A process that replaces a token holds the lease of the login from reading to writing,
 //! so that no token is spent twice.
 
-use super::lease::{FileLeases, Leases, NoLeases, RefreshLease};
+use super::lease::{FileLeases, Leases, NoLeases, RefreshLease, SharedLeases};
 use super::record::Record;
 use super::sealing_key::{KeyLocation, SealingKeyError};
 use crate::config::LoginKey;
 use crate::private_files;
+use crate::shared_state::{SharedState, StateError, StateField, StateTable};
 use crate::sync::Mutex;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -34,6 +35,11 @@ enum VaultLocation {
     },
     /// Logins without a state directory, which end with the process.
     Memory(Arc<Mutex<BTreeMap<String, MemoryEntry>>>),
+    /// Logins of several hosts. One that was made before this host shared its state is taken along.
+    Shared {
+        shared: Arc<dyn SharedState>,
+        before: Box<Self>,
+    },
 }
 
 struct MemoryEntry {
@@ -66,6 +72,15 @@ impl Logins {
         Self { leases, ..self }
     }
 
+    /// Keeps the logins in the state that several hosts share. Logins of the state directory are used until there is one
+    /// in the shared state.
+    #[must_use]
+    pub fn with_shared_state(self, shared: Arc<dyn SharedState>) -> Self {
+        let before = Box::new(self.location);
+        let leases = Arc::new(SharedLeases(Arc::clone(&shared)));
+        Self { location: VaultLocation::Shared { shared, before }, leases, renewals: self.renewals }
+    }
+
     /// Waits, for a bounded time, until no renewal is in progress: a refresh token that was sent is spent, and only the
     /// answer has the next one.
     pub(crate) async fn wait_for_renewals(&self) {
@@ -83,6 +98,7 @@ impl std::fmt::Debug for Logins {
         match &self.location {
             VaultLocation::Disk { directory, .. } => write!(out, "Logins in {}", directory.display()),
             VaultLocation::Memory(_) => out.write_str("Logins in memory"),
+            VaultLocation::Shared { .. } => out.write_str("Logins of several hosts"),
         }
     }
 }
@@ -151,6 +167,9 @@ impl Vault {
                 let stamp = entry.map(|entry| ContentStamp::Version(entry.version));
                 return (record.map_or(StoredLogin::Absent, StoredLogin::Login), stamp);
             }
+            VaultLocation::Shared { shared, before } => {
+                return Box::pin(self.load_shared(&**shared, before)).await;
+            }
         };
         let read = private_files::blocking(move || (stamp_of(&file), read(&file))).await;
         let (stamp, read) = read.unwrap_or_else(|error| (None, Err(error)));
@@ -160,6 +179,35 @@ impl Vault {
             Err(error) => StoredLogin::Unavailable(format!("the stored login cannot be read: {error}")),
         };
         (kept, stamp)
+    }
+
+    async fn load_shared(
+        &self,
+        shared: &dyn SharedState,
+        before: &VaultLocation,
+    ) -> (StoredLogin, Option<ContentStamp>) {
+        let read = || {
+            let StateField { version, value } = shared.get(StateTable::Logins, &self.login);
+            let stored = value.map_or(StoredLogin::Absent, |value| {
+                let damaged = || StoredLogin::Lost("the login of the service cannot be read".to_owned());
+                serde_json::from_str(&value).map_or_else(|_| damaged(), StoredLogin::Login)
+            });
+            (stored, (version > 0).then_some(ContentStamp::Version(version)))
+        };
+        let (stored, stamp) = read();
+        if stamp.is_some() {
+            return (stored, stamp);
+        }
+        let before =
+            Self { location: before.clone(), login: self.login.clone(), leases: Arc::clone(&self.leases) };
+        let (stored, _) = Box::pin(before.load()).await;
+        let Some(record) = stored.login() else { return (StoredLogin::Absent, None) };
+        let Ok(value) = serde_json::to_string(&record) else { return (StoredLogin::Absent, None) };
+        match shared.set(StateTable::Logins, &self.login, 0, Some(value)).await {
+            Ok(_) | Err(StateError::Changed) => read(),
+            // It is taken along later.
+            Err(_) => (StoredLogin::Login(record), None),
+        }
     }
 
     async fn decode(&self, bytes: &[u8], key: &KeyLocation) -> StoredLogin {
@@ -196,6 +244,10 @@ impl Vault {
             VaultLocation::Memory(kept) => {
                 kept.lock().get(&self.login).map(|entry| ContentStamp::Version(entry.version))
             }
+            VaultLocation::Shared { shared, .. } => {
+                let version = shared.get(StateTable::Logins, &self.login).version;
+                (version > 0).then_some(ContentStamp::Version(version))
+            }
         }
     }
 
@@ -204,12 +256,22 @@ impl Vault {
         match &self.location {
             VaultLocation::Disk { key, .. } => key.find_or_create().await.map(drop),
             VaultLocation::Memory(_) => Ok(()),
+            // A login that cannot be stored is refused before a person is sent for one.
+            VaultLocation::Shared { shared, .. } => {
+                shared.refresh(StateTable::Logins).await.map_err(io::Error::other)
+            }
         }
     }
 
-    /// Replaces the stored login. A reader sees the old or the new one, and other users see neither.
-    pub(crate) async fn save(&self, record: &Record) -> io::Result<()> {
+    /// Replaces the stored login. A reader sees the old or the new one, and other users see neither. Where several
+    /// hosts share it, it must still have the stamp with which it was read; if not, the error is `AlreadyExists`.
+    pub(crate) async fn save(&self, record: &Record, read: Option<&ContentStamp>) -> io::Result<()> {
         match &self.location {
+            VaultLocation::Shared { shared, .. } => {
+                let value = serde_json::to_string(record)?;
+                let set = shared.set(StateTable::Logins, &self.login, version_of(read), Some(value)).await;
+                set.map(drop).map_err(not_set)
+            }
             VaultLocation::Disk { directory, key } => {
                 let sealed = key.find_or_create().await?.seal(&self.login, &serde_json::to_vec(record)?)?;
                 let (file, bytes) = (self.file(directory), serde_json::to_vec(&Sealed { sealed })?);
@@ -235,6 +297,18 @@ impl Vault {
                 .await?
             }
             VaultLocation::Memory(kept) => Ok(self.set_in_memory(kept, None)),
+            VaultLocation::Shared { shared, before } => {
+                let StateField { version, value } = shared.get(StateTable::Logins, &self.login);
+                let login = self.login.clone();
+                let before = Self { location: (**before).clone(), login, leases: Arc::clone(&self.leases) };
+                // A login from before is removed too, so that it does not come back.
+                let was_before = Box::pin(before.remove()).await?;
+                if value.is_some() {
+                    let set = shared.set(StateTable::Logins, &self.login, version, None).await;
+                    set.map_err(not_set)?;
+                }
+                Ok(was_before || value.is_some())
+            }
         }
     }
 
@@ -247,7 +321,7 @@ impl Vault {
     pub(crate) async fn seal(&self, within: Duration) -> io::Result<()> {
         let _lease = self.lease(within).await?;
         match self.load().await.0 {
-            StoredLogin::Unsealed(record) => self.save(&record).await,
+            StoredLogin::Unsealed(record) => self.save(&record, None).await,
             StoredLogin::Absent
             | StoredLogin::Login(_)
             | StoredLogin::Lost(_)
@@ -264,6 +338,21 @@ impl Vault {
         let entry = kept.entry(self.login.clone()).or_insert(MemoryEntry { version: 0, record: None });
         entry.version += 1;
         std::mem::replace(&mut entry.record, record).is_some()
+    }
+}
+
+/// Version of a shared login that was read with this stamp; zero if there was none.
+pub(crate) fn version_of(stamp: Option<&ContentStamp>) -> u64 {
+    match stamp {
+        Some(ContentStamp::Version(version)) => *version,
+        Some(ContentStamp::File { .. }) | None => 0,
+    }
+}
+
+fn not_set(error: StateError) -> io::Error {
+    match error {
+        StateError::Changed => io::Error::new(io::ErrorKind::AlreadyExists, error),
+        StateError::Later { .. } | StateError::Unavailable(_) => io::Error::other(error),
     }
 }
 
@@ -324,7 +413,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let vault = vault_in(dir.path());
         let _lease = vault.lease(Duration::from_secs(1)).await.unwrap();
-        vault.save(&record("secret")).await.unwrap();
+        vault.save(&record("secret"), None).await.unwrap();
         let logins = dir.path().join("logins");
         assert_eq!(std::fs::metadata(&logins).unwrap().permissions().mode() & 0o777, 0o700);
         let files = files_of(dir.path());
@@ -341,7 +430,7 @@ mod tests {
     async fn e04_no_part_of_a_login_is_read_or_written_through_a_symlink() {
         use std::os::unix::fs::symlink;
         let theirs = tempfile::tempdir().unwrap();
-        vault_in(theirs.path()).save(&record("theirs")).await.unwrap();
+        vault_in(theirs.path()).save(&record("theirs"), None).await.unwrap();
         let before: Vec<_> =
             files_of(theirs.path()).iter().map(|file| std::fs::read(file).unwrap()).collect();
         let login = vault_in(theirs.path()).login;
@@ -353,7 +442,7 @@ mod tests {
             }
             symlink(theirs.path().join(part), dir.path().join(part)).unwrap();
             let vault = vault_in(dir.path());
-            let saved = vault.save(&record("mine")).await;
+            let saved = vault.save(&record("mine"), None).await;
             assert_eq!(
                 saved.is_ok(),
                 part.ends_with(".json"),
@@ -378,7 +467,7 @@ mod tests {
     async fn e04_no_file_holds_a_token_that_can_be_read_without_the_key() {
         let dir = tempfile::tempdir().unwrap();
         let vault = vault_in(dir.path());
-        vault.save(&record("a-token-to-look-for")).await.unwrap();
+        vault.save(&record("a-token-to-look-for"), None).await.unwrap();
         for file in files_of(dir.path()) {
             let bytes = std::fs::read(&file).unwrap();
             assert!(memchr::memmem::find(&bytes, b"a-token-to-look-for").is_none(), "{file:?}");
@@ -391,7 +480,7 @@ mod tests {
     async fn e04_an_unencrypted_login_of_an_older_version_is_read_and_encrypted() {
         let dir = tempfile::tempdir().unwrap();
         let vault = vault_in(dir.path());
-        vault.save(&record("other")).await.unwrap();
+        vault.save(&record("other"), None).await.unwrap();
         let login = dir.path().join("logins").join(format!("{}.json", vault.login));
         std::fs::write(&login, serde_json::to_vec(&record("plain")).unwrap()).unwrap();
         assert!(matches!(vault.load().await.0, StoredLogin::Unsealed(_)));
@@ -405,14 +494,14 @@ mod tests {
     async fn a_login_without_its_key_is_lost_and_the_next_one_is_stored() {
         let dir = tempfile::tempdir().unwrap();
         let vault = vault_in(dir.path());
-        vault.save(&record("first")).await.unwrap();
+        vault.save(&record("first"), None).await.unwrap();
         std::fs::remove_file(dir.path().join("logins").join("key")).unwrap();
         assert!(matches!(vault.load().await.0, StoredLogin::Lost(why) if why.contains("is missing")));
         let another =
             Vault::new(&Logins::new(Some(dir.path()), LoginKey::File), "wiki", "https://example.org");
-        another.save(&record("another")).await.unwrap();
+        another.save(&record("another"), None).await.unwrap();
         assert!(matches!(vault.load().await.0, StoredLogin::Lost(why) if why.contains("another key")));
-        vault.save(&record("second")).await.unwrap();
+        vault.save(&record("second"), None).await.unwrap();
         assert_eq!(token_in(&vault).await.as_deref(), Some("second"));
         assert_eq!(token_in(&another).await.as_deref(), Some("another"));
     }
@@ -423,7 +512,7 @@ mod tests {
         for logins in [Logins::new(Some(dir.path()), LoginKey::File), Logins::new(None, LoginKey::File)] {
             let vault = Vault::new(&logins, "github", "https://example.com/mcp");
             let before = vault.stamp().await;
-            vault.save(&record("secret")).await.unwrap();
+            vault.save(&record("secret"), None).await.unwrap();
             assert_ne!(vault.stamp().await, before, "a process that checks the vault notices");
             let elsewhere = Vault::new(&logins, "github", "https://example.org/mcp");
             assert!(elsewhere.load().await.0.login().is_none());

@@ -22,8 +22,8 @@ use crate::policy::{Audience, ClientLists, ClientPolicy, Guard, ServerRules};
 use crate::records::audit::{Audit, AuditStatus};
 use crate::records::ledger::{Calls, Ledger, LedgerStatus, Query};
 use crate::security::Security;
-use crate::status::ServerStatus;
 use crate::shared_state::SharedState;
+use crate::status::ServerStatus;
 use crate::store::{ApprovalCounts, ServerStore, Store};
 use crate::sync::{Mutex, RwLock};
 use crate::transport::{Dialer, StderrLines, TargetDialer};
@@ -202,7 +202,8 @@ impl Host {
     /// The stored state of a server with the target of the spec.
     pub(crate) fn server_store(&self, name: &str, spec: &ServerSpec) -> ServerStore {
         let (store, witness) = (Arc::clone(&self.inner.store), self.inner.witness.clone());
-        ServerStore::new(store, witness, name, &fingerprint(&spec.target)).with_shared(self.inner.shared.clone())
+        ServerStore::new(store, witness, name, &fingerprint(&spec.target))
+            .with_shared(self.inner.shared.clone())
     }
 
     pub(crate) fn new_entry(&self, name: &str, spec: Arc<ServerSpec>, kind: EntryKind) -> HostEntry {

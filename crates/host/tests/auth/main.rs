@@ -10,4 +10,5 @@ mod leases;
 mod logins;
 mod renewals;
 mod secrets;
+mod shared_logins;
 mod token_responses;

@@ -22,6 +22,8 @@ pub(crate) struct Service {
     pub(crate) replicas: Vec<Replica>,
     /// `cluster.lease` of replicas that are started from now on.
     pub(crate) lease: &'static str,
+    /// The key `cluster.key` of replicas that are started next, as TOML.
+    pub(crate) key: String,
     dir: TempDir,
 }
 
@@ -49,8 +51,8 @@ impl Service {
             return None;
         }
         let store = RunningStore::start(StoreServer::Valkey);
-        let dir = tempfile::tempdir().unwrap();
-        let mut service = Self { store, replicas: Vec::new(), lease: "3s", dir };
+        let (dir, key) = (tempfile::tempdir().unwrap(), format!("'{KEY}'"));
+        let mut service = Self { store, replicas: Vec::new(), lease: "3s", key, dir };
         for name in names {
             let replica = service.replica(name, config);
             service.replicas.push(replica);
@@ -68,9 +70,10 @@ impl Service {
         let port = free_port();
         let lease = self.lease;
         let text = format!(
-            "{config}\n[cluster]\nstore = '{}'\nkey = '{KEY}'\nname = '{name}'\nlisten = '127.0.0.1:{port}'\nlease = '{lease}'\n\
+            "{config}\n[cluster]\nstore = '{}'\nkey = {}\nname = '{name}'\nlisten = '127.0.0.1:{port}'\nlease = '{lease}'\n\
              [servers.demo]\ncommand = '{GRIPFAST}'\nargs = ['demo-server']\nprotocol = 'legacy'\n",
-            self.store.url()
+            self.store.url(),
+            self.key,
         );
         let path = |kind: &str| self.dir.path().join(format!("{name}.{kind}"));
         std::fs::write(path("toml"), text).unwrap();
@@ -96,10 +99,18 @@ impl Service {
         }
     }
 
-    /// Waits until every replica knows all others.
+    /// Waits until every replica knows all others, and the sample server of each is listed. In a new store its tools are
+    /// pinned only after the grace period.
     pub(crate) async fn until_complete(&self) {
         for replica in &self.replicas {
             replica.until_it_knows(self.replicas.len()).await;
+            let what = format!("the sample server of {} is ready", replica.name);
+            gripfast_testkit::wait::until_async(&what, async || {
+                let status = replica.status().await;
+                let servers = status["upstreams"].as_array().cloned().unwrap_or_default();
+                servers.iter().any(|server| server["name"] == "demo" && server["state"] == "ready")
+            })
+            .await;
         }
     }
 

@@ -1,6 +1,6 @@
 //! API keys of a service: one table for all replicas.
 
-use super::service::{Replica, Service};
+use super::service::{KEY, Replica, Service};
 use crate::client::{LEGACY, initialize};
 use gripfast_gateway::auth::keys;
 use gripfast_testkit::wait::until_async;
@@ -26,13 +26,18 @@ fn add(replica: &Replica, name: &str) -> String {
     key.trim().to_owned()
 }
 
+/// Reply of the store to a command.
+fn ask(service: &Service, command: &str) -> String {
+    let mut stream = TcpStream::connect(("127.0.0.1", service.store.port())).unwrap();
+    write!(stream, "{command}\r\nQUIT\r\n").unwrap();
+    let mut reply = String::new();
+    stream.read_to_string(&mut reply).unwrap();
+    reply
+}
+
 /// Empties the store.
 fn flush(service: &Service) {
-    let mut stream = TcpStream::connect(("127.0.0.1", service.store.port())).unwrap();
-    stream.write_all(b"FLUSHALL\r\n").unwrap();
-    let mut reply = [0; 5];
-    stream.read_exact(&mut reply).unwrap();
-    assert_eq!(&reply, b"+OK\r\n");
+    assert!(ask(service, "FLUSHALL").starts_with("+OK"));
 }
 
 #[tokio::test]
@@ -128,4 +133,26 @@ async fn keys_of_a_single_gateway_come_along_when_it_joins_an_empty_service() {
     until_status(&b, &first.0, 200).await;
     assert_eq!(status(&b, &late.0).await, 401, "the service has keys already");
     assert!(b.log().contains("are not used: of-b"), "{}", b.log());
+}
+
+#[tokio::test]
+async fn keys_of_the_service_survive_the_replacement_of_the_cluster_key() {
+    let Some(mut service) = Service::start_with(&["a"], KEYS) else { return };
+    let key = add(service.at("a"), "laptop");
+    let sealed = ask(&service, "HGET {gripfast}:table:api_keys laptop");
+    assert!(sealed.contains("\n1:") && !sealed.contains("sha256"), "it is sealed: {sealed}");
+    let new = "another secret of at least thirty-two characters";
+    service.kill("a");
+    service.key = format!("['{new}', '{KEY}']");
+    let second = service.replica("a", KEYS);
+    until_status(&second, &key, 200).await;
+    until_async("the table is sealed with the new key", async || {
+        ask(&service, "HGET {gripfast}:table:api_keys laptop") != sealed
+    })
+    .await;
+    drop(second);
+    std::fs::remove_dir_all(service.state_dir("a").join("cluster")).unwrap();
+    service.key = format!("'{new}'");
+    let third = service.replica("a", KEYS);
+    until_status(&third, &key, 200).await;
 }

@@ -79,8 +79,7 @@ async fn nothing_new_is_trusted_without_the_store_and_known_tools_go_on() {
     let client = LegacyClient::connect(&again.http).await;
     assert_eq!(client.call_tool("tool__echo", json!({ "text": "x" })).await, "x");
     assert!(!tools(&again).await.contains(&"tool__extra_1".to_owned()), "a new tool");
-    let refused =
-        client.post(&request("n", "tools/call", &call("tool__extra_1", json!({})))).await.text;
+    let refused = client.post(&request("n", "tools/call", &call("tool__extra_1", json!({})))).await.text;
     assert!(refused.contains("unknown") || refused.contains("cannot be pinned yet"), "{refused}");
     // A replica that knows nothing offers nothing.
     let other = service.replica("b", "");
