@@ -1,18 +1,20 @@
-//! Traffic of heartbeats, with one replica and with three.
+//! Traffic of heartbeats, with one replica and with ten.
 
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
+use tempfile::TempDir;
 
 use super::service::{LEASE, Service};
 use crate::options::RunOptions;
 use crate::processes::Server;
+use gripfast_measure::store::{Persistence, Store};
 use gripfast_measure::{Result, proc};
 
 #[derive(Debug, Serialize)]
 pub(crate) struct HeartbeatCost {
     pub(crate) one: ServiceTraffic,
-    pub(crate) three: ServiceTraffic,
+    pub(crate) several: ServiceTraffic,
 }
 
 /// Traffic of an idle service, per heartbeat. Five are sent per lease.
@@ -23,24 +25,31 @@ pub(crate) struct ServiceTraffic {
     pub(crate) sent: f64,
     /// Bytes from the store.
     pub(crate) received: f64,
-    /// Processor time of the store in microseconds.
+    /// Processor time of the store in microseconds, without that of an unused store in the same time.
     pub(crate) store_processor: f64,
     /// Processor time of the replica in microseconds, with its other idle work.
     pub(crate) replica_processor: f64,
 }
 
 pub(super) async fn run(options: &RunOptions, server: &Server) -> Result<HeartbeatCost> {
-    Ok(HeartbeatCost { one: traffic(options, server, 1).await?, three: traffic(options, server, 3).await? })
+    let several = options.pick(3, 10, 10);
+    Ok(HeartbeatCost {
+        one: traffic(options, server, 1).await?,
+        several: traffic(options, server, several).await?,
+    })
 }
 
 async fn traffic(options: &RunOptions, server: &Server, replicas: usize) -> Result<ServiceTraffic> {
     let service = Service::start(options, server, replicas).await?;
+    let unused_dir = TempDir::new()?;
+    let unused_store = Store::start(unused_dir.path(), Persistence::None)?;
     let store: Vec<u32> = service.store.pid().into_iter().collect();
+    let unused: Vec<u32> = unused_store.pid().into_iter().collect();
     let pids = service.pids();
     let read = || -> Result<[f64; 4]> {
         let [sent, received] = service.store.traffic()?;
         let micros = |pids: &[u32]| proc::cpu_time(pids).as_secs_f64() * 1e6;
-        Ok([sent as f64, received as f64, micros(&store), micros(&pids)])
+        Ok([sent as f64, received as f64, micros(&store) - micros(&unused), micros(&pids)])
     };
     // A reading is traffic too.
     let first = read()?;

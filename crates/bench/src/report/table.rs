@@ -224,7 +224,7 @@ pub(super) fn of_replicas(replicas: &Replicas) -> Vec<ReportTable> {
         ["replicas", "bytes to the store", "bytes from it", "CPU µs of the store", "CPU µs of the replica"];
     let mut traffic = ReportTable::new("One heartbeat of an idle replica", 0, &head);
     for ServiceTraffic { replicas, sent, received, store_processor, replica_processor } in
-        [&heartbeats.one, &heartbeats.three]
+        [&heartbeats.one, &heartbeats.several]
     {
         let mut cells = vec![replicas.to_string()];
         cells.extend([sent, received, store_processor, replica_processor].map(|value| format!("{value:.0}")));
