@@ -37,6 +37,7 @@ short! {
     store_refused
     store_dropped
     replica_refused
+    replica_dropped
     two_takeovers
     old_name_back
 }

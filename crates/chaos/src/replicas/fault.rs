@@ -113,6 +113,16 @@ impl ReplicaFault {
         self.takeovers != TakeoverRule::None
     }
 
+    /// Deadline of a call. It is longer than the time after which a stopped replica counts as lost, and where packets
+    /// are swallowed, longer than the time after which a silent one does.
+    #[must_use]
+    pub fn deadline(&self) -> Duration {
+        match self.action {
+            ReplicaAction::CutFromReplicas(Partition::Dropped) => Duration::from_secs(50),
+            _ => Duration::from_secs(15),
+        }
+    }
+
     /// Lease of the replicas. It is long where no replica may look lost, so that a busy machine does not matter.
     #[must_use]
     pub fn lease(&self, length: RunLength) -> Duration {
@@ -263,6 +273,16 @@ pub const REPLICA_FAULTS: &[ReplicaFault] = &[
         name: "replica-refused",
         description: "the other replicas cannot connect to one replica for longer than its lease; it reaches the store",
         action: ReplicaAction::CutFromReplicas(Partition::Refused),
+        placement: SessionPlacement::Everywhere,
+        allowed_loss: Loss::Never,
+        unknown_outcome: Allowed::Sometimes,
+        cut: Allowed::Never,
+        takeovers: TakeoverRule::Any,
+    },
+    ReplicaFault {
+        name: "replica-dropped",
+        description: "the same, but the packets of the other replicas to it are swallowed",
+        action: ReplicaAction::CutFromReplicas(Partition::Dropped),
         placement: SessionPlacement::Everywhere,
         allowed_loss: Loss::Never,
         unknown_outcome: Allowed::Sometimes,

@@ -107,7 +107,7 @@ Three replicas on one Valkey serve one server over HTTP. Six clients, three of e
 their requests to several replicas in turn: read-only tools, and one tool with a side effect. Each call of that tool has
 a token. The server records the token with the value that it answers, and the columns `twice` and `untrue` are judged by
 that record. A client repeats a request only if its connection was refused, and resumes a stream that breaks. The
-deadline of a call is 15 s; the lease is 3 s where a replica is lost, else 10 s. Times depend on this machine and this
+deadline of a call is 15 s (50 s for `replica-dropped`); the lease is 3 s where a replica is lost, else 10 s. Times depend on this machine and this
 run, and on the lease where a replica is stopped or cut off. Counts do not; every `cargo xtask test` runs the same faults
 with shorter waits. Processes use less than a third of a processor, so that no lease ends for lack of it.
 

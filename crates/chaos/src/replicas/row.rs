@@ -22,8 +22,6 @@ use gripfast_measure::{Era, MeasureError, Result};
 const CLIENTS: usize = 3;
 /// Load before a strike.
 const WARM_UP: Duration = Duration::from_millis(500);
-/// Deadline of a call. It is longer than the time after which a stopped replica counts as lost.
-const DEADLINE: Duration = Duration::from_secs(15);
 /// Work of a slow call.
 const SLOW_WORK: Duration = Duration::from_millis(300);
 
@@ -61,8 +59,8 @@ pub struct ReplicaRow {
 /// # Errors
 /// The harness itself fails, or a stream does not come back.
 pub async fn run(fault: &'static ReplicaFault, options: &RunOptions) -> Result<ReplicaRow> {
-    let lease = fault.lease(options.length);
-    let mut service = Service::start(fault, lease, DEADLINE, &options.subject).await?;
+    let (lease, deadline) = (fault.lease(options.length), fault.deadline());
+    let mut service = Service::start(fault, lease, deadline, &options.subject).await?;
     let load = start_load(fault, &service, options).await?;
     let streams = (fault.work() == Work::FastWithStreams).then(|| Streams::open(load.clients()));
     let struck = strikes(fault, options, &mut service, &load, streams.as_ref()).await;
@@ -73,7 +71,7 @@ pub async fn run(fault: &'static ReplicaFault, options: &RunOptions) -> Result<R
     drop(streams);
     let sessions_lost = load.repeated_handshakes();
     let calls = load.stop().await;
-    let verdict = ledger::judge(&calls, &struck.windows, &service.record(), DEADLINE);
+    let verdict = ledger::judge(&calls, &struck.windows, &service.record(), deadline);
     let logs = logs(&service);
     let left = service.close().await?;
     let mut row = ReplicaRow {
@@ -110,7 +108,7 @@ async fn start_load(fault: &ReplicaFault, service: &Service, options: &RunOption
     // Under a third of a processor with an unoptimized build.
     let millis = Duration::from_millis;
     let every = options.length.pick(millis(200), millis(100), millis(100));
-    let pace = Pace { clients: clients.len(), every, work, deadline: DEADLINE };
+    let pace = Pace { clients: clients.len(), every, work, deadline: fault.deadline() };
     Load::start_with(clients, Service::tools(), fault.name, pace, options.seed).await
 }
 

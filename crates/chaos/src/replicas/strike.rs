@@ -21,7 +21,7 @@ const UNDER_FAULT: Duration = Duration::from_millis(500);
 /// Calls of each client in a burst.
 const BURST: usize = 6;
 /// Time limit for all clients to be served again.
-const RECOVERY_LIMIT: Duration = Duration::from_secs(60);
+const RECOVERY_LIMIT: Duration = Duration::from_secs(120);
 /// Additional time for one round trip to a slow store, half of it in each direction.
 const SLOW_STORE: Duration = Duration::from_millis(200);
 /// Time limit for a message on a stream.

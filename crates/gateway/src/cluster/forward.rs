@@ -8,7 +8,7 @@ use axum::response::Response;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
-use futures_util::StreamExt;
+use futures_util::{Stream, StreamExt};
 use gripfast::placement::address::ReplicaAddress;
 use gripfast::placement::place::{BootId, OwnerEpoch, Place, SessionOwner};
 use gripfast::placement::routing::ForwardEnd;
@@ -56,6 +56,10 @@ const OF_THE_HOP: [HeaderName; 12] = [
 /// Value of [`PRINCIPAL`] for a client that needs no credential.
 const LOCAL: &str = "local";
 
+/// Time without a byte from the owner, after which the owner counts as lost for this request. An owner that serves writes
+/// something each 15 s (`KEEP_ALIVE`), the head of a response included.
+const SILENCE: Duration = Duration::from_secs(35);
+
 /// A request on its way to another replica.
 pub(crate) struct OutgoingForward<'a> {
     pub(crate) head: &'a Parts,
@@ -76,6 +80,10 @@ impl ForwardClient {
         let mut connector = HttpConnector::new();
         connector.set_nodelay(true);
         connector.set_connect_timeout(Some(Self::CONNECT_TIMEOUT));
+        // A connection that the network has forgotten is closed before a request uses it.
+        connector.set_keepalive(Some(Self::IDLE_TIMEOUT / 2));
+        connector.set_keepalive_interval(Some(Self::CONNECT_TIMEOUT));
+        connector.set_keepalive_retries(Some(3));
         let mut builder = Client::builder(TokioExecutor::new());
         // The router decides about a second attempt.
         builder.retry_canceled_requests(false).pool_idle_timeout(Self::IDLE_TIMEOUT);
@@ -127,6 +135,8 @@ impl Member {
             response = self.client.send(request) => response?,
             // It was stopped, or its machine is lost. The request may have been sent.
             () = self.gone(to.boot) => return Err(ForwardEnd::Lost),
+            // It lives, but its packets do not arrive.
+            () = tokio::time::sleep(SILENCE) => return Err(ForwardEnd::Lost),
         };
         let text = |name: &HeaderName| response.headers().get(name).and_then(|value| value.to_str().ok());
         let result = text(&RESULT).unwrap_or_default();
@@ -204,7 +214,7 @@ impl Member {
             Err(io::Error::other("the replica that served this stream is lost"))
         };
         // An error instead of an end: the client must not take a part for the whole.
-        let data = http_body_util::BodyDataStream::new(body).map(|part| part.map_err(io::Error::other));
+        let data = until_silent(http_body_util::BodyDataStream::new(body));
         let (data, lost) = (Box::pin(data), Box::pin(futures_util::stream::once(lost)));
         let ended = futures_util::stream::once(std::future::ready(None));
         let data = data.map(Some).chain(ended);
@@ -212,6 +222,22 @@ impl Member {
         let stream = until_lost.take_while(|part| std::future::ready(part.is_some()));
         Response::from_parts(head, Body::from_stream(stream.filter_map(std::future::ready)))
     }
+}
+
+/// The parts of a body, and an error in place of the next part if the owner is silent.
+fn until_silent<E>(
+    body: impl Stream<Item = Result<Bytes, E>> + Unpin,
+) -> impl Stream<Item = io::Result<Bytes>>
+where
+    E: Into<Box<dyn Error + Send + Sync>>,
+{
+    futures_util::stream::unfold(Some(body), async |body| {
+        let mut body = body?;
+        match tokio::time::timeout(SILENCE, body.next()).await {
+            Ok(part) => Some((part?.map_err(io::Error::other), Some(body))),
+            Err(_) => Some((Err(io::Error::other("the replica that serves this stream is silent")), None)),
+        }
+    })
 }
 
 /// The headers that the seal covers.
@@ -292,6 +318,18 @@ mod tests {
         ] {
             assert_eq!(read_result(&malformed), None, "{malformed}");
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stream_is_cut_when_its_owner_is_silent_and_not_when_it_is_slow() {
+        let parts = futures_util::stream::unfold(0, async |number: u32| {
+            let pause = if number < 3 { SILENCE - Duration::from_secs(1) } else { SILENCE * 100 };
+            tokio::time::sleep(pause).await;
+            Some((Ok::<_, io::Error>(Bytes::from_static(b":")), number + 1))
+        });
+        let parts: Vec<_> = until_silent(Box::pin(parts)).collect().await;
+        let [Ok(_), Ok(_), Ok(_), Err(silent)] = &parts[..] else { panic!("{parts:?}") };
+        assert!(silent.to_string().contains("silent"), "{silent}");
     }
 
     #[test]
