@@ -181,6 +181,17 @@ async fn h08_only_texts_of_visible_tools_and_queries_are_sent() {
         let tools = found(&modern, QUERY).await;
         assert!(!tools.iter().any(|tool| tool.contains("secret") || tool.contains("private")), "{tools:?}");
     }
+    let local = gripfast::Principal::local();
+    let tools = gateway.host.find_tools(&local, QUERY, 1, None).await;
+    assert_eq!(tools[0].name, "own__forecast", "a hidden tool takes no place of another");
+    assert!(
+        gateway
+            .host
+            .find_tools(&local, QUERY, 50, None)
+            .await
+            .iter()
+            .all(|tool| !tool.name.contains("private"))
+    );
     let mut texts = endpoint.texts();
     texts.sort();
     let expected = [
