@@ -2,7 +2,7 @@
 
 use crate::store::Store;
 use crate::{StoreError, format};
-use redis::Script;
+use redis::{Script, cmd};
 use std::sync::LazyLock;
 
 static MARKER: LazyLock<Script> = LazyLock::new(|| {
@@ -71,6 +71,21 @@ impl ServiceMarker {
 }
 
 impl Store {
+    /// Checks that the namespace is free, or belongs to a service with this key. Writes nothing.
+    ///
+    /// # Errors
+    ///
+    /// If the store fails, or the marker was made with another key.
+    pub async fn check_marker(&self) -> Result<(), JoinError> {
+        let key = self.settings.namespace.key("service");
+        let stored: Option<String> = self.connection.query(cmd("GET").arg(key)).await?;
+        let marker = stored.map(|stored| ServiceMarker::read(&stored)).transpose()?;
+        match marker {
+            Some(marker) if !self.settings.keys.knows(&marker.key_check) => Err(JoinError::ForeignService),
+            Some(_) | None => Ok(()),
+        }
+    }
+
     /// Reads the marker of the service, or makes one in an empty store. A marker of an older key in the list is made
     /// again with the first one.
     ///

@@ -90,6 +90,22 @@ impl ReplicaRecord {
 }
 
 impl Store {
+    /// The records of all live replicas, for an examination from outside.
+    ///
+    /// # Errors
+    ///
+    /// If the store is unreachable.
+    pub async fn records(&self) -> Result<Vec<ReplicaRecord>, StoreError> {
+        let key = self.settings.namespace.key("replicas");
+        let boots: Vec<String> = self.connection.query(cmd("SMEMBERS").arg(key)).await?;
+        let mut records = Vec::new();
+        for boot in boots.iter().filter_map(|boot| BootId::parse(boot)) {
+            records.extend(self.find_replica(boot).await?);
+        }
+        records.sort_by(|one, other| one.place.cmp(&other.place));
+        Ok(records)
+    }
+
     /// The record of a live replica, read between two heartbeats. `None` if there is none, or none with a valid MAC.
     ///
     /// # Errors

@@ -6,7 +6,7 @@ use crate::connection::Connection;
 use crate::keys::ClusterKeys;
 use crate::store_url::StoreUrl;
 use crate::{Namespace, StoreError};
-use gripfast_core::placement::place::{BootId, Place, ReplicaName};
+use gripfast_core::placement::place::{BootId, Place, ReplicaName, StoreTime};
 use gripfast_core::placement::term::LeaseSpec;
 use redis::cmd;
 use std::time::Duration;
@@ -144,6 +144,16 @@ impl Store {
     /// Closes the connection; the next operation makes a new one, on its own runtime.
     pub async fn disconnect(&self) {
         self.connection.close().await;
+    }
+
+    /// The present time of the store.
+    ///
+    /// # Errors
+    ///
+    /// If the store is unreachable.
+    pub async fn time(&self) -> Result<StoreTime, StoreError> {
+        let (seconds, micros): (u64, u64) = self.connection.query(&cmd("TIME")).await?;
+        Ok(StoreTime::from_micros(seconds * 1_000_000 + micros))
     }
 
     pub(crate) fn prefix(&self) -> &str {

@@ -19,6 +19,7 @@ use super::render::{Screen, plural, with_progress};
 use clap::Args;
 use gripfast::config::{ProcessEnvironment, ServerEntry, ServerSpec};
 use gripfast_gateway::api::types::{DetailView, ExposureView, FleetView};
+use gripfast_gateway::cluster::ClusterSettings;
 use serde::Serialize;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -131,6 +132,11 @@ pub(crate) fn run(global: &GlobalArgs, args: &DoctorArgs, screen: &mut Screen) -
     if args.name.is_none() {
         found.extend(diagnose_search(&source, here.as_ref(), screen)?);
     }
+    if args.name.is_none()
+        && let Some(used) = used
+    {
+        found.extend(examine_cluster(used, screen)?);
+    }
     match args.output.form {
         OutputFormat::Json => {
             let (gateway, config) = match &source {
@@ -162,6 +168,19 @@ fn diagnose_search(
     let checking = with_progress(screen, "the embeddings endpoint", gripfast::check_embeddings(endpoint));
     let checked = runtime()?.block_on(checking);
     Ok(vec![Diagnosis::checked_embeddings(&endpoint.model, checked)])
+}
+
+/// Examines the service that the config makes the gateway a replica of.
+fn examine_cluster(used: &LoadedConfig, screen: &mut Screen) -> Result<Vec<Diagnosis>, CommandError> {
+    let Some(cluster) = &used.config.cluster else { return Ok(Vec::new()) };
+    let digest = used.config.shared_digest();
+    let settings = match ClusterSettings::from_config(cluster, digest, &ProcessEnvironment) {
+        Ok(settings) => settings,
+        Err(error) => return Ok(vec![Diagnosis::bad_cluster(&error)]),
+    };
+    let examining = gripfast_gateway::cluster::examine(&settings);
+    let found = runtime()?.block_on(with_progress(screen, "the store and the replicas", examining));
+    Ok(found.into_iter().map(Diagnosis::from).collect())
 }
 
 /// Returns true if a config is the file at this path.

@@ -13,7 +13,9 @@ use gripfast::placement::address::ReplicaAddress;
 use gripfast::placement::place::{BootId, OwnerEpoch, Place, SessionOwner};
 use gripfast::placement::routing::ForwardEnd;
 use gripfast::{Principal, ReplicaName};
-use gripfast_cluster::forward::{FORWARD_HEADER, ForwardedRequest, REPLY_HEADER, is_forwarded_header};
+use gripfast_cluster::forward::{
+    FORWARD_HEADER, ForwardSealer, ForwardedRequest, REPLY_HEADER, is_forwarded_header,
+};
 use http::header::{
     CONNECTION, DATE, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
 };
@@ -90,7 +92,10 @@ impl ForwardClient {
         Self(builder.build(connector))
     }
 
-    async fn send(&self, request: Request<Full<Bytes>>) -> Result<http::Response<Incoming>, ForwardEnd> {
+    pub(super) async fn send(
+        &self,
+        request: Request<Full<Bytes>>,
+    ) -> Result<http::Response<Incoming>, ForwardEnd> {
         // A kept connection may have been closed by the other side. Nothing was sent then.
         let again = request.clone();
         let sent = match self.0.request(request).await {
@@ -129,8 +134,8 @@ impl Member {
         forward: &OutgoingForward<'_>,
     ) -> Result<Response, ForwardEnd> {
         let Some(replica) = self.live_replica(to.boot) else { return Err(ForwardEnd::NotConnected) };
-        let (request, seal) =
-            self.sealed(&replica.address, to.boot, epoch, forward).ok_or(ForwardEnd::NotConnected)?;
+        let (request, seal) = sealed(&self.sealer, &replica.address, to.boot, epoch, forward)
+            .ok_or(ForwardEnd::NotConnected)?;
         let response = tokio::select! {
             response = self.client.send(request) => response?,
             // It was stopped, or its machine is lost. The request may have been sent.
@@ -158,48 +163,6 @@ impl Member {
         }
         self.forwards.fetch_add(1, Ordering::Relaxed);
         Ok(self.passed_on(response, to.boot))
-    }
-
-    fn sealed(
-        &self,
-        address: &ReplicaAddress,
-        to: BootId,
-        epoch: OwnerEpoch,
-        forward: &OutgoingForward<'_>,
-    ) -> Option<(Request<Full<Bytes>>, String)> {
-        let OutgoingForward { head, body, peer } = forward;
-        let path = head.uri.path_and_query()?;
-        let mut request = Request::new(Full::new(Bytes::clone(body)));
-        *request.method_mut() = head.method.clone();
-        *request.uri_mut() = format!("{address}{path}").parse::<Uri>().ok()?;
-        let principal = principal_header(peer);
-        let credential = head.extensions.get::<Credential>().map(Credential::forwarded).unwrap_or_default();
-        let headers = request.headers_mut();
-        for (name, value) in head.headers.iter().filter(|(name, _)| is_forwarded_header(name.as_str())) {
-            headers.append(name, value.clone());
-        }
-        let covered = covered_headers(headers);
-        let seal = self.sealer.seal(
-            to,
-            epoch,
-            &ForwardedRequest {
-                method: head.method.as_str(),
-                path: head.uri.path(),
-                query: head.uri.query(),
-                headers: &covered,
-                principal: &principal,
-                credential: &credential,
-                era: "",
-            },
-            body,
-        );
-        drop(covered);
-        headers.insert(FORWARD_HEADER, HeaderValue::try_from(&seal).ok()?);
-        headers.insert(PRINCIPAL, HeaderValue::try_from(principal).ok()?);
-        if !credential.is_empty() {
-            headers.insert(CREDENTIAL, HeaderValue::try_from(credential).ok()?);
-        }
-        Some((request, seal))
     }
 
     /// The owner's response for the client.
@@ -238,6 +201,61 @@ where
             Err(_) => Some((Err(io::Error::other("the replica that serves this stream is silent")), None)),
         }
     })
+}
+
+/// A request without effect, of a client without a credential.
+pub(super) fn sealed_by(
+    sealer: &ForwardSealer,
+    address: &ReplicaAddress,
+    to: BootId,
+    head: &Parts,
+    body: &Bytes,
+) -> Option<(Request<Full<Bytes>>, String)> {
+    let peer = Peer::local();
+    sealed(sealer, address, to, OwnerEpoch::FIRST, &OutgoingForward { head, body, peer: &peer })
+}
+
+/// The request for the other replica, and its seal.
+fn sealed(
+    sealer: &ForwardSealer,
+    address: &ReplicaAddress,
+    to: BootId,
+    epoch: OwnerEpoch,
+    forward: &OutgoingForward<'_>,
+) -> Option<(Request<Full<Bytes>>, String)> {
+    let OutgoingForward { head, body, peer } = forward;
+    let path = head.uri.path_and_query()?;
+    let mut request = Request::new(Full::new(Bytes::clone(body)));
+    *request.method_mut() = head.method.clone();
+    *request.uri_mut() = format!("{address}{path}").parse::<Uri>().ok()?;
+    let principal = principal_header(peer);
+    let credential = head.extensions.get::<Credential>().map(Credential::forwarded).unwrap_or_default();
+    let headers = request.headers_mut();
+    for (name, value) in head.headers.iter().filter(|(name, _)| is_forwarded_header(name.as_str())) {
+        headers.append(name, value.clone());
+    }
+    let covered = covered_headers(headers);
+    let seal = sealer.seal(
+        to,
+        epoch,
+        &ForwardedRequest {
+            method: head.method.as_str(),
+            path: head.uri.path(),
+            query: head.uri.query(),
+            headers: &covered,
+            principal: &principal,
+            credential: &credential,
+            era: "",
+        },
+        body,
+    );
+    drop(covered);
+    headers.insert(FORWARD_HEADER, HeaderValue::try_from(&seal).ok()?);
+    headers.insert(PRINCIPAL, HeaderValue::try_from(principal).ok()?);
+    if !credential.is_empty() {
+        headers.insert(CREDENTIAL, HeaderValue::try_from(credential).ok()?);
+    }
+    Some((request, seal))
 }
 
 /// The headers that the seal covers.

@@ -101,6 +101,7 @@ impl Member {
             "this gateway is the replica `{}` of its service",
             self.place.name
         );
+        tokio::spawn(Arc::clone(self).check_own_address());
         Ok(())
     }
 

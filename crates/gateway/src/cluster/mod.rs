@@ -6,16 +6,19 @@
 //! of the service.
 
 pub mod cluster_settings;
+mod diagnosis;
 mod forward;
 mod host_state;
 mod join;
 pub(crate) mod listener;
+mod probe;
 pub(crate) mod route;
 mod sealed_body;
 mod sessions;
 pub mod shared_tables;
 
 pub use cluster_settings::{ClusterSettings, ClusterSettingsError};
+pub use diagnosis::{ClusterFinding, examine};
 pub use join::ServiceJoinError;
 pub(crate) use sessions::RemoteSession;
 pub use shared_tables::SharedTables;

@@ -3,6 +3,7 @@
 mod attacks;
 mod balanced;
 mod credentials;
+mod diagnosis;
 mod recovery;
 mod service;
 mod shared_keys;

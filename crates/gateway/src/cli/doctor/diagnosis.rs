@@ -10,6 +10,7 @@ use gripfast::config::{Lookup, ServerEntry, ServerSpec, Target, Template};
 use gripfast::symptoms::{Symptom, symptom};
 use gripfast::{ServerStatus, State};
 use gripfast_gateway::api::types::{DetailView, EmbeddingsView, ExposureView, UpstreamView};
+use gripfast_gateway::cluster::{ClusterFinding, ClusterSettingsError};
 use serde::Serialize;
 use std::path::Path;
 
@@ -73,6 +74,17 @@ impl Diagnosis {
             step: Some(
                 "set another port in `gateway.listen`, or stop the program that listens there".to_owned(),
             ),
+            evidence: Vec::new(),
+        }
+    }
+
+    /// The table `cluster` of the config has a mistake.
+    pub(super) fn bad_cluster(error: &ClusterSettingsError) -> Self {
+        Self {
+            server: GATEWAY.to_owned(),
+            ok: false,
+            cause: error.to_string(),
+            step: Some(error.hint().to_owned()),
             evidence: Vec::new(),
         }
     }
@@ -155,6 +167,13 @@ impl Diagnosis {
             step: Some(step.to_owned()),
             evidence: Vec::new(),
         }
+    }
+}
+
+impl From<ClusterFinding> for Diagnosis {
+    fn from(finding: ClusterFinding) -> Self {
+        let ClusterFinding { subject, is_ok, text, next_step } = finding;
+        Self { server: subject, ok: is_ok, cause: text, step: next_step, evidence: Vec::new() }
     }
 }
 

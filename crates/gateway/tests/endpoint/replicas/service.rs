@@ -65,12 +65,21 @@ impl Service {
         self.replica_at(name, "127.0.0.1:0", config)
     }
 
+    /// The same with further keys of the table `cluster`.
+    pub(crate) fn replica_with_cluster(&self, name: &str, cluster: &str) -> Replica {
+        self.start_replica(name, "127.0.0.1:0", "", cluster)
+    }
+
     /// The same at this address.
     pub(crate) fn replica_at(&self, name: &str, listen: &str, config: &str) -> Replica {
+        self.start_replica(name, listen, config, "")
+    }
+
+    fn start_replica(&self, name: &str, listen: &str, config: &str, cluster: &str) -> Replica {
         let port = free_port();
         let lease = self.lease;
         let text = format!(
-            "{config}\n[cluster]\nstore = '{}'\nkey = {}\nname = '{name}'\nlisten = '127.0.0.1:{port}'\nlease = '{lease}'\n\
+            "{config}\n[cluster]\nstore = '{}'\nkey = {}\nname = '{name}'\nlisten = '127.0.0.1:{port}'\nlease = '{lease}'\n{cluster}\
              [servers.demo]\ncommand = '{GRIPFAST}'\nargs = ['demo-server']\nprotocol = 'legacy'\n",
             self.store.url(),
             self.key,
