@@ -18,7 +18,7 @@ fn replica(authority: &Authority, store: &RunningStore, name: &str) -> Workspace
         store.url(),
         free_port()
     );
-    std::fs::write(&config, format!("{cluster}{text}timeouts = {{ call = '5s' }}\n")).unwrap();
+    std::fs::write(&config, format!("{cluster}{text}")).unwrap();
     workspace
 }
 
