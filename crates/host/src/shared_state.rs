@@ -80,8 +80,8 @@ pub trait SharedState: Send + Sync + 'static {
         version: u64,
     ) -> BoxFuture<'a, Result<bool, StateError>>;
 
-    /// Gives a claim back, in the background. One that is not given back ends after its lifetime.
-    fn release(self: Arc<Self>, login: String, claim: u64);
+    /// Gives a claim back. One that is not given back ends after its lifetime.
+    fn release(self: Arc<Self>, login: String, claim: u64) -> BoxFuture<'static, ()>;
 
     /// Completes a step each time the local copy changed, or changes may be possible again.
     fn changes(&self) -> watch::Receiver<u64>;

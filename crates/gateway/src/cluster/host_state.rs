@@ -86,14 +86,13 @@ impl SharedState for SharedTables {
         })
     }
 
-    fn release(self: Arc<Self>, login: String, claim: u64) {
-        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
-        runtime.spawn(async move {
+    fn release(self: Arc<Self>, login: String, claim: u64) -> BoxFuture<'static, ()> {
+        Box::pin(async move {
             if let Ok(store) = self.joined_store() {
                 // If it fails, the lease ends by time.
                 let _ = store.release(&lease_name(&login), OwnerEpoch::from_number(claim)).await;
             }
-        });
+        })
     }
 
     fn changes(&self) -> watch::Receiver<u64> {

@@ -50,9 +50,16 @@ impl RefreshLease {
     pub(crate) async fn is_valid(&self, version: u64) -> io::Result<bool> {
         match &self.0 {
             Held::Guard(_) => Ok(true),
-            Held::Claim(SharedClaim { shared, login, number }) => {
+            Held::Claim(SharedClaim { shared, login, number, .. }) => {
                 shared.confirm(login, *number, version).await.map_err(io::Error::other)
             }
+        }
+    }
+
+    /// Releases the lease and waits for it. A command needs this: its process ends before work in the background does.
+    pub(crate) async fn release(self) {
+        if let Held::Claim(mut claim) = self.0 {
+            claim.given_back().await;
         }
     }
 }
@@ -61,11 +68,23 @@ struct SharedClaim {
     shared: Arc<dyn SharedState>,
     login: String,
     number: u64,
+    is_given_back: bool,
+}
+
+impl SharedClaim {
+    fn given_back(&mut self) -> BoxFuture<'static, ()> {
+        self.is_given_back = true;
+        Arc::clone(&self.shared).release(std::mem::take(&mut self.login), self.number)
+    }
 }
 
 impl Drop for SharedClaim {
     fn drop(&mut self) {
-        Arc::clone(&self.shared).release(std::mem::take(&mut self.login), self.number);
+        if !self.is_given_back
+            && let Ok(runtime) = tokio::runtime::Handle::try_current()
+        {
+            runtime.spawn(self.given_back());
+        }
     }
 }
 
@@ -99,7 +118,7 @@ impl Leases for SharedLeases {
                     return Err(io::Error::new(io::ErrorKind::TimedOut, "another replica replaces it"));
                 }
             };
-            let claim = SharedClaim { shared: Arc::clone(&self.0), login, number };
+            let claim = SharedClaim { shared: Arc::clone(&self.0), login, number, is_given_back: false };
             // Another host may have replaced the login while this one waited.
             self.0.refresh(StateTable::Logins).await.map_err(io::Error::other)?;
             Ok(RefreshLease(Held::Claim(claim)))

@@ -197,9 +197,11 @@ impl LoginPreparation {
 /// Stores a new login.
 pub(super) async fn store_login(vault: &Vault, mut record: Record, clock: Clock) -> Result<(), LoginError> {
     record.received_at = clock.now().wall.since_epoch().as_secs();
-    let _lease = vault.lease(LEASE_TIMEOUT).await.map_err(LoginError::NotStored)?;
+    let lease = vault.lease(LEASE_TIMEOUT).await.map_err(LoginError::NotStored)?;
     let stamp = vault.stamp().await;
-    vault.save(&record, stamp.as_ref()).await.map_err(LoginError::NotStored)
+    let saved = vault.save(&record, stamp.as_ref()).await;
+    lease.release().await;
+    saved.map_err(LoginError::NotStored)
 }
 
 /// Outcome of a logout.
@@ -224,14 +226,13 @@ pub enum LogoutOutcome {
 pub async fn logout(name: &str, spec: &ServerSpec, logins: &Logins) -> Result<LogoutOutcome, LoginError> {
     let token_server = token_server(name, spec)?;
     let vault = Vault::new(logins, name, token_server.url.source());
-    let known = {
-        let _lease = vault.lease(LEASE_TIMEOUT).await.map_err(LoginError::NotStored)?;
-        let known = vault.load().await.0.login();
-        if !vault.remove().await.map_err(LoginError::NotStored)? {
-            return Ok(LogoutOutcome::NotLoggedIn);
-        }
-        known
-    };
+    let lease = vault.lease(LEASE_TIMEOUT).await.map_err(LoginError::NotStored)?;
+    let known = vault.load().await.0.login();
+    let removed = vault.remove().await;
+    lease.release().await;
+    if !removed.map_err(LoginError::NotStored)? {
+        return Ok(LogoutOutcome::NotLoggedIn);
+    }
     let Some(known) = known else { return Ok(LogoutOutcome::Forgotten) };
     let revoked = match Provider::new(&token_server).await {
         Ok(provider) => Box::pin(provider.revoke(&known)).await.map_err(|error| error.to_string()),

@@ -101,8 +101,10 @@ impl SharedState for FakeStore {
         })
     }
 
-    fn release(self: Arc<Self>, _: String, claim: u64) {
-        self.holder.lock().unwrap().take_if(|holder| *holder == claim);
+    fn release(self: Arc<Self>, _: String, claim: u64) -> BoxFuture<'static, ()> {
+        Box::pin(async move {
+            self.holder.lock().unwrap().take_if(|holder| *holder == claim);
+        })
     }
 
     fn changes(&self) -> watch::Receiver<u64> {
