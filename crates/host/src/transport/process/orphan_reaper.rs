@@ -115,7 +115,8 @@ fn spawn_watcher() -> std::io::Result<Child> {
     Err(std::io::Error::from(std::io::ErrorKind::Unsupported))
 }
 
-/// Reads `+ GROUP` and `- GROUP` until the pipe closes, then kills the remaining groups and the tagged processes.
+/// Reads `+ GROUP` and `- GROUP` until the pipe closes, then kills the remaining groups and the tagged processes. Not
+/// `kill -KILL -- -GROUP`: dash takes `--` for a process id.
 const SCRIPT: &str = r#"
 trap '' HUP INT TERM
 groups=
@@ -130,7 +131,7 @@ while read -r sign group; do
     esac
 done
 [ -n "$groups" ] || exit 0
-for group in $groups; do kill -KILL -- "-$group"; done
+for group in $groups; do kill -s KILL -- "-$group"; done
 for environ in /proc/[0-9]*/environ; do
     if tr '\0' '\n' <"$environ" | grep -qF "$1"; then
         pid=${environ#/proc/}
