@@ -1,10 +1,11 @@
 //! Exclusive leases in the store: claim and release. The heartbeat renews them.
 
 use crate::StoreError;
+use crate::moved::read_owner;
 use crate::store::{Store, millis};
 use crate::tables::SharedTable;
 use gripfast_core::placement::exclusive::ClaimReply;
-use gripfast_core::placement::place::OwnerEpoch;
+use gripfast_core::placement::place::{OwnerEpoch, SessionOwner};
 use redis::{Script, cmd};
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -79,6 +80,18 @@ impl Store {
         script.arg(self.prefix()).arg(self.place()).arg(name).arg(epoch.number());
         script.arg(table.as_str()).arg(field).arg(version);
         Ok(self.connection.run::<u8>(&script).await? == 1)
+    }
+
+    /// The holder of an exclusive lease, if there is one. Anyone with access to the store can forge it: the replica that
+    /// it names must be known otherwise.
+    ///
+    /// # Errors
+    ///
+    /// If the store is unreachable or the record cannot be read.
+    pub async fn lease_holder(&self, name: &str) -> Result<Option<SessionOwner>, StoreError> {
+        let key = self.settings.namespace.key(&format!("lease:{name}"));
+        let stored: Option<String> = self.connection.query(cmd("GET").arg(&key)).await?;
+        stored.map(|stored| read_owner(&key, &stored)).transpose()
     }
 
     /// Waits until a replica of the store has the claim, if it has replicas. A claim that a failover could lose is

@@ -68,6 +68,7 @@ pub use records::{RecordDetail, ledger};
 mod replace;
 mod security;
 pub mod shared_state;
+pub mod singleton;
 mod status;
 pub mod store;
 mod subscribe;

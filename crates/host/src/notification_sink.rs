@@ -1,9 +1,10 @@
 //! Sink for notifications about tasks and URL elicitations. They may arrive on the stream of any call or outside all
 //! calls, so they belong to no caller; the sink knows which client the task or elicitation belongs to.
 
+use crate::sync::Mutex;
 use gripfast_core::ids::ClientKey;
 use gripfast_wire::{tasks, url_elicitation};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 
 /// Receives server notifications that belong to no call.
 pub trait NotificationSink: Send + Sync {
@@ -29,9 +30,23 @@ pub struct ServerNotification<'a> {
 
 /// The sink of a host, once it is set.
 #[derive(Clone, Default)]
-pub(crate) struct SinkSlot(Arc<OnceLock<Arc<dyn NotificationSink>>>);
+pub(crate) struct SinkSlot(
+    Arc<OnceLock<Arc<dyn NotificationSink>>>,
+    Arc<Mutex<Vec<Weak<dyn NotificationSink>>>>,
+);
 
 impl SinkSlot {
+    /// Adds the sink of a view of one server. It ends with its last strong reference.
+    pub(crate) fn add_view(&self, to: &Arc<dyn NotificationSink>) {
+        let mut views = self.1.lock();
+        views.retain(|view| view.strong_count() > 0);
+        views.push(Arc::downgrade(to));
+    }
+
+    fn views(&self) -> Vec<Arc<dyn NotificationSink>> {
+        self.1.lock().iter().filter_map(Weak::upgrade).collect()
+    }
+
     /// Sets the sink. Only the first call has an effect.
     pub(crate) fn set(&self, to: Arc<dyn NotificationSink>) {
         let _ = self.0.set(to);
@@ -57,7 +72,7 @@ impl InstanceSink {
         if !matches!(method, tasks::STATUS | url_elicitation::COMPLETE) {
             return false;
         }
-        if let Some(sink) = self.sink.0.get() {
+        for sink in self.sink.0.get().cloned().into_iter().chain(self.sink.views()) {
             sink.notify(ServerNotification {
                 server: &self.server,
                 dedicated_to: self.dedicated_to.as_ref(),

@@ -47,7 +47,7 @@ impl Host {
         // One replacement at a time. It reads the store, so it does not hold the lock that calls use.
         let _turn = self.inner.replace_lock.lock();
         let known = self.entry(server)?;
-        let spec = Arc::new(spec);
+        let spec = Arc::new(self.singleton_spec(spec));
         let (kind, replaced) = self.revised_entry(&known, &spec, options);
         let revised = Arc::new(self.new_entry(server, spec, kind));
         if !self.swap_entry(&known, &revised) {
@@ -130,6 +130,7 @@ fn difference(before: &ServerSpec, after: &ServerSpec) -> Option<Revision> {
         protocol: before.protocol,
         max_message: before.max_message,
         restore: before.restore.clone(),
+        placement: before.placement,
         ..after.clone()
     };
     match (as_before == *before, as_before == *after) {

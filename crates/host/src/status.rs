@@ -63,6 +63,8 @@ pub struct ServerStatus {
     pub pid: Option<u32>,
     /// URL of the server, without secrets.
     pub url: Option<String>,
+    /// Replica that runs a singleton server, as far as this one knows. `None` for any other server.
+    pub holder: Option<String>,
     /// Name and version that the server declares.
     pub server_info: Option<String>,
     /// Instructions of the server, as far as they are approved.
@@ -159,6 +161,7 @@ impl ServerStatus {
             protocol_version: session.and_then(|session| session.version.as_ref()).map(ToString::to_string),
             pid: facts.pid,
             url: facts.url,
+            holder: upstream.deps().dialer.holder(),
             server_info: connection.as_ref().and_then(|connection| {
                 let name = connection.server.name.as_deref()?;
                 Some(
@@ -220,6 +223,7 @@ impl ServerStatus {
             protocol_version: None,
             pid: None,
             url: None,
+            holder: None,
             server_info: None,
             instructions: None,
             restored: None,

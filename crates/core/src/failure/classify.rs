@@ -33,7 +33,9 @@ fn failure_of(evidence: &Evidence) -> Failure {
         }
         Observed::BadConfig(text) => Failure::Blocked(BlockCause::BadConfig(text.clone())),
         Observed::SpawnFailed(text) => Failure::Unreachable(format!("could not be started: {text}")),
-        Observed::OutOfResources(text)
+        // As for lack of resources: the attempt was not made, so it says nothing about the server.
+        Observed::Unplaced(text)
+        | Observed::OutOfResources(text)
         | Observed::Connect { step: ConnectStepFailed::OutOfResources, text } => {
             Failure::OutOfResources(text.clone())
         }

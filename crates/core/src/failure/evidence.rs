@@ -54,6 +54,8 @@ pub enum Observed {
     SpawnFailed(String),
     /// The system has no file descriptor, memory or process left for the attempt.
     OutOfResources(String),
+    /// The attempt was not made, because no replica is known to run this singleton server.
+    Unplaced(String),
     /// A variable that the config names is not set.
     UnsetVariable(String),
     /// A config value is unusable after expansion.
@@ -127,6 +129,7 @@ impl Observed {
             Self::NoExecutable(_)
             | Self::SpawnFailed(_)
             | Self::OutOfResources(_)
+            | Self::Unplaced(_)
             | Self::UnsetVariable(_)
             | Self::BadConfig(_)
             | Self::Connect { .. }

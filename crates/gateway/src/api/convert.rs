@@ -162,6 +162,7 @@ impl From<&ServerStatus> for UpstreamView {
             era: status.era.map(Into::into),
             protocol_version: status.protocol_version.clone(),
             pid: status.pid,
+            holder: status.holder.clone(),
             tools: status.tools,
             restarts: supervision.restarts,
             consecutive_failures: supervision.consecutive_failures,

@@ -205,6 +205,9 @@ pub struct UpstreamView {
     pub era: Option<Word>,
     pub protocol_version: Option<String>,
     pub pid: Option<u32>,
+    /// Replica that runs the server, if only one does (`placement = "one"`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub holder: Option<String>,
     #[serde(default)]
     pub tools: usize,
     /// Exposure of its tools to clients: `all`, `search` or `auto`.

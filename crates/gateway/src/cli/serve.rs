@@ -192,6 +192,7 @@ impl ServePlan {
             .embeddings(self.gateway.search.embeddings.clone())
             .audit(self.gateway.audit)
             .max_nesting(self.gateway.limits.nesting as usize)
+            .place_singletons(self.config.as_ref().is_some_and(|(_, config)| config.cluster.is_some()))
             .build()
     }
 

@@ -264,6 +264,16 @@ pub(super) fn covered_headers(headers: &HeaderMap) -> Vec<(&str, &[u8])> {
     forwarded.map(|(name, value)| (name.as_str(), value.as_bytes())).collect()
 }
 
+/// Value of [`PRINCIPAL`] for a call of this principal, or of the gateway itself.
+pub(super) fn caller_header(principal: Option<&Principal>) -> String {
+    match principal {
+        Some(principal) if *principal != Principal::local() => {
+            principal_header(&Peer::Principal(principal.clone()))
+        }
+        Some(_) | None => LOCAL.to_owned(),
+    }
+}
+
 fn principal_header(peer: &Peer) -> String {
     match peer {
         Peer::Address(_) => LOCAL.to_owned(),

@@ -142,11 +142,14 @@ struct FollowHeartbeats {
 
 impl HeartbeatHandler for FollowHeartbeats {
     fn request(&self, acknowledged: TakeoverNotices) -> HeartbeatRequest {
-        HeartbeatRequest { record: self.member.own_record(), leases: Vec::new(), acknowledged }
+        let leases = self.member.singletons.renewals();
+        HeartbeatRequest { record: self.member.own_record(), leases, acknowledged }
     }
 
-    fn succeeded(&self, sent: LeaseNow, _: &HeartbeatRequest, success: HeartbeatSuccess) {
+    fn succeeded(&self, sent: LeaseNow, request: &HeartbeatRequest, success: HeartbeatSuccess) {
         let member = &self.member;
+        // First, because a process is killed if it takes too long.
+        member.singletons.renewed(sent, &request.leases, &success.reply.lost);
         let changes =
             member.with_router(|router| router.heartbeat_succeeded(lease_now(), sent, &success.reply));
         member.publish_live();
@@ -162,6 +165,7 @@ impl HeartbeatHandler for FollowHeartbeats {
                 self.runtime.spawn(async move { member.store.join().await });
             }
         }
+        member.singletons.wake();
         let before = member.store_state.send_replace(StoreState::Reachable);
         if let StoreState::Unreachable(_) = before {
             tracing::info!("the store is reachable again");

@@ -8,6 +8,7 @@ use super::Member;
 use super::forward::{CREDENTIAL, PRINCIPAL, REPLY, RESULT, covered_headers, misdirected, read_principal};
 use super::route::ForwardedArrival;
 use super::sealed_body::SealedBody;
+use super::singletons::{SERVERS_PATH, not_performed};
 use crate::auth::Authenticator;
 use crate::auth::credential::Credential;
 use crate::mcp::Gateway;
@@ -150,6 +151,17 @@ impl Receiver {
         let response = match self.verify(&seal, &head) {
             Ok((verified, peer)) => {
                 slot.mark_known();
+                // Other replicas use a singleton server by this path. Checked before the body is read.
+                if let Some(rest) = head.uri.path().strip_prefix(SERVERS_PATH) {
+                    let relay = self.member.relay(rest, &verified);
+                    keep_forwarded(&mut head.headers);
+                    let request = Request::from_parts(head, SealedBody::new(body, verified.body_digest));
+                    let response = match relay {
+                        Ok(relay) => Box::pin(relay.serve(request, peer)).await,
+                        Err(text) => not_performed(text),
+                    };
+                    return Ok(self.sealed(&seal, response));
+                }
                 let credential = self.credential(&head, &peer);
                 keep_forwarded(&mut head.headers);
                 head.extensions.insert(ForwardedArrival { epoch: verified.epoch });

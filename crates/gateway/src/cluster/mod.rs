@@ -4,6 +4,7 @@
 //! the heartbeats, `route` takes a request to the replica that must serve it, `forward` sends it there, `listener`
 //! receives it, and `sessions` moves client sessions between replicas. `shared_tables` has the pins, logins and API keys
 //! of the service.
+//! `singletons` runs servers that only one replica may run.
 
 pub mod cluster_settings;
 mod diagnosis;
@@ -16,6 +17,7 @@ pub(crate) mod route;
 mod sealed_body;
 mod sessions;
 pub mod shared_tables;
+mod singletons;
 
 pub use cluster_settings::{ClusterSettings, ClusterSettingsError};
 pub use diagnosis::{ClusterFinding, examine};
@@ -36,6 +38,7 @@ use gripfast_cluster::heartbeat::HeartbeatThread;
 use gripfast_cluster::record::ReplicaRecord;
 use gripfast_cluster::store::{Store, StoreSettings};
 use gripfast_cluster::{StoreError, lease_now};
+use singletons::Singletons;
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -64,6 +67,7 @@ pub struct Member {
     heartbeat: Mutex<Option<HeartbeatThread>>,
     forwards: AtomicU64,
     takeovers: AtomicU64,
+    singletons: Singletons,
 }
 
 /// Reachability of the store.
@@ -116,6 +120,7 @@ impl Member {
             heartbeat: Mutex::default(),
             forwards: AtomicU64::new(0),
             takeovers: AtomicU64::new(0),
+            singletons: Singletons::default(),
             settings,
             place,
             address,

@@ -1,8 +1,10 @@
 //! Registration of a client with the host: one key for as long as its session, connection or pipe lasts. When it ends,
 //! the host ends the server instances that are dedicated to the client.
 
+use super::Gateway;
 use super::elicitation::ElicitationSupport;
 use gripfast::{Client, ClientKey, Host, Principal};
+use http::{HeaderMap, HeaderName};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Registration of one client. Dropping it removes the client from the host.
@@ -31,6 +33,23 @@ impl ClientRegistration {
 impl Drop for ClientRegistration {
     fn drop(&mut self) {
         self.host.remove_client(&self.key);
+    }
+}
+
+/// Name of the client for which another replica keeps a dedicated instance. Only the listener for replicas sets it.
+pub(crate) const RELAYED_CLIENT: HeaderName = HeaderName::from_static("gripfast-relayed-client");
+
+/// Identity of the modern client of a request over HTTP.
+pub(crate) fn of_request(
+    gateway: &Gateway,
+    headers: &HeaderMap,
+    principal: Principal,
+) -> impl FnOnce(ElicitationSupport) -> Client {
+    let relayed = headers.get(RELAYED_CLIENT).filter(|_| gateway.host.is_view());
+    let relayed = relayed.and_then(|key| key.to_str().ok()).map(ClientKey::new);
+    |abilities| match relayed {
+        Some(key) => Client::with_key(key).with_principal(principal).with_input_support(abilities.any()),
+        None => without_session(principal)(abilities),
     }
 }
 

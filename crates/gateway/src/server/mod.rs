@@ -463,6 +463,9 @@ impl Server {
                 let served = gateway.shut_down_within(limit, finishing).await.unwrap_or(Ok(()));
                 if let Some(member) = member {
                     let limit = self.shutdown_timeout.saturating_sub(begun.elapsed());
+                    // The servers have ended: other replicas may start those of which there is one.
+                    let _ = tokio::time::timeout(limit, member.release_singletons()).await;
+                    let limit = self.shutdown_timeout.saturating_sub(begun.elapsed());
                     let _ = tokio::time::timeout(limit, member.leave()).await;
                     replicas_close.cancel();
                     let _ = tokio::time::timeout(ANSWERS_TIMEOUT, forwarded).await;
@@ -491,6 +494,7 @@ async fn join(
     member.attach(gateway);
     gateway.sessions.join(Arc::clone(&member));
     member.join().await.map_err(ListenError::Join)?;
+    member.run_singletons(&gateway.host, limits);
     Ok((listener, member))
 }
 

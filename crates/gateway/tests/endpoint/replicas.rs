@@ -8,6 +8,7 @@ mod recovery;
 mod service;
 mod shared_keys;
 mod shared_pins;
+mod singletons;
 
 use crate::client::{EventStream, HttpClient, LegacyClient, ModernClient, call, request};
 use gripfast_testkit::wait::until_async;

@@ -16,6 +16,7 @@ pub(crate) use crate::catalog::search::tool_texts;
 pub use crate::catalog::snapshot::{CatalogSnapshot, RenderedList};
 
 use crate::catalog::exposure::SnapshotExposure;
+use crate::catalog::snapshot::ItemOrigins;
 use crate::host::{Host, HostEntry};
 use crate::sync::Mutex;
 use crate::upstream::ListingOrigin;
@@ -93,7 +94,8 @@ impl Host {
         let withheld: &[&str] = if self.is_searchable() { &SEARCH_TOOLS } else { &[] };
         let merged = MergedCatalog::merge_without(sources, &absent, withheld);
         self.hold_names(&merged, settled);
-        let mut snapshot = snapshot::render(merged, &eras);
+        let origins = if self.is_view() { ItemOrigins::Omitted } else { ItemOrigins::Added };
+        let mut snapshot = snapshot::render(merged, &eras, origins);
         let before = latest.as_ref().map(|(_, before)| &**before);
         snapshot.exposure = SnapshotExposure::of(&snapshot.merged, &rules, &settings, before);
         let before = match &*latest {

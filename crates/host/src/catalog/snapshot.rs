@@ -166,8 +166,17 @@ impl RenderedList {
     }
 }
 
+/// Origins in the `_meta` of items.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ItemOrigins {
+    /// Each item names its server.
+    Added,
+    /// Items are exactly as the server wrote them, for another replica.
+    Omitted,
+}
+
 /// Renders a merged catalog whose sources speak these eras.
-pub(super) fn render(merged: MergedCatalog, eras: &[Era]) -> CatalogSnapshot {
+pub(super) fn render(merged: MergedCatalog, eras: &[Era], origins: ItemOrigins) -> CatalogSnapshot {
     let all = |list: List, public: &PublicList, items: fn(&Catalog) -> &Vec<Item>| {
         let mut rendered = RenderedList::default();
         for entry in &public.entries {
@@ -180,7 +189,11 @@ pub(super) fn render(merged: MergedCatalog, eras: &[Era]) -> CatalogSnapshot {
                     meta = apps::rename_resource(&item.raw, &own, &public);
                 }
             }
-            rendered.push(render_item(list, &entry.public, &source.server, item, meta).get());
+            let item = match origins {
+                ItemOrigins::Added => render_item(list, &entry.public, &source.server, item, meta),
+                ItemOrigins::Omitted => item.raw.clone(),
+            };
+            rendered.push(item.get());
         }
         rendered
     };
@@ -338,7 +351,16 @@ mod tests {
             linked: Vec::new(),
             held: Default::default(),
         };
-        render(MergedCatalog::merge(vec![source], &[]), &[era])
+        render(MergedCatalog::merge(vec![source], &[]), &[era], ItemOrigins::Added)
+    }
+
+    #[test]
+    fn a_view_for_another_replica_has_the_bytes_of_the_server() {
+        let raw = r#"{ "name":"t", "_meta":{"a":1.0}, "n":1.0e+5 }"#;
+        let whole = served(&[raw], Era::Legacy);
+        assert!(whole.tools.page(0, 9).0.contains("gripfast/origin"));
+        let viewed = render(whole.merged, &[Era::Legacy], ItemOrigins::Omitted);
+        assert_eq!(viewed.tools.page(0, 9).0, raw);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Builder of a [`Host`]: every option has a default.
 
-use super::{Host, HostInner};
+use super::{Host, HostInner, HostRole};
 use crate::auth::Logins;
 use crate::cache::{AnswerCache, CacheLimits};
 use crate::call::{BudgetSpec, CallBudgets};
@@ -16,6 +16,7 @@ use crate::records::audit::{Audit, AuditOptions};
 use crate::records::ledger::{Ledger, LedgerOptions};
 use crate::security::Security;
 use crate::shared_state::SharedState;
+use crate::singleton::SingletonRegistry;
 use crate::store::{ApprovalCounts, LocalStore, MemoryStore, Store};
 use crate::sync::{Mutex, RwLock};
 use gripfast_core::exposure::ExposureSettings;
@@ -43,6 +44,7 @@ pub struct HostBuilder {
     max_nesting: Option<usize>,
     exposure: ExposureSettings,
     embeddings: Option<EmbeddingsConfig>,
+    places_singletons: bool,
 }
 
 impl HostBuilder {
@@ -137,6 +139,14 @@ impl HostBuilder {
         self
     }
 
+    /// Sets whether the program decides which replica runs a server with `placement = "one"`
+    /// ([`Host::take_singletons`]). By default the host runs it like any other.
+    #[must_use]
+    pub fn place_singletons(mut self, places: bool) -> Self {
+        self.places_singletons = places;
+        self
+    }
+
     /// Call budgets.
     #[must_use]
     pub fn budgets(mut self, budgets: Vec<BudgetSpec>) -> Self {
@@ -184,6 +194,7 @@ impl HostBuilder {
         let capabilities = JsonText::parse(capabilities).expect("a JSON value prints as JSON");
         let client_info_json = serde_json::json!({ "name": name, "version": version });
         let client_info = JsonText::parse(client_info_json.to_string()).expect("a JSON value prints as JSON");
+        let (singletons, servers) = self.places_singletons.then(SingletonRegistry::new).unzip();
         let host = Host {
             inner: Arc::new(HostInner {
                 clock,
@@ -210,6 +221,9 @@ impl HostBuilder {
                 shutdown_tasks: TaskTracker::new(),
                 max_nesting: self.max_nesting.unwrap_or(ClientLimits::default().nesting as usize),
                 embeddings: self.embeddings.map(|endpoint| ToolEmbeddings::new(endpoint, clock)),
+                singletons,
+                singleton_servers: Mutex::new(servers),
+                role: HostRole::Whole,
             }),
         };
         host.set_exposure(self.exposure);
@@ -221,8 +235,8 @@ impl HostBuilder {
     }
 }
 
-/// A random id for this host.
-fn host_id() -> Arc<str> {
+/// A random id for a host.
+pub(super) fn host_id() -> Arc<str> {
     let bytes: [u8; 16] = clock::secret_bytes().unwrap_or_default();
     bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>().into()
 }

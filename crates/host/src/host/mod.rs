@@ -3,6 +3,7 @@
 
 mod builder;
 mod host_entry;
+mod server_view;
 
 pub use builder::HostBuilder;
 pub(crate) use host_entry::{EntryKind, HostEntry};
@@ -13,7 +14,7 @@ use crate::call::CallBudgets;
 use crate::catalog::{CatalogCache, ChangeSignal};
 use crate::client::Principal;
 use crate::clock::Clock;
-use crate::config::{ServerSpec, Target, suggest};
+use crate::config::{Placement, ServerSpec, Target, suggest};
 use crate::embeddings::ToolEmbeddings;
 use crate::instances::Instances;
 use crate::notification_sink::{NotificationSink, SinkSlot};
@@ -23,10 +24,11 @@ use crate::records::audit::{Audit, AuditStatus};
 use crate::records::ledger::{Calls, Ledger, LedgerStatus, Query};
 use crate::security::Security;
 use crate::shared_state::SharedState;
+use crate::singleton::{SingletonRegistry, SingletonServers};
 use crate::status::ServerStatus;
 use crate::store::{ApprovalCounts, ServerStore, Store};
 use crate::sync::{Mutex, RwLock};
-use crate::transport::{Dialer, StderrLines, TargetDialer};
+use crate::transport::{Dialer, SingletonDialer, StderrLines, TargetDialer};
 use crate::upstream::{ListingOrigin, UpstreamDeps};
 use gripfast_core::catalog::Catalog;
 use gripfast_core::failure::{CallError, CallOutcome, Code};
@@ -81,6 +83,19 @@ pub(crate) struct HostInner {
     pub(crate) max_nesting: usize,
     /// Ranking of tools by embeddings.
     pub(crate) embeddings: Option<Arc<ToolEmbeddings>>,
+    /// Registers servers that only one replica runs, if the program decides about them.
+    singletons: Option<SingletonRegistry>,
+    singleton_servers: Mutex<Option<SingletonServers>>,
+    role: HostRole,
+}
+
+/// Role of a host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum HostRole {
+    /// It runs its servers.
+    Whole,
+    /// A view of one server of another host ([`Host::server_view`]).
+    View,
 }
 
 /// Options of [`Host::spawn_with`] beyond the spec.
@@ -145,7 +160,7 @@ impl Host {
     /// # Errors
     /// The name is taken.
     pub fn spawn_with(&self, name: &str, spec: ServerSpec, options: SpawnOptions) -> Result<(), SpawnError> {
-        let spec = Arc::new(spec);
+        let spec = Arc::new(self.singleton_spec(spec));
         let kind = if spec.disabled {
             EntryKind::Disabled
         } else {
@@ -220,7 +235,14 @@ impl Host {
         let logins = &self.inner.logins;
         let credential =
             Credential::from_config(name, &spec.target, spec.oauth.as_ref(), logins, self.inner.clock);
-        Arc::new(TargetDialer::new(spec.target.clone(), credential, spec.supervision.max_in_flight))
+        let target: Arc<dyn Dialer> =
+            Arc::new(TargetDialer::new(spec.target.clone(), credential, spec.supervision.max_in_flight));
+        match (&self.inner.singletons, spec.placement) {
+            (Some(singletons), Placement::One) => {
+                Arc::new(SingletonDialer::new(singletons.register(name, spec), target))
+            }
+            (_, Placement::Each) | (None, Placement::One) => target,
+        }
     }
 
     fn add(&self, entry: HostEntry) -> Result<(), SpawnError> {
@@ -495,7 +517,10 @@ impl Host {
 
     /// Sets the receiver of notifications about tasks and URL elicitations. Only the first call has an effect.
     pub fn set_notification_sink(&self, sink: Arc<dyn NotificationSink>) {
-        self.inner.notification_sink.set(sink);
+        match self.inner.role {
+            HostRole::Whole => self.inner.notification_sink.set(sink),
+            HostRole::View => self.inner.notification_sink.add_view(&sink),
+        }
     }
 
     /// The instructions of all connected servers, by server.
@@ -631,6 +656,9 @@ impl Host {
 
 impl Drop for HostInner {
     fn drop(&mut self) {
+        if self.role == HostRole::View {
+            return;
+        }
         if let Some(embeddings) = &self.embeddings {
             embeddings.stop();
         }

@@ -5,6 +5,7 @@ use super::in_flight::InFlightCalls;
 use super::{LOG_MESSAGE, Secrets, StderrRing};
 use bytes::Bytes;
 use gripfast_core::failure::Evidence;
+use gripfast_core::ids::ClientKey;
 use gripfast_core::isolation::Attribution;
 use gripfast_wire::envelope::Message;
 use gripfast_wire::results::Progress;
@@ -141,4 +142,8 @@ pub struct LinkContext {
     pub(crate) host_id: Arc<str>,
     /// Maximum size of a message in bytes.
     pub max_message: usize,
+    /// Client of the dedicated instance that the link is for; `None` for the shared instance.
+    pub dedicated_to: Option<ClientKey>,
+    /// A child of this link is also killed from outside when the lease of its singleton server ends.
+    pub(crate) is_leased: bool,
 }

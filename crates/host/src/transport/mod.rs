@@ -9,6 +9,7 @@ mod inbox;
 mod pending_replies;
 mod process;
 mod secrets;
+mod singleton;
 mod sse;
 mod stderr;
 mod stdio;
@@ -24,11 +25,14 @@ pub(crate) use http::{
     HttpClient, HttpEndpoint, HttpRequest, get, not_a_response, read_body, retry_after, send,
 };
 pub use inbox::{Inbox, Incoming, LinkContext};
+pub(crate) use process::renew_child_leases;
 pub use process::{Environment, NetworkVariables};
 pub use secrets::Secrets;
+pub(crate) use singleton::SingletonDialer;
 pub use stderr::{StderrLines, StderrRing};
 pub(crate) use target::{TargetDialer, TlsFiles, expand};
 
+use crate::client::Principal;
 use crate::memory::{AnswerMemory, OutOfMemory, Reservation};
 use bytes::Bytes;
 use gripfast_core::redact::KnownSecrets;
@@ -66,6 +70,11 @@ pub trait Dialer: Send + Sync + 'static {
         Box::pin(std::future::ready(Ok(RenewOutcome::NeedsPerson(None))))
     }
 
+    /// Returns the replica that runs a singleton server.
+    fn holder(&self) -> Option<String> {
+        None
+    }
+
     /// Completes when a person may have repaired the credential, for example by a login.
     fn credential_changed(&self) -> BoxFuture<'_, ()> {
         Box::pin(std::future::pending())
@@ -93,6 +102,8 @@ gripfast_core::word_enum! {
         Http = "http",
         /// HTTP with a separate event stream, as of 2024-11-05.
         LegacySse = "sse",
+        /// Another replica, which runs this singleton server.
+        Replica = "replica",
         /// A transport of the embedding program.
         Custom = "custom",
     }
@@ -185,6 +196,8 @@ pub struct Outgoing {
     pub headers: Vec<(String, String)>,
     /// Phase that the request belongs to, as recorded in evidence.
     pub during: During,
+    /// Principal of the call; `None` for a request of the host itself.
+    pub principal: Option<Principal>,
     /// Replay safety of the request. A request that must not be sent twice avoids connections
     /// that the server may be about to close.
     pub safety: Safety,

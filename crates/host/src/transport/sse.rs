@@ -71,7 +71,7 @@ impl LegacySseLink {
         if !matches!(body_kind(&response), super::http::BodyKind::Events) {
             return Err(Observed::Malformed("its answer to GET is not an event stream".to_owned()));
         }
-        let LinkContext { inbox, max_message, stderr: _, secrets: _, children: _, host_id: _ } = context;
+        let LinkContext { inbox, max_message, .. } = context;
         let mut events = Events::new(response.into_body(), max_message);
         let endpoint = loop {
             match events.next(During::Handshake).await.map_err(|evidence| evidence.observed)? {

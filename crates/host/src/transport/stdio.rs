@@ -68,7 +68,7 @@ impl StdioLink {
         let pending = Arc::new(PendingReplies::default());
         let (frames, queue) = mpsc::channel(QUEUED_FRAMES);
         let pipe = Arc::new(Mutex::new(Pipe::new(pipes.stdin)));
-        let LinkContext { inbox, stderr, secrets, children: _, host_id: _, max_message } = context;
+        let LinkContext { inbox, stderr, secrets, max_message, .. } = context;
 
         let reads = Arc::new(ReadCounter::default());
         let own_ring = Arc::<StderrRing>::default();
@@ -604,6 +604,7 @@ fn tail(bytes: &[u8]) -> &[u8] {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::transport::process::ChildLifetime;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio_util::task::TaskTracker;
 
@@ -630,7 +631,7 @@ mod tests {
     async fn b03_a_child_that_exits_before_the_first_write_is_reported_by_exit_code() {
         let program = crate::transport::process::Program::resolve("/bin/sh", None);
         let children = TaskTracker::new();
-        let (tree, pipes) = ProcessTree::start(&program, children.token(), |child| {
+        let (tree, pipes) = ProcessTree::start(&program, children.token(), ChildLifetime::Process, |child| {
             // The pipes stay open for a while after the exit.
             child.args(["-c", "sleep 60 & exit 3"]);
         })
@@ -639,8 +640,16 @@ mod tests {
         let (inbox, _supervisor) = Inbox::new();
         let (stderr, secrets) = (Arc::new(StderrRing::default()), Arc::default());
         stderr.push(b"error: of another child of the server");
-        let context =
-            LinkContext { inbox, stderr, secrets, children, host_id: "".into(), max_message: 1 << 20 };
+        let context = LinkContext {
+            inbox,
+            stderr,
+            secrets,
+            children,
+            host_id: "".into(),
+            max_message: 1 << 20,
+            dedicated_to: None,
+            is_leased: false,
+        };
         let link = StdioLink::new(tree, pipes, context);
         // Nothing is written any more; the exit is reported in a moment.
         link.writer().unwrap().closed().await;
@@ -654,6 +663,7 @@ mod tests {
             safety: crate::transport::Safety::AtMostOnce,
             sent: Arc::default(),
             listener: None,
+            principal: None,
             memory: None,
         };
         let session = Session { era: gripfast_wire::Era::Legacy, id: None, version: None };

@@ -3,7 +3,7 @@
 
 use super::http::{HttpClient, HttpLink};
 use super::inbox::LinkContext;
-use super::process::{Environment, NetworkVariables, ProcessTree, Program, spawn_failure};
+use super::process::{ChildLifetime, Environment, NetworkVariables, ProcessTree, Program, spawn_failure};
 use super::sse::LegacySseLink;
 use super::stdio::StdioLink;
 use super::{BoxFuture, Dialer, Link, RenewOutcome, Route};
@@ -217,7 +217,8 @@ async fn start_child(target: &Target, context: LinkContext) -> Result<Arc<dyn Li
         return Err(Observed::BadConfig(format!("`cwd` is not a directory: {cwd}")));
     }
     let found = Program::resolve(&program, environment.get("PATH"));
-    let started = ProcessTree::start(&found, context.children.token(), |child| {
+    let lifetime = if context.is_leased { ChildLifetime::Lease } else { ChildLifetime::Process };
+    let started = ProcessTree::start(&found, context.children.token(), lifetime, |child| {
         child.args(&args).env_clear().envs(environment.iter());
         if let Some(cwd) = &cwd {
             child.current_dir(cwd);
@@ -250,7 +251,9 @@ impl TargetDialer {
             .with_kept_connections(self.max_in_flight as usize);
         match route {
             Route::LegacySse => Ok(Arc::new(LegacySseLink::open(client, url, context).await?)),
-            Route::Http | Route::Stdio | Route::Custom => Ok(Arc::new(HttpLink::new(client, url, context)?)),
+            Route::Http | Route::Stdio | Route::Replica | Route::Custom => {
+                Ok(Arc::new(HttpLink::new(client, url, context)?))
+            }
         }
     }
 }

@@ -540,6 +540,7 @@ impl Upstream {
             name,
             headers,
             during: During::Call,
+            principal: Some(request.principal.clone()),
             safety: request.safety,
             sent: Arc::clone(sent_flag),
             listener: Some(Arc::clone(watch) as Arc<dyn Listener>),

@@ -54,6 +54,7 @@ pub(crate) enum StoredRoute {
     Stdio,
     Http,
     LegacySse,
+    Replica,
     Custom,
 }
 
@@ -63,6 +64,7 @@ impl From<Route> for StoredRoute {
             Route::Stdio => Self::Stdio,
             Route::Http => Self::Http,
             Route::LegacySse => Self::LegacySse,
+            Route::Replica => Self::Replica,
             Route::Custom => Self::Custom,
         }
     }
@@ -202,8 +204,11 @@ impl Upstream {
         });
         let first = remembered.or(legacy_first);
         let (spec, deps) = self.config.read().clone();
+        self.with_machine(|machine, _| machine.set_kind(deps.dialer.kind()));
         let mut plan = VecDeque::from(plan(&deps.dialer.routes(), spec.protocol, first));
-        let restore_calls = resolve_restore_calls(&spec).await?;
+        let is_elsewhere = plan.front().is_some_and(|step| step.route == Route::Replica);
+        // The replica that runs the server makes them.
+        let restore_calls = if is_elsewhere { Vec::new() } else { resolve_restore_calls(&spec).await? };
         let mut asked_again = false;
         let mut open: Option<OpenedLink> = None;
         let mut refusal: Option<Evidence> = None;
@@ -224,15 +229,13 @@ impl Upstream {
             };
             match self.handshake_while_receiving(&mut opened, step).await {
                 Ok((session, server)) => {
-                    self.remember(
-                        &deps,
-                        RememberedRoute {
-                            route: step.route.into(),
-                            modern: step.era == Era::Modern,
-                            follows: server.capabilities.resources_subscribe,
-                            start_steps: remembered.map_or(0, |last| last.start_steps),
-                        },
-                    );
+                    let verdict = RememberedRoute {
+                        route: step.route.into(),
+                        modern: step.era == Era::Modern,
+                        follows: server.capabilities.resources_subscribe,
+                        start_steps: remembered.map_or(0, |last| last.start_steps),
+                    };
+                    self.remember(&deps, verdict);
                     let (session, server) = (Arc::new(session), Arc::new(server));
                     let OpenedLink { link, mut inbox, in_flight, mut received, .. } = opened;
                     let mut connection =
@@ -303,7 +306,7 @@ impl Upstream {
     ) -> Result<Connection, Failure> {
         let step = ConnectStep { route: connection.route, era: connection.session.era };
         match connection.route {
-            Route::Http | Route::Custom => {}
+            Route::Http | Route::Replica | Route::Custom => {}
             // The session is the stream or the process itself, so a new session needs a new link.
             Route::Stdio | Route::LegacySse => {
                 return Err(Failure::Lost("the server no longer knows its session".to_owned()));
@@ -389,6 +392,8 @@ impl Upstream {
             children: self.children.clone(),
             host_id: Arc::clone(&deps.host_id),
             max_message: spec.max_message,
+            dedicated_to: self.role.client().cloned(),
+            is_leased: false,
         };
         let link = deps.dialer.connect(route, context).await?;
         opening.set(Some(Arc::clone(&link)));
@@ -450,6 +455,11 @@ impl Upstream {
 fn plan(routes: &[Route], choice: ProtocolChoice, remembered: Option<RememberedRoute>) -> Vec<ConnectStep> {
     let mut steps = Vec::new();
     for route in routes {
+        // Replicas speak the modern era with each other, whatever the server speaks.
+        if *route == Route::Replica {
+            steps.push(ConnectStep { route: *route, era: Era::Modern });
+            continue;
+        }
         // HTTP+SSE exists only in the legacy era.
         if *route != Route::LegacySse && choice != ProtocolChoice::Legacy {
             steps.push(ConnectStep { route: *route, era: Era::Modern });
@@ -478,7 +488,10 @@ fn is_refusal(failure: &Failure) -> bool {
 /// connection failure or an address that the config does not allow.
 fn more_specific<'a>(refusal: Option<&'a Evidence>, evidence: &'a Evidence) -> &'a Evidence {
     match &evidence.observed {
-        Observed::Connect { .. } | Observed::OutOfResources(_) | Observed::BadConfig(_) => evidence,
+        Observed::Connect { .. }
+        | Observed::OutOfResources(_)
+        | Observed::Unplaced(_)
+        | Observed::BadConfig(_) => evidence,
         Observed::NoExecutable(_)
         | Observed::SpawnFailed(_)
         | Observed::UnsetVariable(_)

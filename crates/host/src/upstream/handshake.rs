@@ -167,6 +167,7 @@ impl Upstream {
             during: During::Handshake,
             safety: crate::transport::Safety::AtMostOnce,
             sent: Arc::default(),
+            principal: None,
             listener: None,
             memory: None,
         }
@@ -198,6 +199,7 @@ fn probe_answer_of(send_error: &SendError, route: Route) -> ProbeAnswer {
         Observed::NoExecutable(_)
         | Observed::SpawnFailed(_)
         | Observed::OutOfResources(_)
+        | Observed::Unplaced(_)
         | Observed::UnsetVariable(_)
         | Observed::BadConfig(_)
         | Observed::NoToken(_)
@@ -244,6 +246,7 @@ fn initialize_error(send_error: SendError, route: Route) -> HandshakeError {
         Observed::NoExecutable(_)
         | Observed::SpawnFailed(_)
         | Observed::OutOfResources(_)
+        | Observed::Unplaced(_)
         | Observed::UnsetVariable(_)
         | Observed::BadConfig(_)
         | Observed::NoToken(_)

@@ -497,6 +497,7 @@ impl Upstream {
             during,
             safety: crate::transport::Safety::of_method(method),
             sent: Arc::default(),
+            principal: None,
             listener: None,
             memory: None,
         };
@@ -519,7 +520,7 @@ impl Upstream {
 
 /// Returns true if arguments may have to be repeated in headers, which only a listing tells.
 pub(super) fn may_need_headers(connection: &Connection) -> bool {
-    connection.session.era == Era::Modern && connection.route == Route::Http
+    connection.session.era == Era::Modern && matches!(connection.route, Route::Http | Route::Replica)
 }
 
 /// The name of the requested item, which a modern request repeats in a header.

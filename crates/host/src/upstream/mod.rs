@@ -167,7 +167,7 @@ impl Connection {
             (Era::Modern, _) | (Era::Legacy, Route::Stdio) => false,
             (Era::Legacy, Route::Http) => self.session.id.is_some(),
             // HTTP+SSE has it in the URL of its POSTs; of custom transports it is unknown.
-            (Era::Legacy, Route::LegacySse | Route::Custom) => true,
+            (Era::Legacy, Route::LegacySse | Route::Replica | Route::Custom) => true,
         }
     }
 

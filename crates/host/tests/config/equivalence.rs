@@ -328,6 +328,7 @@ fn every_key_sets_its_field() {
             ],
             isolation: PerClient,
             max_instances: 65,
+            placement: Each,
             replay: ReplayRules {
                 safe: [
                     "search_*",

@@ -347,3 +347,30 @@ command = "y"
           |                 ^
     "#);
 }
+
+#[test]
+fn a_spare_of_a_server_that_must_run_once() {
+    let text = r#"[servers.notes]
+command = "notes"
+spare = 1
+placement = "one"
+
+[servers.other]
+command = "other"
+placement = "two"
+"#;
+    assert_snapshot!(report(TOML, text), @r#"
+        error: `spare` starts a second process, and `placement = "one"` allows one
+         --> gripfast.toml:1:10 (servers.notes.spare)
+          |
+        1 | [servers.notes]
+          |          ^^^^^
+          hint: remove one of them
+
+        error: `two` is not one of `each`, `one`
+         --> gripfast.toml:8:13 (servers.other.placement)
+          |
+        8 | placement = "two"
+          |             ^^^^^
+    "#);
+}

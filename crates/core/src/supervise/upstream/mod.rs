@@ -230,6 +230,11 @@ impl UpstreamMachine {
         self.report_state(now);
     }
 
+    /// Sets the kind of the next link: a singleton server may move to another replica and back.
+    pub fn set_kind(&mut self, kind: LinkKind) {
+        self.kind = kind;
+    }
+
     /// Handles the timeout of [`Self::poll_timeout`].
     pub fn handle_timeout(&mut self, now: Now) {
         self.check_sleep(now);

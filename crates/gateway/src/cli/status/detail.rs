@@ -88,10 +88,12 @@ fn session(upstream: &UpstreamView, age: u64) -> String {
 
 fn via(upstream: &UpstreamView) -> Option<String> {
     let transport = upstream.transport.as_deref()?;
+    let at = upstream.holder.as_ref().map(|holder| format!(", runs at replica {holder}"));
+    let at = at.unwrap_or_default();
     Some(match (&upstream.pid, &upstream.url) {
-        (Some(pid), _) => format!("{transport}, pid {pid}"),
-        (None, Some(url)) => format!("{transport}, {url}"),
-        (None, None) => transport.to_owned(),
+        (Some(pid), _) => format!("{transport}, pid {pid}{at}"),
+        (None, Some(url)) => format!("{transport}, {url}{at}"),
+        (None, None) => format!("{transport}{at}"),
     })
 }
 

@@ -246,7 +246,9 @@ impl Gateway {
         let servers = catalog.merged.servers();
         let mut sections = self.host.instructions();
         sections.retain(|(server, _)| servers.contains(server.as_str()));
-        if let Some(missing) = self.missing_servers(principal, &servers) {
+        if self.host.is_view() {
+            // Another replica adds what its clients have to know.
+        } else if let Some(missing) = self.missing_servers(principal, &servers) {
             sections.push(("gripfast".to_owned(), missing));
         }
         match sections.as_slice() {

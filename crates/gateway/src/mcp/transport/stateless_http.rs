@@ -46,9 +46,10 @@ pub(crate) async fn post(
         return wire(respond::error(Era::Modern, Some(request.id), &fault), StatusCode::BAD_REQUEST);
     }
     if request.method == "subscriptions/listen" {
-        return listen(gateway, request.id, request.params, &body.peer);
+        return listen(gateway, headers, request.id, request.params, &body.peer);
     }
-    match begin_or_resume(gateway, request, body, registration::without_session(body.peer.principal())) {
+    let identify = registration::of_request(gateway, headers, body.peer.principal());
+    match begin_or_resume(gateway, request, body, identify) {
         Ok(call) => deliver(gateway, request.id.to_request_id(), call).await,
         Err(StartError::NoRoom(overload)) => overload::overloaded(Some(request.id), &overload),
         Err(refused @ (StartError::Fault(_) | StartError::Lost(_))) => {
@@ -267,8 +268,14 @@ pub(crate) fn input_required(gateway: &Gateway, id: &RequestId, call: InputRequi
 }
 
 /// Opens a `subscriptions/listen` stream. When the gateway shuts down, the stream ends with a response.
-fn listen(gateway: &Arc<Gateway>, id: Id<'_>, params: Option<&Json>, peer: &Peer) -> Response {
-    let identify = registration::without_session(peer.principal());
+fn listen(
+    gateway: &Arc<Gateway>,
+    headers: &HeaderMap,
+    id: Id<'_>,
+    params: Option<&Json>,
+    peer: &Peer,
+) -> Response {
+    let identify = registration::of_request(gateway, headers, peer.principal());
     let client = Client::from_request(params, identify, gateway.memory_of(peer));
     // The filter is kept as long as the stream.
     let held = match client.memory.take(params.map_or(0, |params| params.get().len())) {

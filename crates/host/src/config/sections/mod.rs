@@ -26,7 +26,7 @@ pub(super) use policy::clients;
 pub use restore::{Argument, RestoreCall};
 pub use search::{EmbeddingsConfig, SearchConfig};
 pub(super) use server::entry;
-pub use server::{ProtocolChoice, ReplayRules, ServerSpec};
+pub use server::{Placement, ProtocolChoice, ReplayRules, ServerSpec};
 pub use target::{EndpointError, Target, TlsSpec, UrlTransport, endpoint};
 
 use super::keys::{ValueKind, keys, table};

@@ -150,6 +150,10 @@ keys! {
         /// Largest number of clients with an instance of their own at a time. Too small: with `per_client` calls of
         /// further clients are refused as overloaded (with `auto` they share). Too large: as many child processes run.
         pub max_instances: u32 [1..=10_000] = 64;
+        /// Replicas of a service that run the server: `each`, or only `one`, whose name `status` shows; the others reach
+        /// it through that one. For a server that must not run twice, such as one that writes a file. With `one`, clients
+        /// share one instance unless `isolation` is `per_client`. Without the table `cluster` both mean the same.
+        pub placement: Placement = Placement::Each;
         /// Tools that may be called again if the connection is lost before the answer.
         pub replay: ReplayRules = ReplayRules::default();
         /// Calls to make in every new session before all others, in this order: a login, the choice of a workspace. A
@@ -181,6 +185,17 @@ pub enum ProtocolChoice {
     Modern,
 }
 
+/// Replicas of a service that run a server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Placement {
+    /// All of them.
+    #[default]
+    Each,
+    /// One at a time.
+    One,
+}
+
+words!(Placement { Each = "each", One = "one" });
 words!(ProtocolChoice { Auto = "auto", Legacy = "legacy", Modern = "modern" });
 words!(Exposure { All = "all", Search = "search", Auto = "auto" });
 words!(Isolation { Auto = "auto", Shared = "shared", PerClient = "per_client" });
@@ -235,6 +250,13 @@ fn spec(mut fields: Fields<'_>, key: &KeyNode, problems: &mut Problems) -> Optio
         Target::Stdio { .. } if spec.oauth.is_some() => {
             let message = "`oauth` needs a server with a `url`; this one has a `command`";
             problems.error(Diagnostic::error(format!("servers.{}.oauth", key.name), key.at, message));
+        }
+        Target::Stdio { .. } if spec.placement == Placement::One && spec.supervision.spare => {
+            let message = "`spare` starts a second process, and `placement = \"one\"` allows one";
+            problems.error(
+                Diagnostic::error(format!("servers.{}.spare", key.name), key.at, message)
+                    .with_hint("remove one of them"),
+            );
         }
         Target::Stdio { .. } => {}
         Target::Url { .. } => reject_child_only_keys(&spec.supervision, key, problems),

@@ -8,6 +8,7 @@ use super::pool::{Body, Pool, PoolError};
 use super::proxy::{ForwardedBy, ProxyError};
 use super::response::header_text;
 use crate::auth::Credential;
+use crate::singleton::ReplicaSigner;
 use crate::transport::target::TlsFiles;
 use crate::transport::{Safety, Secrets, SentFlag};
 use bytes::Bytes;
@@ -34,6 +35,8 @@ pub(crate) struct HttpClient {
     credential: Option<Arc<Credential>>,
     /// Learns the credential, so that it is redacted from what the server says.
     secrets: Arc<Secrets>,
+    /// Seals requests to another replica.
+    signer: Option<Arc<dyn ReplicaSigner>>,
     /// Permits for cancellations in delivery.
     pub(super) cancel_permits: Arc<Semaphore>,
 }
@@ -88,6 +91,21 @@ impl HttpClient {
             headers: Arc::new(headers),
             credential,
             secrets: Arc::default(),
+            signer: None,
+            cancel_permits: Arc::new(Semaphore::new(cancel::MAX_PENDING)),
+        })
+    }
+
+    /// Creates a client for another replica. It uses no proxy, and seals each request.
+    pub(crate) fn for_replica(url: &Url, signer: Arc<dyn ReplicaSigner>) -> Result<Self, Observed> {
+        let connector = Connector::new(&uri_of(url)?, Egress::new(url, []), TlsFiles::default())?;
+        Ok(Self {
+            pool: Pool::new(connector.without_proxies()),
+            redirect_origins: Arc::default(),
+            headers: Arc::default(),
+            credential: None,
+            secrets: Arc::default(),
+            signer: Some(signer),
             cancel_permits: Arc::new(Semaphore::new(cancel::MAX_PENDING)),
         })
     }
@@ -222,6 +240,12 @@ impl HttpClient {
         }
         if let Some(auth) = &http_request.to.proxy_authorization {
             request.headers_mut().insert(PROXY_AUTHORIZATION, auth.clone());
+        }
+        if let Some(signer) = &self.signer {
+            let path = http_request.to.path.path();
+            let headers = request.headers_mut();
+            let seal = signer.seal(http_request.method.as_str(), path, headers, &http_request.body);
+            headers.extend(seal);
         }
         let sent = self
             .pool

@@ -87,6 +87,11 @@ impl Connector {
         }
     }
 
+    /// The same without the proxies of the environment.
+    pub(super) fn without_proxies(self) -> Self {
+        Self { proxies: Arc::new(Matcher::builder().build()), ..self }
+    }
+
     /// Returns the proxy for `target`. There is none for this machine: plaintext for a local server must not leave the
     /// machine.
     fn proxy(&self, target: &Uri) -> Option<Intercept> {

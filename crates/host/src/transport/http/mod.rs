@@ -71,7 +71,7 @@ const MIN_RESUME_INTERVAL: Duration = Duration::from_millis(100);
 
 impl HttpLink {
     pub(super) fn new(client: HttpClient, url: Url, context: LinkContext) -> Result<Self, Observed> {
-        let LinkContext { inbox, max_message, stderr: _, secrets: _, children: _, host_id: _ } = context;
+        let LinkContext { inbox, max_message, .. } = context;
         let address = client.address(url)?;
         let (headers, first_stream) = (MessageHeaders::default(), FirstStream::default());
         Ok(Self { client, address, inbox, headers, max_message, first_stream })

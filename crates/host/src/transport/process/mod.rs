@@ -5,6 +5,7 @@
 //! process is killed.
 
 mod environment;
+mod lease_watcher;
 mod orphan_reaper;
 #[cfg(unix)]
 #[path = "unix.rs"]
@@ -15,6 +16,7 @@ mod os;
 mod program;
 
 pub use environment::{Environment, NetworkVariables};
+pub(crate) use lease_watcher::renew_child_leases;
 pub(crate) use program::Program;
 
 use super::process::orphan_reaper::OrphanReaper;
@@ -55,6 +57,15 @@ pub(crate) struct ProcessTree {
     killed: AtomicBool,
 }
 
+/// Lifetime of a child.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ChildLifetime {
+    /// It may run as long as this process.
+    Process,
+    /// It may run as long as the leases of this process are renewed.
+    Lease,
+}
+
 /// Observes the exit of a child, without being able to cause it.
 #[derive(Debug, Clone)]
 pub(crate) struct ExitWatch(watch::Receiver<Option<Exit>>);
@@ -84,6 +95,7 @@ impl ProcessTree {
     pub(crate) async fn start(
         program: &Program,
         until_gone: TaskTrackerToken,
+        lifetime: ChildLifetime,
         prepare: impl Fn(&mut Command),
     ) -> Result<(Self, Pipes), io::Error> {
         let prepared = |mut command| {
@@ -94,17 +106,21 @@ impl ProcessTree {
         // The thread that starts a child blocks until the child runs its own program, which takes a while on a busy
         // machine. Worker threads are needed for calls.
         let starting = tokio::task::spawn_blocking(move || {
-            match found.map(|found| Self::spawn(found, until_gone.clone())) {
+            match found.map(|found| Self::spawn(found, until_gone.clone(), lifetime)) {
                 Some(Ok(started)) => Ok(started),
                 // The system's own search decides, also about the error.
-                Some(Err(_)) | None => Self::spawn(named, until_gone),
+                Some(Err(_)) | None => Self::spawn(named, until_gone, lifetime),
             }
         });
         starting.await.unwrap_or_else(|error| Err(io::Error::other(error)))
     }
 
-    fn spawn(mut command: Command, until_gone: TaskTrackerToken) -> Result<(Self, Pipes), io::Error> {
-        let reaper = OrphanReaper::new();
+    fn spawn(
+        mut command: Command,
+        until_gone: TaskTrackerToken,
+        lifetime: ChildLifetime,
+    ) -> Result<(Self, Pipes), io::Error> {
+        let reaper = OrphanReaper::new(lifetime);
         command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

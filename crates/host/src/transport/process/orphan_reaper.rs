@@ -5,6 +5,7 @@
 //! It is a shell script of a few lines: it needs no binary of ours, which an embedding program would not have, and no
 //! `unsafe`.
 
+use super::{ChildLifetime, lease_watcher};
 use crate::sync::Mutex;
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -16,16 +17,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 #[derive(Debug, Clone)]
 pub(super) struct OrphanReaper {
     tag: String,
+    lifetime: ChildLifetime,
 }
 
 impl OrphanReaper {
     /// Environment variable by which our descendants are recognised in any process group.
     pub(super) const VARIABLE: &'static str = "GRIPFAST_LEASH";
 
-    pub(super) fn new() -> Self {
+    pub(super) fn new(lifetime: ChildLifetime) -> Self {
         static CHILDREN: AtomicU64 = AtomicU64::new(0);
         let child = CHILDREN.fetch_add(1, Ordering::Relaxed);
-        Self { tag: format!("{}.{child}", *RUN_TAG) }
+        Self { tag: format!("{}.{child}", *RUN_TAG), lifetime }
     }
 
     pub(super) fn tag(&self) -> &str {
@@ -34,10 +36,16 @@ impl OrphanReaper {
 
     pub(super) fn register(&self, leader: u32) {
         WATCHER.lock().register(leader);
+        if self.lifetime == ChildLifetime::Lease {
+            lease_watcher::register(leader, &self.tag);
+        }
     }
 
     pub(super) fn unregister(&self, leader: u32) {
         WATCHER.lock().unregister(leader);
+        if self.lifetime == ChildLifetime::Lease {
+            lease_watcher::unregister(leader);
+        }
     }
 }
 
@@ -94,11 +102,16 @@ impl Watcher {
     }
 }
 
-#[cfg(unix)]
 fn spawn_watcher() -> std::io::Result<Child> {
+    spawn_script(SCRIPT, "gripfast-leash", &format!("{}={}.", OrphanReaper::VARIABLE, *RUN_TAG))
+}
+
+/// Starts a watcher: a script that reads a pipe from us, with one argument.
+#[cfg(unix)]
+pub(super) fn spawn_script(script: &str, name: &str, argument: &str) -> std::io::Result<Child> {
     use std::os::unix::process::CommandExt;
     Command::new("/bin/sh")
-        .args(["-c", SCRIPT, "gripfast-leash", &format!("{}={}.", OrphanReaper::VARIABLE, *RUN_TAG)])
+        .args(["-c", script, name, argument])
         .env_clear()
         .env("PATH", "/usr/bin:/bin")
         .stdin(Stdio::piped())
@@ -111,7 +124,7 @@ fn spawn_watcher() -> std::io::Result<Child> {
 }
 
 #[cfg(not(unix))]
-fn spawn_watcher() -> std::io::Result<Child> {
+pub(super) fn spawn_script(_: &str, _: &str, _: &str) -> std::io::Result<Child> {
     Err(std::io::Error::from(std::io::ErrorKind::Unsupported))
 }
 
@@ -139,3 +152,22 @@ for environ in /proc/[0-9]*/environ; do
     fi
 done
 "#;
+
+#[cfg(test)]
+#[cfg(unix)]
+mod tests {
+    use super::*;
+    use std::os::unix::process::{CommandExt, ExitStatusExt};
+
+    #[test]
+    fn a_group_without_our_tag_ends_with_the_pipe() {
+        let mut child = Command::new("/bin/sh");
+        child.args(["-c", "sleep 60; true"]).env_clear().process_group(0).stdin(Stdio::null());
+        let mut child = child.spawn().unwrap();
+        let mut watcher = spawn_script(SCRIPT, "gripfast-leash", "GRIPFAST_LEASH=of-another-test.").unwrap();
+        writeln!(watcher.stdin.as_mut().unwrap(), "+ {}", child.id()).unwrap();
+        drop(watcher.stdin.take());
+        watcher.wait().unwrap();
+        assert_eq!(child.wait().unwrap().signal(), Some(9));
+    }
+}

@@ -60,6 +60,7 @@ fn is_executable(_file: &Path) -> bool {
 mod tests {
     use super::super::{Exit, ProcessTree};
     use super::*;
+    use crate::transport::process::ChildLifetime;
     use std::cell::Cell;
     use std::os::unix::fs::PermissionsExt;
     use std::sync::mpsc;
@@ -100,9 +101,10 @@ mod tests {
         for (dir, args) in [(&linked, &["-c", "[ $0 = tool ] && exit 7"][..]), (&script, &[])] {
             let path = format!("{}:/usr/bin:/bin", dir.path().display());
             let program = Program::resolve("tool", Some(&path));
-            let started = ProcessTree::start(&program, TaskTracker::new().token(), |child| {
-                child.args(args).env("PATH", &path);
-            });
+            let started =
+                ProcessTree::start(&program, TaskTracker::new().token(), ChildLifetime::Process, |child| {
+                    child.args(args).env("PATH", &path);
+                });
             let (tree, _pipes) = started.await.unwrap();
             assert_eq!(tree.exit_watch().wait().await, Exit { code: Some(7), signal: None }, "{args:?}");
         }
@@ -119,7 +121,9 @@ mod tests {
             let program = Program::resolve("true", Some("/usr/bin:/bin"));
             let is_up = Cell::new(false);
             let starting = async {
-                let started = ProcessTree::start(&program, TaskTracker::new().token(), |_| {}).await;
+                let started =
+                    ProcessTree::start(&program, TaskTracker::new().token(), ChildLifetime::Process, |_| {})
+                        .await;
                 is_up.set(true);
                 started
             };
@@ -142,9 +146,10 @@ mod tests {
             let (go_on, word) = mpsc::channel();
             let busy = tokio::task::spawn_blocking(move || word.recv_timeout(Duration::from_secs(60)));
             let (program, children) = (Program::resolve("sleep", Some("/usr/bin:/bin")), TaskTracker::new());
-            let mut starting = Box::pin(ProcessTree::start(&program, children.token(), |child| {
-                child.arg("60");
-            }));
+            let mut starting =
+                Box::pin(ProcessTree::start(&program, children.token(), ChildLifetime::Process, |child| {
+                    child.arg("60");
+                }));
             assert!(futures_util::poll!(&mut starting).is_pending());
             drop(starting);
             children.close();

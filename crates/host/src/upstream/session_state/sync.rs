@@ -292,6 +292,7 @@ impl Upstream {
             during: During::Probe,
             safety: crate::transport::Safety::Replayable,
             sent: Arc::default(),
+            principal: None,
             listener: None,
             memory: None,
         };
