@@ -7,7 +7,7 @@ use redis::aio::MultiplexedConnection;
 use redis::sentinel::{SentinelClient, SentinelClientBuilder, SentinelServerType};
 use redis::{
     AsyncConnectionConfig, Client, Cmd, ConnectionAddr, FromRedisValue, IntoConnectionInfo,
-    RedisConnectionInfo, ScriptInvocation, TlsMode,
+    RedisConnectionInfo, Script, ScriptInvocation, TlsMode,
 };
 use std::fmt;
 use std::time::Duration;
@@ -36,6 +36,13 @@ impl Connection {
     ) -> Result<T, StoreError> {
         let mut live = self.live().await?;
         let result = script.invoke_async(&mut live).await.map_err(StoreError::from);
+        self.keep_or_drop(result).await
+    }
+
+    /// Sends a script without running it.
+    pub(crate) async fn load(&self, script: &Script) -> Result<(), StoreError> {
+        let mut live = self.live().await?;
+        let result = script.load_async(&mut live).await.map(drop).map_err(StoreError::from);
         self.keep_or_drop(result).await
     }
 

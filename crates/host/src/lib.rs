@@ -84,7 +84,10 @@ pub use crate::records::audit::{
     AuditFile, AuditFinding, AuditOptions, AuditStatus, record_audit, verify_audit,
 };
 pub use cache::{CacheCounts, CacheLimits, CacheSpec, CacheUse, ToolRule};
-pub use call::{BudgetScope, BudgetSpec, BudgetUse, BudgetWindow, CallOptions};
+pub use call::{
+    BudgetCounter, BudgetExceeded, BudgetScope, BudgetSpec, BudgetStore, BudgetUse, BudgetWindow,
+    CallOptions, SettledAs, StoreReply, StoredUse,
+};
 pub use client::{Client, Principal};
 pub use clock::{Clock, unix_time};
 pub use embeddings::{EmbeddingsStatus, check_embeddings};

@@ -1,76 +1,35 @@
 -- Reserves one unit of each budget, or of none.
--- ARGV: prefix, place, id, lifetime of the reservation, then NAME KIND WINDOW LIMIT of each budget. The kind is
--- `sliding`, `fixed` or `in_flight`.
+-- ARGV: prefix, place, id, lifetime of the reservation, then KIND WINDOW NAME LIMIT of each budget.
+-- Returns the number of the budget that is spent, from 1, and the time after which a retry is useful; or 0.
 
-local BUCKETS = 60
-local id = ARGV[3]
+local id, lifetime = ARGV[3], tonumber(ARGV[4])
 local boot = boot_of(ARGV[2])
-local now = time_now()
 local reservation = prefix .. 'reservation:' .. id
 if redis.call('EXISTS', reservation) == 1 then
-  return { 'reserved', '', '0' }
+  return { 0, 0 }
 end
 
--- Each of these returns the units in use, and the time after which a retry is useful.
-local function use_in_flight(key)
-  local used = 0
-  local entries = redis.call('HGETALL', key)
-  for entry = 1, #entries, 2 do
-    -- A replica that is gone holds nothing any more.
-    if redis.call('EXISTS', prefix .. 'replica:' .. entries[entry + 1]) == 1 then
-      used = used + 1
-    else
-      redis.call('HDEL', key, entries[entry])
-    end
-  end
-  return used, 1000
-end
-
-local function use_sliding(key, window)
-  local width = window * 1000 / BUCKETS
-  local current = math.floor(now / width)
-  local used, oldest = 0, current
-  local entries = redis.call('HGETALL', key)
-  for entry = 1, #entries, 2 do
-    local bucket = tonumber(entries[entry])
-    if bucket <= current - BUCKETS then
-      redis.call('HDEL', key, entries[entry])
-    else
-      used = used + tonumber(entries[entry + 1])
-      oldest = math.min(oldest, bucket)
-    end
-  end
-  return used, math.ceil(((oldest + BUCKETS) * width - now) / 1000)
-end
-
-local function use_fixed(key)
-  return tonumber(redis.call('HGET', key, 'count') or '0'), redis.call('PTTL', key)
+local function counter_at(at)
+  return ARGV[at] .. ':' .. ARGV[at + 1] .. ':' .. ARGV[at + 2]
 end
 
 for at = 5, #ARGV, 4 do
-  local name, kind, window, limit = ARGV[at], ARGV[at + 1], tonumber(ARGV[at + 2]), tonumber(ARGV[at + 3])
-  local key = prefix .. kind .. ':' .. name
-  local used, retry
-  if kind == 'in_flight' then
-    used, retry = use_in_flight(key)
-  elseif kind == 'sliding' then
-    used, retry = use_sliding(key, window)
-  else
-    used, retry = use_fixed(key)
-  end
-  if used >= limit then
-    return { 'refused', name, tostring(math.max(0, retry)) }
+  local used, retry = use_of(counter_at(at), ARGV[at], tonumber(ARGV[at + 1]), boot)
+  if used >= tonumber(ARGV[at + 3]) then
+    return { (at - 1) / 4, retry }
   end
 end
 
--- The reservation remembers for each unit its kind, its budget, and the bucket or window to which a refund belongs.
+-- The reservation remembers for each unit its counter, and the bucket or window to which a refund belongs.
 local kept = {}
 for at = 5, #ARGV, 4 do
-  local name, kind, window = ARGV[at], ARGV[at + 1], tonumber(ARGV[at + 2])
-  local key = prefix .. kind .. ':' .. name
-  local mark = ''
+  local kind, window, counter = ARGV[at], tonumber(ARGV[at + 1]), counter_at(at)
+  local key = prefix .. counter
+  local mark, empty_after = '', window
   if kind == 'in_flight' then
-    redis.call('HSET', key, id, boot)
+    redis.call('HSET', key, id, boot .. ' ' .. text(now + lifetime * 1000))
+    redis.call('PEXPIRE', key, lifetime)
+    empty_after = lifetime
   elseif kind == 'sliding' then
     mark = text(math.floor(now / (window * 1000 / BUCKETS)))
     redis.call('HINCRBY', key, mark, 1)
@@ -82,10 +41,13 @@ for at = 5, #ARGV, 4 do
     mark = redis.call('HGET', key, 'start')
     redis.call('HINCRBY', key, 'count', 1)
   end
+  if redis.call('ZADD', prefix .. 'counters', text(now + empty_after * 1000), counter) == 1 then
+    redis.call('ZREMRANGEBYSCORE', prefix .. 'counters', '-inf', text(now))
+  end
   kept[#kept + 1] = kind
-  kept[#kept + 1] = name
+  kept[#kept + 1] = counter
   kept[#kept + 1] = mark
 end
 redis.call('RPUSH', reservation, unpack(kept))
-redis.call('PEXPIRE', reservation, ARGV[4])
-return { 'reserved', '', '0' }
+redis.call('PEXPIRE', reservation, lifetime)
+return { 0, 0 }

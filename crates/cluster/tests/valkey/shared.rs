@@ -120,6 +120,10 @@ async fn reserve(service: &Service, boot: u64, id: &str, budgets: &[SharedBudget
     service.store(boot).reserve(id, budgets, HOUR).await.expect("the store runs")
 }
 
+async fn settle(service: &Service, boot: u64, id: &str, settlement: Settlement) {
+    service.store(boot).settle(&[(id.to_owned(), settlement)]).await.expect("the store runs");
+}
+
 #[tokio::test]
 async fn a_budget_is_never_exceeded_by_three_replicas_at_once() {
     let Some(service) = Service::settled().await else { return };
@@ -143,8 +147,8 @@ async fn a_budget_is_never_exceeded_by_three_replicas_at_once() {
     }
     assert_eq!(reserved, 50);
     let refused = reserve(&service, 1, "one more", &budgets).await;
-    let BudgetReply::Refused { name, retry_after } = refused else { panic!("{refused:?}") };
-    assert_eq!(name, "alice");
+    let BudgetReply::Refused { budget, retry_after } = refused else { panic!("{refused:?}") };
+    assert_eq!(budget, 0);
     assert!(retry_after > Duration::from_secs(3_500) && retry_after <= HOUR, "{retry_after:?}");
 }
 
@@ -155,11 +159,11 @@ async fn a_retried_reservation_counts_once_and_a_refund_gives_it_back() {
     assert_eq!(reserve(&service, 1, "a", &budgets).await, BudgetReply::Reserved);
     assert_eq!(reserve(&service, 1, "a", &budgets).await, BudgetReply::Reserved);
     assert!(matches!(reserve(&service, 1, "b", &budgets).await, BudgetReply::Refused { .. }));
-    service.store(1).settle("a", Settlement::Refund).await.expect("the store runs");
-    service.store(1).settle("a", Settlement::Refund).await.expect("the store runs");
+    settle(&service, 1, "a", Settlement::Refund).await;
+    settle(&service, 1, "a", Settlement::Refund).await;
     assert_eq!(reserve(&service, 1, "b", &budgets).await, BudgetReply::Reserved);
     assert!(matches!(reserve(&service, 1, "c", &budgets).await, BudgetReply::Refused { .. }), "once");
-    service.store(1).settle("b", Settlement::Keep).await.expect("the store runs");
+    settle(&service, 1, "b", Settlement::Keep).await;
     assert!(matches!(reserve(&service, 1, "c", &budgets).await, BudgetReply::Refused { .. }), "it was used");
 }
 
@@ -172,9 +176,51 @@ async fn the_calls_in_flight_of_a_lost_replica_do_not_count() {
     assert!(matches!(reserve(&service, 2, "c", &budgets).await, BudgetReply::Refused { .. }));
     service.end_record(1);
     assert_eq!(reserve(&service, 2, "c", &budgets).await, BudgetReply::Reserved);
-    service.store(2).settle("c", Settlement::Keep).await.expect("the store runs");
+    settle(&service, 2, "c", Settlement::Keep).await;
     assert_eq!(reserve(&service, 2, "d", &budgets).await, BudgetReply::Reserved);
     assert!(matches!(reserve(&service, 2, "e", &budgets).await, BudgetReply::Refused { .. }));
+}
+
+#[tokio::test]
+async fn a_unit_in_flight_whose_settlement_is_lost_is_free_after_its_lifetime() {
+    let Some(service) = Service::settled().await else { return };
+    let budgets = [budget("alice", 1, BudgetSpan::InFlight)];
+    assert_eq!(reserve(&service, 1, "a", &budgets).await, BudgetReply::Reserved);
+    assert!(matches!(reserve(&service, 1, "b", &budgets).await, BudgetReply::Refused { .. }));
+    let entry: String = service.raw(&["HGET", "{test}:in_flight:1:alice", "a"]);
+    let (boot, ends) = entry.split_once(' ').expect("boot and end");
+    let ended = ends.parse::<u64>().expect("a time") - 3_600_000_000;
+    let () = service.raw(&["HSET", "{test}:in_flight:1:alice", "a", &format!("{boot} {ended}")]);
+    assert_eq!(reserve(&service, 1, "b", &budgets).await, BudgetReply::Reserved);
+}
+
+#[tokio::test]
+async fn a_reservation_that_arrives_after_its_settlement_does_not_count() {
+    let Some(service) = Service::settled().await else { return };
+    let budgets = [budget("alice", 1, BudgetSpan::InFlight)];
+    settle(&service, 1, "late", Settlement::Refund).await;
+    assert_eq!(reserve(&service, 1, "late", &budgets).await, BudgetReply::Reserved);
+    assert_eq!(reserve(&service, 1, "next", &budgets).await, BudgetReply::Reserved, "nothing is held");
+}
+
+#[tokio::test]
+async fn the_use_of_all_budgets_is_read_from_the_store() {
+    let Some(service) = Service::settled().await else { return };
+    let budgets =
+        [budget("[\"all\"]", 10, BudgetSpan::Sliding(HOUR)), budget("x:y", 2, BudgetSpan::InFlight)];
+    assert_eq!(reserve(&service, 1, "a", &budgets).await, BudgetReply::Reserved);
+    assert_eq!(reserve(&service, 2, "b", &budgets).await, BudgetReply::Reserved);
+    let read = async || {
+        let mut found = service.store(3).budget_use(100).await.expect("the store runs");
+        found.sort_by(|one, other| one.name.cmp(&other.name));
+        found.into_iter().map(|found| (found.name, found.span, found.used)).collect::<Vec<_>>()
+    };
+    let all = ("[\"all\"]".to_owned(), BudgetSpan::Sliding(HOUR), 2);
+    assert_eq!(read().await, [all.clone(), ("x:y".to_owned(), BudgetSpan::InFlight, 2)]);
+    service.end_record(1);
+    assert_eq!(read().await, [all.clone(), ("x:y".to_owned(), BudgetSpan::InFlight, 1)]);
+    settle(&service, 2, "b", Settlement::Keep).await;
+    assert_eq!(read().await, [all]);
 }
 
 #[tokio::test]
@@ -184,9 +230,9 @@ async fn a_refused_budget_leaves_the_others_of_the_call_untouched() {
     let spent = budget("alice", 0, BudgetSpan::Sliding(HOUR));
     assert!(matches!(
         reserve(&service, 1, "a", &[plenty.clone(), spent]).await,
-        BudgetReply::Refused { name, .. } if name == "alice"
+        BudgetReply::Refused { budget: 1, .. }
     ));
-    let used: Option<u64> = service.raw(&["HLEN", "{test}:sliding:all"]);
+    let used: Option<u64> = service.raw(&["HLEN", "{test}:sliding:3600000:all"]);
     assert_eq!(used, Some(0));
     assert_eq!(reserve(&service, 1, "a", &[plenty]).await, BudgetReply::Reserved, "the id was not used");
 }
@@ -196,11 +242,11 @@ async fn calls_leave_the_window_after_its_length() {
     let Some(service) = Service::settled().await else { return };
     let budgets = [budget("alice", 1, BudgetSpan::Sliding(HOUR))];
     assert_eq!(reserve(&service, 1, "a", &budgets).await, BudgetReply::Reserved);
-    let buckets: Vec<String> = service.raw(&["HKEYS", "{test}:sliding:alice"]);
+    let buckets: Vec<String> = service.raw(&["HKEYS", "{test}:sliding:3600000:alice"]);
     let bucket: u64 = buckets[0].parse().expect("a number");
     let move_to = |age: u64| {
-        let () = service.raw(&["DEL", "{test}:sliding:alice"]);
-        let () = service.raw(&["HSET", "{test}:sliding:alice", &(bucket - age).to_string(), "1"]);
+        let () = service.raw(&["DEL", "{test}:sliding:3600000:alice"]);
+        let () = service.raw(&["HSET", "{test}:sliding:3600000:alice", &(bucket - age).to_string(), "1"]);
     };
     // The bucket may change once while the test runs.
     move_to(58);
@@ -218,12 +264,12 @@ async fn a_fixed_window_starts_with_its_first_call() {
     let refused = reserve(&service, 1, "c", &budgets).await;
     let BudgetReply::Refused { retry_after, .. } = refused else { panic!("{refused:?}") };
     assert!(retry_after > HOUR - Duration::from_secs(60) && retry_after <= HOUR, "{retry_after:?}");
-    service.store(2).settle("b", Settlement::Refund).await.expect("the store runs");
+    settle(&service, 2, "b", Settlement::Refund).await;
     assert_eq!(reserve(&service, 1, "c", &budgets).await, BudgetReply::Reserved);
     // The window ends by time. A refund of a call in it does not count in the next one.
-    let () = service.raw(&["DEL", "{test}:fixed:paid"]);
+    let () = service.raw(&["DEL", "{test}:fixed:3600000:paid"]);
     assert_eq!(reserve(&service, 1, "d", &budgets).await, BudgetReply::Reserved);
-    service.store(1).settle("a", Settlement::Refund).await.expect("the store runs");
+    settle(&service, 1, "a", Settlement::Refund).await;
     assert_eq!(reserve(&service, 1, "e", &budgets).await, BudgetReply::Reserved);
     assert!(matches!(reserve(&service, 1, "f", &budgets).await, BudgetReply::Refused { .. }));
 }

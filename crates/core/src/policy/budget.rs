@@ -6,6 +6,7 @@
 use super::Pattern;
 use crate::time::Mono;
 use std::collections::{BTreeMap, VecDeque};
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 /// One budget of the config.
@@ -75,6 +76,34 @@ pub struct BudgetExceeded {
     pub limit: u32,
     /// Time until a call is allowed again, if waiting helps.
     pub reset_after: Option<Duration>,
+}
+
+/// Part of the limits that this process enforces.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LimitPart {
+    /// All of each limit: there is no other process.
+    Whole,
+    /// Each limit divided by this number of processes, and at least 1. A limit of 0 stays 0.
+    Divided(NonZeroU32),
+    /// No limit: a shared store enforces them, and this process only counts its own calls.
+    Unlimited,
+}
+
+/// One counter of a budget that applies to a call, with its limits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BudgetCounter {
+    /// The name of the budget.
+    pub budget: String,
+    /// The client, if the counter is per client.
+    pub client: Option<String>,
+    /// The server, if the counter is per server.
+    pub server: Option<String>,
+    /// The tool, if the counter is per tool.
+    pub tool: Option<String>,
+    /// Maximum number of calls per window.
+    pub calls: Option<(u32, BudgetWindow)>,
+    /// Maximum number of concurrent calls.
+    pub in_flight: Option<u32>,
 }
 
 /// Usage of one counter of a budget.
@@ -156,12 +185,23 @@ impl Budgets {
     ///
     /// # Errors
     /// A budget is exceeded.
-    pub fn reserve(&mut self, now: Mono, call: BudgetedCall<'_>) -> Result<Reservation, BudgetExceeded> {
+    pub fn reserve(
+        &mut self,
+        now: Mono,
+        call: BudgetedCall<'_>,
+        share: LimitPart,
+    ) -> Result<Reservation, BudgetExceeded> {
         let keys: Vec<Key> = self.matching(call);
         for key in &keys {
             let spec = &self.specs[key.budget];
-            if let Some(counter) = self.counters.get_mut(key) {
-                counter.check(now, spec)?;
+            let counter = self.counters.get_mut(key);
+            if share == LimitPart::Unlimited {
+                // The calls that have left the window are forgotten all the same.
+                if let (Some(counter), Some((_, window))) = (counter, spec.calls) {
+                    counter.expire(now, window);
+                }
+            } else if let Some(counter) = counter {
+                counter.check(now, spec, share)?;
             } else if let Some(limit) = [spec.in_flight, spec.calls.map(|(calls, _)| calls)]
                 .into_iter()
                 .flatten()
@@ -223,6 +263,27 @@ impl Budgets {
         rows.collect()
     }
 
+    /// The counters that apply to a call, with their limits.
+    pub fn counters_of(&self, call: BudgetedCall<'_>) -> Vec<BudgetCounter> {
+        let with_limits = |key: Key| {
+            let spec = &self.specs[key.budget];
+            BudgetCounter {
+                budget: spec.name.clone(),
+                client: key.client,
+                server: key.server,
+                tool: key.tool,
+                calls: spec.calls,
+                in_flight: spec.in_flight,
+            }
+        };
+        self.matching(call).into_iter().map(with_limits).collect()
+    }
+
+    /// The budgets.
+    pub fn specs(&self) -> &[BudgetSpec] {
+        &self.specs
+    }
+
     fn matching(&self, call: BudgetedCall<'_>) -> Vec<Key> {
         let concerns = |spec: &BudgetSpec| {
             spec.client.matches(call.client)
@@ -260,18 +321,30 @@ impl Budgets {
     }
 }
 
+impl LimitPart {
+    /// This part of a limit.
+    fn of(self, limit: u32) -> u32 {
+        match self {
+            Self::Whole => limit,
+            Self::Divided(processes) => (limit / processes).max(limit.min(1)),
+            Self::Unlimited => u32::MAX,
+        }
+    }
+}
+
 impl Counter {
     /// Returns an error if one more call is not allowed.
-    fn check(&mut self, now: Mono, spec: &BudgetSpec) -> Result<(), BudgetExceeded> {
+    fn check(&mut self, now: Mono, spec: &BudgetSpec, share: LimitPart) -> Result<(), BudgetExceeded> {
         let exceeded = |limit, reset_after| BudgetExceeded { budget: spec.name.clone(), limit, reset_after };
         if let Some((limit, window)) = spec.calls {
+            let limit = share.of(limit);
             self.expire(now, window);
             let (count, reset_after) = self.within(now, window);
             if count >= limit {
                 return Err(exceeded(limit, reset_after));
             }
         }
-        match spec.in_flight {
+        match spec.in_flight.map(|limit| share.of(limit)) {
             Some(limit) if self.in_flight >= limit => Err(exceeded(limit, None)),
             Some(_) | None => Ok(()),
         }
@@ -343,28 +416,31 @@ mod tests {
     fn g03_a_fixed_window_starts_with_its_first_call_and_has_a_reset_time() {
         let mut budgets = Budgets::new(vec![spec(Some((2, BudgetWindow::Fixed(MINUTE))), None)]);
         for second in [0, 50] {
-            let reservation = budgets.reserve(at(second), by("a")).unwrap();
+            let reservation = budgets.reserve(at(second), by("a"), LimitPart::Whole).unwrap();
             budgets.settle(reservation, SettledAs::Spent);
         }
-        let exceeded = budgets.reserve(at(59), by("a")).unwrap_err();
+        let exceeded = budgets.reserve(at(59), by("a"), LimitPart::Whole).unwrap_err();
         assert_eq!((exceeded.limit, exceeded.reset_after), (2, Some(Duration::from_secs(1))));
-        assert!(budgets.reserve(at(59), by("b")).is_ok(), "each client has its own");
-        assert!(budgets.reserve(at(60), by("a")).is_ok());
-        assert!(budgets.reserve(at(60), by("a")).is_ok());
-        assert!(budgets.reserve(at(110), by("a")).is_err());
+        assert!(budgets.reserve(at(59), by("b"), LimitPart::Whole).is_ok(), "each client has its own");
+        assert!(budgets.reserve(at(60), by("a"), LimitPart::Whole).is_ok());
+        assert!(budgets.reserve(at(60), by("a"), LimitPart::Whole).is_ok());
+        assert!(budgets.reserve(at(110), by("a"), LimitPart::Whole).is_err());
     }
 
     #[test]
     fn g03_a_sliding_window_frees_one_call_at_a_time() {
         let mut budgets = Budgets::new(vec![spec(Some((2, BudgetWindow::Sliding(MINUTE))), None)]);
         for second in [0, 50] {
-            let reservation = budgets.reserve(at(second), by("a")).unwrap();
+            let reservation = budgets.reserve(at(second), by("a"), LimitPart::Whole).unwrap();
             budgets.settle(reservation, SettledAs::Spent);
         }
-        assert_eq!(budgets.reserve(at(59), by("a")).unwrap_err().reset_after, Some(Duration::from_secs(1)));
-        let reservation = budgets.reserve(at(60), by("a")).unwrap();
+        assert_eq!(
+            budgets.reserve(at(59), by("a"), LimitPart::Whole).unwrap_err().reset_after,
+            Some(Duration::from_secs(1))
+        );
+        let reservation = budgets.reserve(at(60), by("a"), LimitPart::Whole).unwrap();
         budgets.settle(reservation, SettledAs::Spent);
-        let exceeded = budgets.reserve(at(61), by("a")).unwrap_err();
+        let exceeded = budgets.reserve(at(61), by("a"), LimitPart::Whole).unwrap_err();
         assert_eq!(exceeded.reset_after, Some(Duration::from_secs(49)));
     }
 
@@ -372,7 +448,7 @@ mod tests {
     fn g03_a_call_that_was_not_carried_out_is_refunded() {
         let mut budgets = Budgets::new(vec![spec(Some((1, BudgetWindow::Fixed(MINUTE))), None)]);
         for _ in 0..5 {
-            let reservation = budgets.reserve(at(0), by("a")).unwrap();
+            let reservation = budgets.reserve(at(0), by("a"), LimitPart::Whole).unwrap();
             budgets.settle(reservation, SettledAs::Refunded);
         }
         let spent = &budgets.usage(at(0))[0];
@@ -382,13 +458,13 @@ mod tests {
     #[test]
     fn g03_calls_in_flight_are_counted_until_they_are_settled() {
         let mut budgets = Budgets::new(vec![spec(None, Some(1))]);
-        let running = budgets.reserve(at(0), by("a")).unwrap();
-        let exceeded = budgets.reserve(at(1000), by("a")).unwrap_err();
+        let running = budgets.reserve(at(0), by("a"), LimitPart::Whole).unwrap();
+        let exceeded = budgets.reserve(at(1000), by("a"), LimitPart::Whole).unwrap_err();
         assert_eq!((exceeded.limit, exceeded.reset_after), (1, None));
         budgets.settle(running, SettledAs::Spent);
-        assert!(budgets.reserve(at(1000), by("a")).is_ok());
+        assert!(budgets.reserve(at(1000), by("a"), LimitPart::Whole).is_ok());
         let mut nothing = Budgets::new(vec![spec(None, Some(0))]);
-        assert!(nothing.reserve(at(0), by("a")).is_err(), "a budget of nothing is a ban");
+        assert!(nothing.reserve(at(0), by("a"), LimitPart::Whole).is_err(), "a budget of nothing is a ban");
     }
 
     #[test]
@@ -397,10 +473,10 @@ mod tests {
         let narrow =
             BudgetSpec { name: "narrow".to_owned(), ..spec(Some((1, BudgetWindow::Fixed(MINUTE))), None) };
         let mut budgets = Budgets::new(vec![wide, narrow]);
-        let reservation = budgets.reserve(at(0), by("a")).unwrap();
+        let reservation = budgets.reserve(at(0), by("a"), LimitPart::Whole).unwrap();
         budgets.settle(reservation, SettledAs::Spent);
         for _ in 0..5 {
-            assert_eq!(budgets.reserve(at(1), by("a")).unwrap_err().budget, "narrow");
+            assert_eq!(budgets.reserve(at(1), by("a"), LimitPart::Whole).unwrap_err().budget, "narrow");
         }
         assert_eq!(budgets.usage(at(1)).iter().map(|spent| spent.calls).collect::<Vec<_>>(), [1, 1]);
     }
@@ -409,26 +485,61 @@ mod tests {
     fn g03_settling_a_call_of_replaced_budgets_changes_nothing() {
         let one_at_a_time = || vec![spec(None, Some(1))];
         let mut budgets = Budgets::new(one_at_a_time());
-        let old = budgets.reserve(at(0), by("a")).unwrap();
+        let old = budgets.reserve(at(0), by("a"), LimitPart::Whole).unwrap();
         budgets.replace(one_at_a_time());
-        let present = budgets.reserve(at(1), by("a")).unwrap();
+        let present = budgets.reserve(at(1), by("a"), LimitPart::Whole).unwrap();
         budgets.settle(old, SettledAs::Spent);
-        assert!(budgets.reserve(at(2), by("a")).is_err());
+        assert!(budgets.reserve(at(2), by("a"), LimitPart::Whole).is_err());
         budgets.settle(present, SettledAs::Spent);
-        assert!(budgets.reserve(at(2), by("a")).is_ok());
+        assert!(budgets.reserve(at(2), by("a"), LimitPart::Whole).is_ok());
+    }
+
+    #[test]
+    fn g03_without_the_shared_count_a_process_has_its_part_of_each_limit() {
+        let mut budgets = Budgets::new(vec![spec(Some((7, BudgetWindow::Sliding(MINUTE))), Some(2))]);
+        let third = LimitPart::Divided(NonZeroU32::new(3).unwrap());
+        let counted = budgets.reserve(at(0), by("a"), LimitPart::Unlimited).unwrap();
+        let exceeded = budgets.reserve(at(0), by("a"), third).unwrap_err();
+        assert_eq!((exceeded.limit, exceeded.reset_after), (1, None), "a third of 2 is at least 1");
+        budgets.settle(counted, SettledAs::Spent);
+        let second = budgets.reserve(at(1), by("a"), third).unwrap();
+        budgets.settle(second, SettledAs::Spent);
+        let exceeded = budgets.reserve(at(2), by("a"), third).unwrap_err();
+        assert_eq!(exceeded.limit, 2, "the call that the shared count admitted is counted too");
+        for _ in 0..20 {
+            let _running = budgets.reserve(at(3), by("a"), LimitPart::Unlimited).unwrap();
+        }
+        let mut nothing = Budgets::new(vec![spec(None, Some(0))]);
+        for _ in 0..2 {
+            assert!(nothing.reserve(at(0), by("a"), third).is_err(), "a ban stays one");
+        }
+    }
+
+    #[test]
+    fn the_counters_of_a_call_have_its_separated_dimensions_and_limits() {
+        let budgets = Budgets::new(vec![spec(Some((7, BudgetWindow::Fixed(MINUTE))), Some(2))]);
+        let counter = BudgetCounter {
+            budget: "a minute".to_owned(),
+            client: Some("a".to_owned()),
+            server: None,
+            tool: None,
+            calls: Some((7, BudgetWindow::Fixed(MINUTE))),
+            in_flight: Some(2),
+        };
+        assert_eq!(budgets.counters_of(by("a")), [counter]);
     }
 
     #[test]
     fn counters_are_bounded_and_those_in_flight_are_kept() {
         let mut budgets = Budgets::new(vec![spec(Some((1, BudgetWindow::Sliding(MINUTE))), Some(1))]);
-        let held = budgets.reserve(at(0), by("held")).unwrap();
+        let held = budgets.reserve(at(0), by("held"), LimitPart::Whole).unwrap();
         for number in 0..2 * Budgets::MAX_COUNTERS as u64 {
             let client = number.to_string();
-            let reservation = budgets.reserve(at(1 + number / 1000), by(&client)).unwrap();
+            let reservation = budgets.reserve(at(1 + number / 1000), by(&client), LimitPart::Whole).unwrap();
             budgets.settle(reservation, SettledAs::Spent);
         }
         assert!(budgets.counters.len() <= Budgets::MAX_COUNTERS);
-        assert!(budgets.reserve(at(1), by("held")).is_err());
+        assert!(budgets.reserve(at(1), by("held"), LimitPart::Whole).is_err());
         budgets.settle(held, SettledAs::Spent);
     }
 
@@ -445,7 +556,7 @@ mod tests {
             for (pause, refunded) in steps {
                 now += pause;
                 let room = spent.iter().filter(|made| now - **made < 60).count() < limit as usize;
-                match budgets.reserve(at(now), by("a")) {
+                match budgets.reserve(at(now), by("a"), LimitPart::Whole) {
                     Ok(reservation) => {
                         prop_assert!(room);
                         let spending = if refunded { SettledAs::Refunded } else { SettledAs::Spent };

@@ -72,6 +72,7 @@ pub(super) async fn status(State(admin): State<Arc<Admin>>, headers: HeaderMap) 
         EventVisibility::Everything => admin.host.security_events(),
         EventVisibility::Servers => Vec::new(),
     };
+    admin.host.refresh_budgets().await;
     let fleet = FleetView {
         version: env!("CARGO_PKG_VERSION").into(),
         uptime_ms: millis(admin.started.elapsed()),

@@ -1,7 +1,7 @@
 //! Settings of a replica: the table `cluster` with its references expanded and its values checked.
 
 use gripfast::ReplicaName;
-use gripfast::config::{ClusterConfig, ExpandError, Lookup, Template};
+use gripfast::config::{ClusterConfig, ExpandError, Lookup, StoreLoss, Template};
 use gripfast::placement::address::{AddressError, ReplicaAddress};
 use gripfast::placement::term::LeaseSpec;
 use gripfast_cluster::keys::{ClusterKeys, KeyError};
@@ -21,6 +21,7 @@ pub struct ClusterSettings {
     pub(super) keys: ClusterKeys,
     pub(super) lease: LeaseSpec,
     pub(super) required: bool,
+    pub(super) on_store_loss: StoreLoss,
     /// Digest of the config, to compare the replicas.
     pub(super) config_hash: String,
 }
@@ -133,6 +134,7 @@ impl ClusterSettings {
             keys: ClusterKeys::new(keys.iter().map(|key| key.trim()))?,
             lease: LeaseSpec { lease: config.lease },
             required: config.required,
+            on_store_loss: config.on_store_loss,
             config_hash,
         })
     }

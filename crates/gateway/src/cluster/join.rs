@@ -11,6 +11,7 @@ use gripfast_cluster::record::ReplicaRecord;
 use gripfast_cluster::store::StoreProblem;
 use gripfast_cluster::{StoreError, lease_now};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use tokio::runtime::Handle;
 
 /// Reason why a gateway cannot join its service.
@@ -166,6 +167,7 @@ impl HeartbeatHandler for FollowHeartbeats {
             }
         }
         member.singletons.wake();
+        member.heartbeats.fetch_add(1, Ordering::AcqRel);
         let before = member.store_state.send_replace(StoreState::Reachable);
         if let StoreState::Unreachable(_) = before {
             tracing::info!("the store is reachable again");

@@ -3,9 +3,9 @@
 //! `core::placement` decides where a request is served; this module performs it. `join` joins the service and follows
 //! the heartbeats, `route` takes a request to the replica that must serve it, `forward` sends it there, `listener`
 //! receives it, and `sessions` moves client sessions between replicas. `shared_tables` has the pins, logins and API keys
-//! of the service.
-//! `singletons` runs servers that only one replica may run.
+//! of the service, `budgets` counts calls for all of it, and `singletons` runs servers that only one replica may run.
 
+mod budgets;
 pub mod cluster_settings;
 mod diagnosis;
 mod forward;
@@ -68,6 +68,10 @@ pub struct Member {
     forwards: AtomicU64,
     takeovers: AtomicU64,
     singletons: Singletons,
+    /// Heartbeats that have succeeded.
+    heartbeats: AtomicU64,
+    /// Settlements of budgets that were dropped because the store was away for too long.
+    dropped_settlements: AtomicU64,
 }
 
 /// Reachability of the store.
@@ -121,6 +125,8 @@ impl Member {
             forwards: AtomicU64::new(0),
             takeovers: AtomicU64::new(0),
             singletons: Singletons::default(),
+            heartbeats: AtomicU64::new(0),
+            dropped_settlements: AtomicU64::new(0),
             settings,
             place,
             address,
@@ -133,6 +139,11 @@ impl Member {
     pub(crate) fn attach(&self, gateway: &Arc<Gateway>) {
         let set = self.gateway.set(Arc::downgrade(gateway));
         debug_assert!(set.is_ok(), "a gateway is one replica");
+    }
+
+    /// Shares the budgets of this gateway with the other replicas.
+    pub(crate) fn share_budgets(self: &Arc<Self>, gateway: &Gateway) {
+        budgets::SharedBudgets::start(self, &gateway.host);
     }
 
     fn gateway(&self) -> Option<Arc<Gateway>> {
@@ -161,6 +172,7 @@ impl Member {
             is_store_reachable: *self.store_state.borrow() == StoreState::Reachable,
             forwards: self.forwards.load(Ordering::Relaxed),
             takeovers: self.takeovers.load(Ordering::Relaxed),
+            dropped_settlements: self.dropped_settlements.load(Ordering::Relaxed),
         }
     }
 

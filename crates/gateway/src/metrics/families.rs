@@ -45,6 +45,8 @@ pub struct ClusterFacts {
     pub forwards: u64,
     /// Client sessions that this replica took over.
     pub takeovers: u64,
+    /// Settlements of budgets that the store did not get.
+    pub dropped_settlements: u64,
 }
 
 /// A metric with its labels.
@@ -310,6 +312,14 @@ const FAMILIES: &[Family] = &[
         of_cluster(facts, |cluster| Value::Count(cluster.takeovers))
     })
     .about("Client sessions that this replica took over from a lost one."),
+    Family::labelled(Kind::Counter, "gripfast_cluster_dropped", &["record"], |facts| {
+        let cluster = facts.cluster.iter();
+        cluster.map(|cluster| series(["settlement"], Value::Count(cluster.dropped_settlements))).collect()
+    })
+    .about(
+        "Records for the store that were dropped because it was away for too long. `settlement`: the end of a call that \
+         a budget counts.",
+    ),
     Family::of_gateway(Kind::Counter, "gripfast_ledger_calls", |facts| Value::Count(facts.ledger.calls))
         .about("Tool calls reported to the ledger."),
     Family::of_gateway(Kind::Counter, "gripfast_ledger_failed_writes", |facts| {

@@ -2,6 +2,7 @@
 
 mod attacks;
 mod balanced;
+mod budgets;
 mod credentials;
 mod diagnosis;
 mod recovery;

@@ -1,15 +1,18 @@
 //! The phases of one call: check access, resolve (with the pin check), look up the cache, reserve budgets, call the
-//! upstream, store the answer, settle. Each phase has its own file; only the upstream call waits, and the cache
-//! lookup while another call fetches the same answer.
+//! upstream, store the answer, settle. Each phase has its own file. Only these wait: the upstream call, the cache
+//! lookup while another call fetches the same answer, and a reservation of a budget that several hosts share.
 
 mod budget;
+mod budget_store;
 mod cached;
 mod permit;
 mod pin_check;
 
 use crate::call::cached::CacheResult;
 pub(crate) use budget::CallBudgets;
-pub use budget::{BudgetScope, BudgetSpec, BudgetUse, BudgetWindow};
+pub use budget::{BudgetCounter, BudgetScope, BudgetSpec, BudgetUse, BudgetWindow, SettledAs};
+pub use budget_store::{BudgetStore, StoreReply, StoredUse};
+pub use gripfast_core::policy::budget::BudgetExceeded;
 
 use crate::client::{Client, Principal};
 use crate::config::suggest;
@@ -233,7 +236,12 @@ impl Host {
                 CacheResult::Miss(fill) => _fill = fill,
             }
         }
-        let reservation = self.reserve(principal, &entry.name, resolved.request.tool.as_deref())?;
+        let tool = resolved.request.tool.as_deref();
+        let reservation = if self.has_shared_budgets() {
+            self.reserve_shared(principal, &entry.name, tool).await?
+        } else {
+            self.reserve(principal, &entry.name, tool)?
+        };
         let started = self.now();
         let mut is_dedicated = false;
         let outcome = match entry.lease(client.as_ref().filter(|_| !shared)) {

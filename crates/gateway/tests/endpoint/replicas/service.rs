@@ -25,6 +25,10 @@ pub(crate) struct Service {
     /// The key `cluster.key` of replicas that are started next, as TOML.
     pub(crate) key: String,
     dir: TempDir,
+    /// Further lines of the table `cluster`.
+    cluster: String,
+    /// URL of the store for the replicas, if it is not its own.
+    store_url: Option<String>,
 }
 
 /// One gateway process.
@@ -47,17 +51,39 @@ impl Service {
 
     /// The same with further config.
     pub(crate) fn start_with(names: &[&str], config: &str) -> Option<Self> {
+        Self::start_cluster(names, "", config)
+    }
+
+    /// The same with further lines of the table `cluster`.
+    pub(crate) fn start_cluster(names: &[&str], cluster: &str, config: &str) -> Option<Self> {
+        let mut service = Self::without_replicas()?;
+        cluster.clone_into(&mut service.cluster);
+        service.start_replicas(names, config);
+        Some(service)
+    }
+
+    /// Only the store.
+    pub(crate) fn without_replicas() -> Option<Self> {
         if !StoreServer::Valkey.require() {
             return None;
         }
         let store = RunningStore::start(StoreServer::Valkey);
         let (dir, key) = (tempfile::tempdir().unwrap(), format!("'{KEY}'"));
-        let mut service = Self { store, replicas: Vec::new(), lease: "3s", key, dir };
+        let (cluster, store_url) = (String::new(), None);
+        Some(Self { store, replicas: Vec::new(), lease: "3s", key, dir, cluster, store_url })
+    }
+
+    /// Starts replicas that reach the store at this URL.
+    pub(crate) fn start_through(&mut self, url: String, names: &[&str], config: &str) {
+        self.store_url = Some(url);
+        self.start_replicas(names, config);
+    }
+
+    fn start_replicas(&mut self, names: &[&str], config: &str) {
         for name in names {
-            let replica = service.replica(name, config);
-            service.replicas.push(replica);
+            let replica = self.replica(name, config);
+            self.replicas.push(replica);
         }
-        Some(service)
     }
 
     /// Starts one more process under this name.
@@ -79,10 +105,11 @@ impl Service {
         let port = free_port();
         let lease = self.lease;
         let text = format!(
-            "{config}\n[cluster]\nstore = '{}'\nkey = {}\nname = '{name}'\nlisten = '127.0.0.1:{port}'\nlease = '{lease}'\n{cluster}\
-             [servers.demo]\ncommand = '{GRIPFAST}'\nargs = ['demo-server']\nprotocol = 'legacy'\n",
-            self.store.url(),
+            "{config}\n[cluster]\nstore = '{}'\nkey = {}\nname = '{name}'\nlisten = '127.0.0.1:{port}'\nlease = '{lease}'\n{cluster}\n\
+             {}\n[servers.demo]\ncommand = '{GRIPFAST}'\nargs = ['demo-server']\nprotocol = 'legacy'\n",
+            self.store_url.clone().unwrap_or_else(|| self.store.url()),
             self.key,
+            self.cluster,
         );
         let path = |kind: &str| self.dir.path().join(format!("{name}.{kind}"));
         std::fs::write(path("toml"), text).unwrap();
@@ -126,11 +153,6 @@ impl Service {
     /// State directory of the replica with this name.
     pub(crate) fn state_dir(&self, name: &str) -> PathBuf {
         self.dir.path().join(format!("{name}.state"))
-    }
-
-    /// Starts a store alone.
-    pub(crate) fn without_replicas() -> Option<Self> {
-        Self::start(&[])
     }
 
     pub(crate) fn at(&self, name: &str) -> &Replica {

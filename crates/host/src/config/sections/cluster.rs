@@ -2,7 +2,7 @@
 //! runs alone by mistake would not know the keys, pins and budgets of its service.
 
 use crate::config::fields::{Field, Problems};
-use crate::config::keys::{NonEmpty, Section, ValueKind, impl_codec, keys};
+use crate::config::keys::{NonEmpty, Section, ValueKind, impl_codec, keys, words};
 use crate::config::node::Value;
 use crate::config::template::Template;
 use crate::config::units::DurationRange;
@@ -41,8 +41,23 @@ keys! {
         pub lease: Duration [LEASE_RANGE] = Duration::from_secs(10);
         /// Refuse to start if the gateway cannot join the service. With `false` it serves alone until it can.
         pub required: bool = false;
+        /// Calls that a budget covers, while the store that counts them is unreachable. `local`: each replica decides
+        /// alone, with the limit divided by the last known number of replicas, and at least 1. `refuse`: they are not
+        /// made.
+        pub on_store_loss: StoreLoss = StoreLoss::Local;
     }
 }
+
+/// Values of the key `on_store_loss`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StoreLoss {
+    /// Each replica decides alone, with its part of each limit.
+    Local,
+    /// Calls that a budget covers are refused.
+    Refuse,
+}
+
+words!(StoreLoss { Local = "local", Refuse = "refuse" });
 
 fn require_store(_: &mut ClusterConfig, field: &Field<'_>, _is_clean: bool, problems: &mut Problems) {
     if field.get("store").is_none() || field.get("key").is_none() {
