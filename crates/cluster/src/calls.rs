@@ -53,14 +53,14 @@ impl Store {
         self.connection.run(&script).await
     }
 
-    /// The calls of replicas that are gone. Rows of a newer format are left out.
+    /// The calls of replicas that are gone, `most` at most. Rows of a newer format are left out.
     ///
     /// # Errors
     ///
     /// If the store is unreachable.
-    pub async fn lost_calls(&self) -> Result<Vec<LostCall>, StoreError> {
+    pub async fn lost_calls(&self, most: usize) -> Result<Vec<LostCall>, StoreError> {
         let mut script = OPEN_CALLS.prepare_invoke();
-        let found: Vec<String> = self.connection.run(script.arg(self.prefix())).await?;
+        let found: Vec<String> = self.connection.run(script.arg(self.prefix()).arg(most)).await?;
         let read = |parts: &[String]| {
             let row = format::decode("calls", &parts[2]).ok()?.to_owned();
             Some(LostCall { boot: BootId::parse(&parts[0])?, id: parts[1].clone(), row })

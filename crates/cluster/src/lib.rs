@@ -25,7 +25,6 @@ pub mod sessions;
 pub mod store;
 pub mod store_url;
 pub mod tables;
-pub mod tasks;
 
 pub use clock::lease_now;
 pub use error::StoreError;

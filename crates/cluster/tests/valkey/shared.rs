@@ -1,4 +1,4 @@
-//! Shared tables, budgets, session memory, calls and tasks.
+//! Shared tables, budgets, session memory and calls.
 
 use crate::{Service, place};
 use gripfast_cluster::StoreError;
@@ -6,7 +6,6 @@ use gripfast_cluster::budgets::{BudgetReply, BudgetSpan, Settlement, SharedBudge
 use gripfast_cluster::calls::{CallBatch, LostCall};
 use gripfast_cluster::sessions::{SessionMemory, StoredSession};
 use gripfast_cluster::tables::{FieldEntry, SetReply, SharedTable};
-use gripfast_cluster::tasks::TaskEntry;
 use gripfast_core::placement::place::{BootId, OwnerEpoch, SessionId, SessionOwner};
 use std::time::Duration;
 
@@ -303,25 +302,14 @@ async fn the_open_calls_of_a_lost_replica_are_found() {
     service.store(1).enter_calls(&batch, HOUR).await.expect("the store runs");
     let batch = CallBatch { started: vec![started("c")], ended: vec!["a".to_owned()] };
     service.store(1).enter_calls(&batch, HOUR).await.expect("the store runs");
-    assert_eq!(service.store(2).lost_calls().await, Ok(Vec::new()), "replica 1 is alive");
+    assert_eq!(service.store(2).lost_calls(10).await, Ok(Vec::new()), "replica 1 is alive");
     service.end_record(1);
-    let mut lost = service.store(2).lost_calls().await.expect("the store runs");
+    let mut lost = service.store(2).lost_calls(10).await.expect("the store runs");
     lost.sort_by(|one, other| one.id.cmp(&other.id));
     let call =
         |id: &str| LostCall { boot: BootId::from_number(1), id: id.to_owned(), row: format!("row of {id}") };
     assert_eq!(lost, [call("b"), call("c")]);
     let batch = CallBatch { started: Vec::new(), ended: vec!["b".to_owned(), "c".to_owned()] };
     service.store(1).enter_calls(&batch, HOUR).await.expect("the store runs");
-    assert_eq!(service.store(2).lost_calls().await, Ok(Vec::new()));
-}
-
-#[tokio::test]
-async fn a_task_is_found_by_its_principal_at_any_replica() {
-    let Some(service) = Service::settled().await else { return };
-    service.store(1).enter_task("t1", "alice", "github", HOUR).await.expect("the store runs");
-    let entry = TaskEntry { principal: "alice".to_owned(), server: "github".to_owned(), place: place(1) };
-    assert_eq!(service.store(2).find_task("t1", "alice").await, Ok(Some(entry)));
-    assert_eq!(service.store(2).find_task("t1", "bob").await, Ok(None));
-    service.store(1).remove_task("t1").await.expect("the store runs");
-    assert_eq!(service.store(2).find_task("t1", "alice").await, Ok(None));
+    assert_eq!(service.store(2).lost_calls(10).await, Ok(Vec::new()));
 }

@@ -8,6 +8,7 @@ use crate::json_line::JsonLine;
 use crate::json_text::Json;
 use crate::time::Wall;
 use std::borrow::Cow;
+use std::time::Duration;
 
 /// The caller of a call; empty where unknown.
 #[derive(Debug, Clone, Copy, Default)]
@@ -117,6 +118,33 @@ impl LedgerEntry {
     }
 }
 
+/// The facts of a start line that are read without parsing all of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LineStart {
+    /// The number of the call in its run.
+    pub call: u64,
+    /// Its start time.
+    pub at: Wall,
+    /// Whether the call was sent: its outcome is unknown if no later line follows.
+    pub is_sent: bool,
+}
+
+impl LineStart {
+    /// Reads a line that [`LedgerEntry::start_line`] made; `None` for any other.
+    pub fn read(line: &[u8]) -> Option<Self> {
+        let (call, rest) = read_number(line.strip_prefix(b"{\"call\":")?)?;
+        let (at, _) = read_number(rest.strip_prefix(b",\"at_ms\":")?)?;
+        let is_sent = line.trim_ascii_end().ends_with(b",\"if_orphaned\":\"unknown\"}");
+        Some(Self { call, at: Wall::from_unix_epoch(Duration::from_millis(at)), is_sent })
+    }
+}
+
+fn read_number(text: &[u8]) -> Option<(u64, &[u8])> {
+    let end = text.iter().position(|byte| !byte.is_ascii_digit())?;
+    let (digits, rest) = text.split_at(end);
+    Some((std::str::from_utf8(digits).ok()?.parse().ok()?, rest))
+}
+
 /// Appends the line that starts a run: calls that were in flight before it belong to a process that has ended.
 pub fn write_run_line(run: &str, at: Wall, out: &mut Vec<u8>) {
     let mut line = JsonLine::begin(out);
@@ -145,5 +173,26 @@ fn cut(name: &str) -> Cow<'_, str> {
     match name.char_indices().nth(LedgerEntry::MAX_NAME_CHARS) {
         Some((at, _)) => format!("{}…", &name[..at]).into(),
         None => name.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_start_line_tells_its_call_without_being_parsed() {
+        let at = Wall::from_unix_epoch(Duration::from_millis(1_700_000_000_123));
+        let caller = LedgerCaller { principal: "ann", client: "x\",\"if_orphaned\":\"unknown\"}" };
+        let mut entry = LedgerEntry::new(17, at, &caller, "files", "write");
+        let sent = LineStart::read(entry.start_line(CallOutcome::Unknown));
+        assert_eq!(sent, Some(LineStart { call: 17, at, is_sent: true }));
+        let waiting = LineStart::read(entry.start_line(CallOutcome::NotSent));
+        assert_eq!(waiting, Some(LineStart { call: 17, at, is_sent: false }));
+        assert_eq!(LineStart::read(entry.update_line(CallOutcome::Unknown)), None);
+        for other in [&b""[..], b"{\"call\":", b"{\"call\":1", b"{\"call\":99999999999999999999,\"at_ms\":1,"]
+        {
+            assert_eq!(LineStart::read(other), None);
+        }
     }
 }

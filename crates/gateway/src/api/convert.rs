@@ -305,7 +305,16 @@ impl From<&Event> for Facts {
 impl From<Calls> for CallsView {
     fn from(calls: Calls) -> Self {
         let Calls { rows, left_out } = calls;
-        Self { ledger: None, calls: rows.into_iter().map(CallView::from).collect(), left_out }
+        let calls = rows.into_iter().map(CallView::from).collect();
+        Self { ledger: None, calls, left_out, lost_replicas: None }
+    }
+}
+
+impl CallView {
+    /// A call of a replica that is gone.
+    pub(super) fn of_lost_replica(replica: String, row: Row) -> Self {
+        let text = format!("replica {replica} was lost before the answer came").into();
+        Self { text, replica: Some(replica), ..Self::from(row) }
     }
 }
 
@@ -344,6 +353,7 @@ impl From<Row> for CallView {
             tool: row.subject.tool,
             sha256: row.subject.digest,
             arguments: row.subject.arguments.and_then(|arguments| JsonText::parse(arguments).ok()),
+            replica: None,
         }
     }
 }

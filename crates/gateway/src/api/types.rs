@@ -421,6 +421,9 @@ pub struct CallsView {
     /// Number of older calls that were left out.
     #[serde(default)]
     pub left_out: u64,
+    /// Reason why calls of lost replicas are missing; null if they are shown, or the gateway runs alone.
+    #[serde(default)]
+    pub lost_replicas: Option<String>,
 }
 
 /// State of the ledger.
@@ -461,6 +464,9 @@ pub struct CallView {
     pub replays: Option<u32>,
     pub text: Word,
     pub hint: Option<String>,
+    /// Name of the lost replica that made the call; null for calls of this gateway.
+    #[serde(default)]
+    pub replica: Option<String>,
 }
 
 /// Pins of servers.

@@ -94,7 +94,7 @@ fn read_ledger(global: &GlobalArgs, args: &CallsArgs) -> Result<Option<(String, 
 }
 
 fn show(args: &CallsArgs, listing: &CallsView, screen: &mut Screen) -> Result<(), CommandError> {
-    let CallsView { ledger, calls, left_out } = listing;
+    let CallsView { ledger, calls, left_out, lost_replicas } = listing;
     if !calls.is_empty() {
         let mut table = Table::new([
             "STARTED",
@@ -133,6 +133,9 @@ fn show(args: &CallsArgs, listing: &CallsView, screen: &mut Screen) -> Result<()
         }
         Some(_) | None if calls.is_empty() => screen.message("no calls")?,
         Some(_) | None => {}
+    }
+    if let Some(cause) = lost_replicas {
+        screen.warning(&format!("calls of lost replicas are not shown: {cause}"))?;
     }
     if *left_out > 0 {
         let older = plural(*left_out, "older call");

@@ -4,8 +4,10 @@
 //! the heartbeats, `route` takes a request to the replica that must serve it, `forward` sends it there, `listener`
 //! receives it, and `sessions` moves client sessions between replicas. `shared_tables` has the pins, logins and API keys
 //! of the service, `budgets` counts calls for all of it, and `singletons` runs servers that only one replica may run.
+//! `calls` keeps those calls in the store whose outcome another replica may have to show.
 
 mod budgets;
+mod calls;
 pub mod cluster_settings;
 mod diagnosis;
 mod forward;
@@ -72,6 +74,9 @@ pub struct Member {
     heartbeats: AtomicU64,
     /// Settlements of budgets that were dropped because the store was away for too long.
     dropped_settlements: AtomicU64,
+    call_records: tokio::sync::Mutex<calls::CallRecords>,
+    /// Calls in flight that were not entered in the store, because there were too many.
+    dropped_calls: AtomicU64,
 }
 
 /// Reachability of the store.
@@ -127,6 +132,8 @@ impl Member {
             singletons: Singletons::default(),
             heartbeats: AtomicU64::new(0),
             dropped_settlements: AtomicU64::new(0),
+            call_records: tokio::sync::Mutex::default(),
+            dropped_calls: AtomicU64::new(0),
             settings,
             place,
             address,
@@ -141,9 +148,10 @@ impl Member {
         debug_assert!(set.is_ok(), "a gateway is one replica");
     }
 
-    /// Shares the budgets of this gateway with the other replicas.
-    pub(crate) fn share_budgets(self: &Arc<Self>, gateway: &Gateway) {
+    /// Shares the budgets and the calls of this gateway with the other replicas.
+    pub(crate) fn share_calls(self: &Arc<Self>, gateway: &Gateway) {
         budgets::SharedBudgets::start(self, &gateway.host);
+        calls::CallRecords::start(self);
     }
 
     fn gateway(&self) -> Option<Arc<Gateway>> {
@@ -173,6 +181,7 @@ impl Member {
             forwards: self.forwards.load(Ordering::Relaxed),
             takeovers: self.takeovers.load(Ordering::Relaxed),
             dropped_settlements: self.dropped_settlements.load(Ordering::Relaxed),
+            dropped_calls: self.dropped_calls.load(Ordering::Relaxed),
         }
     }
 
@@ -265,6 +274,9 @@ impl Member {
         self.release();
         let heartbeat = self.heartbeat.lock().take();
         if let Some(heartbeat) = heartbeat {
+            // The calls that have ended must not look lost.
+            let limit = self.settings.lease.heartbeat();
+            let _ = tokio::time::timeout(limit, self.record_calls()).await;
             // On a thread of its own, because it waits for the store.
             let _ = tokio::task::spawn_blocking(move || heartbeat.leave()).await;
             tokio::time::sleep(self.settings.lease.heartbeat() + Self::LAST_ARRIVALS).await;

@@ -43,6 +43,8 @@ pub(crate) enum AddressKind {
     RequestState,
     /// Endpoint of an HTTP+SSE client.
     SseEndpoint,
+    /// Task of a modern client.
+    Task,
 }
 
 impl AddressKind {
@@ -53,6 +55,7 @@ impl AddressKind {
             Self::Stream => "stream",
             Self::RequestState => "state",
             Self::SseEndpoint => "sse",
+            Self::Task => "task",
         }
     }
 }

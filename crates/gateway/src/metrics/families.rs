@@ -47,6 +47,8 @@ pub struct ClusterFacts {
     pub takeovers: u64,
     /// Settlements of budgets that the store did not get.
     pub dropped_settlements: u64,
+    /// Calls in flight that the store did not get.
+    pub dropped_calls: u64,
 }
 
 /// A metric with its labels.
@@ -313,12 +315,14 @@ const FAMILIES: &[Family] = &[
     })
     .about("Client sessions that this replica took over from a lost one."),
     Family::labelled(Kind::Counter, "gripfast_cluster_dropped", &["record"], |facts| {
-        let cluster = facts.cluster.iter();
-        cluster.map(|cluster| series(["settlement"], Value::Count(cluster.dropped_settlements))).collect()
+        let dropped = facts.cluster.iter().flat_map(|cluster| {
+            [("settlement", cluster.dropped_settlements), ("call", cluster.dropped_calls)]
+        });
+        dropped.map(|(record, count)| series([record], Value::Count(count))).collect()
     })
     .about(
-        "Records for the store that were dropped because it was away for too long. `settlement`: the end of a call that \
-         a budget counts.",
+        "Records for the store that were dropped. `settlement`: the end of a call that a budget counts, while the \
+         store was away for too long. `call`: a call in flight, because there were too many.",
     ),
     Family::of_gateway(Kind::Counter, "gripfast_ledger_calls", |facts| Value::Count(facts.ledger.calls))
         .about("Tool calls reported to the ledger."),

@@ -493,7 +493,7 @@ async fn join(
     let member = Member::new(settings.clone(), boot, bound, limits.session_idle_timeout, tables)?;
     member.attach(gateway);
     gateway.sessions.join(Arc::clone(&member));
-    member.share_budgets(gateway);
+    member.share_calls(gateway);
     member.join().await.map_err(ListenError::Join)?;
     member.run_singletons(&gateway.host, limits);
     Ok((listener, member))

@@ -3,6 +3,7 @@
 mod attacks;
 mod balanced;
 mod budgets;
+mod calls;
 mod credentials;
 mod diagnosis;
 mod recovery;
@@ -10,6 +11,7 @@ mod service;
 mod shared_keys;
 mod shared_pins;
 mod singletons;
+mod tasks;
 
 use crate::client::{EventStream, HttpClient, LegacyClient, ModernClient, call, request};
 use gripfast_testkit::wait::until_async;

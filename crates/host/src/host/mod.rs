@@ -21,7 +21,7 @@ use crate::notification_sink::{NotificationSink, SinkSlot};
 use crate::observe::{EventCounts, Feed, UpstreamEvent};
 use crate::policy::{Audience, ClientLists, ClientPolicy, Guard, ServerRules};
 use crate::records::audit::{Audit, AuditStatus};
-use crate::records::ledger::{Calls, Ledger, LedgerStatus, Query};
+use crate::records::ledger::{Calls, Ledger, LedgerStatus, Query, Row};
 use crate::security::Security;
 use crate::shared_state::SharedState;
 use crate::singleton::{SingletonRegistry, SingletonServers};
@@ -509,6 +509,20 @@ impl Host {
         )
     }
 
+    /// Returns true if a server is reached by a URL. Others are children of this process.
+    pub fn is_remote(&self, server: &str) -> bool {
+        let entry = self.entry(server).ok();
+        let spec = entry.as_ref().and_then(|entry| entry.spec.as_ref());
+        spec.is_some_and(|spec| matches!(spec.target, Target::Url { .. }))
+    }
+
+    /// Returns true if a server declares that a tool changes nothing.
+    pub fn is_read_only(&self, server: &str, tool: &str) -> bool {
+        let Ok(entry) = self.entry(server) else { return false };
+        let Ok(upstream) = entry.upstream() else { return false };
+        upstream.listing.borrow().catalog.tool(tool).is_some_and(|tool| tool.hints.read_only)
+    }
+
     /// The era of a server: of its present connection, or of its last one.
     pub fn server_era(&self, server: &str) -> Option<Era> {
         let entry = self.entry(server).ok()?;
@@ -544,6 +558,12 @@ impl Host {
     /// The ledger cannot be read.
     pub async fn calls(&self, query: Query) -> std::io::Result<Calls> {
         self.inner.ledger.calls(query).await
+    }
+
+    /// Calls of the ledger that were sent, have not ended, and have run for `age`. `wanted` gets the number of each call
+    /// in flight, and decides about its row.
+    pub fn calls_in_flight(&self, age: Duration, wanted: impl FnMut(u64) -> bool) -> Vec<Row> {
+        self.inner.ledger.calls_in_flight(age, wanted)
     }
 
     /// The status of the ledger.

@@ -3,23 +3,43 @@
 
 use crate::api::Admin;
 use crate::api::response::{ApiError, json};
-use crate::api::types::{CallsView, LedgerView};
+use crate::api::types::{CallView, CallsView, LedgerView};
 use axum::extract::State;
 use axum::http::{StatusCode, Uri};
 use axum::response::Response;
 use gripfast::Wall;
-use gripfast::ledger::Query;
+use gripfast::ledger::{Query, Row};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 pub(crate) async fn calls(State(admin): State<Arc<Admin>>, uri: Uri) -> Result<Response, ApiError> {
     let query = parse_query(uri.query().unwrap_or_default())?;
-    let calls = admin.host.calls(query).await.map_err(|error| {
+    let calls = admin.host.calls(query.clone()).await.map_err(|error| {
         let text = format!("the ledger cannot be read: {error}");
         ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "unreadable", text)
     })?;
     let ledger = Some(LedgerView::from(&admin.host.ledger_status()));
-    Ok(json(StatusCode::OK, &CallsView { ledger, ..CallsView::from(calls) }))
+    let mut view = CallsView { ledger, ..CallsView::from(calls) };
+    if let Some(member) = &admin.cluster {
+        match member.lost_calls().await {
+            Ok(lost) => add_lost_calls(&mut view, &query, lost),
+            Err(error) => view.lost_replicas = Some(error.to_string()),
+        }
+    }
+    Ok(json(StatusCode::OK, &view))
+}
+
+/// Adds the calls of lost replicas that match the query. A replica that came back with its disk has them itself.
+fn add_lost_calls(view: &mut CallsView, query: &Query, lost: Vec<(String, Row)>) {
+    let known: BTreeSet<String> = view.calls.iter().map(|call| call.id.clone()).collect();
+    let matching =
+        lost.into_iter().filter(|(_, row)| query.matches(row) && !known.contains(&row.id.to_string()));
+    view.calls.extend(matching.map(|(replica, row)| CallView::of_lost_replica(replica, row)));
+    view.calls.sort_by_key(|call| std::cmp::Reverse(call.started_ms));
+    let most = query.limit.min(Query::MAX_LIMIT);
+    view.left_out += view.calls.len().saturating_sub(most) as u64;
+    view.calls.truncate(most);
 }
 
 /// Parses the query string.
@@ -77,6 +97,29 @@ fn percent_decode(value: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use gripfast::CallOutcome;
+    use gripfast::ledger::{CallSubject, Calls, RowEnd, RowId};
+
+    #[test]
+    fn calls_of_lost_replicas_are_merged_by_time_and_listed_once() {
+        let row = |call: u64, second: u64, server: &str| Row {
+            id: RowId { run: "r".to_owned(), call },
+            subject: CallSubject { server: server.to_owned(), ..CallSubject::default() },
+            started: Wall::from_unix_epoch(Duration::from_secs(second)),
+            end: RowEnd::Orphaned(CallOutcome::Unknown),
+        };
+        let own = Calls { rows: vec![row(3, 30, "s"), row(1, 10, "s")], left_out: 4 };
+        let mut view = CallsView::from(own);
+        let query = Query { server: Some("s".to_owned()), limit: 3, ..Query::default() };
+        let lost = [row(1, 10, "s"), row(2, 20, "s"), row(4, 5, "s"), row(5, 40, "other")];
+        add_lost_calls(&mut view, &query, lost.map(|row| ("a".to_owned(), row)).into());
+        let shown: Vec<_> =
+            view.calls.iter().map(|call| (call.id.as_str(), call.replica.as_deref())).collect();
+        assert_eq!(shown, [("r-3", None), ("r-2", Some("a")), ("r-1", None)]);
+        assert_eq!(view.left_out, 5);
+        assert_eq!(view.calls[1].text.as_ref(), "replica a was lost before the answer came");
+        assert_eq!(view.calls[1].outcome.as_deref(), Some("unknown"));
+    }
 
     #[test]
     fn query_parameters_are_parsed_and_checked() {

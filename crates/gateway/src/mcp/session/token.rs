@@ -289,8 +289,13 @@ mod tests {
         assert!(error.to_string().contains("is a symlink"), "{error}");
     }
 
-    const KINDS: [AddressKind; 4] =
-        [AddressKind::Session, AddressKind::Stream, AddressKind::RequestState, AddressKind::SseEndpoint];
+    const KINDS: [AddressKind; 5] = [
+        AddressKind::Session,
+        AddressKind::Stream,
+        AddressKind::RequestState,
+        AddressKind::SseEndpoint,
+        AddressKind::Task,
+    ];
 
     proptest! {
         #[test]

@@ -1,15 +1,18 @@
 //! Tasks: decides if a tool is called as a task, and forwards requests about a task to the instance that has it.
 //!
 //! Between a client and a server of the same era, tasks pass unchanged. Across eras the client gets no task; a tool
-//! that can only be called as a task is awaited by the gateway.
+//! that can only be called as a task is awaited by the gateway. In a service of several replicas the id of a modern
+//! client's task names its replica (`task_address`); the tasks of a legacy client are where its session is.
 
 pub(crate) mod registry;
+pub(crate) mod task_address;
 
 use super::Gateway;
 use super::notify::subscriptions::{Subscriptions, UpdateQueue};
 use super::request::dispatch::{ClientRequest, RequestOutcome, RpcFault, raw, text_param};
 use super::request::forward::InstanceChoice;
 use super::tasks::registry::{EntryKind, TaskLocation, TaskRegistry};
+use super::tasks::task_address::{ForeignTask, TaskAddress};
 use futures_util::future::join_all;
 use gripfast::transport::Listener;
 use gripfast::wire::envelope::Message;
@@ -17,8 +20,8 @@ use gripfast::wire::patch::{Object, Patch, patch_payload};
 use gripfast::wire::tasks::{self, CreatedTask, TaskProgress};
 use gripfast::wire::{Era, Outcome, codes};
 use gripfast::{
-    Answer, CallError, CallOptions, CallOutcome, Client, Code, Host, Json, JsonText, SubscribeOptions,
-    SubscribeOutcome,
+    Answer, CallError, CallOptions, CallOutcome, Client, Code, Host, Json, JsonText, Principal,
+    SubscribeOptions, SubscribeOutcome,
 };
 use serde_json::json;
 use std::sync::Arc;
@@ -94,8 +97,49 @@ impl Gateway {
         let (client, id) = (&request.client.host_client, id.into_owned());
         let own = client.key().filter(|_| !answer.is_shared()).cloned();
         let location = TaskLocation { server: server.to_owned(), dedicated_to: own, id: id.clone() };
-        let public = self.tasks.insert(client, EntryKind::Task, location, lifetime)?;
+        let public = match self.addressed_task(request, &location) {
+            Some(address) => self.tasks.insert_as(address, client, EntryKind::Task, location, lifetime)?,
+            None => self.tasks.insert(client, EntryKind::Task, location, lifetime)?,
+        };
         Some((id, public))
+    }
+
+    /// The id of a task of a modern client, if other replicas must understand it.
+    fn addressed_task(&self, request: &ClientRequest<'_>, location: &TaskLocation) -> Option<String> {
+        self.sessions.member().filter(|_| request.era == Era::Modern)?;
+        TaskAddress::issue(&self.tokens, request.principal(), location)
+    }
+
+    /// Looks for a task that another process began, and that is not known there any more.
+    fn foreign_task(&self, principal: &Principal, public: &str) -> ForeignTask {
+        match TaskAddress::open(&self.tokens, public) {
+            Some(address) => {
+                address.resolve_at(self.tokens.own(), principal, |server| self.host.is_remote(server))
+            }
+            None => ForeignTask::Unknown,
+        }
+    }
+
+    /// The location of a task for a request about it, or the refusal.
+    fn find_task(&self, request: &ClientRequest<'_>, public: &str) -> Result<TaskLocation, RequestOutcome> {
+        if let Some(location) = self.tasks.task(&request.client.host_client, public) {
+            return Ok(location);
+        }
+        let foreign = match request.era {
+            Era::Modern => self.foreign_task(request.principal(), public),
+            Era::Legacy => ForeignTask::Unknown,
+        };
+        match foreign {
+            ForeignTask::At(location) => Ok(location),
+            ForeignTask::Ended { server, replica } => Err(RpcFault::invalid(format!(
+                "unknown task: replica `{replica}`, which began it, is gone, and its server `{server}` with it; call the \
+                 tool again"
+            ))),
+            ForeignTask::Unknown if self.host.has_tasks(request.era) => {
+                Err(RpcFault::invalid(format!("unknown task: {public}")))
+            }
+            ForeignTask::Unknown => Err(unknown_method(request.method)),
+        }
     }
 
     /// Forwards a request about one task.
@@ -107,11 +151,9 @@ impl Gateway {
             Ok(public) => public,
             Err(outcome) => return outcome,
         };
-        let Some(location) = self.tasks.task(&request.client.host_client, &public) else {
-            return match self.host.has_tasks(request.era) {
-                true => RpcFault::invalid(format!("unknown task: {public}")),
-                false => unknown_method(request.method),
-            };
+        let location = match self.find_task(request, &public) {
+            Ok(location) => location,
+            Err(refusal) => return refusal,
         };
         let params =
             patch_payload(request.params, &Patch::new().set_text("taskId", &location.id), &Patch::new());
@@ -183,7 +225,14 @@ impl Gateway {
         public: &str,
         timeout: Duration,
     ) -> bool {
-        let Some(location) = self.tasks.task(client, public) else { return false };
+        let (location, is_registered) = match self.tasks.task(client, public) {
+            Some(location) => (location, true),
+            // The server accepts a subscription from any replica, if it does not run in one.
+            None => match self.foreign_task(client.principal(), public) {
+                ForeignTask::At(location) => (location, false),
+                ForeignTask::Ended { .. } | ForeignTask::Unknown => return false,
+            },
+        };
         let (server, id, shared) =
             (location.server.clone(), location.id.clone(), location.dedicated_to.is_none());
         let listener = TaskListener {
@@ -192,6 +241,7 @@ impl Gateway {
             client: client.clone(),
             public: public.to_owned(),
             location,
+            is_registered,
         };
         let options = SubscribeOptions {
             timeout: Some(timeout),
@@ -303,12 +353,15 @@ struct TaskListener {
     client: Client,
     public: String,
     location: TaskLocation,
+    /// Whether this process began the task.
+    is_registered: bool,
 }
 
 impl Listener for TaskListener {
     fn on_message(&self, message: &[u8]) {
         // After a restart, a server may have given the same id to a task of another client.
-        if self.tasks.task(&self.client, &self.public).as_ref() != Some(&self.location) {
+        let present = self.tasks.task(&self.client, &self.public);
+        if self.is_registered && present.as_ref() != Some(&self.location) {
             return;
         }
         let Ok(Message::Notification(notification)) = Message::parse(message) else { return };

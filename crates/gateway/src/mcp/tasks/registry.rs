@@ -87,6 +87,19 @@ impl TaskRegistry {
         location: TaskLocation,
         lifetime: Option<Duration>,
     ) -> Option<String> {
+        let id = location.id.clone();
+        self.insert_as(id, client, kind, location, lifetime)
+    }
+
+    /// [`TaskRegistry::insert`] with an id for the client that is not the server's.
+    pub(crate) fn insert_as(
+        &self,
+        mut public: String,
+        client: &Client,
+        kind: EntryKind,
+        location: TaskLocation,
+        lifetime: Option<Duration>,
+    ) -> Option<String> {
         let owner = client.key()?.clone();
         let expires = lifetime.map(|lifetime| self.clock.mono() + lifetime + Self::GRACE);
         let mut table = self.table.lock();
@@ -94,7 +107,6 @@ impl TaskRegistry {
         table.remove_location(kind, &location);
         table.make_room(&owner);
         let theirs = table.public.entry(owner.clone()).or_default();
-        let mut public = location.id.clone();
         while theirs.contains_key(&(kind, public.clone())) {
             public = format!("{}+{public}", location.server);
         }

@@ -28,6 +28,7 @@ use crate::mcp::request::respond::WireResponse;
 use crate::mcp::session::preferences::sets_preference;
 use crate::mcp::session::registry::SessionError;
 use crate::mcp::session::state::{OpenStream, Session, SessionUse};
+use crate::mcp::tasks::task_address::TaskAddress;
 use crate::server::memory;
 use crate::server::quota::Peer;
 use crate::server::runtime::inline_call::InlineCall;
@@ -232,7 +233,11 @@ fn target_of(
         Some(message) => match (message, era_of(version.as_ref(), message)) {
             (Message::Request(request), Ok(Era::Modern)) => {
                 let params = Object::parse(request.params?).ok()?;
-                let issuer = HeldCallId::issuer(&gateway.tokens, &params.text("requestState")?)?;
+                let issuer = if request.method.starts_with("tasks/") {
+                    TaskAddress::open(&gateway.tokens, &params.text("taskId")?)?.replica
+                } else {
+                    HeldCallId::issuer(&gateway.tokens, &params.text("requestState")?)?
+                };
                 let boot = member.other_replica(&issuer)?;
                 return Some(Target::Boot { boot, session: None });
             }

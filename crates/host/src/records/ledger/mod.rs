@@ -13,7 +13,9 @@ pub(crate) mod segments;
 pub(crate) mod writer;
 
 pub(crate) use super::ledger::row::OpenRow;
+use gripfast_core::failure::CallOutcome;
 use gripfast_core::ledger::ledger_entry::LedgerCaller;
+use gripfast_core::ledger::record::Record;
 pub use gripfast_core::ledger::{CallSubject, Query, Row, RowEnd, RowId, Settled};
 
 use super::journal::RecordDetail;
@@ -21,6 +23,7 @@ use super::ledger::writer::LedgerWriter;
 use super::request_summary::RequestSummary;
 use crate::clock::Clock;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Options of the ledger of a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -117,6 +120,25 @@ impl Ledger {
     pub(crate) fn status(&self) -> LedgerStatus {
         let none = LedgerStatus { detail: RecordDetail::Nothing, calls: 0, failed_writes: 0, cause: None };
         self.writer.as_ref().map_or(none, LedgerWriter::status)
+    }
+
+    /// See [`crate::Host::calls_in_flight`].
+    pub(crate) fn calls_in_flight(&self, age: Duration, wanted: impl FnMut(u64) -> bool) -> Vec<Row> {
+        let Some(writer) = &self.writer else { return Vec::new() };
+        let (run, lines) = writer.lines_in_flight(age, wanted);
+        let row = |line: &Vec<u8>| match Record::parse(line)? {
+            Record::CallStarted { call, at, subject, if_orphaned: CallOutcome::Unknown } => Some(Row {
+                id: RowId { run: run.clone(), call },
+                subject,
+                started: at,
+                end: RowEnd::InFlight,
+            }),
+            Record::CallStarted { .. }
+            | Record::RunStarted { .. }
+            | Record::CallUpdated { .. }
+            | Record::CallEnded { .. } => None,
+        };
+        lines.iter().filter_map(row).collect()
     }
 
     pub(crate) async fn calls(&self, query: Query) -> std::io::Result<Calls> {

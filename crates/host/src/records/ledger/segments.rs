@@ -183,6 +183,11 @@ fn acquire_first(
 }
 
 impl Segments {
+    /// Name of this run.
+    pub(super) fn run(&self) -> &str {
+        &self.run
+    }
+
     /// Appends a line with one `write`, while other threads may do the same.
     pub(super) fn append(&self, line: &[u8]) -> io::Result<()> {
         self.check_room()?;

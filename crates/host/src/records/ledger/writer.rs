@@ -13,7 +13,7 @@ use crate::records::journal::{RecordDetail, WriteFailures};
 use crate::sync::{Mutex, RwLock};
 use gripfast_core::failure::CallOutcome;
 use gripfast_core::ledger::Settled;
-use gripfast_core::ledger::ledger_entry::LedgerEntry;
+use gripfast_core::ledger::ledger_entry::{LedgerEntry, LineStart};
 use gripfast_core::text::times;
 use gripfast_core::time::{Mono, Now};
 use std::io;
@@ -116,6 +116,24 @@ impl LedgerWriter {
             state.in_flight.lock().mark_unwritten(*slot);
         }
         result.is_ok()
+    }
+
+    /// The name of this run, and the start lines of calls in flight that were sent, are older than `age` and are
+    /// `wanted`. That gets the number of each call in flight.
+    pub(super) fn lines_in_flight(
+        &self,
+        age: Duration,
+        mut wanted: impl FnMut(u64) -> bool,
+    ) -> (String, Vec<Vec<u8>>) {
+        let before = self.clock.now().wall.since_epoch().saturating_sub(age);
+        let state = self.state.read();
+        let run = state.segments.as_ref().map(|segments| segments.run().to_owned()).unwrap_or_default();
+        let in_flight = state.in_flight.lock();
+        let lines = in_flight.lines().filter(|line| {
+            let Some(start) = LineStart::read(line) else { return false };
+            wanted(start.call) && start.is_sent && start.at.since_epoch() <= before
+        });
+        (run, lines.map(<[u8]>::to_vec).collect())
     }
 
     /// Writes how the call ended.
