@@ -43,8 +43,8 @@ pub(crate) use sections::is_loopback;
 pub use sections::{
     AccessConfig, Argument, ClientLimits, ClusterConfig, EmbeddingsConfig, EndpointError, GatewayConfig,
     Grant, Jwks, JwtConfig, ListenerTls, LogFormat, LoginKey, OAuthSpec, Placement, ProtocolChoice,
-    ReplayRules, RestoreCall, SearchConfig, ServerSpec, StoreLoss, Target, TlsSpec, TokenTypes, UrlTransport, endpoint,
-    is_confidential,
+    ReplayRules, RestoreCall, SearchConfig, ServerSpec, StoreLoss, Target, TlsSpec, TokenTypes, UrlTransport,
+    endpoint, is_confidential,
 };
 pub use template::{ExpandError, Expanded, Reference, Template, TemplateError};
 pub use tree::Tree;
