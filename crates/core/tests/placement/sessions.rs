@@ -63,6 +63,27 @@ fn many_requests_of_one_session_cause_one_takeover() {
     assert_eq!(service.takeovers.len(), 1);
 }
 
+/// Another request of the session looked the new owner up while this one tried to take over.
+#[test]
+fn a_lost_takeover_forwards_to_an_owner_that_is_known_by_now() {
+    let (mut service, session) = opened();
+    let [me, dead, new] = [1, 0, 2].map(|index| service.nodes[index].place.clone());
+    let now = service.now_of(1);
+    let router = &mut service.nodes[1].router;
+    let mut request = RoutedRequest::new(session.clone(), Arrival::Direct);
+    let Decision::Forward { to, .. } = router.decide(now, &request) else { panic!("{me} is not the owner") };
+    assert_eq!(to, dead);
+    router.forward_ended(&mut request, dead.boot, ForwardEnd::Refused);
+    router.looked_up(&mut request, Ok(None));
+    assert!(matches!(router.decide(now, &request), Decision::TakeOver { .. }));
+    let epoch = OwnerEpoch::from_number(7);
+    let owner = SessionOwner { place: new.clone(), epoch };
+    let mut other = RoutedRequest::new(session, Arrival::Direct);
+    router.looked_up(&mut other, Ok(Some(owner.clone())));
+    router.takeover_ended(now, &mut request, Ok(TakeoverReply::Owned(owner)));
+    assert_eq!(router.decide(now, &request), Decision::Forward { to: new, epoch });
+}
+
 #[test]
 fn at_most_256_takeovers_are_in_flight() {
     let mut service = ServiceSimulation::settled();

@@ -342,7 +342,10 @@ impl Router {
                 self.confirm(&request.session);
             }
             Ok(TakeoverReply::Owned(owner)) => {
-                if !self.learn(&request.session, &owner) {
+                // Another request of the session may have learned it while this one asked the store.
+                let is_known =
+                    self.learn(&request.session, &owner) || self.owner_of(&request.session) == owner;
+                if !is_known || request.absent == Some(owner.place.boot) {
                     request.ends_unavailable(Self::SHORT_PAUSE, UnavailableReason::OwnerChanged);
                 }
             }
