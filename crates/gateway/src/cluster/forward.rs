@@ -77,6 +77,8 @@ impl ForwardClient {
     const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
     /// Time for which an unused connection is kept, shorter than the receiver keeps it.
     const IDLE_TIMEOUT: Duration = Duration::from_secs(20);
+    /// Largest number of unused connections to one replica.
+    const MAX_IDLE: usize = 64;
 
     pub(super) fn new() -> Self {
         let mut connector = HttpConnector::new();
@@ -89,6 +91,7 @@ impl ForwardClient {
         let mut builder = Client::builder(TokioExecutor::new());
         // The router decides about a second attempt.
         builder.retry_canceled_requests(false).pool_idle_timeout(Self::IDLE_TIMEOUT);
+        builder.pool_max_idle_per_host(Self::MAX_IDLE);
         Self(builder.build(connector))
     }
 
@@ -96,17 +99,22 @@ impl ForwardClient {
         &self,
         request: Request<Full<Bytes>>,
     ) -> Result<http::Response<Incoming>, ForwardEnd> {
-        // A kept connection may have been closed by the other side. Nothing was sent then.
-        let again = request.clone();
-        let sent = match self.0.request(request).await {
-            Err(error) if is_unsent(&error) => self.0.request(again).await,
-            sent => sent,
-        };
+        let mut sent = self.0.request(request.clone()).await;
+        // A kept connection may have been closed by the other side: nothing was sent then. All those to a replica that
+        // was killed are, and only a new one shows that it is gone.
+        for _ in 0..Self::MAX_IDLE {
+            match &sent {
+                Err(error) if is_unsent(error) => sent = self.0.request(request.clone()).await,
+                Ok(_) | Err(_) => break,
+            }
+        }
         sent.map_err(|error| match error.is_connect() {
             true if is_refused(&error) => ForwardEnd::Refused,
-            true => ForwardEnd::NotConnected,
-            false if is_unsent(&error) => ForwardEnd::NotConnected,
-            false => ForwardEnd::Lost,
+            false if !is_unsent(&error) => ForwardEnd::Lost,
+            true | false => {
+                tracing::debug!("a request was not forwarded: {error}: {:?}", error.source());
+                ForwardEnd::NotConnected
+            }
         })
     }
 }
@@ -117,12 +125,11 @@ fn is_unsent(error: &hyper_util::client::legacy::Error) -> bool {
     cause.is_some_and(hyper::Error::is_canceled)
 }
 
+/// Returns whether no process listens at the address, or the last one ended while the connection was made.
 fn is_refused(error: &(dyn Error + 'static)) -> bool {
-    std::iter::successors(Some(error), |&error| error.source()).any(|error| {
-        error
-            .downcast_ref::<io::Error>()
-            .is_some_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
-    })
+    let kinds = [io::ErrorKind::ConnectionRefused, io::ErrorKind::ConnectionReset];
+    std::iter::successors(Some(error), |&error| error.source())
+        .any(|error| error.downcast_ref::<io::Error>().is_some_and(|error| kinds.contains(&error.kind())))
 }
 
 impl Member {
