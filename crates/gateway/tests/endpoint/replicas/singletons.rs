@@ -208,12 +208,12 @@ async fn a_holder_without_the_store_stops_a_singleton_server_and_says_so() {
     let client = LegacyClient::connect(&service.at(&first).http).await;
     assert_eq!(client.call_tool("one__counter", json!({})).await, "1");
     service.store.kill();
-    until_async("the holder has stopped the server", async || {
-        seen_by(service.at(&first)).await["state"] == "reconnecting"
+    until_async("the holder has stopped the server, and names the store", async || {
+        let server = seen_by(service.at(&first)).await;
+        server["state"] == "reconnecting" && server["cause"].to_string().contains("the store")
     })
     .await;
     let server = seen_by(service.at(&first)).await;
-    assert!(server["cause"].to_string().contains("the store"), "{server}");
     assert!(server["holder"].is_null(), "{server}");
     let answered = client.request("tools/call", call("one__counter", json!({}))).await.to_string();
     assert!(answered.contains("reconnecting") && answered.contains("the store"), "{answered}");

@@ -28,8 +28,9 @@ struct LeaseWatcher {
 pub(super) fn register(leader: u32, tag: &str) {
     let mut watcher = WATCHER.lock();
     watcher.children.insert(leader, tag.to_owned());
-    let line = child_line(leader, tag);
-    if watcher.process.is_none() || !watcher.send(&line) {
+    // With the end: the watcher was not told about renewals while there were no children, and would kill this one.
+    let lines = watcher.renewal() + &child_line(leader, tag);
+    if watcher.process.is_none() || !watcher.send(&lines) {
         watcher.restart();
     }
 }
@@ -70,6 +71,11 @@ impl LeaseWatcher {
         pipe.is_some_and(|pipe| pipe.write_all(line.as_bytes()).is_ok())
     }
 
+    /// The line with the present end.
+    fn renewal(&self) -> String {
+        renewal_line(self.ends, self.ends.saturating_sub(watcher_clock()))
+    }
+
     /// Starts the watcher, because it never ran or was killed, and registers all children again.
     fn restart(&mut self) {
         if let Some(mut gone) = self.process.take() {
@@ -90,7 +96,8 @@ impl LeaseWatcher {
                 return;
             }
         }
-        self.send(&renewal_line(self.ends, self.ends.saturating_sub(watcher_clock())));
+        let renewal = self.renewal();
+        self.send(&renewal);
         for (leader, tag) in self.children.clone() {
             self.send(&child_line(leader, &tag));
         }
