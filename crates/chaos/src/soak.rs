@@ -252,7 +252,7 @@ env = {{ {variable} = {value:?} }}
 /// Creates a key for a client of this name and returns it.
 fn make_key(name: &str, dir: &Path, options: &RunOptions) -> Result<String> {
     let made = std::process::Command::new(&options.subject.gripfast)
-        .args(["keys", "add", name, "--state-dir"])
+        .args(["keys", "add", name, "--config", "gripfast.toml", "--state-dir"])
         .arg(dir.join("state"))
         .env("HOME", dir)
         .current_dir(dir)
