@@ -145,7 +145,7 @@ fn without_a_gateway_and_without_a_ledger() {
     assert_snapshot!(calls(&sandbox, &["--state-dir", "nowhere", "-o", "json"]), @r#"
     exit 0
     --- stdout
-    {"schema_version":1,"ledger":null,"calls":[],"left_out":0}
+    {"schema_version":1,"ledger":null,"calls":[],"left_out":0,"lost_replicas":null}
     "#);
     assert_snapshot!(calls(&sandbox, &["--limit", "1001"]), @"
     exit 1
