@@ -16,7 +16,7 @@ use std::time::Duration;
 /// Largest answer. A batch of long vectors has a few megabytes.
 const MAX_ANSWER: usize = 16 << 20;
 
-/// Time limit for a batch of tools. Nobody waits for it, and a model on a small machine may need long.
+/// Time limit for a batch of tools. No search waits for it, and a model on a small machine may need long.
 pub(super) const BATCH_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Open client of an endpoint, with expanded secrets.
