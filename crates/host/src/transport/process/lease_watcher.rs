@@ -44,11 +44,15 @@ pub(super) fn unregister(leader: u32) {
     }
 }
 
-/// Lets the children of singleton servers live as long as `left` says. The clock is read first: a pause of this process
-/// between the two makes the end earlier, never later.
+/// Time that this process has to stop the children itself, out of the margin before the store forgets a lease. A child
+/// that the watcher kills first looks like a crash, and is started once more.
+const OWN_TIME: Duration = Duration::from_millis(300);
+
+/// Lets the children of singleton servers live as long as `left` says, and a moment longer. The clock is read first: a
+/// pause of this process between the two makes the end earlier, never later.
 pub(crate) fn renew_child_leases(left: &dyn Fn() -> Duration) {
     let now = watcher_clock();
-    let ends = now + u64::try_from(left().as_millis() / 10).unwrap_or_default();
+    let ends = now + u64::try_from((left() + OWN_TIME).as_millis() / 10).unwrap_or_default();
     let mut watcher = WATCHER.lock();
     watcher.ends = ends;
     // Without children there is nothing to kill. The next one gets the time when it is registered.
