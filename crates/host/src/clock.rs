@@ -45,6 +45,12 @@ impl Clock {
         Mono::from_origin(self.origin.elapsed())
     }
 
+    /// Time since the clock was made: on the monotonic clock, which stands still while the machine sleeps, or on the wall
+    /// clock, which may be set back; whichever says more.
+    pub(crate) fn elapsed(&self) -> Duration {
+        self.mono().since_origin().max(unix_time().saturating_sub(self.origin_wall))
+    }
+
     /// Converts a monotonic time to a Tokio instant. A time beyond its range becomes one in the far future.
     pub(crate) fn instant(&self, at: Mono) -> Instant {
         self.origin.checked_add(at.since_origin()).unwrap_or_else(|| self.origin + FAR_FUTURE)

@@ -7,6 +7,7 @@ mod admin_api;
 mod device_flow;
 #[cfg(target_os = "linux")]
 mod keyring;
+#[cfg(target_os = "linux")]
 mod replicas;
 
 use gripfast_testkit::authority::{Authority, AuthorityOptions, complete_authorization};

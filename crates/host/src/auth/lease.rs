@@ -1,6 +1,7 @@
 //! Leases for replacing a login: one process at a time, because a refresh token that is used twice ends the login.
 
 use super::http::REQUEST_TIMEOUT;
+use crate::clock::Clock;
 use crate::private_files;
 use crate::shared_state::{SharedState, StateError, StateTable};
 use crate::transport::BoxFuture;
@@ -50,8 +51,10 @@ impl RefreshLease {
     pub(crate) async fn is_valid(&self, version: u64) -> io::Result<bool> {
         match &self.0 {
             Held::Guard(_) => Ok(true),
-            Held::Claim(SharedClaim { shared, login, number, .. }) => {
-                shared.confirm(login, *number, version).await.map_err(io::Error::other)
+            Held::Claim(SharedClaim { shared, login, number, clock, .. }) => {
+                let is_confirmed = shared.confirm(login, *number, version).await.map_err(io::Error::other)?;
+                // The process may have been suspended since the answer was made.
+                Ok(is_confirmed && clock.elapsed() <= SharedLeases::LIFETIME - REQUEST_TIMEOUT)
             }
         }
     }
@@ -68,6 +71,8 @@ struct SharedClaim {
     shared: Arc<dyn SharedState>,
     login: String,
     number: u64,
+    /// Started before the claim was made.
+    clock: Clock,
     is_given_back: bool,
 }
 
@@ -104,21 +109,23 @@ impl Leases for SharedLeases {
         Box::pin(async move {
             let claiming = async {
                 loop {
+                    let clock = Clock::new();
                     match self.0.claim(&login, Self::LIFETIME).await {
-                        Ok(Some(number)) => return Ok(number),
+                        Ok(Some(number)) => return Ok((number, clock)),
                         Ok(None) => tokio::time::sleep(Self::RETRY_INTERVAL).await,
                         Err(StateError::Later { left, .. }) => tokio::time::sleep(left).await,
                         Err(error) => return Err(io::Error::other(error)),
                     }
                 }
             };
-            let number = match tokio::time::timeout(within, claiming).await {
+            let (number, clock) = match tokio::time::timeout(within, claiming).await {
                 Ok(claimed) => claimed?,
                 Err(_) => {
                     return Err(io::Error::new(io::ErrorKind::TimedOut, "another replica replaces it"));
                 }
             };
-            let claim = SharedClaim { shared: Arc::clone(&self.0), login, number, is_given_back: false };
+            let shared = Arc::clone(&self.0);
+            let claim = SharedClaim { shared, login, number, clock, is_given_back: false };
             // Another host may have replaced the login while this one waited.
             self.0.refresh(StateTable::Logins).await.map_err(io::Error::other)?;
             Ok(RefreshLease(Held::Claim(claim)))

@@ -174,8 +174,8 @@ impl Credential {
     /// Returns whether [`Self::refresh_if_due`] has to run before a request.
     pub(crate) fn is_due(&self) -> bool {
         let state = self.state.lock();
-        let now = self.clock.now();
         let is_due = |held: &Held| {
+            let now = self.clock.now();
             held.lifetime.due(now.wall) != Due::NotYet
                 || state.checked_at.is_none_or(|at| now.mono - at >= CHECK_INTERVAL_IN_USE)
         };

@@ -14,6 +14,7 @@ use rmcp::transport::auth::{
     AuthError, AuthorizationManager, AuthorizationMetadata, StoredCredentials, WWWAuthenticateParams,
 };
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -254,6 +255,7 @@ impl Record {
             expires_in: None,
             scopes: Vec::new(),
             wanted: Vec::new(),
+            unknown: BTreeMap::new(),
         }
     }
 

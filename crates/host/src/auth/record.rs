@@ -3,6 +3,8 @@
 use gripfast_core::credential::Lifetime;
 use gripfast_core::time::Wall;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// Stored data of a login. It has no `Debug`: nearly all of it is secret.
@@ -44,6 +46,9 @@ pub(crate) struct Record {
     /// Scopes that the server has asked for in addition; the next login requests them.
     #[serde(default)]
     pub(crate) wanted: Vec<String>,
+    /// Members that a newer version has added. A refresh keeps them.
+    #[serde(flatten)]
+    pub(crate) unknown: BTreeMap<String, Value>,
 }
 
 impl Record {
@@ -52,5 +57,22 @@ impl Record {
             received: Wall::from_unix_epoch(Duration::from_secs(self.received_at)),
             expires_in: self.expires_in.map(Duration::from_secs),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn e01_members_that_a_newer_version_has_added_survive_a_refresh() {
+        let stored =
+            json!({ "resource": "https://a", "client_id": "me", "refresh_token": "r", "tomorrow": [1] });
+        let record: Record = serde_json::from_value(stored).unwrap();
+        let tokens = json!({ "access_token": "new", "token_type": "Bearer" });
+        let Ok(refreshed) = record.with_tokens(&tokens, &[]) else { panic!("it has a token") };
+        let refreshed = serde_json::to_value(&refreshed).unwrap();
+        assert_eq!((&refreshed["tomorrow"], &refreshed["access_token"]), (&json!([1]), &json!("new")));
     }
 }

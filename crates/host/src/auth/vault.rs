@@ -389,6 +389,7 @@ mod tests {
             expires_in: None,
             scopes: Vec::new(),
             wanted: Vec::new(),
+            unknown: BTreeMap::new(),
         }
     }
 

@@ -163,7 +163,7 @@ async fn e03_a_login_wakes_every_waiting_instance() {
     let calls = async |client: &Client| {
         let options = CallOptions { client: Some(client.clone()), ..CallOptions::default() };
         let params = JsonText::of(&serde_json::json!({ "name": "whoami" })).unwrap();
-        host.request_with(NAME, "tools/call", Some(params), options).await
+        host.request_with(NAME, "tools/call", Some(&params), options).await
     };
     for client in &clients {
         calls(client).await.unwrap();
