@@ -1,8 +1,8 @@
 //! Shared call budgets: one script counts all budgets of a call in one round trip, on the store's clock.
 
 use crate::StoreError;
+use crate::connection::Script;
 use crate::store::{Store, millis};
-use redis::Script;
 use std::sync::LazyLock;
 use std::time::Duration;
 

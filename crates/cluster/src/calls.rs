@@ -1,10 +1,10 @@
 //! Calls in the store: a call that is not read-only and has run for a while is entered, so that after the loss of a
 //! replica and its disk another one can show what is unknown. No call waits for it.
 
+use crate::connection::Script;
 use crate::store::{Store, millis};
 use crate::{StoreError, format};
 use gripfast_core::placement::place::BootId;
-use redis::Script;
 use std::sync::LazyLock;
 use std::time::Duration;
 

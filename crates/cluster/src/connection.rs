@@ -1,14 +1,16 @@
-//! Connection to the store. It is made on first use, and again after it was lost; with Sentinels the primary is looked
-//! up each time. Commands of several tasks share it.
+//! Connection to the store, by the crate `redis`. It is made on first use, and again after it was lost; with Sentinels
+//! the primary is looked up each time. Commands of several tasks share it.
 
 use crate::StoreError;
 use crate::store_url::{StoreSecurity, StoreUrl};
-use redis::aio::MultiplexedConnection;
+use futures_util::Stream as _;
+use redis::aio::{MultiplexedConnection, PubSub};
 use redis::sentinel::{SentinelClient, SentinelClientBuilder, SentinelServerType};
 use redis::{
-    AsyncConnectionConfig, Client, Cmd, ConnectionAddr, FromRedisValue, IntoConnectionInfo,
-    RedisConnectionInfo, Script, ScriptInvocation, TlsMode,
+    AsyncConnectionConfig, Client, Cmd, ConnectionAddr, ErrorKind, FromRedisValue, IntoConnectionInfo,
+    RedisConnectionInfo, RedisError, ScriptInvocation, TlsMode,
 };
+pub(crate) use redis::{Script, cmd};
 use std::fmt;
 use std::time::Duration;
 use tokio::sync::Mutex;
@@ -52,6 +54,22 @@ impl Connection {
         self.keep_or_drop(result).await
     }
 
+    /// Subscribes to a channel, over a connection of its own.
+    pub(crate) async fn subscribe(&self, channel: &str) -> Result<Messages, StoreError> {
+        let subscribe = async {
+            let mut messages = match &self.target {
+                Target::Server(client) => client.get_async_pubsub().await?,
+                Target::Sentinels(client) => {
+                    client.lock().await.async_get_client().await?.get_async_pubsub().await?
+                }
+            };
+            messages.subscribe(channel).await?;
+            Ok(Messages(messages))
+        };
+        let subscribed = tokio::time::timeout(self.timeout, subscribe).await;
+        subscribed.map_err(|_| StoreError::Unreachable("no connection in time".to_owned()))?
+    }
+
     /// Closes the connection; the next command makes a new one.
     pub(crate) async fn close(&self) {
         *self.live.lock().await = None;
@@ -59,7 +77,7 @@ impl Connection {
 
     /// After a timeout or a lost connection the next command makes a new one.
     async fn keep_or_drop<T>(&self, result: Result<T, StoreError>) -> Result<T, StoreError> {
-        if result.as_ref().is_err_and(|error| !error.keeps_connection()) {
+        if result.as_ref().is_err_and(|error| !keeps_connection(error)) {
             *self.live.lock().await = None;
         }
         result
@@ -129,5 +147,51 @@ impl Target {
             builder = builder.set_client_to_redis_password(password);
         }
         Ok(Self::Sentinels(Mutex::new(builder.build()?)))
+    }
+}
+
+/// Messages of a channel.
+pub(crate) struct Messages(PubSub);
+
+impl Messages {
+    /// The next one; `None` if the connection has ended.
+    pub(crate) async fn next(&mut self) -> Option<String> {
+        let mut messages = std::pin::pin!(self.0.on_message());
+        let message = std::future::poll_fn(|context| messages.as_mut().poll_next(context)).await?;
+        Some(message.get_payload().unwrap_or_default())
+    }
+}
+
+/// Returns whether the connection can be used further: the store answered, and only this operation failed.
+fn keeps_connection(error: &StoreError) -> bool {
+    match error {
+        StoreError::Unreachable(_) | StoreError::Unauthorized(_) => false,
+        StoreError::Refused(_)
+        | StoreError::NewerFormat { .. }
+        | StoreError::Malformed(_)
+        | StoreError::NotReplicated => true,
+    }
+}
+
+impl From<RedisError> for StoreError {
+    fn from(error: RedisError) -> Self {
+        let code = error.code().unwrap_or_default();
+        // A script reports a newer format in this form: `NEWERFORMAT found known`.
+        if code == "NEWERFORMAT" {
+            let mut numbers =
+                error.detail().unwrap_or_default().split(' ').map(|text| text.parse().unwrap_or(0));
+            let (found, known) = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+            return Self::NewerFormat { found, known };
+        }
+        if error.kind() == ErrorKind::AuthenticationFailed || matches!(code, "NOAUTH" | "WRONGPASS") {
+            return Self::Unauthorized(error.to_string());
+        }
+        // Answers of a store that cannot serve now: it loads its data, is a replica after a failover, or lost its disk.
+        let is_away =
+            matches!(code, "LOADING" | "READONLY" | "MASTERDOWN" | "CLUSTERDOWN" | "TRYAGAIN" | "BUSY");
+        match error.kind() {
+            ErrorKind::Server(_) | ErrorKind::Extension if !is_away => Self::Refused(error.to_string()),
+            _ => Self::Unreachable(error.to_string()),
+        }
     }
 }

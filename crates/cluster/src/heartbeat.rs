@@ -1,7 +1,7 @@
 //! Heartbeat of this replica, on a thread and a connection of its own: neither a busy runtime nor a slow command on the
 //! other connection delays it.
 
-use crate::connection::Connection;
+use crate::connection::{Connection, Script};
 use crate::moved::read_notice;
 use crate::record::ReplicaRecord;
 use crate::store::{Store, StoreSettings, millis};
@@ -9,7 +9,6 @@ use crate::{StoreError, lease_now};
 use gripfast_core::placement::heartbeat::{Heartbeat, HeartbeatReply, HeartbeatTicket, StoreUnreachable};
 use gripfast_core::placement::place::{BootId, OwnerEpoch, StoreTime};
 use gripfast_core::placement::term::LeaseNow;
-use redis::Script;
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 use std::thread::JoinHandle;
@@ -236,6 +235,7 @@ impl HeartbeatSender {
     async fn leave(&self) -> Result<(), StoreError> {
         let mut script = LEAVE.prepare_invoke();
         script.arg(self.settings.namespace.prefix()).arg(self.settings.place.to_string());
+        script.arg(millis(self.settings.spec.lease));
         self.connection.run(&script).await
     }
 }

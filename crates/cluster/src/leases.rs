@@ -1,12 +1,12 @@
 //! Exclusive leases in the store: claim and release. The heartbeat renews them.
 
 use crate::StoreError;
+use crate::connection::{Script, cmd};
 use crate::moved::read_owner;
 use crate::store::{Store, millis};
 use crate::tables::SharedTable;
 use gripfast_core::placement::exclusive::ClaimReply;
 use gripfast_core::placement::place::{OwnerEpoch, SessionOwner};
-use redis::{Script, cmd};
 use std::sync::LazyLock;
 use std::time::Duration;
 

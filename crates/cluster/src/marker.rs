@@ -1,8 +1,8 @@
 //! Service marker: it tells a store that was emptied from a known one, and a namespace of another service from ours.
 
+use crate::connection::{Script, cmd};
 use crate::store::Store;
 use crate::{StoreError, format};
-use redis::{Script, cmd};
 use std::sync::LazyLock;
 
 static MARKER: LazyLock<Script> = LazyLock::new(|| {

@@ -1,11 +1,11 @@
 //! Records of sessions that moved: lookup, takeover by compare-and-set, and writing back after the store lost them.
 
 use crate::StoreError;
+use crate::connection::{Script, cmd};
 use crate::format;
 use crate::store::{Store, millis, read_place};
 use gripfast_core::placement::place::{BootId, OwnerEpoch, Place, ReplicaName, SessionId, SessionOwner};
 use gripfast_core::placement::routing::{TakeoverCause, TakeoverReply};
-use redis::{Script, cmd};
 use std::sync::LazyLock;
 use std::time::Duration;
 

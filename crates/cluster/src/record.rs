@@ -2,17 +2,18 @@
 //! requests would be forwarded.
 
 use crate::StoreError;
+use crate::connection::cmd;
 use crate::format;
 use crate::keys::{ClusterKeys, KeyUse, hex, unhex};
 use crate::store::Store;
 use gripfast_core::placement::address::ReplicaAddress;
 use gripfast_core::placement::heartbeat::LiveReplica;
 use gripfast_core::placement::place::{BootId, Place, ReplicaName};
-use redis::cmd;
 use serde::{Deserialize, Serialize};
+use std::time::Duration;
 
 /// The record of one replica.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct ReplicaRecord {
     /// Its name and boot.
     pub place: Place,
@@ -24,10 +25,18 @@ pub struct ReplicaRecord {
     pub config_hash: String,
     /// Client sessions that it owns.
     pub sessions: u64,
+    /// Requests that it forwarded to other replicas, per second since its heartbeat before.
+    pub forwards_per_second: f64,
+    /// Round trip of its heartbeat before. `None` in its first one.
+    pub store_latency: Option<Duration>,
 }
 
 #[derive(Serialize, Deserialize)]
 struct Fields {
+    /// The newest format that the replica reads; a record without it reads format 1. A newer version writes no newer one
+    /// while this replica lives.
+    #[serde(default)]
+    reads: u32,
     name: String,
     boot: String,
     address: String,
@@ -35,6 +44,11 @@ struct Fields {
     config_hash: String,
     #[serde(default)]
     sessions: u64,
+    /// Short names, because each heartbeat of each replica returns them.
+    #[serde(default, rename = "forwards")]
+    forwards_per_second: f64,
+    #[serde(default, rename = "latency_us")]
+    store_latency: Option<u64>,
 }
 
 impl ReplicaRecord {
@@ -42,14 +56,17 @@ impl ReplicaRecord {
     #[must_use]
     pub fn seal(&self, keys: &ClusterKeys) -> String {
         let fields = Fields {
+            reads: format::FORMAT,
             name: self.place.name.to_string(),
             boot: self.place.boot.to_string(),
             address: self.address.to_string(),
             version: self.version.clone(),
             config_hash: self.config_hash.clone(),
             sessions: self.sessions,
+            forwards_per_second: self.forwards_per_second,
+            store_latency: self.store_latency.map(|latency| latency.as_micros() as u64),
         };
-        let fields = serde_json::to_string(&fields).expect("strings and a number are JSON");
+        let fields = serde_json::to_string(&fields).expect("strings and numbers are JSON");
         let mac = hex(&keys.sign(KeyUse::ReplicaRecord, fields.as_bytes()));
         format::encode(&format!("{mac}:{fields}"))
     }
@@ -79,6 +96,8 @@ impl ReplicaRecord {
             version: fields.version,
             config_hash: fields.config_hash,
             sessions: fields.sessions,
+            forwards_per_second: fields.forwards_per_second,
+            store_latency: fields.store_latency.map(Duration::from_micros),
         })
     }
 
@@ -116,6 +135,16 @@ impl Store {
         let sealed: Option<String> = self.connection.query(cmd("HGET").arg(key).arg("record")).await?;
         Ok(sealed.and_then(|sealed| ReplicaRecord::open(&self.settings.keys, boot, &sealed).ok()))
     }
+
+    /// Returns whether a replica without a record has left the service. The store knows it for two leases.
+    ///
+    /// # Errors
+    ///
+    /// If the store is unreachable.
+    pub async fn has_left(&self, boot: BootId) -> Result<bool, StoreError> {
+        let key = self.settings.namespace.key(&format!("left:{boot}"));
+        self.connection.query(cmd("EXISTS").arg(key)).await
+    }
 }
 
 #[cfg(test)]
@@ -136,6 +165,8 @@ mod tests {
             version: "0.2.0".to_owned(),
             config_hash: "abc".to_owned(),
             sessions: 7,
+            forwards_per_second: 2.5,
+            store_latency: Some(Duration::from_micros(400)),
         }
     }
 
@@ -145,6 +176,18 @@ mod tests {
         let sealed = record(5).seal(&keys);
         assert!(sealed.starts_with("1:"), "{sealed}");
         assert_eq!(ReplicaRecord::open(&keys, BootId::from_number(5), &sealed), Ok(record(5)));
+    }
+
+    #[test]
+    fn a_record_announces_the_format_that_its_replica_reads() {
+        let keys = keys("a key of at least thirty-two characters");
+        let sealed = record(5).seal(&keys);
+        let (_, fields) = sealed.split_once(":{").expect("JSON after the MAC");
+        assert!(fields.starts_with(r#""reads":1,"#), "{sealed}");
+        let fields = format!(r#"{{"tomorrow":[1],{fields}"#);
+        let mac = hex(&keys.sign(KeyUse::ReplicaRecord, fields.as_bytes()));
+        let newer = format!("1:{mac}:{fields}");
+        assert_eq!(ReplicaRecord::open(&keys, BootId::from_number(5), &newer), Ok(record(5)));
     }
 
     #[test]

@@ -1,12 +1,17 @@
 //! Memory of client sessions in the store: what another replica needs to open a session from its token, with a lifetime.
 //! It has this interface of its own, because the store on disk is synchronous and is scanned.
 
+use crate::connection::{Script, cmd};
 use crate::moved::{read_owner, session_text};
 use crate::store::{Store, millis};
 use crate::{StoreError, format};
 use gripfast_core::placement::place::{SessionId, SessionOwner};
-use redis::cmd;
+use std::sync::LazyLock;
 use std::time::Duration;
+
+static KEEP_SESSION: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(concat!(include_str!("scripts/common.lua"), include_str!("scripts/keep_session.lua")))
+});
 
 /// The memory of a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,7 +58,7 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// If the store is unreachable.
+    /// If the store is unreachable, or has a memory of a newer format.
     pub async fn keep_session(
         &self,
         session: &SessionId,
@@ -67,7 +72,7 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// If the store is unreachable.
+    /// If the store is unreachable, or has a memory of a newer format.
     pub async fn end_session(&self, session: &SessionId, lifetime: Duration) -> Result<(), StoreError> {
         self.set_session(session, "-", lifetime).await
     }
@@ -78,10 +83,10 @@ impl Store {
         payload: &str,
         lifetime: Duration,
     ) -> Result<(), StoreError> {
-        let (_, memory) = self.session_keys(session);
-        let mut set = cmd("SET");
-        set.arg(memory).arg(format::encode(payload)).arg("PX").arg(millis(lifetime).max(1));
-        self.connection.query(&set).await
+        let mut script = KEEP_SESSION.prepare_invoke();
+        script.arg(self.prefix()).arg(session_text(session));
+        script.arg(format::encode(payload)).arg(millis(lifetime).max(1));
+        self.connection.run(&script).await
     }
 
     fn session_keys(&self, session: &SessionId) -> (String, String) {

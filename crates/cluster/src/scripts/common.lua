@@ -19,6 +19,11 @@ local function fail_if_newer(format)
   end
 end
 
+local function has_newer_format(key)
+  local format = string.match(redis.call('GET', key) or '', '^(%d+):')
+  return format and tonumber(format) > FORMAT
+end
+
 -- An ownership is stored as FORMAT:EPOCH:PLACE. Returns epoch and place, or nothing if there is none.
 local function read_owner(key)
   local value = redis.call('GET', key)

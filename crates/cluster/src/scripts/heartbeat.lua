@@ -25,9 +25,12 @@ local last_lease = 7 + 2 * tonumber(ARGV[7])
 for at = 8, last_lease, 2 do
   local name, epoch = ARGV[at], tonumber(ARGV[at + 1])
   local lease_key = prefix .. 'lease:' .. name
-  local current, holder = read_owner(lease_key)
   local is_ours
-  if current then
+  if has_newer_format(lease_key) then
+    -- A replica of a newer version has it.
+    is_ours = false
+  elseif redis.call('EXISTS', lease_key) == 1 then
+    local current, holder = read_owner(lease_key)
     is_ours = current == epoch and holder == place
   else
     -- The store lost it, or it has just ended and no replica has claimed it since.

@@ -8,7 +8,7 @@ for at = 3, #ARGV, 3 do
   local stored = redis.call('HGET', key, field)
   local found = 0
   if stored then
-    local format, number = string.match(stored, '^(%d+):(%d+):')
+    local format, number = string.match(stored, '^(%d+):(%d*)')
     -- A newer format stays, whatever its version.
     found = tonumber(format) > FORMAT and math.huge or tonumber(number)
   end

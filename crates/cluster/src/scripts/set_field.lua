@@ -12,7 +12,7 @@ local key = prefix .. 'table:' .. ARGV[2]
 local version = 0
 local stored = redis.call('HGET', key, field)
 if stored then
-  local format, found = string.match(stored, '^(%d+):(%d+):')
+  local format, found = string.match(stored, '^(%d+):(%d*)')
   fail_if_newer(format)
   version = tonumber(found)
 end

@@ -120,5 +120,7 @@ fn record(boot: u64) -> ReplicaRecord {
         version: "0.2.0".to_owned(),
         config_hash: "abc".to_owned(),
         sessions: 0,
+        forwards_per_second: 0.0,
+        store_latency: None,
     }
 }

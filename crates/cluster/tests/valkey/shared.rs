@@ -7,6 +7,7 @@ use gripfast_cluster::calls::{CallBatch, LostCall};
 use gripfast_cluster::sessions::{SessionMemory, StoredSession};
 use gripfast_cluster::tables::{FieldEntry, SetReply, SharedTable};
 use gripfast_core::placement::place::{BootId, OwnerEpoch, SessionId, SessionOwner};
+use gripfast_testkit::wait::within;
 use std::time::Duration;
 
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -82,6 +83,7 @@ async fn a_copy_is_compared_with_the_store_in_both_directions() {
     let all = compare(&[]).await;
     let newer: Vec<_> = all.newer.iter().map(|(name, entry)| (name.as_str(), entry.version)).collect();
     assert_eq!(newer, [("ci", first), ("laptop", second)], "a field of a newer format is left out");
+    assert_eq!(all.unknown, ["newer"]);
     assert_eq!((all.lost.len(), all.stored, all.revision), (0, 3, revision));
     let same = compare(&[("ci", first), ("laptop", second)]).await;
     assert_eq!((same.newer.len(), same.lost.len()), (0, 0));
@@ -312,4 +314,34 @@ async fn the_open_calls_of_a_lost_replica_are_found() {
     let batch = CallBatch { started: Vec::new(), ended: vec!["b".to_owned(), "c".to_owned()] };
     service.store(1).enter_calls(&batch, HOUR).await.expect("the store runs");
     assert_eq!(service.store(2).lost_calls(10).await, Ok(Vec::new()));
+}
+
+#[tokio::test]
+async fn the_memory_of_a_session_of_a_newer_format_is_not_overwritten() {
+    let Some(service) = Service::settled().await else { return };
+    let session = SessionId { origin: place(1), number: 7 };
+    let key = "{test}:session:replica-1/0000000000000001/7";
+    let () = service.raw(&["SET", key, "2:whatever"]);
+    let newer = StoreError::NewerFormat { found: 2, known: 1 };
+    let store = service.store(1);
+    assert_eq!(store.keep_session(&session, "level=debug", HOUR).await, Err(newer.clone()));
+    assert_eq!(store.end_session(&session, HOUR).await, Err(newer.clone()));
+    assert_eq!(store.open_session(&session).await, Err(newer));
+    assert_eq!(service.raw::<String>(&["GET", key]), "2:whatever");
+}
+
+#[tokio::test]
+async fn a_changed_table_is_announced_at_once() {
+    let Some(service) = Service::settled().await else { return };
+    let mut notices = service.store(2).subscribe().await.expect("the store runs");
+    let store = service.store(1);
+    // A newer version may have further tables.
+    let _: u64 = service.raw(&["PUBLISH", "{test}:changes", "tables-of-tomorrow"]);
+    store.set_field(SharedTable::ApiKeys, "laptop", 0, Some("x")).await.expect("the store runs");
+    assert_eq!(within("a notice", notices.next()).await, Some(SharedTable::ApiKeys));
+    let fields = [("notes".to_owned(), FieldEntry { version: 5, value: None })].into();
+    store.put_fields(SharedTable::Pins, &fields).await.expect("the store runs");
+    assert_eq!(within("a notice", notices.next()).await, Some(SharedTable::Pins));
+    let _: u64 = service.raw(&["CLIENT", "KILL", "TYPE", "pubsub"]);
+    assert_eq!(within("its end", notices.next()).await, None);
 }

@@ -53,6 +53,12 @@ impl TableCopy {
         is_newer
     }
 
+    /// Drops a field that the store has in a form that this version cannot read: what the copy has is not true any more.
+    /// Returns whether there was one.
+    pub fn drop_field(&mut self, name: &str) -> bool {
+        self.fields.remove(name).is_some()
+    }
+
     /// Removes the fields of this version, tombstones of it included.
     pub fn remove_version(&mut self, version: u64) -> Vec<String> {
         let removed = self.fields.extract_if(.., |_, field| field.version == version);

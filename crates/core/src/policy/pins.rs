@@ -102,6 +102,9 @@ pub struct Pin {
     first_seen: u64,
     /// The time of the explicit approval, if there was one.
     approved: Option<u64>,
+    /// Members that a newer version has added. They are kept as long as the pin is; an approval makes a new pin.
+    #[serde(flatten)]
+    unknown: BTreeMap<String, Value>,
 }
 
 impl Pin {
@@ -110,7 +113,14 @@ impl Pin {
     fn of(kind: PinKind, raw: &Json, first_seen: Wall) -> Self {
         let by_bytes = || (Digest::of(raw.get().as_bytes()), Digest::of(raw.get().as_bytes()));
         let (digest, body) = digests(kind, raw).unwrap_or_else(by_bytes);
-        Self { digest, body, raw: raw.to_owned(), first_seen: millis(first_seen), approved: None }
+        Self {
+            digest,
+            body,
+            raw: raw.to_owned(),
+            first_seen: millis(first_seen),
+            approved: None,
+            unknown: BTreeMap::new(),
+        }
     }
 
     /// The time of first sight.
@@ -178,6 +188,9 @@ pub struct Approvals {
     prompts: Pins,
     templates: Pins,
     instructions: Pins,
+    /// Members that a newer version has added.
+    #[serde(flatten)]
+    unknown: BTreeMap<String, Value>,
 }
 
 /// The pins of one kind, by name.
@@ -233,7 +246,8 @@ impl Approvals {
 
     /// Merges pins and approvals of another process.
     pub fn merge(&mut self, others: Self) {
-        let Self { tools, prompts, templates, instructions } = others;
+        let Self { tools, prompts, templates, instructions, unknown } = others;
+        self.unknown.extend(unknown);
         self.tools.merge(tools);
         self.prompts.merge(prompts);
         self.templates.merge(templates);
@@ -590,6 +604,25 @@ mod tests {
         let mut again: Approvals = serde_json::from_str(&serde_json::to_string(&pins).unwrap()).unwrap();
         assert_eq!(judge(&mut again, &[("read", READ)]).newly_pinned, []);
         assert_eq!(judge(&mut again, &[("read", CHANGED)]).quarantined.len(), 1);
+    }
+
+    #[test]
+    fn g02_members_that_a_newer_version_has_added_are_kept() {
+        let mut pins = Approvals::default();
+        judge(&mut pins, &[("read", READ)]);
+        let mut stored = serde_json::to_value(&pins).unwrap();
+        stored["of_the_server"] = Value::from(1);
+        stored["tools"]["read"]["of_the_tool"] = Value::from("x");
+        let mut again: Approvals = serde_json::from_str(&stored.to_string()).unwrap();
+        assert_eq!(serde_json::to_value(&again).unwrap(), stored);
+        judge(&mut again, &[("read", READ), ("fetch", RENAMED)]);
+        let mut merged = Approvals::default();
+        merged.merge(again);
+        let merged = serde_json::to_value(&merged).unwrap();
+        assert_eq!(
+            (&merged["of_the_server"], &merged["tools"]["read"]),
+            (&stored["of_the_server"], &stored["tools"]["read"])
+        );
     }
 
     fn tool(name: &str) -> String {

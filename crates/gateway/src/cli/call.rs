@@ -157,7 +157,7 @@ async fn request(
     let mut rounds = 0;
     loop {
         let options = CallOptions { listener: Some(Arc::clone(&listener)), ..CallOptions::default() };
-        let answer = host.request_with(server, "tools/call", Some(params.clone()), options).await?;
+        let answer = host.request_with(server, "tools/call", Some(&params), options).await?;
         params = match input::collect(&*listener, &params, &answer).await {
             CollectedInput::Retry(params) if rounds < input::MAX_ROUNDS => params,
             CollectedInput::NotRequired

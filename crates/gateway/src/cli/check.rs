@@ -13,6 +13,7 @@ use gripfast::config::{
 };
 use gripfast::private_files::{self, StrictModes, UnsafeFile};
 use gripfast::transport::Environment;
+use gripfast_gateway::cluster::{ClusterSettings, ClusterSettingsError};
 use gripfast_gateway::server::tls;
 use gripfast_gateway::server::tls::CertificateProblem;
 use serde::Serialize;
@@ -104,6 +105,7 @@ impl Report {
         let mut findings: Vec<Finding> =
             config.warnings.iter().map(|found| Finding::from_diagnostic(found, None)).collect();
         findings.extend(certificate(path, config));
+        findings.extend(cluster(path, config));
         findings.extend(unsafe_files(path, config, state_dir));
         for entry in &config.servers {
             match &entry.spec {
@@ -300,6 +302,17 @@ fn certificate(path: &Path, config: &Config) -> Option<Finding> {
     let message = causes.fold(bad.to_string(), |text, cause| format!("{text}: {cause}"));
     let hint = "`gripfast serve` does not start without a valid certificate and key";
     Some(Finding::at_position(path, severity, &key, position_of(config, &key), &message, hint))
+}
+
+/// Problem of the table `cluster`. A missing variable or file is a warning, because it may be there when the gateway
+/// starts.
+fn cluster(path: &Path, config: &Config) -> Option<Finding> {
+    let settings = ClusterSettings::from_config(config.cluster.as_ref()?, String::new(), &ProcessEnvironment);
+    let error = settings.err()?;
+    let is_absent = matches!(error, ClusterSettingsError::Reference { .. });
+    let severity = if is_absent { "warning" } else { "error" };
+    let at = position_of(config, "cluster.store");
+    Some(Finding::at_position(path, severity, "cluster", at, &error.to_string(), error.hint()))
 }
 
 /// Requirements of a valid server that are missing outside the config, as warnings: they may be there when the gateway

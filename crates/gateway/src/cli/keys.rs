@@ -115,7 +115,9 @@ fn list(store: &KeyStore, output: OutputFormat, screen: &mut Screen) -> Result<(
 fn remove(store: &KeyStore, name: &str, screen: &mut Screen) -> Result<(), CommandError> {
     if store.remove(name)? {
         screen.message(&match store.is_shared() {
-            true => format!("removed the key of `{name}`; all replicas refuse it after their next heartbeat"),
+            true => format!(
+                "removed the key of `{name}`; all replicas refuse it at once, or after their next heartbeat"
+            ),
             false => format!("removed the key of `{name}`; it is no longer valid"),
         })?;
         return Ok(());

@@ -115,7 +115,7 @@ async fn login(
             returned = returning => returned,
             address = read_pasted_address(screen) => LoginReturn::Callback(address?),
         },
-        false => with_progress(screen, "the browser callback", returning).await,
+        false => Box::pin(with_progress(screen, "the browser callback", returning)).await,
     };
     match returned {
         LoginReturn::Callback(address) => {

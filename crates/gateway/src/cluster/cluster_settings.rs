@@ -29,6 +29,9 @@ pub struct ClusterSettings {
 /// Mistake in the table `cluster`.
 #[derive(Debug, thiserror::Error)]
 pub enum ClusterSettingsError {
+    /// The build cannot use a store.
+    #[error("this build has no support for replicas (feature `cluster` is off)")]
+    NotSupported,
     /// A reference cannot be expanded.
     #[error("`cluster.{key}`: {error}")]
     Reference {
@@ -70,6 +73,7 @@ impl ClusterSettingsError {
     #[must_use]
     pub fn hint(&self) -> &'static str {
         match self {
+            Self::NotSupported => "remove the table `cluster`, or use a build with that feature",
             Self::Reference { .. } => {
                 "set the variable, or create the file, for the user who runs the gateway"
             }
@@ -97,6 +101,9 @@ impl ClusterSettings {
         config_hash: String,
         lookup: &dyn Lookup,
     ) -> Result<Self, ClusterSettingsError> {
+        if !gripfast_cluster::IS_SUPPORTED {
+            return Err(ClusterSettingsError::NotSupported);
+        }
         let expand = |key, template: &Template| {
             let expanded = template.expand(lookup);
             expanded

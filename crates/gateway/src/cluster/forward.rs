@@ -150,26 +150,40 @@ impl Member {
             // It lives, but its packets do not arrive.
             () = tokio::time::sleep(SILENCE) => return Err(ForwardEnd::Lost),
         };
-        let text = |name: &HeaderName| response.headers().get(name).and_then(|value| value.to_str().ok());
-        let result = text(&RESULT).unwrap_or_default();
-        let status = response.status().as_u16();
-        let reply = text(&REPLY).unwrap_or_default();
-        if !self.sealer.is_authentic_reply(&seal, status, result, reply) {
-            // Another process at that address, or a replica with another key. Whether the owner got the request is not
-            // known.
-            tracing::warn!(
-                "a request was forwarded to {} at {}, and the answer ({status}) is not that of a replica with this \
-                 `cluster.key`; check that no other process uses that address",
-                to.name,
-                replica.address
-            );
+        if !self.is_authentic_reply(to.boot, &seal, response.status(), response.headers()) {
+            // Whether the owner got the request is not known.
             return Err(ForwardEnd::Lost);
         }
+        let result = header_text(response.headers(), &RESULT);
         if !result.is_empty() {
             return Err(read_result(result).unwrap_or(ForwardEnd::NotConnected));
         }
         self.forwards.fetch_add(1, Ordering::Relaxed);
         Ok(self.passed_on(response, to.boot))
+    }
+
+    /// Returns whether a replica made this reply to the request with this seal, which was sent to `to`. If not, another
+    /// process has its address, or it has another key.
+    pub(super) fn is_authentic_reply(
+        &self,
+        to: BootId,
+        seal: &str,
+        status: StatusCode,
+        headers: &HeaderMap,
+    ) -> bool {
+        let (result, reply) = (header_text(headers, &RESULT), header_text(headers, &REPLY));
+        let is_authentic = self.sealer.is_authentic_reply(seal, status.as_u16(), result, reply);
+        if !is_authentic {
+            let replica = self.live_replica(to);
+            let name = replica.as_ref().map_or("a lost replica", |replica| replica.place.name.as_str());
+            let address = replica.as_ref().map_or("its address", |replica| replica.address.as_str());
+            tracing::warn!(
+                "a request was forwarded to {name} at {address}, and the answer ({}) is not that of a replica with this \
+                 `cluster.key`; check that no other process uses that address",
+                status.as_u16()
+            );
+        }
+        is_authentic
     }
 
     /// The owner's response for the client.
@@ -263,6 +277,10 @@ fn sealed(
         headers.insert(CREDENTIAL, HeaderValue::try_from(credential).ok()?);
     }
     Some((request, seal))
+}
+
+fn header_text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> &'a str {
+    headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
 }
 
 /// The headers that the seal covers.

@@ -10,8 +10,9 @@ use gripfast_cluster::marker::{JoinError, ServiceMarker};
 use gripfast_cluster::record::ReplicaRecord;
 use gripfast_cluster::store::StoreProblem;
 use gripfast_cluster::{StoreError, lease_now};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 
 /// Reason why a gateway cannot join its service.
@@ -35,6 +36,9 @@ impl ServiceJoinError {
             }
             Self::Join(JoinError::Store(StoreError::Unauthorized(_))) => {
                 "write the user and the password into `cluster.store`: redis://USER:PASSWORD@HOST:PORT/0"
+            }
+            Self::Join(JoinError::Store(StoreError::NewerFormat { .. })) => {
+                "upgrade this gateway: a newer version of gripfast uses the store"
             }
             Self::Join(JoinError::Store(_)) => {
                 "start the store, or correct `cluster.store`; `gripfast doctor` checks it"
@@ -103,6 +107,7 @@ impl Member {
             self.place.name
         );
         tokio::spawn(Arc::clone(self).check_own_address());
+        tokio::spawn(follow_changes(Arc::downgrade(self)));
         Ok(())
     }
 
@@ -115,13 +120,36 @@ impl Member {
         }
     }
 
+    /// The record of this replica for the heartbeat that begins now.
     fn own_record(&self) -> ReplicaRecord {
+        let forwards = self.forwards.load(Ordering::Relaxed);
+        let (forwards_per_second, store_latency) = {
+            let mut figures = self.figures.lock();
+            (figures.begin(Instant::now(), forwards), figures.store_latency())
+        };
         ReplicaRecord {
             place: self.place.clone(),
             address: self.address.clone(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             config_hash: self.settings.config_hash.clone(),
             sessions: self.gateway().map_or(0, |gateway| gateway.sessions.count() as u64),
+            forwards_per_second,
+            store_latency,
+        }
+    }
+
+    /// Follows the records of the service, and finds out which replicas were lost.
+    fn follow_records(self: &Arc<Self>, records: Vec<ReplicaRecord>, is_grace: bool, runtime: &Handle) {
+        let ended = self.lost.lock().follow(&records, is_grace);
+        *self.records.lock() = records;
+        for record in ended {
+            let member = Arc::clone(self);
+            runtime.spawn(async move {
+                // Without the store it cannot be known, and a loss must not be hidden.
+                if !member.store.has_left(record.place.boot).await.unwrap_or(false) {
+                    member.lost.lock().add(record, Instant::now());
+                }
+            });
         }
     }
 
@@ -132,6 +160,33 @@ impl Member {
             // The next heartbeat repeats it.
             Err(error) => tracing::debug!("records of takeovers are not written back yet: {error}"),
         }
+    }
+}
+
+/// Longest pause before the notices of changes are subscribed to again.
+const RESUBSCRIBE: Duration = Duration::from_secs(1);
+
+/// Reads a shared table as soon as a replica or a command has changed it. Without this the next heartbeat shows it.
+async fn follow_changes(member: Weak<Member>) {
+    loop {
+        let Some(this) = member.upgrade() else { return };
+        let (mut state, pause) =
+            (this.store_state.subscribe(), this.settings.lease.heartbeat().min(RESUBSCRIBE));
+        let subscribed = this.store.subscribe().await;
+        drop(this);
+        if let Ok(mut notices) = subscribed {
+            loop {
+                let changed = tokio::select! {
+                    changed = notices.next() => changed,
+                    // A store that hangs does not end the connection.
+                    _ = state.wait_for(|state| *state != StoreState::Reachable) => None,
+                };
+                let (Some(table), Some(this)) = (changed, member.upgrade()) else { break };
+                // If it fails, the next heartbeat repeats it.
+                let _ = this.tables.refresh(table).await;
+            }
+        }
+        tokio::time::sleep(pause).await;
     }
 }
 
@@ -151,15 +206,30 @@ impl HeartbeatHandler for FollowHeartbeats {
         let member = &self.member;
         // First, because a process is killed if it takes too long.
         member.singletons.renewed(sent, &request.leases, &success.reply.lost);
+        member.figures.lock().succeed(Instant::now());
         let changes =
             member.with_router(|router| router.heartbeat_succeeded(lease_now(), sent, &success.reply));
         member.publish_live();
-        *member.records.lock() = success.records;
+        let is_grace = !success.reply.grace_left.is_zero();
+        member.follow_records(success.records, is_grace, &self.runtime);
+        let unreadable = success.unreadable_records;
+        if member.unreadable_records.swap(unreadable, Ordering::AcqRel) < unreadable {
+            tracing::warn!(
+                "{unreadable} replicas have records that this gateway cannot read: they have another `cluster.key`, or a \
+                 newer version of gripfast; requests of their sessions get 503 here"
+            );
+        }
         // A store that was emptied has no marker until a replica makes one.
         match ServiceMarker::read(&success.marker) {
             Ok(marker) => {
                 let grace = success.reply.grace_left;
                 member.tables.follow(&success.revisions, marker.generation, grace, &self.runtime);
+            }
+            Err(error @ StoreError::NewerFormat { .. }) => {
+                // The same text as at a start. Sessions and calls go on.
+                if member.tables.block(&format!("{error}; upgrade this gateway")) {
+                    tracing::warn!("the shared tables are not read: {error}; upgrade this gateway");
+                }
             }
             Err(_) => {
                 let member = Arc::clone(member);

@@ -14,6 +14,7 @@ mod forward;
 mod host_state;
 mod join;
 pub(crate) mod listener;
+mod lost_replicas;
 mod probe;
 pub(crate) mod route;
 mod sealed_body;
@@ -40,12 +41,13 @@ use gripfast_cluster::heartbeat::HeartbeatThread;
 use gripfast_cluster::record::ReplicaRecord;
 use gripfast_cluster::store::{Store, StoreSettings};
 use gripfast_cluster::{StoreError, lease_now};
+use lost_replicas::{LostReplica, LostReplicas};
 use singletons::Singletons;
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::{Notify, watch};
 
 /// This gateway as a replica of a service.
@@ -66,6 +68,12 @@ pub struct Member {
     /// Boots with a record in the store, as far as this replica knows.
     live: watch::Sender<BTreeSet<BootId>>,
     records: Mutex<Vec<ReplicaRecord>>,
+    lost: Mutex<LostReplicas>,
+    figures: Mutex<HeartbeatFigures>,
+    /// Records of other replicas that this one cannot read.
+    unreadable_records: AtomicUsize,
+    /// A client session with a record of a newer version was reported.
+    has_reported_newer: AtomicBool,
     heartbeat: Mutex<Option<HeartbeatThread>>,
     forwards: AtomicU64,
     takeovers: AtomicU64,
@@ -77,6 +85,37 @@ pub struct Member {
     call_records: tokio::sync::Mutex<calls::CallRecords>,
     /// Calls in flight that were not entered in the store, because there were too many.
     dropped_calls: AtomicU64,
+}
+
+/// Figures that the heartbeats of this replica yield.
+#[derive(Debug, Default)]
+struct HeartbeatFigures {
+    /// Start of the last heartbeat, and the forwards until then.
+    begun: Option<(Instant, u64)>,
+    /// End of the last heartbeat that succeeded, and its round trip.
+    succeeded: Option<(Instant, Duration)>,
+}
+
+impl HeartbeatFigures {
+    /// A heartbeat begins. Returns the forwards per second since the one before, to a tenth.
+    fn begin(&mut self, now: Instant, forwards: u64) -> f64 {
+        let before = self.begun.replace((now, forwards));
+        before.map_or(0.0, |(begun, before)| {
+            let seconds = now.saturating_duration_since(begun).as_secs_f64().max(0.001);
+            ((forwards - before) as f64 / seconds * 10.0).round() / 10.0
+        })
+    }
+
+    /// The heartbeat that began last succeeded.
+    fn succeed(&mut self, now: Instant) {
+        let begun = self.begun.map_or(now, |(begun, _)| begun);
+        self.succeeded = Some((now, now.saturating_duration_since(begun)));
+    }
+
+    /// Round trip of the last heartbeat that succeeded.
+    fn store_latency(&self) -> Option<Duration> {
+        self.succeeded.map(|(_, latency)| latency)
+    }
 }
 
 /// Reachability of the store.
@@ -126,6 +165,10 @@ impl Member {
             store_state: watch::Sender::new(StoreState::NotJoined("no attempt yet".to_owned())),
             live: watch::Sender::default(),
             records: Mutex::default(),
+            lost: Mutex::default(),
+            figures: Mutex::default(),
+            unreadable_records: AtomicUsize::new(0),
+            has_reported_newer: AtomicBool::new(false),
             heartbeat: Mutex::default(),
             forwards: AtomicU64::new(0),
             takeovers: AtomicU64::new(0),
@@ -173,11 +216,22 @@ impl Member {
         self.records.lock().clone()
     }
 
+    /// Replicas that were lost.
+    pub(crate) fn lost_replicas(&self) -> Vec<LostReplica> {
+        self.lost.lock().list(Instant::now())
+    }
+
+    /// Time since the last heartbeat that succeeded.
+    pub(crate) fn last_contact(&self) -> Option<Duration> {
+        self.figures.lock().succeeded.map(|(at, _)| at.elapsed())
+    }
+
     /// Values for the metrics.
     pub(crate) fn facts(&self) -> ClusterFacts {
         ClusterFacts {
             replicas: self.records.lock().len(),
             is_store_reachable: *self.store_state.borrow() == StoreState::Reachable,
+            store_latency: self.figures.lock().store_latency(),
             forwards: self.forwards.load(Ordering::Relaxed),
             takeovers: self.takeovers.load(Ordering::Relaxed),
             dropped_settlements: self.dropped_settlements.load(Ordering::Relaxed),

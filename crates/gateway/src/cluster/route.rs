@@ -19,7 +19,7 @@ use gripfast::placement::routing::{
 };
 use gripfast::wire::envelope::Request;
 use gripfast::wire::{Era, Id};
-use gripfast_cluster::lease_now;
+use gripfast_cluster::{StoreError, lease_now};
 use http::{Method, StatusCode};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -181,7 +181,14 @@ impl Member {
             Err(error) => Err(error),
         };
         let found = found.map_err(|error| {
-            tracing::debug!("the owner of a session is not known: {error}");
+            match &error {
+                StoreError::NewerFormat { .. } if !self.has_reported_newer.swap(true, Ordering::AcqRel) => {
+                    tracing::warn!(
+                        "client sessions are not served here, and get 503: {error}; upgrade this gateway (logged once)"
+                    );
+                }
+                _ => tracing::debug!("the owner of a session is not known: {error}"),
+            }
             error.for_machine()
         })?;
         // An owner that started after the last heartbeat has a record, which the router needs to forward.

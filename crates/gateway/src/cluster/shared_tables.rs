@@ -61,6 +61,8 @@ struct Table {
     file: tokio::sync::Mutex<()>,
     /// A newer version of gripfast has written the file, which is left alone.
     is_newer_format: bool,
+    /// Fields in the store that a newer version of gripfast has written.
+    unknown: Mutex<BTreeSet<String>>,
 }
 
 struct TableAccess {
@@ -172,6 +174,7 @@ impl SharedTables {
                 comparison: tokio::sync::Mutex::default(),
                 file: tokio::sync::Mutex::default(),
                 is_newer_format,
+                unknown: Mutex::default(),
             };
             tables.insert(kind.as_str(), table);
         }
@@ -381,11 +384,12 @@ impl SharedTables {
         let _ = changed.wait_for(|_| self.access.lock().standing != CopyState::Alone).await;
     }
 
-    /// The store is unreachable, or the replica has not joined, for this reason.
-    pub fn block(&self, reason: &str) {
+    /// The store is unreachable, or the replica has not joined, for this reason. Returns whether changes were possible
+    /// before.
+    pub fn block(&self, reason: &str) -> bool {
         let mut access = self.access.lock();
-        access.blocked = Some(reason.to_owned());
         access.standing = access.standing.store_lost();
+        access.blocked.replace(reason.to_owned()).is_none()
     }
 
     /// Adopts newer fields of the store, and writes back what it has lost.
@@ -399,6 +403,7 @@ impl SharedTables {
             table.copy.lock().iter().map(|(name, field)| (name.to_owned(), field.version)).collect()
         };
         let mut changes = self.store.read_changes(table.kind, known).await?;
+        let has_dropped = self.drop_unknown(table, &changes.unknown);
         if table.has_seeds.load(Ordering::Acquire) && changes.stored > 0 {
             let names = table.copy.lock().remove_version(SEED_VERSION);
             let names: Vec<String> =
@@ -426,13 +431,31 @@ impl SharedTables {
         }
         table.has_seeds.store(false, Ordering::Release);
         table.revision.store(changes.revision, Ordering::Release);
-        if has_changed || is_first {
+        if has_changed || has_dropped || is_first {
             self.copy_changed(table).await;
         }
         for (name, version) in stale {
             self.seal_again(table, &name, version).await;
         }
         Ok(())
+    }
+
+    /// Stops using fields that a newer version of gripfast has written: this one can neither read nor change them, and
+    /// its copy is out of date. Returns whether the copy had one.
+    fn drop_unknown(&self, table: &Table, names: &[String]) -> bool {
+        let names: BTreeSet<String> = names.iter().cloned().collect();
+        let mut known = table.unknown.lock();
+        for name in names.difference(&known) {
+            tracing::warn!(
+                "a newer version of gripfast has written the entry `{name}` of the shared table `{}`: this replica does \
+                 not use it and does not change it; upgrade this replica",
+                table.kind.as_str()
+            );
+        }
+        let mut copy = table.copy.lock();
+        let dropped = names.iter().filter(|name| copy.drop_field(name)).count();
+        *known = names;
+        dropped > 0
     }
 
     /// Adopts the newer fields. Returns whether there were any, and the fields that an older key has sealed.

@@ -447,4 +447,16 @@ impl ReplicaSigner for HolderSigner {
         let principal = named.is_none().then(|| HeaderValue::try_from(principal).ok()).flatten();
         seal.into_iter().chain(principal.map(|principal| (PRINCIPAL, principal))).collect()
     }
+
+    fn is_authentic(
+        &self,
+        seal: &[(HeaderName, HeaderValue)],
+        status: StatusCode,
+        headers: &HeaderMap,
+    ) -> bool {
+        let Some(member) = self.member.upgrade() else { return false };
+        let seal = seal.iter().find(|(name, _)| name.as_str() == FORWARD_HEADER);
+        let seal = seal.and_then(|(_, value)| value.to_str().ok()).unwrap_or_default();
+        member.is_authentic_reply(self.to, seal, status, headers)
+    }
 }

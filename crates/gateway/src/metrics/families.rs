@@ -8,6 +8,7 @@ use gripfast::{
     AuditStatus, BudgetUse, CacheCounts, CircuitView, DurationHistogram, SecurityCounts, ServerStatus, State,
 };
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 /// Values of one scrape.
 #[derive(Debug)]
@@ -41,6 +42,8 @@ pub struct ClusterFacts {
     pub replicas: usize,
     /// Whether the last heartbeat reached the store.
     pub is_store_reachable: bool,
+    /// Round trip of the last heartbeat that succeeded.
+    pub store_latency: Option<Duration>,
     /// Requests that this replica forwarded to others.
     pub forwards: u64,
     /// Client sessions that this replica took over.
@@ -306,6 +309,11 @@ const FAMILIES: &[Family] = &[
         of_cluster(facts, |cluster| flag(cluster.is_store_reachable))
     })
     .about("Whether the last heartbeat reached the store of the service."),
+    Family::labelled(Kind::Gauge, "gripfast_cluster_store_latency_seconds", &[], |facts| {
+        let latency = facts.cluster.iter().filter_map(|cluster| cluster.store_latency);
+        latency.map(|latency| series([], Value::Number(latency.as_secs_f64()))).collect()
+    })
+    .about("Round trip of the last heartbeat that reached the store of the service."),
     Family::labelled(Kind::Counter, "gripfast_cluster_forwards", &[], |facts| {
         of_cluster(facts, |cluster| Value::Count(cluster.forwards))
     })

@@ -205,3 +205,24 @@ fn nothing_is_started() {
     assert_eq!(sandbox.run(&["check"]).code, Some(0));
     assert!(!pid_file.exists());
 }
+
+#[test]
+fn a_mistake_in_the_table_of_replicas_is_an_error_and_a_missing_variable_a_warning() {
+    let config = |key: &str, store: &str| {
+        let cluster =
+            format!("[cluster]\nname = 'a'\nlisten = '127.0.0.1:7332'\nkey = '{key}'\nstore = '{store}'\n");
+        [url("web", UNUSED_URL), cluster].concat()
+    };
+    let (key, store) = ("a secret of at least thirty-two characters", "redis://127.0.0.1:6379");
+    for (config, code, said) in [
+        (config(key, store), 0, ""),
+        (config("short", store), 2, "error: `cluster.key`"),
+        (config(key, "http://127.0.0.1"), 2, "error: `cluster.store`"),
+        (config("${env:NO_SUCH_KEY}", store), 0, "warning: `cluster.key`"),
+    ] {
+        let checked = Sandbox::with(&config).run(&["check"]);
+        assert_eq!(checked.code, Some(code), "{config}{checked}");
+        assert!(checked.stderr.contains(said), "{config}{checked}");
+        assert_eq!(checked.stderr.contains("hint: "), !said.is_empty(), "{checked}");
+    }
+}

@@ -6,7 +6,9 @@ mod budgets;
 mod calls;
 mod credentials;
 mod diagnosis;
+mod formats;
 mod recovery;
+mod sentinel;
 mod service;
 mod shared_keys;
 mod shared_pins;
@@ -19,6 +21,7 @@ use http::Method;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use service::Service;
+use std::cell::Cell;
 
 /// The same session through another replica.
 fn through(client: &LegacyClient, http: &HttpClient) -> LegacyClient {
@@ -87,7 +90,9 @@ async fn a_session_is_served_by_its_owner_through_every_replica() {
     let batch = through(&client, &service.at("b").http);
     assert_eq!(batch.post(&json!([request(1, "ping", &json!({}))])).await.status, 400, "as at the owner");
     let status = service.at("a").status().await;
-    assert_eq!(status["cluster"], json!({ "replica": "a", "store": "ok", "replicas": 3 }));
+    let cluster = ["replica", "store", "replicas", "cause"].map(|member| &status["cluster"][member]);
+    assert_eq!(json!(cluster), json!(["a", "ok", 3, null]));
+    assert!(status["cluster"]["last_contact_ms"].as_u64().unwrap() < 60_000, "{status}");
     let metrics = service.at("b").http.send(Method::GET, "/metrics", &[], "").await.text;
     for line in
         ["gripfast_cluster_replicas 3", "gripfast_cluster_store_up 1", "gripfast_cluster_takeovers_total 0"]
@@ -105,9 +110,52 @@ async fn a_session_is_served_by_its_owner_through_every_replica() {
         replicas[0]["sessions"] == 1
     })
     .await;
+    until_async("the heartbeats have the forwards and the latencies of all replicas", async || {
+        let forwarded = through(&client, &service.at("b").http).request("ping", json!({})).await;
+        assert!(forwarded["result"].is_object(), "{forwarded}");
+        let replicas = service.at("c").replicas().await;
+        let has_latency = |replica: &Value| replica["store_latency_ms"].as_f64().is_some_and(|ms| ms < 600.0);
+        replicas.iter().all(has_latency)
+            && replicas[1]["forwards_per_second"].as_f64().unwrap() > 0.0
+            && replicas[2]["forwards_per_second"] == 0.0
+    })
+    .await;
+    let metrics = service.at("b").http.send(Method::GET, "/metrics", &[], "").await.text;
+    assert!(metrics.contains("\ngripfast_cluster_store_latency_seconds 0."), "{metrics}");
     let table = service.at("b").command(&["replicas"]);
+    assert!(table.contains("FORWARDS/S") && table.contains("STORE"), "{table}");
     assert!(table.contains("b (asked)") && !table.contains("different"), "{table}");
     assert!(service.at("b").command(&["status"]).contains("replica b of 3 replicas"), "{status}");
+}
+
+/// A replica that was killed is listed as lost until it is back. One that ended in order is not listed.
+#[tokio::test]
+async fn a_killed_replica_is_listed_as_lost_until_it_is_back() {
+    let Some(mut service) = Service::start(&["a", "b", "c"]) else { return };
+    service.until_complete().await;
+    service.at("c").signal(Signal::TERM);
+    service.at("a").until_it_knows(2).await;
+    service.kill("b");
+    let states = async |service: &Service| -> Vec<String> {
+        let replicas = service.at("a").replicas().await;
+        replicas.iter().map(|replica| format!("{} {}", replica["name"], replica["state"])).collect()
+    };
+    until_async("b is lost", async || states(&service).await == [r#""a" "live""#, r#""b" "lost""#]).await;
+    let (code, _, warnings) = service.at("a").asked(&["replicas"]);
+    assert_eq!(code, Some(0), "{warnings}");
+    assert!(warnings.contains("replica b was lost ") && !warnings.contains("different"), "{warnings}");
+    assert_eq!(service.at("a").status().await["cluster"]["replicas"], 1, "live ones");
+    let b = service.replica("b", "");
+    service.replicas.push(b);
+    until_async("b is back", async || states(&service).await == [r#""a" "live""#, r#""b" "live""#]).await;
+    service.store.kill();
+    until_async("it is not known whether b lives", async || {
+        states(&service).await == [r#""a" "live""#, r#""b" "unknown""#]
+    })
+    .await;
+    let (code, _, warnings) = service.at("a").asked(&["replicas"]);
+    assert_eq!(code, Some(0), "{warnings}");
+    assert!(warnings.contains("warning: the store is unreachable: "), "{warnings}");
 }
 
 #[tokio::test]
@@ -187,21 +235,38 @@ async fn a_session_survives_the_kill_of_its_owner_and_has_one_owner_then() {
     client.request("resources/subscribe", json!({ "uri": uri })).await;
     let [b, c] = ["b", "c"].map(|name| through(&client, &service.at(name).http));
     assert_eq!(b.call_tool("demo__counter", json!({})).await, "1");
+    // It is recorded in the background.
+    until_async("the store has the subscription", async || {
+        let keys = service.store.command("KEYS {gripfast}:session:*");
+        keys.lines().any(|key| service.store.command(&format!("GET {key}")).contains(&uri))
+    })
+    .await;
     service.kill("a");
     let (at_b, at_c) = tokio::join!(counted_after_takeover(&b), counted_after_takeover(&c));
     let mut counts = [at_b, at_c];
     counts.sort_unstable();
     assert_eq!(counts, ["1", "2"], "one replica has it: two takeovers at once made one owner");
     let mut stream = c.open_stream(None).await;
-    assert_eq!(b.call_tool("demo__counter", json!({})).await, "3");
-    // Its subscription came along. It is also told that the lists may have changed.
-    while stream.message().await["method"] != "notifications/resources/updated" {}
+    // Its subscription came along: the new owner subscribes at its server in the background. The client is also told that
+    // the lists may have changed.
+    let (is_updated, mut count) = (Cell::new(false), 2);
+    let updated = async {
+        while stream.message().await["method"] != "notifications/resources/updated" {}
+        is_updated.set(true);
+    };
+    let counting = async {
+        while !is_updated.get() {
+            count += 1;
+            assert_eq!(b.call_tool("demo__counter", json!({})).await, count.to_string());
+        }
+    };
+    tokio::join!(updated, counting);
     let again = service.replica("a", "");
     again.until_it_knows(3).await;
     let returned = through(&client, &again.http);
     assert_eq!(
         returned.call_tool("demo__counter", json!({})).await,
-        "4",
+        (count + 1).to_string(),
         "the old name does not take it back"
     );
 }

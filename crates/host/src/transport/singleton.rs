@@ -247,7 +247,7 @@ impl Link for SingletonLink {
     fn request<'a>(
         &'a self,
         session: &'a Session,
-        mut request: Outgoing,
+        mut request: Outgoing<'a>,
     ) -> BoxFuture<'a, Result<Reply, Box<SendError>>> {
         Box::pin(async move {
             let (during, sent) = (request.during, Arc::clone(&request.sent));

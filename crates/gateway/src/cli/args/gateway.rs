@@ -146,8 +146,9 @@ pub(crate) struct DashboardArgs {
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Asks the running gateway. The config needs a table `cluster`. A difference between the configs or the versions of the \
-replicas is a warning.
+Asks the running gateway. The config needs a table `cluster`. FORWARDS/S are the requests that a replica passes to \
+others, STORE is the round trip of its heartbeat. Warnings tell of a store that is unreachable, of lost replicas, and of \
+replicas with another config or version.
 
 Exit codes: 0 the replicas are shown; 1 the gateway runs alone; 4 there is no gateway at --url.
 

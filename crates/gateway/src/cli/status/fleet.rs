@@ -73,10 +73,11 @@ fn summary(fleet: &FleetView) -> String {
 
 /// The line about the service that the gateway is a replica of.
 fn cluster_line(cluster: &ClusterView) -> String {
-    let ClusterView { replica, store, replicas, cause } = cluster;
+    let ClusterView { replica, store, replicas, cause, .. } = cluster;
     match cause {
         None => format!("\nreplica {replica} of {} · store {store}", plural(*replicas, "replica")),
-        Some(cause) => format!("\nreplica {replica} · store {store}: {cause}"),
+        // The cause says that the store is unreachable, or why the gateway has not joined.
+        Some(cause) => format!("\nreplica {replica} · {cause}"),
     }
 }
 

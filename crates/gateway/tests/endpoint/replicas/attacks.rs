@@ -1,6 +1,7 @@
 //! Attacks on the listener for other replicas and on the records in the store.
 
 use super::service::{KEY, Replica, Service};
+use super::singletons::{Writer, holder};
 use super::through;
 use crate::client::{HttpClient, HttpResponse, LegacyClient, call, request};
 use gripfast::placement::place::{BootId, OwnerEpoch};
@@ -16,20 +17,20 @@ use std::time::Duration;
 const FORGER: BootId = BootId::from_number(0x666);
 
 /// A holder of the key who is not one of the replicas. It shows what a captured request is worth.
-struct Forwarder {
+pub(super) struct KeyHolder {
     sealer: ForwardSealer,
 }
 
 /// A request with the seal of a replica.
 #[derive(Clone)]
-struct SealedRequest {
+pub(super) struct SealedRequest {
     path: &'static str,
     headers: Vec<(&'static str, String)>,
     body: String,
 }
 
-impl Forwarder {
-    fn new() -> Self {
+impl KeyHolder {
+    pub(super) fn new() -> Self {
         Self { sealer: ForwardSealer::new(ClusterKeys::new([KEY]).unwrap(), FORGER) }
     }
 
@@ -40,10 +41,21 @@ impl Forwarder {
     }
 
     fn seal(&self, to: BootId, client: &LegacyClient, body: String) -> SealedRequest {
+        self.seal_as(to, &client.session, ("local", ""), body)
+    }
+
+    /// A request in a session, for a client with this principal and credential.
+    pub(super) fn seal_as(
+        &self,
+        to: BootId,
+        session: &str,
+        (principal, credential): (&str, &str),
+        body: String,
+    ) -> SealedRequest {
         let headers = [
             ("accept", "application/json, text/event-stream"),
             ("content-type", "application/json"),
-            ("mcp-session-id", &*client.session),
+            ("mcp-session-id", session),
         ];
         let covered: Vec<(&str, &[u8])> =
             headers.iter().map(|(name, value)| (*name, value.as_bytes())).collect();
@@ -52,19 +64,20 @@ impl Forwarder {
             path: "/mcp",
             query: None,
             headers: &covered,
-            principal: "local",
-            credential: "",
+            principal,
+            credential,
             era: "",
         };
         let seal = self.sealer.seal(to, OwnerEpoch::FIRST, &sealed, body.as_bytes());
         let mut headers: Vec<_> = headers.map(|(name, value)| (name, value.to_owned())).into();
-        headers.extend([(FORWARD_HEADER, seal), ("gripfast-principal", "local".to_owned())]);
+        headers.extend([(FORWARD_HEADER, seal), ("gripfast-principal", principal.to_owned())]);
+        headers.extend((!credential.is_empty()).then(|| ("gripfast-credential", credential.to_owned())));
         SealedRequest { path: "/mcp", headers, body }
     }
 }
 
 impl SealedRequest {
-    async fn send(&self, to: &Replica) -> HttpResponse {
+    pub(super) async fn send(&self, to: &Replica) -> HttpResponse {
         let headers: Vec<(&str, &str)> =
             self.headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
         let http = HttpClient::at(&format!("127.0.0.1:{}", to.port));
@@ -111,7 +124,7 @@ async fn a_captured_request_is_refused_by_the_same_another_and_a_restarted_repli
     let Some(mut service) = Service::start(&["a", "b"]) else { return };
     service.until_complete().await;
     let client = LegacyClient::connect(&service.at("a").http).await;
-    let captured = Forwarder::new().count(service.boot("a"), &client);
+    let captured = KeyHolder::new().count(service.boot("a"), &client);
     let first = captured.send(service.at("a")).await;
     assert_eq!(first.status, 200, "{first:?}");
     assert!(first.headers.contains_key(REPLY_HEADER));
@@ -131,7 +144,7 @@ async fn a_changed_principal_header_query_or_body_is_refused() {
     let Some(service) = Service::start(&["a"]) else { return };
     let a = service.at("a");
     let client = LegacyClient::connect(&a.http).await;
-    let forwarder = Forwarder::new();
+    let forwarder = KeyHolder::new();
     let sealed = || forwarder.count(service.boot("a"), &client);
     let other = LegacyClient::connect(&a.http).await;
     let mut twice = sealed();
@@ -167,7 +180,7 @@ async fn the_body_of_a_forwarded_request_counts_against_the_memory_quota() {
     let client = LegacyClient::connect(&service.at("a").http).await;
     let large = call("demo__echo", json!({ "text": "x".repeat(4 << 20) }));
     let body = request("f", "tools/call", &large).to_string();
-    let sealed = Forwarder::new().seal(service.boot("a"), &client, body);
+    let sealed = KeyHolder::new().seal(service.boot("a"), &client, body);
     let mut head = format!("POST /mcp HTTP/1.1\r\nhost: a\r\ncontent-length: {}\r\n", sealed.body.len());
     for (name, value) in &sealed.headers {
         head.push_str(&format!("{name}: {value}\r\n"));
@@ -237,6 +250,18 @@ async fn a_forged_record_redirects_no_request() {
     );
 }
 
+/// Answers every request with this status, headers and body.
+fn answer_all(impostor: TcpListener, answer: &str) {
+    let answer = format!("HTTP/1.1 {answer}");
+    std::thread::spawn(move || {
+        for connection in impostor.incoming() {
+            let mut connection = connection.unwrap();
+            let _ = connection.read(&mut [0; 65_536]);
+            let _ = connection.write_all(answer.as_bytes());
+        }
+    });
+}
+
 /// Another process has the address of a lost replica, and answers everything.
 #[tokio::test]
 async fn a_process_at_the_address_of_a_lost_replica_cannot_answer_for_it() {
@@ -248,17 +273,11 @@ async fn a_process_at_the_address_of_a_lost_replica_cannot_answer_for_it() {
     let port = service.at("a").port;
     service.kill("a");
     let impostor = TcpListener::bind(("127.0.0.1", port)).unwrap();
-    std::thread::spawn(move || {
-        for connection in impostor.incoming() {
-            let mut connection = connection.unwrap();
-            let _ = connection.read(&mut [0; 65_536]);
-            let misdirected = "misdirected 0000000000000001 evil/0000000000000001 18446744073709551615";
-            let _ = connection.write_all(
-                format!("HTTP/1.1 404 Not Found\r\ngripfast-forward-result: {misdirected}\r\ncontent-length: 0\r\n\r\n")
-                    .as_bytes(),
-            );
-        }
-    });
+    let misdirected = "misdirected 0000000000000001 evil/0000000000000001 18446744073709551615";
+    answer_all(
+        impostor,
+        &format!("404 Not Found\r\ngripfast-forward-result: {misdirected}\r\ncontent-length: 0\r\n\r\n"),
+    );
     let lost = b.post(&request("t", "tools/call", &call("demo__counter", json!({})))).await;
     assert_eq!(lost.status, 200, "{lost:?}");
     assert!(lost.text.contains("outcome_unknown"), "{lost:?}");
@@ -269,4 +288,31 @@ async fn a_process_at_the_address_of_a_lost_replica_cannot_answer_for_it() {
         answered.status == 200 && !answered.text.contains("outcome_unknown")
     })
     .await;
+}
+
+/// The same for the replica that ran a singleton server.
+#[tokio::test]
+async fn a_process_at_the_address_of_a_lost_holder_cannot_answer_for_its_server() {
+    let writer = Writer::new();
+    let Some(mut service) = Service::start_with(&["a", "b"], &writer.config("")) else { return };
+    let ran_at = holder(&service).await;
+    let left = if ran_at == "a" { "b" } else { "a" };
+    let client = LegacyClient::connect(&service.at(left).http).await;
+    assert_eq!(client.call_tool("one__counter", json!({})).await, "1");
+    let port = service.at(&ran_at).port;
+    service.kill(&ran_at);
+    let impostor = TcpListener::bind(("127.0.0.1", port)).unwrap();
+    let body = r#"{"jsonrpc":"2.0","id":1,"result":{"tools":[],"content":[{"type":"text","text":"evil"}]}}"#;
+    let length = body.len();
+    answer_all(
+        impostor,
+        &format!("200 OK\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n{body}"),
+    );
+    let answered = client.request("tools/call", call("one__counter", json!({}))).await;
+    assert!(!answered.to_string().contains("evil"), "{answered}");
+    until_async("the other replica says so", async || {
+        service.at(left).log().contains("is not that of a replica with this `cluster.key`")
+    })
+    .await;
+    assert_eq!(holder(&service).await, left);
 }

@@ -8,6 +8,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
@@ -145,9 +146,12 @@ async fn g03_a_store_that_hangs_delays_calls_for_a_moment_only() {
     assert_eq!(code(service.at("a"), "demo__counter").await, Value::Null);
     let store = service.store.pid().unwrap();
     proc::signal(store, Signal::STOP);
+    let began = Instant::now();
     for _ in 0..20 {
         assert_eq!(code(service.at("a"), "demo__counter").await, Value::Null);
     }
+    // Waiting for the store once for each would take 12 s and more.
+    assert!(began.elapsed() < Duration::from_secs(8), "{:?}", began.elapsed());
     proc::signal(store, Signal::CONT);
     until_async("the store counts again, without what it was asked meanwhile", async || {
         code(service.at("a"), "demo__counter").await;

@@ -1,9 +1,10 @@
 //! Credentials of clients in a service of several replicas.
 
+use super::attacks::KeyHolder;
 use super::service::{Replica, Service};
 use crate::client::{EventStream, LEGACY, call, initialize, request};
 use gripfast_testkit::proc;
-use gripfast_testkit::wait::until_async;
+use gripfast_testkit::wait::{until_async, within};
 use http::Method;
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -67,7 +68,7 @@ async fn the_end_of_a_credential_does_not_wait_for_the_store() {
         a.status().await["clients"]["sessions"] == 1
     })
     .await;
-    while stream.next().await.is_some() {}
+    within("the second key ends", async { while stream.next().await.is_some() {} }).await;
     proc::signal(pid, Signal::CONT);
 }
 
@@ -86,10 +87,25 @@ async fn a_forwarded_call_ends_with_the_credential_of_its_client() {
     assert_eq!(stream.status, 200);
     let (code, _, said) = b.local_command(&["keys", "rm", "alice"]);
     assert_eq!(code, Some(0), "{said}");
-    while stream.next().await.is_some() {}
+    within("the stream ends", async { while stream.next().await.is_some() {} }).await;
     until_async("the call is cancelled at the owner", async || {
         let calls: Value = serde_json::from_str(&a.command(&["calls", "-o", "json"])).unwrap();
         !calls["calls"][0]["outcome"].is_null()
     })
     .await;
+}
+
+/// The session lives on: its client has another credential.
+#[tokio::test]
+async fn a_forwarded_call_ends_with_the_token_that_its_client_has_used() {
+    let Some(service) = Service::start_with(&["a"], WITH_KEYS) else { return };
+    let a = service.at("a");
+    let client = KeyClient::of(a, "alice", "1h");
+    let session = client.connect(a).await;
+    let body = request("slow", "tools/call", &call("demo__sleep", json!({ "ms": 600_000 }))).to_string();
+    let token = format!("token {}", gripfast::unix_time().as_millis() + 3_000);
+    let sealed = KeyHolder::new().seal_as(service.boot("a"), &session, ("name:YWxpY2U", &token), body);
+    within("the call ends with the token", sealed.send(a)).await;
+    let headers = [("authorization", &*client.key), ("mcp-session-id", &*session)];
+    assert_eq!(a.http.post(&headers, request(1, "ping", &json!({})).to_string()).await.status, 200);
 }

@@ -4,8 +4,10 @@ use super::service::Service;
 use super::{elicitation, question, response, through};
 use crate::client::{EventStream, LegacyClient, ModernClient, call, request};
 use gripfast_testkit::wait::until_async;
+use gripfast_testkit::wall_clock::WallClock;
 use http::Method;
 use serde_json::json;
+use std::time::{Duration, Instant};
 
 /// Resumes a stream until a replica has taken the session over. Until then nothing is done: 503.
 async fn resumed(client: &LegacyClient, after: &str) -> EventStream {
@@ -90,4 +92,41 @@ async fn a_client_that_only_listens_keeps_its_session_after_a_kill() {
     let b = through(&client, &service.at("b").http);
     super::counted_after_takeover(&b).await;
     assert_eq!(b.post(&request(2, "ping", &json!({}))).await.status, 200);
+}
+
+/// Leases and seals count time and do not compare wall clocks.
+#[tokio::test]
+async fn replicas_whose_wall_clocks_differ_by_ten_minutes_serve_and_replace_each_other() {
+    let Some(mut service) = Service::start(&["a"]) else { return };
+    if !WallClock::Faketime.require() {
+        return;
+    }
+    for (name, offset) in [("fast", "+300s"), ("slow", "-300s")] {
+        service.clock_offset = Some(offset);
+        let replica = service.replica(name, "");
+        service.replicas.push(replica);
+    }
+    service.until_complete().await;
+    for owner in ["fast", "slow"] {
+        let client = LegacyClient::connect(&service.at(owner).http).await;
+        // Longer than a lease, so that a wrong clock would have ended one.
+        let begun = Instant::now();
+        let mut calls = 0;
+        until_async("a lease has passed", async || {
+            for replica in &service.replicas {
+                calls += 1;
+                let counted = through(&client, &replica.http).call_tool("demo__counter", json!({})).await;
+                assert_eq!(counted, calls.to_string(), "through {}", replica.name);
+            }
+            begun.elapsed() > Duration::from_secs(4)
+        })
+        .await;
+        for replica in &service.replicas {
+            let metrics = replica.http.send(Method::GET, "/metrics", &[], "").await.text;
+            assert!(metrics.contains("gripfast_cluster_takeovers_total 0"), "{}: {metrics}", replica.name);
+        }
+    }
+    let client = LegacyClient::connect(&service.at("fast").http).await;
+    service.kill("fast");
+    super::counted_after_takeover(&through(&client, &service.at("slow").http)).await;
 }

@@ -5,6 +5,7 @@ use gripfast::placement::place::BootId;
 use gripfast_testkit::peers::free_port;
 use gripfast_testkit::proc;
 use gripfast_testkit::store_server::{RunningStore, StoreServer};
+use gripfast_testkit::wall_clock::WallClock;
 use rustix::process::Signal;
 use serde_json::Value;
 use std::fs::File;
@@ -24,6 +25,8 @@ pub(crate) struct Service {
     pub(crate) lease: &'static str,
     /// The key `cluster.key` of replicas that are started next, as TOML.
     pub(crate) key: String,
+    /// Offset of the wall clock of replicas that are started next, such as `+300s`.
+    pub(crate) clock_offset: Option<&'static str>,
     dir: TempDir,
     /// Further lines of the table `cluster`.
     cluster: String,
@@ -64,13 +67,15 @@ impl Service {
 
     /// Only the store.
     pub(crate) fn without_replicas() -> Option<Self> {
-        if !StoreServer::Valkey.require() {
-            return None;
-        }
-        let store = RunningStore::start(StoreServer::Valkey);
+        StoreServer::Valkey.require().then(|| Self::on(RunningStore::start(StoreServer::Valkey)))
+    }
+
+    /// A service without replicas on this store.
+    pub(crate) fn on(store: RunningStore) -> Self {
         let (dir, key) = (tempfile::tempdir().unwrap(), format!("'{KEY}'"));
         let (cluster, store_url) = (String::new(), None);
-        Some(Self { store, replicas: Vec::new(), lease: "3s", key, dir, cluster, store_url })
+        let clock_offset = None;
+        Self { store, replicas: Vec::new(), lease: "3s", key, clock_offset, dir, cluster, store_url }
     }
 
     /// Starts replicas that reach the store at this URL.
@@ -114,7 +119,10 @@ impl Service {
         let path = |kind: &str| self.dir.path().join(format!("{name}.{kind}"));
         std::fs::write(path("toml"), text).unwrap();
         let log = path("log");
-        let mut command = Command::new(GRIPFAST);
+        let mut command = match self.clock_offset {
+            Some(offset) => WallClock::Faketime.shifted(offset, GRIPFAST),
+            None => Command::new(GRIPFAST),
+        };
         command.args(["serve", "--listen", listen, "--config"]).arg(path("toml"));
         command.arg("--state-dir").arg(path("state"));
         let errors = File::options().create(true).append(true).open(&log).unwrap();
@@ -193,23 +201,32 @@ impl Replica {
         proc::signal(self.process.id(), signal);
     }
 
+    /// The replicas as this one lists them.
+    pub(crate) async fn replicas(&self) -> Vec<Value> {
+        let replicas = self.http.send(http::Method::GET, "/api/v1/replicas", &[], "").await;
+        serde_json::from_str(&replicas.text).unwrap()
+    }
+
     /// Output of a command that asks this replica.
     pub(crate) fn command(&self, words: &[&str]) -> String {
+        let (code, output, errors) = self.asked(words);
+        assert_eq!(code, Some(0), "{output}{errors}");
+        output
+    }
+
+    /// Exit code, output and errors of a command that asks this replica.
+    pub(crate) fn asked(&self, words: &[&str]) -> (Option<i32>, String, String) {
         let url = format!("http://{}", self.http.address);
         let mut command = Command::new(GRIPFAST);
-        let said =
-            command.args(words).args(["--url", &url, "--state-dir"]).arg(&self.state).output().unwrap();
-        assert!(said.status.success(), "{said:?}");
-        String::from_utf8(said.stdout).unwrap()
+        command.args(words).args(["--url", &url, "--state-dir"]).arg(&self.state);
+        output(&mut command)
     }
 
     /// Exit code, output and errors of a command on the machine of this replica.
     pub(crate) fn local_command(&self, words: &[&str]) -> (Option<i32>, String, String) {
         let mut command = Command::new(GRIPFAST);
         command.args(words).arg("--config").arg(&self.config).arg("--state-dir").arg(&self.state);
-        let said = command.output().unwrap();
-        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
-        (said.status.code(), text(said.stdout), text(said.stderr))
+        output(&mut command)
     }
 
     /// Waits for the end of the process.
@@ -220,6 +237,13 @@ impl Replica {
     pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap()
     }
+}
+
+/// Exit code, output and errors.
+fn output(command: &mut Command) -> (Option<i32>, String, String) {
+    let said = command.output().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    (said.status.code(), text(said.stdout), text(said.stderr))
 }
 
 impl Drop for Replica {

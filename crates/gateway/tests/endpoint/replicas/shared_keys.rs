@@ -6,8 +6,9 @@ use gripfast_gateway::auth::keys;
 use gripfast_testkit::wait::until_async;
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::time::{Duration, Instant};
 
-const KEYS: &str = "[gateway]\nauth = { keys = true }\n";
+pub(super) const KEYS: &str = "[gateway]\nauth = { keys = true }\n";
 
 /// Status of a request with this key.
 async fn status(replica: &Replica, key: &str) -> u16 {
@@ -15,12 +16,12 @@ async fn status(replica: &Replica, key: &str) -> u16 {
     replica.http.post(&[("authorization", &shown)], initialize(LEGACY).to_string()).await.status
 }
 
-async fn until_status(replica: &Replica, key: &str, wanted: u16) {
+pub(super) async fn until_status(replica: &Replica, key: &str, wanted: u16) {
     let what = format!("{} answers {wanted}", replica.name);
     until_async(&what, async || status(replica, key).await == wanted).await;
 }
 
-fn add(replica: &Replica, name: &str) -> String {
+pub(super) fn add(replica: &Replica, name: &str) -> String {
     let (code, key, said) = replica.local_command(&["keys", "add", name]);
     assert_eq!(code, Some(0), "{said}");
     key.trim().to_owned()
@@ -52,7 +53,7 @@ async fn a_key_is_valid_at_all_replicas_and_a_removed_one_at_none() {
     let (code, _, said) = service.at("b").local_command(&["keys", "add", "laptop"]);
     assert!(code == Some(1) && said.contains("a key named `laptop` already exists"), "{said}");
     let (code, _, said) = service.at("b").local_command(&["keys", "rm", "laptop"]);
-    assert!(code == Some(0) && said.contains("after their next heartbeat"), "{said}");
+    assert!(code == Some(0) && said.contains("all replicas refuse it at once"), "{said}");
     for name in ["a", "b"] {
         until_status(service.at(name), &key, 401).await;
     }
@@ -155,4 +156,44 @@ async fn keys_of_the_service_survive_the_replacement_of_the_cluster_key() {
     service.key = format!("'{new}'");
     let third = service.replica("a", KEYS);
     until_status(&third, &key, 200).await;
+}
+
+/// A lease of five minutes: the next heartbeat comes after a minute.
+#[tokio::test]
+async fn a_changed_key_is_seen_before_the_next_heartbeat() {
+    let Some(mut service) = Service::start_with(&["a", "b"], KEYS) else { return };
+    let key = add(service.at("a"), "laptop");
+    until_status(service.at("b"), &key, 200).await;
+    service.lease = "5m";
+    let started = Instant::now();
+    for name in ["a", "b"] {
+        service.kill(name);
+        let replica = service.replica(name, KEYS);
+        service.replicas.push(replica);
+    }
+    let until_subscribed = async || {
+        until_async("both replicas have subscribed", async || {
+            ask(&service, "PUBSUB NUMSUB {gripfast}:changes").contains(":2")
+        })
+        .await;
+    };
+    until_subscribed().await;
+    until_status(service.at("b"), &key, 200).await;
+    let (code, _, said) = service.at("a").local_command(&["keys", "rm", "laptop"]);
+    assert_eq!(code, Some(0), "{said}");
+    for name in ["a", "b"] {
+        until_status(service.at(name), &key, 401).await;
+    }
+    // They subscribe again after their connections were lost.
+    assert!(ask(&service, "CLIENT KILL TYPE pubsub").starts_with(":2"));
+    until_subscribed().await;
+    let other = add(service.at("b"), "ci");
+    for name in ["a", "b"] {
+        until_status(service.at(name), &other, 200).await;
+    }
+    assert!(
+        started.elapsed() < Duration::from_secs(55),
+        "no heartbeat has told them: {:?}",
+        started.elapsed()
+    );
 }

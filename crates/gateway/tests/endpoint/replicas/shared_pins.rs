@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 const GRIPFAST: &str = env!("CARGO_BIN_EXE_gripfast");
 
 /// Config of a server with these arguments.
-fn server(args: &str) -> String {
+pub(super) fn server(args: &str) -> String {
     format!("[servers.tool]\ncommand = '{GRIPFAST}'\nargs = ['demo-server', {args}]\nprotocol = 'legacy'\n")
 }
 

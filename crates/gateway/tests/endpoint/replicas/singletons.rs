@@ -14,12 +14,12 @@ use tempfile::TempDir;
 const GRIPFAST: &str = env!("CARGO_BIN_EXE_gripfast");
 
 /// A server that appends its process id to a file all the time, as long as any process of its group lives.
-struct Writer {
+pub(super) struct Writer {
     dir: TempDir,
 }
 
 impl Writer {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self { dir: tempfile::tempdir().unwrap() }
     }
 
@@ -28,7 +28,7 @@ impl Writer {
     }
 
     /// The table of the server `one`; `more` are further keys.
-    fn config(&self, more: &str) -> String {
+    pub(super) fn config(&self, more: &str) -> String {
         let script = format!(
             "while echo $$ >>{}; do sleep 0.05; done & exec {GRIPFAST} demo-server",
             self.file().display()
@@ -50,7 +50,7 @@ impl Writer {
     }
 
     /// Asserts that no process wrote after the next one had begun, and returns their number.
-    fn count(&self) -> usize {
+    pub(super) fn count(&self) -> usize {
         let writers = self.writers();
         let mut distinct = writers.clone();
         distinct.sort_unstable();
@@ -68,7 +68,7 @@ async fn seen_by(replica: &Replica) -> Value {
 }
 
 /// Waits until all replicas agree on the holder and can use the server. Returns its name.
-async fn holder(service: &Service) -> String {
+pub(super) async fn holder(service: &Service) -> String {
     let mut found = String::new();
     until_async("all replicas can use the server", async || {
         let mut holders = Vec::new();
