@@ -10,6 +10,7 @@ import { clients } from "./pages/clients.js";
 import { config } from "./pages/config.js";
 import { locked } from "./pages/locked.js";
 import { overview } from "./pages/overview.js";
+import { replicas } from "./pages/replicas.js";
 import { server } from "./pages/server.js";
 import { tryTool } from "./pages/try.js";
 import { moment } from "./words.js";
@@ -19,6 +20,7 @@ const PAGES = [
   { path: "calls", title: "Calls", page: calls },
   { path: "changes", title: "Changes", page: changes },
   { path: "clients", title: "Clients", page: clients },
+  { path: "replicas", title: "Replicas", page: replicas, isListed: () => Boolean(model.fleet?.cluster) },
   { path: "config", title: "Config", page: config },
   { path: "try", title: "Try a tool", page: tryTool },
   { path: "server", title: null, page: server },
@@ -41,7 +43,7 @@ function show() {
     document.title = `${page.title ?? rest[0]} · gripfast`;
     draw(document.getElementById("page"));
   }
-  draw(document.getElementById("pages"), PAGES.filter(({ title }) => title).map(({ path, title }) =>
+  draw(document.getElementById("pages"), PAGES.filter(({ title, isListed }) => title && isListed?.() !== false).map(({ path, title }) =>
     h("a", { href: `#/${path}`, "aria-current": path === page.path ? "page" : null }, title)));
   draw(document.getElementById("connection"), connection());
   document.body.classList.toggle("lost", model.lost);

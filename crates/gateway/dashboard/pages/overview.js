@@ -5,6 +5,7 @@ import { h } from "../dom.js";
 import { asOf, model, past } from "../model.js";
 import { TROUBLED, capital, count, percent, span, stateSign, stateWord } from "../words.js";
 import { actionButton } from "./actions.js";
+import { storeTrouble } from "./replicas.js";
 import { events } from "./server.js";
 
 const SHOWN_EVENTS = 12;
@@ -17,12 +18,13 @@ function page(fleet) {
   const troubled = fleet.upstreams
     .filter(({ state }) => TROUBLED.includes(state))
     .sort((a, b) => TROUBLED.indexOf(a.state) - TROUBLED.indexOf(b.state));
+  const store = fleet.cluster && storeTrouble(fleet.cluster);
   return [
     h("h1", {}, verdict(fleet, troubled)),
     h("p", { class: "quiet" }, `gripfast ${fleet.version}, ${model.lost ? "was up" : "up"} for ${span(fleet.uptime_ms)}`),
-    troubled.length > 0 && h("section", { "aria-labelledby": "attention" },
+    (troubled.length > 0 || store) && h("section", { "aria-labelledby": "attention" },
       h("h2", { id: "attention" }, "Needs attention"),
-      h("ul", { class: "attention" }, troubled.map(trouble))),
+      h("ul", { class: "attention" }, store, troubled.map(trouble))),
     h("section", { "aria-labelledby": "servers" },
       h("h2", { id: "servers" }, "Servers"),
       fleet.upstreams.length === 0 ? empty() : table(fleet.upstreams)),
@@ -32,8 +34,9 @@ function page(fleet) {
   ];
 }
 
-function verdict({ upstreams }, troubled) {
+function verdict({ upstreams, cluster }, troubled) {
   if (model.lost) return "No contact with the gateway";
+  if (troubled.length === 0 && cluster?.store === "unreachable") return "The store is unreachable";
   if (upstreams.length === 0) return "No servers are configured";
   if (troubled.length === 0) return `All is well: ${count(upstreams.length, "server")}`;
   return `${troubled.length} of ${count(upstreams.length, "server")} need${troubled.length === 1 ? "s" : ""} attention`;

@@ -291,7 +291,9 @@ pub(super) const OPERATIONS: &[Operation] = &[
         .returns::<ConfigView>("Config."),
     Operation::get("/replicas", "replicas", || get(replicas))
         .about("The replicas of the service.")
-        .returns::<Vec<ReplicaView>>("All live replicas; none if the gateway runs alone."),
+        .returns::<Vec<ReplicaView>>(
+            "All live and lost replicas; none if the gateway runs alone or has not joined.",
+        ),
     Operation::get("/sessions", "sessions", || get(sessions))
         .about("Sessions of legacy clients, the most recently used first.")
         .returns::<SessionsView>("Sessions."),

@@ -74,16 +74,25 @@ pub struct ClusterView {
     pub store: Word,
     /// Live replicas, this one included, as far as it knows.
     pub replicas: usize,
+    /// Time since the last heartbeat that reached the store; absent before the first one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_contact_ms: Option<u64>,
     /// Reason why the store is unreachable, or why the gateway has not joined.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cause: Option<String>,
 }
 
-/// One replica of the service.
+/// One replica of the service, with the figures of its last heartbeat.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Replica")]
 pub struct ReplicaView {
     pub name: String,
+    /// `live`; `lost` if its heartbeats ended and it had not left; `unknown` while the store is unreachable.
+    #[serde(default)]
+    pub state: Word,
+    /// Time since it was found to be lost; null for others.
+    #[serde(default)]
+    pub lost_ms: Option<u64>,
     /// URL for requests of other replicas.
     pub advertise: String,
     pub version: String,
@@ -91,6 +100,12 @@ pub struct ReplicaView {
     pub config_hash: String,
     /// Legacy sessions that it owns.
     pub sessions: u64,
+    /// Requests that it forwards to other replicas.
+    #[serde(default)]
+    pub forwards_per_second: f64,
+    /// Round trip of its heartbeat to the store; null until it is known.
+    #[serde(default)]
+    pub store_latency_ms: Option<f64>,
     /// True for the replica that answers.
     #[serde(rename = "self")]
     pub is_self: bool,

@@ -48,6 +48,7 @@ const ASSETS: &[Asset] = &[
     asset!("pages/config.js", SCRIPT),
     asset!("pages/locked.js", SCRIPT),
     asset!("pages/overview.js", SCRIPT),
+    asset!("pages/replicas.js", SCRIPT),
     asset!("pages/server.js", SCRIPT),
     asset!("pages/try.js", SCRIPT),
 ];

@@ -27,7 +27,7 @@ const PAGES = {
   nobody: "#/server/nobody",
 };
 
-const STORIES = { signin, lost, narrow, objects, crash, reconnect, elsewhere, ribbon, form, calls, approve, login, contents, keyboard, pages, mistakes };
+const STORIES = { signin, lost, narrow, objects, crash, reconnect, elsewhere, ribbon, form, calls, approve, login, contents, keyboard, pages, mistakes, replicas, lost_replica: lostReplica, lost_store: lostStore, hostile_replica: hostileReplica };
 
 const browser = await chromium.launch({
   executablePath: process.env.PEER_CHROMIUM,
@@ -392,6 +392,7 @@ async function contents() {
   const settings = page.getByRole("region", { name: "servers.steady" });
   await there("row", /^command .* line \d+$/, settings);
   await there("row", /^env\.API_KEY .* line \d+$/, settings);
+  assert.equal(await page.getByRole("link", { name: "Replicas" }).count(), 0, "a gateway that runs alone has no such page");
   await page.getByLabel("show defaults").check();
   await there("row", /^timeouts\.call .* default$/, settings);
   assert.ok(!(await page.content()).includes("nobody-may-see"), "a secret is not shown");
@@ -454,6 +455,90 @@ async function mistakes() {
   await assert.rejects(page.done(), /this is a mistake[^]*Content Security Policy/);
 }
 
+/** Two replicas with different configs: both are named, with their figures, and the difference is a warning. */
+async function replicas() {
+  await begin("a-client");
+  for (const scheme of ["light", "dark"]) {
+    const page = await open("#/", scheme);
+    await page.getByRole("link", { name: "Replicas" }).click();
+    const rows = page.getByRole("region", { name: "Replicas of the service" }).getByRole("row");
+    const cells = async (name) => rows.filter({ has: page.getByRole("rowheader", { name }) }).getByRole("cell").allTextContents();
+    await rows.filter({ hasText: "a" }).filter({ hasText: "this one" }).getByRole("cell", { name: "1", exact: true }).waitFor();
+    await page.waitForFunction(() => [...document.querySelectorAll("tbody tr")].filter((row) => /\d ms/.test(row.textContent)).length === 2);
+    const [ours, theirs] = [await cells(/^a/), await cells("b")];
+    for (const [state, , forwards, latency, , , address] of [ours, theirs]) {
+      assert.equal(state, "● live");
+      assert.match(forwards, /^\d+\.\d$/);
+      assert.match(latency, /^\d+(\.\d)? ms$/);
+      assert.match(address, /^http:\/\/127\.0\.0\.1:\d+/);
+    }
+    assert.deepEqual([ours[1], theirs[1]], ["1", "0"], "sessions");
+    assert.match(theirs[4], /^[0-9a-f]+ differs$/);
+    const difference = page.getByRole("region", { name: "Needs attention" }).getByRole("listitem");
+    assert.match(await difference.textContent(), /configs differ: [0-9a-f]+ at a; [0-9a-f]+ at b/);
+    await page.getByText(/^Served by replica a\. 2 replicas, 1 session, /).waitFor();
+    await picture(page, `replicas-${scheme}`);
+    assert.deepEqual(await axeSays(page), [], scheme);
+    await page.setViewportSize({ width: 400, height: 800 });
+    assert.ok(await page.evaluate(() => document.documentElement.scrollWidth) <= 400, "no wider than the window");
+    await picture(page, `replicas-${scheme}-narrow`);
+    await page.done();
+  }
+}
+
+/** The other replica was killed. */
+async function lostReplica() {
+  const page = await open("#/replicas");
+  await page.getByRole("row", { name: /^b lost/ }).waitFor();
+  const warnings = page.getByRole("region", { name: "Needs attention" }).getByRole("listitem");
+  await warnings.getByText(/1 replica lost: b, \d+ m?s ago/).waitFor();
+  assert.equal(await warnings.count(), 1, "the config of a lost replica is no warning");
+  await page.getByText(/ 1 replica, 1 session, /).waitFor();
+  await picture(page, "replicas-lost");
+  assert.deepEqual(await axeSays(page), []);
+  await page.done();
+}
+
+/** The store was killed too. */
+async function lostStore() {
+  const page = await open("#/");
+  await page.getByRole("heading", { level: 1, name: "The store is unreachable" }).waitFor();
+  const trouble = page.getByRole("region", { name: "Needs attention" }).getByText(/store unreachable/);
+  await trouble.waitFor();
+  await picture(page, "overview-lost-store");
+  await page.getByRole("link", { name: "Replicas" }).click();
+  await page.getByRole("heading", { level: 1, name: "Replicas" }).waitFor();
+  await trouble.waitFor();
+  await page.getByText(/^Last contact \d+ .* ago\. Sessions and calls go on/).waitFor();
+  await page.getByRole("row", { name: /^a this one live/ }).getByRole("cell", { name: "–" }).waitFor();
+  await picture(page, "replicas-lost-store");
+  assert.deepEqual(await axeSays(page), []);
+  await page.done();
+}
+
+/** The text of a hostile replica comes through the store; a name that no gateway would pass on is put into the answer. */
+async function hostileReplica() {
+  const text = '<img src=x onerror="window.ran = true">';
+  const page = await open("", "light", async (page) => {
+    await page.route("**/api/v1/replicas", async (route) => {
+      const rows = await (await route.fetch()).json();
+      const planted = rows.map((row) => (row.name === "hostile" ? { ...row, name: text } : row));
+      return route.fulfill({ json: [...planted, { ...rows[0], self: false, name: `lost ${text}`, state: "lost", lost_ms: 1000 }] });
+    });
+    await page.goto(`${url}/#/replicas`);
+  });
+  const row = page.getByRole("row").filter({ has: page.getByRole("rowheader", { name: text, exact: true }) });
+  await row.getByText("1235", { exact: true }).waitFor();
+  assert.equal(await row.getByText(text).count(), 3, "name, config and version are shown as they are");
+  const warnings = page.getByRole("region", { name: "Needs attention" });
+  await warnings.getByText(`1 replica lost: lost ${text}, 1 s ago`).waitFor();
+  assert.equal(await warnings.getByText(`${text} at ${text}`).count(), 2, "configs and versions differ");
+  assert.equal(await page.locator("main img").count(), 0, "no element is made of it");
+  assert.equal(await page.evaluate(() => window.ran), undefined);
+  await picture(page, "replicas-hostile");
+  await page.done();
+}
+
 /** Accessibility violations of a page. */
 async function axeSays(page) {
   await page.evaluate(axe.source);
@@ -485,7 +570,7 @@ async function open(hash, scheme = "light", enter = (page) => page.goto(`${url}/
     assert.deepEqual(unexpected, [], "the console is silent");
   };
   await enter(page);
-  await page.getByText("● live").waitFor();
+  await page.locator("#connection").getByText("● live").waitFor();
   return page;
 }
 

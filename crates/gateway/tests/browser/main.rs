@@ -4,10 +4,13 @@
 #![expect(clippy::unwrap_used, reason = "a helper that fails is a test that fails")]
 
 mod test_gateway;
+mod test_service;
 
 use gripfast_testkit::authority::{Authority, AuthorityOptions};
 use gripfast_testkit::browser::Browser;
+use gripfast_testkit::store_server::StoreServer;
 use test_gateway::TestGateway;
+use test_service::TestService;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_fleet_shows_a_crash_and_the_recovery_live() {
@@ -141,5 +144,28 @@ async fn every_page_passes_the_accessibility_check_in_light_and_dark() {
 async fn a_mistake_on_a_page_is_found() {
     if Browser::Chromium.require() {
         TestGateway::start().await.run_story("mistakes").await;
+    }
+}
+
+/// Two gateways on a real store, with different configs; one is lost, then the store.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_replicas_page_shows_differences_a_lost_replica_and_a_lost_store() {
+    if Browser::Chromium.require() && StoreServer::Valkey.require() {
+        let mut service = TestService::start();
+        service.run_story("replicas").await;
+        service.kill_other();
+        service.run_story("lost_replica").await;
+        service.store.kill();
+        service.run_story("lost_store").await;
+    }
+}
+
+/// A replica with the key of the service writes its own version and config digest.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn g07_hostile_text_of_a_replica_is_only_text() {
+    if Browser::Chromium.require() && StoreServer::Valkey.require() {
+        let service = TestService::start();
+        service.add_replica("<img src=x onerror=\"window.ran = true\">").await;
+        service.run_story("hostile_replica").await;
     }
 }

@@ -82,24 +82,9 @@ impl TestGateway {
         self.until(name, State::NeedsLogin).await;
     }
 
-    /// Runs one story of `drive.mjs` in the browser; a failure prints its output.
+    /// Runs one story of `drive.mjs` in the browser.
     pub(crate) async fn run_story(&self, story: &str) {
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/browser/drive.mjs");
-        let pictures = Path::new(env!("CARGO_TARGET_TMPDIR")).join("../browser");
-        std::fs::create_dir_all(&pictures).unwrap();
-        let token = std::fs::read_to_string(self.state.path().join(TOKEN_FILE)).unwrap();
-        let pictures = pictures.display().to_string();
-        let command = Browser::Chromium.script(&script, [story, &self.url, token.trim(), &pictures]);
-        let mut process = tokio::process::Command::new(command.program);
-        process.args(command.args).envs(command.env).stdin(Stdio::null()).kill_on_drop(true);
-        let played = tokio::time::timeout(PATIENCE, process.output()).await.unwrap().unwrap();
-        assert!(
-            played.status.success(),
-            "{story}: {}\n{}{}",
-            played.status,
-            String::from_utf8_lossy(&played.stdout),
-            String::from_utf8_lossy(&played.stderr)
-        );
+        run_story_at(story, &self.url, self.state.path()).await;
         self.until("steady", State::Ready).await;
     }
 
@@ -122,6 +107,26 @@ impl TestGateway {
             panic!("`{server}` was never {state:?}: {:?}", self.host.server_status(server).unwrap());
         }
     }
+}
+
+/// Runs one story in the browser at the gateway with this URL and state directory; a failure prints its output.
+pub(crate) async fn run_story_at(story: &str, url: &str, state: &Path) {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/browser/drive.mjs");
+    let pictures = Path::new(env!("CARGO_TARGET_TMPDIR")).join("../browser");
+    std::fs::create_dir_all(&pictures).unwrap();
+    let token = std::fs::read_to_string(state.join(TOKEN_FILE)).unwrap();
+    let pictures = pictures.display().to_string();
+    let command = Browser::Chromium.script(&script, [story, url, token.trim(), &pictures]);
+    let mut process = tokio::process::Command::new(command.program);
+    process.args(command.args).envs(command.env).stdin(Stdio::null()).kill_on_drop(true);
+    let played = tokio::time::timeout(PATIENCE, process.output()).await.unwrap().unwrap();
+    assert!(
+        played.status.success(),
+        "{story}: {}\n{}{}",
+        played.status,
+        String::from_utf8_lossy(&played.stdout),
+        String::from_utf8_lossy(&played.stderr)
+    );
 }
 
 /// The last argument of `upgraded`.
