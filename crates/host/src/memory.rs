@@ -2,6 +2,7 @@
 //! answer arrives, and the answer keeps the reservation; the program decides the limits.
 
 use std::fmt;
+use std::sync::Arc;
 
 /// Memory budget of one caller.
 pub trait AnswerMemory: Send + Sync {
@@ -9,7 +10,7 @@ pub trait AnswerMemory: Send + Sync {
     ///
     /// # Errors
     /// The budget is exhausted.
-    fn reserve(&self, bytes: usize) -> Result<Box<dyn Reservation>, OutOfMemory>;
+    fn reserve(&self, bytes: usize) -> Result<Arc<dyn Reservation>, OutOfMemory>;
 }
 
 /// Memory that stays reserved until this is dropped.
@@ -19,6 +20,11 @@ pub trait Reservation: fmt::Debug + Send + Sync {
     /// # Errors
     /// The budget is exhausted. The existing reservation stays.
     fn grow(&mut self, bytes: usize) -> Result<(), OutOfMemory>;
+}
+
+/// Extends the reservation of an answer that is being read, and so has no other owner.
+pub(crate) fn grow(reserved: &mut Arc<dyn Reservation>, bytes: usize) -> Result<(), OutOfMemory> {
+    Arc::get_mut(reserved).expect("only the reader holds it").grow(bytes)
 }
 
 /// Error of an exhausted memory budget.

@@ -1,13 +1,12 @@
 //! In-flight calls of one client, so that the client can cancel them by request id.
 
 use gripfast::wire::RequestId;
-use std::collections::BTreeMap;
 
 /// In-flight calls, each with its abort handle.
 pub(super) struct InFlightCalls<H> {
     /// In the order in which they started. Keyed by number, not by request id: the id is only needed for a cancellation
     /// and for the check of duplicate ids.
-    calls: BTreeMap<CallNumber, (RequestId, H)>,
+    calls: Vec<(CallNumber, RequestId, H)>,
     next: u64,
 }
 
@@ -17,7 +16,7 @@ pub(super) struct CallNumber(u64);
 
 impl<H> Default for InFlightCalls<H> {
     fn default() -> Self {
-        Self { calls: BTreeMap::new(), next: 0 }
+        Self { calls: Vec::new(), next: 0 }
     }
 }
 
@@ -29,29 +28,30 @@ impl<H> InFlightCalls<H> {
     pub(super) fn insert(&mut self, id: RequestId, begin: impl FnOnce(CallNumber) -> H) -> CallNumber {
         let number = CallNumber(self.next);
         self.next += 1;
-        self.calls.insert(number, (id, begin(number)));
+        self.calls.push((number, id, begin(number)));
         number
     }
 
     /// Removes a call that has ended.
     pub(super) fn remove(&mut self, number: CallNumber) {
-        self.calls.remove(&number);
+        if let Ok(at) = self.calls.binary_search_by_key(&number, |(known, ..)| *known) {
+            self.calls.remove(at);
+        }
     }
 
     /// Tests if a call with this id is in flight.
     pub(super) fn contains(&self, id: &RequestId) -> bool {
-        self.calls.values().any(|(known, _)| known == id)
+        self.calls.iter().any(|(_, known, _)| known == id)
     }
 
     /// Removes the calls with this id and returns their handles.
     pub(super) fn take(&mut self, id: &RequestId) -> Vec<H> {
-        let has_id = |_: &CallNumber, (known, _): &mut (RequestId, H)| known == id;
-        self.calls.extract_if(.., has_id).map(|(_, (_, handle))| handle).collect()
+        self.calls.extract_if(.., |(_, known, _)| known == id).map(|(_, _, handle)| handle).collect()
     }
 
     /// Removes all calls and returns their handles.
     pub(super) fn take_all(&mut self) -> Vec<H> {
-        std::mem::take(&mut self.calls).into_values().map(|(_, handle)| handle).collect()
+        std::mem::take(&mut self.calls).into_iter().map(|(_, _, handle)| handle).collect()
     }
 
     pub(super) fn len(&self) -> usize {

@@ -720,7 +720,7 @@ mod tests {
         fn request<'a>(
             &'a self,
             _: &'a Session,
-            _: Outgoing,
+            _: Outgoing<'a>,
         ) -> BoxFuture<'a, Result<Reply, Box<SendError>>> {
             Box::pin(std::future::pending())
         }

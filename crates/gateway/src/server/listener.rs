@@ -15,6 +15,7 @@ use super::tls::{Tls, strict_transport};
 use crate::mcp::transport::stdio_bridge;
 use axum::body::Body;
 use axum::response::Response;
+use gripfast::transport::box_future;
 use gripfast::{Clock, LogThrottle, file_limit};
 use http::header::{CONNECTION, CONTENT_TYPE, RETRY_AFTER, STRICT_TRANSPORT_SECURITY};
 use http::{HeaderValue, Request, StatusCode};
@@ -441,7 +442,8 @@ async fn serve(
             Scheme::Https => strict_transport(request.headers()),
             Scheme::Http => None,
         };
-        async move {
+        // hyper moves the future, which is large.
+        box_future(|| async move {
             let begun = slot.as_ref().filter(|slot| !slot.is_known()).map(ConnectionSlot::begin_request);
             let mut response = part.run(|| dispatcher.serve(request, peer, slot.clone())).await?;
             if let Some(value) = strict_transport {
@@ -460,7 +462,7 @@ async fn serve(
                 });
             }
             Ok::<_, Infallible>(response)
-        }
+        })
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())

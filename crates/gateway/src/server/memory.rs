@@ -5,6 +5,7 @@ use super::quota::{Peer, Quota, QuotaExceeded, QuotaPermit};
 use bytes::Bytes;
 use gripfast::memory::{AnswerMemory, OutOfMemory, Reservation};
 use gripfast::wire::batch;
+use std::sync::Arc;
 
 /// Memory account of one client.
 #[derive(Debug, Clone)]
@@ -20,19 +21,19 @@ impl ClientMemory {
 
     /// Account without a limit.
     #[cfg(test)]
-    pub(crate) fn unbounded() -> std::sync::Arc<Self> {
-        std::sync::Arc::new(Self::new(&Quota::new(usize::MAX, usize::MAX), &Peer::local()))
+    pub(crate) fn unbounded() -> Arc<Self> {
+        Arc::new(Self::new(&Quota::new(usize::MAX, usize::MAX), &Peer::local()))
     }
 
     /// Counts a message, if there is room for it.
-    pub(crate) fn hold(&self, message: Bytes) -> Result<Bytes, QuotaExceeded> {
-        let permit = self.quota.acquire(&self.peer, message.len())?;
+    pub(crate) fn hold(&self, message: impl MessageBuffer) -> Result<Bytes, QuotaExceeded> {
+        let permit = self.quota.acquire(&self.peer, message.as_ref().len())?;
         Ok(with_permit(message, permit))
     }
 
     /// Counts a message even above the limit: a small one, or one whose memory was reserved before.
-    pub(crate) fn hold_unchecked(&self, message: Bytes) -> Bytes {
-        let permit = self.quota.acquire_unchecked(&self.peer, message.len());
+    pub(crate) fn hold_unchecked(&self, message: impl MessageBuffer) -> Bytes {
+        let permit = self.quota.acquire_unchecked(&self.peer, message.as_ref().len());
         with_permit(message, permit)
     }
 
@@ -48,30 +49,35 @@ impl ClientMemory {
 
     /// Joins the answers to a batch into one message. Each answer is released as soon as it is copied.
     pub(crate) fn join(&self, answers: Vec<Bytes>) -> Option<Bytes> {
-        batch::join(answers).map(|joined| self.hold_unchecked(joined.into()))
+        batch::join(answers).map(|joined| self.hold_unchecked(joined))
     }
 }
 
 /// Attaches a permit to a message.
-pub(crate) fn with_permit(message: Bytes, permit: impl Send + 'static) -> Bytes {
+pub(crate) fn with_permit(message: impl MessageBuffer, permit: impl Send + 'static) -> Bytes {
     Bytes::from_owner(Held { message, _permit: permit })
 }
 
-struct Held<S> {
-    message: Bytes,
+/// Buffer of a message: a `Vec<u8>` or `Bytes`.
+pub(crate) trait MessageBuffer: AsRef<[u8]> + Send + 'static {}
+
+impl<B: AsRef<[u8]> + Send + 'static> MessageBuffer for B {}
+
+struct Held<M, S> {
+    message: M,
     _permit: S,
 }
 
-impl<S> AsRef<[u8]> for Held<S> {
+impl<M: AsRef<[u8]>, S> AsRef<[u8]> for Held<M, S> {
     fn as_ref(&self) -> &[u8] {
-        &self.message
+        self.message.as_ref()
     }
 }
 
 impl AnswerMemory for ClientMemory {
-    fn reserve(&self, bytes: usize) -> Result<Box<dyn Reservation>, OutOfMemory> {
+    fn reserve(&self, bytes: usize) -> Result<Arc<dyn Reservation>, OutOfMemory> {
         let permit = self.take(bytes).map_err(out_of_memory)?;
-        Ok(Box::new(permit))
+        Ok(Arc::new(permit))
     }
 }
 
@@ -109,9 +115,9 @@ mod tests {
     #[test]
     fn a_message_may_fill_the_limit_and_not_exceed_it() {
         let (quota, memory) = memory(100, 1000);
-        assert_eq!(memory.hold(vec![0; 101].into()).unwrap_err(), QuotaExceeded::ByClient);
-        let message = memory.hold(vec![0; 100].into()).unwrap();
-        assert_eq!(memory.hold(vec![0; 1].into()).unwrap_err(), QuotaExceeded::ByClient);
+        assert_eq!(memory.hold(vec![0; 101]).unwrap_err(), QuotaExceeded::ByClient);
+        let message = memory.hold(vec![0; 100]).unwrap();
+        assert_eq!(memory.hold(vec![0; 1]).unwrap_err(), QuotaExceeded::ByClient);
         drop(message);
         assert_eq!(quota.used(), 0);
     }
@@ -119,7 +125,7 @@ mod tests {
     #[test]
     fn a_message_is_counted_until_the_last_clone_or_slice_of_it_is_gone() {
         let (quota, memory) = memory(100, 100);
-        let message = memory.hold(vec![7; 60].into()).unwrap();
+        let message = memory.hold(vec![7; 60]).unwrap();
         let (clone, slice) = (message.clone(), message.slice(10..20));
         drop(message);
         assert_eq!(quota.used(), 60);
@@ -132,7 +138,7 @@ mod tests {
     #[test]
     fn a_joined_batch_replaces_the_memory_of_its_answers() {
         let (quota, memory) = memory(100, 100);
-        let answers = [40, 50].map(|length| memory.hold(vec![b'1'; length].into()).unwrap());
+        let answers = [40, 50].map(|length| memory.hold(vec![b'1'; length]).unwrap());
         let joined = memory.join(answers.into()).unwrap();
         assert_eq!((joined.len(), quota.used()), (93, 93));
         assert_eq!(memory.join(Vec::new()), None);

@@ -79,7 +79,7 @@ struct Inner {
 #[derive(Debug, Default)]
 struct Usage {
     total: usize,
-    /// Only clients that hold something. There are few at a time, and a tree cannot be slowed down by chosen addresses.
+    /// Only clients that hold something, and at most one other. There are few at a time, and a tree cannot be slowed down by chosen addresses.
     per_client: BTreeMap<Peer, usize>,
 }
 
@@ -173,8 +173,11 @@ impl Drop for QuotaPermit {
         let mut guard = self.quota.usage.lock();
         let Usage { total, per_client } = &mut *guard;
         *total -= self.amount;
+        let is_last = per_client.len() == 1;
         match per_client.get_mut(&self.peer) {
             Some(has) if *has > self.amount => *has -= self.amount,
+            // The last entry stays, so that the tree keeps its memory.
+            Some(has) if is_last => *has = 0,
             Some(_) => {
                 per_client.remove(&self.peer);
             }
@@ -201,7 +204,7 @@ mod tests {
         drop(mine);
         assert!(quota.acquire(&peer(3), 1).is_ok());
         drop(theirs);
-        assert_eq!((quota.used(), quota.inner.usage.lock().per_client.len()), (0, 0), "no entry is left");
+        assert_eq!((quota.used(), quota.inner.usage.lock().per_client.len()), (0, 1), "one entry is left");
     }
 
     #[test]

@@ -50,7 +50,7 @@ impl Span {
         match self.0 {}
     }
 
-    pub(crate) fn with_trace_context(&self, _params: JsonText) -> JsonText {
+    pub(crate) fn with_trace_context(&self, _params: &Json) -> Option<JsonText> {
         match self.0 {}
     }
 

@@ -126,13 +126,13 @@ impl Span {
     }
 
     /// The parameters with the trace context of this span in `_meta`.
-    pub(crate) fn with_trace_context(&self, params: JsonText) -> JsonText {
+    pub(crate) fn with_trace_context(&self, params: &Json) -> Option<JsonText> {
         let mut trace = OutgoingTrace::default();
         TraceContextPropagator::new().inject_context(&self.context, &mut trace);
         let meta = trace.0.iter().fold(Patch::new(), |meta, (name, value)| meta.set_text(name, value));
         match meta.is_empty() {
-            true => params,
-            false => patch_payload(Some(&params), &Patch::new(), &meta).unwrap_or(params),
+            true => None,
+            false => patch_payload(Some(params), &Patch::new(), &meta).ok(),
         }
     }
 

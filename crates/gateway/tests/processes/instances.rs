@@ -19,7 +19,7 @@ async fn counts(host: &Host, client: &str) -> String {
     let params = JsonText::of(&params).unwrap();
     let client = Some(Client::with_key(ClientKey::new(client)));
     let options = CallOptions { client, ..CallOptions::default() };
-    let answer = host.request_with("demo", "tools/call", Some(params), options).await.unwrap();
+    let answer = host.request_with("demo", "tools/call", Some(&params), options).await.unwrap();
     let result: Value = serde_json::from_str(answer.result().unwrap().get()).unwrap();
     result["content"][0]["text"].as_str().unwrap().to_owned()
 }

@@ -34,18 +34,20 @@ impl Host {
     ) -> Option<CacheRequest> {
         let upstream_request = &resolved.request;
         let cache = &entry.spec.as_ref()?.cache;
-        let listing = resolved.upstream.listing.borrow().clone();
-        let (source, topic) = match (upstream_request.method.as_str(), &upstream_request.tool) {
+        let (source, topic) = match (upstream_request.method, &upstream_request.tool) {
             (_, Some(tool)) => {
                 let rule = Some(cache.rule_for(tool)?);
                 // A tool with side effects is called each time, so it is not looked up.
+                let listing = resolved.upstream.listing.borrow();
                 let read_only = listing.catalog.tool(tool)?.hints.read_only.then_some(true)?;
-                (AnswerKind::Tool { rule, read_only }, CacheTopic::Tool(tool.clone()))
+                (AnswerKind::Tool { rule, read_only }, CacheTopic::Tool(tool.to_string()))
             }
             // Only modern servers declare a TTL.
-            (_, None) if !cache.reads || listing.era == Era::Legacy => return None,
+            (_, None) if !cache.reads || resolved.upstream.listing.borrow().era == Era::Legacy => {
+                return None;
+            }
             ("resources/read", None) => {
-                let uri = Object::parse(upstream_request.params.as_deref()?).ok()?.text("uri")?.into_owned();
+                let uri = Object::parse(upstream_request.params?).ok()?.text("uri")?.into_owned();
                 (AnswerKind::ListOrRead, CacheTopic::Resource(uri))
             }
             ("tools/list" | "prompts/list" | "resources/list" | "resources/templates/list", None) => {
@@ -54,8 +56,8 @@ impl Host {
             (_, None) => return None,
         };
         let stale_for = if topic == CacheTopic::Lists { cache.stale_lists } else { Duration::ZERO };
-        let params = upstream_request.params.as_deref().map(Json::get);
-        let key = |principal| CacheKey::for_request(principal, &entry.name, &upstream_request.method, params);
+        let params = upstream_request.params.map(Json::get);
+        let key = |principal| CacheKey::for_request(principal, &entry.name, upstream_request.method, params);
         let name = principal.map_or("", Principal::name);
         let own = client.filter(|client| entry.uses_dedicated_instance(client));
         let scope = match own.and_then(|client| client.caller.key()) {

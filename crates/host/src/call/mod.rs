@@ -27,7 +27,7 @@ use gripfast_core::catalog::Catalog;
 use gripfast_core::failure::recovery::Safety;
 use gripfast_core::failure::{CallError, CallOutcome, Code, Failure};
 use gripfast_core::isolation::Caller;
-use gripfast_core::json_text::JsonText;
+use gripfast_core::json_text::{Json, JsonText};
 use gripfast_core::ledger::ledger_entry::LedgerCaller;
 use gripfast_core::supervise::status::State;
 use gripfast_core::time::Mono;
@@ -76,7 +76,7 @@ impl std::fmt::Debug for CallOptions {
 /// A request with its upstream: the shared instance, which knows the catalog and counts the calls.
 struct Resolved<'a> {
     upstream: &'a Arc<Upstream>,
-    request: UpstreamRequest,
+    request: UpstreamRequest<'a>,
 }
 
 impl Host {
@@ -93,7 +93,8 @@ impl Host {
         tool: &str,
         arguments: Option<JsonText>,
     ) -> Result<Answer, CallError> {
-        self.request_with(server, TOOL_CALL, Some(call_params(tool, arguments)), CallOptions::default()).await
+        let params = call_params(tool, arguments);
+        self.request_with(server, TOOL_CALL, Some(&params), CallOptions::default()).await
     }
 
     /// [`Host::call`] by an operator: ledger and audit log name [`Principal::ADMIN`].
@@ -107,7 +108,7 @@ impl Host {
         arguments: Option<JsonText>,
     ) -> Result<Answer, CallError> {
         let options = CallOptions { by_operator: true, ..CallOptions::default() };
-        self.request_with(server, TOOL_CALL, Some(call_params(tool, arguments)), options).await
+        self.request_with(server, TOOL_CALL, Some(&call_params(tool, arguments)), options).await
     }
 
     /// Sends any request, by the server's own names, and waits for its answer.
@@ -120,7 +121,7 @@ impl Host {
         method: &str,
         params: Option<JsonText>,
     ) -> Result<Answer, CallError> {
-        self.request_with(server, method, params, CallOptions::default()).await
+        self.request_with(server, method, params.as_deref(), CallOptions::default()).await
     }
 
     /// [`Host::request`] with options.
@@ -131,14 +132,14 @@ impl Host {
         &self,
         server: &str,
         method: &str,
-        params: Option<JsonText>,
+        params: Option<&Json>,
         options: CallOptions,
     ) -> Result<Answer, CallError> {
         let entry = self.entry(server);
         let (line, tool, row) = {
             let upstream = entry.as_ref().ok().and_then(|entry| entry.upstream().ok());
             let secrets = upstream.map(|upstream| Arc::clone(&upstream.secrets));
-            let summary = RequestSummary::new(params.as_deref()).with_secrets(secrets);
+            let summary = RequestSummary::new(params).with_secrets(secrets);
             let caller = audit_caller(&summary, &options);
             let line = self.inner.audit.begin(&caller, server, method, &summary)?;
             let (tool, row) = self.open_ledger_row(server, method, &summary, &caller);
@@ -157,13 +158,13 @@ impl Host {
 
     /// The tool name, if the parameters have one, and the ledger row of the call. The row is settled on every exit;
     /// if the future is dropped, it settles itself.
-    fn open_ledger_row(
+    fn open_ledger_row<'a>(
         &self,
         server: &str,
         method: &str,
-        summary: &RequestSummary<'_>,
+        summary: &RequestSummary<'a>,
         caller: &AuditCaller<'_>,
-    ) -> (Option<String>, OpenRow<'_>) {
+    ) -> (Option<Cow<'a, str>>, OpenRow<'_>) {
         if method != TOOL_CALL {
             return (None, OpenRow::disabled());
         }
@@ -172,15 +173,15 @@ impl Host {
         let caller = LedgerCaller { principal: caller.principal.unwrap_or_default(), client: &client };
         let name = summary.redacted_name(tool.as_deref().unwrap_or_default());
         let row = self.inner.ledger.row(&caller, server, &name, summary);
-        (tool.map(Cow::into_owned), row)
+        (tool, row)
     }
 
     async fn request_counted(
         &self,
         entry: &HostEntry,
         method: &str,
-        params: Option<JsonText>,
-        tool: Option<String>,
+        params: Option<&Json>,
+        tool: Option<Cow<'_, str>>,
         options: CallOptions,
         row: &OpenRow<'_>,
     ) -> Result<Answer, CallError> {
@@ -208,14 +209,14 @@ impl Host {
         &self,
         entry: &HostEntry,
         method: &str,
-        params: Option<JsonText>,
-        tool: Option<String>,
+        params: Option<&Json>,
+        tool: Option<Cow<'_, str>>,
         options: CallOptions,
         row: &OpenRow<'_>,
     ) -> Result<Answer, CallError> {
         let (client, shared) = (options.client.clone(), options.use_shared_instance);
         let principal = client.as_ref().map(Client::principal);
-        self.check_access(entry, principal, method, params.as_deref())?;
+        self.check_access(entry, principal, method, params)?;
         let mut resolved = self.resolve(entry, method, params, tool, options)?;
         let cacheable = self.cacheable(entry, &resolved, principal, client.as_ref().filter(|_| !shared));
         // Held until there is an answer: calls that ask for the same meanwhile wait for it.
@@ -272,15 +273,15 @@ impl Host {
     fn resolve<'a>(
         &self,
         entry: &'a HostEntry,
-        method: &str,
-        params: Option<JsonText>,
-        tool: Option<String>,
+        method: &'a str,
+        params: Option<&'a Json>,
+        tool: Option<Cow<'a, str>>,
         options: CallOptions,
     ) -> Result<Resolved<'a>, CallError> {
         let upstream = entry.upstream()?;
         let deadline = options.timeout.map(|timeout| self.now() + timeout);
         let mut request = UpstreamRequest {
-            method: method.to_owned(),
+            method,
             params,
             safety: Safety::of_method(method),
             deadline,

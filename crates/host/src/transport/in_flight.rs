@@ -10,7 +10,7 @@ use gripfast_core::ids::ClientKey;
 use gripfast_core::isolation::{Attribution, Caller, ServedPrincipals, attribute};
 use gripfast_core::time::Mono;
 use std::any::Any;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -36,9 +36,9 @@ const MAX_WITHDRAWN: usize = 64;
 
 #[derive(Default)]
 struct Table {
-    /// Keyed by the id that the server knows; ids only grow, so the newest is last. Bounded by the upstream's limit of
+    /// Sorted by the id that the server knows; ids only grow, so the newest is last. Bounded by the upstream's limit of
     /// calls in flight.
-    calls: BTreeMap<u64, (Caller, Arc<dyn CallListener>)>,
+    calls: Vec<(u64, Caller, Arc<dyn CallListener>)>,
     /// Calls that the server has seen and whose callers have stopped waiting.
     withdrawn: VecDeque<(u64, Caller, Mono)>,
     /// Principals whose calls and subscriptions the link has carried.
@@ -71,7 +71,8 @@ impl InFlightCalls {
             listener.end();
         }
         table.served.record(principal);
-        table.calls.insert(id, (caller, listener));
+        let at = table.calls.partition_point(|(known, ..)| *known < id);
+        table.calls.insert(at, (id, caller, listener));
         table.in_flight_at_loss = None;
         drop(table);
         InFlightCall { calls: Arc::clone(self), id, sent, answered: false }
@@ -97,11 +98,11 @@ impl InFlightCalls {
     pub(super) fn attribute(&self) -> (Attribution, Option<Arc<dyn CallListener>>) {
         let mut table = self.table.lock();
         table.remove_expired(self.clock.mono());
-        let callers: Vec<Caller> = table.calls.values().map(|(caller, _)| caller.clone()).collect();
+        let callers: Vec<Caller> = table.calls.iter().map(|(_, caller, _)| caller.clone()).collect();
         let withdrawn: Vec<Caller> = table.withdrawn.iter().map(|(_, caller, _)| caller.clone()).collect();
         let attribution = attribute(&table.served, &callers, &withdrawn);
         let newest = match attribution {
-            Attribution::Call | Attribution::Client(_) => table.calls.values().next_back(),
+            Attribution::Call | Attribution::Client(_) => table.calls.last(),
             Attribution::NoCall
             | Attribution::Withdrawn
             | Attribution::AmbiguousCall
@@ -109,12 +110,13 @@ impl InFlightCalls {
             | Attribution::AmbiguousClient
             | Attribution::AmbiguousPrincipal => None,
         };
-        (attribution, newest.map(|(_, listener)| Arc::clone(listener)))
+        (attribution, newest.map(|(_, _, listener)| Arc::clone(listener)))
     }
 
     /// Returns the call with this id.
     pub(super) fn get(&self, id: u64) -> Option<Arc<dyn CallListener>> {
-        self.table.lock().calls.get(&id).map(|(_, listener)| Arc::clone(listener))
+        let table = self.table.lock();
+        table.find(id).map(|at| Arc::clone(&table.calls[at].2))
     }
 
     /// Returns whether any call is in flight.
@@ -132,8 +134,8 @@ impl InFlightCalls {
     /// Returns the calls of one client, the newest last.
     pub(crate) fn calls_of(&self, client: &ClientKey) -> Vec<Arc<dyn CallListener>> {
         let table = self.table.lock();
-        let theirs = table.calls.values().filter(|(caller, _)| caller.key() == Some(client));
-        theirs.map(|(_, listener)| Arc::clone(listener)).collect()
+        let theirs = table.calls.iter().filter(|(_, caller, _)| caller.key() == Some(client));
+        theirs.map(|(_, _, listener)| Arc::clone(listener)).collect()
     }
 
     /// Notes that a call failed while it is still counted here. If the link is lost, the other calls fail after it.
@@ -152,7 +154,7 @@ impl InFlightCalls {
     pub(crate) fn end_all(&self) {
         let mut table = self.table.lock();
         table.stopped = true;
-        for (_, listener) in table.calls.values() {
+        for (_, _, listener) in &table.calls {
             listener.end();
         }
     }
@@ -164,7 +166,8 @@ impl InFlightCalls {
 
     fn remove(&self, id: u64, withdrawn: bool) {
         let mut table = self.table.lock();
-        let Some((caller, _)) = table.calls.remove(&id) else { return };
+        let Some(at) = table.find(id) else { return };
+        let (_, caller, _) = table.calls.remove(at);
         if withdrawn {
             if table.withdrawn.len() == MAX_WITHDRAWN {
                 table.withdrawn.pop_front();
@@ -175,6 +178,11 @@ impl InFlightCalls {
 }
 
 impl Table {
+    /// Returns the position of a call.
+    fn find(&self, id: u64) -> Option<usize> {
+        self.calls.binary_search_by_key(&id, |(known, ..)| *known).ok()
+    }
+
     /// Forgets withdrawn calls after `WITHDRAWN_TTL`: no server works on one for ever.
     fn remove_expired(&mut self, now: Mono) {
         self.withdrawn.retain(|(_, _, at)| now - *at < WITHDRAWN_TTL);

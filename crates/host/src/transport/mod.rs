@@ -37,6 +37,7 @@ use crate::memory::{AnswerMemory, OutOfMemory, Reservation};
 use bytes::Bytes;
 use gripfast_core::redact::KnownSecrets;
 use gripfast_wire::results::Progress;
+use std::borrow::Cow;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -46,6 +47,12 @@ pub const HOST_ID: &str = "gripfast-host-id";
 
 /// Boxed future returned by the traits of this module.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// Boxes a future in place: it is made in its memory on the heap, and not copied there.
+#[inline(always)]
+pub fn box_future<F>(make: impl FnOnce() -> F) -> Pin<Box<F>> {
+    Box::into_pin(Box::write(Box::new_uninit(), make()))
+}
 
 /// Opens links to one server.
 pub trait Dialer: Send + Sync + 'static {
@@ -118,7 +125,7 @@ pub trait Link: Send + Sync + 'static {
     fn request<'a>(
         &'a self,
         session: &'a Session,
-        request: Outgoing,
+        request: Outgoing<'a>,
     ) -> BoxFuture<'a, Result<Reply, Box<SendError>>>;
 
     /// Sends a message without a response: a notification, or our response to a request of the server.
@@ -183,15 +190,15 @@ pub struct Session {
 }
 
 /// An outgoing request.
-pub struct Outgoing {
+pub struct Outgoing<'a> {
     /// Request id; the message carries the same.
     pub id: u64,
     /// JSON-RPC method.
-    pub method: String,
+    pub method: &'a str,
     /// The whole JSON-RPC message.
     pub message: Vec<u8>,
     /// The `Mcp-Name` header of the modern era.
-    pub name: Option<String>,
+    pub name: Option<Cow<'a, str>>,
     /// Further headers that repeat parts of the message: `Mcp-Param-*` of the modern era, and the trace context.
     pub headers: Vec<(String, String)>,
     /// Phase that the request belongs to, as recorded in evidence.
@@ -254,7 +261,7 @@ pub struct Reply {
     /// Session id that came with the response.
     pub session_id: Option<String>,
     /// Memory reserved for the response, if the transport has reserved it.
-    pub memory: Option<Box<dyn Reservation>>,
+    pub memory: Option<Arc<dyn Reservation>>,
 }
 
 impl Reply {

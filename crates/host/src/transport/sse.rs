@@ -163,7 +163,7 @@ impl Link for LegacySseLink {
     fn request<'a>(
         &'a self,
         _session: &'a Session,
-        request: Outgoing,
+        request: Outgoing<'a>,
     ) -> BoxFuture<'a, Result<Reply, Box<SendError>>> {
         Box::pin(async move {
             let frame = Arc::new(FrameState::with_flag(request.sent));

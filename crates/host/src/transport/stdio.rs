@@ -121,7 +121,7 @@ impl Link for StdioLink {
     fn request<'a>(
         &'a self,
         _session: &'a Session,
-        request: Outgoing,
+        request: Outgoing<'a>,
     ) -> BoxFuture<'a, Result<Reply, Box<SendError>>> {
         Box::pin(async move {
             let state = Arc::new(FrameState::with_flag(request.sent));
@@ -655,7 +655,7 @@ mod tests {
         link.writer().unwrap().closed().await;
         let initialize = Outgoing {
             id: 1,
-            method: "initialize".to_owned(),
+            method: "initialize",
             message: envelope::request(1, "initialize", None),
             name: None,
             headers: Vec::new(),

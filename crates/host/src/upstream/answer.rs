@@ -5,6 +5,7 @@ use crate::transport::Secrets;
 use bytes::Bytes;
 use gripfast_core::failure::CallOutcome;
 use gripfast_core::failure::recovery::final_outcome;
+use gripfast_core::json_text::SharedJson;
 use gripfast_wire::envelope::{ErrorObject, Message};
 use gripfast_wire::patch::{Object, Patch};
 use gripfast_wire::results::ResultType;
@@ -16,7 +17,7 @@ use std::time::Duration;
 /// The answer of a server: a result or a JSON-RPC error. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Answer {
-    body: Arc<AnswerBody>,
+    body: AnswerBody,
     era: Era,
     shared: bool,
     /// The answer comes from the cache.
@@ -27,10 +28,10 @@ pub struct Answer {
     memory: Option<Arc<dyn Reservation>>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 enum AnswerBody {
-    Result(JsonText, Members),
-    Error(JsonText),
+    Result(SharedJson, Members),
+    Error(SharedJson),
 }
 
 /// The members of a result that the gateway acts on.
@@ -61,22 +62,15 @@ impl Answer {
     /// Builds an answer from a parsed outcome.
     pub(crate) fn from_outcome(outcome: &Outcome<'_>, era: Era) -> Self {
         let body = match outcome {
-            Outcome::Result(result) => AnswerBody::Result((*result).to_owned(), Members::of(result)),
-            Outcome::Error(error) => AnswerBody::Error(error.raw.to_owned()),
+            Outcome::Result(result) => AnswerBody::Result((*result).into(), Members::of(result)),
+            Outcome::Error(error) => AnswerBody::Error(error.raw.into()),
         };
-        Self {
-            body: Arc::new(body),
-            era,
-            shared: true,
-            from_cache: false,
-            may_have_run_before: false,
-            memory: None,
-        }
+        Self { body, era, shared: true, from_cache: false, may_have_run_before: false, memory: None }
     }
 
     /// Attaches a memory reservation.
-    pub(crate) fn with_reservation(self, memory: Option<Box<dyn Reservation>>) -> Self {
-        Self { memory: memory.map(Arc::from), ..self }
+    pub(crate) fn with_reservation(self, memory: Option<Arc<dyn Reservation>>) -> Self {
+        Self { memory, ..self }
     }
 
     /// A copy without the caller's memory reservation, for the cache.
@@ -115,7 +109,7 @@ impl Answer {
     /// Masks the server's secrets in an error: servers repeat credentials when they refuse them. A result is left
     /// unchanged.
     pub(crate) fn redacted(self, secrets: &Secrets) -> Self {
-        let AnswerBody::Error(error) = &*self.body else { return self };
+        let AnswerBody::Error(error) = &self.body else { return self };
         if !secrets.occurs_in(error.get()) {
             return self;
         }
@@ -129,12 +123,13 @@ impl Answer {
             let message = "the server's error repeats a secret and is not shown";
             JsonText::of(&json!({ "code": code, "message": message })).expect("a value is JSON")
         };
-        Self { body: Arc::new(AnswerBody::Error(masked.unwrap_or_else(hidden))), ..self }
+        let shown: JsonText = masked.unwrap_or_else(hidden);
+        Self { body: AnswerBody::Error((&*shown).into()), ..self }
     }
 
     /// The outcome in the server's own bytes.
     pub fn outcome(&self) -> Outcome<'_> {
-        match &*self.body {
+        match &self.body {
             AnswerBody::Result(result, _) => Outcome::Result(result),
             AnswerBody::Error(error) => Outcome::Error(ErrorObject::read(error)),
         }
@@ -153,7 +148,7 @@ impl Answer {
 
     /// The members of the result that the gateway acts on; none for an error.
     pub fn members(&self) -> Members {
-        match &*self.body {
+        match &self.body {
             AnswerBody::Result(_, members) => *members,
             AnswerBody::Error(_) => Members::default(),
         }
@@ -167,7 +162,7 @@ impl Answer {
     /// Size in bytes.
     #[must_use]
     pub fn size(&self) -> usize {
-        match &*self.body {
+        match &self.body {
             AnswerBody::Result(body, _) | AnswerBody::Error(body) => body.get().len(),
         }
     }
@@ -175,12 +170,12 @@ impl Answer {
     /// A copy for a cache hit with the remaining TTL, which replaces `ttlMs` if the server sent one.
     pub(crate) fn with_ttl(&self, ttl: Duration) -> Self {
         let again = Self { from_cache: true, ..self.clone() };
-        let AnswerBody::Result(result, members) = &*self.body else { return again };
+        let AnswerBody::Result(result, members) = &self.body else { return again };
         let result = Object::parse(result).ok().filter(|result| result.has("ttlMs"));
         let Some(result) = result else { return again };
         let left = JsonText::parse(ttl.as_millis().to_string()).expect("a number is JSON");
-        let body = AnswerBody::Result(Patch::new().set("ttlMs", &left).apply(&result), *members);
-        Self { body: Arc::new(body), ..again }
+        let result = Patch::new().set("ttlMs", &left).apply(&result);
+        Self { body: AnswerBody::Result((&*result).into(), *members), ..again }
     }
 
     /// Returns true if the answer comes from the cache.
@@ -200,7 +195,7 @@ impl Answer {
 
     /// Returns true for a JSON-RPC error and for a tool result with `isError`.
     pub fn is_error(&self) -> bool {
-        matches!(&*self.body, AnswerBody::Error(_)) || self.is_tool_error()
+        matches!(&self.body, AnswerBody::Error(_)) || self.is_tool_error()
     }
 
     /// Returns true for a tool result with `isError`.

@@ -34,14 +34,15 @@ use gripfast_wire::log::LogLevel;
 use gripfast_wire::patch::{NotAnObject, Object, Patch, patch_payload};
 use gripfast_wire::trace::TraceContext;
 use gripfast_wire::{Era, Json, JsonText, Outcome, RequestId, envelope, headers, nesting};
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// A request to one upstream.
-pub(crate) struct UpstreamRequest {
-    pub(crate) method: String,
-    pub(crate) params: Option<JsonText>,
+pub(crate) struct UpstreamRequest<'a> {
+    pub(crate) method: &'a str,
+    pub(crate) params: Option<&'a Json>,
     /// Decides whether the request may be replayed.
     pub(crate) safety: Safety,
     /// The caller's deadline, if it is before the upstream's own.
@@ -57,17 +58,17 @@ pub(crate) struct UpstreamRequest {
     /// Lowest severity of log messages that the caller wants.
     pub(crate) log_level: Option<LogLevel>,
     /// The called tool, by the server's own name.
-    pub(crate) tool: Option<String>,
+    pub(crate) tool: Option<Cow<'a, str>>,
     /// Memory budget of the answer.
     pub(crate) memory: Option<Arc<dyn AnswerMemory>>,
 }
 
-impl UpstreamRequest {
+impl UpstreamRequest<'_> {
     /// Digest of principal, method and parameters without `_meta`, which differs between attempts.
     fn identity(&self) -> Digest {
-        let params = self.params.as_deref().and_then(|params| Object::parse(params).ok());
+        let params = self.params.and_then(|params| Object::parse(params).ok());
         let bare = params.map(|params| Patch::new().remove("_meta").apply(&params));
-        let params_text = bare.as_deref().or(self.params.as_deref()).map_or("", Json::get);
+        let params_text = bare.as_deref().or(self.params).map_or("", Json::get);
         let principal = self.principal.name();
         Digest::of(format!("{principal}\n{}\n{params_text}", self.method).as_bytes())
     }
@@ -78,7 +79,7 @@ impl Upstream {
     /// have seen the request, and the slot is free immediately.
     pub(crate) async fn call(
         &self,
-        request: &UpstreamRequest,
+        request: &UpstreamRequest<'_>,
         row: &OpenRow<'_>,
     ) -> Result<Answer, CallError> {
         let mut replays = Replays::default();
@@ -214,7 +215,7 @@ impl Upstream {
     }
 
     /// Refuses a request that was alone in flight each time the server process died recently.
-    fn refuse_after_crashes(&self, request: &UpstreamRequest) -> Result<(), CallError> {
+    fn refuse_after_crashes(&self, request: &UpstreamRequest<'_>) -> Result<(), CallError> {
         if !self.has_crashes.load(Ordering::Relaxed) {
             return Ok(());
         }
@@ -237,7 +238,7 @@ impl Upstream {
     /// replayed.
     fn may_replay_after_crash(
         &self,
-        request: &UpstreamRequest,
+        request: &UpstreamRequest<'_>,
         connection: &Connection,
         failure: &Failure,
         sent: Sent,
@@ -256,7 +257,7 @@ impl Upstream {
     }
 
     /// Clears the crash record of a request that was answered.
-    fn clear_crash_record(&self, request: &UpstreamRequest) {
+    fn clear_crash_record(&self, request: &UpstreamRequest<'_>) {
         if self.has_crashes.load(Ordering::Relaxed) {
             let mut crashes = self.crashes.lock();
             crashes.answered(self.clock.mono(), request.identity());
@@ -365,13 +366,13 @@ impl Upstream {
     async fn send(
         &self,
         connection: &Arc<Connection>,
-        request: &UpstreamRequest,
+        request: &UpstreamRequest<'_>,
         sent_flag: &Arc<SentFlag>,
         ticket: &OpenTicket<'_>,
         now: Mono,
         deadlines: &mut CallDeadlines<'_>,
     ) -> Result<Reply, Box<SendError>> {
-        let watch = Arc::new(CallWatch::new(self.clock, connection, request.listener.clone()));
+        let watch = CallWatch::new(self.clock, connection, request.listener.clone());
         let outgoing = self.outgoing(connection, request, sent_flag, &watch)?;
         let call_listener: Arc<dyn CallListener> = Arc::clone(&watch) as Arc<dyn CallListener>;
         let in_flight = connection.in_flight.register(
@@ -401,7 +402,7 @@ impl Upstream {
     async fn await_reply<'a>(
         &'a self,
         connection: &Connection,
-        request: Outgoing,
+        request: Outgoing<'_>,
         in_flight: InFlightCall,
         sent_flag: &SentFlag,
         watch: &CallWatch,
@@ -457,13 +458,13 @@ impl Upstream {
         Err(Evidence { during: During::Call, sent: sent_flag.sent(), observed }.into())
     }
 
-    fn outgoing(
+    fn outgoing<'a>(
         &self,
         connection: &Connection,
-        request: &UpstreamRequest,
+        request: &'a UpstreamRequest<'_>,
         sent_flag: &Arc<SentFlag>,
         watch: &Arc<CallWatch>,
-    ) -> Result<Outgoing, Box<SendError>> {
+    ) -> Result<Outgoing<'a>, Box<SendError>> {
         let unusable = |error: &dyn std::fmt::Display| -> Box<SendError> {
             let rpc_error =
                 RpcError { code: gripfast_wire::codes::INVALID_PARAMS, message: error.to_string() };
@@ -481,8 +482,7 @@ impl Upstream {
             })
         };
         let id = self.next_request_id();
-        let (era, method) = (connection.session.era, request.method.as_str());
-        let params = request.params.as_deref();
+        let (era, method, params) = (connection.session.era, request.method, request.params);
         let mut headers = match era {
             Era::Modern => self.param_headers(request),
             Era::Legacy => Vec::new(),
@@ -526,16 +526,16 @@ impl Upstream {
             },
         };
         let name = match (era, &request.tool) {
-            (Era::Modern, Some(tool)) => Some(headers::encode_value(tool).into_owned()),
+            (Era::Modern, Some(tool)) => Some(headers::encode_value(tool)),
             (Era::Modern, None) => {
                 let standard = headers::standard_headers(method, params).map_err(|error| unusable(&error))?;
-                standard.name.map(Into::into)
+                standard.name
             }
             (Era::Legacy, _) => None,
         };
         Ok(Outgoing {
             id,
-            method: request.method.clone(),
+            method,
             message,
             name,
             headers,
@@ -549,12 +549,12 @@ impl Upstream {
     }
 
     /// The `Mcp-Param-*` headers of the modern era, according to the last listing.
-    fn param_headers(&self, request: &UpstreamRequest) -> Vec<(String, String)> {
+    fn param_headers(&self, request: &UpstreamRequest<'_>) -> Vec<(String, String)> {
         let wanted = Arc::clone(&self.listing.borrow().param_headers);
-        let Some(headers) = request.tool.as_ref().and_then(|tool| wanted.get(tool)) else {
+        let Some(headers) = request.tool.as_ref().and_then(|tool| wanted.get(&**tool)) else {
             return Vec::new();
         };
-        let params = request.params.as_deref().and_then(|params| Object::parse(params).ok());
+        let params = request.params.and_then(|params| Object::parse(params).ok());
         let arguments = params.and_then(|params| params.get("arguments"));
         headers.for_arguments(arguments).unwrap_or_default()
     }
@@ -730,7 +730,7 @@ pub(super) fn classify_reply(reply: Reply, connection: &Connection) -> Result<An
 /// The `_meta` context that a modern server expects in each request.
 fn modern_context<'a>(
     connection: &'a Connection,
-    request: &'a UpstreamRequest,
+    request: &'a UpstreamRequest<'_>,
 ) -> impl Iterator<Item = (&'static str, &'a Json)> + Clone {
     let context = &connection.context;
     let capabilities = request.capabilities.as_deref().unwrap_or(&context.capabilities);
@@ -745,7 +745,7 @@ fn modern_context<'a>(
 /// Adds the context to the `_meta` of the caller, whose values are kept, except the protocol version.
 fn with_modern_context<'a>(
     connection: &'a Connection,
-    request: &'a UpstreamRequest,
+    request: &'a UpstreamRequest<'_>,
     caller_meta: Option<&Object<'_>>,
 ) -> Patch<'a> {
     let is_kept = |key| key != meta::PROTOCOL_VERSION && caller_meta.is_some_and(|meta| meta.has(key));

@@ -20,8 +20,8 @@ use gripfast_wire::era::meta;
 use gripfast_wire::patch::{MessagePatch, Patch};
 use gripfast_wire::results::Progress;
 use std::any::Any;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::sync::Notify;
 
@@ -35,18 +35,15 @@ pub(super) struct CallWatch {
     token: Mutex<Option<JsonText>>,
     /// The call must end because the server was stopped.
     is_stopped: AtomicBool,
-    questions: Arc<CallQuestions>,
+    times: Mutex<Times>,
+    changed: Notify,
     /// Server requests that wait for an answer; they end with the call.
     open_questions: OpenQuestions,
+    /// This watch, for the guards of open requests.
+    this: Weak<Self>,
 }
 
 /// Accounting of the open server requests of one call.
-#[derive(Default)]
-struct CallQuestions {
-    times: Mutex<Times>,
-    changed: Notify,
-}
-
 #[derive(Default)]
 struct Times {
     open: u32,
@@ -63,17 +60,19 @@ impl CallWatch {
         clock: Clock,
         connection: &Arc<Connection>,
         listener: Option<Arc<dyn Listener>>,
-    ) -> Self {
-        Self {
+    ) -> Arc<Self> {
+        Arc::new_cyclic(|this| Self {
             clock,
             connection: Arc::clone(connection),
             listener,
             last_progress: AtomicU64::new(0),
             token: Mutex::default(),
             is_stopped: AtomicBool::new(false),
-            questions: Arc::default(),
+            times: Mutex::default(),
+            changed: Notify::new(),
             open_questions: OpenQuestions::default(),
-        }
+            this: Weak::clone(this),
+        })
     }
 
     /// Sets the caller's progress token, which replaces ours in forwarded progress.
@@ -88,7 +87,7 @@ impl CallWatch {
 
     /// Waits for progress, for a request that was opened or closed, or for the end of the call.
     pub(super) async fn changed(&self) {
-        self.questions.changed.notified().await;
+        self.changed.notified().await;
     }
 
     /// Start of the present silence of a server that reports progress. There is no silence while a request is open,
@@ -96,7 +95,7 @@ impl CallWatch {
     pub(super) fn last_activity(&self, now: Mono) -> Option<Mono> {
         let progress_at = self.last_progress.load(Ordering::Acquire);
         let progress_at = (progress_at > 0).then(|| Mono::from_origin(Duration::from_micros(progress_at)))?;
-        let times = self.questions.times.lock();
+        let times = self.times.lock();
         Some(if times.open > 0 {
             now
         } else {
@@ -106,24 +105,24 @@ impl CallWatch {
 
     /// Returns true while a server request waits for an answer.
     pub(super) fn has_open_question(&self) -> bool {
-        self.questions.times.lock().open > 0
+        self.times.lock().open > 0
     }
 
     /// Total time that server requests were open.
     pub(super) fn question_time(&self) -> Duration {
-        let times = self.questions.times.lock();
+        let times = self.times.lock();
         times.spent + times.since.map_or(Duration::ZERO, |since| self.clock.mono() - since)
     }
 
     fn record_progress(&self) {
         self.last_progress.store(micros(self.clock.mono()).max(1), Ordering::Release);
-        self.questions.changed.notify_one();
+        self.changed.notify_one();
     }
 
     fn answer(&self, message: &[u8], request: &Request<'_>) {
         self.connection.note_request(request);
         let request_client = || self.on_request(Bytes::copy_from_slice(message));
-        let open = || OpenQuestion::open(self.clock, &self.questions);
+        let open = || OpenQuestion::open(self);
         if !self.open_questions.spawn(&self.connection.replies, request_client, open) {
             self.connection.replies.send(default_reply(request));
         }
@@ -131,27 +130,26 @@ impl CallWatch {
 }
 
 /// A server request that counts as open until this is dropped.
-struct OpenQuestion {
-    clock: Clock,
-    questions: Arc<CallQuestions>,
-}
+struct OpenQuestion(Weak<CallWatch>);
 
 impl OpenQuestion {
-    fn open(clock: Clock, questions: &Arc<CallQuestions>) -> Self {
-        let now = clock.mono();
-        let mut times = questions.times.lock();
+    fn open(watch: &CallWatch) -> Self {
+        let now = watch.clock.mono();
+        let mut times = watch.times.lock();
         times.open += 1;
         times.since.get_or_insert(now);
         drop(times);
-        questions.changed.notify_one();
-        Self { clock, questions: Arc::clone(questions) }
+        watch.changed.notify_one();
+        Self(Weak::clone(&watch.this))
     }
 }
 
 impl Drop for OpenQuestion {
     fn drop(&mut self) {
-        let now = self.clock.mono();
-        let mut times = self.questions.times.lock();
+        // The call has ended.
+        let Some(watch) = self.0.upgrade() else { return };
+        let now = watch.clock.mono();
+        let mut times = watch.times.lock();
         times.open -= 1;
         if times.open == 0
             && let Some(since) = times.since.take()
@@ -160,18 +158,18 @@ impl Drop for OpenQuestion {
             times.closed = Some(now);
         }
         drop(times);
-        self.questions.changed.notify_one();
+        watch.changed.notify_one();
     }
 }
 
 impl CallListener for CallWatch {
     fn pause(&self) -> Box<dyn Any + Send> {
-        Box::new(OpenQuestion::open(self.clock, &self.questions))
+        Box::new(OpenQuestion::open(self))
     }
 
     fn end(&self) {
         self.is_stopped.store(true, Ordering::Release);
-        self.questions.changed.notify_one();
+        self.changed.notify_one();
     }
 }
 

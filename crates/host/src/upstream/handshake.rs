@@ -156,11 +156,11 @@ impl Upstream {
         Ok((session, facts))
     }
 
-    fn handshake_request(&self, method: &str, params: Option<&Json>) -> Outgoing {
+    fn handshake_request<'a>(&self, method: &'a str, params: Option<&Json>) -> Outgoing<'a> {
         let id = self.next_request_id();
         Outgoing {
             id,
-            method: method.to_owned(),
+            method,
             message: envelope::request(id, method, params),
             name: None,
             headers: vec![(HOST_ID.to_owned(), self.deps().host_id.to_string())],

@@ -20,6 +20,7 @@ use gripfast_wire::headers::{self, ParamHeaders};
 use gripfast_wire::patch::{Object, Patch};
 use gripfast_wire::results::{List, Page, Tool};
 use gripfast_wire::{Era, Json, Outcome, codes};
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -490,7 +491,7 @@ impl Upstream {
         };
         let request = Outgoing {
             id,
-            method: method.to_owned(),
+            method,
             message: envelope::request(id, method, with_context.as_deref().or(params)),
             name: name_header(connection, method, params),
             headers: param_headers,
@@ -524,9 +525,13 @@ pub(super) fn may_need_headers(connection: &Connection) -> bool {
 }
 
 /// The name of the requested item, which a modern request repeats in a header.
-fn name_header(connection: &Connection, method: &str, params: Option<&Json>) -> Option<String> {
+fn name_header<'a>(
+    connection: &Connection,
+    method: &'a str,
+    params: Option<&'a Json>,
+) -> Option<Cow<'a, str>> {
     match connection.session.era {
-        Era::Modern => headers::standard_headers(method, params).ok()?.name.map(Into::into),
+        Era::Modern => headers::standard_headers(method, params).ok()?.name,
         Era::Legacy => None,
     }
 }

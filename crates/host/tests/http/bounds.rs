@@ -87,10 +87,10 @@ struct Part {
 struct Memory(Arc<Budget>);
 
 impl AnswerMemory for Memory {
-    fn reserve(&self, bytes: usize) -> Result<Box<dyn Reservation>, OutOfMemory> {
+    fn reserve(&self, bytes: usize) -> Result<Arc<dyn Reservation>, OutOfMemory> {
         let mut part = Part { of: Arc::clone(&self.0), bytes: 0 };
         part.grow(bytes)?;
-        Ok(Box::new(part))
+        Ok(Arc::new(part))
     }
 }
 
@@ -137,7 +137,7 @@ async fn g07_an_answer_is_counted_while_received_and_aborted_at_the_budget() {
         let memory: Option<Arc<dyn AnswerMemory>> = Some(Arc::new(Memory(Arc::clone(&budget))));
         let options = CallOptions { memory, ..CallOptions::default() };
         let params = JsonText::parse(json!({ "name": "act", "arguments": {} }).to_string()).unwrap();
-        let error = host.request_with("demo", "tools/call", Some(params), options).await.unwrap_err();
+        let error = host.request_with("demo", "tools/call", Some(&params), options).await.unwrap_err();
         assert_eq!((error.code, error.outcome), (Code::Overloaded, outcome), "{kind}: {error}");
         assert!(error.text.contains("the test has no more"), "{error}");
         assert!(written.load(Ordering::Relaxed) < 12 << 20, "it was read on");

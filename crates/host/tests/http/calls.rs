@@ -52,7 +52,7 @@ async fn sleep_with_token(host: &Host, ms: u64, token: Value) -> (Result<Answer,
     let (messages, listener) = recorder();
     let params = json!({ "name": "sleep", "arguments": { "ms": ms }, "_meta": { "progressToken": token } });
     let options = CallOptions { listener: Some(listener), ..CallOptions::default() };
-    let answer = within_timeout(host.request_with(NAME, "tools/call", Some(raw(&params)), options)).await;
+    let answer = within_timeout(host.request_with(NAME, "tools/call", Some(&raw(&params)), options)).await;
     let messages = messages.lock().unwrap().clone();
     (answer, messages)
 }

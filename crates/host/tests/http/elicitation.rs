@@ -46,7 +46,7 @@ async fn an_elicitation_reaches_its_caller_and_the_response_the_server() {
         let (_server, host) = host_with_elicitation(transport).await;
         let options = CallOptions { listener: Some(Arc::new(AcceptsEverything)), ..CallOptions::default() };
         let params = raw(&json!({ "name": "ask", "arguments": {} }));
-        let asking = host.request_with(NAME, "tools/call", Some(params), options);
+        let asking = host.request_with(NAME, "tools/call", Some(&params), options);
         let answer = within_timeout(asking).await.unwrap();
         assert!(text_of(&answer).contains("yes"), "{}", text_of(&answer));
     }
@@ -100,7 +100,7 @@ async fn calls_sent_before_the_stream_opens() -> usize {
     let options = CallOptions { listener: Some(Arc::new(AcceptsEverything)), ..CallOptions::default() };
     let params = raw(&json!({ "name": "act", "arguments": {} }));
     let calling =
-        tokio::spawn(async move { host.request_with(NAME, "tools/call", Some(params), options).await });
+        tokio::spawn(async move { host.request_with(NAME, "tools/call", Some(&params), options).await });
     until("the tools were listed", || !script.requests_for("tools/list").is_empty()).await;
     until("the stream was asked for", || !script.with_method("GET").is_empty()).await;
     // Host and server run on this thread, so a call that does not wait is received within these turns.
@@ -124,5 +124,5 @@ async fn c03_a_server_with_a_silent_stream_is_still_called() {
     let host = host(spec(&script.url()));
     let options = CallOptions { listener: Some(Arc::new(AcceptsEverything)), ..CallOptions::default() };
     let params = raw(&json!({ "name": "act", "arguments": {} }));
-    within_timeout(host.request_with(NAME, "tools/call", Some(params), options)).await.unwrap();
+    within_timeout(host.request_with(NAME, "tools/call", Some(&params), options)).await.unwrap();
 }

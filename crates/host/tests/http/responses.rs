@@ -148,7 +148,7 @@ async fn c03_the_callers_own_timeout_is_a_limit_too() {
     let options = gripfast::CallOptions { timeout: Some(Duration::from_millis(200)), ..Default::default() };
     let params = raw(&json!({ "name": "sleep", "arguments": { "ms": 60_000 } }));
     let error =
-        within_timeout(host.request_with(crate::http_host::NAME, "tools/call", Some(params), options)).await;
+        within_timeout(host.request_with(crate::http_host::NAME, "tools/call", Some(&params), options)).await;
     assert_eq!(error.unwrap_err().code, Code::Timeout);
 }
 

@@ -69,7 +69,7 @@ async fn an_answer_on_a_cut_stream_is_resumed_without_a_resend() {
         let host = host.clone();
         tokio::spawn(async move {
             let options = CallOptions { listener: Some(listener), ..CallOptions::default() };
-            host.request_with(crate::http_host::NAME, "tools/call", Some(raw(&params)), options).await
+            host.request_with(crate::http_host::NAME, "tools/call", Some(&raw(&params)), options).await
         })
     };
     until("progress", || !messages.lock().unwrap().is_empty()).await;

@@ -28,7 +28,7 @@ async fn call_tool(host: &Host, tool: &str, arguments: Value) -> Result<(), grip
         Client::with_key(ClientKey::new("a")).with_principal(Principal::new("ann")).with_name("editor 1.0");
     let options = CallOptions { client: Some(client), ..CallOptions::default() };
     let params = raw(json!({ "name": tool, "arguments": arguments }));
-    host.request_with("it", "tools/call", Some(params), options).await.map(drop)
+    host.request_with("it", "tools/call", Some(&params), options).await.map(drop)
 }
 
 fn lines(directory: &Path) -> Vec<Value> {
@@ -84,7 +84,7 @@ async fn g05_ledger_and_audit_have_the_principal_and_the_client_name() {
         (ann(), json!({ "name": "read", "_meta": meta })),
     ] {
         let options = CallOptions { client: Some(client), ..CallOptions::default() };
-        host.request_with("it", "tools/call", Some(raw(params)), options).await.unwrap();
+        host.request_with("it", "tools/call", Some(&raw(params)), options).await.unwrap();
     }
     host.call_by_operator("it", "read", None).await.unwrap();
     host.call("it", "read", None).await.unwrap();

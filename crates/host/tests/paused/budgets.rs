@@ -45,7 +45,7 @@ async fn call_tool(host: &Host, name: &str, tool: &str, key: &str) -> Result<Ans
     let client = Client::with_key(ClientKey::new(name)).with_principal(Principal::new(name));
     let options = CallOptions { client: Some(client), ..CallOptions::default() };
     let params = raw(json!({ "name": tool, "arguments": { "key": key } }));
-    host.request_with("it", "tools/call", Some(params), options).await
+    host.request_with("it", "tools/call", Some(&params), options).await
 }
 
 #[tokio::test(start_paused = true)]

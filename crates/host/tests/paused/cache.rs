@@ -24,7 +24,7 @@ async fn host(server: &MemoryServer) -> Host {
 async fn send_request(host: &Host, name: &str, method: &str, params: Value) -> Result<Answer, CallError> {
     let client = Client::with_key(ClientKey::new(name)).with_principal(Principal::new(name));
     let options = CallOptions { client: Some(client), ..CallOptions::default() };
-    host.request_with("it", method, Some(raw(params)), options).await
+    host.request_with("it", method, Some(&raw(params)), options).await
 }
 
 async fn call_tool(host: &Host, name: &str, tool: &str, key: &str) -> Result<Answer, CallError> {
@@ -91,7 +91,7 @@ async fn g04_answers_of_a_dedicated_instance_are_cached_for_its_client_only() {
         let client = Client::with_key(ClientKey::new(name));
         let options = CallOptions { client: Some(client), ..CallOptions::default() };
         let params = json!({ "name": "read", "arguments": { "key": "read" } });
-        host.request_with("it", "tools/call", Some(raw(params)), options).await.unwrap();
+        host.request_with("it", "tools/call", Some(&raw(params)), options).await.unwrap();
         server.executed("read")
     };
     // On this machine they are one principal.
@@ -217,7 +217,7 @@ async fn g04_a_caller_of_a_shared_answer_keeps_its_own_deadline() {
         let options = CallOptions { client: Some(client), timeout: patience, ..CallOptions::default() };
         let params = raw(json!({ "name": "read", "arguments": { "key": "k" } }));
         let started = tokio::time::Instant::now();
-        let error = host.request_with("it", "tools/call", Some(params), options).await.unwrap_err();
+        let error = host.request_with("it", "tools/call", Some(&params), options).await.unwrap_err();
         assert!(matches!(error.code, Code::Timeout | Code::Reconnecting | Code::Overloaded), "{error:?}");
         started.elapsed()
     };

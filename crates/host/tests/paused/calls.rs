@@ -89,7 +89,7 @@ async fn c03_the_callers_own_timeout_is_a_deadline_too() {
     let started = Instant::now();
     let options = CallOptions { timeout: Some(Duration::from_secs(7)), ..CallOptions::default() };
     let error = host
-        .request_with("it", "tools/call", Some(raw(json!({ "name": "act" }))), options)
+        .request_with("it", "tools/call", Some(&raw(json!({ "name": "act" }))), options)
         .await
         .unwrap_err();
     assert_eq!((error.code.as_str(), started.elapsed().as_secs()), ("timeout", 7));
@@ -155,7 +155,7 @@ async fn c03_progress_extends_a_call_up_to_the_cap_and_silence_ends_it() {
     server.queue_actions([CallAction::Progress(Duration::from_secs(45))]);
     let started = Instant::now();
     let (params, options) = with_progress(json!("mine"), &heard);
-    let error = host.request_with("it", "tools/call", params, options).await.unwrap_err();
+    let error = host.request_with("it", "tools/call", params.as_deref(), options).await.unwrap_err();
     assert_eq!((error.code.as_str(), started.elapsed().as_secs()), ("timeout", 300));
     let tokens: Vec<Value> =
         heard.0.lock().unwrap().iter().map(|m| m["params"]["progressToken"].clone()).collect();
@@ -165,7 +165,7 @@ async fn c03_progress_extends_a_call_up_to_the_cap_and_silence_ends_it() {
     server.queue_actions([CallAction::Progress(Duration::from_secs(70))]);
     let started = Instant::now();
     let (params, options) = with_progress(json!(7), &heard);
-    host.request_with("it", "tools/call", params, options).await.unwrap_err();
+    host.request_with("it", "tools/call", params.as_deref(), options).await.unwrap_err();
     assert_eq!(started.elapsed().as_secs(), 130, "70 s to the first report, then 60 s of silence");
 }
 
@@ -182,7 +182,7 @@ async fn c03_progress_on_another_stream_is_matched_by_its_token() {
             let (params, options) = with_progress(json!(token), &heard);
             let host = host.clone();
             let calling = tokio::spawn(async move {
-                host.request_with("it", "tools/call", params, options).await.unwrap();
+                host.request_with("it", "tools/call", params.as_deref(), options).await.unwrap();
             });
             (token, heard, calling)
         })
@@ -217,7 +217,7 @@ async fn c03_silence_after_progress_probes_the_link_and_counts_as_a_timeout() {
     server.queue_actions([CallAction::ProgressThenHang(Duration::from_secs(45), 3)]);
     let started = Instant::now();
     let (params, options) = with_progress(json!(7), &Arc::new(MessageRecorder::default()));
-    let error = host.request_with("it", "tools/call", params, options).await.unwrap_err();
+    let error = host.request_with("it", "tools/call", params.as_deref(), options).await.unwrap_err();
     assert_eq!((error.code.as_str(), started.elapsed().as_secs()), ("timeout", 3 * 45 + 60));
     run_ready_tasks().await;
     let failures = host.server_status("it").unwrap().supervision.consecutive_failures;
@@ -234,7 +234,7 @@ async fn c03_an_unanswered_log_level_delays_only_the_first_call() {
         let log_level = Some(gripfast::wire::log::LogLevel::Info);
         let options = CallOptions { timeout: patience, log_level, ..CallOptions::default() };
         let called =
-            host.request_with("it", "tools/call", Some(raw(json!({ "name": "act" }))), options).await;
+            host.request_with("it", "tools/call", Some(&raw(json!({ "name": "act" }))), options).await;
         (called, started.elapsed())
     };
     let (called, taken) = calls(Some(Duration::from_secs(2))).await;
@@ -570,7 +570,7 @@ async fn c03_the_time_of_an_elicitation_does_not_count_as_server_time() {
         let options = CallOptions { listener: Some(listener), ..CallOptions::default() };
         let started = Instant::now();
         let params = Some(raw(json!({ "name": "act" })));
-        let answer = host.request_with("it", "tools/call", params, options).await;
+        let answer = host.request_with("it", "tools/call", params.as_deref(), options).await;
         match taken {
             Some(taken) => assert_eq!((answer.is_ok(), started.elapsed().as_secs()), (true, taken)),
             None => {
@@ -590,7 +590,7 @@ async fn c03_the_silence_timeout_restarts_after_an_elicitation_response() {
         let options = CallOptions { listener: Some(listener), ..CallOptions::default() };
         let started = Instant::now();
         let params = Some(raw(json!({ "name": "act", "_meta": { "progressToken": 7 } })));
-        let answer = host.request_with("it", "tools/call", params, options).await;
+        let answer = host.request_with("it", "tools/call", params.as_deref(), options).await;
         let took = started.elapsed().as_secs();
         assert_eq!(answer.map(|_| took).map_err(|_| took), taken);
     }

@@ -30,7 +30,7 @@ async fn reads_as(host: &Host, client: &str, key: &str) -> Result<Answer, CallEr
     let options =
         CallOptions { client: Some(Client::with_key(ClientKey::new(client))), ..CallOptions::default() };
     let params = raw(json!({ "name": "read", "arguments": { "key": key } }));
-    host.request_with("it", "tools/call", Some(params), options).await
+    host.request_with("it", "tools/call", Some(&params), options).await
 }
 
 fn assert_held(called: Result<Answer, CallError>) {

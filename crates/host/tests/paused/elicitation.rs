@@ -36,7 +36,7 @@ async fn a_flood_of_elicitations_in_a_call_is_bounded() {
     let listener: Arc<dyn Listener> = Arc::clone(&caller) as Arc<dyn Listener>;
     let options = CallOptions { listener: Some(listener), ..CallOptions::default() };
     let params = raw(json!({ "name": "act", "arguments": {} }));
-    host.request_with("it", "tools/call", Some(params), options).await.unwrap();
+    host.request_with("it", "tools/call", Some(&params), options).await.unwrap();
     assert_eq!(caller.asked.load(Ordering::Relaxed), 64, "the others were declined");
     run_ready_tasks().await;
     assert_eq!(server.answers_begun(), INITIALIZED + 8, "of the declined ones a few are on their way");
@@ -70,7 +70,7 @@ async fn c06_calls_with_open_elicitations_free_their_slots_up_to_a_limit() {
         let client = Some(Client::with_key(ClientKey::new(name)));
         let options = CallOptions { client, listener: Some(listener), ..CallOptions::default() };
         let params = raw(json!({ "name": "act", "arguments": { "key": name } }));
-        async move { host.request_with("it", "tools/call", Some(params), options).await }
+        async move { host.request_with("it", "tools/call", Some(&params), options).await }
     };
     server.set_default_action(CallAction::AskThenWork(Duration::ZERO));
     let asked: Vec<_> = (0..4).map(|_| tokio::spawn(of("ann"))).collect();
@@ -118,7 +118,7 @@ async fn c06_calls_with_open_elicitations_are_limited_per_principal() {
         let client = Some(client.with_principal(Principal::new(principal.to_owned())));
         let options = CallOptions { client, listener: Some(listener), ..CallOptions::default() };
         let params = raw(json!({ "name": "act", "arguments": { "key": principal } }));
-        async move { host.request_with("it", "tools/call", Some(params), options).await }
+        async move { host.request_with("it", "tools/call", Some(&params), options).await }
     };
     server.set_default_action(CallAction::AskThenWork(Duration::ZERO));
     let asked: Vec<_> = (0..4).map(|session| tokio::spawn(of("ann", session))).collect();

@@ -26,7 +26,7 @@ fn client(name: &str) -> Client {
 
 pub(crate) async fn call_as(host: &Host, client: &Client, key: &str) -> Result<Answer, CallError> {
     let options = CallOptions { client: Some(client.clone()), ..CallOptions::default() };
-    host.request_with("it", "tools/call", Some(act(key)), options).await
+    host.request_with("it", "tools/call", Some(&act(key)), options).await
 }
 
 fn act(key: &str) -> JsonText {
@@ -43,7 +43,7 @@ pub(crate) fn start_call(
     let (host, client, listener) = (host.clone(), client.cloned(), Arc::clone(named) as Arc<dyn Listener>);
     tokio::spawn(async move {
         let options = CallOptions { client, listener: Some(listener), ..CallOptions::default() };
-        let _ = host.request_with("it", "tools/call", Some(act(key)), options).await;
+        let _ = host.request_with("it", "tools/call", Some(&act(key)), options).await;
     })
 }
 
@@ -212,7 +212,7 @@ async fn removal_and_shutdown_return_when_no_instance_is_left() {
     for name in ["a", "b"] {
         call_as(&host, &client(name), name).await.unwrap();
         let options = CallOptions { client: Some(client(name)), ..CallOptions::default() };
-        host.request_with("other", "tools/call", Some(act(name)), options).await.unwrap();
+        host.request_with("other", "tools/call", Some(&act(name)), options).await.unwrap();
     }
     server.set_close_delay(Duration::from_secs(4));
     host.remove_client(&ClientKey::new("a"));
@@ -334,7 +334,7 @@ async fn an_ambiguous_elicitation_outlives_its_call_and_pauses_both_timeouts() {
             (host.clone(), Arc::new(AnswersAfter(Duration::from_secs(40))) as Arc<dyn Listener>);
         let options =
             CallOptions { client: Some(client("a")), listener: Some(listener), ..Default::default() };
-        tokio::spawn(async move { host.request_with("it", "tools/call", Some(act(key)), options).await })
+        tokio::spawn(async move { host.request_with("it", "tools/call", Some(&act(key)), options).await })
     });
     run_ready_tasks().await;
     server.send_message(elicitation(7)).await;
@@ -426,7 +426,7 @@ async fn a_call_beside_an_open_elicitation_gets_another_instance() {
     let options = CallOptions { client: Some(many.clone()), listener: Some(slow), ..Default::default() };
     let asked = tokio::spawn({
         let host = host.clone();
-        async move { host.request_with("it", "tools/call", Some(act("asked")), options).await }
+        async move { host.request_with("it", "tools/call", Some(&act("asked")), options).await }
     });
     run_ready_tasks().await;
     server.send_message(elicitation(1)).await;

@@ -15,7 +15,7 @@ pub(crate) type CallOutcome = BoxFuture<'static, Result<Reply, Box<SendError>>>;
 /// Interceptor of requests to a server.
 pub(crate) trait RequestInterceptor: Send + Sync + 'static {
     /// Result of a request that the server must not see; `None` to forward it.
-    fn intercept(&self, request: &Outgoing) -> Option<CallOutcome>;
+    fn intercept(&self, request: &Outgoing<'_>) -> Option<CallOutcome>;
 
     /// Result of a credential renewal.
     fn renew(&self) -> RenewOutcome {
@@ -58,7 +58,7 @@ impl<M: RequestInterceptor> Link for InterceptedLink<M> {
     fn request<'a>(
         &'a self,
         session: &'a Session,
-        request: Outgoing,
+        request: Outgoing<'a>,
     ) -> BoxFuture<'a, Result<Reply, Box<SendError>>> {
         match self.1.intercept(&request) {
             Some(fate) => fate,

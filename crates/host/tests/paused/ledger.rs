@@ -169,7 +169,7 @@ async fn a_call_on_the_wire_at_a_crash_is_unknown() {
     let params = raw(json!({ "name": "act", "arguments": { "to": "bob" } }));
     let sent = tokio::spawn({
         let host = host.clone();
-        async move { host.request_with("it", "tools/call", Some(params), caller).await }
+        async move { host.request_with("it", "tools/call", Some(&params), caller).await }
     });
     run_ready_tasks().await;
     let left = copy_as_after_kill(directory.path());

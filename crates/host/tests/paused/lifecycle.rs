@@ -36,7 +36,7 @@ async fn b05_an_endless_listing_ends_with_the_call_timeout() {
 struct PanicsOnce(AtomicBool);
 
 impl RequestInterceptor for PanicsOnce {
-    fn intercept(&self, request: &Outgoing) -> Option<CallOutcome> {
+    fn intercept(&self, request: &Outgoing<'_>) -> Option<CallOutcome> {
         let panics = request.method == "tools/list" && !self.0.swap(true, Ordering::Relaxed);
         panics.then(|| -> CallOutcome {
             Box::pin(async { panic!("a list that cannot be read, as the test wants it") })

@@ -532,7 +532,7 @@ impl Link for MemoryLink {
     fn request<'a>(
         &'a self,
         session: &'a Session,
-        request: Outgoing,
+        request: Outgoing<'a>,
     ) -> BoxFuture<'a, Result<Reply, Box<SendError>>> {
         Box::pin(async move {
             let mut cut = self.cut.clone();
@@ -625,16 +625,16 @@ impl MemoryServer {
         &self,
         link: usize,
         session: &Session,
-        request: &Outgoing,
+        request: &Outgoing<'_>,
     ) -> Result<Reply, Box<SendError>> {
         let message: Value = serde_json::from_slice(&request.message).unwrap();
         let id = request.id;
         let known_session = self.state(|life| {
-            life.requests.push(request.method.clone());
-            life.params.push((request.method.clone(), message["params"].clone()));
+            life.requests.push(request.method.to_owned());
+            life.params.push((request.method.to_owned(), message["params"].clone()));
             life.session.to_string()
         });
-        let opening = matches!(request.method.as_str(), "initialize" | "server/discover");
+        let opening = matches!(request.method, "initialize" | "server/discover");
         let modern = self.state(|life| life.modern);
         let has_sessions = self.state(|life| life.has_sessions);
         if !opening && !modern && has_sessions && session.id.as_deref() != Some(&known_session) {
@@ -649,11 +649,11 @@ impl MemoryServer {
         if is_probe && !pause.is_zero() {
             tokio::time::sleep(pause).await;
         }
-        let fault = self.state(|life| life.list_faults.get(request.method.as_str()).copied());
+        let fault = self.state(|life| life.list_faults.get(request.method).copied());
         if let Some(fault) = fault {
             return self.broken_list(id, request, fault).await;
         }
-        match request.method.as_str() {
+        match request.method {
             "server/discover" if self.state(|life| life.ignores_discover) => std::future::pending().await,
             "server/discover" if modern => Ok(result(
                 id,
@@ -720,7 +720,7 @@ impl MemoryServer {
     async fn broken_list(
         &self,
         id: u64,
-        request: &Outgoing,
+        request: &Outgoing<'_>,
         fault: ListFault,
     ) -> Result<Reply, Box<SendError>> {
         let trouble = |observed| Err(Evidence::sent(request.during, observed).into());
@@ -737,7 +737,7 @@ impl MemoryServer {
         }
     }
 
-    fn subscribe(&self, id: u64, request: &Outgoing, params: &Value) -> Result<Reply, Box<SendError>> {
+    fn subscribe(&self, id: u64, request: &Outgoing<'_>, params: &Value) -> Result<Reply, Box<SendError>> {
         if let Some(answer) = self.state(|life| life.refusals.pop_front()) {
             return Err(Evidence::sent(request.during, Observed::Http(answer)).into());
         }
@@ -771,7 +771,7 @@ impl MemoryServer {
         Ok(result(id, json!({ "resultType": "complete" })))
     }
 
-    async fn act(&self, id: u64, request: &Outgoing, params: &Value) -> Result<Reply, Box<SendError>> {
+    async fn act(&self, id: u64, request: &Outgoing<'_>, params: &Value) -> Result<Reply, Box<SendError>> {
         let _working = InFlightGuard::track(self);
         let key = params["arguments"]["key"].as_str().unwrap_or("").to_owned();
         let execute = || self.state(|life| *life.executed.entry(key.clone()).or_default() += 1);
@@ -848,7 +848,7 @@ impl MemoryServer {
 }
 
 /// Sends a progress notification of a call.
-fn send_progress(request: &Outgoing, params: &Value) {
+fn send_progress(request: &Outgoing<'_>, params: &Value) {
     let token = &params["_meta"]["progressToken"];
     let progress = json!({ "jsonrpc": "2.0", "method": "notifications/progress",
         "params": { "progressToken": token, "progress": 1 } });

@@ -34,7 +34,7 @@ async fn send_request(
     params: Value,
 ) -> Result<(), gripfast::CallError> {
     let options = CallOptions { client: Some(client(name)), ..CallOptions::default() };
-    host.request_with("it", method, Some(raw(params)), options).await.map(drop)
+    host.request_with("it", method, Some(&raw(params)), options).await.map(drop)
 }
 
 /// A host on which `ci` may only read, and clients whose name begins with `bot` may do nothing.
@@ -178,7 +178,7 @@ async fn g01_an_ambiguous_request_is_refused() {
     for params in [r#"{"name":"read","name":"act"}"#, r#"{"name":"read","NAME":"act"}"#] {
         let options = CallOptions { client: Some(client("ci")), ..CallOptions::default() };
         let params = JsonText::parse(params.to_owned()).unwrap();
-        let error = host.request_with("it", "tools/call", Some(params), options).await.unwrap_err();
+        let error = host.request_with("it", "tools/call", Some(&params), options).await.unwrap_err();
         assert_eq!(error.code, Code::InvalidRequest, "{error}");
     }
     assert_eq!(server.received("tools/call"), 0);

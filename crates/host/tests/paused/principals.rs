@@ -89,7 +89,7 @@ async fn b11_timeouts_of_one_principal_do_not_refuse_the_calls_of_another() {
                 let (client, patience) = (Some(client_of("greedy")), Some(Duration::from_secs(8)));
                 let options = CallOptions { client, timeout: patience, ..CallOptions::default() };
                 let params = raw(json!({ "name": "act", "arguments": { "key": "hung" } }));
-                let error = host.request_with("it", "tools/call", Some(params), options).await.unwrap_err();
+                let error = host.request_with("it", "tools/call", Some(&params), options).await.unwrap_err();
                 assert_eq!(error.code.as_str(), "timeout");
             }
             call_as(&host, &client_of("modest"), "after").await.unwrap();

@@ -143,7 +143,7 @@ async fn dedicated_instances_change_with_the_config() {
         let client = Some(Client::with_key(ClientKey::new("c")));
         let options = CallOptions { client, ..CallOptions::default() };
         let params = raw(json!({ "name": "act", "arguments": { "key": key } }));
-        host.request_with("it", "tools/call", Some(params), options).await.unwrap();
+        host.request_with("it", "tools/call", Some(&params), options).await.unwrap();
     };
     own("before").await;
     let new = MemoryServer::new(LinkKind::Process);

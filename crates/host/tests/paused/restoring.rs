@@ -141,7 +141,7 @@ async fn d04_a_new_session_has_the_log_level_before_the_first_call() {
     let wants = async |level| {
         let options = CallOptions { log_level: Some(level), ..CallOptions::default() };
         let params = raw(json!({ "name": "act", "arguments": { "key": "" } }));
-        host.request_with("it", "tools/call", Some(params), options).await.unwrap();
+        host.request_with("it", "tools/call", Some(&params), options).await.unwrap();
     };
     wants(LogLevel::Info).await;
     wants(LogLevel::Error).await;

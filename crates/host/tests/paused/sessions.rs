@@ -20,7 +20,7 @@ struct RefusesCredential {
 }
 
 impl RequestInterceptor for RefusesCredential {
-    fn intercept(&self, request: &Outgoing) -> Option<CallOutcome> {
+    fn intercept(&self, request: &Outgoing<'_>) -> Option<CallOutcome> {
         if request.method != "initialize" || !self.refuses.load(Ordering::Relaxed) {
             return None;
         }

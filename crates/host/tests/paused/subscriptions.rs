@@ -196,7 +196,7 @@ struct RefusesSubscriptions {
 }
 
 impl RequestInterceptor for RefusesSubscriptions {
-    fn intercept(&self, request: &Outgoing) -> Option<CallOutcome> {
+    fn intercept(&self, request: &Outgoing<'_>) -> Option<CallOutcome> {
         if request.method != SUBSCRIBE || !self.refuses.load(Ordering::Relaxed) {
             return None;
         }
@@ -339,7 +339,7 @@ async fn a_dedicated_instance_holds_its_clients_subscriptions_and_stays_up() {
     host.start("it").unwrap();
     wait_for_state(&host, State::Ready).await;
     let options = CallOptions { client: Some(ada), ..CallOptions::default() };
-    host.request_with("it", "resources/read", Some(raw(json!({}))), options).await.unwrap();
+    host.request_with("it", "resources/read", Some(&raw(json!({}))), options).await.unwrap();
     run_ready_tasks().await;
     assert_eq!((server.received(SUBSCRIBE), recorder.updates()), (3, vec!["mem://a".to_owned()]));
     drop(mine);
@@ -359,7 +359,7 @@ async fn d04_subscriptions_survive_the_replacement_of_a_dedicated_instance() {
         let params = raw(json!({ "name": "act", "arguments": { "key": key } }));
         async move {
             let options = CallOptions { client, ..CallOptions::default() };
-            host.request_with("it", "tools/call", Some(params), options).await
+            host.request_with("it", "tools/call", Some(&params), options).await
         }
     };
     server.queue_actions([CallAction::Hang]);

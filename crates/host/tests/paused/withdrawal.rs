@@ -21,7 +21,7 @@ impl Drop for MarkSentOnDrop {
 }
 
 impl RequestInterceptor for LateWriter {
-    fn intercept(&self, request: &Outgoing) -> Option<CallOutcome> {
+    fn intercept(&self, request: &Outgoing<'_>) -> Option<CallOutcome> {
         if request.method != "tools/call" {
             return None;
         }

@@ -35,6 +35,11 @@ impl<'a> Id<'a> {
         }
     }
 
+    /// Takes the spelling of an id that was checked before.
+    pub(super) fn assume_valid(spelling: &'a str) -> Self {
+        Self { spelling }
+    }
+
     /// The JSON text, ready to be written into a message.
     pub fn as_raw(&self) -> &'a str {
         self.spelling

@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::ops::Range;
 
-use gripfast_core::json_text::{Json, JsonText};
+use gripfast_core::json_text::Json;
 
 pub use self::damaged::damaged_answers;
 pub use self::id::{Id, RequestId};
@@ -49,26 +49,28 @@ pub struct Request<'a> {
 /// A request that outlives the message it came in.
 #[derive(Clone, Debug)]
 pub struct OwnedRequest {
-    id: RequestId,
-    method: Box<str>,
-    params: Option<JsonText>,
+    /// Id, method and parameters, one after the other.
+    text: Box<str>,
+    id_len: usize,
+    method_len: usize,
 }
 
 impl Request<'_> {
     /// A copy that can be stored. It is cheaper than keeping the message and parsing it again.
     pub fn to_owned_request(&self) -> OwnedRequest {
-        OwnedRequest {
-            id: self.id.to_request_id(),
-            method: (*self.method).into(),
-            params: self.params.map(Json::to_owned),
-        }
+        let (id, params) = (self.id.as_raw(), self.params.map_or("", Json::get));
+        let text = [id, &self.method, params].concat().into();
+        OwnedRequest { text, id_len: id.len(), method_len: self.method.len() }
     }
 }
 
 impl OwnedRequest {
     /// The request, borrowed again.
     pub fn as_request(&self) -> Request<'_> {
-        Request { id: self.id.as_id(), method: Cow::Borrowed(&self.method), params: self.params.as_deref() }
+        let (id, rest) = self.text.split_at(self.id_len);
+        let (method, params) = rest.split_at(self.method_len);
+        let params = (!params.is_empty()).then(|| Json::assume_valid(params));
+        Request { id: Id::assume_valid(id), method: Cow::Borrowed(method), params }
     }
 }
 

@@ -3,6 +3,7 @@
 use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
 
 use super::*;
+use gripfast_core::json_text::JsonText;
 
 #[test]
 fn the_three_kinds_of_message_are_distinguished() {

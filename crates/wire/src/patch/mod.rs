@@ -106,6 +106,17 @@ impl<'a> Object<'a> {
         self.get(key).map(Json::get) == Some("true")
     }
 
+    /// The object with `key` set to a JSON string: in its old position if it has one, otherwise at the end.
+    pub fn with_text(&self, key: &str, text: &str) -> JsonText {
+        let Some(value) = self.get(key) else { return Patch::new().set_text(key, text).apply(self) };
+        let span = self.span_of(value);
+        let mut out = String::with_capacity(self.source.len() - span.len() + text.len() + 2);
+        out.push_str(&self.source[..span.start]);
+        raw::push_quoted(&mut out, text);
+        out.push_str(&self.source[span.end..]);
+        JsonText::assume_valid(out)
+    }
+
     /// Members in document order.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &'a Json)> {
         self.members.iter().map(|(key, value)| (&**key, *value))
@@ -347,6 +358,15 @@ mod tests {
         let many: String = (0..500).map(|n| format!("\"k{n}\":0,")).collect();
         assert_eq!(fault(&format!("{{{many}\"k7\":1}}")), NotAnObject::DuplicateKey("k7".into()));
         assert_eq!(Object::parse_slice(format!("{{{many}\"k\":1}}").as_bytes()).unwrap().len(), 501);
+    }
+
+    #[test]
+    fn a_text_is_set_as_by_a_patch() {
+        for json in ["{}", r#"{"name":"a"}"#, r#"{ "x":[1], "n\u0061me" : 7 ,"y":{}}"#] {
+            let object = Object::parse_slice(json.as_bytes()).unwrap();
+            let patched = Patch::new().set_text("name", "b\"c").apply(&object);
+            assert_eq!(object.with_text("name", "b\"c"), patched, "{json}");
+        }
     }
 
     #[test]

@@ -10,8 +10,9 @@ use crate::mcp::fair_table::FairTable;
 use crate::mcp::session::claims::random;
 use crate::mcp::session::token::TokenCipher;
 use crate::mcp::transport::replay_buffer::{ReplayBuffer, ReplayItem};
+use crate::mcp::transport::streamable_http::CountedResponse;
 use crate::server::quota::QuotaPermit;
-use crate::server::runtime::inline_call::InlineCall;
+use crate::server::runtime::inline_call::{CallProgress, InlineCall};
 use bytes::Bytes;
 use futures_util::future::AbortHandle;
 use gripfast::Principal;
@@ -33,7 +34,7 @@ pub(crate) struct InputRequiredCall {
     /// Position in the replay buffer up to which the client has received messages.
     pub(crate) position: usize,
     /// Drives the call inline while a request waits for it; `None` once it runs on its own.
-    call: Option<InlineCall>,
+    call: Option<InlineCall<ReplayBuffer>>,
     handle: AbortHandle,
     origin: CallOrigin,
 }
@@ -80,17 +81,20 @@ impl InputRequiredCall {
     pub(crate) fn new(
         replay_buffer: Arc<ReplayBuffer>,
         inputs: Arc<RequestedInputs>,
-        (call, handle): (InlineCall, AbortHandle),
+        (call, handle): (InlineCall<ReplayBuffer>, AbortHandle),
         origin: CallOrigin,
     ) -> Self {
         Self { replay_buffer, inputs, position: 0, call: Some(call), handle, origin }
     }
 
     /// Waits for `wanted`, and drives the call meanwhile unless it runs on its own.
-    pub(crate) async fn until<T>(&mut self, wanted: impl Future<Output = T>) -> T {
+    pub(crate) async fn until<T>(
+        &mut self,
+        wanted: impl Future<Output = T>,
+    ) -> CallProgress<CountedResponse, T> {
         match &mut self.call {
             Some(call) => call.until(wanted).await,
-            None => wanted.await,
+            None => CallProgress::Wanted(wanted.await),
         }
     }
 
@@ -492,13 +496,14 @@ mod tests {
             ),
         };
         let answer = listener.on_request(Bytes::from_static(FORM)).unwrap();
-        let end = crate::mcp::transport::streamable_http::EndOnDrop(Arc::clone(&replay_buffer));
-        let call = InlineCall::new(|| async move {
-            let _end = end;
-            std::future::pending::<()>().await;
-        });
+        let (handle, registration) = AbortHandle::new_pair();
+        let call = InlineCall::new(Arc::clone(&replay_buffer), None, registration, std::future::pending);
         let origin = CallOrigin { principal: owner, request: Bytes::from_static(ASKED) };
-        (InputRequiredCall::new(Arc::clone(&replay_buffer), inputs, call, origin), replay_buffer, answer)
+        (
+            InputRequiredCall::new(Arc::clone(&replay_buffer), inputs, (call, handle), origin),
+            replay_buffer,
+            answer,
+        )
     }
 
     #[tokio::test(start_paused = true)]

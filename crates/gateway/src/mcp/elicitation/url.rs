@@ -24,14 +24,14 @@ const MAX_URLS: usize = 100;
 
 impl Gateway {
     /// Listener for a call; for a legacy client it also records URL elicitations.
-    pub(crate) fn listener_for(&self, request: &ClientRequest<'_>, server: &str) -> Arc<dyn Listener> {
+    pub(crate) fn listener_for(&self, request: &ClientRequest<'_>, server: &Arc<str>) -> Arc<dyn Listener> {
         match request.era {
             Era::Modern => Arc::clone(&request.listener),
             Era::Legacy => Arc::new(UrlRecorder {
                 listener: Arc::clone(&request.listener),
                 tasks: Arc::clone(&self.tasks),
                 client: request.client.host_client.clone(),
-                server: server.to_owned(),
+                server: Arc::clone(server),
             }),
         }
     }
@@ -132,7 +132,7 @@ struct UrlRecorder {
     listener: Arc<dyn Listener>,
     tasks: Arc<TaskRegistry>,
     client: Client,
-    server: String,
+    server: Arc<str>,
 }
 
 impl Listener for UrlRecorder {

@@ -315,7 +315,7 @@ impl Gateway {
             Ok(SubscribeOutcome::Subscribed(subscription)) => Ok(subscription),
             Ok(SubscribeOutcome::Unsupported) => Err(SubscribeError::Unsupported),
             Ok(SubscribeOutcome::Declined(answer)) => {
-                Err(SubscribeError::Declined(ForwardedAnswer::new(answer, server)))
+                Err(SubscribeError::Declined(ForwardedAnswer::new(answer, server.into())))
             }
             Err(error) if error.code == Code::Denied => Err(SubscribeError::Unknown),
             Err(error) => Err(SubscribeError::Failed(error)),

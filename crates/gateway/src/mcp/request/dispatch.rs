@@ -22,6 +22,7 @@ use gripfast::{
     JsonText, Principal, RenderedList, UnlistedItem,
 };
 use serde_json::{Value, json};
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -107,7 +108,7 @@ impl RpcFault {
 }
 
 /// Server, and its own name for an item.
-type ServerItem = (String, String);
+type ServerItem = (Arc<str>, String);
 
 /// Items on one page: enough for most clients to get everything at once, and still a bounded message.
 const PAGE_SIZE: usize = 1000;
@@ -315,23 +316,29 @@ impl Gateway {
         }
         let lookup = |catalog: &CatalogSnapshot| {
             let (to, _) = catalog.merged.tool(&name)?;
-            Some((origin(to), catalog.wraps_output_for(request.era, &name), catalog.requires_task(&name)))
+            let item = (to.server.into(), params.with_text("name", to.key));
+            Some((item, catalog.wraps_output_for(request.era, &name), catalog.requires_task(&name)))
         };
         let wanted = UnlistedItem::Name(&name);
-        let hidden = || Some((self.host.find_hidden(ItemKind::Tool, &name)?, false, false));
-        let ((server, key), wrapped, tasks_only) = match self.find("tool", wanted, lookup, hidden).await {
-            Ok(found) => found,
-            Err(outcome) => return outcome,
+        let hidden = || {
+            let (server, key) = self.hidden(ItemKind::Tool, &name)?;
+            Some(((server, params.with_text("name", &key)), false, false))
         };
-        let mut patch = Patch::new().set_text("name", &key);
+        let ((server, mut params), wrapped, tasks_only) =
+            match self.find("tool", wanted, lookup, hidden).await {
+                Ok(found) => found,
+                Err(outcome) => return outcome,
+            };
         let mode = self.call_mode(request, &server, tasks_only);
         if matches!(mode, CallMode::WithoutTask) {
-            patch = patch.remove("task");
+            params =
+                patch_payload(Some(&params), &Patch::new().remove("task"), &Patch::new()).unwrap_or(params);
         }
-        let params = patch.apply(&params);
         let outcome = match mode {
             // A denied tool must look unknown, so the refusal is only for tools that the client may call.
-            CallMode::Refused(fault) if self.may_call(request, &server, &key) => RequestOutcome::Fault(fault),
+            CallMode::Refused(fault) if self.may_call(request, &server, &params) => {
+                RequestOutcome::Fault(fault)
+            }
             CallMode::AwaitTask => Box::pin(self.await_task(request, &server, params)).await,
             CallMode::AsRequested | CallMode::WithoutTask | CallMode::Refused(_) => {
                 self.forward(request, &server, Ok(params)).await
@@ -346,8 +353,9 @@ impl Gateway {
         RequestOutcome::Answer(if wrapped { forwarded.with_wrapped_output() } else { forwarded })
     }
 
-    fn may_call(&self, request: &ClientRequest<'_>, server: &str, tool: &str) -> bool {
-        let decision = self.host.explain_access(Some(request.principal()), server, ItemKind::Tool, tool);
+    fn may_call(&self, request: &ClientRequest<'_>, server: &str, params: &Json) -> bool {
+        let Ok(tool) = text_param(Some(params), "name") else { return false };
+        let decision = self.host.explain_access(Some(request.principal()), server, ItemKind::Tool, &tool);
         decision.is_ok_and(|decision| decision.allowed)
     }
 
@@ -371,7 +379,7 @@ impl Gateway {
             Err(outcome) => return outcome,
         };
         let lookup = |catalog: &CatalogSnapshot| catalog.merged.resource(&uri).map(origin);
-        let hidden = || self.host.find_hidden(ItemKind::Resource, &uri);
+        let hidden = || self.hidden(ItemKind::Resource, &uri);
         let (server, key) = match self.find("resource", UnlistedItem::Uri(&uri), lookup, hidden).await {
             Ok(origin) => origin,
             Err(outcome) => return outcome,
@@ -389,8 +397,14 @@ impl Gateway {
     /// Server of a prompt, and its own name for it.
     async fn prompt(&self, name: &str) -> Result<ServerItem, RequestOutcome> {
         let lookup = |catalog: &CatalogSnapshot| catalog.merged.prompt(name).map(|(to, _)| origin(to));
-        let hidden = || self.host.find_hidden(ItemKind::Prompt, name);
+        let hidden = || self.hidden(ItemKind::Prompt, name);
         self.find("prompt", UnlistedItem::Name(name), lookup, hidden).await
+    }
+
+    /// Finds an item that the config hides.
+    fn hidden(&self, kind: ItemKind, name: &str) -> Option<ServerItem> {
+        let (server, key) = self.host.find_hidden(kind, name)?;
+        Some((server.into(), key))
     }
 
     /// Finds an item in the catalog, now or after a server that may have it was listed; otherwise an item that the
@@ -417,7 +431,7 @@ impl Gateway {
             (None, Some(uri)) => {
                 let lookup =
                     |catalog: &CatalogSnapshot| catalog.merged.template_or_resource(&uri).map(origin);
-                let hidden = || self.host.find_hidden(ItemKind::Resource, &uri);
+                let hidden = || self.hidden(ItemKind::Resource, &uri);
                 (self.find("resource", UnlistedItem::Uri(&uri), lookup, hidden).await, "uri")
             }
             (None, None) => {
@@ -457,7 +471,7 @@ impl Gateway {
         };
         match route(&catalog.merged, by_method, request.params) {
             Ok(Some(to)) => {
-                let outcome = self.forward(request, &to.server, Ok(to.params)).await;
+                let outcome = self.forward(request, &to.server.into(), Ok(to.params)).await;
                 outcome.unless_denied(|| no_method(request.method))
             }
             Ok(None) => no_method(request.method),
@@ -575,24 +589,23 @@ fn rendered<'c>(catalog: &'c CatalogSnapshot, tools: &'c ToolList, list: List, e
 
 /// Text member of `params` that decides where a request goes. Refused if the name occurs twice in different spellings.
 pub(crate) fn text_param(params: Option<&Json>, name: &'static str) -> Result<String, RequestOutcome> {
-    params_with_text(params, name).map(|(_, text)| text)
+    params_with_text(params, name).map(|(_, text)| text.into_owned())
 }
 
 /// The same, together with all params.
 fn params_with_text<'a>(
     params: Option<&'a Json>,
     name: &'static str,
-) -> Result<(Object<'a>, String), RequestOutcome> {
+) -> Result<(Object<'a>, Cow<'a, str>), RequestOutcome> {
     let missing = || RpcFault::invalid(format!("`params` needs `{name}`"));
     let params = params.ok_or_else(missing)?;
     let object = Object::parse(params).map_err(|error| RpcFault::invalid(error.to_string()))?;
     let text = object.text_strict(name).map_err(|error| RpcFault::invalid(error.to_string()))?;
-    let text = text.ok_or_else(missing)?.into_owned();
-    Ok((object, text))
+    Ok((object, text.ok_or_else(missing)?))
 }
 
 fn origin(destination: Destination<'_>) -> ServerItem {
-    (destination.server.to_owned(), destination.key.to_owned())
+    (destination.server.into(), destination.key.to_owned())
 }
 
 pub(crate) fn unknown_item(what: &str, wanted: UnlistedItem<'_>) -> RequestOutcome {

@@ -8,18 +8,18 @@ use crate::mcp::tasks::registry::TaskLocation;
 use gripfast::input::{self, CollectedInput};
 use gripfast::wire::Era;
 use gripfast::wire::patch::NotAnObject;
-use gripfast::{Answer, CallError, CallOptions, CallOutcome, Code, JsonText};
+use gripfast::{Answer, CallError, CallOptions, CallOutcome, Code, Json, JsonText};
 use std::sync::Arc;
 
 /// Answer of a server on its way to the client.
 pub(crate) struct ForwardedAnswer {
     pub(crate) answer: Answer,
     /// Server that answered.
-    pub(crate) server: String,
+    pub(crate) server: Arc<str>,
     /// Form of the tool output that the client expects from `tools/list`.
     pub(crate) output: ToolOutput,
     /// Task id of the server and of the client, if the answer is about a task and the ids differ.
-    pub(crate) task: Option<(String, String)>,
+    pub(crate) task: Option<Box<(String, String)>>,
     /// The answer must not be cached for other clients, whatever the server says.
     pub(crate) private: bool,
 }
@@ -34,7 +34,7 @@ pub(crate) enum ToolOutput {
 }
 
 impl ForwardedAnswer {
-    pub(crate) fn new(answer: Answer, server: String) -> Self {
+    pub(crate) fn new(answer: Answer, server: Arc<str>) -> Self {
         Self { answer, server, output: ToolOutput::Unchanged, task: None, private: false }
     }
 
@@ -49,7 +49,7 @@ impl ForwardedAnswer {
 
     /// Sets the task ids, if the client knows the task under another id than the server.
     pub(crate) fn with_task(self, own: String, public: String) -> Self {
-        let task = (own != public).then_some((own, public));
+        let task = (own != public).then(|| Box::new((own, public)));
         Self { task, ..self }
     }
 }
@@ -74,7 +74,7 @@ impl Gateway {
     pub(crate) async fn forward(
         &self,
         request: &ClientRequest<'_>,
-        server: &str,
+        server: &Arc<str>,
         params: Result<JsonText, NotAnObject>,
     ) -> RequestOutcome {
         self.forward_to_instance(request, server, params, InstanceChoice::Dedicated).await
@@ -83,7 +83,7 @@ impl Gateway {
     pub(crate) async fn forward_to_instance(
         &self,
         request: &ClientRequest<'_>,
-        server: &str,
+        server: &Arc<str>,
         params: Result<JsonText, NotAnObject>,
         instance: InstanceChoice,
     ) -> RequestOutcome {
@@ -113,7 +113,7 @@ impl Gateway {
                 memory: Some(Arc::clone(&request.client.memory) as _),
                 by_operator: false,
             };
-            let answer = match self.send(server, request.method, params.clone(), options).await {
+            let answer = match self.send(server, request.method, &params, options).await {
                 Ok(answer) => answer,
                 Err(error) => return RequestOutcome::Failed(error),
             };
@@ -127,7 +127,7 @@ impl Gateway {
             };
             params = match collected {
                 CollectedInput::NotRequired => {
-                    return RequestOutcome::Answer(ForwardedAnswer::new(answer, server.to_owned()));
+                    return RequestOutcome::Answer(ForwardedAnswer::new(answer, Arc::clone(server)));
                 }
                 CollectedInput::Retry(params) => params,
                 CollectedInput::Refused(why) => {
@@ -148,15 +148,16 @@ impl Gateway {
         &self,
         server: &str,
         method: &str,
-        params: JsonText,
+        params: &Json,
         options: CallOptions,
     ) -> Result<Answer, CallError> {
         let Some(telemetry) = self.telemetry.get() else {
             return self.host.request_with(server, method, Some(params), options).await;
         };
-        let span = telemetry.client_span(server, method, &params);
-        let outcome =
-            self.host.request_with(server, method, Some(span.with_trace_context(params)), options).await;
+        let span = telemetry.client_span(server, method, params);
+        let with_context = span.with_trace_context(params);
+        let params = with_context.as_deref().unwrap_or(params);
+        let outcome = self.host.request_with(server, method, Some(params), options).await;
         span.finish_sent(&outcome);
         outcome
     }

@@ -101,7 +101,7 @@ pub(crate) fn error(
 
 /// Replaces the task id with the one that the client uses.
 fn renamed_task(result: &Object<'_>, forwarded: &ForwardedAnswer, patch: Patch<'static>) -> Patch<'static> {
-    match &forwarded.task {
+    match forwarded.task.as_deref() {
         Some((own, public)) => patch.merge(tasks::rename_task(result, own, public)),
         None => patch,
     }

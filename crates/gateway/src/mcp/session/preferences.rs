@@ -4,6 +4,8 @@
 use crate::mcp::client::Client;
 use gripfast::wire::log::LogLevel;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::collections::BTreeMap;
 
 /// Preferences of one client.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -14,6 +16,9 @@ pub(crate) struct SessionPreferences {
     /// Subscribed resources, by client URI.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     uris: Vec<String>,
+    /// Members that a newer version has added, in the record of a session that this gateway has taken over.
+    #[serde(flatten)]
+    unknown: BTreeMap<String, Value>,
 }
 
 impl SessionPreferences {
@@ -28,7 +33,13 @@ impl SessionPreferences {
             bytes += uri.len();
             bytes <= Self::MAX_BYTES
         });
-        Self { level: client.level.get().map(|level| level.name().to_owned()), uris }
+        let level = client.level.get().map(|level| level.name().to_owned());
+        Self { level, uris, unknown: BTreeMap::new() }
+    }
+
+    /// Takes the members along that only a newer version knows.
+    pub(crate) fn with_unknown_of(self, stored: &Self) -> Self {
+        Self { unknown: stored.unknown.clone(), ..self }
     }
 
     /// Applies the preferences to the client of a restored session.
@@ -79,6 +90,17 @@ mod tests {
         assert_eq!(SessionPreferences::from_client(&after), preferences);
         assert_eq!(after.level.get(), Some(LogLevel::Warning));
         assert_eq!(after.subscriptions.uris(), ["a:/1", "b:/2"]);
+    }
+
+    #[test]
+    fn preferences_that_only_a_newer_version_knows_are_kept() {
+        let stored: SessionPreferences =
+            serde_json::from_str(r#"{"level":"warning","tomorrow":[1]}"#).unwrap();
+        let client = client();
+        stored.restore_to(&client);
+        client.level.set(LogLevel::Error);
+        let saved = SessionPreferences::from_client(&client).with_unknown_of(&stored);
+        assert_eq!(serde_json::to_string(&saved).unwrap(), r#"{"level":"error","tomorrow":[1]}"#);
     }
 
     #[test]

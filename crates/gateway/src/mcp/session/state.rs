@@ -197,7 +197,7 @@ impl Session {
     /// the latest.
     pub(crate) fn record_preferences(&self, save: impl FnOnce(&SessionPreferences)) {
         let mut known = self.preferences.lock();
-        let preferences = SessionPreferences::from_client(&self.client);
+        let preferences = SessionPreferences::from_client(&self.client).with_unknown_of(&known);
         if *known != preferences {
             save(&preferences);
             *known = preferences;
@@ -273,25 +273,10 @@ impl Session {
         if room { Ok(()) } else { Err(Overload::session("requests are in flight")) }
     }
 
-    /// Registers a call, so that its client can cancel it.
-    pub(crate) fn track_call(
-        self: &Arc<Self>,
-        id: RequestId,
-        call: AbortHandle,
-        replay_buffer: &ReplayBuffer,
-    ) {
-        let session = self.in_use();
+    /// Registers a call until the guard is dropped, so that its client can cancel it.
+    pub(crate) fn track_call(self: &Arc<Self>, id: RequestId, call: AbortHandle) -> SessionCall {
         let number = self.state.lock().in_flight.insert(id, |_| call);
-        replay_buffer.when_done(move || session.0.untrack_call(number));
-    }
-
-    fn untrack_call(&self, number: CallNumber) {
-        let mut state = self.state.lock();
-        state.in_flight.remove(number);
-        // Few calls have a stream.
-        if !state.streams.is_empty() {
-            state.note_ends(self.shared.clock.mono(), &self.shared.retained, &self.peer);
-        }
+        SessionCall { in_use: self.in_use(), number }
     }
 
     /// Cancels a call at the request of its client.
@@ -412,6 +397,24 @@ impl Drop for SessionUse {
     }
 }
 
+/// Guard for a call in flight. Dropped after its replay buffer has ended, if it has a stream.
+pub(crate) struct SessionCall {
+    in_use: SessionUse,
+    number: CallNumber,
+}
+
+impl Drop for SessionCall {
+    fn drop(&mut self) {
+        let session = self.in_use.session();
+        let mut state = session.state.lock();
+        state.in_flight.remove(self.number);
+        // Few calls have a stream.
+        if !state.streams.is_empty() {
+            state.note_ends(session.shared.clock.mono(), &session.shared.retained, &session.peer);
+        }
+    }
+}
+
 /// Guard for an open GET stream.
 pub(crate) struct OpenStream(SessionUse);
 
@@ -463,21 +466,17 @@ mod tests {
     #[tokio::test]
     async fn a_call_can_be_cancelled_until_it_ends_even_with_a_duplicate_id() {
         let session = session(1000);
-        let replay_buffers = [ReplayBuffer::default(), ReplayBuffer::default(), ReplayBuffer::default()];
-        let calls: Vec<AbortHandle> = ["a", "a", "b"]
-            .into_iter()
-            .zip(&replay_buffers)
-            .map(|(id, replay_buffer)| {
-                let (call, _) = AbortHandle::new_pair();
-                session.track_call(RequestId::from(id), call.clone(), replay_buffer);
-                call
-            })
-            .collect();
-        replay_buffers[1].finish(None);
+        let begin = |id: &str| {
+            let (call, _) = AbortHandle::new_pair();
+            (session.track_call(RequestId::from(id), call.clone()), call)
+        };
+        let (mut tracked, calls): (Vec<SessionCall>, Vec<AbortHandle>) =
+            ["a", "a", "b"].map(begin).into_iter().unzip();
+        drop(tracked.remove(1));
         session.cancel(&RequestId::from("a"));
         let aborted: Vec<bool> = calls.iter().map(AbortHandle::is_aborted).collect();
         assert_eq!(aborted, [true, false, false], "one has ended, and one is another");
-        replay_buffers[2].finish(None);
+        drop(tracked);
         assert!(session.state.lock().in_flight.len() == 0);
     }
 
@@ -514,10 +513,11 @@ mod tests {
         let session = session(1000);
         let replay_buffer = Arc::new(ReplayBuffer::default());
         let (call, _) = AbortHandle::new_pair();
-        session.track_call(RequestId::from("one"), call, &replay_buffer);
+        let tracked = session.track_call(RequestId::from("one"), call);
         let number = session.keep_stream(Arc::clone(&replay_buffer));
         tokio::time::advance(Session::RETENTION * 2).await;
         replay_buffer.finish(Some(Bytes::from_static(b"answer")));
+        drop(tracked);
         tokio::time::advance(Session::RETENTION).await;
         assert!(session.stream(number).is_some());
         tokio::time::advance(Duration::from_secs(1)).await;

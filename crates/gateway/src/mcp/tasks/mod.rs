@@ -157,10 +157,8 @@ impl Gateway {
         };
         let params =
             patch_payload(request.params, &Patch::new().set_text("taskId", &location.id), &Patch::new());
-        match self
-            .forward_to_instance(request, &location.server, params, InstanceChoice::of_task(&location))
-            .await
-        {
+        let (server, instance) = (Arc::from(&*location.server), InstanceChoice::of_task(&location));
+        match self.forward_to_instance(request, &server, params, instance).await {
             RequestOutcome::Answer(forwarded) => {
                 RequestOutcome::Answer(forwarded.with_task(location.id, public))
             }
@@ -209,7 +207,7 @@ impl Gateway {
         };
         let answer = self
             .host
-            .request_with(&location.server, "tasks/get", Some(params_of(&location.id)), options)
+            .request_with(&location.server, "tasks/get", Some(&params_of(&location.id)), options)
             .await;
         let answer = answer.ok()?;
         let Outcome::Result(task) = answer.outcome() else { return None };
@@ -275,7 +273,7 @@ impl Gateway {
     pub(crate) async fn await_task(
         &self,
         request: &ClientRequest<'_>,
-        server: &str,
+        server: &Arc<str>,
         params: JsonText,
     ) -> RequestOutcome {
         let task_params = raw(&json!({ "ttl": AWAIT_TIMEOUT.as_millis() as u64 }));
@@ -299,7 +297,7 @@ impl Gateway {
         let (shared, client) = (forwarded.answer.is_shared(), request.client.host_client.clone());
         let mut awaited = AwaitedTask {
             host: self.host.clone(),
-            server: server.to_owned(),
+            server: server.to_string(),
             id,
             client,
             shared,
@@ -342,7 +340,8 @@ impl Gateway {
             ..*request
         };
         let instance = if awaited.shared { InstanceChoice::Shared } else { InstanceChoice::Dedicated };
-        self.forward_to_instance(&request, &awaited.server, Ok(params_of(&awaited.id)), instance).await
+        let server = Arc::from(&*awaited.server);
+        self.forward_to_instance(&request, &server, Ok(params_of(&awaited.id)), instance).await
     }
 }
 
@@ -418,7 +417,7 @@ impl Drop for AwaitedTask {
         };
         tokio::spawn(async move {
             // If the request fails, the task ends at its `ttl`.
-            let _ = host.request_with(&server, "tasks/cancel", Some(params), options).await;
+            let _ = host.request_with(&server, "tasks/cancel", Some(&params), options).await;
         });
     }
 }

@@ -248,7 +248,7 @@ impl ChannelClient {
         let (version, result) = self.gateway.initialize(&wanted.version, principal).await;
         self.client.has_tasks = version.has_tasks();
         self.version = Some(version);
-        let hello = self.client.memory.hold(envelope::response(request.id, &result).into());
+        let hello = self.client.memory.hold(envelope::response(request.id, &result));
         let hello = match hello {
             Ok(hello) => hello,
             Err(exhausted) => {

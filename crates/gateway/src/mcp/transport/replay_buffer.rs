@@ -3,9 +3,12 @@
 //! their number. Requests of servers, their cancellations and the answer are never dropped.
 
 use super::dropped_messages;
+use super::streamable_http::CountedResponse;
 use crate::mcp::client::Client;
 use crate::mcp::notify::log_level::MinLogLevel;
+use crate::mcp::session::state::SessionCall;
 use crate::server::memory::ClientMemory;
+use crate::server::runtime::inline_call::CallOutput;
 use bytes::Bytes;
 use gripfast::sync::Mutex;
 use std::collections::VecDeque;
@@ -25,7 +28,9 @@ pub(crate) struct ReplayBuffer {
 
 #[derive(Default)]
 struct Log {
+    /// Messages before the answer.
     messages: VecDeque<Entry>,
+    answer: Option<Entry>,
     /// Size of all messages.
     bytes: usize,
     /// Number of messages that may be dropped.
@@ -33,10 +38,7 @@ struct Log {
     /// Position of the next message.
     next: usize,
     done: bool,
-    /// The last message is the answer.
-    answered: bool,
     status: u16,
-    on_done: Option<Box<dyn FnOnce() + Send>>,
 }
 
 struct Entry {
@@ -75,7 +77,8 @@ impl Log {
 
     /// First message at or after `position`.
     fn from(&self, position: usize) -> Option<&Entry> {
-        self.messages.get(self.messages.partition_point(|entry| entry.position < position))
+        let message = self.messages.get(self.messages.partition_point(|entry| entry.position < position));
+        message.or(self.answer.as_ref().filter(|answer| answer.position >= position))
     }
 }
 
@@ -86,6 +89,30 @@ pub(crate) enum ReplayItem {
     Message(Bytes, usize),
     /// End of the call.
     End,
+}
+
+impl CallOutput for ReplayBuffer {
+    type Answer = CountedResponse;
+    type Guard = SessionCall;
+
+    fn has_messages(&self) -> bool {
+        self.log.lock().next > 0
+    }
+
+    fn finish(&self, answer: Option<CountedResponse>) {
+        let mut log = self.log.lock();
+        if log.done {
+            return;
+        }
+        log.done = true;
+        if let Some(CountedResponse { message, status }) = answer {
+            log.bytes += message.len();
+            log.answer = Some(Entry { position: log.next, message, droppable: Droppable::No });
+            (log.next, log.status) = (log.next + 1, status);
+        }
+        drop(log);
+        self.changed.notify_waiters();
+    }
 }
 
 impl ReplayBuffer {
@@ -135,47 +162,16 @@ impl ReplayBuffer {
         self.changed.notify_waiters();
     }
 
-    /// Adds the answer with its HTTP status, and ends the call.
-    pub(crate) fn finish_with_status(&self, answer: Bytes, status: u16) {
-        self.log.lock().status = status;
-        self.finish(Some(answer));
-    }
-
     /// Adds the answer, if there is one, and ends the call.
     pub(crate) fn finish(&self, answer: Option<Bytes>) {
-        let mut log = self.log.lock();
-        if log.done {
-            return;
-        }
-        log.answered = answer.is_some();
-        if let Some(answer) = answer {
-            log.add(answer, Droppable::No);
-        }
-        log.done = true;
-        let on_done = log.on_done.take();
-        drop(log);
-        if let Some(act) = on_done {
-            act();
-        }
-        self.changed.notify_waiters();
+        CallOutput::finish(self, answer.map(|message| CountedResponse { message, status: 200 }));
     }
 
-    /// Runs `act` when the call ends; at once if it has ended.
-    pub(crate) fn when_done(&self, act: impl FnOnce() + Send + 'static) {
-        let mut log = self.log.lock();
-        if log.done {
-            drop(log);
-            act();
-        } else {
-            log.on_done = Some(Box::new(act));
-        }
-    }
-
-    /// The answer and its status, if it is the only message from `position` on.
-    pub(crate) fn sole_answer(&self, position: usize) -> Option<(Bytes, u16)> {
+    /// The answer, if it is the only message from `position` on.
+    pub(crate) fn sole_answer(&self, position: usize) -> Option<CountedResponse> {
         let log = self.log.lock();
-        let answer = log.messages.back().filter(|last| log.done && last.position == position)?;
-        Some((answer.message.clone(), log.status))
+        let answer = log.answer.as_ref().filter(|answer| answer.position == position)?;
+        Some(CountedResponse { message: answer.message.clone(), status: log.status })
     }
 
     /// Size of the buffer, if the call has ended.
@@ -192,7 +188,7 @@ impl ReplayBuffer {
     /// Tests if the message before `position` is the answer.
     pub(crate) fn is_answered_before(&self, position: usize) -> bool {
         let log = self.log.lock();
-        log.answered && position == log.next
+        log.answer.is_some() && position == log.next
     }
 
     /// Waits for the answer; `None` if the call ends without one.
@@ -201,8 +197,7 @@ impl ReplayBuffer {
         while let ReplayItem::Message(_, next) = self.next(position).await {
             position = next;
         }
-        let log = self.log.lock();
-        log.messages.back().filter(|_| log.answered).map(|last| last.message.clone())
+        self.log.lock().answer.as_ref().map(|answer| answer.message.clone())
     }
 
     /// Waits for the message at `position`. Dropped messages are replaced by one notice with their number.
@@ -243,7 +238,7 @@ mod tests {
         assert_eq!(buffer.next(1).await, ReplayItem::Message(Bytes::from_static(b"two"), 2));
         assert_eq!(buffer.next(2).await, ReplayItem::Message(Bytes::from_static(b"answer"), 3));
         assert_eq!(buffer.next(3).await, ReplayItem::End);
-        assert_eq!(buffer.sole_answer(0), None);
+        assert!(buffer.sole_answer(0).is_none() && buffer.sole_answer(2).is_some());
     }
 
     #[tokio::test]

@@ -7,7 +7,7 @@ use super::chunks::StreamEvent;
 use super::event_id::lost_call;
 use super::replay_buffer::ReplayBuffer;
 use super::streamable_http::{
-    FirstEvent, KEEP_ALIVE, begin_call, first_event, json_response, stream, text_response, wire,
+    CountedResponse, KEEP_ALIVE, begin_call, json_response, stream, text_response, wire,
 };
 use crate::mcp::Gateway;
 use crate::mcp::client::Client;
@@ -22,6 +22,7 @@ use crate::mcp::request::overload;
 use crate::mcp::request::overload::Overload;
 use crate::mcp::request::respond;
 use crate::server::quota::{Peer, QuotaPermit};
+use crate::server::runtime::inline_call::CallProgress;
 use axum::response::Response;
 use bytes::Bytes;
 use futures_util::StreamExt;
@@ -193,18 +194,24 @@ async fn deliver(gateway: &Arc<Gateway>, id: RequestId, mut call: InputRequiredC
     let first = async {
         tokio::select! {
             biased;
-            first = first_event(&replay_buffer, position) => Some(first),
-            () = inputs.wanted() => None,
+            _ = replay_buffer.next(position) => true,
+            () = inputs.wanted() => false,
             // From here on the stream sends keep-alives. Errors with an HTTP status of their own come earlier.
-            () = tokio::time::sleep(KEEP_ALIVE) => Some(FirstEvent::Stream),
+            () = tokio::time::sleep(KEEP_ALIVE) => true,
         }
     };
-    match call.until(first).await {
-        Some(FirstEvent::Answer(answer, status)) => {
-            json_response(with_id(&id, answer, &replay_buffer), status)
+    let answer = match call.until(first).await {
+        CallProgress::Answered(answer) => Some(answer),
+        CallProgress::Wanted(true) => replay_buffer.sole_answer(position),
+        CallProgress::Wanted(false) => {
+            return json_response(input_required(gateway, &id, call), StatusCode::OK);
         }
-        Some(FirstEvent::Stream) => stream(chunks::events(events(Arc::clone(gateway), id, call.detached()))),
-        None => json_response(input_required(gateway, &id, call), StatusCode::OK),
+    };
+    match answer {
+        Some(CountedResponse { message, status }) => {
+            CountedResponse { message: with_id(&id, message, &replay_buffer), status }.into_response()
+        }
+        None => stream(chunks::events(events(Arc::clone(gateway), id, call.detached()))),
     }
 }
 
@@ -326,6 +333,7 @@ mod tests {
     use super::*;
     use crate::mcp::{Limits, TokenCipher};
     use crate::server::runtime::inline_call::InlineCall;
+    use futures_util::future::AbortHandle;
     use gripfast::Host;
     use http_body_util::BodyExt;
 
@@ -334,7 +342,9 @@ mod tests {
         let gateway =
             Gateway::new(Host::builder().build(), TokenCipher::ephemeral().unwrap(), &Limits::default());
         let replay_buffer = Arc::new(ReplayBuffer::default());
-        let working = InlineCall::new(std::future::pending);
+        let (handle, registration) = AbortHandle::new_pair();
+        let output = Arc::clone(&replay_buffer);
+        let working = (InlineCall::new(output, None, registration, std::future::pending), handle);
         let origin = CallOrigin { principal: Principal::local(), request: Bytes::new() };
         let call = InputRequiredCall::new(Arc::clone(&replay_buffer), Arc::default(), working, origin);
         let response = deliver(&gateway, RequestId::from(1), call).await;

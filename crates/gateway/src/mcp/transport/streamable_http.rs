@@ -31,7 +31,7 @@ use crate::mcp::session::state::{OpenStream, Session, SessionUse};
 use crate::mcp::tasks::task_address::TaskAddress;
 use crate::server::memory;
 use crate::server::quota::Peer;
-use crate::server::runtime::inline_call::InlineCall;
+use crate::server::runtime::inline_call::{CallProgress, InlineCall};
 use gripfast::large_message;
 
 use axum::Router;
@@ -306,12 +306,11 @@ async fn post_legacy(
                     Ok(call) => call,
                     Err(overload) => return overload::overloaded(Some(request.id), &overload),
                 };
-            let first = call.until(tokio::time::timeout(STREAM_AFTER, first_event(&replay_buffer, 0))).await;
-            drop(call);
-            match first {
-                Ok(FirstEvent::Answer(answer, status)) => json_response(answer, status),
+            match call.until(tokio::time::timeout(STREAM_AFTER, replay_buffer.next(0))).await {
+                CallProgress::Answered(answer) => answer.into_response(),
                 // The call continues without the connection, so that the client can resume the stream.
-                Ok(FirstEvent::Stream) | Err(_) => {
+                CallProgress::Wanted(_) => {
+                    drop(call);
                     let number = session.keep_stream(Arc::clone(&replay_buffer));
                     let name = StreamName::issue(&gateway.tokens, number, request);
                     let opening = session.version.primes_streams().then(|| opening(&name));
@@ -339,7 +338,7 @@ fn begin_legacy(
     request: &envelope::Request<'_>,
     body: &ReceivedMessage,
     replay_buffer: &Arc<ReplayBuffer>,
-) -> Result<InlineCall, Overload> {
+) -> Result<InlineCall<ReplayBuffer>, Overload> {
     session.has_room()?;
     let admitted = gateway.admit(body)?;
     // The list in the answer is at least as new as these versions.
@@ -354,18 +353,10 @@ fn begin_legacy(
         elicitations,
         client: client.clone(),
     });
-    let saving = Some(Arc::clone(session));
     let admitted_request = (request.to_owned_request(), admitted);
-    let (call, handle) = begin_call(
-        gateway,
-        Era::Legacy,
-        admitted_request,
-        Arc::clone(replay_buffer),
-        listener,
-        client,
-        saving,
-    );
-    session.track_call(request.id.to_request_id(), handle, replay_buffer);
+    let replay_buffer = Arc::clone(replay_buffer);
+    let (call, _) =
+        begin_call(gateway, Era::Legacy, admitted_request, replay_buffer, listener, client, Some(session));
     Ok(call)
 }
 
@@ -471,7 +462,7 @@ async fn initialize(gateway: &Arc<Gateway>, id: Id<'_>, params: Option<&Json>, p
         return wire(respond::error(Era::Legacy, Some(id), &fault), StatusCode::OK);
     };
     let (version, result) = gateway.initialize(&wanted.version, &peer.principal()).await;
-    let hello = match gateway.memory_of(peer).hold(envelope::response(id, &result).into()) {
+    let hello = match gateway.memory_of(peer).hold(envelope::response(id, &result)) {
         Ok(hello) => hello,
         Err(exhausted) => return overload::overloaded(Some(id), &Overload::memory(exhausted)),
     };
@@ -680,8 +671,8 @@ fn unknown_versions(gateway: &Gateway, peer: &Peer) -> ListVersions {
     }
 }
 
-/// Starts one request, and writes its messages to `replay_buffer`. Changed preferences of a session are saved before
-/// the answer.
+/// Starts one request, and writes its messages to `replay_buffer`. The client of a session can cancel it, and changed
+/// preferences of the session are saved before the answer.
 pub(crate) fn begin_call(
     gateway: &Arc<Gateway>,
     era: Era,
@@ -689,27 +680,35 @@ pub(crate) fn begin_call(
     replay_buffer: Arc<ReplayBuffer>,
     listener: Arc<dyn Listener>,
     client: Client,
-    session: Option<Arc<Session>>,
-) -> (InlineCall, AbortHandle) {
+    session: Option<&Arc<Session>>,
+) -> (InlineCall<ReplayBuffer>, AbortHandle) {
     let gateway = Arc::clone(gateway);
-    // Created before the call, so that a call that is dropped before its first poll also ends its buffer.
-    let end = EndOnDrop(Arc::clone(&replay_buffer));
-    InlineCall::new(|| async move {
-        let (_end, request) = (end, request.as_request());
+    let (handle, registration) = AbortHandle::new_pair();
+    let id = || request.as_request().id.to_request_id();
+    let tracked = session.map(|session| session.track_call(id(), handle.clone()));
+    let saved = session.filter(|_| sets_preference(&request.as_request().method)).cloned();
+    let call = InlineCall::new(replay_buffer, tracked, registration, || async move {
+        let request = request.as_request();
         let work = pin!(answer(&gateway, era, &request, listener, client));
-        let answered = admitted.while_authorized(work).await;
-        let Some(CountedResponse { message, status }) = answered else { return };
-        if let Some(session) = session.filter(|_| sets_preference(&request.method)) {
+        let answered = admitted.while_authorized(work).await?;
+        if let Some(session) = saved {
             gateway.sessions.save_preferences(&session).await;
         }
-        replay_buffer.finish_with_status(message, status);
-    })
+        Some(answered)
+    });
+    (call, handle)
 }
 
 /// Response with its memory permit, and its HTTP status.
 pub(crate) struct CountedResponse {
     pub(crate) message: Bytes,
     pub(crate) status: u16,
+}
+
+impl CountedResponse {
+    pub(crate) fn into_response(self) -> Response {
+        json_response(self.message, StatusCode::from_u16(self.status).unwrap_or(StatusCode::OK))
+    }
 }
 
 /// Answers one request.
@@ -746,9 +745,9 @@ pub(crate) async fn answer(
     })
     .await;
     if always_fits {
-        return CountedResponse { message: memory.hold_unchecked(message.into()), status };
+        return CountedResponse { message: memory.hold_unchecked(message), status };
     }
-    match memory.hold(message.into()) {
+    match memory.hold(message) {
         Ok(message) => CountedResponse { message, status },
         Err(exhausted) => {
             let text = format!("no memory for the answer: {}", memory::explanation(exhausted));
@@ -756,7 +755,7 @@ pub(crate) async fn answer(
                 .with_hint("read the pending answers, and request less at a time");
             let WireResponse { message, status } =
                 respond::respond(era, &request.method, request.id, RequestOutcome::Failed(failed));
-            CountedResponse { message: memory.hold_unchecked(message.into()), status }
+            CountedResponse { message: memory.hold_unchecked(message), status }
         }
     }
 }
@@ -782,33 +781,6 @@ impl Listener for LegacyListener {
         let replay_buffer = Arc::clone(&self.replay_buffer);
         self.elicitations
             .elicit(self.client.abilities, &request, move |message| replay_buffer.push_required(message))
-    }
-}
-
-/// Ends the buffer of a call that is cancelled and has no answer.
-pub(crate) struct EndOnDrop(pub(crate) Arc<ReplayBuffer>);
-
-impl Drop for EndOnDrop {
-    fn drop(&mut self) {
-        self.0.finish(None);
-    }
-}
-
-pub(crate) enum FirstEvent {
-    /// The answer came first: one JSON body.
-    Answer(Bytes, StatusCode),
-    /// Another message came first: an event stream.
-    Stream,
-}
-
-/// Waits for the first message from `position` on.
-pub(crate) async fn first_event(replay_buffer: &ReplayBuffer, position: usize) -> FirstEvent {
-    let _ = replay_buffer.next(position).await;
-    match replay_buffer.sole_answer(position) {
-        Some((answer, status)) => {
-            FirstEvent::Answer(answer, StatusCode::from_u16(status).unwrap_or(StatusCode::OK))
-        }
-        None => FirstEvent::Stream,
     }
 }
 

@@ -13,7 +13,10 @@ use crate::transport::target::TlsFiles;
 use crate::transport::{Safety, Secrets, SentFlag};
 use bytes::Bytes;
 use gripfast_core::failure::{ConnectStepFailed, During, Evidence, Observed};
-use http::header::{ACCEPT_ENCODING, AUTHORIZATION, COOKIE, LOCATION, PROXY_AUTHORIZATION, WWW_AUTHENTICATE};
+use http::header::{
+    ACCEPT_ENCODING, AUTHORIZATION, CONTENT_LENGTH, COOKIE, HOST, LOCATION, PROXY_AUTHORIZATION,
+    WWW_AUTHENTICATE,
+};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri};
 use http_body_util::Full;
 use std::fmt;
@@ -191,6 +194,7 @@ impl HttpClient {
                 own_headers = None;
                 auth_header = None;
             }
+            Arc::make_mut(&mut http_request.headers).remove(HOST);
             http_request.to = self.address(next).map_err(|observed| Evidence::unsent(during, observed))?;
         }
         let text = format!("it redirects more than {} times", Self::MAX_REDIRECTS);
@@ -228,29 +232,42 @@ impl HttpClient {
     ) -> Result<Response<Body>, Evidence> {
         let mut request = Request::new(Full::new(http_request.body.clone()));
         *request.method_mut() = http_request.method.clone();
-        *request.headers_mut() = HeaderMap::clone(&http_request.headers);
-        request.headers_mut().extend(http_request.mirrored.iter().cloned());
+        let headers = request.headers_mut();
+        headers.clone_from(&http_request.headers);
+        if let Ok(length) = HeaderValue::try_from(http_request.body.len().to_string())
+            && !http_request.body.is_empty()
+        {
+            headers.insert(CONTENT_LENGTH, length);
+        }
+        headers.extend(http_request.mirrored.iter().cloned());
         // A proxy may compress for clients that do not send this, and nothing here decompresses.
-        request.headers_mut().insert(ACCEPT_ENCODING, IDENTITY);
+        headers.insert(ACCEPT_ENCODING, IDENTITY);
         for (name, value) in own_headers.into_iter().flatten() {
-            request.headers_mut().insert(name, value.clone());
+            headers.insert(name, value.clone());
         }
         if let Some(auth_header) = auth_header {
-            request.headers_mut().insert(AUTHORIZATION, auth_header.clone());
+            headers.insert(AUTHORIZATION, auth_header.clone());
         }
         if let Some(auth) = &http_request.to.proxy_authorization {
-            request.headers_mut().insert(PROXY_AUTHORIZATION, auth.clone());
+            headers.insert(PROXY_AUTHORIZATION, auth.clone());
         }
-        if let Some(signer) = &self.signer {
+        let sealed = self.signer.as_ref().map(|signer| {
             let path = http_request.to.path.path();
-            let headers = request.headers_mut();
             let seal = signer.seal(http_request.method.as_str(), path, headers, &http_request.body);
-            headers.extend(seal);
-        }
+            headers.extend(seal.iter().cloned());
+            (signer, seal)
+        });
         let sent = self
             .pool
             .send(&http_request.to, request, http_request.sent.as_deref(), http_request.safety)
             .await;
+        if let (Some((signer, seal)), Ok(response)) = (&sealed, &sent)
+            && !signer.is_authentic(seal, response.status(), response.headers())
+        {
+            // Another process at that address. Whether the replica got the request is not known.
+            let text = "the answer is not that of the replica that runs the server";
+            return Err(Evidence::sent(during, Observed::Closed(text.to_owned())));
+        }
         let sent = sent.map(|mut response| {
             if let Some(proxy) = &http_request.to.proxy {
                 response.extensions_mut().insert(ForwardedBy(Arc::clone(proxy)));

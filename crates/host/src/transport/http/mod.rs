@@ -25,7 +25,7 @@ use super::inbox::{Inbox, Incoming, LinkContext};
 use super::pending_replies::DAMAGED_GRACE;
 use super::{
     BoxFuture, Link, LinkInfo, Listener, Outgoing, Reply, Safety, SendError, Session, UnsolicitedStream,
-    is_call_notification,
+    box_future, is_call_notification,
 };
 use bytes::Bytes;
 use gripfast_core::failure::{During, Evidence, Observed};
@@ -73,16 +73,22 @@ impl HttpLink {
     pub(super) fn new(client: HttpClient, url: Url, context: LinkContext) -> Result<Self, Observed> {
         let LinkContext { inbox, max_message, .. } = context;
         let address = client.address(url)?;
-        let (headers, first_stream) = (MessageHeaders::default(), FirstStream::default());
+        let (headers, first_stream) = (MessageHeaders::new(address.host.clone()), FirstStream::default());
         Ok(Self { client, address, inbox, headers, max_message, first_stream })
     }
 
     /// Creates a POST with a message. Requests have a method that modern servers get in a header too.
-    fn message_request(&self, session: &Session, method: Option<&str>, message: Vec<u8>) -> HttpRequest {
+    fn message_request(
+        &self,
+        session: &Session,
+        method: Option<&str>,
+        name: Option<&str>,
+        message: Vec<u8>,
+    ) -> HttpRequest {
         HttpRequest {
             method: Method::POST,
             to: Arc::clone(&self.address),
-            headers: self.headers.for_message(session, method),
+            headers: self.headers.for_message(session, method, name),
             body: message.into(),
             mirrored: Vec::new(),
             sent: None,
@@ -104,13 +110,13 @@ impl HttpLink {
         }
     }
 
-    async fn post(&self, session: &Session, request: &mut Outgoing) -> Result<Response<Body>, Evidence> {
+    async fn post(&self, session: &Session, request: &mut Outgoing<'_>) -> Result<Response<Body>, Evidence> {
         let message = std::mem::take(&mut request.message);
         let http_request = HttpRequest {
             mirrored: mirrored(request),
             sent: Some(Arc::clone(&request.sent)),
             safety: request.safety,
-            ..self.message_request(session, Some(&request.method), message)
+            ..self.message_request(session, Some(request.method), request.name.as_deref(), message)
         };
         self.client.send(http_request, request.during).await
     }
@@ -118,7 +124,7 @@ impl HttpLink {
     async fn send_request(
         &self,
         session: &Session,
-        mut request: Outgoing,
+        mut request: Outgoing<'_>,
         cancel_guard: &mut CancelOnDrop<'_>,
     ) -> Result<Reply, Box<SendError>> {
         let during = request.during;
@@ -164,7 +170,7 @@ impl HttpLink {
 
     /// Finds the response in a JSON body: one message, or a batch with the response among others. Whatever id it
     /// carries, on this connection it can only be ours.
-    async fn answer_from_json(&self, body: &Bytes, request: &Outgoing) -> Option<Bytes> {
+    async fn answer_from_json(&self, body: &Bytes, request: &Outgoing<'_>) -> Option<Bytes> {
         if !envelope::is_batch(body) {
             // The caller reads the response itself and sees then whether it is one; it may be too large to read twice.
             let is_seen_later = request.during == During::Call;
@@ -188,7 +194,7 @@ impl HttpLink {
         &self,
         session: &Session,
         response: Response<Body>,
-        request: &Outgoing,
+        request: &Outgoing<'_>,
     ) -> Result<Bytes, Box<SendError>> {
         let mut events = self.events(response, request);
         let mut last_event: Option<String> = None;
@@ -223,7 +229,11 @@ impl HttpLink {
         }
     }
 
-    async fn next_answer(&self, events: &mut Events, request: &Outgoing) -> Result<Option<Bytes>, Evidence> {
+    async fn next_answer(
+        &self,
+        events: &mut Events,
+        request: &Outgoing<'_>,
+    ) -> Result<Option<Bytes>, Evidence> {
         let mut damaged: Option<(Pin<Box<Sleep>>, Observed)> = None;
         loop {
             let next = match &mut damaged {
@@ -279,7 +289,7 @@ impl HttpLink {
         session: &Session,
         last_event: &str,
         pause: Duration,
-        request: &Outgoing,
+        request: &Outgoing<'_>,
     ) -> Option<Events> {
         if session.era == Era::Modern {
             return None;
@@ -296,7 +306,7 @@ impl HttpLink {
     }
 
     /// Creates the event stream that brings the response to a request.
-    fn events(&self, response: Response<Body>, request: &Outgoing) -> Events {
+    fn events(&self, response: Response<Body>, request: &Outgoing<'_>) -> Events {
         Events::new(response.into_body(), self.max_message).with_memory(request.memory.clone())
     }
 
@@ -316,7 +326,7 @@ impl HttpLink {
     }
 
     async fn post_message(&self, session: &Session, message: Vec<u8>) -> Result<(), Evidence> {
-        let http_request = self.message_request(session, None, message);
+        let http_request = self.message_request(session, None, None, message);
         let response = self.client.send(http_request, During::Call).await?;
         if response.status().is_success() {
             return Ok(());
@@ -330,9 +340,9 @@ impl Link for HttpLink {
     fn request<'a>(
         &'a self,
         session: &'a Session,
-        request: Outgoing,
+        request: Outgoing<'a>,
     ) -> BoxFuture<'a, Result<Reply, Box<SendError>>> {
-        Box::pin(async move {
+        box_future(|| async move {
             let mut cancel_guard = CancelOnDrop::new(self, session, &request);
             let outcome = self.send_request(session, request, &mut cancel_guard).await;
             cancel_guard.disarm();
@@ -395,7 +405,7 @@ struct CancelOnDrop<'a> {
 }
 
 impl<'a> CancelOnDrop<'a> {
-    fn new(link: &'a HttpLink, session: &'a Session, request: &Outgoing) -> Self {
+    fn new(link: &'a HttpLink, session: &'a Session, request: &Outgoing<'_>) -> Self {
         // The specification forbids cancelling a handshake.
         let needs_cancel = session.era == Era::Legacy && request.during != During::Handshake;
         Self { link, session, id: request.id, armed: needs_cancel, receipt: RequestReceipt::Unconfirmed }
@@ -414,7 +424,7 @@ impl Drop for CancelOnDrop<'_> {
         let Ok(raw) = JsonText::parse(self.id.to_string()) else { return };
         let Ok(id) = Id::from_raw(&raw) else { return };
         let message = results::cancelled(id, None);
-        let http_request = self.link.message_request(self.session, None, message);
+        let http_request = self.link.message_request(self.session, None, None, message);
         self.link.client.send_cancel(http_request, self.receipt);
     }
 }

@@ -16,8 +16,8 @@ use crate::sync::Mutex;
 use crate::transport::{Safety, SentFlag};
 use bytes::Bytes;
 use gripfast_core::time::Mono;
-use http::header::HOST;
-use http::{HeaderMap, HeaderName, Request, Response};
+use http::header::{CONNECTION, HOST};
+use http::{HeaderMap, HeaderName, Request, Response, Version};
 use http_body::{Body as _, Frame, SizeHint};
 use http_body_util::Full;
 use hyper::body::Incoming;
@@ -78,6 +78,8 @@ struct H1Connection {
     forwarded: bool,
     /// Time for which the server says that it keeps an idle connection, less a margin.
     keep_alive: Option<Duration>,
+    /// The last response says nothing about the end of the connection, so it stays open.
+    stays_open: bool,
     /// Rest of an answered event stream, which comes before the next response.
     rest: Option<Rest>,
 }
@@ -211,6 +213,7 @@ impl Pool {
             (error.into_error(), unsent)
         })?;
         h1.keep_alive = keep_alive_limit(answer.headers()).or(h1.keep_alive);
+        h1.stays_open = answer.version() == Version::HTTP_11 && !answer.headers().contains_key(CONNECTION);
         let carrier = Carrier::H1 { connection: h1, pool: Arc::downgrade(&self.shared) };
         Ok(answer.map(|incoming| Body { incoming: Some(incoming), carrier: Some(carrier), was_cut: false }))
     }
@@ -222,6 +225,10 @@ impl Pool {
         mut request: OutgoingRequest,
     ) -> Result<Response<Body>, H2SendError> {
         *request.uri_mut() = to.uri.clone();
+        // HTTP/2 has the host in the target.
+        if request.headers().get(HOST) == Some(&to.host) {
+            request.headers_mut().remove(HOST);
+        }
         let _doubt = ConnectionDoubt::new(h2_stream.connection(), &self.shared);
         let answer = h2_stream.send(request).await.inspect_err(|(_, unsent)| {
             // A server that refuses one request would refuse the next.
@@ -265,7 +272,15 @@ impl Pool {
         self.shared.state.lock().last_was_h2 = false;
         let (sender, connection) = http1::handshake(stream).await.map_err(PoolError::Unsent)?;
         let forwarded = facts.is_proxied();
-        let h1 = H1Connection { origin, sender, connection, forwarded, keep_alive: None, rest: None };
+        let h1 = H1Connection {
+            origin,
+            sender,
+            connection,
+            forwarded,
+            keep_alive: None,
+            stays_open: false,
+            rest: None,
+        };
         Ok((PooledConnection::H1(Box::new(h1)), true))
     }
 }
@@ -537,11 +552,13 @@ enum Carrier {
 }
 
 impl Carrier {
-    fn release(self) {
+    /// Gives the connection back to its pool. After a finished body the pool checks it when it is next needed; after
+    /// any other one it is checked, and perhaps closed, at once.
+    fn release(self, is_finished: bool) {
         match self {
             Self::H1 { connection: mut h1, pool } => {
                 if let Some(pool) = pool.upgrade()
-                    && h1.readiness() != Readiness::Closed
+                    && (is_finished && h1.stays_open || h1.readiness() != Readiness::Closed)
                 {
                     pool.keep_h1(h1);
                 }
@@ -583,7 +600,7 @@ impl http_body::Body for Body {
         if frame.is_none() {
             self.incoming = None;
             if let Some(carrier) = self.carrier.take() {
-                carrier.release();
+                carrier.release(true);
             }
         }
         Poll::Ready(frame)
@@ -603,7 +620,7 @@ impl Drop for Body {
         // The connection skips the rest if it has arrived, and closes otherwise.
         self.incoming = None;
         if let Some(carrier) = self.carrier.take() {
-            carrier.release();
+            carrier.release(false);
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::pool::Body;
 use super::proxy::ForwardedBy;
-use crate::memory::{AnswerMemory, Reservation};
+use crate::memory::{AnswerMemory, Reservation, grow};
 use crate::transport::{Session, no_memory};
 use bytes::{Bytes, BytesMut};
 use gripfast_core::failure::recovery::DEFAULT_BUSY_PAUSE;
@@ -47,7 +47,7 @@ pub(crate) async fn read_body_counted(
     limit: usize,
     during: During,
     memory: Option<&dyn AnswerMemory>,
-) -> Result<(Bytes, Option<Box<dyn Reservation>>), Evidence> {
+) -> Result<(Bytes, Option<Arc<dyn Reservation>>), Evidence> {
     let mut body = body;
     // A body whose announced length is over the limit is not read.
     if body.size_hint().lower() > limit as u64 {
@@ -99,7 +99,7 @@ pub(crate) async fn read_body_counted(
 struct Counted<'a> {
     memory: Option<&'a dyn AnswerMemory>,
     during: During,
-    reserved: Option<Box<dyn Reservation>>,
+    reserved: Option<Arc<dyn Reservation>>,
     bytes: usize,
 }
 
@@ -113,7 +113,7 @@ impl<'a> Counted<'a> {
         let Some(memory) = self.memory.filter(|_| bytes > self.bytes) else { return Ok(()) };
         let more = bytes - self.bytes;
         let reserved = match &mut self.reserved {
-            Some(reserved) => reserved.grow(more),
+            Some(reserved) => grow(reserved, more),
             None => memory.reserve(more).map(|reserved| self.reserved = Some(reserved)),
         };
         reserved.map_err(|error| no_memory(self.during, error, true))?;
@@ -129,7 +129,7 @@ pub(in crate::transport) struct Events {
     /// Memory budget that an unfinished event is counted against.
     memory: Option<Arc<dyn AnswerMemory>>,
     /// Reservation for the unfinished event.
-    reserved: Option<Box<dyn Reservation>>,
+    reserved: Option<Arc<dyn Reservation>>,
     bytes: usize,
 }
 
@@ -156,7 +156,7 @@ impl Events {
         }
         let more = held - self.bytes;
         let reserved = match &mut self.reserved {
-            Some(reserved) => reserved.grow(more),
+            Some(reserved) => grow(reserved, more),
             None => memory.reserve(more).map(|reserved| self.reserved = Some(reserved)),
         };
         self.bytes = held;

@@ -285,7 +285,7 @@ impl Upstream {
         let id = self.next_request_id();
         let request = Outgoing {
             id,
-            method: subscriptions::LISTEN.to_owned(),
+            method: subscriptions::LISTEN,
             message: envelope::request(id, subscriptions::LISTEN, Some(&params)),
             name: None,
             headers: Vec::new(),
