@@ -3,7 +3,6 @@
 
 use std::fmt;
 use std::str::FromStr;
-use std::time::Duration;
 
 use serde::Serialize;
 
@@ -196,9 +195,9 @@ impl RunLength {
 }
 
 impl RunLength {
-    /// Picks the duration for this run length.
+    /// Picks the value for this run length.
     #[must_use]
-    pub fn pick(self, short: Duration, ordinary: Duration, long: Duration) -> Duration {
+    pub fn pick<T>(self, short: T, ordinary: T, long: T) -> T {
         match self {
             Self::Short => short,
             Self::Ordinary => ordinary,

@@ -123,7 +123,11 @@ impl Gateway {
         Self::start_at(launch, url).await
     }
 
-    async fn start_at(launch: Launch, url: String) -> Result<Self> {
+    /// The same at this URL.
+    ///
+    /// # Errors
+    /// As [`Self::start`].
+    pub async fn start_at(launch: Launch, url: String) -> Result<Self> {
         let mut child =
             command(&launch, &url).spawn().map_err(|error| MeasureError::new("the gateway", &error))?;
         let pid =

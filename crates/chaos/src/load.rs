@@ -250,13 +250,14 @@ impl Load {
 
     /// Starts this many calls of every client at the same moment.
     pub fn burst(&self, count: usize) {
+        let work = self.shared.pace.work;
         let kinds = [Kind::SideEffect, Kind::Read];
         for (client, kind) in self
             .clients
             .iter()
             .flat_map(|client| kinds.iter().cycle().take(count).map(move |kind| (client, *kind)))
         {
-            let call = Shared::run_call(Arc::clone(&self.shared), Arc::clone(client), kind, Duration::ZERO);
+            let call = Shared::run_call(Arc::clone(&self.shared), Arc::clone(client), kind, work);
             self.shared.in_flight.spawn(call);
         }
     }

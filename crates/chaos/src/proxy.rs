@@ -2,8 +2,8 @@
 //! delays. It does not parse HTTP and recognizes an answer by the word `"result"`.
 
 use std::net::Ipv4Addr;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::io::Interest;
@@ -13,6 +13,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::lock;
 use gripfast_measure::Result;
 
 /// A listening proxy. Dropping it ends all its connections.
@@ -31,7 +32,9 @@ struct Shared {
     generation: AtomicU64,
     /// Number of answers to break, and the way to break them.
     breaks_due: AtomicUsize,
-    with_reset: std::sync::atomic::AtomicBool,
+    with_reset: AtomicBool,
+    /// Word of the next request whose answer is lost.
+    loses: Mutex<Option<&'static str>>,
     broken: AtomicU64,
     handshakes: AtomicU64,
 }
@@ -79,6 +82,7 @@ impl Proxy {
             generation: AtomicU64::new(0),
             breaks_due: AtomicUsize::new(0),
             with_reset: false.into(),
+            loses: Mutex::default(),
             broken: AtomicU64::new(0),
             handshakes: AtomicU64::new(0),
         });
@@ -107,7 +111,12 @@ impl Proxy {
         self.shared.breaks_due.store(count, Ordering::Release);
     }
 
-    /// Number of answers broken so far.
+    /// Loses the answer to the next request that contains this word, with the connection.
+    pub fn lose_answer(&self, word: &'static str) {
+        *lock(&self.shared.loses) = Some(word);
+    }
+
+    /// Number of answers broken or lost so far.
     #[must_use]
     pub fn broken(&self) -> u64 {
         self.shared.broken.load(Ordering::Acquire)
@@ -163,6 +172,8 @@ struct Relay {
     gateway: TcpStream,
     server: TcpStream,
     generation: u64,
+    /// True if the next answer is lost.
+    loses: AtomicBool,
     ended: CancellationToken,
 }
 
@@ -171,7 +182,8 @@ async fn relay(gateway: TcpStream, shared: Arc<Shared>) {
     let Ok(server) = TcpStream::connect((Ipv4Addr::LOCALHOST, shared.server)).await else { return };
     // Avoids delays of small messages; without it they arrive too, only later.
     let _ = (gateway.set_nodelay(true), server.set_nodelay(true));
-    let relay = Relay { shared, gateway, server, generation: age, ended: CancellationToken::new() };
+    let (loses, ended) = (AtomicBool::new(false), CancellationToken::new());
+    let relay = Relay { shared, gateway, server, generation: age, loses, ended };
     let both = async {
         tokio::join!(relay.requests(), relay.answers());
     };
@@ -184,9 +196,8 @@ impl Relay {
         let passing = async {
             while let Some(Piece { bytes, at }) = arrived.recv().await {
                 self.wait_for_passage(at).await;
-                let handshakes =
-                    bytes.windows(INITIALIZE.len()).filter(|window| *window == INITIALIZE).count();
-                self.shared.handshakes.fetch_add(handshakes as u64, Ordering::AcqRel);
+                self.shared.handshakes.fetch_add(count(&bytes, INITIALIZE) as u64, Ordering::AcqRel);
+                self.loses.fetch_or(self.take_loss(&bytes), Ordering::AcqRel);
                 if write(&self.server, &bytes).await.is_none() {
                     break;
                 }
@@ -212,6 +223,10 @@ impl Relay {
     /// Forwards a piece of an answer; `None` if the connection must end.
     async fn answer(&self, Piece { bytes, at }: Piece) -> Option<()> {
         let mode = self.wait_for_passage(at).await;
+        if self.loses.load(Ordering::Acquire) {
+            self.shared.broken.fetch_add(1, Ordering::AcqRel);
+            return None;
+        }
         if is_answer(&bytes) && self.take_break() {
             let _ = write(&self.gateway, &bytes[..bytes.len() / 2]).await;
             // A reset would discard bytes that the peer has not read yet.
@@ -254,6 +269,12 @@ impl Relay {
         mode
     }
 
+    /// True if the answer to this request is to be lost.
+    fn take_loss(&self, request: &[u8]) -> bool {
+        let mut word = lock(&self.shared.loses);
+        word.take_if(|word| count(request, word.as_bytes()) > 0).is_some()
+    }
+
     fn take_break(&self) -> bool {
         let left = |left: usize| left.checked_sub(1);
         self.shared.breaks_due.fetch_update(Ordering::AcqRel, Ordering::Acquire, left).is_ok()
@@ -269,8 +290,12 @@ struct Piece {
 const INITIALIZE: &[u8] = br#""method":"initialize""#;
 
 fn is_answer(bytes: &[u8]) -> bool {
-    const RESULT: &[u8] = br#""result""#;
-    bytes.windows(RESULT.len()).any(|window| window == RESULT)
+    count(bytes, br#""result""#) > 0
+}
+
+/// Number of occurrences of a word.
+fn count(bytes: &[u8], word: &[u8]) -> usize {
+    bytes.windows(word.len()).filter(|window| *window == word).count()
 }
 
 /// Keeps reading while earlier pieces are delayed: a delay must not limit throughput.
@@ -347,6 +372,20 @@ mod tests {
         let mut socket = TcpStream::connect(("127.0.0.1", proxy.port())).await.unwrap();
         assert_eq!(ask(&mut socket).await.unwrap(), 8);
         assert!(socket.read(&mut [0; 8]).await.is_err(), "reset, not closed");
+        assert_eq!(proxy.broken(), 1);
+        let mut socket = TcpStream::connect(("127.0.0.1", proxy.port())).await.unwrap();
+        assert_eq!(ask(&mut socket).await.unwrap(), 16);
+    }
+
+    #[tokio::test]
+    async fn the_answer_to_one_request_with_a_word_is_lost() {
+        let (server, _serving) = echo().await;
+        let proxy = Proxy::start(server).await.unwrap();
+        proxy.lose_answer("other");
+        let mut socket = TcpStream::connect(("127.0.0.1", proxy.port())).await.unwrap();
+        assert_eq!(ask(&mut socket).await.unwrap(), 16, "it has another word");
+        proxy.lose_answer("hello");
+        assert!(!matches!(ask(&mut socket).await, Ok(1..)), "closed without an answer");
         assert_eq!(proxy.broken(), 1);
         let mut socket = TcpStream::connect(("127.0.0.1", proxy.port())).await.unwrap();
         assert_eq!(ask(&mut socket).await.unwrap(), 16);

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use gripfast_measure::store::Persistence;
+use gripfast_testkit::balancer::Balancer;
 
 use crate::fault::{Allowed, Loss, RunLength};
 
@@ -27,7 +28,7 @@ pub struct ReplicaFault {
     pub takeovers: TakeoverRule,
 }
 
-/// Action that causes a fault. The replica that it hits is the first one.
+/// Action that causes a fault. The replica that it hits is the first one; with a singleton server, its holder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReplicaAction {
     /// Kills the replica, and starts it again when all clients are served.
@@ -38,10 +39,17 @@ pub enum ReplicaAction {
     KillBetweenBursts,
     /// Kills the replica; when all clients are served, it comes back under its name and gets all requests.
     ReturnName,
-    /// Ends and starts all replicas in turn, in order.
-    RollingRestart,
+    /// Ends and starts all replicas in turn, in order. Clients reach them directly or through a load balancer.
+    RollingRestart(Option<Balancer>),
+    /// Ends and starts all replicas in turn, three times: with the old cluster key and the new one, with the new one
+    /// first, and with the new one alone.
+    RotateKey,
     /// Stops the replica by SIGSTOP for longer than its lease.
     Stop,
+    /// Kills the holder of a singleton server.
+    KillHolder,
+    /// Stops the holder of a singleton server by SIGSTOP for longer than its lease.
+    StopHolder,
     /// Kills the store for a while.
     KillStore(Persistence),
     /// Kills a replica, and the store when the sessions have moved. The store is empty when it is back.
@@ -52,6 +60,55 @@ pub enum ReplicaAction {
     CutFromStore(Partition),
     /// Cuts the connections of other replicas to the replica, for longer than its lease.
     CutFromReplicas(Partition),
+    /// Changes a tool of the server, and approves the change through the replica.
+    ApproveTool,
+    /// Spends a budget from all replicas at once. Each loses a reply of the store to a reservation.
+    LoseReservations,
+    /// Spends a budget from all replicas at once, and kills the replica while it holds reservations.
+    KillWithReservations,
+    /// Stops the replica by SIGSTOP when it may refresh a token and has not sent it, until another one has.
+    StopBeforeRefresh,
+    /// Kills the replica when the authorization server has answered it, before it stores the new token.
+    KillInRefresh,
+}
+
+impl ReplicaAction {
+    /// True if the server is a singleton of the service.
+    pub(super) fn has_singleton(self) -> bool {
+        matches!(self, Self::KillHolder | Self::StopHolder)
+    }
+
+    /// True if a budget limits the calls with a side effect.
+    pub(super) fn has_budget(self) -> bool {
+        matches!(self, Self::LoseReservations | Self::KillWithReservations)
+    }
+
+    /// True if there is a second server that needs a login.
+    pub(super) fn has_login(self) -> bool {
+        matches!(self, Self::StopBeforeRefresh | Self::KillInRefresh)
+    }
+
+    /// True if clients need an API key.
+    pub(super) fn needs_key(self) -> bool {
+        matches!(self, Self::KillStore(_))
+    }
+
+    /// True if proxies stand between the replicas and the store.
+    pub(super) fn has_store_proxies(self) -> bool {
+        matches!(
+            self,
+            Self::SlowStore | Self::CutFromStore(_) | Self::LoseReservations | Self::StopBeforeRefresh
+        )
+    }
+
+    /// Load balancer between clients and replicas.
+    #[must_use]
+    pub fn balancer(self) -> Option<Balancer> {
+        match self {
+            Self::RollingRestart(balancer) => balancer,
+            _ => None,
+        }
+    }
 }
 
 /// Kind of a cut connection.
@@ -101,7 +158,10 @@ impl ReplicaFault {
     #[must_use]
     pub fn work(&self) -> Work {
         match self.name {
-            "owner-stopped-in-call" | "owner-killed" | "forwarder-killed" => Work::Slow,
+            "rolling-restart" | "rolling-restart-haproxy" | "rolling-restart-nginx" => Work::Slow,
+            "owner-stopped-in-call" | "owner-killed" | "forwarder-killed" | "budget-holder-killed" => {
+                Work::Slow
+            }
             "owner-stopped-with-stream" => Work::FastWithStreams,
             _ => Work::Fast,
         }
@@ -119,6 +179,8 @@ impl ReplicaFault {
     pub fn deadline(&self) -> Duration {
         match self.action {
             ReplicaAction::CutFromReplicas(Partition::Dropped) => Duration::from_secs(50),
+            // A call waits for a new holder: up to a lease, a heartbeat and the start of the server.
+            ReplicaAction::KillHolder | ReplicaAction::StopHolder => Duration::from_secs(30),
             _ => Duration::from_secs(15),
         }
     }
@@ -127,7 +189,18 @@ impl ReplicaFault {
     #[must_use]
     pub fn lease(&self, length: RunLength) -> Duration {
         let seconds = Duration::from_secs;
-        if self.takes_over() { length.pick(seconds(3), seconds(3), seconds(10)) } else { seconds(10) }
+        let ends_in_order =
+            matches!(self.action, ReplicaAction::RollingRestart(_) | ReplicaAction::RotateKey);
+        match self.takes_over() && !ends_in_order {
+            true => length.pick(seconds(3), seconds(3), seconds(10)),
+            false => seconds(10),
+        }
+    }
+
+    /// Number of strikes, unless the caller wants another. A budget can be spent only once.
+    #[must_use]
+    pub fn strikes(&self, length: RunLength, wanted: Option<usize>) -> usize {
+        if self.action.has_budget() { 1 } else { wanted.unwrap_or(length.pick(1, 3, 3)) }
     }
 }
 
@@ -135,181 +208,218 @@ const DURING_GRACE: Loss = Loss::WithCodes {
     codes: &["overloaded"],
     why: "after an outage of the store no session is taken over for one lease and one heartbeat: 503",
 };
+const BUDGET_SPENT: Loss = Loss::WithCodes {
+    codes: &["budget_exceeded", "reconnecting"],
+    why: "a spent budget refuses calls; with `on_store_loss = \"refuse\"` a call that cannot be counted is not made",
+};
+/// A fault that clients must not notice.
+const UNNOTICED: ReplicaFault = ReplicaFault {
+    name: "",
+    description: "",
+    action: ReplicaAction::RotateKey,
+    placement: SessionPlacement::Everywhere,
+    allowed_loss: Loss::Never,
+    unknown_outcome: Allowed::Never,
+    cut: Allowed::Never,
+    takeovers: TakeoverRule::Any,
+};
+/// A fault that costs the replica of all sessions.
+const OWNER_LOST: ReplicaFault = ReplicaFault {
+    placement: SessionPlacement::AtTarget,
+    unknown_outcome: Allowed::Sometimes,
+    takeovers: TakeoverRule::EachOnce,
+    ..UNNOTICED
+};
 /// All faults.
 pub const REPLICA_FAULTS: &[ReplicaFault] = &[
     ReplicaFault {
         name: "owner-killed",
         description: "the owner of all sessions is killed while other replicas forward calls to it",
         action: ReplicaAction::Kill,
-        placement: SessionPlacement::AtTarget,
-        allowed_loss: Loss::Never,
-        unknown_outcome: Allowed::Sometimes,
-        cut: Allowed::Never,
-        takeovers: TakeoverRule::EachOnce,
+        ..OWNER_LOST
     },
     ReplicaFault {
         name: "owner-replaced",
         description: "the same, and it is started again at once under its name",
         action: ReplicaAction::Replace,
-        placement: SessionPlacement::AtTarget,
-        allowed_loss: Loss::Never,
-        unknown_outcome: Allowed::Sometimes,
-        cut: Allowed::Never,
         takeovers: TakeoverRule::Any,
+        ..OWNER_LOST
     },
     ReplicaFault {
         name: "forwarder-killed",
         description: "a replica that owns no session and forwards half of all calls is killed",
         action: ReplicaAction::Kill,
         placement: SessionPlacement::ThroughTarget,
-        allowed_loss: Loss::Never,
-        unknown_outcome: Allowed::Never,
         cut: Allowed::Sometimes,
         takeovers: TakeoverRule::None,
+        ..UNNOTICED
     },
     ReplicaFault {
         name: "rolling-restart",
         description: "all replicas are ended by SIGTERM and started again, one after the other",
-        action: ReplicaAction::RollingRestart,
-        placement: SessionPlacement::Everywhere,
-        allowed_loss: Loss::Never,
-        unknown_outcome: Allowed::Never,
-        cut: Allowed::Never,
-        takeovers: TakeoverRule::Any,
+        action: ReplicaAction::RollingRestart(None),
+        ..UNNOTICED
+    },
+    ReplicaFault {
+        name: "rolling-restart-haproxy",
+        description: "the same behind HAProxy, which keeps connections open",
+        action: ReplicaAction::RollingRestart(Some(Balancer::Haproxy)),
+        ..UNNOTICED
+    },
+    ReplicaFault {
+        name: "rolling-restart-nginx",
+        description: "the same behind nginx",
+        action: ReplicaAction::RollingRestart(Some(Balancer::Nginx)),
+        ..UNNOTICED
+    },
+    ReplicaFault {
+        name: "key-rotated",
+        description: "the cluster key is replaced by three rolling restarts; sessions that the old key has sealed end before \
+                      the third",
+        action: ReplicaAction::RotateKey,
+        ..UNNOTICED
     },
     ReplicaFault {
         name: "owner-stopped",
         description: "the owner of all sessions is stopped by SIGSTOP before it reads forwarded calls, for longer than \
                       its lease, and continues",
         action: ReplicaAction::Stop,
-        placement: SessionPlacement::AtTarget,
-        allowed_loss: Loss::Never,
-        unknown_outcome: Allowed::Sometimes,
-        cut: Allowed::Never,
-        takeovers: TakeoverRule::EachOnce,
+        ..OWNER_LOST
     },
     ReplicaFault {
         name: "owner-stopped-in-call",
         description: "the same while calls are at the server",
         action: ReplicaAction::Stop,
-        placement: SessionPlacement::AtTarget,
-        allowed_loss: Loss::Never,
-        unknown_outcome: Allowed::Sometimes,
-        cut: Allowed::Never,
-        takeovers: TakeoverRule::EachOnce,
+        ..OWNER_LOST
     },
     ReplicaFault {
         name: "owner-stopped-with-stream",
         description: "the same while clients have a stream open: it ends, and the next one has the messages",
         action: ReplicaAction::Stop,
-        placement: SessionPlacement::AtTarget,
-        allowed_loss: Loss::Never,
-        unknown_outcome: Allowed::Sometimes,
-        cut: Allowed::Never,
-        takeovers: TakeoverRule::EachOnce,
+        ..OWNER_LOST
+    },
+    ReplicaFault {
+        name: "holder-killed",
+        description: "the holder of a singleton server, which owns all sessions too, is killed",
+        action: ReplicaAction::KillHolder,
+        ..OWNER_LOST
+    },
+    ReplicaFault {
+        name: "holder-stopped",
+        description: "the same by SIGSTOP for longer than its lease; it continues",
+        action: ReplicaAction::StopHolder,
+        ..OWNER_LOST
     },
     ReplicaFault {
         name: "store-killed",
-        description: "the store is killed, and is back after two seconds (`--long`: a minute), empty",
+        description: "the store is killed, and is back after two seconds (`--long`: a minute), empty: no changed tool is pinned, \
+                      and a removed API key stays removed",
         action: ReplicaAction::KillStore(Persistence::None),
-        placement: SessionPlacement::Everywhere,
-        allowed_loss: Loss::Never,
-        unknown_outcome: Allowed::Never,
-        cut: Allowed::Never,
         takeovers: TakeoverRule::None,
+        ..UNNOTICED
     },
     ReplicaFault {
         name: "store-killed-aof",
         description: "the same with an append-only file: it has its records when it is back",
         action: ReplicaAction::KillStore(Persistence::AppendOnlyFile),
-        placement: SessionPlacement::Everywhere,
-        allowed_loss: Loss::Never,
-        unknown_outcome: Allowed::Never,
-        cut: Allowed::Never,
         takeovers: TakeoverRule::None,
+        ..UNNOTICED
     },
     ReplicaFault {
         name: "store-emptied-after-takeover",
         description: "the owner of all sessions is killed; when they have moved, the store is emptied and the owner is \
                       back",
         action: ReplicaAction::EmptyStoreAfterTakeover,
-        placement: SessionPlacement::AtTarget,
         allowed_loss: DURING_GRACE,
-        unknown_outcome: Allowed::Sometimes,
-        cut: Allowed::Never,
-        takeovers: TakeoverRule::EachOnce,
+        ..OWNER_LOST
     },
     ReplicaFault {
         name: "store-slow",
         description: "each round trip to the store takes 200 ms longer",
         action: ReplicaAction::SlowStore,
-        placement: SessionPlacement::Everywhere,
-        allowed_loss: Loss::Never,
-        unknown_outcome: Allowed::Never,
-        cut: Allowed::Never,
         takeovers: TakeoverRule::None,
+        ..UNNOTICED
     },
     ReplicaFault {
         name: "store-refused",
         description: "one replica cannot connect to the store for longer than its lease",
         action: ReplicaAction::CutFromStore(Partition::Refused),
-        placement: SessionPlacement::Everywhere,
-        allowed_loss: Loss::Never,
         unknown_outcome: Allowed::Sometimes,
-        cut: Allowed::Never,
-        takeovers: TakeoverRule::Any,
+        ..UNNOTICED
     },
     ReplicaFault {
         name: "store-dropped",
         description: "the same, but its packets to the store are swallowed",
         action: ReplicaAction::CutFromStore(Partition::Dropped),
-        placement: SessionPlacement::Everywhere,
-        allowed_loss: Loss::Never,
         unknown_outcome: Allowed::Sometimes,
-        cut: Allowed::Never,
-        takeovers: TakeoverRule::Any,
+        ..UNNOTICED
     },
     ReplicaFault {
         name: "replica-refused",
         description: "the other replicas cannot connect to one replica for longer than its lease; it reaches the store",
         action: ReplicaAction::CutFromReplicas(Partition::Refused),
-        placement: SessionPlacement::Everywhere,
-        allowed_loss: Loss::Never,
         unknown_outcome: Allowed::Sometimes,
-        cut: Allowed::Never,
-        takeovers: TakeoverRule::Any,
+        ..UNNOTICED
     },
     ReplicaFault {
         name: "replica-dropped",
         description: "the same, but the packets of the other replicas to it are swallowed",
         action: ReplicaAction::CutFromReplicas(Partition::Dropped),
-        placement: SessionPlacement::Everywhere,
-        allowed_loss: Loss::Never,
         unknown_outcome: Allowed::Sometimes,
-        cut: Allowed::Never,
-        takeovers: TakeoverRule::Any,
+        ..UNNOTICED
     },
     ReplicaFault {
         name: "two-takeovers",
         description: "the owner of all sessions is killed; then each client calls through both other replicas at the \
                       same moment",
         action: ReplicaAction::KillBetweenBursts,
-        placement: SessionPlacement::AtTarget,
-        allowed_loss: Loss::Never,
         unknown_outcome: Allowed::Never,
-        cut: Allowed::Never,
-        takeovers: TakeoverRule::EachOnce,
+        ..OWNER_LOST
     },
     ReplicaFault {
         name: "old-name-back",
         description: "the owner of all sessions is killed; when they have moved, it is back under its name and gets all \
                       requests",
         action: ReplicaAction::ReturnName,
-        placement: SessionPlacement::AtTarget,
-        allowed_loss: Loss::Never,
+        ..OWNER_LOST
+    },
+    ReplicaFault {
+        name: "tool-approved",
+        description: "a tool changes, and the change is approved through one replica: all offer the tool again",
+        action: ReplicaAction::ApproveTool,
+        takeovers: TakeoverRule::None,
+        ..UNNOTICED
+    },
+    ReplicaFault {
+        name: "budget-reply-lost",
+        description: "a budget is spent from all replicas at once, and each loses a reply of the store to a reservation",
+        action: ReplicaAction::LoseReservations,
+        allowed_loss: BUDGET_SPENT,
+        takeovers: TakeoverRule::None,
+        ..UNNOTICED
+    },
+    ReplicaFault {
+        name: "budget-holder-killed",
+        description: "a budget is spent from all replicas at once, and one is killed while it holds reservations",
+        action: ReplicaAction::KillWithReservations,
+        allowed_loss: BUDGET_SPENT,
         unknown_outcome: Allowed::Sometimes,
-        cut: Allowed::Never,
-        takeovers: TakeoverRule::EachOnce,
+        cut: Allowed::Sometimes,
+        ..UNNOTICED
+    },
+    ReplicaFault {
+        name: "refresh-stopped",
+        description: "two replicas want to refresh a token; the first is stopped by SIGSTOP before it sends it",
+        action: ReplicaAction::StopBeforeRefresh,
+        placement: SessionPlacement::AtTarget,
+        takeovers: TakeoverRule::None,
+        ..UNNOTICED
+    },
+    ReplicaFault {
+        name: "refresh-killed",
+        description: "a replica is killed after the authorization server has answered its refresh: the login ends",
+        action: ReplicaAction::KillInRefresh,
+        ..OWNER_LOST
     },
 ];
 

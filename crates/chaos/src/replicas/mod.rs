@@ -5,9 +5,13 @@
 //! Every call with a side effect has a token that the server records with the value that it answers. The record
 //! decides whether a call was executed twice and whether an answer is true.
 
+mod budget;
 pub mod fault;
 pub mod page;
+mod refresh;
 pub mod row;
 pub mod service;
+mod singleton;
 mod streams;
 mod strike;
+mod tables;

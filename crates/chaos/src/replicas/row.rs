@@ -9,8 +9,8 @@ use super::fault::{ReplicaFault, TakeoverRule, Work};
 use super::service::{NAMES, Service};
 use super::streams::Streams;
 use super::strike;
-use crate::client::{Client, Reply};
-use crate::fault::{Allowed, RunLength};
+use crate::client::Client;
+use crate::fault::Allowed;
 use crate::gateway::last_lines;
 use crate::ledger::{self, Counts, StrikeSpan, Window};
 use crate::load::{Load, Pace};
@@ -49,6 +49,9 @@ pub struct ReplicaRow {
     pub sessions_lost: u64,
     /// Processes that were left after the end.
     pub left: usize,
+    /// Other guarantees of the service that did not hold.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub violations: Vec<String>,
     /// Explanations of unexpected outcomes.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub remarks: Vec<String>,
@@ -73,6 +76,7 @@ pub async fn run(fault: &'static ReplicaFault, options: &RunOptions) -> Result<R
     let calls = load.stop().await;
     let verdict = ledger::judge(&calls, &struck.windows, &service.record(), deadline);
     let logs = logs(&service);
+    let violations = std::mem::take(&mut service.violations);
     let left = service.close().await?;
     let mut row = ReplicaRow {
         fault: fault.name,
@@ -85,6 +89,7 @@ pub async fn run(fault: &'static ReplicaFault, options: &RunOptions) -> Result<R
         wrong_takeovers: wrong_takeovers(fault, &struck.takeovers),
         sessions_lost,
         left: left.len(),
+        violations,
         remarks: verdict.remarks,
     };
     row.remarks.extend(left.into_iter().map(|line| format!("left behind: {line}")));
@@ -99,8 +104,8 @@ async fn start_load(fault: &ReplicaFault, service: &Service, options: &RunOption
     let urls = service.urls();
     let eras = [Era::Legacy, Era::Modern];
     let clients = (0..CLIENTS * eras.len()).map(|number| {
-        let client = Client::of_replicas(&urls, eras[number % eras.len()])?;
-        client.set_route(fault.placement.route(number));
+        let client = service.client(&urls, eras[number % eras.len()])?;
+        client.set_route(fault.placement.route(number, service));
         Ok(client)
     });
     let clients: Vec<Client> = clients.collect::<Result<_>>()?;
@@ -129,21 +134,12 @@ async fn strikes(
     streams: Option<&Streams>,
 ) -> Result<Struck> {
     let mut all = Struck::default();
-    let repeats = options.repeats.unwrap_or(match options.length {
-        RunLength::Short => 1,
-        RunLength::Ordinary | RunLength::Long => 3,
-    });
+    let repeats = fault.strikes(options.length, options.repeats);
     for number in 0..repeats {
         if number > 0 {
             // New sessions, because those before have moved.
-            load.pause().await;
-            for (number, client) in load.clients().iter().enumerate() {
-                client.set_route(fault.placement.route(number));
-                if !matches!(client.initialize().await, Reply::Result(_)) {
-                    return Err(MeasureError::new("the handshake before a strike", &"it failed"));
-                }
-            }
-            load.resume();
+            service.find_target().await?;
+            strike::begin_sessions(load, fault.placement, service).await?;
         }
         if let Some(streams) = streams {
             streams.until_open(WARM_UP * 10).await;
@@ -151,7 +147,7 @@ async fn strikes(
         tokio::time::sleep(WARM_UP).await;
         let before = service.takeovers().await;
         let from = Instant::now();
-        let times = strike::apply(fault.action, options.length, service, load, streams).await?;
+        let times = strike::apply(fault.action, number, options.length, service, load, streams).await?;
         let after = service.takeovers().await;
         // A replica that was started again counts from zero.
         let taken = |(before, after): (u64, u64)| after.checked_sub(before).unwrap_or(after);
@@ -208,6 +204,7 @@ impl ReplicaRow {
         ];
         let bad = counted.into_iter().filter(|(_, count)| *count > 0);
         let mut complaints: Vec<String> = bad.map(|(what, count)| format!("{count} {what}")).collect();
+        complaints.extend(self.violations.iter().cloned());
         if answered == 0 {
             complaints.push("no call was answered".to_owned());
         }
