@@ -105,7 +105,8 @@ Development commands of this project.
 
     cargo xtask package [--check]
         Builds wheel, npm packages, Debian package and tarball into target/packages, each with an SBOM. The binary is
-        linked by zig, so that it runs with glibc 2.17. Needs python3, npm and dpkg-deb.
+        optimized by a profile: it is built twice, and the first one serves a training load. It is linked by zig, so
+        that it runs with glibc 2.17. Needs python3, npm, dpkg-deb, and apt-get for the tools of LLVM.
           --check           builds them from the plain release build into target/package-check, installs each in an
                             empty place, uses it and removes it; `cargo xtask test` includes this check
 

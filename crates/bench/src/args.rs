@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
 
-use crate::options::{RunOptions, Size};
+use crate::calls::{BEFORE, BEFORE_TO_PIPE, PACKAGED, PACKAGED_TO_PIPE};
+use crate::options::{OtherBuild, RunOptions, Size};
 use crate::processes;
 use gripfast_measure::Result;
 
@@ -49,12 +50,18 @@ pub(crate) struct Args {
     /// Another build of gripfast to compare with, such as the one before a change
     #[arg(long, value_name = "PATH")]
     before: Option<PathBuf>,
+    /// The binary of a package, to compare it with its own goals
+    #[arg(long, value_name = "PATH")]
+    packaged: Option<PathBuf>,
     /// Update the measured sections of this page, and the plots beside it
     #[arg(long, value_name = "FILE")]
     pub(crate) write: Option<PathBuf>,
     /// Path of the gripfast binary
     #[arg(long, value_name = "PATH", default_value = "target/release/gripfast")]
     gripfast: PathBuf,
+    /// Serve as load for a profile-guided build, and measure nothing
+    #[arg(long, hide = true)]
+    pub(crate) train: bool,
     /// Run the test server over HTTP
     #[arg(long, hide = true)]
     pub(crate) serve_http: bool,
@@ -126,9 +133,14 @@ impl Args {
             (false, true) => (Size::Quick, 5, 150),
             (false, false) => (Size::Whole, 9, 200),
         };
+        let builds = [(BEFORE, BEFORE_TO_PIPE, &self.before), (PACKAGED, PACKAGED_TO_PIPE, &self.packaged)];
+        let other_builds = builds.into_iter().filter_map(|(lane, lane_to_pipe, path)| {
+            let gripfast = processes::gripfast(path.as_deref()?);
+            Some(gripfast.map(|gripfast| OtherBuild { lane, lane_to_pipe, gripfast }))
+        });
         Ok(RunOptions {
             gripfast: processes::gripfast(&self.gripfast)?,
-            before: self.before.as_deref().map(processes::gripfast).transpose()?,
+            other_builds: other_builds.collect::<Result<_>>()?,
             other: self.against.clone().zip(self.url.clone()),
             repeats,
             slice: Duration::from_millis(slice),

@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use crate::client::BenchRequest;
 use crate::load::{Lane, Sample};
-use crate::options::RunOptions;
+use crate::options::{OtherBuild, RunOptions};
 use crate::processes::{self, FIRST, Gateway, GatewayDir, Nginx, Other, Server};
 use gripfast_measure::Era;
 use gripfast_measure::Result;
@@ -17,8 +17,10 @@ pub(crate) const GRIPFAST: &str = "gripfast";
 pub(crate) const PIPE: &str = "direct pipe";
 pub(crate) const TO_PIPE: &str = "gripfast to pipe";
 const OTHER: &str = "other gateway";
-const BEFORE: &str = "gripfast before";
-const BEFORE_TO_PIPE: &str = "gripfast before, to pipe";
+pub(crate) const BEFORE: &str = "gripfast before";
+pub(crate) const BEFORE_TO_PIPE: &str = "gripfast before, to pipe";
+pub(crate) const PACKAGED: &str = "gripfast packaged";
+pub(crate) const PACKAGED_TO_PIPE: &str = "gripfast packaged, to pipe";
 
 /// One kind of call and its concurrency.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -41,16 +43,15 @@ pub(crate) struct CallRow {
 }
 
 pub(crate) const SMALL: usize = 100;
-pub(crate) const MEDIUM: usize = 10_000;
 pub(crate) const LARGE: usize = 1_000_000;
-pub(crate) const CONCURRENCY: [usize; 3] = [1, 16, 64];
+pub(crate) const CONCURRENCY: [usize; 2] = [1, 64];
 
 /// Eras of client and server. The second pair is the usual one: today's clients, and servers of current SDKs.
 const PAIRS: [[Era; 2]; 3] =
     [[Era::Legacy, Era::Legacy], [Era::Legacy, Era::Modern], [Era::Modern, Era::Modern]];
 
 fn cases([era, server]: [Era; 2]) -> impl Iterator<Item = Case> {
-    [SMALL, MEDIUM, LARGE].into_iter().flat_map(move |bytes| {
+    [SMALL, LARGE].into_iter().flat_map(move |bytes| {
         [false, true].into_iter().flat_map(move |events| {
             CONCURRENCY.into_iter().map(move |at_once| Case { era, server, bytes, events, at_once })
         })
@@ -88,10 +89,10 @@ pub(crate) async fn run(options: &RunOptions) -> Result<Calls> {
     for pair in PAIRS {
         let [era, of_server] = pair;
         let is_first = pair == PAIRS[0];
-        let (home, past) = (GatewayDir::new()?, GatewayDir::new()?);
+        let home = GatewayDir::new()?;
         let entry = server.entry(FIRST, 2, of_server);
         let gateway = Gateway::start(&options.gripfast, &home, &entry)?;
-        let before = options.before.as_ref().map(|path| Gateway::start(path, &past, &entry)).transpose()?;
+        let others = start_other_builds(options, &entry)?;
         if is_first {
             (memory.gripfast_idle, memory.nginx_idle) = (gateway.resident(), nginx.resident());
         }
@@ -103,9 +104,9 @@ pub(crate) async fn run(options: &RunOptions) -> Result<Calls> {
                 .counting(&server.address())
                 .await?,
         ];
-        if let Some(before) = &before {
-            let clients = processes::clients(&before.address, era, most).await?;
-            lanes.push(Lane::http(BEFORE, clients, before.pids()).counting(&server.address()).await?);
+        for (build, gateway, _) in &others {
+            let clients = processes::clients(&gateway.address, era, most).await?;
+            lanes.push(Lane::http(build.lane, clients, gateway.pids()).counting(&server.address()).await?);
         }
         if let (Some(other), true) = (&other, is_first) {
             lanes.push(Lane::http(OTHER, processes::clients(&other.address, era, most).await?, other.pids()));
@@ -129,26 +130,37 @@ pub(crate) async fn run(options: &RunOptions) -> Result<Calls> {
 /// Calls to a stdio server. The baselines are a plain pipe, for a client on the same machine, and direct HTTP in the
 /// first lane.
 async fn measure_stdio(options: &RunOptions, server: &Server) -> Result<Vec<CallRow>> {
-    let (home, past) = (GatewayDir::new()?, GatewayDir::new()?);
+    let home = GatewayDir::new()?;
     let [era, _] = PAIRS[0];
     let entry = processes::stdio_entry(FIRST, 2)?;
     let gateway = Gateway::start(&options.gripfast, &home, &entry)?;
-    let before = options.before.as_ref().map(|path| Gateway::start(path, &past, &entry)).transpose()?;
+    let others = start_other_builds(options, &entry)?;
     let most = CONCURRENCY[CONCURRENCY.len() - 1];
     let mut lanes = vec![
         Lane::http(DIRECT, processes::clients(&server.address(), era, most).await?, Vec::new()),
         Lane::pipe(PIPE, &mut processes::stdio_server(2)?)?,
         Lane::http(TO_PIPE, processes::clients(&gateway.address, era, most).await?, gateway.pids()),
     ];
-    if let Some(before) = &before {
-        let clients = processes::clients(&before.address, era, most).await?;
-        lanes.push(Lane::http(BEFORE_TO_PIPE, clients, before.pids()));
+    for (build, gateway, _) in &others {
+        let clients = processes::clients(&gateway.address, era, most).await?;
+        lanes.push(Lane::http(build.lane_to_pipe, clients, gateway.pids()));
     }
     let mut rows = Vec::new();
     for case in cases(PAIRS[0]).filter(|case| !case.events && options.wants(case)) {
         rows.push(run_interleaved(options, case, &mut lanes).await?);
     }
     Ok(rows)
+}
+
+fn start_other_builds<'a>(
+    options: &'a RunOptions,
+    config: &str,
+) -> Result<Vec<(&'a OtherBuild, Gateway, GatewayDir)>> {
+    let started = options.other_builds.iter().map(|build| {
+        let home = GatewayDir::new()?;
+        Ok((build, Gateway::start(&build.gripfast, &home, config)?, home))
+    });
+    started.collect()
 }
 
 async fn run_interleaved(options: &RunOptions, case: Case, lanes: &mut [Lane]) -> Result<CallRow> {

@@ -1,6 +1,8 @@
 //! Goals of a run: each with its measured value, met or missed.
 
-use crate::calls::{CallRow, Calls, DIRECT, GRIPFAST, LARGE, NGINX, PIPE, SMALL, TO_PIPE};
+use crate::calls::{
+    CallRow, Calls, DIRECT, GRIPFAST, LARGE, NGINX, PACKAGED, PACKAGED_TO_PIPE, PIPE, SMALL, TO_PIPE,
+};
 use crate::instructions::{self, CallCost};
 use crate::lists::Lists;
 use crate::load::Sample;
@@ -26,6 +28,36 @@ fn round(value: f64) -> String {
     if value.abs() < 10.0 { format!("{value:.2}") } else { format!("{value:.0}") }
 }
 
+/// Goals of calls for one build. Those of a format are: added latency and throughput over nginx's, CPU time with 64 calls
+/// at a time over nginx's.
+struct BuildGoals {
+    lane: &'static str,
+    lane_to_pipe: &'static str,
+    events: [f64; 3],
+    json: [f64; 3],
+    processor_at_1: f64,
+    to_pipe: f64,
+}
+
+const BUILDS: [BuildGoals; 2] = [
+    BuildGoals {
+        lane: GRIPFAST,
+        lane_to_pipe: TO_PIPE,
+        events: [1.5, 0.8, 1.4],
+        json: [2.0, 0.65, 2.0],
+        processor_at_1: 1.5,
+        to_pipe: 1.4,
+    },
+    BuildGoals {
+        lane: PACKAGED,
+        lane_to_pipe: PACKAGED_TO_PIPE,
+        events: [1.2, 0.85, 1.2],
+        json: [1.4, 0.72, 1.6],
+        processor_at_1: 1.2,
+        to_pipe: 1.2,
+    },
+];
+
 pub(crate) fn of_calls(calls: &Calls) -> Vec<Figure> {
     let find = |server: Era, bytes: usize, events: bool, at_once: usize, lane: &str| {
         calls.rows.iter().find(|row| {
@@ -35,46 +67,55 @@ pub(crate) fn of_calls(calls: &Calls) -> Vec<Figure> {
                 && row.lanes.iter().any(|(name, _)| *name == lane)
         })
     };
-    let added = |row: &CallRow| {
-        let [direct, nginx, gripfast] = [DIRECT, NGINX, GRIPFAST]
-            .map(|lane| row.median_of(lane, |sample| sample.p50).unwrap_or(f64::NAN));
+    let added = |row: &CallRow, lane: &'static str| {
+        let [direct, nginx, gripfast] =
+            [DIRECT, NGINX, lane].map(|lane| row.median_of(lane, |sample| sample.p50).unwrap_or(f64::NAN));
         (gripfast - direct) / (nginx - direct)
     };
-    let over_nginx = |row: &CallRow, figure: fn(&Sample) -> f64| {
-        row.ratio([GRIPFAST, NGINX], |[ours, theirs]| figure(&ours) / figure(&theirs)).unwrap_or(f64::NAN)
+    let over_nginx = |row: &CallRow, lane: &str, figure: fn(&Sample) -> f64| {
+        row.ratio([lane, NGINX], |[ours, theirs]| figure(&ours) / figure(&theirs)).unwrap_or(f64::NAN)
     };
     let mut figures = Vec::new();
-    // A legacy client and a modern server: today's clients, and servers of current SDKs.
-    for (events, form, latency, throughput, processor) in
-        [(true, "event stream", 1.5, 0.8, 1.4), (false, "JSON", 2.0, 0.65, 2.0)]
-    {
-        let what = |at_once: usize| format!("modern server, {form}, 100 B, concurrency {at_once}");
-        if let Some(row) = find(Era::Modern, SMALL, events, 1, GRIPFAST) {
-            let goal = format!("{}: added latency (p50) over nginx's added latency", what(1));
-            figures.push(at_most(&goal, added(row), latency, " ×"));
-            let goal = format!("{}: CPU time over nginx's", what(1));
-            figures.push(at_most(&goal, over_nginx(row, |sample| sample.processor), 1.5, " ×"));
+    for build in &BUILDS {
+        let lane = build.lane;
+        // A legacy client and a modern server: today's clients, and servers of current SDKs.
+        for (events, form, [latency, throughput, processor]) in
+            [(true, "event stream", build.events), (false, "JSON", build.json)]
+        {
+            let what = |at_once: usize| format!("{lane}, modern server, {form}, concurrency {at_once}");
+            if let Some(row) = find(Era::Modern, SMALL, events, 1, lane) {
+                let goal = format!("{}: added latency (p50) over nginx's added latency", what(1));
+                figures.push(at_most(&goal, added(row, lane), latency, " ×"));
+                let goal = format!("{}: CPU time over nginx's", what(1));
+                let measured = over_nginx(row, lane, |sample| sample.processor);
+                figures.push(at_most(&goal, measured, build.processor_at_1, " ×"));
+            }
+            if let Some(row) = find(Era::Modern, SMALL, events, 64, lane) {
+                let goal = format!("{}: throughput over nginx's", what(64));
+                let measured = over_nginx(row, lane, |sample| sample.per_second);
+                figures.push(at_least(&goal, measured, throughput, " ×"));
+                let goal = format!("{}: CPU time over nginx's", what(64));
+                let measured = over_nginx(row, lane, |sample| sample.processor);
+                figures.push(at_most(&goal, measured, processor, " ×"));
+                let goal = format!("{}: connections to the server per call", what(64));
+                let opened = row.median_of(lane, |sample| sample.connections.unwrap_or(f64::NAN));
+                figures.push(at_most(&goal, opened.unwrap_or(f64::NAN), 0.02, ""));
+            }
         }
-        if let Some(row) = find(Era::Modern, SMALL, events, 64, GRIPFAST) {
-            let goal = format!("{}: throughput over nginx's", what(64));
-            figures.push(at_least(&goal, over_nginx(row, |sample| sample.per_second), throughput, " ×"));
-            let goal = format!("{}: CPU time over nginx's", what(64));
-            figures.push(at_most(&goal, over_nginx(row, |sample| sample.processor), processor, " ×"));
-            let goal = format!("{}: connections to the server per call", what(64));
-            let opened = row.median_of(GRIPFAST, |sample| sample.connections.unwrap_or(f64::NAN));
-            figures.push(at_most(&goal, opened.unwrap_or(f64::NAN), 0.02, ""));
+        if let Some(row) = find(Era::Legacy, SMALL, false, 1, build.lane_to_pipe) {
+            let goal = format!(
+                "{}, concurrency 1: p50 over that of a plain pipe plus direct HTTP",
+                build.lane_to_pipe
+            );
+            let ratio = row.ratio([build.lane_to_pipe, PIPE, DIRECT], |[ours, pipe, direct]| {
+                ours.p50 / (pipe.p50 + direct.p50)
+            });
+            figures.push(at_most(&goal, ratio.unwrap_or(f64::NAN), build.to_pipe, " ×"));
         }
     }
-    let row = |bytes: usize, at_once: usize, lane: &str| find(Era::Legacy, bytes, false, at_once, lane);
-    if let Some(row) = row(SMALL, 1, TO_PIPE) {
-        let goal = "HTTP to stdio, 100 B, concurrency 1: p50 over that of a plain pipe plus direct HTTP";
-        let ratio =
-            row.ratio([TO_PIPE, PIPE, DIRECT], |[ours, pipe, direct]| ours.p50 / (pipe.p50 + direct.p50));
-        figures.push(at_most(goal, ratio.unwrap_or(f64::NAN), 1.4, " ×"));
-    }
-    if let Some(row) = row(LARGE, 1, GRIPFAST) {
+    if let Some(row) = find(Era::Legacy, LARGE, false, 1, GRIPFAST) {
         let goal = "1 MB, concurrency 1: added latency (p50) over nginx's added latency";
-        figures.push(at_most(goal, added(row), 1.5, " ×"));
+        figures.push(at_most(goal, added(row, GRIPFAST), 1.5, " ×"));
         let [before, after] = calls.memory.gripfast_large;
         let goal = "memory after several times as many 1 MB results over memory after the first ones";
         figures.push(at_most(goal, after as f64 / before as f64, 1.2, " ×"));
@@ -111,16 +152,17 @@ pub(crate) fn of_observing(observing: &Observing) -> Vec<Figure> {
 }
 
 pub(crate) fn of_instructions(costs: &[CallCost]) -> Vec<Figure> {
-    let figures = costs.iter().filter_map(|cost| {
-        let goals = instructions::goals(cost.case)?;
-        let goal = |what: &str| format!("one call, {}: {what}", cost.case);
-        Some([
-            at_most(&goal("instructions"), cost.instructions, goals.instructions, ""),
-            at_most(&goal("cache lines"), cost.cache_lines, goals.cache_lines, ""),
-            at_most(&goal("allocations"), cost.allocations, goals.allocations, ""),
-        ])
-    });
-    figures.flatten().collect()
+    let mut figures = Vec::new();
+    for cost in costs {
+        let Some(goals) = instructions::goals(cost.case, cost.build) else { continue };
+        let goal = |what: &str| format!("{}, one call, {}: {what}", cost.build, cost.case);
+        figures.push(at_most(&goal("instructions"), cost.instructions, goals.instructions, ""));
+        figures.push(at_most(&goal("cache lines"), cost.cache_lines, goals.cache_lines, ""));
+        if let Some(allocations) = cost.allocations {
+            figures.push(at_most(&goal("allocations"), allocations, goals.allocations, ""));
+        }
+    }
+    figures
 }
 
 pub(crate) fn of_scale(scale: &Scale) -> Vec<Figure> {

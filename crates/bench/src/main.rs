@@ -27,6 +27,7 @@ mod replicas;
 mod report;
 mod scale;
 mod startup;
+mod training;
 
 use gripfast_measure::{MeasureError, Result};
 use std::process::ExitCode;
@@ -55,6 +56,9 @@ fn main() -> ExitCode {
 
 async fn measure(args: &Args) -> Result<()> {
     let options = args.run_options()?;
+    if args.train {
+        return training::run(&options).await;
+    }
     let mut report = Report::begin();
     for part in args.parts() {
         eprintln!("{} …", part.word());

@@ -10,8 +10,8 @@ use gripfast_measure::Era;
 pub(crate) struct RunOptions {
     /// The gripfast binary.
     pub(crate) gripfast: PathBuf,
-    /// Another build of gripfast.
-    pub(crate) before: Option<PathBuf>,
+    /// Further builds of gripfast.
+    pub(crate) other_builds: Vec<OtherBuild>,
     /// Command and URL of another gateway.
     pub(crate) other: Option<(String, String)>,
     /// Number of samples per figure.
@@ -19,6 +19,16 @@ pub(crate) struct RunOptions {
     /// Duration of a sample.
     pub(crate) slice: Duration,
     pub(crate) size: Size,
+}
+
+/// A build of gripfast that is measured beside the first one.
+#[derive(Debug, Clone)]
+pub(crate) struct OtherBuild {
+    /// Lane of its calls over HTTP.
+    pub(crate) lane: &'static str,
+    /// Lane of its calls to a stdio server.
+    pub(crate) lane_to_pipe: &'static str,
+    pub(crate) gripfast: PathBuf,
 }
 
 /// Extent of a run.
@@ -33,9 +43,9 @@ pub(crate) enum Size {
 impl RunOptions {
     pub(crate) fn wants(&self, case: &Case) -> bool {
         match self.size {
-            Size::Whole => case.era == case.server || case.bytes == SMALL,
+            Size::Whole => case.bytes == SMALL || case.server == Era::Legacy,
             Size::Quick => case.bytes == SMALL || (case.server == Era::Legacy && !case.events),
-            Size::Tiny => case.at_once <= 16,
+            Size::Tiny => case.at_once == 1,
         }
     }
 

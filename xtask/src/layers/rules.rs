@@ -55,9 +55,9 @@ pub(super) const CRATES: &[CrateRule] = &[
     },
     CrateRule {
         name: "gripfast-chaos",
-        may_use: &["gripfast-measure"],
+        may_use: &["gripfast-measure", "gripfast-testkit"],
         outside: Outside::Any,
-        why: "chaos tests the gateway from outside, through its command line and MCP, like any other gateway",
+        why: "chaos tests the gateway from outside, through its command line and MCP, like any other gateway; the peers of the test kit share no code with it",
     },
     CrateRule {
         name: "gripfast-bench",
@@ -103,7 +103,7 @@ pub(super) const CRATES: &[CrateRule] = &[
     },
 ];
 
-/// Workspace crates that only dev-dependencies may name.
+/// Workspace crates that any dev-dependencies may name.
 pub(super) const TESTS_MAY_USE: &[&str] = &["gripfast-testkit", "gripfast-demo"];
 
 /// External crates without clock, runtime, randomness or IO.

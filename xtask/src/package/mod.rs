@@ -8,6 +8,7 @@ mod container;
 mod deb;
 mod live_system;
 mod npm;
+mod profile;
 mod sbom;
 mod tarball;
 mod wheel;
@@ -22,6 +23,8 @@ use sbom::Sbom;
 
 /// Goal for the size of the packaged binary.
 const MAX_BINARY: u64 = 20 << 20;
+/// Target of the packaged binary.
+const TARGET: &str = "x86_64-unknown-linux-gnu";
 
 /// The packages, and the parts of the command that this machine cannot do.
 pub(crate) struct Packages {
@@ -57,7 +60,7 @@ struct Parts<'a> {
 /// The build that the packages are made from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Build {
-    /// Linked by zig for glibc 2.17, stripped.
+    /// Optimized by a profile, linked by zig for glibc 2.17, stripped.
     Portable,
     /// The plain release build, for this machine.
     Plain,
@@ -120,11 +123,10 @@ fn build(workspace: &Workspace, build: Build, out: &Path) -> Result<Packages, St
     empty(&staging)?;
     let sources = workspace.root.join("packages");
     let wheel = wheel::build(workspace, build, &sources, out)?;
-    let directory = match build {
-        Build::Portable => "x86_64-unknown-linux-gnu/dist",
-        Build::Plain => "release",
+    let binary = match build {
+        Build::Portable => workspace.target.join(TARGET).join("dist/gripfast"),
+        Build::Plain => workspace.target.join("release/gripfast"),
     };
-    let binary = workspace.target.join(directory).join("gripfast");
     let version = sbom.version().to_owned();
     let parts = Parts { workspace, sources, out: out.to_owned(), staging, version, binary, build };
     let size = fs::metadata(&parts.binary).map_err(|error| cannot("read", &parts.binary, &error))?.len();
@@ -192,6 +194,12 @@ fn output(command: &mut Command) -> Result<String, String> {
         return Ok(stdout);
     }
     Err(format!("{shown} failed ({}):\n{stdout}{}", output.status, String::from_utf8_lossy(&output.stderr)))
+}
+
+/// Runs a command whose output goes to the terminal.
+fn run_shown(command: &mut Command) -> Result<(), String> {
+    let status = command.status().map_err(|error| format!("cannot run {command:?}: {error}"))?;
+    if status.success() { Ok(()) } else { Err(format!("{command:?} failed ({status}); its output is above")) }
 }
 
 /// Tests if a program is on this machine.

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::{Build, cannot, output};
+use super::{Build, TARGET, cannot, output, profile, run_shown};
 use crate::workspace::Workspace;
 
 /// The tools from the Python package index.
@@ -19,29 +19,48 @@ pub(super) fn build(
     sources: &Path,
     out: &Path,
 ) -> Result<PathBuf, String> {
-    let tools = tools(workspace)?;
-    let mut command = Command::new(tools.join("maturin"));
-    command.args(["build", "--locked", "--out"]).arg(out).current_dir(sources.join("wheel"));
-    command.env("CARGO_TARGET_DIR", &workspace.target).env("PATH", path_with(&tools)?);
-    match build {
+    let mut command = match build {
         Build::Portable => {
-            command.args(["--profile", "dist", "--target", "x86_64-unknown-linux-gnu"]);
-            command.args(["--zig", "--compatibility", "manylinux2014"]);
+            let profile = profile::record(workspace, sources)?;
+            portable(workspace, sources, &workspace.target, &profile::use_flags(&profile), out)?
         }
         Build::Plain => {
+            let mut command = maturin(workspace, sources, &workspace.target, out)?;
             command.args(["--profile", "release", "--compatibility", "linux", "--auditwheel", "skip"]);
+            command
         }
-    }
+    };
     println!("building the binary and the wheel");
-    let status = command.status().map_err(|error| format!("cannot run {command:?}: {error}"))?;
-    if !status.success() {
-        return Err(format!("{command:?} failed ({status}); its output is above"));
-    }
+    run_shown(&mut command)?;
     let entries = std::fs::read_dir(out).map_err(|error| cannot("list", out, &error))?;
     let mut paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
     paths
         .find(|path| path.extension().is_some_and(|extension| extension == "whl"))
         .ok_or_else(|| format!("maturin left no wheel in {}", out.display()))
+}
+
+/// A command that builds the portable binary in `target` with these flags for the compiler, separated by `\u{1f}`, and a
+/// wheel.
+pub(super) fn portable(
+    workspace: &Workspace,
+    sources: &Path,
+    target: &Path,
+    flags: &str,
+    out: &Path,
+) -> Result<Command, String> {
+    let mut command = maturin(workspace, sources, target, out)?;
+    command.args(["--profile", "dist", "--target", TARGET, "--zig", "--compatibility", "manylinux2014"]);
+    // Unlike `RUSTFLAGS`, it allows paths with spaces.
+    command.env("CARGO_ENCODED_RUSTFLAGS", flags);
+    Ok(command)
+}
+
+fn maturin(workspace: &Workspace, sources: &Path, target: &Path, out: &Path) -> Result<Command, String> {
+    let tools = tools(workspace)?;
+    let mut command = Command::new(tools.join("maturin"));
+    command.args(["build", "--locked", "--out"]).arg(out).current_dir(sources.join("wheel"));
+    command.env("CARGO_TARGET_DIR", target).env("PATH", path_with(&tools)?);
+    Ok(command)
 }
 
 /// Tests if the tools are installed.

@@ -120,7 +120,8 @@ impl Run<'_> {
         self.source_checks();
         self.deny();
         self.clippy();
-        let bare = ["clippy", "--workspace", "--lib", "--no-default-features", "--", "-D", "warnings"];
+        let bare =
+            ["clippy", "--workspace", "--lib", "--bins", "--no-default-features", "--", "-D", "warnings"];
         self.cargo("clippy without features", &bare);
         let workspace = self.workspace;
         self.step("documentation", || {

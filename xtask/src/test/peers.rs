@@ -39,8 +39,18 @@ struct Peer {
 }
 
 /// The enums in `testkit` that contain the variants.
-const ENUMS: [&str; 9] =
-    ["Peer", "Package", "Client", "Suite", "Browser", "Keyring", "ServiceManager", "StoreServer", "Balancer"];
+const ENUMS: [&str; 10] = [
+    "Peer",
+    "Package",
+    "Client",
+    "Suite",
+    "Browser",
+    "Keyring",
+    "ServiceManager",
+    "StoreServer",
+    "Balancer",
+    "WallClock",
+];
 
 #[derive(Clone, Copy)]
 enum Runtime {
@@ -177,11 +187,28 @@ const SETS: &[Set] = &[
         ],
     },
     Set {
+        dir: "redis",
+        peers: &[Peer { name: "redis", variant: "Redis" }],
+        from: &[],
+        runtime: Runtime::System,
+        system: &[
+            Program { names: &["redis-server"], package: "redis-server" },
+            Program { names: &["redis-sentinel"], package: "redis-sentinel" },
+        ],
+    },
+    Set {
         dir: "systemd",
         peers: &[Peer { name: "systemd", variant: "Systemd" }],
         from: &[],
         runtime: Runtime::System,
         system: &[Program { names: &["systemd-socket-activate"], package: "systemd" }],
+    },
+    Set {
+        dir: "wall-clock",
+        peers: &[Peer { name: "faketime", variant: "Faketime" }],
+        from: &[],
+        runtime: Runtime::System,
+        system: &[Program { names: &["faketime"], package: "faketime" }],
     },
 ];
 

@@ -54,7 +54,7 @@ impl Report {
     /// Creates an empty report. Call it before the run, so that it records the load of the idle machine.
     pub(crate) fn begin() -> Self {
         Self {
-            place: Place::detect("cargo xtask bench", &["--gripfast", "--write", "--before"]),
+            place: Place::detect("cargo xtask bench", &["--gripfast", "--write", "--before", "--packaged"]),
             sections: Vec::new(),
         }
     }

@@ -33,32 +33,31 @@ impl ReportTable {
 }
 
 pub(super) fn of_calls(calls: &Calls) -> Vec<ReportTable> {
-    let head = [
-        "client",
-        "server",
-        "result",
-        "format",
-        "concurrency",
-        "path",
-        "p50 µs",
-        "p95",
-        "p99",
-        "calls/s",
-        "CPU ms per 1,000 calls",
-    ];
-    let mut table = ReportTable::new("Calls", 6, &head);
+    let head = ["client", "server", "result", "format", "at once", "p50 µs", "p99 µs", "calls/s", "CPU"];
+    let mut tables: Vec<(Vec<&str>, ReportTable)> = Vec::new();
     for row in &calls.rows {
-        for (lane, samples) in &row.lanes {
-            let case = row.case;
-            let [client, server] = [case.era, case.server].map(|era| match era {
-                Era::Legacy => "legacy",
-                Era::Modern => "modern",
-            });
-            let form = if case.events { "SSE" } else { "JSON" };
-            let mut cells = [client, server, &size(case.bytes), form, &case.at_once.to_string(), lane]
-                .map(str::to_owned)
-                .to_vec();
-            cells.extend(figures(samples));
+        let lanes: Vec<&str> = row.lanes.iter().map(|(lane, _)| *lane).collect();
+        if tables.last().is_none_or(|(of, _)| *of != lanes) {
+            let title = format!(
+                "Each cell: {}. CPU: milliseconds of the gateway per 1,000 calls.",
+                lanes.join(" / ")
+            );
+            tables.push((lanes, ReportTable::new(title, 4, &head)));
+        }
+        let case = row.case;
+        let [client, server] = [case.era, case.server].map(|era| match era {
+            Era::Legacy => "legacy",
+            Era::Modern => "modern",
+        });
+        let form = if case.events { "SSE" } else { "JSON" };
+        let mut cells =
+            [client, server, &size(case.bytes), form, &case.at_once.to_string()].map(str::to_owned).to_vec();
+        let values: Vec<[String; 5]> = row.lanes.iter().map(|(_, samples)| figures(samples)).collect();
+        for column in [0, 2, 3, 4] {
+            let known = values.iter().map(|values| values[column].as_str()).filter(|value| !value.is_empty());
+            cells.push(known.collect::<Vec<_>>().join(" / "));
+        }
+        if let Some((_, table)) = tables.last_mut() {
             table.table.row(cells);
         }
     }
@@ -82,7 +81,7 @@ pub(super) fn of_calls(calls: &Calls) -> Vec<ReportTable> {
             String::new(),
         ]);
     }
-    vec![table, weights]
+    tables.into_iter().map(|(_, table)| table).chain([weights]).collect()
 }
 
 pub(super) fn of_lists(lists: &Lists) -> ReportTable {
@@ -133,12 +132,12 @@ pub(super) fn of_observing(observing: &Observing) -> ReportTable {
 }
 
 pub(super) fn of_instructions(costs: &[CallCost]) -> ReportTable {
-    let head = ["server and answer", "instructions", "cache lines", "allocations"];
-    let mut table = ReportTable::new("One call of a legacy client, 100 B", 1, &head);
+    let head = ["build", "server and answer", "instructions", "cache lines", "allocations"];
+    let mut table = ReportTable::new("One call of a legacy client, 100 B", 2, &head);
     for cost in costs {
-        let counts = [cost.instructions, cost.cache_lines, cost.allocations];
-        let mut cells = vec![cost.case.to_owned()];
-        cells.extend(counts.map(|count| format!("{count:.0}")));
+        let counts = [Some(cost.instructions), Some(cost.cache_lines), cost.allocations];
+        let mut cells = vec![cost.build.to_owned(), cost.case.to_owned()];
+        cells.extend(counts.map(|count| count.map(|count| format!("{count:.0}")).unwrap_or_default()));
         table.table.row(cells);
     }
     table
