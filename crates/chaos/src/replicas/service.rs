@@ -146,7 +146,8 @@ impl Service {
         }
         let mut file = json!({
             "cluster": cluster,
-            "gateway": { "drain_wait": "500ms" },
+            // Longer than a client leaves a connection unused: each one gets an answer with `Connection: close`.
+            "gateway": { "drain_wait": "1s" },
             "mcpServers": { SERVER: self.server_entry() },
         });
         let mut url = "http://127.0.0.1:0/mcp".to_owned();

@@ -22,7 +22,7 @@ use http::{HeaderValue, Request, StatusCode};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
-use hyper::service::service_fn;
+use hyper::service::{HttpService, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use std::convert::Infallible;
 use std::io;
@@ -491,6 +491,23 @@ async fn serve(
     {
         return;
     }
+    close_when_idle(connection).await;
+}
+
+/// Closes a connection after the request in flight, if there is one. A request that has reached the socket is answered:
+/// Tokio may not have reported it yet, and hyper would close the connection without reading it.
+async fn close_when_idle<T, S, B>(mut connection: Pin<&mut http1::Connection<TokioIo<T>, S>>)
+where
+    T: AsyncRead + AsyncWrite + Unpin,
+    S: HttpService<Incoming, ResBody = B, Error = Infallible>,
+    B: http_body::Body<Error: Into<Box<dyn std::error::Error + Send + Sync>>> + 'static,
+{
+    tokio::select! {
+        biased;
+        _ = Repoll::new(connection.as_mut()) => return,
+        // The runtime looks for events before it continues this task.
+        () = tokio::task::yield_now() => {}
+    }
     connection.as_mut().graceful_shutdown();
     let _ = Repoll::new(connection).await;
 }
@@ -642,6 +659,37 @@ mod tests {
         let theirs = theirs.unwrap();
         theirs.writable().await.unwrap();
         (theirs, ours.unwrap().0)
+    }
+
+    #[tokio::test]
+    async fn a_request_that_has_reached_the_socket_is_answered_before_the_connection_closes() {
+        let (mut theirs, ours) = connected().await;
+        let answer = service_fn(async |_: Request<Incoming>| {
+            Ok::<_, Infallible>(Response::new(Body::from("answered")))
+        });
+        let connection = http1::Builder::new().serve_connection(TokioIo::new(ours), answer);
+        let close = CancellationToken::new();
+        let closing = close.clone();
+        let served = tokio::spawn(async move {
+            let mut connection = pin!(connection);
+            tokio::select! {
+                biased;
+                _ = connection.as_mut() => return,
+                () = closing.cancelled() => {}
+            }
+            close_when_idle(connection).await;
+        });
+        let request = b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n";
+        theirs.write_all(request).await.unwrap();
+        let mut head = [0; 1024];
+        assert!(theirs.read(&mut head).await.unwrap() > 0, "the first answer");
+        // Without an await between both, so that the runtime learns of the request after the cancellation.
+        assert_eq!(theirs.try_write(request).unwrap(), request.len());
+        close.cancel();
+        let mut rest = String::new();
+        theirs.read_to_string(&mut rest).await.unwrap();
+        assert!(rest.ends_with("answered"), "{rest:?}");
+        served.await.unwrap();
     }
 
     #[tokio::test]
