@@ -45,6 +45,12 @@ impl LeaseSpec {
     pub fn grace(&self) -> Duration {
         self.lease + self.heartbeat()
     }
+
+    /// Longest time until another replica serves the sessions of one that was lost: its record ends, the others learn
+    /// that by a heartbeat, and their request to the store takes a moment.
+    pub fn longest_move(&self) -> Duration {
+        self.grace() + self.heartbeat()
+    }
 }
 
 impl Default for LeaseSpec {

@@ -13,6 +13,7 @@ use crate::auth::Authenticator;
 use crate::auth::credential::Credential;
 use crate::mcp::Gateway;
 use crate::server::connection_table::{ConnectionSlot, ConnectionTable};
+use crate::server::listener::close_when_idle;
 use crate::server::quota::Peer;
 use crate::server::request_framing::StrictFraming;
 use axum::Router;
@@ -134,9 +135,9 @@ impl Receiver {
         tokio::select! {
             _ = &mut connection => return,
             () = too_slow => return,
-            () = close.cancelled() => connection.as_mut().graceful_shutdown(),
+            () = close.cancelled() => {}
         }
-        let _ = connection.await;
+        close_when_idle(connection).await;
     }
 
     async fn receive(

@@ -23,6 +23,8 @@ use gripfast_cluster::{StoreError, lease_now};
 use http::{Method, StatusCode};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
+use tokio::time::Instant;
 
 /// Marks a request that another replica forwarded to this one.
 #[derive(Debug, Clone, Copy)]
@@ -52,6 +54,15 @@ pub(crate) struct RoutedMessage<'a> {
     pub(crate) era: Era,
 }
 
+/// The request could not be routed, and nothing was done.
+struct Unavailable {
+    reason: UnavailableReason,
+    retry_after: Duration,
+}
+
+/// Longest pause between two attempts to route a request.
+const ROUTE_INTERVAL: Duration = Duration::from_millis(250);
+
 /// Result of routing a request.
 pub(crate) enum Routed {
     /// Here.
@@ -61,13 +72,35 @@ pub(crate) enum Routed {
 }
 
 impl Member {
-    /// Takes a request to where it must be served.
+    /// Takes a request to where it must be served. It waits while the session moves, because most clients take a 503 for
+    /// the end of their call.
     pub(crate) async fn route(
         self: &Arc<Self>,
         gateway: &Arc<Gateway>,
         target: &Target,
         request: &RoutedMessage<'_>,
     ) -> Routed {
+        let wait_until = Instant::now() + self.settings.lease.longest_move();
+        loop {
+            let Unavailable { reason, retry_after } = match self.try_route(gateway, target, request).await {
+                Ok(routed) => return routed,
+                Err(unavailable) => unavailable,
+            };
+            let pause = retry_after.min(ROUTE_INTERVAL);
+            if !reason.passes() || Instant::now() + pause > wait_until {
+                return Routed::Elsewhere(unavailable(request.id(), reason, retry_after));
+            }
+            tokio::time::sleep(pause).await;
+        }
+    }
+
+    /// One attempt. An error means that nothing was done.
+    async fn try_route(
+        self: &Arc<Self>,
+        gateway: &Arc<Gateway>,
+        target: &Target,
+        request: &RoutedMessage<'_>,
+    ) -> Result<Routed, Unavailable> {
         let forwarded = request.forward.head.extensions.get::<ForwardedArrival>().copied();
         match target {
             Target::Session(id) => self.route_to_owner(gateway, id, request, forwarded).await,
@@ -75,35 +108,38 @@ impl Member {
                 let is_mine = *boot == self.place.boot;
                 if !is_mine
                     && forwarded.is_none()
-                    && let Some(response) = self.route_to_boot(*boot, request).await
+                    && let Some(response) = self.route_to_boot(*boot, request).await?
                 {
-                    return Routed::Elsewhere(response);
+                    return Ok(Routed::Elsewhere(response));
                 }
                 match session {
                     // Also a session that another replica has taken over: its streams of calls are still here.
-                    Some(id) if is_mine && gateway.sessions.has(id) => Routed::Here,
+                    Some(id) if is_mine && gateway.sessions.has(id) => Ok(Routed::Here),
                     Some(id) => self.route_to_owner(gateway, id, request, forwarded).await,
                     // What it concerns is here, or lost.
-                    None => Routed::Here,
+                    None => Ok(Routed::Here),
                 }
             }
         }
     }
 
     /// Forwards to one process; `None` if it is gone, and nothing was done.
-    async fn route_to_boot(self: &Arc<Self>, boot: BootId, request: &RoutedMessage<'_>) -> Option<Response> {
-        let replica = self.find_replica(boot).await?;
+    async fn route_to_boot(
+        self: &Arc<Self>,
+        boot: BootId,
+        request: &RoutedMessage<'_>,
+    ) -> Result<Option<Response>, Unavailable> {
+        let Some(replica) = self.find_replica(boot).await else { return Ok(None) };
         match self.forward(&replica.place, OwnerEpoch::FIRST, &request.forward).await {
-            Ok(response) => Some(response),
-            Err(ForwardEnd::Refused | ForwardEnd::Misdirected { .. } | ForwardEnd::Answered) => None,
-            Err(ForwardEnd::NotConnected) => Some(unavailable(
-                request.id(),
-                UnavailableReason::OwnerChanged,
-                std::time::Duration::from_secs(1),
-            )),
+            Ok(response) => Ok(Some(response)),
+            Err(ForwardEnd::Refused | ForwardEnd::Misdirected { .. } | ForwardEnd::Answered) => Ok(None),
+            Err(ForwardEnd::NotConnected) => Err(Unavailable {
+                reason: UnavailableReason::OwnerChanged,
+                retry_after: Duration::from_secs(1),
+            }),
             // A stream that was not begun has no effect.
-            Err(ForwardEnd::Lost) if request.forward.head.method == Method::GET => None,
-            Err(ForwardEnd::Lost) => Some(request.lost()),
+            Err(ForwardEnd::Lost) if request.forward.head.method == Method::GET => Ok(None),
+            Err(ForwardEnd::Lost) => Ok(Some(request.lost())),
         }
     }
 
@@ -113,9 +149,9 @@ impl Member {
         id: &str,
         request: &RoutedMessage<'_>,
         forwarded: Option<ForwardedArrival>,
-    ) -> Routed {
+    ) -> Result<Routed, Unavailable> {
         // An id that does not open is refused here, and one that no replica issued is served here.
-        let Some(session) = gateway.sessions.session_id(id) else { return Routed::Here };
+        let Some(session) = gateway.sessions.session_id(id) else { return Ok(Routed::Here) };
         let arrival = match forwarded {
             Some(ForwardedArrival { epoch }) => Arrival::Forwarded { to: self.place.boot, epoch },
             None => Arrival::Direct,
@@ -129,10 +165,10 @@ impl Member {
                     if let Some(stored) = stored {
                         gateway.sessions.restore_remote(id, request.forward.peer, stored).await;
                     }
-                    return Routed::Here;
+                    return Ok(Routed::Here);
                 }
                 Decision::Forward { to, epoch } => match self.forward(&to, epoch, &request.forward).await {
-                    Ok(response) => return Routed::Elsewhere(response),
+                    Ok(response) => return Ok(Routed::Elsewhere(response)),
                     Err(end) => {
                         self.with_router(|router| router.forward_ended(&mut routed, to.boot, end));
                     }
@@ -161,13 +197,13 @@ impl Member {
                 }
                 Decision::AwaitTakeover => takeover_ended.await,
                 Decision::Misdirected { owner } => {
-                    return Routed::Elsewhere(misdirected(self.place.boot, owner.as_ref()));
+                    return Ok(Routed::Elsewhere(misdirected(self.place.boot, owner.as_ref())));
                 }
                 Decision::Unavailable { retry_after, reason } => {
-                    return Routed::Elsewhere(unavailable(request.id(), reason, retry_after));
+                    return Err(Unavailable { reason, retry_after });
                 }
-                Decision::OutcomeUnknown => return Routed::Elsewhere(request.lost()),
-                Decision::Answered => return Routed::Here,
+                Decision::OutcomeUnknown => return Ok(Routed::Elsewhere(request.lost())),
+                Decision::Answered => return Ok(Routed::Here),
             }
         }
     }
@@ -248,7 +284,7 @@ impl RoutedMessage<'_> {
 }
 
 /// 503: nothing was done.
-fn unavailable(id: Option<Id<'_>>, reason: UnavailableReason, retry_after: std::time::Duration) -> Response {
+fn unavailable(id: Option<Id<'_>>, reason: UnavailableReason, retry_after: Duration) -> Response {
     let text = match reason {
         UnavailableReason::StoreUnreachable => {
             "the replica of this session is unreachable, and so is the store: no other replica can take over"

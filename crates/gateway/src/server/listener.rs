@@ -496,7 +496,7 @@ async fn serve(
 
 /// Closes a connection after the request in flight, if there is one. A request that has reached the socket is answered:
 /// Tokio may not have reported it yet, and hyper would close the connection without reading it.
-async fn close_when_idle<T, S, B>(mut connection: Pin<&mut http1::Connection<TokioIo<T>, S>>)
+pub(crate) async fn close_when_idle<T, S, B>(mut connection: Pin<&mut http1::Connection<TokioIo<T>, S>>)
 where
     T: AsyncRead + AsyncWrite + Unpin,
     S: HttpService<Incoming, ResBody = B, Error = Infallible>,

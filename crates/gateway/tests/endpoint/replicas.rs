@@ -57,24 +57,6 @@ async fn response(stream: &mut EventStream) -> Value {
     }
 }
 
-/// Calls until a replica has taken the session over. Until then nothing is done: 503.
-async fn counted_after_takeover(client: &LegacyClient) -> String {
-    let mut text = String::new();
-    until_async("the session is taken over", async || {
-        let answered = client.post(&request("t", "tools/call", &call("demo__counter", json!({})))).await;
-        match answered.status {
-            503 => false,
-            200 => {
-                text = crate::client::text_of(&answered.message());
-                true
-            }
-            other => panic!("{other}: {answered:?}"),
-        }
-    })
-    .await;
-    text
-}
-
 #[tokio::test]
 async fn a_session_is_served_by_its_owner_through_every_replica() {
     let Some(service) = Service::start(&["a", "b", "c"]) else { return };
@@ -242,7 +224,8 @@ async fn a_session_survives_the_kill_of_its_owner_and_has_one_owner_then() {
     })
     .await;
     service.kill("a");
-    let (at_b, at_c) = tokio::join!(counted_after_takeover(&b), counted_after_takeover(&c));
+    let (at_b, at_c) =
+        tokio::join!(b.call_tool("demo__counter", json!({})), c.call_tool("demo__counter", json!({})));
     let mut counts = [at_b, at_c];
     counts.sort_unstable();
     assert_eq!(counts, ["1", "2"], "one replica has it: two takeovers at once made one owner");
@@ -282,7 +265,7 @@ async fn ids_of_a_replica_that_is_gone_end_as_unknown() {
     let question = question(&mut stream).await;
     service.kill("a");
     assert!(stream.ends_broken().await, "a stream whose owner is lost is cut, not ended");
-    counted_after_takeover(&b).await;
+    b.call_tool("demo__counter", json!({})).await;
     let mut resumed = b.open_stream(Some(&first)).await;
     let lost = response(&mut resumed).await;
     assert_eq!((&lost["id"], lost["result"]["isError"].as_bool()), (&json!("q"), Some(true)), "{lost}");
@@ -317,7 +300,7 @@ async fn a_replica_that_ends_in_order_gives_its_sessions_away_at_once() {
     assert_eq!(b.call_tool("demo__counter", json!({})).await, "1");
     service.at("a").signal(Signal::TERM);
     service.replicas[0].wait();
-    counted_after_takeover(&b).await;
+    b.call_tool("demo__counter", json!({})).await;
     service.at("b").until_it_knows(1).await;
 }
 

@@ -4,6 +4,8 @@ use super::{Liveness, PutBack, Router, Stage};
 use crate::placement::heartbeat::StoreUnreachable;
 use crate::placement::place::{BootId, OwnerEpoch, Place, SessionId, SessionOwner};
 use crate::placement::term::LeaseNow;
+#[cfg(doc)]
+use crate::placement::term::LeaseSpec;
 use std::time::Duration;
 
 /// One request and its progress. The shell asks [`Router::decide`], performs the decision and reports its result, until
@@ -107,6 +109,17 @@ pub enum UnavailableReason {
     OwnerChanged,
     /// This replica shuts down.
     ShuttingDown,
+}
+
+impl UnavailableReason {
+    /// Returns whether the reason passes within [`LeaseSpec::longest_move`], so that the request can wait here. The
+    /// return of a store cannot be foreseen; a replica that shuts down or has too many requests must not keep them.
+    pub const fn passes(self) -> bool {
+        match self {
+            Self::Grace | Self::OwnerChanged => true,
+            Self::StoreUnreachable | Self::Busy | Self::ShuttingDown => false,
+        }
+    }
 }
 
 /// The end of a forwarded request at its forwarder.

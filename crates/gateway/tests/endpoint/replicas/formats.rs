@@ -4,7 +4,7 @@
 use super::service::{KEY, Replica, Service};
 use super::shared_keys::{KEYS, add, until_status};
 use super::shared_pins::server;
-use super::{counted_after_takeover, through};
+use super::through;
 use crate::client::{LegacyClient, request};
 use gripfast_cluster::keys::ClusterKeys;
 use gripfast_testkit::wait::until_async;
@@ -161,7 +161,7 @@ async fn after_a_rotation_everything_opens_with_the_new_key_alone() {
             let replica = service.replica(name, "");
             service.replicas.push(replica);
             service.until_complete().await;
-            counted_after_takeover(&through(&client, &service.at(name).http)).await;
+            through(&client, &service.at(name).http).call_tool("demo__counter", json!({})).await;
         }
         if has_new_first {
             until_async("the tables are sealed with the new key", async || {

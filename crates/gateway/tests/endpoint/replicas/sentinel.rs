@@ -3,7 +3,7 @@
 
 use super::service::Service;
 use super::singletons::{Writer, holder};
-use super::{counted_after_takeover, through};
+use super::through;
 use crate::client::LegacyClient;
 use gripfast_testkit::store_server::{RunningStore, StoreGroup, StoreServer};
 use gripfast_testkit::wait::until_async;
@@ -50,7 +50,7 @@ async fn a_service_on_redis_goes_on_after_sentinel_promotes_a_replica() {
     }
     service.kill("a");
     let survivors = ["b", "c"].map(|name| through(&client, &service.at(name).http));
-    assert_eq!(counted_after_takeover(&survivors[0]).await, "1");
+    assert_eq!(survivors[0].call_tool("demo__counter", json!({})).await, "1");
     assert_eq!(survivors[1].call_tool("demo__counter", json!({})).await, "2", "both know the owner now");
     holder(&service).await;
     assert_eq!(takeovers(&service).await, 1);
@@ -80,7 +80,7 @@ async fn a_service_on_redis_goes_on_after_sentinel_promotes_a_replica() {
     let owner = session.1.as_str();
     service.kill(owner);
     let left = if owner == "b" { &survivors[1] } else { &survivors[0] };
-    assert_eq!(counted_after_takeover(left).await, "1");
+    assert_eq!(left.call_tool("demo__counter", json!({})).await, "1");
     assert!(ownership(&promoted, "moved").0 > session.0);
     holder(&service).await;
     assert!(writer.count() <= 4, "one process for each loss of a replica or of the store");

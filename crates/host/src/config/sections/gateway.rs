@@ -49,10 +49,10 @@ keys! {
         pub shutdown_timeout: Duration [AT_LEAST_1_S] = Duration::from_secs(9);
         /// Time after SIGTERM in which the gateway serves as before, while `/readyz` answers 503 and every answer closes
         /// its connection. It is a part of `shutdown_timeout`. Set it behind a load balancer, to the time in which that
-        /// notices the 503. Too short: the load balancer still sends requests to a closed port. Too long: less time for
-        /// calls in flight. With the socket of a service manager, new connections wait for the next process meanwhile.
+        /// notices the 503. Too short: the load balancer still sends requests to a closed port, and a client that uses an
+        /// idle connection in the moment of its end loses the request. Too long: less time for calls in flight. With the socket of a service manager, new connections wait for the next process meanwhile.
         pub drain_wait: Option<Duration> [DurationRange::at_least(Duration::ZERO)] = None,
-            "`0s`; with the socket of a service manager a ninth of `shutdown_timeout`";
+            "`0s`; in a cluster a third of `shutdown_timeout`, at most `3s`; with the socket of a service manager a ninth of it";
         /// Time that a gateway started by `gripfast stdio --background` keeps running after its last client has left.
         /// Too short: the servers start again for the next client. Too long: the servers run unused. A gateway started
         /// with `gripfast serve` does not stop by itself.
