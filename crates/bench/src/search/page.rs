@@ -252,7 +252,9 @@ const METHOD: &str = "\
   for differences.
 - **Gateway.** A gateway with exposure `search` and all servers, which replay their catalogs, gives the tokens of a
   client's list (by gripfast's own estimate, with the four search tools) and the time of a list change: from the request
-  that makes the largest server add a tool, over its `list_changed`, until a search finds the tool.
+  that makes the largest server add a tool, over its `list_changed`, until a search finds the tool. The changes follow
+  each other without a pause, and gripfast lists a server at most twice within a second: every third change waits for the
+  end of that second. The longest time shows this limit.
 - **Limits.** The same author wrote the questions and the table of synonyms. The table was written before the questions
   and extended after misses in the tuning half; no line was added for a question of the judging half. Questions of other
   people may give other results. Hard questions stay hard for a search by words: see the results.
