@@ -196,6 +196,20 @@ impl Store {
         Ok([value("total_net_input_bytes:")?, value("total_net_output_bytes:")?])
     }
 
+    /// Number of executed scripts, and their time in microseconds.
+    ///
+    /// # Errors
+    /// The store is unreachable.
+    pub fn script_time(&self) -> Result<[u64; 2]> {
+        let info = self.command(&["INFO", "commandstats"])?;
+        let line = info.lines().find_map(|line| line.strip_prefix("cmdstat_evalsha:"));
+        let value = |name: &str| line?.split(',').find_map(|part| part.strip_prefix(name)?.parse().ok());
+        let values = value("calls=").zip(value("usec="));
+        values
+            .map(|(calls, micros)| [calls, micros])
+            .ok_or_else(|| MeasureError::new("the store", &"no script was executed"))
+    }
+
     /// Process id, while the store runs.
     #[must_use]
     pub fn pid(&self) -> Option<u32> {

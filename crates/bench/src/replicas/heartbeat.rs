@@ -1,4 +1,4 @@
-//! Traffic of heartbeats, with one replica and with ten.
+//! Traffic of heartbeats, with one replica and with ten, and with 90 more that exist only as records in the store.
 
 use std::time::{Duration, Instant};
 
@@ -15,6 +15,7 @@ use gripfast_measure::{Result, proc};
 pub(crate) struct HeartbeatCost {
     pub(crate) one: ServiceTraffic,
     pub(crate) several: ServiceTraffic,
+    pub(crate) many: ServiceTraffic,
 }
 
 /// Traffic of an idle service, per heartbeat. Five are sent per lease.
@@ -25,7 +26,9 @@ pub(crate) struct ServiceTraffic {
     pub(crate) sent: f64,
     /// Bytes from the store.
     pub(crate) received: f64,
-    /// Processor time of the store in microseconds, without that of an unused store in the same time.
+    /// Time of the script in the store in microseconds.
+    pub(crate) script: f64,
+    /// Processor time of the store in microseconds, with its wake-up and without that of an unused store in the same time.
     pub(crate) store_processor: f64,
     /// Processor time of the replica in microseconds, with its other idle work.
     pub(crate) replica_processor: f64,
@@ -34,13 +37,32 @@ pub(crate) struct ServiceTraffic {
 pub(super) async fn run(options: &RunOptions, server: &Server) -> Result<HeartbeatCost> {
     let several = options.pick(3, 10, 10);
     Ok(HeartbeatCost {
-        one: traffic(options, server, 1).await?,
-        several: traffic(options, server, several).await?,
+        one: traffic(options, server, 1, 0).await?,
+        several: traffic(options, server, several, 0).await?,
+        many: traffic(options, server, several, several * 9).await?,
     })
 }
 
-async fn traffic(options: &RunOptions, server: &Server, replicas: usize) -> Result<ServiceTraffic> {
+/// Copies the record of a replica under other boot ids.
+const COPY_RECORDS: &str = "
+local key = redis.call('KEYS', '*replica:*')[1]
+local prefix = string.match(key, '^(.*)replica:')
+local record = redis.call('HGET', key, 'record')
+for number = 1, tonumber(ARGV[1]) do
+  local boot = string.format('%016x', number)
+  redis.call('HSET', prefix .. 'replica:' .. boot, 'record', record)
+  redis.call('SADD', prefix .. 'replicas', boot)
+end
+return 1";
+
+async fn traffic(
+    options: &RunOptions,
+    server: &Server,
+    replicas: usize,
+    copies: usize,
+) -> Result<ServiceTraffic> {
     let service = Service::start(options, server, replicas).await?;
+    service.store.command(&["EVAL", COPY_RECORDS, "0", &copies.to_string()])?;
     let unused_dir = TempDir::new()?;
     let unused_store = Store::start(unused_dir.path(), Persistence::None)?;
     let store: Vec<u32> = service.store.pid().into_iter().collect();
@@ -53,11 +75,20 @@ async fn traffic(options: &RunOptions, server: &Server, replicas: usize) -> Resu
     };
     // A reading is traffic too.
     let first = read()?;
-    let (began, before) = (Instant::now(), read()?);
+    let (began, before, scripts) = (Instant::now(), read()?, service.store.script_time()?);
     tokio::time::sleep(Duration::from_secs(options.pick(1, 5, 20))).await;
-    let after = read()?;
+    let (after, scripts_after) = (read()?, service.store.script_time()?);
+    let [executed, micros] = std::array::from_fn(|at| (scripts_after[at] - scripts[at]) as f64);
     let heartbeats = began.elapsed().as_secs_f64() / LEASE.as_secs_f64() * 5.0 * replicas as f64;
     let [sent, received, store_processor, replica_processor] =
         std::array::from_fn(|at| (after[at] - before[at] - (before[at] - first[at])) / heartbeats);
-    Ok(ServiceTraffic { replicas, sent, received, store_processor, replica_processor })
+    let script = micros / executed;
+    Ok(ServiceTraffic {
+        replicas: replicas + copies,
+        sent,
+        received,
+        script,
+        store_processor,
+        replica_processor,
+    })
 }

@@ -219,14 +219,21 @@ pub(super) fn of_replicas(replicas: &Replicas) -> Vec<ReportTable> {
     }
     row("two replicas, at the owner".to_owned(), &overhead.owner);
     row("two replicas, forwarded (CPU of both)".to_owned(), &overhead.forwarded);
-    let head =
-        ["replicas", "bytes to the store", "bytes from it", "CPU µs of the store", "CPU µs of the replica"];
+    let head = [
+        "records",
+        "bytes to the store",
+        "bytes from it",
+        "µs of the script",
+        "CPU µs of the store",
+        "CPU µs of the replica",
+    ];
     let mut traffic = ReportTable::new("One heartbeat of an idle replica", 0, &head);
-    for ServiceTraffic { replicas, sent, received, store_processor, replica_processor } in
-        [&heartbeats.one, &heartbeats.several]
+    for ServiceTraffic { replicas, sent, received, script, store_processor, replica_processor } in
+        [&heartbeats.one, &heartbeats.several, &heartbeats.many]
     {
         let mut cells = vec![replicas.to_string()];
-        cells.extend([sent, received, store_processor, replica_processor].map(|value| format!("{value:.0}")));
+        let values = [sent, received, script, store_processor, replica_processor];
+        cells.extend(values.map(|value| format!("{value:.0}")));
         traffic.table.row(cells);
     }
     let mut loss = ReportTable::new("Loss of a replica, and a rolling restart", 1, &["what", "value"]);
