@@ -347,12 +347,15 @@ impl ServiceSimulation {
             return None;
         }
         let (boot, request) = (node.place.boot, self.sequence);
+        let is_served_at_once = node.router.serves(self.now_of(index), session);
         let routed = RoutedRequest::new(session.clone(), Arrival::Direct);
         self.sequence += 1;
         let flow = self.sequence;
         self.flows
             .insert(flow, Flow { request, node: index, boot, routed, forwarder: None, forwarding: None });
         self.progress(flow);
+        let is_served = matches!(self.ends.get(&request), Some(Decision::Serve { .. }));
+        assert_eq!(is_served, is_served_at_once, "the check and the decision differ");
         Some(request)
     }
 

@@ -33,6 +33,20 @@ fn a_request_at_another_replica_is_forwarded_to_the_owner() {
     assert_eq!(service.takeovers, []);
 }
 
+/// The check that a request at its owner passes instead of a decision. The random histories compare it with the decisions.
+#[test]
+fn only_the_owner_serves_at_once_and_not_after_a_pause() {
+    let (mut service, session) = opened();
+    let serves = |service: &ServiceSimulation| {
+        [0, 1, 2].map(|index| service.nodes[index].router.serves(service.now_of(index), &session))
+    };
+    assert_eq!(serves(&service), [true, false, false]);
+    service.pause(0);
+    service.advance(service.spec.lease + service.spec.heartbeat() * 2);
+    assert_eq!(service.serve(&session, 1), Some(1));
+    assert_eq!(serves(&service), [false, true, false], "the first owner must ask the store");
+}
+
 #[test]
 fn a_refused_connection_lets_the_session_be_taken_over_at_once() {
     let (mut service, session) = opened();

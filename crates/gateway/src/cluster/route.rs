@@ -20,6 +20,7 @@ use gripfast::placement::routing::{
 use gripfast::wire::envelope::Request;
 use gripfast::wire::{Era, Id};
 use gripfast_cluster::{StoreError, lease_now};
+use http::request::Parts;
 use http::{Method, StatusCode};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -34,15 +35,15 @@ pub(crate) struct ForwardedArrival {
 }
 
 /// Process that has what a request concerns.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Target {
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Target<'a> {
     /// The owner of the session with this id.
-    Session(String),
+    Session(&'a str),
     /// The process that issued an id in the request: a stream, a question, a call that waits for input.
     Boot {
         boot: BootId,
         /// The session of the request. If the process is gone, its owner serves the request.
-        session: Option<String>,
+        session: Option<&'a str>,
     },
 }
 
@@ -72,12 +73,23 @@ pub(crate) enum Routed {
 }
 
 impl Member {
+    /// Returns whether a request of a client is served here without a step before that.
+    pub(crate) fn serves(&self, gateway: &Gateway, target: Target<'_>, head: &Parts) -> bool {
+        match target {
+            Target::Session(id) if head.extensions.get::<ForwardedArrival>().is_none() => gateway
+                .sessions
+                .session_id(id)
+                .is_some_and(|session| self.router.lock().serves(lease_now(), &session)),
+            Target::Session(_) | Target::Boot { .. } => false,
+        }
+    }
+
     /// Takes a request to where it must be served. It waits while the session moves, because most clients take a 503 for
     /// the end of their call.
     pub(crate) async fn route(
         self: &Arc<Self>,
         gateway: &Arc<Gateway>,
-        target: &Target,
+        target: Target<'_>,
         request: &RoutedMessage<'_>,
     ) -> Routed {
         let wait_until = Instant::now() + self.settings.lease.longest_move();
@@ -98,17 +110,17 @@ impl Member {
     async fn try_route(
         self: &Arc<Self>,
         gateway: &Arc<Gateway>,
-        target: &Target,
+        target: Target<'_>,
         request: &RoutedMessage<'_>,
     ) -> Result<Routed, Unavailable> {
         let forwarded = request.forward.head.extensions.get::<ForwardedArrival>().copied();
         match target {
             Target::Session(id) => self.route_to_owner(gateway, id, request, forwarded).await,
             Target::Boot { boot, session } => {
-                let is_mine = *boot == self.place.boot;
+                let is_mine = boot == self.place.boot;
                 if !is_mine
                     && forwarded.is_none()
-                    && let Some(response) = self.route_to_boot(*boot, request).await?
+                    && let Some(response) = self.route_to_boot(boot, request).await?
                 {
                     return Ok(Routed::Elsewhere(response));
                 }

@@ -185,6 +185,12 @@ impl Router {
     /// `Retry-After` if nothing says when it will be better.
     const SHORT_PAUSE: Duration = Duration::from_secs(1);
 
+    /// Returns whether a request of a client is served here at once: [`Decision::Serve`] without a step before it.
+    pub fn serves(&self, now: LeaseNow, session: &SessionId) -> bool {
+        let is_owner = self.moved.get(session).map_or(&session.origin, |owner| &owner.place) == &self.me;
+        is_owner && self.stage == Stage::Serving && !self.must_confirm(now, session)
+    }
+
     /// The next step of a request. The same request gets the same answer until a result is reported.
     pub fn decide(&mut self, now: LeaseNow, request: &RoutedRequest) -> Decision {
         if let Some(end) = &request.end {

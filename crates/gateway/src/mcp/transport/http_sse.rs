@@ -160,7 +160,7 @@ async fn receive_elsewhere(
     };
     let forward = OutgoingForward { head: &head, body: &message.bytes, peer: &peer };
     let message = RoutedMessage { forward, request: None, era: Era::Legacy };
-    match Box::pin(member.route(gateway, &Target::Boot { boot, session: None }, &message)).await {
+    match Box::pin(member.route(gateway, Target::Boot { boot, session: None }, &message)).await {
         Routed::Elsewhere(response) => response,
         // The stream ended with its replica.
         Routed::Here => text_response(StatusCode::NOT_FOUND, "Could not find session\n"),

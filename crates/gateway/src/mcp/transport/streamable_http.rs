@@ -99,7 +99,8 @@ where
         }
         Method::GET => {
             if let Some(member) = gateway.sessions.member()
-                && let Some(response) = elsewhere(gateway, member, &head, None, &peer).await
+                && let Some(routing) = elsewhere(gateway, member, &head, None, &peer)
+                && let Some(response) = routing.await
             {
                 return response;
             }
@@ -107,7 +108,8 @@ where
         }
         Method::DELETE => {
             if let Some(member) = gateway.sessions.member()
-                && let Some(response) = elsewhere(gateway, member, &head, None, &peer).await
+                && let Some(routing) = elsewhere(gateway, member, &head, None, &peer)
+                && let Some(response) = routing.await
             {
                 return response;
             }
@@ -133,7 +135,8 @@ async fn post(gateway: &Arc<Gateway>, head: &Parts, body: &ReceivedMessage) -> R
     let headers = &head.headers;
     if envelope::is_batch(&body.bytes) {
         if let Some(member) = gateway.sessions.member()
-            && let Some(response) = elsewhere(gateway, member, head, Some((body, None)), &body.peer).await
+            && let Some(routing) = elsewhere(gateway, member, head, Some((body, None)), &body.peer)
+            && let Some(response) = routing.await
         {
             return response;
         }
@@ -149,8 +152,8 @@ async fn post(gateway: &Arc<Gateway>, head: &Parts, body: &ReceivedMessage) -> R
         }
     };
     if let Some(member) = gateway.sessions.member()
-        && let Some(response) =
-            elsewhere(gateway, member, head, Some((body, Some(&message))), &body.peer).await
+        && let Some(routing) = elsewhere(gateway, member, head, Some((body, Some(&message))), &body.peer)
+        && let Some(response) = routing.await
     {
         return response;
     }
@@ -180,30 +183,33 @@ async fn post(gateway: &Arc<Gateway>, head: &Parts, body: &ReceivedMessage) -> R
     }
 }
 
-/// The response of another replica, if one must serve this request. `sent` is the body of a POST, with its message
-/// unless it is a batch.
+/// The response of another replica; `None` if this one serves the request, which the future may find out. `sent` is the
+/// body of a POST, with its message unless it is a batch.
 ///
-/// Boxed, because the future is large and a gateway that runs alone never needs it.
+/// Boxed, because the future is large and most requests do not need it.
 fn elsewhere<'a>(
     gateway: &'a Arc<Gateway>,
     member: &'a Arc<Member>,
     head: &'a Parts,
     sent: Option<(&'a ReceivedMessage, Option<&'a Message<'a>>)>,
     peer: &'a Peer,
-) -> BoxFuture<'a, Option<Response>> {
-    Box::pin(route_elsewhere(gateway, member, head, sent, peer))
+) -> Option<BoxFuture<'a, Option<Response>>> {
+    let target = target_of(gateway, member, head, sent.and_then(|(_, message)| message))?;
+    if member.serves(gateway, target, head) {
+        return None;
+    }
+    Some(Box::pin(route_elsewhere(gateway, member, target, head, sent, peer)))
 }
 
 async fn route_elsewhere(
     gateway: &Arc<Gateway>,
     member: &Arc<Member>,
+    target: Target<'_>,
     head: &Parts,
     sent: Option<(&ReceivedMessage, Option<&Message<'_>>)>,
     peer: &Peer,
 ) -> Option<Response> {
-    let message = sent.and_then(|(_, message)| message);
-    let target = target_of(gateway, member, head, message)?;
-    let request = match message {
+    let request = match sent.and_then(|(_, message)| message) {
         Some(Message::Request(request)) => Some(request),
         Some(Message::Notification(_) | Message::Response(_)) | None => None,
     };
@@ -213,19 +219,19 @@ async fn route_elsewhere(
         request,
         era: if is_modern(version_header(&head.headers).as_ref()) { Era::Modern } else { Era::Legacy },
     };
-    match member.route(gateway, &target, &message).await {
+    match member.route(gateway, target, &message).await {
         Routed::Here => None,
         Routed::Elsewhere(response) => Some(response),
     }
 }
 
 /// The process that a request concerns; `None` if any may serve it.
-fn target_of(
+fn target_of<'a>(
     gateway: &Gateway,
     member: &Member,
-    head: &Parts,
+    head: &'a Parts,
     message: Option<&Message<'_>>,
-) -> Option<Target> {
+) -> Option<Target<'a>> {
     let headers = &head.headers;
     let text = |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
     let version = version_header(headers);
@@ -256,7 +262,7 @@ fn target_of(
         }
         None => None,
     };
-    let session = text(SESSION_ID).map(str::to_owned);
+    let session = text(SESSION_ID);
     match boot {
         Some(boot) => Some(Target::Boot { boot, session }),
         None => session.map(Target::Session),
