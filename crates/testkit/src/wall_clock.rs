@@ -28,10 +28,19 @@ impl WallClock {
 
     /// A command that runs `program` with its wall clock shifted by this offset, such as `+300s`. Clocks that only count
     /// time keep their values.
+    ///
+    /// # Panics
+    ///
+    /// If `faketime` does not name its library.
     #[must_use]
     pub fn shifted(self, offset: &str, program: &str) -> Command {
-        let mut command = Command::new("faketime");
-        command.args(["-f", offset, program]).env("DONT_FAKE_MONOTONIC", "1");
+        // With the library alone: `faketime` itself would stay the parent of the program, and a signal to it would leave
+        // the program behind.
+        let named = Command::new("faketime").args(["-f", offset, "printenv", "LD_PRELOAD"]).output();
+        let library = String::from_utf8(named.expect("faketime runs").stdout).expect("a path");
+        assert!(library.contains("faketime"), "not a library of faketime: {library}");
+        let mut command = Command::new(program);
+        command.env("LD_PRELOAD", library.trim()).env("FAKETIME", offset).env("DONT_FAKE_MONOTONIC", "1");
         command
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! A step runs even if an earlier one failed, unless it depends on that one, so that one run shows all problems.
 
+mod leftovers;
 mod peers;
 mod report;
 pub(crate) mod tools;
@@ -77,6 +78,10 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<(), String
         let built = run.cargo("build", &["build", "--workspace", "--bins", "--tests", "--examples"]);
         let peers = peers.join().unwrap_or_else(|_| peers::Installed::nothing());
         run.step("peers", || peers.outcome(workspace, options.missing));
+        if options.filter.is_empty() && built == Verdict::Passed {
+            // Many tests wait, so there is processor time for the build that later steps need.
+            scope.spawn(|| counts::build_in_background(workspace));
+        }
         if built == Verdict::Passed && nextest == Verdict::Passed {
             run.step("tests", || run_nextest(workspace, options, &peers));
         } else {
@@ -240,10 +245,20 @@ fn run_nextest(
     if options.missing == Missing::LeftOut && !peers.missing().is_empty() {
         command.env("GRIPFAST_MISSING_PEERS", peers.missing().join(","));
     }
+    // Variables, so that arguments of the caller override them.
+    let processors = thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    command.env("NEXTEST_PROFILE", "suite").env("NEXTEST_TEST_THREADS", (3 * processors).to_string());
+    let run = std::process::id().to_string();
+    command.env(leftovers::VARIABLE, &run);
     let mut child = command.spawn().map_err(|error| format!("cannot start nextest: {error}"))?;
     let summary = child.stderr.take().map(pass_through).unwrap_or_default();
     let status = child.wait().map_err(|error| format!("cannot wait for nextest: {error}"))?;
-    if status.success() { Ok(Outcome::Ok(summary)) } else { Err(format!("{summary} ({status})")) }
+    let left = leftovers::after_run(&run);
+    match status.success() {
+        true if left.is_empty() => Ok(Outcome::Ok(summary)),
+        true => Err(format!("{summary}, but these processes of tests still run:\n{}", left.join("\n"))),
+        false => Err(format!("{summary} ({status})")),
+    }
 }
 
 /// Forwards the output of nextest line by line and returns its summary line.
