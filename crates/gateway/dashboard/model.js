@@ -72,6 +72,34 @@ export function connect() {
   refresh();
 }
 
+/**
+ * Data of a page, read now and with each status. `value` is the last one that was read; `problem` is the error of the last
+ * attempt, or null.
+ */
+export function readWithStatus(load) {
+  const data = { value: null, problem: null, refresh, leave: () => {} };
+  let seen = null;
+
+  async function refresh() {
+    try {
+      data.value = await load();
+      data.problem = null;
+    } catch (error) {
+      data.problem = error;
+    }
+    changed();
+  }
+
+  data.leave = onChange(() => {
+    if (seen !== model.fleet) {
+      seen = model.fleet;
+      refresh();
+    }
+  });
+  refresh();
+  return data;
+}
+
 /** The time of the data that is shown. */
 export function asOf() {
   return model.lost ? model.contact : Date.now();

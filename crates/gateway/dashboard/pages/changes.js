@@ -2,46 +2,26 @@
 
 import { read, server as path } from "../api.js";
 import { h } from "../dom.js";
-import { changed, model, onChange } from "../model.js";
+import { readWithStatus } from "../model.js";
 import { perform } from "../notices.js";
 import { count } from "../words.js";
 
 export function changes() {
-  let servers = null;
-  let problem = null;
-  let seen = null;
-
-  async function refresh() {
-    try {
-      servers = (await read("pins")).servers;
-      problem = null;
-    } catch (error) {
-      problem = error.message;
-    }
-    changed();
-  }
-
-  const unsubscribe = onChange(() => {
-    if (seen !== model.fleet) {
-      seen = model.fleet;
-      refresh();
-    }
-  });
-  refresh();
+  const servers = readWithStatus(async () => (await read("pins")).servers);
 
   async function approve(server, tool) {
     const what = tool === undefined ? "pins/approve" : `pins/${encodeURIComponent(tool)}/approve`;
     await perform(`${path(server)}/${what}`, undefined, ({ approved }) => `approved: ${approved.join(", ")}`);
-    refresh();
+    servers.refresh();
   }
 
   return {
-    leave: unsubscribe,
+    leave: servers.leave,
     draw: () => [
       h("h1", {}, "Changes"),
       h("p", { class: "quiet" }, "A tool is pinned when it is first seen. A tool whose definition changes later waits here for approval."),
-      problem && h("p", { class: "bad" }, problem),
-      servers && page(servers, approve),
+      servers.problem && h("p", { class: "bad" }, servers.problem.message),
+      servers.value && page(servers.value, approve),
     ],
   };
 }

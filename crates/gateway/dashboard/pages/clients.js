@@ -2,52 +2,39 @@
 
 import { read } from "../api.js";
 import { h } from "../dom.js";
-import { changed, model, onChange } from "../model.js";
+import { model, readWithStatus } from "../model.js";
 import { refusal } from "../notices.js";
 import { clock, count, span } from "../words.js";
 
 const RECENT_CALLS = 1000;
 
 export function clients() {
-  let sessions = null;
-  let calls = [];
-  let problem = null;
-  let seen = null;
-
-  async function refresh() {
-    try {
-      [{ sessions }, { calls }] = await Promise.all([read("sessions"), read(`calls?limit=${RECENT_CALLS}`)]);
-      problem = null;
-    } catch (error) {
-      problem = error;
-    }
-    changed();
-  }
-
-  // Refreshed together with the status.
-  const unsubscribe = onChange(() => {
-    if (seen !== model.fleet) {
-      seen = model.fleet;
-      refresh();
-    }
+  const data = readWithStatus(async () => {
+    const [{ sessions }, { calls }] = await Promise.all([read("sessions"), read(`calls?limit=${RECENT_CALLS}`)]);
+    return { sessions, calls };
   });
-  refresh();
 
   return {
-    leave: unsubscribe,
+    leave: data.leave,
     draw: () => [
       h("h1", {}, "Clients"),
-      problem && refusal(problem, refresh),
+      data.problem && refusal(data.problem, data.refresh),
       model.fleet?.clients && h("p", {}, summary(model.fleet.clients)),
-      sessions && h("section", { "aria-labelledby": "sessions" },
-        h("h2", { id: "sessions" }, "Sessions"),
-        h("p", { class: "quiet" }, "Sessions of legacy clients. Modern clients have none: each of their requests is self-contained."),
-        sessions.length === 0 ? h("p", { class: "quiet" }, "None.") : sessionTable(sessions)),
-      sessions && h("section", { "aria-labelledby": "recent" },
-        h("h2", { id: "recent" }, "Recent calls"),
-        calls.length === 0 ? h("p", { class: "quiet" }, "No calls.") : recentCalls(calls)),
+      data.value && page(data.value),
     ],
   };
+}
+
+function page({ sessions, calls }) {
+  return [
+    h("section", { "aria-labelledby": "sessions" },
+      h("h2", { id: "sessions" }, "Sessions"),
+      h("p", { class: "quiet" }, "Sessions of legacy clients. Modern clients have none: each of their requests is self-contained."),
+      sessions.length === 0 ? h("p", { class: "quiet" }, "None.") : sessionTable(sessions)),
+    h("section", { "aria-labelledby": "recent" },
+      h("h2", { id: "recent" }, "Recent calls"),
+      calls.length === 0 ? h("p", { class: "quiet" }, "No calls.") : recentCalls(calls)),
+  ];
 }
 
 function summary({ connections, sessions, in_flight: inFlight }) {

@@ -2,7 +2,7 @@
 
 import { read } from "../api.js";
 import { h } from "../dom.js";
-import { changed, model, onChange } from "../model.js";
+import { model, readWithStatus } from "../model.js";
 import { refusal } from "../notices.js";
 import { count, span } from "../words.js";
 
@@ -16,35 +16,14 @@ const STATES = {
 };
 
 export function replicas() {
-  let rows = null;
-  let problem = null;
-  let seen = null;
-
-  async function refresh() {
-    try {
-      rows = await read("replicas");
-      problem = null;
-    } catch (error) {
-      problem = error;
-    }
-    changed();
-  }
-
-  // Refreshed together with the status.
-  const unsubscribe = onChange(() => {
-    if (seen !== model.fleet) {
-      seen = model.fleet;
-      refresh();
-    }
-  });
-  refresh();
+  const rows = readWithStatus(() => read("replicas"));
 
   return {
-    leave: unsubscribe,
+    leave: rows.leave,
     draw: () => [
       h("h1", {}, "Replicas"),
-      problem && refusal(problem, refresh),
-      model.fleet && (model.fleet.cluster ? page(model.fleet.cluster, rows ?? []) : alone()),
+      rows.problem && refusal(rows.problem, rows.refresh),
+      model.fleet && (model.fleet.cluster ? page(model.fleet.cluster, rows.value ?? []) : alone()),
     ],
   };
 }

@@ -3,7 +3,7 @@
 import { read, server as path } from "../api.js";
 import { CHARTED, latency, rates, ribbon, spanOf, timeAxis } from "../charts.js";
 import { h } from "../dom.js";
-import { asOf, changed, model, onChange, past, upstream } from "../model.js";
+import { asOf, past, readWithStatus, upstream } from "../model.js";
 import { capital, count, recently, span } from "../words.js";
 import { actionButtons } from "./actions.js";
 import { state } from "./overview.js";
@@ -11,48 +11,30 @@ import { state } from "./overview.js";
 const SHOWN_LINES = 200;
 
 export function server(name) {
-  let detail = null;
-  let tools = [];
-  let log = [];
-  let pins = new Map();
-  let problem = null;
-  let seen = null;
-
-  async function refresh() {
-    try {
-      detail = await read(path(name));
-      problem = null;
-      // A server with an invalid config has none of these.
-      const known = await Promise.all(["tools", "log", "pins"].map((what) => read(`${path(name)}/${what}`).catch(() => null)));
-      tools = known[0]?.tools ?? [];
-      log = known[1]?.lines ?? [];
-      pins = new Map((known[2]?.servers ?? []).flatMap((of) => of.tools).map(({ tool, state }) => [tool, state]));
-    } catch (error) {
-      problem = error;
-    }
-    changed();
-  }
-
-  // Refreshed together with the status of all servers.
-  const unsubscribe = onChange(() => {
-    if (seen !== model.fleet) {
-      seen = model.fleet;
-      refresh();
-    }
+  const data = readWithStatus(async () => {
+    const detail = await read(path(name));
+    // A server with an invalid config has none of these.
+    const known = await Promise.all(["tools", "log", "pins"].map((what) => read(`${path(name)}/${what}`).catch(() => null)));
+    const pinned = (known[2]?.servers ?? []).flatMap((of) => of.tools);
+    return {
+      detail,
+      tools: known[0]?.tools ?? [],
+      log: known[1]?.lines ?? [],
+      pins: new Map(pinned.map(({ tool, state }) => [tool, state])),
+    };
   });
-  refresh();
 
   return {
-    leave: unsubscribe,
+    leave: data.leave,
     draw: () => {
+      const { problem, value } = data;
       if (problem) return [h("h1", {}, name), h("p", { class: "bad" }, problem.message, problem.hint && ` – ${problem.hint}`)];
-      const now = upstream(name) ?? detail;
-      return now && detail ? page(name, now, detail, { tools, log, pins }) : h("p", {}, "Loading …");
+      return value ? page(name, upstream(name) ?? value.detail, value) : h("p", {}, "Loading …");
     },
   };
 }
 
-function page(name, now, detail, { tools, log, pins }) {
+function page(name, now, { detail, tools, log, pins }) {
   const { states, minutes } = past(name);
   const drawnAt = asOf();
   const shown = spanOf([{ states }], drawnAt, CHARTED);
