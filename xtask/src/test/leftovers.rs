@@ -44,17 +44,24 @@ fn processes(run: &str) -> Vec<String> {
 #[cfg(all(test, target_os = "linux"))]
 mod tests {
     use super::*;
-    use std::process::Command;
+    use std::io::{Read, Write};
+    use std::process::{Command, Stdio};
 
     #[test]
     fn a_process_of_the_run_is_named_until_it_ends() {
         let run = format!("of-test-{}", std::process::id());
-        let mut child = Command::new("sleep").arg("60").env(VARIABLE, &run).spawn().unwrap();
+        let mut command = Command::new("cat");
+        command.arg("-").env(VARIABLE, &run).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        // The kernel shows the environment of a process some time after `spawn` has returned. A process that answers
+        // has its environment.
+        child.stdin.as_mut().unwrap().write_all(b"a").unwrap();
+        child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
         let found = processes(&run);
         child.kill().unwrap();
         child.wait().unwrap();
         assert_eq!(found.len(), 1, "{found:?}");
-        assert!(found[0].contains("sleep 60"), "{found:?}");
+        assert!(found[0].contains("cat -"), "{found:?}");
         assert_eq!(after_run(&run), [""; 0]);
     }
 }
