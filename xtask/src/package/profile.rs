@@ -12,7 +12,7 @@ use crate::workspace::Workspace;
 
 /// Builds the instrumented binary, runs the training load and returns the merged profile.
 pub(super) fn record(workspace: &Workspace, sources: &Path) -> Result<PathBuf, String> {
-    let merger = llvm_profdata(workspace)?;
+    let mut merger = llvm_profdata(workspace)?;
     // A target directory of its own: the flags would otherwise rebuild everything twice in each run.
     let place = workspace.target.join("profile");
     let counters = place.join("counters");
@@ -28,47 +28,80 @@ pub(super) fn record(workspace: &Workspace, sources: &Path) -> Result<PathBuf, S
     training.arg("--train").arg("--gripfast").arg(place.join(TARGET).join("dist/gripfast"));
     run_shown(training.current_dir(&workspace.root))?;
     let profile = place.join("gripfast.profdata");
-    let mut merge = Command::new(&merger.program);
-    merge.env("LD_LIBRARY_PATH", &merger.libraries).args(["merge", "-o"]).arg(&profile).arg(&counters);
-    output(&mut merge)?;
+    output(merger.args(["merge", "-o"]).arg(&profile).arg(&counters))?;
     Ok(profile)
 }
 
-/// An `llvm-profdata` and the directory of its libraries.
-struct Merger {
-    program: PathBuf,
-    libraries: PathBuf,
-}
-
-/// The `llvm-profdata` of the compiler's LLVM version, from Debian's packages. They are unpacked below `target`, which
-/// needs no root.
-fn llvm_profdata(workspace: &Workspace) -> Result<Merger, String> {
+/// Starts the `llvm-profdata` of the compiler's LLVM version: the one of rustup's `llvm-tools` if it is installed,
+/// otherwise Debian's.
+fn llvm_profdata(workspace: &Workspace) -> Result<Command, String> {
+    let rustc = |argument| {
+        output(Command::new("rustc").args(["--print", argument]).current_dir(&workspace.root))
+            .map(|text| text.trim().to_owned())
+    };
+    let of_rustup = Path::new(&rustc("sysroot")?)
+        .join("lib/rustlib")
+        .join(rustc("host-tuple")?)
+        .join("bin/llvm-profdata");
+    if of_rustup.exists() {
+        return Ok(Command::new(of_rustup));
+    }
     let version = output(Command::new("rustc").arg("-vV").current_dir(&workspace.root))?;
     let major = llvm_major(&version).ok_or_else(|| format!("rustc names no version of LLVM:\n{version}"))?;
     let place = workspace.target.join(format!("tools/llvm-{major}"));
-    let merger = Merger {
-        program: place.join(format!("usr/lib/llvm-{major}/bin/llvm-profdata")),
-        libraries: place.join("usr/lib/x86_64-linux-gnu"),
+    if !place.exists() {
+        println!("unpacking Debian's llvm-{major}");
+        unpack_of_debian(workspace, &format!("llvm-{major}"), &place).map_err(|error| {
+            format!(
+                "the profile-guided build needs `llvm-profdata` of LLVM {major}, and Debian's cannot be had: {error}\n\
+                 hint: `rustup component add llvm-tools` installs it"
+            )
+        })?;
+    }
+    // The packages of Debian unstable need its C library too, so its loader starts the program.
+    let mut command = Command::new(place.join("usr/lib64/ld-linux-x86-64.so.2"));
+    command.arg("--library-path").arg(place.join("usr/lib/x86_64-linux-gnu"));
+    command.arg(place.join(format!("usr/lib/llvm-{major}/bin/llvm-profdata")));
+    Ok(command)
+}
+
+/// Unpacks a package of Debian unstable with all that it needs. Neither root nor a change of the system is needed: apt
+/// uses lists and a cache below `target`, and the mirror of the system.
+fn unpack_of_debian(workspace: &Workspace, package: &str, place: &Path) -> Result<(), String> {
+    let apt_place = workspace.target.join("tools/apt");
+    for directory in ["lists/partial", "cache/archives/partial", "unpacked"] {
+        super::empty(&apt_place.join(directory))?;
+    }
+    let mirrors = ["indextargets", "--format", "$(REPO_URI)", "Created-By: Packages", "Label: Debian"];
+    let mirrors = output(Command::new("apt-get").args(mirrors))?;
+    let mirror = mirrors.lines().next().ok_or("apt has no list of packages; `apt-get update` reads one")?;
+    let keys = "/usr/share/keyrings/debian-archive-keyring.gpg";
+    super::write(&apt_place.join("sources"), &format!("deb [signed-by={keys}] {mirror} sid main\n"))?;
+    super::write(&apt_place.join("status"), "")?;
+    let apt = |words: &[&str]| {
+        let mut command = Command::new("apt-get");
+        for (key, file) in [
+            ("Dir::Etc::SourceList", "sources"),
+            ("Dir::State::Lists", "lists"),
+            ("Dir::State::status", "status"),
+            ("Dir::Cache", "cache"),
+        ] {
+            command.arg("-o").arg(format!("{key}={}", apt_place.join(file).display()));
+        }
+        command.args(["-o", "Dir::Etc::SourceParts=/dev/null", "-o", "Acquire::Languages=none"]);
+        // No lock: the files are ours. No user of its own: it may not be able to write below `target`.
+        output(command.args(["-o", "Debug::NoLocking=1", "-o", "APT::Sandbox::User=root"]).args(words))
     };
-    if merger.program.exists() {
-        return Ok(merger);
-    }
-    println!("unpacking Debian's llvm-{major}");
-    let downloads = workspace.target.join("tools/downloads");
-    super::empty(&downloads)?;
-    let mut download = Command::new("apt-get");
-    download.arg("download").args([format!("llvm-{major}"), format!("libllvm{major}")]);
-    output(download.current_dir(&downloads)).map_err(|error| {
-        format!(
-            "no `llvm-profdata` for LLVM {major}, which the profile-guided build needs: {error}\n\
-                 hint: `apt-get update` reads the newest list of packages"
-        )
-    })?;
+    apt(&["update"])?;
+    apt(&["install", "--download-only", "--yes", "--no-install-recommends", package])?;
+    let (downloads, unpacked) = (apt_place.join("cache/archives"), apt_place.join("unpacked"));
     for entry in fs::read_dir(&downloads).map_err(|error| cannot("list", &downloads, &error))? {
-        let package = entry.map_err(|error| cannot("list", &downloads, &error))?.path();
-        output(Command::new("dpkg-deb").arg("--extract").args([&package, &place]))?;
+        let file = entry.map_err(|error| cannot("list", &downloads, &error))?.path();
+        if file.extension().is_some_and(|extension| extension == "deb") {
+            output(Command::new("dpkg-deb").arg("--extract").args([&file, &unpacked]))?;
+        }
     }
-    Ok(merger)
+    fs::rename(&unpacked, place).map_err(|error| cannot("rename", &unpacked, &error))
 }
 
 /// The major version of LLVM in the output of `rustc -vV`.
