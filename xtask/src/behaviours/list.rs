@@ -242,7 +242,7 @@ pub(super) const SECTIONS: &[Section] = &[
             ),
             promised(
                 "H06",
-                "`load = true` adds found tools to the list of their session, with a notification; of more than 32 the ones found longest ago are removed",
+                "`load = true` adds found tools to the list of their session, with a notification; of more than 32 the ones found or called longest ago are removed",
             ),
             promised(
                 "H07",

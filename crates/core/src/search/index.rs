@@ -3,7 +3,7 @@
 //! All lengths are compared with constants instead of averages over all tools. So a tool's own numbers do not depend on
 //! other tools, and adding or removing one tool touches only its own stems.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::query::{Term, terms};
@@ -384,9 +384,15 @@ impl StemWeights {
         weights
     }
 
+    /// Adds the stems of a field. A stem counts once, however often the field has it: a text that repeats a word says
+    /// no more by it.
     fn add(&mut self, field: &Field, words: impl Iterator<Item = String>) {
-        let stems: Vec<String> = words.map(|word| stem(&word)).collect();
-        let length = stems.len() as f32 / field.usual;
+        let (mut count, mut stems) = (0_u16, BTreeSet::new());
+        for word in words {
+            count += 1;
+            stems.insert(stem(&word));
+        }
+        let length = f32::from(count) / field.usual;
         let weight = field.weight / (1.0 - field.by_length + field.by_length * length);
         for stem in stems {
             self.0.entry(stem).or_default().total += weight;
@@ -576,6 +582,16 @@ mod tests {
         let index =
             index(&[tool("honest", "send_email", "Sends a message."), tool("greedy", "track", &stuffed)]);
         assert_eq!(found(&index, "send an email"), ["honest__send_email", "greedy__track"]);
+    }
+
+    #[test]
+    fn a_description_that_repeats_a_word_ranks_below_one_that_has_it_once() {
+        for repetitions in [2, 5, 50, 5000] {
+            let stuffed = "Sends email. ".repeat(repetitions);
+            let index =
+                index(&[tool("greedy", "track", &stuffed), tool("honest", "deliver", "Sends email.")]);
+            assert_eq!(found(&index, "send an email"), ["honest__deliver", "greedy__track"], "{repetitions}");
+        }
     }
 
     #[test]

@@ -25,7 +25,7 @@ impl ExposureView {
             return None;
         }
         let (settings, catalog) = (host.exposure(), host.catalog_snapshot());
-        let (tokens, of_servers) = catalog.estimated_tokens().unwrap_or_default();
+        let (tokens, of_servers) = catalog.estimated_tokens();
         let listed_tokens = of_servers + tool_search::definitions(&catalog, Era::Modern).estimated_tokens();
         Some(Self {
             mode: settings.exposure.as_str().into(),

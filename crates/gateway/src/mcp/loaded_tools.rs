@@ -1,12 +1,12 @@
 //! Tools that a legacy client has found by search and that are in its own list since then (`gateway.load`). Bounded:
-//! the tools that were found longest ago are removed first.
+//! the tools that were found or called longest ago are removed first.
 
 use tokio::sync::watch;
 
 /// Loaded tools of one client.
 #[derive(Debug)]
 pub(crate) struct LoadedTools {
-    /// Public names, those found longest ago first.
+    /// Public names, those found or called longest ago first.
     names: watch::Sender<Vec<String>>,
 }
 
@@ -33,6 +33,16 @@ impl LoadedTools {
         });
     }
 
+    /// Notes that a tool is called, if it is loaded. This is no change of the list.
+    pub(crate) fn note_call(&self, name: &str) {
+        self.names.send_if_modified(|names| {
+            if let Some(at) = names.iter().position(|known| known == name) {
+                names[at..].rotate_left(1);
+            }
+            false
+        });
+    }
+
     /// Names of the loaded tools.
     pub(crate) fn names(&self) -> Vec<String> {
         self.names.borrow().clone()
@@ -53,15 +63,19 @@ mod tests {
     }
 
     #[test]
-    fn h06_the_tools_found_longest_ago_are_removed_first() {
+    fn h06_the_tools_found_or_called_longest_ago_are_removed_first() {
         let loaded = LoadedTools::default();
         loaded.load(&names(0..LoadedTools::MAX));
-        loaded.load(&names(0..1));
+        let worst = |place: usize| format!("t{}", LoadedTools::MAX - place);
+        loaded.load(&[worst(1)]);
+        loaded.note_call(&worst(2));
+        loaded.note_call("unknown");
         loaded.load(&["new".to_owned()]);
         let kept = loaded.names();
         assert_eq!(kept.len(), LoadedTools::MAX);
-        assert!(kept.contains(&"t0".to_owned()), "found again: {kept:?}");
-        assert!(!kept.contains(&format!("t{}", LoadedTools::MAX - 1)), "the worst of the first search");
+        assert!(kept.contains(&worst(1)), "found again: {kept:?}");
+        assert!(kept.contains(&worst(2)), "called: {kept:?}");
+        assert!(!kept.contains(&worst(3)), "the worst of the others: {kept:?}");
     }
 
     #[test]

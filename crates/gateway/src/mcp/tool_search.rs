@@ -7,9 +7,7 @@ use super::tool_summary::{one_line, parameter_list};
 use gripfast::exposure::{CALL, CALL_READ_ONLY, DESCRIBE, SEARCH};
 use gripfast::wire::Era;
 use gripfast::wire::patch::{Object, Patch};
-use gripfast::{
-    CallError, CallOutcome, CatalogSnapshot, Code, FoundTool, Json, JsonText, RenderedList, UnlistedItem,
-};
+use gripfast::{CallError, CallOutcome, CatalogSnapshot, Code, FoundTool, Json, JsonText, RenderedList};
 use serde_json::{Value, json};
 
 /// Tools that a search returns if it does not set a limit, and at most.
@@ -144,13 +142,16 @@ pub(super) fn answers(tool: &str) -> bool {
     matches!(tool, SEARCH | DESCRIBE)
 }
 
-impl Gateway {
-    /// Parameters of the plain call that a call of `call_tool` or `call_read_only_tool` stands for; `None` for any other
-    /// request.
-    pub(super) async fn unwrap_call(
-        &self,
-        request: &ClientRequest<'_>,
-    ) -> Result<Option<JsonText>, RequestOutcome> {
+/// The plain call that a call of `call_tool` or `call_read_only_tool` stands for.
+pub(super) struct PlainCall {
+    pub(super) params: JsonText,
+    /// Only a tool that its server marks as read-only may be called.
+    pub(super) read_only: bool,
+}
+
+impl PlainCall {
+    /// Reads the plain call; `None` for any other request.
+    pub(super) fn of(request: &ClientRequest<'_>) -> Result<Option<Self>, RequestOutcome> {
         if request.method != "tools/call" {
             return Ok(None);
         }
@@ -163,36 +164,23 @@ impl Gateway {
         }
         let WrappedCall { name, arguments } = WrappedCall::read(&params)
             .map_err(|text| tool_error(request.era, &format!("`{called}` {text}")))?;
-        if called == CALL_READ_ONLY {
-            self.check_read_only(request, &name).await?;
-        }
         let call = Patch::new().set_text("name", &name);
         let call = match arguments {
             Some(arguments) => call.set("arguments", arguments),
             None => call.remove("arguments"),
         };
-        Ok(Some(call.apply(&params)))
+        Ok(Some(Self { params: call.apply(&params), read_only: called == CALL_READ_ONLY }))
     }
+}
 
-    /// Refuses a visible tool that is not known to be read-only. A tool that the client cannot see is refused by the
-    /// plain call, as unknown.
-    async fn check_read_only(&self, request: &ClientRequest<'_>, name: &str) -> Result<(), RequestOutcome> {
-        let lookup = |_: &CatalogSnapshot| {
-            let catalog = self.host.catalog_snapshot_for(request.principal());
-            let (to, tool) = catalog.merged.tool(name)?;
-            Some((to.server.to_owned(), tool.hints.read_only))
-        };
-        match self.host.find_item(UnlistedItem::Name(name), lookup).await {
-            Ok(Some((server, false))) => {
-                let text =
-                    format!("tool `{name}` may change something: its server does not mark it as read-only");
-                let error = CallError::new(Code::InvalidRequest, &server, CallOutcome::NotSent, text);
-                Err(RequestOutcome::Failed(error.with_hint(format!("call it with `{CALL}`"))))
-            }
-            Ok(Some((_, true)) | None) | Err(_) => Ok(()),
-        }
-    }
+/// The refusal of a tool that is not known to be read-only.
+pub(super) fn may_write(server: &str, name: &str) -> RequestOutcome {
+    let text = format!("tool `{name}` may change something: its server does not mark it as read-only");
+    let error = CallError::new(Code::InvalidRequest, server, CallOutcome::NotSent, text);
+    RequestOutcome::Failed(error.with_hint(format!("call it with `{CALL}`")))
+}
 
+impl Gateway {
     /// Answers a call of `search_tools` or `describe_tools`.
     pub(super) async fn answer_tool_search(
         &self,

@@ -3,7 +3,7 @@
 use crate::client::{LegacyClient, ModernClient, call, initialize, names, request, text_of};
 use crate::scripted_server::ScriptedServer;
 use crate::stdio_client::StdioClient;
-use crate::test_gateway::{TestGateway, at, demo, demo_with};
+use crate::test_gateway::{TestGateway, at, child, demo, demo_with};
 use gripfast::exposure::{Exposure, ExposureSettings};
 use gripfast_demo::{EraChoice, Options};
 use gripfast_testkit::wait::{until_async, within};
@@ -108,6 +108,19 @@ async fn h04_only_a_read_only_tool_can_be_called_as_read_only() {
         assert_eq!(unknown["error"]["data"]["code"], "unknown_tool", "{unknown}");
     }
     assert_eq!(demo.counter(), 0, "the refused call was not sent");
+}
+
+/// The first listing ends after the call has waited for it once.
+#[tokio::test]
+async fn h04_a_server_that_lists_late_gets_no_read_only_call_of_a_tool_that_writes() {
+    let late = child("late", &["--start-delay", "1500ms"], &["timeouts.reconnect_wait = \"1s\""]);
+    let gateway = TestGateway::unlisted(&format!("{SEARCH}{late}")).await;
+    let client = ModernClient::new(&gateway.http);
+    let answer =
+        client.request("tools/call", call("call_read_only_tool", wrapped("late__counter", json!({})))).await;
+    assert_eq!(answer["result"]["isError"], true, "{answer}");
+    gateway.until("late", gripfast::State::Ready).await;
+    assert_eq!(text_of(&client.request("tools/call", call("late__counter", json!({}))).await), "1");
 }
 
 /// G01
@@ -375,6 +388,35 @@ async fn h06_a_found_tool_is_loaded_into_the_list_of_its_session_with_a_notifica
     assert_eq!(tools(&client).await, [&["files__echo", "files__add"][..], &OURS].concat());
     let other = LegacyClient::connect(&gateway.http).await;
     assert_eq!(tools(&other).await, OURS, "another session has its own list");
+}
+
+#[tokio::test]
+async fn h01_a_changed_exposure_is_a_change_of_the_list() {
+    let demo = demo().await;
+    let gateway = TestGateway::with(&at("files", &demo.url(), "legacy", &[])).await;
+    let client = LegacyClient::connect(&gateway.http).await;
+    let tools = async || names(&client.request("tools/list", json!({})).await, "tools", "name");
+    let all = tools().await;
+    let mut stream = client.open_stream(None).await;
+    let estimated = u32::try_from(gateway.host.catalog_snapshot().estimated_tokens().0).unwrap();
+    for (exposure, limit, listed) in [
+        (Exposure::Search, 0, &OURS.map(str::to_owned)[..]),
+        (Exposure::Auto, estimated, &all),
+        (Exposure::Auto, estimated - 1, &OURS.map(str::to_owned)),
+    ] {
+        gateway.host.set_exposure(ExposureSettings { exposure, limit, ..ExposureSettings::default() });
+        assert_eq!(stream.message().await["method"], "notifications/tools/list_changed");
+        assert_eq!(tools().await, listed, "{exposure:?} {limit}");
+    }
+}
+
+#[tokio::test]
+async fn h01_tokens_are_estimated_also_if_every_tool_is_listed() {
+    let demo = demo().await;
+    let server = at("files", &demo.url(), "legacy", &["exposure = \"search\"", "always = [\"*\"]"]);
+    let gateway = TestGateway::with(&server).await;
+    let (all, listed) = gateway.host.catalog_snapshot().estimated_tokens();
+    assert!(all > 500 && listed == all, "{listed} of {all}");
 }
 
 #[tokio::test]

@@ -174,18 +174,23 @@ impl CatalogSnapshot {
         Some(self.tools_for(era).page(at, 1).0)
     }
 
-    /// Estimated tokens of all tools, and of those in the list. `None` if all are in the list because no server uses
-    /// search.
-    pub fn estimated_tokens(&self) -> Option<(u64, u64)> {
+    /// Estimated tokens of all tools, and of those in the list.
+    pub fn estimated_tokens(&self) -> (u64, u64) {
         let tools = &self.exposure.tools;
         if tools.is_empty() {
-            return None;
+            let merged = &self.merged;
+            let tokens = merged.tools.entries.iter().map(|entry| {
+                let item = &merged.sources[entry.source].catalog.tools[entry.item];
+                u64::from(tokens_of(&entry.public, &item.raw))
+            });
+            let all = tokens.sum();
+            return (all, all);
         }
         let all: u64 = tools.iter().map(|tool| u64::from(tool.tokens)).sum();
         let listed = self
             .listed()
             .map_or(all, |listed| listed.places.iter().map(|at| u64::from(tools[*at].tokens)).sum());
-        Some((all, listed))
+        (all, listed)
     }
 
     fn listed(&self) -> Option<&ListedTools> {

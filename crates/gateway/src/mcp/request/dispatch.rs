@@ -10,7 +10,7 @@ use crate::mcp::Gateway;
 use crate::mcp::client::Client;
 use crate::mcp::status_tool;
 use crate::mcp::tasks::CallMode;
-use crate::mcp::tool_search;
+use crate::mcp::tool_search::{self, PlainCall};
 use gripfast::transport::Listener;
 use gripfast::wire::era::meta;
 use gripfast::wire::log::LogLevel;
@@ -34,6 +34,8 @@ pub(crate) struct ClientRequest<'a> {
     pub(crate) id: Id<'a>,
     pub(crate) method: &'a str,
     pub(crate) params: Option<&'a Json>,
+    /// Only a tool that its server marks as read-only may be called.
+    pub(crate) read_only: bool,
     /// Receives the progress of the call, and the requests of the server.
     pub(crate) listener: Arc<dyn Listener>,
     /// Capabilities and identity of the client.
@@ -117,16 +119,20 @@ impl Gateway {
     /// Answers a request, within a telemetry span if an exporter is installed. From here on, a call through a search
     /// tool is the call of the tool that it names.
     pub(crate) async fn dispatch(&self, request: ClientRequest<'_>) -> RequestOutcome {
-        // Boxed, so that requests without search need no space for it in their future.
-        let unwrapped = if self.host.is_searchable() {
-            match Box::pin(self.unwrap_call(&request)).await {
-                Ok(unwrapped) => unwrapped,
+        let plain = if self.host.is_searchable() {
+            match PlainCall::of(&request) {
+                Ok(plain) => plain,
                 Err(outcome) => return outcome,
             }
         } else {
             None
         };
-        let request = ClientRequest { params: unwrapped.as_deref().or(request.params), ..request };
+        let request = match &plain {
+            Some(PlainCall { params, read_only }) => {
+                ClientRequest { params: Some(params), read_only: *read_only, ..request }
+            }
+            None => request,
+        };
         let Some(telemetry) = self.telemetry.get() else { return self.answer(request).await };
         let span = telemetry.server_span(request.id, request.method, request.params);
         // Boxed, so that requests without telemetry need no space for the span in their future.
@@ -315,20 +321,27 @@ impl Gateway {
             return Box::pin(self.answer_tool_search(request, &params, &name)).await;
         }
         let lookup = |catalog: &CatalogSnapshot| {
-            let (to, _) = catalog.merged.tool(&name)?;
+            let (to, tool) = catalog.merged.tool(&name)?;
             let item = (to.server.into(), params.with_text("name", to.key));
-            Some((item, catalog.wraps_output_for(request.era, &name), catalog.requires_task(&name)))
+            let wrapped = catalog.wraps_output_for(request.era, &name);
+            Some((item, tool.hints.read_only, wrapped, catalog.requires_task(&name)))
         };
         let wanted = UnlistedItem::Name(&name);
         let hidden = || {
             let (server, key) = self.hidden(ItemKind::Tool, &name)?;
-            Some(((server, params.with_text("name", &key)), false, false))
+            Some(((server, params.with_text("name", &key)), false, false, false))
         };
-        let ((server, mut params), wrapped, tasks_only) =
+        let ((server, mut params), reads_only, wrapped, tasks_only) =
             match self.find("tool", wanted, lookup, hidden).await {
                 Ok(found) => found,
                 Err(outcome) => return outcome,
             };
+        if request.read_only && !reads_only && self.may_call(request, &server, &params) {
+            return tool_search::may_write(&server, &name);
+        }
+        if self.host.is_searchable() {
+            request.client.loaded.note_call(&name);
+        }
         let mode = self.call_mode(request, &server, tasks_only);
         if matches!(mode, CallMode::WithoutTask) {
             params =

@@ -738,6 +738,7 @@ pub(crate) async fn answer(
                     id: request.id,
                     method,
                     params: request.params,
+                    read_only: false,
                     listener,
                     client,
                 })

@@ -117,9 +117,9 @@ keys! {
         /// definitions fill the context of the model. Applied without a restart.
         always => exposure.always: Vec<String>;
         /// Add the tools that a legacy client has found by `search_tools` or `describe_tools` to its list, and notify it
-        /// that the list has changed. At most 32 tools per session; the tools that were found longest ago are removed
-        /// first. Set it for clients that read the list again after a notification: they can then call a found tool
-        /// by its own name, with its own schema. Applied without a restart.
+        /// that the list has changed. At most 32 tools per session; the tools that were found or called longest ago are
+        /// removed first. Set it for clients that read the list again after a notification: they can then call a found
+        /// tool by its own name, with its own schema. Applied without a restart.
         load => exposure.load: bool;
         /// Search over tools.
         pub search: SearchConfig = SearchConfig::default();
