@@ -2,8 +2,8 @@
 //!
 //! A step runs even if an earlier one failed, unless it depends on that one, so that one run shows all problems.
 
-mod leftovers;
 mod peers;
+mod processes;
 mod report;
 pub(crate) mod tools;
 
@@ -249,11 +249,11 @@ fn run_nextest(
     let processors = thread::available_parallelism().map_or(1, std::num::NonZero::get);
     command.env("NEXTEST_PROFILE", "suite").env("NEXTEST_TEST_THREADS", (3 * processors).to_string());
     let run = std::process::id().to_string();
-    command.env(leftovers::VARIABLE, &run);
+    command.env(processes::VARIABLE, &run);
     let mut child = command.spawn().map_err(|error| format!("cannot start nextest: {error}"))?;
     let summary = child.stderr.take().map(pass_through).unwrap_or_default();
     let status = child.wait().map_err(|error| format!("cannot wait for nextest: {error}"))?;
-    let left = leftovers::after_run(&run);
+    let left = processes::after_run(&run);
     match status.success() {
         true if left.is_empty() => Ok(Outcome::Ok(summary)),
         true => Err(format!("{summary}, but these processes of tests still run:\n{}", left.join("\n"))),
