@@ -7,20 +7,22 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::{TARGET, cannot, output, run_shown, wheel};
+use super::{TARGET, cannot, output, run_shown};
 use crate::workspace::Workspace;
 
 /// Builds the instrumented binary, runs the training load and returns the merged profile.
-pub(super) fn record(workspace: &Workspace, sources: &Path) -> Result<PathBuf, String> {
+pub(super) fn record(workspace: &Workspace) -> Result<PathBuf, String> {
     let mut merger = llvm_profdata(workspace)?;
     // A target directory of its own: the flags would otherwise rebuild everything twice in each run.
     let place = workspace.target.join("profile");
     let counters = place.join("counters");
     super::empty(&counters)?;
     println!("building the instrumented binary");
-    // By the same tool as the packaged binary: the symbols must have the same names.
+    // Not with zig, which does not know the linker flag of instrumented code. Cargo gives the symbols the same names.
+    let instrumented = ["build", "--locked", "--profile", "dist", "--target", TARGET, "--bin", "gripfast"];
     let flag = format!("-Cprofile-generate={}", counters.display());
-    run_shown(&mut wheel::portable(workspace, sources, &place, &flag, &place.join("wheel"))?)?;
+    let mut build = workspace.cargo(&instrumented);
+    run_shown(build.env("CARGO_TARGET_DIR", &place).env("CARGO_ENCODED_RUSTFLAGS", flag))?;
     let bench = ["build", "--release", "--package", "gripfast-bench", "--bin", "gripfast-bench"];
     run_shown(&mut workspace.cargo(&bench))?;
     println!("running the training load");

@@ -21,11 +21,23 @@ pub(super) fn build(
 ) -> Result<PathBuf, String> {
     let mut command = match build {
         Build::Portable => {
-            let profile = profile::record(workspace, sources)?;
-            portable(workspace, sources, &workspace.target, &profile::use_flags(&profile), out)?
+            let profile = profile::record(workspace)?;
+            let mut command = maturin(workspace, sources, out)?;
+            command.args([
+                "--profile",
+                "dist",
+                "--target",
+                TARGET,
+                "--zig",
+                "--compatibility",
+                "manylinux2014",
+            ]);
+            // Unlike `RUSTFLAGS`, it allows paths with spaces.
+            command.env("CARGO_ENCODED_RUSTFLAGS", profile::use_flags(&profile));
+            command
         }
         Build::Plain => {
-            let mut command = maturin(workspace, sources, &workspace.target, out)?;
+            let mut command = maturin(workspace, sources, out)?;
             command.args(["--profile", "release", "--compatibility", "linux", "--auditwheel", "skip"]);
             command
         }
@@ -39,27 +51,11 @@ pub(super) fn build(
         .ok_or_else(|| format!("maturin left no wheel in {}", out.display()))
 }
 
-/// A command that builds the portable binary in `target` with these flags for the compiler, separated by `\u{1f}`, and a
-/// wheel.
-pub(super) fn portable(
-    workspace: &Workspace,
-    sources: &Path,
-    target: &Path,
-    flags: &str,
-    out: &Path,
-) -> Result<Command, String> {
-    let mut command = maturin(workspace, sources, target, out)?;
-    command.args(["--profile", "dist", "--target", TARGET, "--zig", "--compatibility", "manylinux2014"]);
-    // Unlike `RUSTFLAGS`, it allows paths with spaces.
-    command.env("CARGO_ENCODED_RUSTFLAGS", flags);
-    Ok(command)
-}
-
-fn maturin(workspace: &Workspace, sources: &Path, target: &Path, out: &Path) -> Result<Command, String> {
+fn maturin(workspace: &Workspace, sources: &Path, out: &Path) -> Result<Command, String> {
     let tools = tools(workspace)?;
     let mut command = Command::new(tools.join("maturin"));
     command.args(["build", "--locked", "--out"]).arg(out).current_dir(sources.join("wheel"));
-    command.env("CARGO_TARGET_DIR", target).env("PATH", path_with(&tools)?);
+    command.env("CARGO_TARGET_DIR", &workspace.target).env("PATH", path_with(&tools)?);
     Ok(command)
 }
 
