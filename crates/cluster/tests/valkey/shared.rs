@@ -6,6 +6,7 @@ use gripfast_cluster::budgets::{BudgetReply, BudgetSpan, Settlement, SharedBudge
 use gripfast_cluster::calls::{CallBatch, LostCall};
 use gripfast_cluster::sessions::{SessionMemory, StoredSession};
 use gripfast_cluster::tables::{FieldEntry, SetReply, SharedTable};
+use gripfast_core::placement::exclusive::ClaimReply;
 use gripfast_core::placement::place::{BootId, OwnerEpoch, SessionId, SessionOwner};
 use gripfast_testkit::wait::within;
 use std::time::Duration;
@@ -96,7 +97,21 @@ async fn a_copy_is_compared_with_the_store_in_both_directions() {
 async fn nothing_is_changed_during_a_grace_period() {
     let Some(service) = Service::start() else { return };
     let reply = set(&service, "ci", 0, Some("hash")).await;
-    assert_eq!(reply, SetReply::Grace { left: Duration::from_secs(12) });
+    assert_eq!(reply, SetReply::Grace { left: Duration::from_secs(10) });
+}
+
+/// A login that was renewed in an outage is written before another replica may renew it.
+#[tokio::test]
+async fn a_field_can_be_set_one_heartbeat_before_a_lease_can_be_claimed() {
+    let Some(service) = Service::start() else { return };
+    service.beat(1, &[]).await;
+    let (seconds, micros): (u64, u64) = service.raw(&["TIME"]);
+    let end = seconds * 1_000_000 + micros + 1_900_000;
+    let () = service.raw(&["SET", "{test}:grace", &end.to_string()]);
+    let claim = service.store(1).claim("login", OwnerEpoch::from_number(0)).await;
+    assert!(matches!(claim, Ok(ClaimReply::Grace { .. })), "{claim:?}");
+    let reply = set(&service, "ci", 0, Some("hash")).await;
+    assert!(matches!(reply, SetReply::Set { .. }), "{reply:?}");
 }
 
 #[tokio::test]

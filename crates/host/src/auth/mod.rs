@@ -80,6 +80,8 @@ struct State {
     resource: Option<String>,
     /// A login that could not be written to the vault: only this process has it.
     unsaved: Option<Unsaved>,
+    /// A task tries to write it.
+    is_saving: bool,
     /// Credential that a server has refused last.
     refused: Option<Refused>,
     /// Stamp of the vault when its refresh token was rejected for good.
@@ -282,6 +284,7 @@ impl Credential {
         let replacing = self.renewals.spawn(async move {
             let replaced = credential.replace(refused).await;
             drop(flight);
+            credential.spawn_save();
             replaced
         });
         let cut_short = |_| Err(unavailable("the renewal of the login was interrupted"));

@@ -11,7 +11,12 @@ use gripfast_core::credential::{can_use_stored, scopes};
 use gripfast_core::failure::Observed;
 use gripfast_core::text;
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
+
+/// Interval between attempts to write a login. Where hosts share their state, it is shorter than the time between the
+/// first possible write after an outage and the first possible renewal by another host.
+const SAVE_INTERVAL: Duration = Duration::from_millis(500);
 
 impl Credential {
     /// Replaces the held token. The caller holds the renewal lock.
@@ -141,23 +146,69 @@ impl Credential {
         record: &Record,
         read: Option<&ContentStamp>,
     ) -> Option<ContentStamp> {
-        let saved = vault.save(record, read).await;
-        let is_outdated = saved.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::AlreadyExists);
-        match &saved {
-            Ok(()) => {}
-            Err(_) if is_outdated => {
-                tracing::warn!("another replica has replaced a login at the same time; its login is used");
-            }
-            Err(error) => {
-                tracing::warn!(%error, "cannot save a login; this process keeps it and will try again");
-            }
-        }
+        let saved = self.try_save(vault, record, read).await;
         let stamp = vault.stamp().await;
         let mut state = self.state.lock();
         state.last_stamp = Some(stamp.clone());
-        let is_kept = saved.is_err() && !is_outdated;
-        state.unsaved = is_kept.then(|| Unsaved { record: record.clone(), base_stamp: stamp.clone() });
+        state.unsaved = match saved {
+            Ok(()) => None,
+            Err(error) => {
+                tracing::warn!(%error, "cannot save a login; this process keeps it and will try again");
+                Some(Unsaved { record: record.clone(), base_stamp: stamp.clone() })
+            }
+        };
         stamp
+    }
+
+    /// Writes a login to the vault, unless another host was faster.
+    async fn try_save(&self, vault: &Vault, record: &Record, read: Option<&ContentStamp>) -> io::Result<()> {
+        match vault.save(record, read).await {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                tracing::warn!("another replica has replaced a login at the same time; its login is used");
+                Ok(())
+            }
+            saved => saved,
+        }
+    }
+
+    /// Writes an unsaved login as soon as the vault can be written. Until then other processes have only a refresh token
+    /// that is spent.
+    pub(super) fn spawn_save(self: &Arc<Self>) {
+        {
+            let mut state = self.state.lock();
+            if state.unsaved.is_none() || std::mem::replace(&mut state.is_saving, true) {
+                return;
+            }
+        }
+        let credential = Arc::downgrade(self);
+        tokio::spawn(async move {
+            loop {
+                tokio::time::sleep(SAVE_INTERVAL).await;
+                let Some(credential) = credential.upgrade() else { return };
+                credential.save_again().await;
+                let mut state = credential.state.lock();
+                if state.unsaved.is_none() {
+                    state.is_saving = false;
+                    return;
+                }
+            }
+        });
+    }
+
+    async fn save_again(&self) {
+        let Source::Token { vault, .. } = &self.source else { return };
+        let _flight = self.renewal_lock.lock().await;
+        // Without the lease another process could write between the two steps.
+        let Ok(_lease) = vault.lease_to_save(LEASE_TIMEOUT).await else { return };
+        let stamp = vault.stamp().await;
+        let Some(record) = self.unsaved_record(stamp.as_ref()) else { return };
+        if self.try_save(vault, &record, stamp.as_ref()).await.is_ok() {
+            tracing::info!("a login that could not be saved is saved now");
+            let stamp = vault.stamp().await;
+            let mut state = self.state.lock();
+            state.last_stamp = Some(stamp);
+            state.unsaved = None;
+        }
     }
 
     /// The login to use after `new` was saved: another one if another host has stored it at the same time.

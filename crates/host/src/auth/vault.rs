@@ -317,6 +317,14 @@ impl Vault {
         self.leases.acquire(&self.login, within).await
     }
 
+    /// Waits until no other process replaces this login, where [`Self::save`] does not find out by itself.
+    pub(crate) async fn lease_to_save(&self, within: Duration) -> io::Result<Option<RefreshLease>> {
+        match &self.location {
+            VaultLocation::Shared { .. } => Ok(None),
+            VaultLocation::Disk { .. } | VaultLocation::Memory(_) => self.lease(within).await.map(Some),
+        }
+    }
+
     /// Encrypts a login that is not encrypted, unless another process has done so meanwhile.
     pub(crate) async fn seal(&self, within: Duration) -> io::Result<()> {
         let _lease = self.lease(within).await?;

@@ -289,6 +289,26 @@ async fn e02_an_unwritable_rotated_refresh_token_is_used_and_written_later() {
 
 /// E02
 #[tokio::test]
+async fn e02_an_unwritable_login_is_written_as_soon_as_it_can_be() {
+    let setup = AuthTest::logged_in(AuthorityOptions::default()).await;
+    let host = setup.ready_host().await;
+    let before = std::fs::read(setup.login_file()).unwrap();
+    let turns = setup.login_file().with_file_name("key.lock");
+    std::fs::remove_file(&turns).unwrap();
+    std::fs::create_dir(&turns).unwrap();
+    setup.authority.expire_access_tokens();
+    call(&host).await.unwrap();
+    assert_eq!(std::fs::read(setup.login_file()).unwrap(), before);
+    std::fs::remove_dir(&turns).unwrap();
+    let is_written = || std::fs::read(setup.login_file()).is_ok_and(|now| now != before);
+    until("it is written", is_written).await;
+    call(&setup.host()).await.unwrap();
+    let counts = setup.authority.counts();
+    assert_eq!((counts.refreshes, counts.reuse_detected), (1, 0));
+}
+
+/// E02
+#[tokio::test]
 async fn e02_a_temporarily_unreadable_login_costs_no_token() {
     let setup = AuthTest::logged_in(AuthorityOptions::default()).await;
     let host = setup.ready_host().await;

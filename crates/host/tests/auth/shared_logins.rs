@@ -20,6 +20,8 @@ struct FakeStore {
     /// Number of times that a claim is found to be lost, as after a pause of the process.
     lost_claims: AtomicU32,
     is_away: AtomicBool,
+    /// Writes fail, as in an outage that begins when a refresh is answered.
+    is_read_only: AtomicBool,
     /// The next write finds that another host was faster.
     is_outrun: AtomicBool,
     changed: watch::Sender<u64>,
@@ -64,6 +66,9 @@ impl SharedState for FakeStore {
     ) -> BoxFuture<'a, Result<u64, StateError>> {
         Box::pin(async move {
             self.reachable()?;
+            if self.is_read_only.load(Ordering::SeqCst) {
+                return Err(StateError::Unavailable("the store has just started".to_owned()));
+            }
             if self.is_outrun.swap(false, Ordering::SeqCst) {
                 self.write(field, value.clone());
             }
@@ -188,4 +193,23 @@ async fn e03_without_the_store_no_refresh_is_made_and_no_login_is_asked_for() {
     wait_until(&host, State::Ready).await;
     call(&host).await.unwrap();
     assert_eq!(setup.authority.counts().refreshes, 1);
+}
+
+/// E02: the store is lost between the answer of the authorization server and the write.
+#[tokio::test]
+async fn e02_a_login_that_could_not_be_stored_is_stored_as_soon_as_it_can_be() {
+    let setup = AuthTest::logged_in(AuthorityOptions::default()).await;
+    let store = Arc::new(FakeStore::default());
+    let (one, other) = (host_with(&setup, &store).await, host_with(&setup, &store).await);
+    let before = store.logins()[0].version;
+    store.is_read_only.store(true, Ordering::SeqCst);
+    setup.authority.expire_access_tokens();
+    call(&one).await.unwrap();
+    assert_eq!(store.logins()[0].version, before, "only the first host has the new login");
+    store.is_read_only.store(false, Ordering::SeqCst);
+    // Neither host renews: the first one writes its login by itself.
+    gripfast_testkit::wait::until("it is stored", || store.logins()[0].version > before).await;
+    call(&other).await.unwrap();
+    let counts = setup.authority.counts();
+    assert_eq!((counts.refreshes, counts.reuse_detected), (1, 0), "the other host uses it");
 }
