@@ -111,9 +111,9 @@ fn llvm_major(version: &str) -> Option<&str> {
     version.lines().find_map(|line| line.strip_prefix("LLVM version: "))?.split('.').next()
 }
 
-/// Flags that make the compiler use a profile. Code that the training load never ran is made small.
-pub(super) fn use_flags(profile: &Path) -> String {
-    format!("-Cprofile-use={}\u{1f}-Cllvm-args=-pgo-cold-func-opt=optsize", profile.display())
+/// Flag that makes the compiler use a profile. It makes code small that the training load never ran.
+pub(super) fn use_flag(profile: &Path) -> String {
+    format!("-Cprofile-use={}", profile.display())
 }
 
 #[cfg(test)]

@@ -33,7 +33,7 @@ pub(super) fn build(
                 "manylinux2014",
             ]);
             // Unlike `RUSTFLAGS`, it allows paths with spaces.
-            command.env("CARGO_ENCODED_RUSTFLAGS", profile::use_flags(&profile));
+            command.env("CARGO_ENCODED_RUSTFLAGS", profile::use_flag(&profile));
             command
         }
         Build::Plain => {
