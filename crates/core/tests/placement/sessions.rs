@@ -3,7 +3,7 @@
 use crate::service_simulation::{ServiceSimulation, Wire};
 use crate::{MS, SEC};
 use gripfast_core::placement::heartbeat::{HeartbeatReply, StoreUnreachable};
-use gripfast_core::placement::place::{OwnerEpoch, SessionId, SessionOwner, StoreTime};
+use gripfast_core::placement::place::{BootId, OwnerEpoch, SessionId, SessionOwner, StoreTime};
 use gripfast_core::placement::routing::{
     Arrival, Decision, ForwardEnd, RoutedRequest, Router, TakeoverReply, UnavailableReason,
 };
@@ -663,4 +663,40 @@ fn a_notice_of_a_takeover_is_repeated_until_it_was_received() {
     service.advance(service.spec.heartbeat() * 2 + SEC);
     assert_eq!(service.nodes[0].streams_ended, std::slice::from_ref(&session));
     assert_eq!(service.serve(&session, 0), Some(1));
+}
+
+/// Dedicated instances of clients without a session.
+#[test]
+fn all_replicas_agree_on_the_home_of_a_client_and_the_loss_of_one_moves_only_its_clients() {
+    let mut service = ServiceSimulation::settled();
+    let clients: Vec<String> = (0..300).map(|number| format!("client {number}")).collect();
+    let homes_at = |service: &ServiceSimulation, index: usize| -> Vec<Vec<BootId>> {
+        clients.iter().map(|client| service.nodes[index].router.homes(client)).collect()
+    };
+    let before = homes_at(&service, 0);
+    assert_eq!(before, homes_at(&service, 1));
+    assert_eq!(before, homes_at(&service, 2));
+    let lost = service.nodes[2].place.boot;
+    for index in 0..3 {
+        let boot = service.nodes[index].place.boot;
+        let share = before.iter().filter(|homes| homes[0] == boot).count();
+        assert!((60..140).contains(&share), "{share} of 300");
+    }
+    service.kill(2);
+    service.advance(service.spec.lease + service.spec.heartbeat() * 2);
+    let without: Vec<Vec<BootId>> =
+        before.iter().map(|homes| homes.iter().copied().filter(|boot| *boot != lost).collect()).collect();
+    assert_eq!(homes_at(&service, 0), without);
+    assert_eq!(homes_at(&service, 1), without);
+}
+
+#[test]
+fn a_replica_that_has_released_its_sessions_is_no_home() {
+    let mut service = ServiceSimulation::settled();
+    let boot = service.nodes[0].place.boot;
+    let router = &mut service.nodes[0].router;
+    assert!(router.admits() && router.homes("client").contains(&boot));
+    router.release();
+    assert!(!router.admits() && !router.homes("client").contains(&boot));
+    assert_eq!(router.homes("client").len(), 2);
 }

@@ -11,6 +11,7 @@ use crate::mcp::request::overload::{self, Overload};
 use crate::mcp::request::respond;
 use crate::mcp::transport::event_id::lost_call;
 use crate::mcp::transport::streamable_http::{text_response, wire};
+use crate::server::quota::Peer;
 use axum::response::Response;
 use gripfast::placement::heartbeat::StoreUnreachable;
 use gripfast::placement::place::{BootId, OwnerEpoch};
@@ -45,6 +46,8 @@ pub(crate) enum Target<'a> {
         /// The session of the request. If the process is gone, its owner serves the request.
         session: Option<&'a str>,
     },
+    /// The replica that runs the dedicated instances of this client, which has no session.
+    Home(&'a Peer),
 }
 
 /// A request, as far as routing is concerned.
@@ -75,13 +78,21 @@ pub(crate) enum Routed {
 impl Member {
     /// Returns whether a request of a client is served here without a step before that.
     pub(crate) fn serves(&self, gateway: &Gateway, target: Target<'_>, head: &Parts) -> bool {
+        let is_forwarded = head.extensions.get::<ForwardedArrival>().is_some();
         match target {
-            Target::Session(id) if head.extensions.get::<ForwardedArrival>().is_none() => gateway
+            Target::Session(id) if !is_forwarded => gateway
                 .sessions
                 .session_id(id)
                 .is_some_and(|session| self.router.lock().serves(lease_now(), &session)),
+            // The forwarder may know of other replicas than this one. Its choice counts.
+            Target::Home(_) if is_forwarded => self.router.lock().admits(),
+            Target::Home(client) => self.homes(client).first() == Some(&self.place.boot),
             Target::Session(_) | Target::Boot { .. } => false,
         }
+    }
+
+    fn homes(&self, client: &Peer) -> Vec<BootId> {
+        self.router.lock().homes(client.principal().name())
     }
 
     /// Takes a request to where it must be served. It waits while the session moves, because most clients take a 503 for
@@ -131,6 +142,18 @@ impl Member {
                     // What it concerns is here, or lost.
                     None => Ok(Routed::Here),
                 }
+            }
+            Target::Home(_) if forwarded.is_some() => {
+                Ok(Routed::Elsewhere(misdirected(self.place.boot, None)))
+            }
+            Target::Home(client) => {
+                let others = self.homes(client).into_iter().take_while(|home| *home != self.place.boot);
+                for home in others {
+                    if let Some(response) = self.route_to_boot(home, request).await? {
+                        return Ok(Routed::Elsewhere(response));
+                    }
+                }
+                Ok(Routed::Here)
             }
         }
     }

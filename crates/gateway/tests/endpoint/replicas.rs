@@ -5,6 +5,7 @@ mod balanced;
 mod budgets;
 mod calls;
 mod credentials;
+mod dedicated;
 mod diagnosis;
 mod formats;
 mod recovery;

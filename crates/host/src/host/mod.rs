@@ -14,7 +14,7 @@ use crate::call::CallBudgets;
 use crate::catalog::{CatalogCache, ChangeSignal};
 use crate::client::Principal;
 use crate::clock::Clock;
-use crate::config::{Placement, ServerSpec, Target, suggest};
+use crate::config::{Isolation, Placement, ServerSpec, Target, suggest};
 use crate::embeddings::ToolEmbeddings;
 use crate::instances::Instances;
 use crate::notification_sink::{NotificationSink, SinkSlot};
@@ -514,6 +514,20 @@ impl Host {
         let entry = self.entry(server).ok();
         let spec = entry.as_ref().and_then(|entry| entry.spec.as_ref());
         spec.is_some_and(|spec| matches!(spec.target, Target::Url { .. }))
+    }
+
+    /// Returns true if each client has an instance of its own of a server that this process runs: of this one, or of any
+    /// without a name.
+    pub fn is_per_client(&self, server: Option<&str>) -> bool {
+        let is_per_client = |entry: &Arc<HostEntry>| {
+            entry.spec.as_ref().is_some_and(|spec| {
+                spec.isolation == Isolation::PerClient && spec.placement == Placement::Each
+            })
+        };
+        match server {
+            Some(server) => self.entry(server).is_ok_and(|entry| is_per_client(&entry)),
+            None => self.entries().iter().any(is_per_client),
+        }
     }
 
     /// Returns true if a server declares that a tool changes nothing.

@@ -12,8 +12,9 @@ pub use request::{
 };
 
 use super::heartbeat::{HeartbeatReply, LiveReplica};
-use super::place::{BootId, OwnerEpoch, Place, SessionId, SessionOwner, StoreTime};
+use super::place::{BootId, OwnerEpoch, Place, ReplicaName, SessionId, SessionOwner, StoreTime};
 use super::term::{LeaseNow, LeaseSpec};
+use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
@@ -257,6 +258,26 @@ impl Router {
     /// The record of a replica, to connect to it.
     pub fn replica(&self, boot: BootId) -> Option<&LiveReplica> {
         self.replicas.get(&boot).map(|known| &known.live)
+    }
+
+    /// Replicas that may run the dedicated instances of a client without a session: the first one does, the next one if
+    /// that is gone, and so on. All replicas order them alike, and a replica that joins or leaves changes the order of no
+    /// two others.
+    pub fn homes(&self, client: &str) -> Vec<BootId> {
+        let weight = |name: &ReplicaName| {
+            let digest = Sha256::new().chain_update(name.as_str()).chain_update([0]).chain_update(client);
+            digest.finalize()
+        };
+        let others = self.replicas.values().map(|known| &known.live.place).filter(|place| **place != self.me);
+        let me = (self.stage == Stage::Serving).then_some(&self.me);
+        let mut ranked: Vec<_> = others.chain(me).map(|place| (weight(&place.name), place.boot)).collect();
+        ranked.sort_unstable();
+        ranked.into_iter().map(|(_, boot)| boot).collect()
+    }
+
+    /// Returns whether this replica still starts instances for requests that others forward to it.
+    pub fn admits(&self) -> bool {
+        self.stage == Stage::Serving
     }
 
     /// Learns of an owner. Returns whether this is new: a lower epoch changes nothing.

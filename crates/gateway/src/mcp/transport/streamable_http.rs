@@ -9,7 +9,7 @@ use super::event_id::{ResumePoint, StreamName};
 use super::replay_buffer::{ReplayBuffer, ReplayItem};
 use super::stateless_http;
 use crate::cluster::Member;
-use crate::cluster::route::{OutgoingForward, Routed, RoutedMessage, Target};
+use crate::cluster::route::{ForwardedArrival, OutgoingForward, Routed, RoutedMessage, Target};
 use crate::mcp::Gateway;
 use crate::mcp::address::IdOrigin;
 use crate::mcp::client::{Client, name_in};
@@ -48,7 +48,7 @@ use gripfast::wire::era::InitializeParams;
 use gripfast::wire::patch::Object;
 use gripfast::wire::results::Cancelled;
 use gripfast::wire::{Era, Id, ProtocolVersion, batch, codes, roots, sse};
-use gripfast::{CallError, CallOutcome, Code, Json};
+use gripfast::{CallError, CallOutcome, Code, Destination, Json};
 use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE};
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
@@ -194,7 +194,7 @@ fn elsewhere<'a>(
     sent: Option<(&'a ReceivedMessage, Option<&'a Message<'a>>)>,
     peer: &'a Peer,
 ) -> Option<BoxFuture<'a, Option<Response>>> {
-    let target = target_of(gateway, member, head, sent.and_then(|(_, message)| message))?;
+    let target = target_of(gateway, member, head, sent.and_then(|(_, message)| message), peer)?;
     if member.serves(gateway, target, head) {
         return None;
     }
@@ -231,6 +231,7 @@ fn target_of<'a>(
     member: &Member,
     head: &'a Parts,
     message: Option<&Message<'_>>,
+    peer: &'a Peer,
 ) -> Option<Target<'a>> {
     let headers = &head.headers;
     let text = |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
@@ -241,8 +242,13 @@ fn target_of<'a>(
                 let params = Object::parse(request.params?).ok()?;
                 let issuer = if request.method.starts_with("tasks/") {
                     TaskAddress::open(&gateway.tokens, &params.text("taskId")?)?.replica
+                } else if let Some(state) = params.text("requestState") {
+                    HeldCallId::issuer(&gateway.tokens, &state)?
                 } else {
-                    HeldCallId::issuer(&gateway.tokens, &params.text("requestState")?)?
+                    // The forwarder had a reason. This replica may have no servers any more, because it shuts down.
+                    let is_forwarded = head.extensions.get::<ForwardedArrival>().is_some();
+                    let goes_home = is_forwarded || needs_own_instance(gateway, &request.method, &params);
+                    return goes_home.then_some(Target::Home(peer));
                 };
                 let boot = member.other_replica(&issuer)?;
                 return Some(Target::Boot { boot, session: None });
@@ -266,6 +272,30 @@ fn target_of<'a>(
     match boot {
         Some(boot) => Some(Target::Boot { boot, session }),
         None => session.map(Target::Session),
+    }
+}
+
+/// Returns whether a request of a client without a session is for a server of which this client has its own instance.
+fn needs_own_instance(gateway: &Gateway, method: &str, params: &Object<'_>) -> bool {
+    let catalog = gateway.host.catalog_snapshot();
+    let listed = &catalog.merged;
+    // An item without a server may be a tool of the gateway itself that calls another tool, or be listed only later.
+    let is_per_client = |to: Option<Destination<'_>>| gateway.host.is_per_client(to.map(|to| to.server));
+    let is_prompt_of_one = |name: &str| is_per_client(listed.prompt(name).map(|(to, _)| to));
+    match method {
+        "tools/call" => {
+            params.text("name").is_some_and(|name| is_per_client(listed.tool(&name).map(|(to, _)| to)))
+        }
+        "prompts/get" => params.text("name").is_some_and(|name| is_prompt_of_one(&name)),
+        "resources/read" => params.text("uri").is_some_and(|uri| is_per_client(listed.resource(&uri))),
+        "completion/complete" => params.object("ref").is_some_and(|reference| {
+            match (reference.text("name"), reference.text("uri")) {
+                (Some(name), _) => is_prompt_of_one(&name),
+                (None, Some(uri)) => is_per_client(listed.template_or_resource(&uri)),
+                (None, None) => false,
+            }
+        }),
+        _ => false,
     }
 }
 
