@@ -667,7 +667,7 @@ fn a_notice_of_a_takeover_is_repeated_until_it_was_received() {
 
 /// Dedicated instances of clients without a session.
 #[test]
-fn all_replicas_agree_on_the_home_of_a_client_and_the_loss_of_one_moves_only_its_clients() {
+fn the_loss_of_a_replica_moves_only_its_own_clients() {
     let mut service = ServiceSimulation::settled();
     let clients: Vec<String> = (0..300).map(|number| format!("client {number}")).collect();
     let homes_at = |service: &ServiceSimulation, index: usize| -> Vec<Vec<BootId>> {

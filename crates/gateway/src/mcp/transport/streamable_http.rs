@@ -65,8 +65,10 @@ const MAX_BATCH: usize = 100;
 /// An answer within this time is one JSON body. A slower one comes on an event stream, so that proxies do not cut an
 /// idle connection and the client can resume it.
 const STREAM_AFTER: Duration = Duration::from_secs(1);
-/// Reconnect delay for clients (`retry` of SSE).
-const RECONNECT_DELAY: Duration = Duration::from_secs(1);
+/// Shortest reconnect delay for clients (`retry` of SSE).
+const RECONNECT_DELAY: Duration = Duration::from_millis(500);
+/// Range of the delays, so that the clients of a lost replica do not all come back at once.
+const RECONNECT_SPREAD: Duration = Duration::from_secs(1);
 /// Interval of SSE comments on an idle stream, so that proxies do not close it.
 pub(crate) const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
@@ -823,7 +825,11 @@ impl Listener for LegacyListener {
 
 /// First event of a stream: only an id to resume from, and the reconnect delay.
 fn opening(name: &StreamName) -> Bytes {
-    sse::Writer::new().id(&name.event_id(0)).retry(RECONNECT_DELAY).data(b"").finish().into()
+    let id = name.event_id(0);
+    // The id is encrypted, so its bytes are as good as random ones.
+    let share = id.bytes().fold(0_u16, |sum, byte| sum.wrapping_mul(31).wrapping_add(u16::from(byte)));
+    let delay = RECONNECT_DELAY + RECONNECT_SPREAD * u32::from(share) / u32::from(u16::MAX);
+    sse::Writer::new().id(&id).retry(delay).data(b"").finish().into()
 }
 
 /// Messages of one call as events, from `position` on.
@@ -900,6 +906,23 @@ mod tests {
         let request = http::Request::new(http_body_util::Full::new(Bytes::new()));
         let served = serve(&gateway, request, Peer::local());
         assert!(size_of_val(&served) <= BOUND, "{} bytes", size_of_val(&served));
+    }
+
+    #[test]
+    fn the_reconnect_delays_of_streams_differ() {
+        let tokens = TokenCipher::ephemeral().unwrap();
+        let delay = |_: u32| -> u64 {
+            let text = String::from_utf8(opening(&name(&tokens, CALL)).to_vec()).unwrap();
+            let delay = text.lines().find_map(|line| line.strip_prefix("retry: "));
+            delay.unwrap_or_else(|| panic!("{text}")).parse().unwrap()
+        };
+        let delays: Vec<u64> = (0..1000).map(delay).collect();
+        assert!(delays.iter().all(|delay| (500..=1500).contains(delay)), "{delays:?}");
+        for tenth in 0..10 {
+            let range = 500 + tenth * 100..600 + tenth * 100;
+            let count = delays.iter().filter(|delay| range.contains(*delay)).count();
+            assert!((50..150).contains(&count), "{count} of 1000 delays in {range:?}");
+        }
     }
 
     #[tokio::test]
