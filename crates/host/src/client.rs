@@ -27,8 +27,13 @@ impl Principal {
     /// The principal of all local clients: without authentication they cannot be distinguished.
     #[must_use]
     pub fn local() -> Self {
+        Self::local_ref().clone()
+    }
+
+    /// [`Principal::local`], borrowed.
+    pub(crate) fn local_ref() -> &'static Self {
         static LOCAL: LazyLock<Principal> = LazyLock::new(|| Principal::new(Principal::LOCAL));
-        LOCAL.clone()
+        &LOCAL
     }
 
     /// The principal's name.

@@ -41,6 +41,32 @@ pub(crate) fn each_known_member<'a>(
     Scanner::<KNOWN>::new(value.get()).members(member).ok()
 }
 
+/// Calls `member` for each member, as [`each_member`] does, and `inner_member` for each member of the object that is the
+/// value of the key `inner`, in the same pass. Returns whether all keys of that object could be decoded.
+pub(crate) fn each_member_and_inner<'a>(
+    bytes: &'a [u8],
+    inner: &str,
+    member: impl FnMut(Cow<'a, str>, &'a Json),
+    mut inner_member: impl FnMut(Cow<'a, str>, &'a Json),
+) -> Result<bool, ScanError> {
+    let Ok(text) = std::str::from_utf8(bytes) else { return Err(fault_in(bytes)) };
+    let (mut scanner, mut is_decoded) = (Scanner::<CHECKED>::new(text), true);
+    let walked = scanner.walk(member, |scanner, key| {
+        let start = scanner.at;
+        if key == inner && scanner.byte() == Some(b'{') && scanner.members(&mut inner_member).is_ok() {
+            return Some(());
+        }
+        // Another kind of value, or a key with escapes that have no meaning.
+        is_decoded &= scanner.at == start;
+        scanner.at = start;
+        scanner.skip_value()
+    });
+    match walked {
+        Ok(()) if scanner.is_at_end() => Ok(is_decoded),
+        Ok(()) | Err(_) => Err(fault_in(bytes)),
+    }
+}
+
 /// Calls `member` for each complete member of an object that may be truncated anywhere. Returns the key of the
 /// truncated value.
 pub(crate) fn each_whole_member<'a>(
@@ -112,7 +138,17 @@ impl<'a, const CHECK: bool> Scanner<'a, CHECK> {
     }
 
     /// Calls `member` for each member of the object at this position.
-    fn members(&mut self, mut member: impl FnMut(Cow<'a, str>, &'a Json)) -> Result<(), Cut<'a>> {
+    fn members(&mut self, member: impl FnMut(Cow<'a, str>, &'a Json)) -> Result<(), Cut<'a>> {
+        self.walk(member, |scanner, _| scanner.skip_value())
+    }
+
+    /// Calls `member` for each member of the object at this position; `read_value` moves behind the value of a key.
+    #[inline(always)]
+    fn walk(
+        &mut self,
+        mut member: impl FnMut(Cow<'a, str>, &'a Json),
+        mut read_value: impl FnMut(&mut Self, &str) -> Option<()>,
+    ) -> Result<(), Cut<'a>> {
         let cut = || Cut { key: None };
         self.skip_space();
         self.expect(b'{').ok_or_else(cut)?;
@@ -123,7 +159,7 @@ impl<'a, const CHECK: bool> Scanner<'a, CHECK> {
         loop {
             let key = self.key().ok_or_else(cut)?;
             let start = self.at;
-            if self.skip_value().is_none() {
+            if read_value(self, &key).is_none() {
                 return Err(Cut { key: Some(key) });
             }
             member(key, raw::part(&self.text[start..self.at]));

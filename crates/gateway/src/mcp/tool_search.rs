@@ -365,9 +365,9 @@ fn finished(era: Era, mut result: Value, structured: Option<&Json>) -> RequestOu
         result["_meta"] = server_info_meta();
     }
     let result = raw(&result);
-    let result = match (structured, Object::parse(&result)) {
-        (Some(structured), Ok(object)) => Patch::new().set("structuredContent", structured).apply(&object),
-        (_, _) => result,
-    };
-    RequestOutcome::Result(result)
+    let patched = structured.and_then(|structured| {
+        let object = Object::parse(&result).ok()?;
+        Some(Patch::new().set("structuredContent", structured).apply(&object))
+    });
+    RequestOutcome::Result(patched.unwrap_or(result))
 }

@@ -234,9 +234,9 @@ fn target(method: &str, params: &Object<'_>) -> Option<KeyValue> {
 }
 
 /// Trace context in the `_meta` of a client request.
-struct IncomingTrace<'a>(&'a Object<'a>);
+struct IncomingTrace<'o, 'a>(&'o Object<'a>);
 
-impl Extractor for IncomingTrace<'_> {
+impl Extractor for IncomingTrace<'_, '_> {
     fn get(&self, key: &str) -> Option<&str> {
         // A trace context contains no characters that need escapes.
         let text = self.0.get(key)?.get().strip_prefix('"')?.strip_suffix('"')?;

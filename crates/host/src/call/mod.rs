@@ -146,7 +146,7 @@ impl Host {
             (line, tool, row)
         };
         let outcome = match entry {
-            Ok(entry) => self.request_counted(&entry, method, params, tool, options, &row).await,
+            Ok(entry) => self.request_counted(&entry, method, params, tool, &options, &row).await,
             Err(unknown) => Err(unknown),
         };
         settle_row(row, &outcome);
@@ -182,18 +182,17 @@ impl Host {
         method: &str,
         params: Option<&Json>,
         tool: Option<Cow<'_, str>>,
-        options: CallOptions,
+        options: &CallOptions,
         row: &OpenRow<'_>,
     ) -> Result<Answer, CallError> {
         let upstream = entry.upstream()?;
         let end = upstream.ends.open(self.inner.clock);
-        let memory = options.memory.clone();
         let outcome = self.request_through_cache(entry, method, params, tool, options, row).await;
         let outcome = outcome.map(|answer| answer.redacted(&upstream.secrets));
         // Cached answers, and answers of transports that do not reserve memory, are counted here.
         let outcome = outcome.and_then(|answer| {
             let call_outcome = answer.call_outcome();
-            let reserved = answer.reserve(memory.as_deref());
+            let reserved = answer.reserve(options.memory.as_deref());
             reserved.map_err(|OutOfMemory(why)| out_of_memory_error(&entry.name, &why, call_outcome))
         });
         let outcome =
@@ -211,14 +210,16 @@ impl Host {
         method: &str,
         params: Option<&Json>,
         tool: Option<Cow<'_, str>>,
-        options: CallOptions,
+        options: &CallOptions,
         row: &OpenRow<'_>,
     ) -> Result<Answer, CallError> {
-        let (client, shared) = (options.client.clone(), options.use_shared_instance);
-        let principal = client.as_ref().map(Client::principal);
+        let client = options.client.as_ref();
+        // The client whose dedicated instance is used, if it has one.
+        let own = client.filter(|_| !options.use_shared_instance);
+        let principal = client.map(Client::principal);
         self.check_access(entry, principal, method, params)?;
         let mut resolved = self.resolve(entry, method, params, tool, options)?;
-        let cacheable = self.cacheable(entry, &resolved, principal, client.as_ref().filter(|_| !shared));
+        let cacheable = self.cacheable(entry, &resolved, principal, own);
         // Held until there is an answer: calls that ask for the same meanwhile wait for it.
         let mut _fill = None;
         if let Some(request) = &cacheable {
@@ -245,7 +246,7 @@ impl Host {
         };
         let started = self.now();
         let mut is_dedicated = false;
-        let outcome = match entry.lease(client.as_ref().filter(|_| !shared)) {
+        let outcome = match entry.lease(own) {
             Ok(lease) => {
                 is_dedicated = !lease.is_shared();
                 let answer = lease.upstream().call(&resolved.request, row).await;
@@ -276,25 +277,26 @@ impl Host {
         method: &'a str,
         params: Option<&'a Json>,
         tool: Option<Cow<'a, str>>,
-        options: CallOptions,
+        options: &'a CallOptions,
     ) -> Result<Resolved<'a>, CallError> {
         let upstream = entry.upstream()?;
         let deadline = options.timeout.map(|timeout| self.now() + timeout);
+        let (caller, principal) = match &options.client {
+            Some(client) => (&client.caller, &client.principal),
+            None => (&Caller::Anonymous, Principal::local_ref()),
+        };
         let mut request = UpstreamRequest {
             method,
             params,
             safety: Safety::of_method(method),
             deadline,
-            listener: options.listener,
-            caller: options.client.as_ref().map_or(Caller::Anonymous, |client| client.caller.clone()),
-            principal: options
-                .client
-                .as_ref()
-                .map_or_else(Principal::local, |client| client.principal.clone()),
-            capabilities: options.capabilities,
+            listener: options.listener.as_ref(),
+            caller,
+            principal,
+            capabilities: options.capabilities.as_deref().map(|capabilities| &**capabilities),
             log_level: options.log_level,
             tool: None,
-            memory: options.memory,
+            memory: options.memory.as_ref(),
         };
         if method == TOOL_CALL {
             let tool = tool.ok_or_else(|| missing_tool_name(&entry.name))?;

@@ -55,14 +55,18 @@ pub struct Members {
 impl Answer {
     /// Parses a message; `None` if it is not a response.
     pub(crate) fn parse(message: &Bytes, era: Era) -> Option<Self> {
-        let Ok(Message::Response(response)) = Message::parse(message) else { return None };
-        Some(Self::from_outcome(&response.outcome, era))
+        let Ok((Message::Response(response), result)) = Message::parse_with_result(message) else {
+            return None;
+        };
+        Some(Self::from_outcome(&response.outcome, result.as_ref(), era))
     }
 
-    /// Builds an answer from a parsed outcome.
-    pub(crate) fn from_outcome(outcome: &Outcome<'_>, era: Era) -> Self {
+    /// Builds an answer from a parsed outcome, and the members of its result if that is an object.
+    pub(crate) fn from_outcome(outcome: &Outcome<'_>, members: Option<&Object<'_>>, era: Era) -> Self {
         let body = match outcome {
-            Outcome::Result(result) => AnswerBody::Result((*result).into(), Members::of(result)),
+            Outcome::Result(result) => {
+                AnswerBody::Result((*result).into(), members.map(Members::of).unwrap_or_default())
+            }
             Outcome::Error(error) => AnswerBody::Error(error.raw.into()),
         };
         Self { body, era, shared: true, from_cache: false, may_have_run_before: false, memory: None }
@@ -205,10 +209,9 @@ impl Answer {
 }
 
 impl Members {
-    fn of(result: &Json) -> Self {
-        let Ok(result) = Object::parse(result) else { return Self::default() };
+    fn of(result: &Object<'_>) -> Self {
         let has = |member| result.has(member);
-        let (result_type, freshness) = (ResultType::read(&result), has("ttlMs") || has("cacheScope"));
+        let (result_type, freshness) = (ResultType::read(result), has("ttlMs") || has("cacheScope"));
         let structured_content = has("structuredContent");
         let is_legacy_otherwise = result_type == ResultType::Complete && !freshness && !structured_content;
         let span = result.removable_span("resultType").map(|span| (span.start, span.end));
@@ -269,7 +272,8 @@ mod tests {
         for other in
             [r#"{"resultType":"complete","ttlMs":1}"#, r#"{"resultType":"task"}"#, r#"{"content":[]}"#]
         {
-            assert_eq!(Members::of(Json::parse(other).unwrap()).only_modern_part, None, "{other}");
+            let result = Object::parse(Json::parse(other).unwrap()).unwrap();
+            assert_eq!(Members::of(&result).only_modern_part, None, "{other}");
         }
         assert_eq!(read(r#"{"jsonrpc":"2.0","id":1,"result":[1]}"#).members(), Members::default());
     }

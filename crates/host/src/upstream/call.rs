@@ -48,19 +48,19 @@ pub(crate) struct UpstreamRequest<'a> {
     /// The caller's deadline, if it is before the upstream's own.
     pub(crate) deadline: Option<Mono>,
     /// Receives progress and answers server requests.
-    pub(crate) listener: Option<Arc<dyn Listener>>,
+    pub(crate) listener: Option<&'a Arc<dyn Listener>>,
     /// The client of the request.
-    pub(crate) caller: Caller,
+    pub(crate) caller: &'a Caller,
     /// The principal of the request.
-    pub(crate) principal: Principal,
+    pub(crate) principal: &'a Principal,
     /// Client capabilities of the caller; default: those of the host.
-    pub(crate) capabilities: Option<Arc<JsonText>>,
+    pub(crate) capabilities: Option<&'a Json>,
     /// Lowest severity of log messages that the caller wants.
     pub(crate) log_level: Option<LogLevel>,
     /// The called tool, by the server's own name.
     pub(crate) tool: Option<Cow<'a, str>>,
     /// Memory budget of the answer.
-    pub(crate) memory: Option<Arc<dyn AnswerMemory>>,
+    pub(crate) memory: Option<&'a Arc<dyn AnswerMemory>>,
 }
 
 impl UpstreamRequest<'_> {
@@ -83,11 +83,11 @@ impl Upstream {
         row: &OpenRow<'_>,
     ) -> Result<Answer, CallError> {
         let mut replays = Replays::default();
-        let mut deadlines = CallDeadlines::new(self, &request.principal, request.deadline);
+        let mut deadlines = CallDeadlines::new(self, request.principal, request.deadline);
         // Outcome of earlier attempts, if any was sent.
         let mut attempted: Option<CallOutcome> = None;
         self.refuse_after_crashes(request)?;
-        self.refuse_while_waiting(&request.principal, &request.caller)?;
+        self.refuse_while_waiting(request.principal, request.caller)?;
         loop {
             let admitted = self.wait_for_admission(&mut deadlines, || row.record_waiting(attempted)).await;
             let mut ticket = admitted.map_err(|error| with_earlier_attempt(error, attempted))?;
@@ -168,7 +168,7 @@ impl Upstream {
             if let (Failure::Declined(_), Some(answer)) = (&failure, &answer) {
                 return Ok(answer.clone().after_attempt(attempted));
             }
-            let failure = match connection.in_flight.served_only(&request.principal) {
+            let failure = match connection.in_flight.served_only(request.principal) {
                 true => failure,
                 // The server's stderr may be about calls of other principals.
                 false => failure.without_stderr(),
@@ -372,17 +372,17 @@ impl Upstream {
         now: Mono,
         deadlines: &mut CallDeadlines<'_>,
     ) -> Result<Reply, Box<SendError>> {
-        let watch = CallWatch::new(self.clock, connection, request.listener.clone());
+        let watch = CallWatch::new(self.clock, connection, request.listener.cloned());
         let outgoing = self.outgoing(connection, request, sent_flag, &watch)?;
         let call_listener: Arc<dyn CallListener> = Arc::clone(&watch) as Arc<dyn CallListener>;
         let in_flight = connection.in_flight.register(
             outgoing.id,
             request.caller.clone(),
-            &request.principal,
+            request.principal,
             call_listener,
             Arc::clone(sent_flag),
         );
-        let waits = || self.wait_for_input(ticket, &request.principal, &request.caller);
+        let waits = || self.wait_for_input(ticket, request.principal, request.caller);
         let answering = self.await_reply(
             connection,
             outgoing,
@@ -544,7 +544,7 @@ impl Upstream {
             safety: request.safety,
             sent: Arc::clone(sent_flag),
             listener: Some(Arc::clone(watch) as Arc<dyn Listener>),
-            memory: request.memory.clone(),
+            memory: request.memory.cloned(),
         })
     }
 
@@ -709,22 +709,22 @@ pub(crate) fn out_of_memory_error(server: &str, why: &str, outcome: CallOutcome)
 /// can tell.
 pub(super) fn classify_reply(reply: Reply, connection: &Connection) -> Result<Answer, Box<SendError>> {
     let (era, memory) = (connection.session.era, reply.memory);
-    let Ok(Message::Response(response)) = Message::parse(&reply.message) else {
+    let Ok((Message::Response(response), result)) = Message::parse_with_result(&reply.message) else {
         let observed = Observed::Malformed(not_a_response(&reply.message));
         return Err(Evidence::sent(During::Call, observed).into());
     };
     let rpc_error = match response.outcome {
         outcome @ Outcome::Result(_) => {
-            return Ok(Answer::from_outcome(&outcome, era).with_reservation(memory));
+            return Ok(Answer::from_outcome(&outcome, result.as_ref(), era).with_reservation(memory));
         }
         // Without a session none can be lost: the error is about something else.
         outcome @ Outcome::Error(_) if !connection.has_session() => {
-            return Ok(Answer::from_outcome(&outcome, era).with_reservation(memory));
+            return Ok(Answer::from_outcome(&outcome, result.as_ref(), era).with_reservation(memory));
         }
         Outcome::Error(error) => RpcError { code: error.code, message: error.message.into_owned() },
     };
     let evidence = Evidence::sent(During::Call, Observed::Rpc { error: rpc_error, had_session: true });
-    Err(Box::new(SendError { evidence, answer: Some(reply.message) }))
+    Err(Box::new(SendError { evidence, answer: Some(reply.message.clone()) }))
 }
 
 /// The `_meta` context that a modern server expects in each request.
@@ -733,7 +733,7 @@ fn modern_context<'a>(
     request: &'a UpstreamRequest<'_>,
 ) -> impl Iterator<Item = (&'static str, &'a Json)> + Clone {
     let context = &connection.context;
-    let capabilities = request.capabilities.as_deref().unwrap_or(&context.capabilities);
+    let capabilities = request.capabilities.unwrap_or(&context.capabilities);
     let level = request.log_level.map(|level| (meta::LOG_LEVEL, level.to_json()));
     let info = context.client_info.as_deref().map(|info| (meta::CLIENT_INFO, info));
     [(meta::PROTOCOL_VERSION, &*connection.version_json), (meta::CLIENT_CAPABILITIES, capabilities)]
@@ -776,7 +776,7 @@ fn id_value(id: u64) -> JsonText {
 /// Deadlines of one call.
 pub(super) struct CallDeadlines<'a> {
     upstream: &'a Upstream,
-    principal: Principal,
+    principal: &'a Principal,
     started: Mono,
     /// Final deadline with all waits and attempts: the caller's or the configured one.
     deadline: Mono,
@@ -787,25 +787,18 @@ pub(super) struct CallDeadlines<'a> {
 }
 
 impl<'a> CallDeadlines<'a> {
-    pub(super) fn new(upstream: &'a Upstream, principal: &Principal, deadline: Option<Mono>) -> Self {
+    pub(super) fn new(upstream: &'a Upstream, principal: &'a Principal, deadline: Option<Mono>) -> Self {
         upstream.served_principals.lock().record(principal);
         let started = upstream.clock.mono();
         let ours = started + upstream.spec().supervision.timeouts.call;
         let deadline = deadline.map_or(ours, |theirs| theirs.min(ours));
-        Self {
-            upstream,
-            principal: principal.clone(),
-            started,
-            deadline,
-            held: Duration::ZERO,
-            held_since: None,
-        }
+        Self { upstream, principal, started, deadline, held: Duration::ZERO, held_since: None }
     }
 
     /// The cause of an outage without stderr lines if the server has served other principals, because these may be
     /// about their calls.
     fn visible_cause<'c>(&self, cause: &'c str) -> &'c str {
-        match self.upstream.served_principals.lock().is_only(&self.principal) {
+        match self.upstream.served_principals.lock().is_only(self.principal) {
             true => cause,
             false => without_stderr(cause),
         }

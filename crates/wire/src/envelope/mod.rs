@@ -14,7 +14,7 @@ use gripfast_core::json_text::Json;
 pub use self::damaged::damaged_answers;
 pub use self::id::{Id, RequestId};
 pub use crate::envelope::truncated::{Addressee, addressee, request_id};
-use crate::patch::Object;
+use crate::patch::{Object, ObjectMembers};
 use crate::scan::{self, looks_like};
 use crate::{codes, raw};
 
@@ -162,6 +162,27 @@ impl<'a> Message<'a> {
     /// Parses the envelope. Costs one scan of the bytes and, for an ordinary message, no allocation.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
         Self::from_members(&Members::read(bytes)?)
+    }
+
+    /// Parses the envelope as [`Message::parse`] does, and returns the members of `result` from the same scan; `None` if
+    /// it is not an object, or has a key twice.
+    pub fn parse_with_result(bytes: &'a [u8]) -> Result<(Self, Option<Object<'a>>), Malformed> {
+        let (mut members, mut taken) = (Members::default(), Ok(()));
+        let mut of_result = ObjectMembers::new();
+        let is_decoded = scan::each_member_and_inner(
+            bytes,
+            "result",
+            |key, value| {
+                if taken.is_ok() {
+                    taken = members.take(&key, value);
+                }
+            },
+            |key, value| of_result.push((key, value)),
+        )?;
+        taken?;
+        let is_object = |result: &&Json| is_decoded && result.get().starts_with('{');
+        let result = members.result.filter(is_object).and_then(|result| Object::of(result, of_result).ok());
+        Ok((Self::from_members(&members)?, result))
     }
 
     /// Parses the envelope of a message whose members are already known.

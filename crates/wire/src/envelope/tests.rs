@@ -26,6 +26,27 @@ fn the_three_kinds_of_message_are_distinguished() {
 }
 
 #[test]
+fn the_members_of_a_result_are_found_with_the_envelope() {
+    let members = |result: &str| {
+        let bytes = format!(r#"{{"jsonrpc":"2.0","result":{result},"id":1}}"#);
+        let (message, result) = Message::parse_with_result(bytes.as_bytes()).unwrap();
+        assert!(matches!(message, Message::Response(_)));
+        result.map(|result| {
+            result.iter().map(|(key, value)| format!("{key}={}", value.get())).collect::<Vec<_>>()
+        })
+    };
+    assert_eq!(members(r#" { "a" : [ 1 ] , "\u0062":{"c":2}} "#).unwrap(), ["a=[ 1 ]", r#"b={"c":2}"#]);
+    assert_eq!(members("{}"), Some(Vec::new()));
+    for other in ["[1]", "null", r#"{"a":1,"a":2}"#, r#"{"\ud800":1,"b":2}"#] {
+        assert_eq!(members(other), None, "{other}");
+    }
+    assert_eq!(
+        Message::parse_with_result(br#"{"jsonrpc":"2.0","id":1,"result":{},"result":{}}"#).err(),
+        Some(Malformed::DuplicateKey("result"))
+    );
+}
+
+#[test]
 fn an_error_without_an_id_is_a_response() {
     for id in ["", r#","id":null"#] {
         let bytes = format!(r#"{{"jsonrpc":"2.0","error":{{"code":-32000,"message":"no session"}}{id}}}"#);

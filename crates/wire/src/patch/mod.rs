@@ -9,6 +9,7 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 use gripfast_core::json_text::{Json, JsonText};
+use smallvec::SmallVec;
 
 pub use self::message::{MessagePatch, PatchError, patch_payload};
 use crate::raw;
@@ -20,9 +21,11 @@ mod message;
 #[derive(Clone, Debug)]
 pub struct Object<'a> {
     source: &'a str,
-    /// Each key, decoded, with its value.
-    members: Vec<(Cow<'a, str>, &'a Json)>,
+    members: ObjectMembers<'a>,
 }
+
+/// Each key, decoded, with its value. Most parameters and results have few members, which need no memory of their own.
+pub(crate) type ObjectMembers<'a> = SmallVec<[(Cow<'a, str>, &'a Json); 4]>;
 
 /// Reason why a value cannot be viewed as an object.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -42,7 +45,7 @@ pub enum NotAnObject {
 impl<'a> Object<'a> {
     /// Views a value that is known to be JSON.
     pub fn parse(value: &'a Json) -> Result<Self, NotAnObject> {
-        let mut members = Vec::new();
+        let mut members = ObjectMembers::new();
         scan::each_known_member(value, |key, value| members.push((key, value)))
             .ok_or(NotAnObject::OtherValue)?;
         Self::from_members(value.get(), members)
@@ -50,13 +53,18 @@ impl<'a> Object<'a> {
 
     /// Views bytes of unknown origin.
     pub fn parse_slice(source: &'a [u8]) -> Result<Self, NotAnObject> {
-        let mut members = Vec::new();
+        let mut members = ObjectMembers::new();
         let text = scan::each_member(source, |key, value| members.push((key, value)))
             .map_err(|_| NotAnObject::OtherValue)?;
         Self::from_members(text, members)
     }
 
-    fn from_members(source: &'a str, members: Vec<(Cow<'a, str>, &'a Json)>) -> Result<Self, NotAnObject> {
+    /// Views an object whose members are known.
+    pub(crate) fn of(object: &'a Json, members: ObjectMembers<'a>) -> Result<Self, NotAnObject> {
+        Self::from_members(object.get(), members)
+    }
+
+    fn from_members(source: &'a str, members: ObjectMembers<'a>) -> Result<Self, NotAnObject> {
         match duplicate_key(&members) {
             Some(key) => Err(NotAnObject::DuplicateKey(key.to_owned())),
             None => Ok(Self { source, members }),

@@ -82,6 +82,7 @@ fn examine(bytes: &[u8]) -> Result<(), TestCaseError> {
     }
     let id = RequestId::from("fresh");
     let renamed = envelope::with_id(bytes, id.as_id());
+    one_scan_finds_what_two_find(bytes)?;
     let Ok(message) = Message::parse(bytes) else { return Ok(()) };
     if let Ok(renamed) = renamed {
         let again = Message::parse(&renamed);
@@ -116,11 +117,27 @@ fn examine(bytes: &[u8]) -> Result<(), TestCaseError> {
     Ok(())
 }
 
+/// Compares the members of `result` from the scan of the message with those from a scan of their own.
+fn one_scan_finds_what_two_find(bytes: &[u8]) -> Result<(), TestCaseError> {
+    let (one, two) = (Message::parse_with_result(bytes), Message::parse(bytes));
+    prop_assert_eq!(
+        one.as_ref().map(|(message, _)| format!("{message:?}")),
+        two.as_ref().map(|message| format!("{message:?}"))
+    );
+    let (Ok((_, found)), Ok(Message::Response(response))) = (one, two) else { return Ok(()) };
+    let Outcome::Result(result) = response.outcome else { return Ok(()) };
+    let expected = Object::parse(result).ok();
+    prop_assert_eq!(found.map(|found| format!("{found:?}")), expected.map(|object| format!("{object:?}")));
+    Ok(())
+}
+
 fn message() -> impl Strategy<Value = String> {
     let shape = select(vec![
         r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"t","arguments":$,"_meta":{"a":$}}}"#,
         r#"{"jsonrpc":"2.0","method":"notifications/progress","params":$}"#,
         r#"{"jsonrpc":"2.0","id":"x","result":{"tools":[$],"_meta":$,"nextCursor":$}}"#,
+        r#"{"jsonrpc":"2.0","id":2,"result":$}"#,
+        r#"{"jsonrpc":"2.0","id":2,"result":{"a":$,"\u0061":1}}"#,
         r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32000,"message":"m","data":$}}"#,
         r#"{"jsonrpc":"2.0","error":$}"#,
         r#"[{"jsonrpc":"2.0","id":1,"method":"m"},$]"#,

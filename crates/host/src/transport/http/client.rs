@@ -234,10 +234,8 @@ impl HttpClient {
         *request.method_mut() = http_request.method.clone();
         let headers = request.headers_mut();
         headers.clone_from(&http_request.headers);
-        if let Ok(length) = HeaderValue::try_from(http_request.body.len().to_string())
-            && !http_request.body.is_empty()
-        {
-            headers.insert(CONTENT_LENGTH, length);
+        if !http_request.body.is_empty() {
+            headers.insert(CONTENT_LENGTH, HeaderValue::from(http_request.body.len()));
         }
         headers.extend(http_request.mirrored.iter().cloned());
         // A proxy may compress for clients that do not send this, and nothing here decompresses.

@@ -346,8 +346,14 @@ impl Upstream {
         }
         let state = Arc::clone(&self.session_state);
         let mut deadlines = CallDeadlines::new(self, &principal, deadline);
-        let subscription =
-            SubscriptionHandle { session_state: state, target, principal, number, _hold: self.keep_up() };
+        let holder = principal.clone();
+        let subscription = SubscriptionHandle {
+            session_state: state,
+            target,
+            principal: holder,
+            number,
+            _hold: self.keep_up(),
+        };
         let limit = self.clock.mono() + self.spec().supervision.timeouts.call;
         let limit = deadline.map_or(limit, |deadline| deadline.min(limit));
         let out_of_time = |outcome| {
