@@ -4,10 +4,8 @@
 use axum::body::Body;
 use axum::response::Response;
 use gripfast::transport::HOST_ID;
-use http::header::{
-    AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderName, ORIGIN, TRANSFER_ENCODING,
-};
-use http::{HeaderMap, Method, StatusCode, Uri};
+use http::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HOST, ORIGIN, TRANSFER_ENCODING};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
 use std::sync::Arc;
 
 /// Names and origins under which a listener accepts requests.
@@ -55,7 +53,8 @@ impl OriginCheck {
             *response.status_mut() = status;
             response
         };
-        if headers.get(HOST_ID).is_some_and(|id| *id == *self.host_id) {
+        let headers = CheckedHeaders::read(headers);
+        if headers.host_id.is_some_and(|id| *id == *self.host_id) {
             let why = "this request comes from the same gateway: it cannot be a server of itself";
             return Some(refused(StatusCode::MISDIRECTED_REQUEST, why));
         }
@@ -63,12 +62,17 @@ impl OriginCheck {
         if *method == Method::GET && is_health(uri.path()) {
             return None;
         }
-        self.refuses(method, uri, headers).map(|(status, why)| refused(status, why))
+        self.refuses(method, uri, &headers).map(|(status, why)| refused(status, why))
     }
 
     /// Status and text of the refusal.
-    fn refuses(&self, method: &Method, uri: &Uri, headers: &HeaderMap) -> Option<(StatusCode, &'static str)> {
-        let Ok(named) = single_header(headers, &HOST) else {
+    fn refuses(
+        &self,
+        method: &Method,
+        uri: &Uri,
+        headers: &CheckedHeaders<'_>,
+    ) -> Option<(StatusCode, &'static str)> {
+        let Ok(named) = headers.host.single() else {
             return Some((StatusCode::BAD_REQUEST, "the request has more than one Host header"));
         };
         let target = uri.authority().map(|authority| authority.as_str());
@@ -86,7 +90,7 @@ impl OriginCheck {
                  the address that clients use",
             ));
         }
-        let Ok(origin) = single_header(headers, &ORIGIN) else {
+        let Ok(origin) = headers.origin.single() else {
             return Some((StatusCode::BAD_REQUEST, "the request has more than one Origin header"));
         };
         if origin.is_some_and(|origin| !self.allows_origin(origin, host)) {
@@ -95,10 +99,10 @@ impl OriginCheck {
                 "the Origin header names another site; `allowed_origins` in the table `gateway` allows its pages",
             ));
         }
-        if single_header(headers, &AUTHORIZATION).is_err() {
+        if headers.authorization.single().is_err() {
             return Some((StatusCode::BAD_REQUEST, "the request has more than one Authorization header"));
         }
-        if method == Method::POST && has_body(headers) && !is_json(headers) {
+        if method == Method::POST && headers.announce_body() && !headers.are_of_json() {
             let why = "the Content-Type of a POST must be application/json";
             return Some((StatusCode::UNSUPPORTED_MEDIA_TYPE, why));
         }
@@ -135,24 +139,69 @@ impl OriginCheck {
     }
 }
 
-/// Value of a header that may occur at most once; `Err` if it occurs more often. A value that is not text becomes
-/// empty, which matches nothing.
-fn single_header<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Result<Option<&'h str>, ()> {
-    let mut values = headers.get_all(name).iter();
-    match (values.next(), values.next()) {
-        (_, Some(_)) => Err(()),
-        (first, None) => Ok(first.map(|value| value.to_str().unwrap_or_default())),
+/// The headers that decide whether a request is allowed, read in one pass.
+#[derive(Default)]
+struct CheckedHeaders<'h> {
+    host: HeaderField<'h>,
+    origin: HeaderField<'h>,
+    authorization: HeaderField<'h>,
+    content_type: HeaderField<'h>,
+    content_length: HeaderField<'h>,
+    transfer_encoding: HeaderField<'h>,
+    host_id: Option<&'h HeaderValue>,
+}
+
+impl<'h> CheckedHeaders<'h> {
+    fn read(headers: &'h HeaderMap) -> Self {
+        let mut read = Self::default();
+        for (name, value) in headers {
+            let field = match name {
+                name if name == HOST => &mut read.host,
+                name if name == ORIGIN => &mut read.origin,
+                name if name == AUTHORIZATION => &mut read.authorization,
+                name if name == CONTENT_TYPE => &mut read.content_type,
+                name if name == CONTENT_LENGTH => &mut read.content_length,
+                name if name == TRANSFER_ENCODING => &mut read.transfer_encoding,
+                name if name == HOST_ID => {
+                    read.host_id.get_or_insert(value);
+                    continue;
+                }
+                _ => continue,
+            };
+            field.is_repeated = field.first.is_some();
+            field.first.get_or_insert(value);
+        }
+        read
+    }
+
+    fn announce_body(&self) -> bool {
+        self.transfer_encoding.first.is_some()
+            || self.content_length.first.is_some_and(|length| length != "0")
+    }
+
+    fn are_of_json(&self) -> bool {
+        let kind = self.content_type.single().ok().flatten();
+        kind.and_then(|kind| kind.split(';').next())
+            .is_some_and(|kind| kind.trim().eq_ignore_ascii_case("application/json"))
     }
 }
 
-fn has_body(headers: &HeaderMap) -> bool {
-    headers.contains_key(TRANSFER_ENCODING) || headers.get(CONTENT_LENGTH).is_some_and(|length| length != "0")
+/// Values of one header.
+#[derive(Default)]
+struct HeaderField<'h> {
+    first: Option<&'h HeaderValue>,
+    is_repeated: bool,
 }
 
-fn is_json(headers: &HeaderMap) -> bool {
-    let kind = single_header(headers, &CONTENT_TYPE).ok().flatten();
-    kind.and_then(|kind| kind.split(';').next())
-        .is_some_and(|kind| kind.trim().eq_ignore_ascii_case("application/json"))
+impl<'h> HeaderField<'h> {
+    /// Value of a header that may occur at most once; `Err` if it occurs more often. A value that is not text becomes
+    /// empty, which matches nothing.
+    fn single(&self) -> Result<Option<&'h str>, ()> {
+        if self.is_repeated {
+            return Err(());
+        }
+        Ok(self.first.map(|value| value.to_str().unwrap_or_default()))
+    }
 }
 
 fn port_in(authority: &str) -> Option<u16> {
@@ -197,9 +246,10 @@ mod tests {
         let origin_check = OriginCheck::new(listen.parse().unwrap(), public, origins, "host");
         let mut map = HeaderMap::new();
         for (name, value) in headers {
-            map.append(name.parse::<HeaderName>().unwrap(), value.parse().unwrap());
+            map.append(name.parse::<http::HeaderName>().unwrap(), value.parse().unwrap());
         }
-        let refusal = origin_check.refuses(&method.parse().unwrap(), &target.parse().unwrap(), &map);
+        let headers = CheckedHeaders::read(&map);
+        let refusal = origin_check.refuses(&method.parse().unwrap(), &target.parse().unwrap(), &headers);
         refusal.map(|(status, _)| status.as_u16())
     }
 
