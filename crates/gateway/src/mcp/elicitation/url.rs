@@ -23,10 +23,11 @@ const RETENTION: Duration = Duration::from_secs(3600);
 const MAX_URLS: usize = 100;
 
 impl Gateway {
-    /// Listener for a call; for a legacy client it also records URL elicitations.
+    /// Listener for a call; for a legacy client that can visit URLs it also records URL elicitations.
     pub(crate) fn listener_for(&self, request: &ClientRequest<'_>, server: &Arc<str>) -> Arc<dyn Listener> {
         match request.era {
             Era::Modern => Arc::clone(&request.listener),
+            Era::Legacy if !request.client.abilities.supports_url() => Arc::clone(&request.listener),
             Era::Legacy => Arc::new(UrlRecorder {
                 listener: Arc::clone(&request.listener),
                 tasks: Arc::clone(&self.tasks),

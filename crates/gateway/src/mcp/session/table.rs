@@ -11,7 +11,8 @@ use std::sync::Arc;
 pub(crate) struct SessionTable {
     max_per_client: usize,
     max_total: usize,
-    sessions: HashMap<Arc<str>, Arc<Session>>,
+    /// The gateway makes the ids, so a client cannot choose ids that collide, and a fast hash is enough.
+    sessions: HashMap<Arc<str>, Arc<Session>, foldhash::fast::RandomState>,
     /// Number of sessions of each client that has any.
     counts: HashMap<Peer, usize>,
 }
@@ -28,7 +29,7 @@ impl SessionTable {
 
     /// Creates a table for at most `max_per_client` sessions of one client and `max_total` altogether.
     pub(crate) fn new(max_per_client: usize, max_total: usize) -> Self {
-        Self { max_per_client, max_total, sessions: HashMap::new(), counts: HashMap::new() }
+        Self { max_per_client, max_total, sessions: HashMap::default(), counts: HashMap::new() }
     }
 
     pub(crate) fn len(&self) -> usize {
