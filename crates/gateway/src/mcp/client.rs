@@ -82,6 +82,11 @@ impl Client {
         }
     }
 
+    /// The same client with another identity towards the host.
+    pub(crate) fn with_host_client(&self, host_client: gripfast::Client) -> Self {
+        Self { host_client, ..self.clone() }
+    }
+
     /// The same legacy client, without any elicitation support.
     pub(crate) fn without_elicitation(&self) -> Self {
         let abilities = ElicitationSupport::default();

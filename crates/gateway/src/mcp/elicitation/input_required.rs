@@ -72,7 +72,7 @@ fn are_alike(one: Option<&Json>, other: Option<&Json>) -> bool {
 }
 
 /// Parameters that must be the same in a repeated request.
-fn stable_params<'a>(params: Option<&'a Object<'a>>) -> BTreeMap<&'a str, &'a Json> {
+fn stable_params<'o, 'a>(params: Option<&'o Object<'a>>) -> BTreeMap<&'o str, &'a Json> {
     let differs = |name: &str| matches!(name, "_meta" | "inputResponses" | "requestState");
     params.into_iter().flat_map(Object::iter).filter(|(name, _)| !differs(name)).collect()
 }
@@ -248,7 +248,7 @@ impl RequestedInputs {
 pub(crate) struct ModernListener {
     pub(crate) replay_buffer: Arc<ReplayBuffer>,
     pub(crate) inputs: Arc<RequestedInputs>,
-    pub(crate) client: Client,
+    pub(crate) client: Arc<Client>,
 }
 
 impl Listener for ModernListener {
@@ -489,11 +489,11 @@ mod tests {
         let listener = ModernListener {
             replay_buffer: Arc::clone(&replay_buffer),
             inputs: Arc::clone(&inputs),
-            client: Client::legacy(
+            client: Arc::new(Client::legacy(
                 abilities,
                 without_session(Principal::local())(abilities),
                 ClientMemory::unbounded(),
-            ),
+            )),
         };
         let answer = listener.on_request(Bytes::from_static(FORM)).unwrap();
         let (handle, registration) = AbortHandle::new_pair();
@@ -554,7 +554,11 @@ mod tests {
             without_session(Principal::local())(abilities),
             ClientMemory::unbounded(),
         );
-        let listener = ModernListener { replay_buffer: Arc::default(), inputs: Arc::clone(&inputs), client };
+        let listener = ModernListener {
+            replay_buffer: Arc::default(),
+            inputs: Arc::clone(&inputs),
+            client: Arc::new(client),
+        };
         let asking = async {
             tokio::time::sleep(COLLECT_DELAY / 2).await;
             let second = listener.on_request(Bytes::from_static(FORM));

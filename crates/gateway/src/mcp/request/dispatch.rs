@@ -39,7 +39,7 @@ pub(crate) struct ClientRequest<'a> {
     /// Receives the progress of the call, and the requests of the server.
     pub(crate) listener: Arc<dyn Listener>,
     /// Capabilities and identity of the client.
-    pub(crate) client: Client,
+    pub(crate) client: Arc<Client>,
 }
 
 /// Outcome of a request, before it is written in wire form.

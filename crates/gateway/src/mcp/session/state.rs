@@ -35,7 +35,7 @@ pub(crate) struct Session {
     /// Client against whose quotas the session counts.
     pub(crate) peer: Peer,
     /// Capabilities and identity of the client.
-    pub(crate) client: Client,
+    pub(crate) client: Arc<Client>,
     /// Unanswered requests to the client.
     pub(crate) elicitations: Arc<PendingElicitations>,
     /// GET streams for messages outside calls.
@@ -159,7 +159,7 @@ impl Session {
         Self {
             id,
             version: claims.version(),
-            client,
+            client: Arc::new(client),
             claims,
             peer,
             elicitations,

@@ -280,8 +280,8 @@ impl Gateway {
         let params =
             patch_payload(Some(&params), &Patch::new().set_owned("task", task_params), &Patch::new());
         let until = Instant::now() + AWAIT_TIMEOUT;
-        let mut client = request.client.clone();
-        client.host_client = client.host_client.with_single_instance();
+        let host_client = request.client.host_client.with_single_instance();
+        let client = Arc::new(request.client.with_host_client(host_client));
         let request = &ClientRequest { listener: request.listener.clone(), client, ..*request };
         let forwarded = match self.forward(request, server, params).await {
             RequestOutcome::Answer(forwarded) => forwarded,

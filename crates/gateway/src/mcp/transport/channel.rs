@@ -44,7 +44,7 @@ pub(crate) struct ChannelClient {
     channel: PermanentChannel,
     in_flight: Arc<Mutex<InFlightCalls<AbortHandle>>>,
     /// Capabilities and identity of the client, set by its `initialize`.
-    client: Client,
+    client: Arc<Client>,
     elicitations: Arc<PendingElicitations>,
     /// Ends the instances that are dedicated to the client together with the channel.
     registration: ClientRegistration,
@@ -76,7 +76,7 @@ impl ChannelClient {
             channel: PermanentChannel::new(&out),
             out,
             in_flight: Arc::default(),
-            client: Client::legacy(abilities, registration.client(abilities), memory),
+            client: Arc::new(Client::legacy(abilities, registration.client(abilities), memory)),
             elicitations,
             registration,
             tasks: JoinSet::new(),
@@ -239,14 +239,14 @@ impl ChannelClient {
         if let Some(name) = name_in(wanted.client_info) {
             client.host_client = client.host_client.with_name(name);
         }
-        self.client = client;
+        self.client = Arc::new(client);
         // A client that repeats `initialize` is notified again from its next `initialized` on.
         if let Some(task) = self.list_changes.take() {
             task.abort();
         }
         let principal = self.client.host_client.principal();
         let (version, result) = self.gateway.initialize(&wanted.version, principal).await;
-        self.client.has_tasks = version.has_tasks();
+        Arc::make_mut(&mut self.client).has_tasks = version.has_tasks();
         self.version = Some(version);
         let hello = self.client.memory.hold(envelope::response(request.id, &result));
         let hello = match hello {
@@ -480,7 +480,7 @@ impl Drop for ChannelClient {
 struct ChannelListener {
     channel: PermanentChannel,
     dropped: DroppedMessages,
-    client: Client,
+    client: Arc<Client>,
     elicitations: Arc<PendingElicitations>,
 }
 

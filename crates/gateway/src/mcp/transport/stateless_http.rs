@@ -129,7 +129,7 @@ fn begin(
     identify: impl FnOnce(ElicitationSupport) -> gripfast::Client,
 ) -> Result<InputRequiredCall, Overload> {
     let admitted = gateway.admit(body)?;
-    let client = Client::from_request(request.params, identify, gateway.memory_of(&body.peer));
+    let client = Arc::new(Client::from_request(request.params, identify, gateway.memory_of(&body.peer)));
     let inputs = Arc::new(RequestedInputs::new(body.peer.principal(), gateway.sessions.elicitations()));
     let replay_buffer = Arc::new(ReplayBuffer::for_client(&client));
     let listener = ModernListener {

@@ -372,7 +372,7 @@ async fn post_legacy(
 fn begin_legacy(
     gateway: &Arc<Gateway>,
     session: &Arc<Session>,
-    client: Client,
+    client: Arc<Client>,
     request: &envelope::Request<'_>,
     body: &ReceivedMessage,
     replay_buffer: &Arc<ReplayBuffer>,
@@ -474,7 +474,7 @@ fn begin_member(
         }
         Ok(Message::Request(request)) => {
             // The client reads nothing before the whole batch is answered, so servers cannot send requests to it.
-            let client = session.client.without_elicitation();
+            let client = Arc::new(session.client.without_elicitation());
             match begin_legacy(gateway, session, client, &request, message, &replay_buffer) {
                 Ok(call) => drop(call),
                 Err(overload) => refuse(Some(request.id), &overload.fault()),
@@ -717,7 +717,7 @@ pub(crate) fn begin_call(
     (request, admitted): (OwnedRequest, AdmittedRequest),
     replay_buffer: Arc<ReplayBuffer>,
     listener: Arc<dyn Listener>,
-    client: Client,
+    client: Arc<Client>,
     session: Option<&Arc<Session>>,
 ) -> (InlineCall<ReplayBuffer>, AbortHandle) {
     let gateway = Arc::clone(gateway);
@@ -755,7 +755,7 @@ pub(crate) async fn answer(
     era: Era,
     request: &envelope::Request<'_>,
     listener: Arc<dyn Listener>,
-    client: Client,
+    client: Arc<Client>,
 ) -> CountedResponse {
     let memory = Arc::clone(&client.memory);
     let outcome = match &*request.method {
@@ -803,7 +803,7 @@ pub(crate) async fn answer(
 struct LegacyListener {
     replay_buffer: Arc<ReplayBuffer>,
     elicitations: Arc<PendingElicitations>,
-    client: Client,
+    client: Arc<Client>,
 }
 
 impl Listener for LegacyListener {
