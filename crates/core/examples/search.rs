@@ -75,7 +75,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         _ => return Err("usage: search [scale COUNT | tokens]".into()),
     };
     // The table of synonyms is read once per process and is no part of the index.
-    let _ = ToolIndex::new().search("warm up", 1, |_| true);
+    let _ = ToolIndex::new().search("warm up", 1, None, |_| true);
     let before = resident_bytes();
     let start = Instant::now();
     let mut index = ToolIndex::new();
@@ -89,7 +89,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut answers = Vec::new();
     for question in &input.questions {
         let start = Instant::now();
-        let hits = index.search(question, input.limit, |_| true);
+        let hits = index.search(question, input.limit, None, |_| true);
         times.push(start.elapsed());
         answers.push(hits.into_iter().map(|hit| hit.key).collect());
     }

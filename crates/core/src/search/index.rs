@@ -1,4 +1,4 @@
-//! An inverted index over the stems of tools, with fields and weights, ranked like BM25F.
+//! An inverted index over the stems of tools, with fields and weights. `ranking` searches it.
 //!
 //! All lengths are compared with constants instead of averages over all tools. So a tool's own numbers do not depend on
 //! other tools, and adding or removing one tool touches only its own stems.
@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::query::{Term, terms};
+use super::ranking::letters;
 use super::tokens::{is_stop_word, stem, words};
 use super::{ParameterText, ToolText};
 
@@ -41,15 +41,6 @@ const MAX_PARAMETERS: usize = 64;
 /// Saturation: with this weight a stem has half of its possible effect.
 const HALF: f32 = 1.2;
 
-/// Effect of the share of the name's words that a question contains.
-const NAME_COVERAGE: f32 = 0.3;
-
-/// Effect of the share of the question's words that a tool contains.
-const QUESTION_COVERAGE: f32 = 0.6;
-
-/// Weight of a stem that differs from the word of the question by a letter.
-const TYPO: f32 = 0.8;
-
 /// A tool that was found.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Hit {
@@ -63,41 +54,45 @@ pub struct Hit {
 #[derive(Debug, Clone, Default)]
 pub struct ToolIndex {
     keys: BTreeMap<Arc<str>, u32>,
-    tools: Vec<Option<IndexedTool>>,
+    pub(super) tools: Vec<Option<IndexedTool>>,
     free_tools: Vec<u32>,
-    stems: BTreeMap<Arc<str>, u32>,
-    postings: Vec<Postings>,
+    /// Numbers of the stems.
+    pub(super) stems: BTreeMap<Arc<str>, u32>,
+    /// By the number of the stem.
+    pub(super) postings: Vec<Postings>,
+    /// Letters of each stem, by its number. A search for a misspelt word looks at all of them.
+    pub(super) letters: Vec<u64>,
     free_postings: Vec<u32>,
+    /// Increases with every change.
+    pub(super) generation: u64,
 }
 
 #[derive(Debug, Clone)]
-struct IndexedTool {
-    key: Arc<str>,
+pub(super) struct IndexedTool {
+    pub(super) key: Arc<str>,
     /// Digest of the text, to skip a tool that did not change.
     digest: u64,
-    stems: Box<[u32]>,
+    pub(super) stems: Box<[u32]>,
     /// Different stems of the name.
-    name_stems: u16,
+    pub(super) name_stems: u16,
 }
 
 /// Tools that contain a stem, by their place.
 #[derive(Debug, Clone)]
-struct Postings {
-    stem: Arc<str>,
-    /// Letters of the stem, to find similar stems quickly.
-    letters: u64,
-    tools: Vec<Posting>,
+pub(super) struct Postings {
+    pub(super) stem: Arc<str>,
+    pub(super) tools: Vec<Posting>,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Posting {
-    tool: u32,
+pub(super) struct Posting {
+    pub(super) tool: u32,
     /// Effect of the stem in this tool, between 0 and [`FULL`].
-    effect: u16,
-    in_name: bool,
+    pub(super) effect: u16,
+    pub(super) in_name: bool,
 }
 
-const FULL: f32 = 65_535.0;
+pub(super) const FULL: f32 = 65_535.0;
 
 impl Postings {
     /// Adds a tool, or replaces its effect.
@@ -128,6 +123,7 @@ impl ToolIndex {
         if self.tool(key).is_some_and(|tool| tool.digest == digest) {
             return;
         }
+        self.generation += 1;
         let weights = StemWeights::of(text);
         let name_stems = weights.0.values().filter(|weight| weight.in_name).count();
         let place = self.keys.get(key).copied().unwrap_or_else(|| self.free_place());
@@ -153,6 +149,7 @@ impl ToolIndex {
     /// Removes a tool.
     pub fn remove(&mut self, key: &str) {
         let Some(place) = self.keys.remove(key) else { return };
+        self.generation += 1;
         let tool = self.tools[place as usize].take().expect("a key names a tool");
         self.free_tools.push(place);
         for number in tool.stems {
@@ -172,33 +169,6 @@ impl ToolIndex {
         self.keys.is_empty()
     }
 
-    /// The best tools for a question, best first. `visible` decides which tools may be found.
-    #[must_use]
-    pub fn search(&self, query: &str, limit: usize, visible: impl Fn(&str) -> bool) -> Vec<Hit> {
-        let terms = terms(query, |stem| self.stems.contains_key(stem));
-        let scores = self.scores(&terms);
-        let tools = scores.iter().enumerate().filter(|(_, score)| **score > 0.0);
-        let mut ranked: Vec<(f32, &str)> =
-            tools.filter_map(|(place, score)| Some((*score, &*self.tools[place].as_ref()?.key))).collect();
-        let mut hits = Vec::new();
-        // Only the best are sorted. If the caller may not see them, the next best follow.
-        let mut rest = ranked.as_mut_slice();
-        while hits.len() < limit && !rest.is_empty() {
-            let count = (limit * 2).clamp(16, 1024).min(rest.len());
-            if count < rest.len() {
-                rest.select_nth_unstable_by(count, best_first);
-            }
-            let (best, others) = rest.split_at_mut(count);
-            best.sort_unstable_by(best_first);
-            let seen = best.iter().filter(|(_, key)| visible(key));
-            hits.extend(
-                seen.take(limit - hits.len()).map(|&(score, key)| Hit { key: key.to_owned(), score }),
-            );
-            rest = others;
-        }
-        hits
-    }
-
     /// Bytes on the heap, estimated from the capacities of all parts.
     #[must_use]
     pub fn heap_bytes(&self) -> usize {
@@ -214,6 +184,7 @@ impl ToolIndex {
             + postings.sum::<usize>()
             + self.tools.capacity() * size_of::<Option<IndexedTool>>()
             + self.postings.capacity() * size_of::<Postings>()
+            + self.letters.capacity() * size_of::<u64>()
             + (self.keys.len() + self.stems.len()) * entry
             + (self.free_tools.capacity() + self.free_postings.capacity()) * 4
     }
@@ -247,112 +218,22 @@ impl ToolIndex {
             return *number;
         }
         let stem: Arc<str> = stem.into();
-        let postings = Postings { stem: Arc::clone(&stem), letters: letters(&stem), tools: Vec::new() };
+        let postings = Postings { stem: Arc::clone(&stem), tools: Vec::new() };
         let number = match self.free_postings.pop() {
             Some(number) => {
                 self.postings[number as usize] = postings;
+                self.letters[number as usize] = letters(&stem);
                 number
             }
             None => {
                 self.postings.push(postings);
+                self.letters.push(letters(&stem));
                 u32::try_from(self.postings.len() - 1).expect("there are fewer stems than numbers")
             }
         };
         self.stems.insert(stem, number);
         number
     }
-
-    /// The score of each tool by its place.
-    fn scores(&self, terms: &[Term]) -> Vec<f32> {
-        let mut scores = vec![0.0_f32; self.tools.len()];
-        let mut covered = vec![0.0_f32; self.tools.len()];
-        let mut named = vec![0.0_f32; self.tools.len()];
-        let mut best = vec![(0.0_f32, 0.0_f32, 0.0_f32); self.tools.len()];
-        let mut touched: Vec<u32> = Vec::new();
-        let mut asked = 0.0;
-        for term in terms {
-            let alternatives = self.alternatives(term);
-            // A rare word of the same meaning is not worth more than the word of the question.
-            let rarity = alternatives.first().map_or(0.0, |(postings, _)| self.rarity(postings));
-            asked += rarity;
-            for (postings, weight) in &alternatives {
-                let worth = self.rarity(postings).min(rarity) * weight;
-                for posting in &postings.tools {
-                    let score = worth * f32::from(posting.effect) / FULL;
-                    let best = &mut best[posting.tool as usize];
-                    if best.0 == 0.0 {
-                        touched.push(posting.tool);
-                    }
-                    if score > best.0 {
-                        *best = (score, *weight, if posting.in_name { *weight } else { 0.0 });
-                    }
-                }
-            }
-            for place in touched.drain(..) {
-                let place = place as usize;
-                let (score, weight, in_name) = std::mem::take(&mut best[place]);
-                scores[place] += score;
-                covered[place] += rarity * weight;
-                named[place] += in_name;
-            }
-        }
-        for (place, tool) in self.tools.iter().enumerate() {
-            if let Some(tool) = tool.as_ref().filter(|_| scores[place] > 0.0) {
-                let of_name = named[place] / f32::from(tool.name_stems.max(1));
-                let of_question = covered[place] / asked;
-                scores[place] *= (1.0 + NAME_COVERAGE * of_name.min(1.0))
-                    * (1.0 - QUESTION_COVERAGE + QUESTION_COVERAGE * of_question);
-            }
-        }
-        scores
-    }
-
-    /// The postings for a term. A term that the index does not know stands for similar stems.
-    fn alternatives(&self, term: &Term) -> Vec<(&Postings, f32)> {
-        let known = |(stem, weight): &(String, f32)| Some((self.postings_of(stem)?, *weight));
-        let found: Vec<_> = term.alternatives.iter().filter_map(known).collect();
-        if found.is_empty() { self.similar(&term.alternatives[0].0) } else { found }
-    }
-
-    fn postings_of(&self, stem: &str) -> Option<&Postings> {
-        self.stems.get(stem).map(|number| &self.postings[*number as usize])
-    }
-
-    /// Stems that differ from a misspelt one by a letter, or by two if it is long.
-    fn similar(&self, stem: &str) -> Vec<(&Postings, f32)> {
-        let length = stem.chars().count();
-        let allowed = match length {
-            0..4 => return Vec::new(),
-            4..8 => 1,
-            _ => 2,
-        };
-        let wanted = letters(stem);
-        let near = self.postings.iter().filter(|postings| {
-            // Each changed letter changes two bits at most.
-            (postings.letters ^ wanted).count_ones() <= 2 * allowed
-                && postings.stem.len().abs_diff(stem.len()) <= allowed as usize
-                && !postings.tools.is_empty()
-        });
-        let near = near.filter_map(|postings| {
-            let distance = strsim::osa_distance(stem, &postings.stem);
-            (distance <= allowed as usize).then(|| (postings, TYPO / distance.max(1) as f32))
-        });
-        let mut near: Vec<_> = near.collect();
-        near.sort_by(|(left, left_weight), (right, right_weight)| {
-            right_weight.total_cmp(left_weight).then_with(|| left.stem.cmp(&right.stem))
-        });
-        near
-    }
-
-    /// Rarity of a stem: the fewer tools have it, the more it says.
-    fn rarity(&self, postings: &Postings) -> f32 {
-        let (all, with) = (self.len() as f32, postings.tools.len() as f32);
-        (1.0 + (all - with + 0.5) / (with + 0.5)).ln()
-    }
-}
-
-fn best_first(left: &(f32, &str), right: &(f32, &str)) -> std::cmp::Ordering {
-    right.0.total_cmp(&left.0).then_with(|| left.1.cmp(right.1))
 }
 
 /// Weights of a tool's stems.
@@ -406,11 +287,6 @@ fn words_of(text: &str, limit: usize) -> impl Iterator<Item = String> {
     forms.filter(|word| word.len() > 1 && !is_stop_word(word)).take(limit)
 }
 
-/// The letters and digits of a stem, one bit each.
-fn letters(stem: &str) -> u64 {
-    stem.bytes().fold(0, |bits, byte| bits | 1 << (byte & 63))
-}
-
 /// FNV-1a over all text that the index reads, with a byte between the fields that no text contains.
 fn digest(text: &ToolText<'_>) -> u64 {
     let fields =
@@ -447,7 +323,7 @@ mod tests {
     }
 
     fn found(index: &ToolIndex, query: &str) -> Vec<String> {
-        index.search(query, 10, |_| true).into_iter().map(|hit| hit.key).collect()
+        index.search(query, 10, None, |_| true).into_iter().map(|hit| hit.key).collect()
     }
 
     fn office() -> ToolIndex {
@@ -521,16 +397,78 @@ mod tests {
             let name = format!("send_{number:04}");
             index.insert(&name, &tool("mail", "send", "a message"));
         }
-        let hits = index.search("send a message", 3, |key| key >= "send_2990");
-        let keys: Vec<_> = hits.iter().map(|hit| hit.key.as_str()).collect();
-        assert_eq!(keys, ["send_2990", "send_2991", "send_2992"]);
-        assert!(index.search("send", 3, |_| false).is_empty());
-        assert!(index.search("send", 0, |_| true).is_empty());
+        let last = |key: &str| key >= "send_2990";
+        let visible = index.visible_tools(last);
+        for hits in [
+            index.search("send a message", 3, Some(&visible), |_| true),
+            index.search("send a message", 3, None, last),
+        ] {
+            let keys: Vec<_> = hits.iter().map(|hit| hit.key.as_str()).collect();
+            assert_eq!(keys, ["send_2990", "send_2991", "send_2992"]);
+        }
+        let none = index.visible_tools(|_| false);
+        assert!(index.search("send", 3, Some(&none), |_| true).is_empty());
+        assert!(index.search("send", 3, None, |_| false).is_empty());
+        assert!(index.search("send", 0, None, |_| true).is_empty());
+    }
+
+    /// G01
+    #[test]
+    fn h03_scores_and_typing_errors_do_not_reveal_words_of_hidden_tools() {
+        let index = office();
+        let visible = index.visible_tools(|key| key.starts_with("mail"));
+        let search = |query: &str| index.search(query, 10, Some(&visible), |_| true);
+        let best = |query: &str| search(query).first().map(|hit| hit.score);
+        assert_eq!(best("email forecast"), best("email qqqqq"), "a hidden word is an unknown word");
+        let mut with_neighbour = index.clone();
+        with_neighbour.insert("git__emayl", &tool("git", "emayl", "Emayl."));
+        let visible = with_neighbour.visible_tools(|key| key.starts_with("mail"));
+        let misspelt = with_neighbour.search("emayl", 10, Some(&visible), |_| true);
+        assert_eq!(misspelt, search("emayl"), "a hidden tool does not end the search for similar words");
+        assert_eq!(misspelt[0].key, "mail__send_email");
+    }
+
+    #[test]
+    fn tools_from_before_a_change_are_not_found() {
+        let mut index = office();
+        let before = index.visible_tools(|_| true);
+        assert!(before.is_valid_for(&index) && !index.search("email", 9, Some(&before), |_| true).is_empty());
+        index.remove("git__git_stash");
+        assert!(!before.is_valid_for(&index));
+        assert!(index.search("email", 9, Some(&before), |_| true).is_empty());
+    }
+
+    #[test]
+    fn text_without_spaces_is_found() {
+        let index = index(&[
+            tool("mail", "send", "向收件人列表发送带有附件的电子邮件，并在发送之后返回邮件的编号。"),
+            tool("weather", "forecast", "都市の天気予報を取得し、気温と降水確率を返します。"),
+            tool("files", "remove", "ลบไฟล์ออกจากโฟลเดอร์ของผู้ใช้"),
+            tool("users", "list", "조직의모든사용자목록을가져옵니다."),
+        ]);
+        for (query, tool) in [
+            ("发送电子邮件", "mail__send"),
+            ("天気予報", "weather__forecast"),
+            ("ลบไฟล์", "files__remove"),
+            ("사용자 목록", "users__list"),
+        ] {
+            assert_eq!(found(&index, query).first().map(String::as_str), Some(tool), "{query}");
+        }
+    }
+
+    #[test]
+    fn a_misspelt_word_of_any_script_finds_its_neighbour() {
+        let index = index(&[
+            tool("mail", "send", "Отправляет сообщение или письмо."),
+            tool("a", "b", "Что-то другое."),
+        ]);
+        assert_eq!(found(&index, "сообщениё"), ["mail__send"], "another letter");
+        assert_eq!(found(&index, "писмо"), ["mail__send"], "a missing letter");
     }
 
     #[test]
     fn hits_are_sorted_by_score() {
-        let hits = office().search("send an email to the repository", 10, |_| true);
+        let hits = office().search("send an email to the repository", 10, None, |_| true);
         assert!(hits.len() > 1);
         assert!(hits.is_sorted_by(|left, right| left.score >= right.score));
     }
@@ -659,6 +597,30 @@ mod tests {
     }
 
     proptest::proptest! {
+        /// G01
+        #[test]
+        fn h03_a_search_depends_on_visible_tools_only(
+            tools in proptest::collection::vec(("[ab]{1,2}_[abc]{3,9}", "[abcd]{2,9}( [abcd]{2,9}){0,5}", proptest::bool::ANY), 0..25),
+            query in "[abcd]{2,9}( [abcd]{2,9}){0,4}",
+        ) {
+            let mut all = ToolIndex::new();
+            let mut seen = ToolIndex::new();
+            for (number, (name, description, is_visible)) in tools.iter().enumerate() {
+                let key = format!("{}{number}", if *is_visible { "seen" } else { "hidden" });
+                all.insert(&key, &tool("server", name, description));
+                if *is_visible {
+                    seen.insert(&key, &tool("server", name, description));
+                }
+            }
+            let visible = all.visible_tools(|key| key.starts_with("seen"));
+            for limit in [1, 50] {
+                proptest::prop_assert_eq!(
+                    all.search(&query, limit, Some(&visible), |_| true),
+                    seen.search(&query, limit, None, |_| true)
+                );
+            }
+        }
+
         #[test]
         fn an_index_after_any_history_answers_like_a_new_one(
             steps in proptest::collection::vec((0..6_usize, proptest::option::of("[abc]{2}( [abc]{2}){0,4}")), 1..40),
@@ -685,8 +647,8 @@ mod tests {
             proptest::prop_assert_eq!(grown.len(), fresh.len());
             for query in ["ab", "bc ca", "server name", "aa bb cc"] {
                 proptest::prop_assert_eq!(
-                    grown.search(query, 10, |_| true),
-                    fresh.search(query, 10, |_| true)
+                    grown.search(query, 10, None, |_| true),
+                    fresh.search(query, 10, None, |_| true)
                 );
             }
         }

@@ -2,8 +2,8 @@
 //!
 //! The index is lexical. It compares the words of a question with the words of a tool's name, server, title, description
 //! and parameters, by their stems. `synonyms.txt` adds words of the same meaning, and a misspelt word finds its nearest
-//! neighbours. [`ToolIndex`] ranks; `tokens` splits text into words, `query` turns a question into terms, and `synonyms`
-//! reads the table.
+//! neighbours. [`ToolIndex`] has the words of the tools, and `ranking` searches them; `tokens` splits text into words,
+//! `query` turns a question into terms, and `synonyms` reads the table.
 //!
 //! A ranking by embeddings can be added: `embedding` finds the nearest tools, `fusion` merges both rankings, and
 //! `endpoint_health` decides when a failed endpoint is asked again. The host computes the embeddings.
@@ -13,6 +13,7 @@ mod endpoint_health;
 mod fusion;
 mod index;
 mod query;
+mod ranking;
 mod synonyms;
 mod tokens;
 
@@ -20,6 +21,7 @@ pub use embedding::{BadEmbedding, Embedding, EmbeddingTable, MAX_DIMENSION, embe
 pub use endpoint_health::EndpointHealth;
 pub use fusion::fuse;
 pub use index::{Hit, ToolIndex};
+pub use ranking::VisibleTools;
 
 /// Text of one tool, as the index reads it.
 #[derive(Debug, Clone, Copy)]

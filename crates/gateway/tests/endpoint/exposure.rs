@@ -1,6 +1,8 @@
 //! Tools that are found by search instead of being listed: list, search, definitions and calls, in both eras.
 
-use crate::client::{LegacyClient, ModernClient, call, initialize, names, request, text_of};
+use crate::client::{
+    LegacyClient, ModernClient, borrowed, call, initialize, names, request, spoken, text_of,
+};
 use crate::scripted_server::ScriptedServer;
 use crate::stdio_client::StdioClient;
 use crate::test_gateway::{TestGateway, at, child, demo, demo_with};
@@ -156,6 +158,36 @@ async fn h03_a_hidden_tool_is_not_found_described_or_called() {
         }
     }
     assert_eq!(demo.counter(), 0);
+}
+
+/// Answer to a search of the client with this key.
+async fn searched(gateway: &TestGateway, key: &str, query: &str) -> Value {
+    let search = call("search_tools", json!({ "query": query, "limit": 50 }));
+    let (headers, message) = spoken(json!(1), "tools/call", search);
+    let headers = [&[("authorization", key)][..], &borrowed(&headers)].concat();
+    let answer = gateway.http.post(&headers, message).await.message();
+    answer["result"]["structuredContent"]["tools"].clone()
+}
+
+/// G01
+#[tokio::test]
+async fn h03_scores_depend_only_on_the_tools_that_a_client_may_use() {
+    let demo = demo().await;
+    let keys = "[gateway]\nexposure = \"search\"\nauth = { keys = true }\n";
+    let guest = "[clients.guest]\ntools = { allow = [\"files/echo\", \"files/sleep\"] }\n";
+    let shared = format!("{keys}{}{guest}", at("files", &demo.url(), "legacy", &[]));
+    let shared = TestGateway::with(&shared).await;
+    let allowed = "tools = { allow = [\"echo\", \"sleep\"] }";
+    let alone = TestGateway::with(&format!("{keys}{}", at("files", &demo.url(), "legacy", &[allowed]))).await;
+    let key = |gateway: &TestGateway, name: &str| {
+        format!("Bearer {}", gripfast_gateway::auth::keys::add(gateway.state_dir(), name).unwrap())
+    };
+    let (guest, laptop, other) = (key(&shared, "guest"), key(&shared, "laptop"), key(&alone, "laptop"));
+    for query in ["echo text", "echo adds two numbers", "numbers", "eccho", "echo counter", "slepp text"] {
+        let found = searched(&shared, &guest, query).await;
+        assert_eq!(found, searched(&alone, &other, query).await, "{query}: as if there were no other tools");
+        assert_ne!(found, searched(&shared, &laptop, query).await, "{query}: another client sees more");
+    }
 }
 
 #[tokio::test]

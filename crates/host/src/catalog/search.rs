@@ -1,17 +1,22 @@
 //! Search over the tools of the merged catalog. The index is updated together with the catalog, by the tools that have
-//! changed; what a client may not see is filtered from the hits.
+//! changed. A search uses only the tools that its client may see, for scores too.
 
 use super::snapshot::CatalogSnapshot;
 use crate::client::Principal;
 use crate::host::Host;
 use gripfast_core::catalog::Item;
-use gripfast_core::search::{Embedding, EmbeddingTable, ParameterText, ToolIndex, ToolText, fuse};
+use gripfast_core::search::{
+    Embedding, EmbeddingTable, Hit, ParameterText, ToolIndex, ToolText, VisibleTools, fuse,
+};
 use serde_json::Value;
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 /// Tools of each ranking that are merged, at least.
 const MIN_FUSED: usize = 50;
+
+/// Views whose visible tools are kept. As many as there are cached views.
+const MAX_VIEWS: usize = 64;
 
 /// Index of the tools of a snapshot.
 #[derive(Debug, Default)]
@@ -21,6 +26,8 @@ pub(crate) struct ToolSearch {
     indexed: Option<Arc<CatalogSnapshot>>,
     /// Number of tools that were added to the index, or replaced in it, so far.
     inserted: u64,
+    /// Visible tools of the views that were searched since the last change, newest first.
+    views: Vec<(Weak<CatalogSnapshot>, VisibleTools)>,
 }
 
 /// A tool that matches a search.
@@ -47,16 +54,9 @@ impl Host {
         let view = self.catalog_snapshot_for(principal);
         let mut search = self.inner.catalog_cache.search.lock();
         search.update(&current);
-        let owner = |tool: &str| view.merged.tool(tool).map(|(to, _)| to.server);
-        let is_visible =
-            |tool: &str| owner(tool).is_some_and(|owner| server.is_none_or(|wanted| wanted == owner));
-        let hits = search.index.search(query, limit, is_visible);
+        let hits = search.search(&view, query, limit, server);
         drop(search);
-        let found = |hit: gripfast_core::search::Hit| {
-            let server = owner(&hit.key)?.to_owned();
-            Some(FoundTool { server, name: hit.key, score: hit.score })
-        };
-        hits.into_iter().filter_map(found).collect()
+        hits.into_iter().filter_map(|hit| found_tool(&view, hit)).collect()
     }
 
     /// Searches as [`Host::search_tools`] does, and by embeddings too if the host has an endpoint for them. Waits for
@@ -75,11 +75,8 @@ impl Host {
         let view = self.catalog_snapshot_for(principal);
         let nearest = nearest(embeddings.table(), question, count, Arc::clone(&view), server).await;
         let words = by_words(count).into_iter().map(|found| found.name).collect();
-        let found = |hit: gripfast_core::search::Hit| {
-            let (to, _) = view.merged.tool(&hit.key)?;
-            Some(FoundTool { server: to.server.to_owned(), name: hit.key, score: hit.score })
-        };
-        fuse(&[words, nearest], limit).into_iter().filter_map(found).collect()
+        let hits = fuse(&[words, nearest], limit).into_iter();
+        hits.filter_map(|hit| found_tool(&view, hit)).collect()
     }
 
     /// Number of tools that were added to the search index, or replaced in it, so far.
@@ -96,6 +93,36 @@ impl Host {
 }
 
 impl ToolSearch {
+    /// Searches the tools of a view.
+    fn search(
+        &mut self,
+        view: &Arc<CatalogSnapshot>,
+        query: &str,
+        limit: usize,
+        server: Option<&str>,
+    ) -> Vec<Hit> {
+        let is_whole = self.indexed.as_ref().is_some_and(|indexed| Arc::ptr_eq(indexed, view));
+        if !is_whole {
+            self.prepare(view);
+        }
+        let visible = (!is_whole).then(|| &self.views[0].1);
+        self.index.search(query, limit, visible, |tool| is_of(view, tool, server))
+    }
+
+    /// Moves the visible tools of a view to the front, computed again if the index has changed.
+    fn prepare(&mut self, view: &Arc<CatalogSnapshot>) {
+        let index = &self.index;
+        self.views.retain(|(_, visible)| visible.is_valid_for(index));
+        match self.views.iter().position(|(known, _)| known.as_ptr() == Arc::as_ptr(view)) {
+            Some(at) => self.views[..=at].rotate_right(1),
+            None => {
+                let visible = index.visible_tools(|tool| view.merged.tool(tool).is_some());
+                self.views.insert(0, (Arc::downgrade(view), visible));
+                self.views.truncate(MAX_VIEWS);
+            }
+        }
+    }
+
     /// Brings the index to this snapshot, unless it has a later one.
     fn update(&mut self, snapshot: &Arc<CatalogSnapshot>) {
         let before = self.indexed.take();
@@ -128,6 +155,17 @@ impl ToolSearch {
     }
 }
 
+/// Returns true for a tool of the view that belongs to the wanted server.
+fn is_of(view: &CatalogSnapshot, tool: &str, server: Option<&str>) -> bool {
+    let owner = view.merged.tool(tool).map(|(to, _)| to.server);
+    owner.is_some_and(|owner| server.is_none_or(|wanted| wanted == owner))
+}
+
+fn found_tool(view: &CatalogSnapshot, hit: Hit) -> Option<FoundTool> {
+    let (to, _) = view.merged.tool(&hit.key)?;
+    Some(FoundTool { server: to.server.to_owned(), name: hit.key, score: hit.score })
+}
+
 /// The visible tools nearest to a question. Thousands of long vectors take milliseconds, so they are compared on another
 /// thread.
 async fn nearest(
@@ -138,12 +176,7 @@ async fn nearest(
     server: Option<&str>,
 ) -> Vec<String> {
     let server = server.map(str::to_owned);
-    let compare = move || {
-        table.nearest(&question, count, |tool| {
-            let owner = view.merged.tool(tool).map(|(to, _)| to.server);
-            owner.is_some_and(|owner| server.as_deref().is_none_or(|wanted| wanted == owner))
-        })
-    };
+    let compare = move || table.nearest(&question, count, |tool| is_of(&view, tool, server.as_deref()));
     tokio::task::spawn_blocking(compare).await.unwrap_or_default()
 }
 
