@@ -3,18 +3,29 @@
 
 use super::Gateway;
 use super::request::dispatch::{ClientRequest, RequestOutcome, raw, server_info_meta};
-use super::tool_summary::{one_line, parameter_list};
+use super::request::overload::Overload;
+use super::tool_summary::{one_line, parameter_list, shortened};
 use gripfast::exposure::{CALL, CALL_READ_ONLY, DESCRIBE, SEARCH};
 use gripfast::wire::Era;
 use gripfast::wire::patch::{Object, Patch};
 use gripfast::{CallError, CallOutcome, CatalogSnapshot, Code, FoundTool, Json, JsonText, RenderedList};
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 
 /// Tools that a search returns if it does not set a limit, and at most.
 const DEFAULT_LIMIT: u64 = 5;
 const MAX_LIMIT: u64 = 50;
 /// Definitions that one call returns at most.
 const MAX_NAMES: usize = 50;
+/// Bytes of the definitions that one call returns. The first one is always returned.
+const MAX_DEFINITIONS: usize = 1 << 20;
+/// Copies of the definitions that exist while an answer is written: as structured content, as text, and in JSON.
+const COPIES: usize = 4;
+/// Bytes of the definitions that are read for the answer to a search. Later tools are returned by their names alone.
+const MAX_READ: usize = 4 << 20;
+/// Bytes of a tool's name, and characters of it in the text of an answer. Tools with longer names are not returned.
+const MAX_NAME: usize = 1024;
+const MAX_SHOWN_NAME: usize = 200;
 /// Characters of a query that are used.
 const MAX_QUERY: usize = 1000;
 /// Servers that the definition of the search names.
@@ -59,6 +70,11 @@ pub(crate) fn definitions(catalog: &CatalogSnapshot, era: Era) -> RenderedList {
                 "properties": {
                     "tools": { "type": "array", "items": { "type": "object" } },
                     "unknown": { "type": "array", "items": { "type": "string" } },
+                    "left_out": {
+                        "type": "array",
+                        "items": { "type": "string" },
+                        "description": "Tools whose definitions would make the answer too large. Ask for them alone.",
+                    },
                 },
                 "required": ["tools"],
             },
@@ -89,7 +105,8 @@ pub(crate) fn definitions(catalog: &CatalogSnapshot, era: Era) -> RenderedList {
     RenderedList::of(tools.iter().map(Value::to_string))
 }
 
-fn search_definition(catalog: &CatalogSnapshot) -> Value {
+/// Servers of the tools that the client may call.
+fn servers(catalog: &CatalogSnapshot) -> Vec<&str> {
     let merged = &catalog.merged;
     let mut servers: Vec<&str> = Vec::new();
     for entry in &merged.tools.entries {
@@ -98,6 +115,11 @@ fn search_definition(catalog: &CatalogSnapshot) -> Value {
             servers.push(server);
         }
     }
+    servers
+}
+
+fn search_definition(catalog: &CatalogSnapshot) -> Value {
+    let mut servers = servers(catalog);
     let more = if servers.len() > MAX_SERVERS { " and others" } else { "" };
     servers.truncate(MAX_SERVERS);
     json!({
@@ -229,7 +251,9 @@ impl Gateway {
         let found = self.host.find_tools(request.principal(), &query, limit, server).await;
         let catalog = self.host.catalog_snapshot_for(request.principal());
         self.load(request, &catalog, found.iter().map(|tool| &*tool.name));
-        let tools: Vec<Summary> = found.iter().filter_map(|tool| Summary::of(&catalog, tool)).collect();
+        let mut room = MAX_READ;
+        let tools = found.iter().filter_map(|tool| Summary::of(&catalog, tool, &mut room));
+        let tools: Vec<Summary> = tools.collect();
         let lines: Vec<String> = tools.iter().map(Summary::line).collect();
         let text =
             if lines.is_empty() { "no tool was found; try other words".to_owned() } else { lines.join("\n") };
@@ -249,23 +273,21 @@ impl Gateway {
             return Err(format!("needs `names`: a list of 1 to {MAX_NAMES} names of tools"));
         };
         let catalog = self.host.catalog_snapshot_for(request.principal());
-        let (mut known, mut unknown) = (Vec::new(), Vec::new());
-        for name in names {
-            match catalog.tool_definition(request.era, name) {
-                Some(definition) => known.push((name, definition)),
-                None => unknown.push(name),
-            }
-        }
-        if known.is_empty() {
-            let lines: Vec<String> = unknown.iter().map(|name| format!("unknown tool: {name}")).collect();
+        let described = Described::of(&catalog, request.era, &names);
+        if described.definitions.is_empty() {
+            let unknown = described.unknown.iter();
+            let lines: Vec<String> = unknown.map(|name| format!("unknown tool: {name}")).collect();
             return Ok(tool_error(request.era, &lines.join("\n")));
         }
-        self.load(request, &catalog, known.iter().map(|(name, _)| *name));
-        let definitions: Vec<&str> = known.into_iter().map(|(_, definition)| definition).collect();
-        // The definitions stay as the servers wrote them.
-        let definitions = format!("{{\"tools\":[{}],\"unknown\":{}}}", definitions.join(","), json!(unknown));
-        let described = JsonText::parse(definitions).map_err(|error| format!("failed: {error}"))?;
-        Ok(tool_result(request.era, described.get(), &described))
+        // The answer itself counts when it is written.
+        let _copies = match request.client.memory.take(described.bytes * COPIES) {
+            Ok(permit) => permit,
+            Err(exceeded) => return Ok(RequestOutcome::Fault(Overload::memory(exceeded).fault())),
+        };
+        self.load(request, &catalog, described.definitions.iter().map(|(name, _)| *name));
+        let text = described.json();
+        let structured = JsonText::parse(text).map_err(|error| format!("failed: {error}"))?;
+        Ok(tool_result(request.era, structured.get(), &structured))
     }
 
     /// Adds found tools to the list of a legacy client, if the config says so.
@@ -280,6 +302,51 @@ impl Gateway {
                 found.filter(|name| !catalog.is_listed(name)).map(str::to_owned).collect();
             request.client.loaded.load(&hidden);
         }
+    }
+}
+
+/// Definitions for an answer of `describe_tools`.
+struct Described<'a> {
+    /// Names and definitions.
+    definitions: Vec<(&'a str, &'a str)>,
+    /// Size of the definitions.
+    bytes: usize,
+    unknown: Vec<&'a str>,
+    left_out: Vec<&'a str>,
+}
+
+impl<'a> Described<'a> {
+    /// Finds the definitions, each once. If they are too large together, later ones are left out.
+    fn of(catalog: &'a CatalogSnapshot, era: Era, names: &[&'a str]) -> Self {
+        let mut described =
+            Self { definitions: Vec::new(), bytes: 0, unknown: Vec::new(), left_out: Vec::new() };
+        let mut seen = BTreeSet::new();
+        for name in names.iter().filter(|name| seen.insert(**name)) {
+            match catalog.tool_definition(era, name) {
+                None => described.unknown.push(name),
+                Some(definition)
+                    if !described.definitions.is_empty()
+                        && described.bytes + definition.len() > MAX_DEFINITIONS =>
+                {
+                    described.left_out.push(name);
+                }
+                Some(definition) => {
+                    described.bytes += definition.len();
+                    described.definitions.push((name, definition));
+                }
+            }
+        }
+        described
+    }
+
+    /// The answer, with the definitions as the servers wrote them.
+    fn json(&self) -> String {
+        let definitions: Vec<&str> = self.definitions.iter().map(|(_, definition)| *definition).collect();
+        let left_out = match self.left_out.as_slice() {
+            [] => String::new(),
+            names => format!(",\"left_out\":{}", json!(names)),
+        };
+        format!("{{\"tools\":[{}],\"unknown\":{}{left_out}}}", definitions.join(","), json!(self.unknown))
     }
 }
 
@@ -318,8 +385,16 @@ struct Summary<'a> {
 }
 
 impl<'a> Summary<'a> {
-    fn of(catalog: &CatalogSnapshot, found: &'a FoundTool) -> Option<Self> {
+    /// The summary of a tool. `room` has the bytes of definitions that may still be read.
+    fn of(catalog: &CatalogSnapshot, found: &'a FoundTool, room: &mut usize) -> Option<Self> {
         let (_, item) = catalog.merged.tool(&found.name)?;
+        if found.name.len() > MAX_NAME {
+            return None;
+        }
+        let Some(rest) = room.checked_sub(item.raw.get().len()) else {
+            return Some(Self { found, description: String::new(), parameters: "…".to_owned() });
+        };
+        *room = rest;
         let tool = Object::parse(&item.raw).ok()?;
         let description = tool.text("description").or_else(|| tool.text("title")).unwrap_or_default();
         let parameters = tool.object("inputSchema").map(|schema| parameter_list(&schema)).unwrap_or_default();
@@ -327,7 +402,8 @@ impl<'a> Summary<'a> {
     }
 
     fn line(&self) -> String {
-        format!("- {}({}): {}", self.found.name, self.parameters, self.description)
+        let name = shortened(&self.found.name, MAX_SHOWN_NAME);
+        format!("- {name}({}): {}", self.parameters, self.description)
     }
 
     fn json(&self) -> Value {
