@@ -5,6 +5,7 @@ use super::Gateway;
 use super::request::dispatch::{ClientRequest, RequestOutcome, raw, server_info_meta};
 use super::request::overload::Overload;
 use super::tool_summary::{one_line, parameter_list, shortened};
+use gripfast::config::suggest;
 use gripfast::exposure::{CALL, CALL_READ_ONLY, DESCRIBE, SEARCH};
 use gripfast::wire::Era;
 use gripfast::wire::patch::{Object, Patch};
@@ -238,15 +239,18 @@ impl Gateway {
         let query: String = query.chars().take(MAX_QUERY).collect();
         let limit = match arguments.get("limit") {
             None | Some(Value::Null) => DEFAULT_LIMIT,
-            Some(limit) => match limit.as_u64() {
-                Some(limit @ 1..=MAX_LIMIT) => limit,
-                Some(_) | None => return Err(format!("needs a `limit` from 1 to {MAX_LIMIT}")),
+            Some(limit) => match whole_number(limit) {
+                Some(limit @ 1..) => limit.min(MAX_LIMIT),
+                Some(0) | None => return Err(format!("needs a `limit` from 1 to {MAX_LIMIT}")),
             },
         };
         let server = match arguments.get("server") {
             None | Some(Value::Null) => None,
             Some(server) => Some(server.as_str().ok_or("needs the name of a server as `server`")?),
         };
+        if let Some(server) = server {
+            check_server(&self.host.catalog_snapshot_for(request.principal()), server)?;
+        }
         let limit = usize::try_from(limit).unwrap_or(usize::MAX);
         let found = self.host.find_tools(request.principal(), &query, limit, server).await;
         let catalog = self.host.catalog_snapshot_for(request.principal());
@@ -348,6 +352,28 @@ impl<'a> Described<'a> {
         };
         format!("{{\"tools\":[{}],\"unknown\":{}{left_out}}}", definitions.join(","), json!(self.unknown))
     }
+}
+
+/// Reads a whole number, which some clients write as `5.0`.
+fn whole_number(value: &Value) -> Option<u64> {
+    value.as_u64().or_else(|| {
+        let number =
+            value.as_f64().filter(|number| number.fract() == 0.0 && (0.0..=1e15).contains(number))?;
+        Some(number as u64)
+    })
+}
+
+/// Tests that the client knows tools of a server. The error names the servers that it knows, the nearest first.
+fn check_server(catalog: &CatalogSnapshot, server: &str) -> Result<(), String> {
+    let mut known = servers(catalog);
+    if known.contains(&server) {
+        return Ok(());
+    }
+    suggest::nearest_first(server, &mut known);
+    let more = if known.len() > MAX_SERVERS { " and others" } else { "" };
+    known.truncate(MAX_SERVERS);
+    let server = shortened(server, MAX_SHOWN_NAME);
+    Err(format!("knows no tools of a server `{server}`; servers: {}{more}", known.join(", ")))
 }
 
 /// Call inside the arguments of a search tool.

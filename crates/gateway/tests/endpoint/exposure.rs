@@ -236,7 +236,14 @@ async fn mistakes_in_a_call_through_search_are_explained_to_the_model() {
             ("call_tool", json!({ "name": "files__add", "arguments": "{}" }), "needs an object"),
             ("search_tools", json!({ "query": " " }), "`search_tools` needs a `query`"),
             ("search_tools", json!({ "query": "x", "limit": 0 }), "`limit` from 1 to 50"),
+            ("search_tools", json!({ "query": "x", "limit": 2.5 }), "`limit` from 1 to 50"),
+            ("search_tools", json!({ "query": "x", "limit": -1 }), "`limit` from 1 to 50"),
             ("search_tools", json!({ "query": "x", "servers": "y" }), "no parameter `servers`"),
+            (
+                "search_tools",
+                json!({ "query": "x", "server": "filez\n" }),
+                "no tools of a server `filez\\n`; servers: files",
+            ),
             ("describe_tools", json!({ "names": [] }), "`describe_tools` needs `names`"),
             ("describe_tools", json!({ "names": "files__add" }), "`describe_tools` needs `names`"),
         ] {
@@ -244,6 +251,13 @@ async fn mistakes_in_a_call_through_search_are_explained_to_the_model() {
             assert_eq!(answer["result"]["isError"], true, "{answer}");
             let text = answer["result"]["content"][0]["text"].as_str().unwrap();
             assert!(text.contains(said), "{said}: {text}");
+        }
+        for (limit, found) in [(json!(2.0), 2), (json!(1e9), 9), (json!(100), 9)] {
+            let search = json!({ "query": "adds two numbers, echo text, sleep, fail", "limit": limit });
+            let answer = client.call("search_tools", search).await;
+            let tools = answer["result"]["structuredContent"]["tools"].as_array();
+            let count = tools.unwrap_or_else(|| panic!("{answer}")).len();
+            assert!(count >= found.min(4) && count <= 50 && (found > 2 || count == 2), "{limit}: {answer}");
         }
         let nested = client.call("call_tool", wrapped("call_tool", wrapped("files__add", json!({})))).await;
         assert_eq!(nested["error"]["data"]["code"], "unknown_tool", "{nested}");

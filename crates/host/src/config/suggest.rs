@@ -23,6 +23,13 @@ pub fn nearest<'k>(wanted: &str, known: impl IntoIterator<Item = &'k str>) -> Op
         .map(|(_, name)| name)
 }
 
+/// Sorts names by their distance from a mistyped one, the nearest first. The order of equals is kept.
+pub fn nearest_first(wanted: &str, names: &mut [&str]) {
+    let typed: String = normalized(wanted).chars().take(MAX_LENGTH).collect();
+    let start = |name: &str| normalized(name).chars().take(MAX_LENGTH).collect::<String>();
+    names.sort_by_cached_key(|name| strsim::damerau_levenshtein(&typed, &start(name)));
+}
+
 fn normalized(name: &str) -> String {
     name.chars().filter(|letter| !matches!(letter, '-' | '_')).flat_map(char::to_lowercase).collect()
 }
@@ -39,6 +46,14 @@ mod tests {
         assert_eq!(nearest("modem", ["auto", "legacy", "modern"]), Some("modern"));
         assert_eq!(nearest("idleTimeout", known), Some("idle_timeout"));
         assert_eq!(nearest("idle-timout", known), Some("idle_timeout"));
+    }
+
+    #[test]
+    fn names_are_sorted_by_their_distance() {
+        let mut names = ["files", "mail", "github", "gitlab"];
+        nearest_first("GitHib", &mut names);
+        assert_eq!(names, ["github", "gitlab", "files", "mail"]);
+        nearest_first(&"x".repeat(1_000_000), &mut names);
     }
 
     #[test]
