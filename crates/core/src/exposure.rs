@@ -81,6 +81,12 @@ impl ExposureRule {
         }
     }
 
+    /// Exposure of the server.
+    #[must_use]
+    pub fn exposure(&self) -> Exposure {
+        self.exposure
+    }
+
     /// Exposure of a tool with this public name and this name of its server.
     #[must_use]
     pub fn of_tool(&self, public: &str, own: &str) -> Exposure {

@@ -226,6 +226,19 @@ async fn a_name_with_line_breaks_does_not_forge_a_line_of_a_search() {
 }
 
 #[tokio::test]
+async fn h01_no_search_is_offered_if_every_server_lists_its_tools() {
+    let demo = demo().await;
+    let server = at("files", &demo.url(), "legacy", &["exposure = \"all\""]);
+    let gateway = TestGateway::with(&format!("{SEARCH}{server}")).await;
+    for client in AnyClient::both(&gateway).await {
+        let tools = client.tools().await;
+        assert!(tools.len() > 4 && !tools.iter().any(|tool| OURS.contains(&tool.as_str())), "{tools:?}");
+        let refused = client.call("search_tools", json!({ "query": "add" })).await;
+        assert_eq!(refused["error"]["data"]["code"], "unknown_tool", "{refused}");
+    }
+}
+
+#[tokio::test]
 async fn mistakes_in_a_call_through_search_are_explained_to_the_model() {
     let demo = demo().await;
     let gateway = TestGateway::with(&format!("{SEARCH}{}", at("files", &demo.url(), "legacy", &[]))).await;

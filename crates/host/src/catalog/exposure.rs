@@ -49,8 +49,10 @@ impl Host {
 
     /// Notes whether any server uses search, after the settings or the servers have changed.
     pub(crate) fn refresh_searchable(&self) {
-        let has_own = |entry: &Arc<HostEntry>| entry.exposure().is_some_and(|own| own != Exposure::All);
-        let is_searchable = self.exposure().exposure != Exposure::All || self.entries().iter().any(has_own);
+        let settings = self.exposure();
+        let uses_search =
+            |entry: &Arc<HostEntry>| entry.exposure().unwrap_or(settings.exposure) != Exposure::All;
+        let is_searchable = self.entries().iter().any(uses_search);
         self.inner.catalog_cache.exposure.is_searchable.store(is_searchable, Ordering::Release);
     }
 }
@@ -73,7 +75,7 @@ impl HostEntry {
 pub(super) struct SnapshotExposure {
     /// Tokens of a list above which tools with `auto` are found by search.
     limit: u32,
-    /// Clients get the search tools even if no tool is hidden.
+    /// Clients get the search tools even if no tool is hidden: the gateway uses search, and so does a server.
     offers_search: bool,
     /// In the order of the merged tools. Empty if all tools are in the list.
     tools: Vec<ExposedTool>,
@@ -109,7 +111,8 @@ impl SnapshotExposure {
             let exposure = rules[entry.source].of_tool(&entry.public, &item.key);
             tools.push(ExposedTool { exposure, tokens: 0 });
         }
-        let offers_search = settings.exposure == Exposure::Search;
+        let uses_search = |rule: &ExposureRule| rule.exposure() == Exposure::Search;
+        let offers_search = settings.exposure == Exposure::Search && rules.iter().any(uses_search);
         if tools.iter().all(|tool| tool.exposure == Exposure::All) {
             return Self { limit: settings.limit, offers_search, ..Self::default() };
         }
@@ -154,7 +157,7 @@ impl CatalogSnapshot {
         Some(self.tools_for(era).filtered(&places.into_iter().collect::<Vec<_>>()))
     }
 
-    /// Returns true if the search tools are in the list: some tools are not, or all servers use search.
+    /// Returns true if the search tools are in the list: some tools are not, or the gateway uses search for a server.
     pub fn offers_search(&self) -> bool {
         self.exposure.offers_search || self.listed().is_some()
     }
