@@ -20,6 +20,8 @@ const TOOLS: &str = r#"{"tools":[
     {"name":"rain_secrets","description":"Nobody may see this rain.","inputSchema":{"type":"object"}},
     {"name":"rain_private","description":"The client may not see this rain.","inputSchema":{"type":"object"}}
 ]}"#;
+/// Word that some endpoints refuse.
+const REFUSED: &str = "unspeakable";
 /// Words that no tool has. The model of the test knows that they are about rain.
 const QUERY: &str = "brolly";
 
@@ -37,6 +39,10 @@ enum Behaviour {
     Oversized,
     Unauthorized,
     Html,
+    /// Refuses a request with the text [`REFUSED`].
+    Picky(StatusCode),
+    /// Refuses every request.
+    Refusing,
 }
 
 struct EmbeddingsServer {
@@ -109,6 +115,11 @@ async fn answer(State(shared): State<Arc<Shared>>, headers: HeaderMap, body: Byt
         Behaviour::Oversized => " ".repeat(20 << 20).into_response(),
         Behaviour::Unauthorized => StatusCode::UNAUTHORIZED.into_response(),
         Behaviour::Html => "<html>It works!</html>".into_response(),
+        Behaviour::Picky(status) if texts.iter().any(|text| text.contains(REFUSED)) => status.into_response(),
+        Behaviour::Picky(_) => {
+            json!({ "data": data(&|text| json!(vector(text))) }).to_string().into_response()
+        }
+        Behaviour::Refusing => StatusCode::BAD_REQUEST.into_response(),
     }
 }
 
@@ -246,6 +257,57 @@ async fn h08_a_search_answers_by_words_while_the_endpoint_fails() {
         let shown = &status["exposure"]["embeddings"];
         assert_eq!((&shown["state"], &shown["cause"]), (&json!("failing"), &json!(why)), "{status}");
     }
+}
+
+#[tokio::test]
+async fn h08_a_refused_query_does_not_end_the_ranking_by_meaning_for_others() {
+    for status in [StatusCode::BAD_REQUEST, StatusCode::PAYLOAD_TOO_LARGE, StatusCode::UNPROCESSABLE_ENTITY] {
+        let endpoint = EmbeddingsServer::start().await;
+        let gateway = gateway_with(&endpoint.config()).await;
+        until_embedded(&gateway).await;
+        endpoint.set(Behaviour::Picky(status));
+        let modern = ModernClient::new(&gateway.http);
+        let refused = format!("{REFUSED} wind");
+        for _ in 0..2 {
+            assert_eq!(found(&modern, &refused).await, ["own__forecast"], "by words");
+        }
+        assert_eq!(found(&modern, QUERY).await[0], "own__forecast", "{status}: by meaning");
+        assert_eq!(cause(&gateway), None);
+        let sent = endpoint.texts().iter().filter(|text| **text == refused).count();
+        assert_eq!(sent, 1, "the refused query is not sent again");
+    }
+}
+
+#[tokio::test]
+async fn h08_an_endpoint_that_refuses_every_text_fails() {
+    let endpoint = EmbeddingsServer::start().await;
+    let gateway = gateway_with(&endpoint.config()).await;
+    until_embedded(&gateway).await;
+    endpoint.set(Behaviour::Refusing);
+    let modern = ModernClient::new(&gateway.http);
+    assert_eq!(found(&modern, "rain wind").await, ["own__forecast"], "by words");
+    until("the failure is known", || cause(&gateway).is_some_and(|why| why.contains("400"))).await;
+}
+
+#[tokio::test]
+async fn h08_one_refused_tool_does_not_keep_others_from_their_vectors() {
+    let endpoint = EmbeddingsServer::start().await;
+    endpoint.set(Behaviour::Picky(StatusCode::BAD_REQUEST));
+    let tool = |number: usize| {
+        let description = if number == 33 { REFUSED.to_owned() } else { format!("Tool {number}.") };
+        json!({ "name": format!("tool{number}"), "description": description, "inputSchema": { "type": "object" } })
+    };
+    let list = json!({ "tools": (0..70).map(tool).collect::<Vec<_>>() }).to_string();
+    let script = ScriptedServer::start(&[("tools/list", &list)]).await;
+    let server = at("own", &script.url, "legacy", &[]);
+    let gateway = TestGateway::with(&format!("{SEARCH}{}{server}", endpoint.config())).await;
+    until("all other tools have a vector", || {
+        let status = gateway.host.embeddings_status().unwrap();
+        (status.tools, status.embedded) == (70, 69)
+    })
+    .await;
+    assert_eq!(cause(&gateway), None);
+    assert!(endpoint.count() <= 20, "{} requests", endpoint.count());
 }
 
 #[tokio::test]

@@ -3,11 +3,10 @@
 
 use super::snapshot::CatalogSnapshot;
 use crate::client::Principal;
+use crate::embeddings::QueryVector;
 use crate::host::Host;
 use gripfast_core::catalog::Item;
-use gripfast_core::search::{
-    Embedding, EmbeddingTable, Hit, ParameterText, ToolIndex, ToolText, VisibleTools, fuse,
-};
+use gripfast_core::search::{EmbeddingTable, Hit, ParameterText, ToolIndex, ToolText, VisibleTools, fuse};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Weak};
@@ -73,7 +72,7 @@ impl Host {
         let Some(question) = embeddings.query_vector(query).await else { return by_words(limit) };
         let count = limit.max(MIN_FUSED);
         let view = self.catalog_snapshot_for(principal);
-        let nearest = nearest(embeddings.table(), question, count, Arc::clone(&view), server).await;
+        let nearest = nearest(embeddings.table(), question, count, &view, server).await;
         let words = by_words(count).into_iter().map(|found| found.name).collect();
         let hits = fuse(&[words, nearest], limit).into_iter();
         hits.filter_map(|hit| found_tool(&view, hit)).collect()
@@ -170,13 +169,17 @@ fn found_tool(view: &CatalogSnapshot, hit: Hit) -> Option<FoundTool> {
 /// thread.
 async fn nearest(
     table: Arc<EmbeddingTable>,
-    question: Arc<Embedding>,
+    question: QueryVector,
     count: usize,
-    view: Arc<CatalogSnapshot>,
+    view: &Arc<CatalogSnapshot>,
     server: Option<&str>,
 ) -> Vec<String> {
-    let server = server.map(str::to_owned);
-    let compare = move || table.nearest(&question, count, |tool| is_of(&view, tool, server.as_deref()));
+    let (view, server) = (Arc::clone(view), server.map(str::to_owned));
+    let compare = move || {
+        // The permit ends with the comparison, even if the client has gone.
+        let QueryVector { vector, permit: _permit } = question;
+        table.nearest(&vector, count, |tool| is_of(&view, tool, server.as_deref()))
+    };
     tokio::task::spawn_blocking(compare).await.unwrap_or_default()
 }
 

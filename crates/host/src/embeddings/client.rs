@@ -19,6 +19,23 @@ const MAX_ANSWER: usize = 16 << 20;
 /// Time limit for a batch of tools. No search waits for it, and a model on a small machine may need long.
 pub(super) const BATCH_TIMEOUT: Duration = Duration::from_secs(60);
 
+/// Reason why an endpoint sent no embeddings.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(super) enum EmbeddingsError {
+    /// It refuses this request. The next one may be fine.
+    #[error("{0}")]
+    Refused(String),
+    /// It cannot be used for now.
+    #[error("{0}")]
+    Failed(String),
+}
+
+impl From<String> for EmbeddingsError {
+    fn from(cause: String) -> Self {
+        Self::Failed(cause)
+    }
+}
+
 /// Open client of an endpoint, with expanded secrets.
 pub(super) struct EmbeddingsClient {
     requester: HttpEndpoint,
@@ -66,27 +83,36 @@ impl EmbeddingsClient {
     }
 
     /// The vectors of these texts, in their order.
-    pub(super) async fn embed(&self, texts: &[String], within: Duration) -> Result<Vec<Embedding>, String> {
+    pub(super) async fn embed(
+        &self,
+        texts: &[String],
+        within: Duration,
+    ) -> Result<Vec<Embedding>, EmbeddingsError> {
         let body = json!({ "model": self.model, "input": texts }).to_string();
         let sending = self.requester.send(Method::POST, self.headers.clone(), Bytes::from(body), MAX_ANSWER);
         let answer = match tokio::time::timeout(within, sending).await {
             Ok(answer) => answer.map_err(|evidence| error_text(&self.shown, &evidence))?,
-            Err(_) => return Err(format!("`{}` did not answer within {within:?}", self.shown)),
+            Err(_) => return Err(format!("`{}` did not answer within {within:?}", self.shown).into()),
         };
         match answer.status() {
             status if status.is_success() => {}
             status @ (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => {
                 let step = "set a valid `key` in the table `gateway.search.embeddings`";
-                return Err(format!("`{}` refuses the key ({status}): {step}", self.shown));
+                return Err(format!("`{}` refuses the key ({status}): {step}", self.shown).into());
             }
             StatusCode::NOT_FOUND => {
                 let step = "check `url` and `model` in the table `gateway.search.embeddings`";
-                return Err(format!("`{}` does not exist (404): {step}", self.shown));
+                return Err(format!("`{}` does not exist (404): {step}", self.shown).into());
             }
-            status => return Err(format!("`{}` answered with {status}", self.shown)),
+            status @ (StatusCode::BAD_REQUEST
+            | StatusCode::PAYLOAD_TOO_LARGE
+            | StatusCode::UNPROCESSABLE_ENTITY) => {
+                return Err(EmbeddingsError::Refused(format!("`{}` answered with {status}", self.shown)));
+            }
+            status => return Err(format!("`{}` answered with {status}", self.shown).into()),
         }
         read(answer.body(), texts.len())
-            .map_err(|why| format!("`{}` did not answer with embeddings: {why}", self.shown))
+            .map_err(|why| format!("`{}` did not answer with embeddings: {why}", self.shown).into())
     }
 }
 

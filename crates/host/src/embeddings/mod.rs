@@ -3,20 +3,24 @@
 //! A task of the host sends the texts of tools in batches after the catalog has changed, and asks an endpoint that has
 //! failed again after a pause. A search waits for one vector only: that of its query, for a short time. Everything here
 //! may be missing; then the lexical ranking is the answer. Vectors are kept in memory, by the digest of their text.
+//!
+//! An endpoint that refuses a request may refuse one of its texts only. A batch is then sent in halves, until the
+//! refused text is alone. If the endpoint answers another text, the refused one stays without a vector.
 
 mod client;
 
-use self::client::{BATCH_TIMEOUT, EmbeddingsClient};
+use self::client::{BATCH_TIMEOUT, EmbeddingsClient, EmbeddingsError};
 use crate::catalog::{CatalogSnapshot, tool_texts};
 use crate::clock::Clock;
 use crate::config::EmbeddingsConfig;
 use crate::host::{Host, HostInner};
 use crate::sync::Mutex;
 use gripfast_core::search::{Embedding, EmbeddingTable, EndpointHealth};
+use gripfast_core::text::escaped;
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Weak};
-use tokio::sync::{Notify, Semaphore, watch};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::AbortHandle;
 
 /// Texts of one request.
@@ -25,9 +29,10 @@ const BATCH: usize = 32;
 const MAX_BYTES: usize = 64 << 20;
 /// Queries whose vectors are kept.
 const MAX_QUERIES: usize = 256;
-/// Queries that wait for the endpoint at the same time. Others are answered by words alone.
+/// Queries that wait for the endpoint, or are compared with the tools, at the same time. Others are answered by words
+/// alone.
 const MAX_WAITING: usize = 16;
-/// Text that is sent to see whether an endpoint is back, if no tool has to be sent.
+/// Text that is sent to see whether an endpoint is back, or refuses every text.
 const PROBE: &str = "tools";
 
 type TextDigest = [u8; 32];
@@ -37,9 +42,9 @@ pub(crate) struct ToolEmbeddings {
     config: EmbeddingsConfig,
     clock: Clock,
     state: Mutex<VectorState>,
-    /// Wakes the task after a query has failed.
+    /// Wakes the task after a query has failed or was refused.
     failed_query: Notify,
-    waiting: Semaphore,
+    waiting: Arc<Semaphore>,
     task: Mutex<Option<AbortHandle>>,
 }
 
@@ -57,8 +62,20 @@ struct VectorState {
     /// Tools without a vector, in the order in which they are sent.
     missing: VecDeque<(TextDigest, String)>,
     table: Arc<EmbeddingTable>,
-    /// Latest queries, newest first.
-    queries: VecDeque<(TextDigest, Arc<Embedding>)>,
+    /// Texts of tools that the endpoint refuses.
+    refused: BTreeSet<TextDigest>,
+    /// Texts of the next request at most, while the endpoint refuses a batch.
+    batch: Option<usize>,
+    /// A query was refused: the endpoint may refuse every text.
+    is_suspect: bool,
+    /// Latest queries, newest first. Those that the endpoint refuses have no vector.
+    queries: VecDeque<(TextDigest, Option<Arc<Embedding>>)>,
+}
+
+/// The vector of a query, with the permit for its comparison.
+pub(crate) struct QueryVector {
+    pub(crate) vector: Arc<Embedding>,
+    pub(crate) permit: OwnedSemaphorePermit,
 }
 
 /// State of the embeddings endpoint.
@@ -81,7 +98,7 @@ impl ToolEmbeddings {
             clock,
             state: Mutex::default(),
             failed_query: Notify::new(),
-            waiting: Semaphore::new(MAX_WAITING),
+            waiting: Arc::new(Semaphore::new(MAX_WAITING)),
             task: Mutex::default(),
         })
     }
@@ -115,25 +132,28 @@ impl ToolEmbeddings {
         Arc::clone(&self.state.lock().table)
     }
 
-    /// The vector of a query; `None` if it is not known in time.
-    pub(crate) async fn query_vector(&self, query: &str) -> Option<Arc<Embedding>> {
+    /// The vector of a query; `None` if it is not known in time, or if too many queries wait.
+    pub(crate) async fn query_vector(&self, query: &str) -> Option<QueryVector> {
+        let permit = Arc::clone(&self.waiting).try_acquire_owned().ok()?;
         let digest = digest(query);
         let client = {
             let mut state = self.state.lock();
             if let Some(known) = state.known_query(&digest) {
-                return Some(known);
+                return known.map(|vector| QueryVector { vector, permit });
             }
             if state.table.is_empty() || state.health.retry_at().is_some() {
                 return None;
             }
             state.client.clone()?
         };
-        let _permit = self.waiting.try_acquire().ok()?;
         let answer = client.embed(&[query.to_owned()], self.config.timeout).await;
-        match answer.and_then(|mut vectors| self.learn_query(digest, vectors.remove(0))) {
-            Ok(vector) => Some(vector),
-            Err(cause) => {
-                self.fail(cause);
+        match answer.and_then(|mut vectors| Ok(self.learn_query(digest, vectors.remove(0))?)) {
+            Ok(vector) => Some(QueryVector { vector, permit }),
+            Err(error) => {
+                match error {
+                    EmbeddingsError::Refused(_) => self.refuse_query(digest),
+                    EmbeddingsError::Failed(cause) => self.fail(cause),
+                }
                 self.failed_query.notify_one();
                 None
             }
@@ -144,9 +164,15 @@ impl ToolEmbeddings {
         let mut state = self.state.lock();
         state.check_dimension(&vector)?;
         let vector = Arc::new(vector);
-        state.queries.push_front((digest, Arc::clone(&vector)));
-        state.queries.truncate(MAX_QUERIES);
+        state.add_query(digest, Some(Arc::clone(&vector)));
         Ok(vector)
+    }
+
+    /// Notes that the endpoint refuses a query. Other queries are still sent.
+    fn refuse_query(&self, digest: TextDigest) {
+        let mut state = self.state.lock();
+        state.add_query(digest, None);
+        state.is_suspect = true;
     }
 
     async fn run(self: Arc<Self>, host: Weak<HostInner>, mut changes: watch::Receiver<u64>) {
@@ -155,15 +181,15 @@ impl ToolEmbeddings {
             changes.borrow_and_update();
             let Some(inner) = host.upgrade() else { return };
             self.follow_catalog(&Host { inner }, &mut revision).await;
-            let (retry_at, batch) = {
-                let state = self.state.lock();
-                (state.health.retry_at(), state.missing.iter().take(BATCH).cloned().collect::<Vec<_>>())
+            let (retry_at, is_suspect, batch) = {
+                let mut state = self.state.lock();
+                (state.health.retry_at(), std::mem::take(&mut state.is_suspect), state.next_batch())
             };
             if let Some(at) = retry_at.filter(|at| self.clock.mono() < *at) {
                 tokio::time::sleep_until(self.clock.instant(at)).await;
                 continue;
             }
-            if batch.is_empty() && retry_at.is_none() {
+            if batch.is_empty() && retry_at.is_none() && !is_suspect {
                 tokio::select! {
                     changed = changes.changed() => if changed.is_err() { return },
                     () = self.failed_query.notified() => {}
@@ -172,8 +198,29 @@ impl ToolEmbeddings {
             }
             match self.embed(&batch).await {
                 Ok(vectors) => self.learn(&batch, vectors),
-                Err(cause) => self.fail(cause),
+                Err(EmbeddingsError::Refused(cause)) => self.split(&batch, cause).await,
+                Err(EmbeddingsError::Failed(cause)) => self.fail(cause),
             }
+        }
+    }
+
+    /// Sends less in the next request. A text that is refused alone is left out, if the endpoint answers another text.
+    async fn split(&self, batch: &[(TextDigest, String)], cause: String) {
+        let [(digest, _)] = batch else {
+            return match batch.len() {
+                0 => self.fail(cause),
+                count => self.state.lock().batch = Some(count / 2),
+            };
+        };
+        match self.embed(&[]).await {
+            Ok(_) => {
+                let tool = self.state.lock().refuse(*digest).unwrap_or_default();
+                let tool = escaped(&tool);
+                tracing::warn!(
+                    "the embeddings endpoint refuses the text of tool `{tool}`, which is found by its words alone: {cause}"
+                );
+            }
+            Err(error) => self.fail(error.to_string()),
         }
     }
 
@@ -194,7 +241,7 @@ impl ToolEmbeddings {
         *revision = current;
     }
 
-    async fn embed(&self, batch: &[(TextDigest, String)]) -> Result<Vec<Embedding>, String> {
+    async fn embed(&self, batch: &[(TextDigest, String)]) -> Result<Vec<Embedding>, EmbeddingsError> {
         let opened = self.state.lock().client.clone();
         let client = match opened {
             Some(client) => client,
@@ -219,6 +266,9 @@ impl ToolEmbeddings {
             state.insert(*digest, vector);
         }
         state.missing.retain(|(digest, _)| !batch.iter().any(|(sent, _)| sent == digest));
+        state.batch =
+            state.batch.filter(|_| !batch.is_empty()).map(|size| size * 2).filter(|size| *size < BATCH);
+        state.drop_beyond_room();
         state.publish();
         if state.health.answered() {
             tracing::info!("the embeddings endpoint answers again; tools are found by words and by meaning");
@@ -235,12 +285,39 @@ impl ToolEmbeddings {
 }
 
 impl VectorState {
-    fn known_query(&mut self, digest: &TextDigest) -> Option<Arc<Embedding>> {
+    /// A known query, with its vector if the endpoint did not refuse it.
+    fn known_query(&mut self, digest: &TextDigest) -> Option<Option<Arc<Embedding>>> {
         let at = self.queries.iter().position(|(known, _)| known == digest)?;
         let query = self.queries.remove(at)?;
-        let vector = Arc::clone(&query.1);
+        let vector = query.1.clone();
         self.queries.push_front(query);
         Some(vector)
+    }
+
+    fn add_query(&mut self, digest: TextDigest, vector: Option<Arc<Embedding>>) {
+        self.queries.push_front((digest, vector));
+        self.queries.truncate(MAX_QUERIES);
+    }
+
+    /// Texts of the next request.
+    fn next_batch(&self) -> Vec<(TextDigest, String)> {
+        self.missing.iter().take(self.batch.unwrap_or(BATCH)).cloned().collect()
+    }
+
+    /// Leaves out a text that the endpoint refuses. Returns the name of its tool.
+    fn refuse(&mut self, digest: TextDigest) -> Option<String> {
+        self.missing.retain(|(missing, _)| *missing != digest);
+        self.refused.insert(digest);
+        self.tools.iter().find(|(_, of)| *of == digest).map(|(tool, _)| tool.clone())
+    }
+
+    /// Drops texts whose vectors would not fit into memory, so that they are not sent in vain.
+    fn drop_beyond_room(&mut self) {
+        let Some(dimension) = self.dimension else { return };
+        let wanted: BTreeSet<&TextDigest> = self.tools.iter().map(|(_, digest)| digest).collect();
+        let known = wanted.into_iter().filter_map(|digest| self.known.get(digest));
+        let bytes: usize = known.map(|vector| vector.heap_bytes()).sum();
+        self.missing.truncate(MAX_BYTES.saturating_sub(bytes) / (dimension * size_of::<f32>()));
     }
 
     fn check_dimension(&mut self, vector: &Embedding) -> Result<(), String> {
@@ -260,11 +337,17 @@ impl VectorState {
         for (tool, text) in texts {
             let digest = digest(&text);
             tools.push((tool, digest));
-            if !self.known.contains_key(&digest) && seen.insert(digest) {
+            let has_answer = self.known.contains_key(&digest) || self.refused.contains(&digest);
+            if !has_answer && seen.insert(digest) {
                 missing.push_back((digest, text));
             }
         }
         (self.tools, self.missing) = (tools, missing);
+        if !self.refused.is_empty() {
+            let present: BTreeSet<&TextDigest> = self.tools.iter().map(|(_, digest)| digest).collect();
+            self.refused.retain(|digest| present.contains(digest));
+        }
+        self.drop_beyond_room();
         self.publish();
     }
 
@@ -301,7 +384,8 @@ impl Host {
 /// The reason, as a text for people.
 pub async fn check_embeddings(config: &EmbeddingsConfig) -> Result<usize, String> {
     let client = EmbeddingsClient::open(config).await?;
-    let vectors = client.embed(&[PROBE.to_owned()], BATCH_TIMEOUT / 4).await?;
+    let vectors = client.embed(&[PROBE.to_owned()], BATCH_TIMEOUT / 4).await;
+    let vectors = vectors.map_err(|error| error.to_string())?;
     Ok(vectors[0].dimension())
 }
 
@@ -360,17 +444,66 @@ mod tests {
     }
 
     #[test]
+    fn tools_beyond_the_memory_are_not_sent_again_with_each_change() {
+        let mut state = VectorState::default();
+        let long = vec![1.0; 8192];
+        let fit = MAX_BYTES / (8192 * 4);
+        let names: Vec<String> = (0..fit + 40).map(|number| number.to_string()).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        state.set_tools(tools(&names));
+        assert_eq!(state.missing.len(), fit + 40, "the dimension is not known yet");
+        while let Some((digest, _)) = state.missing.pop_front() {
+            state.check_dimension(&vector(&long)).unwrap();
+            state.insert(digest, vector(&long));
+            state.drop_beyond_room();
+        }
+        assert_eq!(state.known.len(), fit);
+        state.set_tools(tools(&names));
+        assert_eq!(state.missing.len(), 0, "there is no room");
+        state.set_tools(tools(&names[5..]));
+        assert_eq!(state.missing.len(), 5, "absent tools make room");
+    }
+
+    #[test]
+    fn a_refused_text_is_not_sent_again_while_a_tool_has_it() {
+        let mut state = VectorState::default();
+        state.set_tools(tools(&["a", "b"]));
+        assert_eq!(state.refuse(digest("text of a")).as_deref(), Some("a"));
+        for _ in 0..2 {
+            state.set_tools(tools(&["a", "b"]));
+            assert_eq!(state.next_batch(), [(digest("text of b"), "text of b".to_owned())]);
+        }
+        state.set_tools(tools(&["b"]));
+        assert!(state.refused.is_empty(), "absent texts are forgotten");
+    }
+
+    fn without_endpoint() -> Arc<ToolEmbeddings> {
+        let config = EmbeddingsConfig {
+            url: Default::default(),
+            model: "m".to_owned(),
+            key: None,
+            headers: Vec::new(),
+            timeout: std::time::Duration::from_millis(300),
+        };
+        ToolEmbeddings::new(config, Clock::new())
+    }
+
+    #[tokio::test]
+    async fn known_queries_wait_for_a_permit_like_others() {
+        let embeddings = without_endpoint();
+        embeddings.learn_query(digest("rain"), vector(&[1.0])).unwrap();
+        let mut compared = Vec::new();
+        for _ in 0..MAX_WAITING {
+            compared.push(embeddings.query_vector("rain").await.unwrap());
+        }
+        assert!(embeddings.query_vector("rain").await.is_none(), "too many are compared");
+        compared.pop();
+        assert!(embeddings.query_vector("rain").await.is_some());
+    }
+
+    #[test]
     fn latest_queries_are_kept() {
-        let embeddings = ToolEmbeddings::new(
-            EmbeddingsConfig {
-                url: Default::default(),
-                model: "m".to_owned(),
-                key: None,
-                headers: Vec::new(),
-                timeout: std::time::Duration::from_millis(300),
-            },
-            Clock::new(),
-        );
+        let embeddings = without_endpoint();
         for number in 0..MAX_QUERIES + 9 {
             embeddings.learn_query(digest(&number.to_string()), vector(&[1.0, 2.0])).unwrap();
         }
