@@ -41,6 +41,21 @@ const MAX_PARAMETERS: usize = 64;
 /// Saturation: with this weight a stem has half of its possible effect.
 const HALF: f32 = 1.2;
 
+/// Bytes of the whole index, by the estimate of [`ToolIndex::bytes`]. Tools beyond it are not found.
+const MAX_BYTES: usize = 64 << 20;
+
+/// Bytes of the index above which only the names of further tools are read. Names have the rest of the room.
+const MAX_TEXT_BYTES: usize = 48 << 20;
+
+/// Words of one server. Beyond them, only the names of its further tools are read. Four thousand usual tools fit.
+const MAX_SERVER_WORDS: usize = 250_000;
+
+/// Bytes of a word of a tool: a posting with the usual free room of its list, and the number of the stem.
+const WORD_BYTES: usize = size_of::<Posting>() * 5 / 4 + size_of::<u32>();
+
+/// Bytes of an entry of a map: a node of a BTreeMap is about two thirds full.
+const ENTRY_BYTES: usize = size_of::<(Arc<str>, u32)>() * 3 / 2;
+
 /// A tool that was found.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Hit {
@@ -63,6 +78,12 @@ pub struct ToolIndex {
     /// Letters of each stem, by its number. A search for a misspelt word looks at all of them.
     pub(super) letters: Vec<u64>,
     free_postings: Vec<u32>,
+    /// Words of each server's tools.
+    servers: BTreeMap<Arc<str>, usize>,
+    /// Tools of which only the name was read.
+    names_only: usize,
+    /// Estimate of the memory in use, updated with every change.
+    bytes: usize,
     /// Increases with every change.
     pub(super) generation: u64,
 }
@@ -70,6 +91,9 @@ pub struct ToolIndex {
 #[derive(Debug, Clone)]
 pub(super) struct IndexedTool {
     pub(super) key: Arc<str>,
+    server: Arc<str>,
+    /// All of the text was read, not only the name.
+    has_text: bool,
     /// Digest of the text, to skip a tool that did not change.
     digest: u64,
     pub(super) stems: Box<[u32]>,
@@ -117,14 +141,23 @@ impl ToolIndex {
         Self::default()
     }
 
-    /// Adds a tool under a key (the public name), or replaces it. A tool whose text did not change costs little.
+    /// Adds a tool under a key (the public name), or replaces it. A tool whose text did not change costs little. If the
+    /// index is full, it reads the name alone, or nothing.
     pub fn insert(&mut self, key: &str, text: &ToolText<'_>) {
         let digest = digest(text);
-        if self.tool(key).is_some_and(|tool| tool.digest == digest) {
+        if self.tool(key).is_some_and(|tool| tool.digest == digest && tool.has_text) {
             return;
         }
+        let mut weights = StemWeights::of(text);
+        let has_text = self.has_room(key, text.server, &weights);
+        if !has_text {
+            weights = StemWeights::of_name(text);
+            if self.bytes + weights.bytes(key) > MAX_BYTES {
+                self.remove(key);
+                return;
+            }
+        }
         self.generation += 1;
-        let weights = StemWeights::of(text);
         let name_stems = weights.0.values().filter(|weight| weight.in_name).count();
         let place = self.keys.get(key).copied().unwrap_or_else(|| self.free_place());
         let mut stems = Vec::with_capacity(weights.0.len());
@@ -135,14 +168,22 @@ impl ToolIndex {
             stems.push(number);
         }
         stems.sort_unstable();
-        let before = self.tools[place as usize].take().map(|tool| tool.stems).unwrap_or_default();
+        let before = self.tools[place as usize].take();
+        if let Some(before) = &before {
+            self.discount(before);
+        }
+        let before = before.map(|tool| tool.stems).unwrap_or_default();
         for number in before.into_iter().filter(|number| stems.binary_search(number).is_err()) {
             self.remove_posting(number, place);
         }
         let key: Arc<str> = key.into();
         let name_stems = u16::try_from(name_stems).unwrap_or(u16::MAX);
         let stems = stems.into_boxed_slice();
-        self.tools[place as usize] = Some(IndexedTool { key: Arc::clone(&key), digest, stems, name_stems });
+        let server = self.servers.get_key_value(text.server).map(|(server, _)| Arc::clone(server));
+        let server = server.unwrap_or_else(|| text.server.into());
+        let tool = IndexedTool { key: Arc::clone(&key), server, has_text, digest, stems, name_stems };
+        self.count(&tool);
+        self.tools[place as usize] = Some(tool);
         self.keys.insert(key, place);
     }
 
@@ -151,10 +192,23 @@ impl ToolIndex {
         let Some(place) = self.keys.remove(key) else { return };
         self.generation += 1;
         let tool = self.tools[place as usize].take().expect("a key names a tool");
+        self.discount(&tool);
         self.free_tools.push(place);
         for number in tool.stems {
             self.remove_posting(number, place);
         }
+    }
+
+    /// True for a tool of which all text was read. False if the index was full.
+    #[must_use]
+    pub fn has_text_of(&self, key: &str) -> bool {
+        self.tool(key).is_some_and(|tool| tool.has_text)
+    }
+
+    /// Number of tools of which only the name was read, because the index was full.
+    #[must_use]
+    pub fn names_only(&self) -> usize {
+        self.names_only
     }
 
     /// Number of tools.
@@ -172,8 +226,6 @@ impl ToolIndex {
     /// Bytes on the heap, estimated from the capacities of all parts.
     #[must_use]
     pub fn heap_bytes(&self) -> usize {
-        // A node of a BTreeMap is about two thirds full; an Arc<str> has two counters.
-        let entry = (size_of::<(Arc<str>, u32)>()) * 3 / 2;
         let text = |text: &Arc<str>| text.len() + 2 * size_of::<usize>();
         let tools = self.tools.iter().flatten().map(|tool| text(&tool.key) + tool.stems.len() * 4);
         let postings = self
@@ -185,8 +237,32 @@ impl ToolIndex {
             + self.tools.capacity() * size_of::<Option<IndexedTool>>()
             + self.postings.capacity() * size_of::<Postings>()
             + self.letters.capacity() * size_of::<u64>()
-            + (self.keys.len() + self.stems.len()) * entry
+            + (self.keys.len() + self.stems.len()) * ENTRY_BYTES
             + (self.free_tools.capacity() + self.free_postings.capacity()) * 4
+    }
+
+    /// True if all stems of a tool fit, as if no other tool had them.
+    fn has_room(&self, key: &str, server: &str, weights: &StemWeights) -> bool {
+        let before = self.tool(key).filter(|tool| &*tool.server == server).map_or(0, |tool| tool.stems.len());
+        let words = self.servers.get(server).copied().unwrap_or_default() - before;
+        words + weights.0.len() <= MAX_SERVER_WORDS && self.bytes + weights.bytes(key) <= MAX_TEXT_BYTES
+    }
+
+    fn count(&mut self, tool: &IndexedTool) {
+        *self.servers.entry(Arc::clone(&tool.server)).or_default() += tool.stems.len();
+        self.names_only += usize::from(!tool.has_text);
+        self.bytes += tool.bytes();
+    }
+
+    fn discount(&mut self, tool: &IndexedTool) {
+        if let Some(words) = self.servers.get_mut(&tool.server) {
+            *words -= tool.stems.len();
+            if *words == 0 {
+                self.servers.remove(&tool.server);
+            }
+        }
+        self.names_only -= usize::from(!tool.has_text);
+        self.bytes -= tool.bytes();
     }
 
     fn tool(&self, key: &str) -> Option<&IndexedTool> {
@@ -208,6 +284,7 @@ impl ToolIndex {
         }
         if postings.tools.is_empty() {
             postings.tools = Vec::new();
+            self.bytes -= stem_bytes(&postings.stem);
             self.stems.remove(&postings.stem);
             self.free_postings.push(number);
         }
@@ -217,6 +294,7 @@ impl ToolIndex {
         if let Some(number) = self.stems.get(stem) {
             return *number;
         }
+        self.bytes += stem_bytes(stem);
         let stem: Arc<str> = stem.into();
         let postings = Postings { stem: Arc::clone(&stem), tools: Vec::new() };
         let number = match self.free_postings.pop() {
@@ -236,6 +314,22 @@ impl ToolIndex {
     }
 }
 
+impl IndexedTool {
+    fn bytes(&self) -> usize {
+        tool_bytes(&self.key) + self.stems.len() * WORD_BYTES
+    }
+}
+
+/// Bytes of a tool without its words.
+fn tool_bytes(key: &str) -> usize {
+    key.len() + 2 * size_of::<usize>() + size_of::<Option<IndexedTool>>() + ENTRY_BYTES
+}
+
+/// Bytes of a stem without its postings.
+fn stem_bytes(stem: &str) -> usize {
+    stem.len() + 2 * size_of::<usize>() + size_of::<Postings>() + size_of::<u64>() + ENTRY_BYTES
+}
+
 /// Weights of a tool's stems.
 #[derive(Default)]
 struct StemWeights(BTreeMap<String, StemWeight>);
@@ -247,13 +341,24 @@ struct StemWeight {
 }
 
 impl StemWeights {
-    fn of(text: &ToolText<'_>) -> Self {
+    /// Bytes of a tool with these stems, if no other tool has them.
+    fn bytes(&self, key: &str) -> usize {
+        tool_bytes(key) + self.0.keys().map(|stem| stem_bytes(stem) + WORD_BYTES).sum::<usize>()
+    }
+
+    /// The stems of a tool's name and server.
+    fn of_name(text: &ToolText<'_>) -> Self {
         let mut weights = Self::default();
         weights.add(&NAME, words_of(text.name, NAME.max_words));
         for weight in weights.0.values_mut() {
             weight.in_name = true;
         }
         weights.add(&SERVER, words_of(text.server, SERVER.max_words));
+        weights
+    }
+
+    fn of(text: &ToolText<'_>) -> Self {
+        let mut weights = Self::of_name(text);
         weights.add(&TITLE, words_of(text.title.unwrap_or_default(), TITLE.max_words));
         let description = text.description.unwrap_or_default();
         weights.add(&DESCRIPTION, words_of(description, DESCRIPTION.max_words));
@@ -594,6 +699,75 @@ mod tests {
         }
         let bytes = index.heap_bytes() / index.len();
         assert!((500..=2048).contains(&bytes), "{bytes} bytes per tool");
+    }
+
+    /// Tools of `server` whose words no other tool has.
+    fn fill(index: &mut ToolIndex, server: &str, tools: usize) {
+        for number in 0..tools {
+            let word = |place: u32| format!("{server}{number}x{place} ");
+            let description: String = (0..100).map(word).collect();
+            let parameters: Vec<String> = (100..140).map(word).collect();
+            let texts: Vec<String> =
+                (0..5).map(|part| (140 + part * 12..152 + part * 12).map(word).collect()).collect();
+            let parameters = parameters
+                .iter()
+                .enumerate()
+                .map(|(at, name)| ParameterText { name, description: texts.get(at).map(String::as_str) });
+            let parameters: Vec<ParameterText<'_>> = parameters.collect();
+            let name = format!("name{number}");
+            let description = Some(description.as_str());
+            let text = ToolText { server, name: &name, title: None, description, parameters: &parameters };
+            index.insert(&format!("{server}__{name}"), &text);
+        }
+    }
+
+    #[test]
+    fn a_server_with_too_many_words_is_searched_by_names_beyond_them() {
+        let mut index = ToolIndex::new();
+        fill(&mut index, "greedy", 1300);
+        assert!(index.servers["greedy"] < MAX_SERVER_WORDS + 1300 * 24);
+        assert!((1..400).contains(&index.names_only()), "{}", index.names_only());
+        assert!(index.has_text_of("greedy__name0") && !index.has_text_of("greedy__name1299"));
+        assert_eq!(found(&index, "name1299"), ["greedy__name1299"]);
+        let by_text = index.search("greedy1299x1", 2000, None, |_| true);
+        assert!(!by_text.iter().any(|hit| hit.key == "greedy__name1299"), "only its name was read");
+        index.insert("honest__send", &tool("honest", "send", "Sends a message."));
+        assert!(index.has_text_of("honest__send"), "another server has words of its own");
+        for number in 0..600 {
+            index.remove(&format!("greedy__name{number}"));
+        }
+        index.insert("greedy__name1299", &tool("greedy", "name1299", "Tells about tides."));
+        assert_eq!(found(&index, "tides"), ["greedy__name1299"], "there is room again");
+    }
+
+    #[test]
+    fn an_index_takes_64_megabytes_at_most_whatever_servers_write() {
+        let mut index = ToolIndex::new();
+        let servers: Vec<String> = (0..40_u8).map(|number| format!("server{number}")).collect();
+        for server in &servers {
+            fill(&mut index, server, 100);
+        }
+        assert!(index.bytes <= MAX_BYTES && index.bytes > MAX_TEXT_BYTES * 9 / 10, "{}", index.bytes);
+        assert!(index.heap_bytes() <= MAX_BYTES * 3 / 2, "{}", index.heap_bytes());
+        assert_eq!(index.len(), 4000, "the names of all tools fit");
+        assert!(index.names_only() > 0);
+        assert!(found(&index, "server39 name99").contains(&"server39__name99".to_owned()));
+        let keys: Vec<Arc<str>> = index.keys.keys().cloned().collect();
+        for key in keys {
+            index.remove(&key);
+        }
+        assert_eq!((index.bytes, index.names_only(), index.servers.len()), (0, 0, 0));
+    }
+
+    #[test]
+    fn typing_errors_are_corrected_in_a_bounded_number_of_words() {
+        let index = office();
+        let query = |unknown: usize| {
+            let unknown: String = (0..unknown).map(|number| format!("zzzz{number} ")).collect();
+            found(&index, &format!("{unknown} forcast"))
+        };
+        assert_eq!(query(3), ["weather__forecast"]);
+        assert_eq!(query(30), [""; 0]);
     }
 
     proptest::proptest! {

@@ -15,6 +15,12 @@ const QUESTION_COVERAGE: f32 = 0.6;
 /// Weight of a stem that differs from the word of the question by a letter.
 const TYPO: f32 = 0.8;
 
+/// Unknown words of a question that stand for similar stems. Each is compared with all stems.
+const MAX_TYPOS: usize = 8;
+
+/// Stems that a misspelt word is compared with letter by letter: the first ones in the order of the alphabet.
+const MAX_COMPARED: usize = 4096;
+
 /// Tools of an index that a client may see, with the figures that the ranking takes from them. Valid until the index
 /// changes.
 #[derive(Debug, Clone)]
@@ -122,8 +128,9 @@ impl<'a> Ranking<'a> {
         let mut best = vec![(0.0_f32, 0.0_f32, 0.0_f32); count];
         let mut touched: Vec<u32> = Vec::new();
         let mut asked = 0.0;
+        let mut typos = 0;
         for term in terms {
-            let alternatives = self.alternatives(term);
+            let alternatives = self.alternatives(term, &mut typos);
             // A rare word of the same meaning is not worth more than the word of the question.
             let rarity = alternatives.first().map_or(0.0, |(stem, _)| stem.rarity);
             asked += rarity;
@@ -159,11 +166,15 @@ impl<'a> Ranking<'a> {
         scores
     }
 
-    /// The stems for a term. A term that no visible tool has stands for similar stems.
-    fn alternatives(&self, term: &Term) -> Vec<(VisibleStem<'a>, f32)> {
+    /// The stems for a term. A term that no visible tool has stands for similar stems, and counts as a typing error.
+    fn alternatives(&self, term: &Term, typos: &mut usize) -> Vec<(VisibleStem<'a>, f32)> {
         let known = |(stem, weight): &(String, f32)| Some((self.stem(stem)?, *weight));
         let found: Vec<_> = term.alternatives.iter().filter_map(known).collect();
-        if found.is_empty() { self.similar(&term.alternatives[0].0) } else { found }
+        if !found.is_empty() || *typos == MAX_TYPOS {
+            return found;
+        }
+        *typos += 1;
+        self.similar(&term.alternatives[0].0)
     }
 
     /// Stems that differ from a misspelt one by a letter, or by two if it is long.
@@ -179,9 +190,16 @@ impl<'a> Ranking<'a> {
         let near = self.index.letters.iter().enumerate();
         let near = near.filter(|(_, letters)| (*letters ^ wanted).count_ones() <= 2 * allowed);
         let near = near.filter_map(|(number, _)| self.visible_stem(number));
-        let near =
-            near.filter(|near| near.postings.stem.chars().count().abs_diff(length) <= allowed as usize);
-        let near = near.filter_map(|near| {
+        let has_length =
+            |near: &VisibleStem<'_>| near.postings.stem.chars().count().abs_diff(length) <= allowed as usize;
+        let mut near: Vec<VisibleStem<'a>> = near.filter(has_length).collect();
+        if near.len() > MAX_COMPARED {
+            near.select_nth_unstable_by(MAX_COMPARED, |left, right| {
+                left.postings.stem.cmp(&right.postings.stem)
+            });
+            near.truncate(MAX_COMPARED);
+        }
+        let near = near.into_iter().filter_map(|near| {
             let distance = strsim::osa_distance(stem, &near.postings.stem);
             (distance <= allowed as usize).then(|| (near, TYPO / distance.max(1) as f32))
         });

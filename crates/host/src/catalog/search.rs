@@ -25,6 +25,8 @@ pub(crate) struct ToolSearch {
     indexed: Option<Arc<CatalogSnapshot>>,
     /// Number of tools that were added to the index, or replaced in it, so far.
     inserted: u64,
+    /// Some tools did not fit into the index.
+    is_full: bool,
     /// Visible tools of the views that were searched since the last change, newest first.
     views: Vec<(Weak<CatalogSnapshot>, VisibleTools)>,
 }
@@ -130,18 +132,7 @@ impl ToolSearch {
             return;
         }
         let merged = &snapshot.merged;
-        for entry in &merged.tools.entries {
-            let source = &merged.sources[entry.source];
-            let item = &source.catalog.tools[entry.item];
-            let known = before.as_ref().and_then(|before| before.merged.tool(&entry.public));
-            let is_known = known.is_some_and(|(to, known)| {
-                to.server == source.server && known.key == item.key && known.raw.get() == item.raw.get()
-            });
-            if !is_known {
-                insert(&mut self.index, &entry.public, &source.server, item);
-                self.inserted += 1;
-            }
-        }
+        // Tools that are gone make room for others.
         if let Some(before) = &before {
             let present: BTreeSet<&str> =
                 merged.tools.entries.iter().map(|entry| entry.public.as_str()).collect();
@@ -150,7 +141,32 @@ impl ToolSearch {
                 self.index.remove(&entry.public);
             }
         }
+        for entry in &merged.tools.entries {
+            let source = &merged.sources[entry.source];
+            let item = &source.catalog.tools[entry.item];
+            let known = before.as_ref().and_then(|before| before.merged.tool(&entry.public));
+            let is_known = known.is_some_and(|(to, known)| {
+                to.server == source.server && known.key == item.key && known.raw.get() == item.raw.get()
+            });
+            if !is_known || !self.index.has_text_of(&entry.public) {
+                insert(&mut self.index, &entry.public, &source.server, item);
+                self.inserted += 1;
+            }
+        }
+        self.warn_if_full(merged.tools.entries.len());
         self.indexed = Some(Arc::clone(snapshot));
+    }
+
+    /// Logs that the index is full, once until it has room for all tools.
+    fn warn_if_full(&mut self, tools: usize) {
+        let (names_only, absent) = (self.index.names_only(), tools.saturating_sub(self.index.len()));
+        let is_full = names_only + absent > 0;
+        if is_full && !self.is_full {
+            tracing::warn!(
+                "the search index is full: {names_only} tools are found by their names alone, and {absent} not at all"
+            );
+        }
+        self.is_full = is_full;
     }
 }
 
