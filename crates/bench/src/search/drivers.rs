@@ -1,5 +1,6 @@
 //! Drives the measured searches: gripfast's index through a program of ours, FastMCP's transform through a script.
 
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -12,6 +13,9 @@ use serde_json::{Value, json};
 use crate::bm25::LIMIT;
 use crate::catalog::PublicTool;
 use crate::packages::Packages;
+
+/// Script of the tests that counts the tokens of texts.
+const TOKENIZER_SCRIPT: &str = include_str!("../../../testkit/peers/count-tokens.mjs");
 
 const FASTMCP_SCRIPT: &str = include_str!("../../search/fastmcp_search.py");
 
@@ -56,6 +60,14 @@ pub(crate) fn fastmcp(
 /// Estimated tokens of lists of tools, by gripfast's estimate.
 pub(crate) fn tokens(program: &Path, lists: &[&[Value]]) -> Result<Vec<u64>> {
     exchange(Command::new(program).arg("tokens"), &json!(lists))
+}
+
+/// Tokens of each text by `gpt-tokenizer`, for each of its encodings.
+pub(crate) fn count_tokens(packages: &Packages, texts: &[String]) -> Result<BTreeMap<String, Vec<u64>>> {
+    let dir = packages.tokenizer()?;
+    let script = dir.join("count-tokens.mjs");
+    std::fs::write(&script, TOKENIZER_SCRIPT)?;
+    exchange(Command::new("node").arg(script).env("PEER_MODULES", dir), &json!(texts))
 }
 
 fn answer<T: DeserializeOwned>(

@@ -12,6 +12,7 @@
 mod bm25;
 mod catalog;
 mod drivers;
+mod estimate;
 mod gateway;
 mod packages;
 mod page;
@@ -29,6 +30,7 @@ use gripfast_measure::{MeasureError, Result};
 
 use catalog::Collected;
 use drivers::IndexReport;
+use estimate::EstimateError;
 use gateway::GatewayInputs;
 use packages::Packages;
 use page::SearchReport;
@@ -39,8 +41,9 @@ use question_set::{Half, Level, Question};
 const MIN_SERVERS: usize = 40;
 const MIN_TOOLS: usize = 600;
 
-/// Fewest questions of both halves together.
+/// Fewest questions of both halves together, and of the judging half, whose tools could be listed.
 const MIN_QUESTIONS: usize = 400;
+const MIN_JUDGED: usize = 200;
 
 /// Number of tools for the measurement of time and memory.
 const MANY: usize = 10_000;
@@ -125,9 +128,13 @@ fn run(args: &SearchArgs) -> Result<bool> {
     for half in Half::ALL {
         question_set::check(&question_set::read(half)?, &collected.tools)?;
     }
-    let asked = question_set::read(args.half)?;
-    let answerable: Vec<Question> =
-        asked.into_iter().filter(|question| question.is_answerable(&collected.tools)).collect();
+    let [tuning, judging] = Half::ALL.map(|half| question_set::answerable(half, &collected.tools));
+    let (tuning, judging) = (tuning?, judging?);
+    let questions = page::question_goal(tuning.len(), judging.len(), [MIN_QUESTIONS, MIN_JUDGED]);
+    let answerable = match args.half {
+        Half::Tuning => tuning,
+        Half::Judging => judging,
+    };
     let texts: Vec<String> = answerable.iter().map(|question| question.text.clone()).collect();
     let ours = drivers::gripfast(&args.index, &collected.tools, &texts, None)?;
     let many = drivers::gripfast(&args.index, &collected.tools, &texts, Some(MANY))?;
@@ -141,7 +148,8 @@ fn run(args: &SearchArgs) -> Result<bool> {
     }
     let quality = Quality::new(args.half, candidates);
     let gateway = gateway::measure(inputs, &collected)?;
-    let measured = SearchReport { quality, collected, ours, many, gateway };
+    let estimate = EstimateError::measure(&args.index, &packages, &collected)?;
+    let measured = SearchReport { quality, collected, ours, many, gateway, estimate, questions };
     print!("{}", measured.text());
     if let Some(file) = &args.write {
         std::fs::write(file, measured.markdown(&place))?;

@@ -15,6 +15,8 @@ const UV: &str = "uv==0.13.8";
 
 const FASTMCP: &str = "fastmcp==4.1.2";
 
+const TOKENIZER: &str = "gpt-tokenizer@4.0.0";
+
 /// Installed packages.
 #[derive(Debug)]
 pub(crate) struct Packages {
@@ -39,14 +41,7 @@ impl Packages {
         let dir = self.dir.join("servers").join(server.name);
         match server.registry {
             Registry::Npm => {
-                let package = format!("{}@{}", server.package, server.version);
-                self.once(&dir, &package, || {
-                    let mut npm = Command::new("npm");
-                    // Scripts of packages would fetch browsers and the like; a list of tools needs none.
-                    npm.args(["install", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"]);
-                    npm.args(["--before", BEFORE, "--prefix"]).arg(&dir).arg(&package);
-                    quiet(&mut npm)
-                })?;
+                self.install_npm(&dir, &format!("{}@{}", server.package, server.version))?;
                 Ok(dir.join("node_modules/.bin").join(server.program))
             }
             Registry::Pypi => {
@@ -63,6 +58,23 @@ impl Packages {
         let dir = self.dir.join("fastmcp");
         self.install_python(&dir, &[FASTMCP])?;
         Ok(dir.join("bin/python"))
+    }
+
+    /// Installs the tokenizer. Returns its directory.
+    pub(crate) fn tokenizer(&self) -> Result<PathBuf> {
+        let dir = self.dir.join("tokenizer");
+        self.install_npm(&dir, TOKENIZER)?;
+        Ok(dir)
+    }
+
+    fn install_npm(&self, dir: &Path, package: &str) -> Result<()> {
+        self.once(dir, package, || {
+            let mut npm = Command::new("npm");
+            // Scripts of packages would fetch browsers and the like; a list of tools needs none.
+            npm.args(["install", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"]);
+            npm.args(["--before", BEFORE, "--prefix"]).arg(dir).arg(package);
+            quiet(&mut npm)
+        })
     }
 
     fn install_python(&self, dir: &Path, packages: &[&str]) -> Result<()> {

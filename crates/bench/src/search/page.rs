@@ -6,6 +6,7 @@ use gripfast_measure::table::Table;
 
 use crate::catalog::Collected;
 use crate::drivers::IndexReport;
+use crate::estimate::EstimateError;
 use crate::gateway::GatewayReport;
 use crate::quality::Quality;
 use crate::question_set::{Half, Level};
@@ -30,13 +31,19 @@ pub(crate) struct SearchReport {
     pub(crate) many: IndexReport,
     /// A gateway with all servers.
     pub(crate) gateway: GatewayReport,
+    /// The worst estimate of tokens.
+    pub(crate) estimate: EstimateError,
+    /// The number of questions that could be asked.
+    pub(crate) questions: Figure,
 }
 
 impl SearchReport {
     /// Goals of the run with their measured values.
     pub(crate) fn goals(&self) -> Vec<Figure> {
-        let mut goals = goals(&self.quality, &self.ours, &self.many);
+        let mut goals = vec![self.questions.clone()];
+        goals.extend(goals_of_search(&self.quality, &self.ours, &self.many));
         goals.extend(gateway_goals(&self.gateway));
+        goals.push(self.estimate.goal());
         goals
     }
 
@@ -73,7 +80,16 @@ pub(crate) fn gateway_goals(gateway: &GatewayReport) -> [Figure; 2] {
     [tokens, change]
 }
 
-fn goals(quality: &Quality, ours: &IndexReport, many: &IndexReport) -> Vec<Figure> {
+/// Goal of the number of questions whose tools could be listed: of both halves, and of the judging half.
+pub(crate) fn question_goal(tuning: usize, judging: usize, [least, least_judged]: [usize; 2]) -> Figure {
+    Figure {
+        goal: format!("questions that can be answered: at least {least}, {least_judged} of them for judging"),
+        measured: format!("{}, {judging} for judging", tuning + judging),
+        met: tuning + judging >= least && judging >= least_judged,
+    }
+}
+
+fn goals_of_search(quality: &Quality, ours: &IndexReport, many: &IndexReport) -> Vec<Figure> {
     let [gripfast, bm25, fastmcp] = &quality.candidates;
     let mut goals = Vec::new();
     for (level, least) in [(Level::Easy, 0.97), (Level::Medium, 0.90)] {
@@ -255,6 +271,8 @@ const METHOD: &str = "\
   that makes the largest server add a tool, over its `list_changed`, until a search finds the tool. The changes follow
   each other without a pause, and gripfast lists a server at most twice within a second: every third change waits for the
   end of that second. The longest time shows this limit.
+- **Tokens.** The estimate for the catalog of each server is compared with npm `gpt-tokenizer`, in the encodings
+  `o200k_base` and `cl100k_base`. The table has the largest error.
 - **Limits.** The same author wrote the questions and the table of synonyms. The table was written before the questions
   and extended after misses in the tuning half; no line was added for a question of the judging half. Questions of other
   people may give other results. Hard questions stay hard for a search by words: see the results.
@@ -264,3 +282,15 @@ const COST: &str = "\
 Index with the collected tools, and with copies of them under other server names. Resident memory is the growth of
 the process while it builds the index; the estimate is `ToolIndex::heap_bytes`.
 ";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn too_few_questions_miss_the_goal() {
+        let met = |tuning, judging| question_goal(tuning, judging, [400, 200]).met;
+        assert!(met(200, 200) && met(100, 300));
+        assert!(!met(199, 200) && !met(300, 199));
+    }
+}

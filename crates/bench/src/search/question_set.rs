@@ -92,6 +92,13 @@ pub(crate) fn read(half: Half) -> Result<Vec<Question>> {
     lines.map(|line| Question::parse(line).ok_or_else(|| MeasureError::new("question", &line))).collect()
 }
 
+/// The questions of a half that these tools can answer.
+pub(crate) fn answerable(half: Half, tools: &[PublicTool]) -> Result<Vec<Question>> {
+    let mut questions = read(half)?;
+    questions.retain(|question| question.is_answerable(tools));
+    Ok(questions)
+}
+
 /// Checks that the tools of a listed server exist, and that hard questions are hard.
 pub(crate) fn check(questions: &[Question], tools: &[PublicTool]) -> Result<()> {
     let known: BTreeMap<String, &PublicTool> = tools.iter().map(|tool| (tool.key(), tool)).collect();
