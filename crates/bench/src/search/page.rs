@@ -268,9 +268,9 @@ const METHOD: &str = "\
   for differences.
 - **Gateway.** A gateway with exposure `search` and all servers, which replay their catalogs, gives the tokens of a
   client's list (by gripfast's own estimate, with the four search tools) and the time of a list change: from the request
-  that makes the largest server add a tool, over its `list_changed`, until a search finds the tool. The changes follow
-  each other without a pause, and gripfast lists a server at most twice within a second: every third change waits for the
-  end of that second. The longest time shows this limit.
+  that makes the largest server add a tool, over its `list_changed`, until a search finds the tool. The changes are
+  more than a second apart, because gripfast lists a server at most twice within a second: the third change within a
+  second is found at its end.
 - **Tokens.** The estimate for the catalog of each server is compared with npm `gpt-tokenizer`, in the encodings
   `o200k_base` and `cl100k_base`. The table has the largest error.
 - **Limits.** The same author wrote the questions and the table of synonyms. The table was written before the questions
