@@ -1,6 +1,8 @@
 -- Shared by the scripts about budgets. A counter is stored under KIND:WINDOW:NAME; the kind is `sliding`, `fixed` or
 -- `in_flight`. The sorted set `counters` has all of them, with the time at which each is empty at the latest.
 
+-- Parts of a sliding window. A call counts for 60 whole parts after its own, so it leaves the window up to one part late,
+-- and never early.
 local BUCKETS = 60
 local now = time_now()
 
@@ -28,14 +30,14 @@ local function use_sliding(key, window)
   local entries = redis.call('HGETALL', key)
   for entry = 1, #entries, 2 do
     local bucket = tonumber(entries[entry])
-    if bucket <= current - BUCKETS then
+    if bucket < current - BUCKETS then
       redis.call('HDEL', key, entries[entry])
     else
       used = used + tonumber(entries[entry + 1])
       oldest = math.min(oldest, bucket)
     end
   end
-  return used, math.ceil(((oldest + BUCKETS) * width - now) / 1000)
+  return used, math.ceil(((oldest + BUCKETS + 1) * width - now) / 1000)
 end
 
 local function use_fixed(key)

@@ -33,7 +33,8 @@ for at = 5, #ARGV, 4 do
   elseif kind == 'sliding' then
     mark = text(math.floor(now / (window * 1000 / BUCKETS)))
     redis.call('HINCRBY', key, mark, 1)
-    redis.call('PEXPIRE', key, math.ceil(window * (BUCKETS + 1) / BUCKETS))
+    empty_after = math.ceil(window * (BUCKETS + 1) / BUCKETS)
+    redis.call('PEXPIRE', key, empty_after)
   else
     if redis.call('HSETNX', key, 'start', text(now)) == 1 then
       redis.call('PEXPIRE', key, window)

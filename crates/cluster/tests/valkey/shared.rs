@@ -253,22 +253,45 @@ async fn a_refused_budget_leaves_the_others_of_the_call_untouched() {
     assert_eq!(reserve(&service, 1, "a", &[plenty]).await, BudgetReply::Reserved, "the id was not used");
 }
 
+/// The bucket of a call began up to a 60th of the window before the call. So the call counts until 60 whole buckets have
+/// passed after its own: up to a 60th late, and never early.
 #[tokio::test]
-async fn calls_leave_the_window_after_its_length() {
+async fn calls_leave_a_sliding_window_up_to_a_60th_late_and_never_early() {
     let Some(service) = Service::settled().await else { return };
     let budgets = [budget("alice", 1, BudgetSpan::Sliding(HOUR))];
-    assert_eq!(reserve(&service, 1, "a", &budgets).await, BudgetReply::Reserved);
-    let buckets: Vec<String> = service.raw(&["HKEYS", "{test}:sliding:3600000:alice"]);
-    let bucket: u64 = buckets[0].parse().expect("a number");
-    let move_to = |age: u64| {
-        let () = service.raw(&["DEL", "{test}:sliding:3600000:alice"]);
-        let () = service.raw(&["HSET", "{test}:sliding:3600000:alice", &(bucket - age).to_string(), "1"]);
+    let key = "{test}:sliding:3600000:alice";
+    let current = || {
+        let (seconds, _): (u64, u64) = service.raw(&["TIME"]);
+        seconds / 60
     };
-    // The bucket may change once while the test runs.
-    move_to(58);
-    assert!(matches!(reserve(&service, 1, "b", &budgets).await, BudgetReply::Refused { .. }));
-    move_to(60);
-    assert_eq!(reserve(&service, 1, "b", &budgets).await, BudgetReply::Reserved);
+    // Reserves with one call in a bucket of this age. Again if the minute changed meanwhile.
+    let reserve_after = async |age: u64| {
+        for attempt in 0..3 {
+            let now = current();
+            let () = service.raw(&["DEL", key]);
+            let () = service.raw(&["HSET", key, &(now - age).to_string(), "1"]);
+            let reply = reserve(&service, 1, &format!("{age}-{attempt}"), &budgets).await;
+            if current() == now {
+                return reply;
+            }
+        }
+        panic!("a reservation takes a minute")
+    };
+    let refused = reserve_after(60).await;
+    let BudgetReply::Refused { retry_after, .. } = refused else { panic!("{refused:?}") };
+    assert!(retry_after <= HOUR / 60, "the rest of the bucket: {retry_after:?}");
+    let refused = reserve_after(0).await;
+    let BudgetReply::Refused { retry_after, .. } = refused else { panic!("{refused:?}") };
+    assert!(retry_after >= HOUR && retry_after <= HOUR * 61 / 60, "{retry_after:?}");
+    assert_eq!(reserve_after(61).await, BudgetReply::Reserved);
+    let shown: u64 = service.raw(&["ZCARD", "{test}:counters"]);
+    let shown_until: f64 = service.raw(&["ZSCORE", "{test}:counters", "sliding:3600000:alice"]);
+    let (seconds, _): (u64, u64) = service.raw(&["TIME"]);
+    assert_eq!(shown, 1);
+    assert!(
+        shown_until >= (seconds + 3_600) as f64 * 1e6,
+        "the use is shown until the call leaves the window"
+    );
 }
 
 #[tokio::test]
