@@ -54,7 +54,8 @@ impl Store {
         Ok(StoredSession { owner, memory })
     }
 
-    /// Stores the memory of a session for `lifetime`.
+    /// Stores the memory of a session for `lifetime`. If the session has ended, it stays ended: a memory may be on its way
+    /// while the client ends the session at another replica.
     ///
     /// # Errors
     ///

@@ -335,6 +335,21 @@ async fn owner_and_memory_of_a_session_are_read_together() {
 }
 
 #[tokio::test]
+async fn a_late_memory_does_not_undo_the_end_of_a_session() {
+    let Some(service) = Service::settled().await else { return };
+    let session = SessionId { origin: place(1), number: 7 };
+    let (old, new) = (service.store(1), service.store(2));
+    old.keep_session(&session, "level=debug", HOUR).await.expect("the store runs");
+    new.end_session(&session, HOUR).await.expect("the store runs");
+    old.keep_session(&session, "level=debug", HOUR).await.expect("no error: the session has ended");
+    let ended = StoredSession { owner: None, memory: SessionMemory::Ended };
+    assert_eq!(new.open_session(&session).await, Ok(ended));
+    new.end_session(&session, HOUR * 2).await.expect("the store runs");
+    let left: u64 = service.raw(&["PTTL", "{test}:session:replica-1/0000000000000001/7"]);
+    assert!(left > 3_600_000, "an end may be repeated: {left}");
+}
+
+#[tokio::test]
 async fn the_open_calls_of_a_lost_replica_are_found() {
     let Some(service) = Service::settled().await else { return };
     let started = |id: &str| (id.to_owned(), format!("row of {id}"));
