@@ -6,7 +6,7 @@ local now = time_now()
 -- After an outage the replicas first write back what the store may have lost. Changes are possible one heartbeat before
 -- claims: a login that was renewed just before the outage is written before another replica may renew it.
 local lease = tonumber(ARGV[6])
-local grace = grace_left(now, lease, tonumber(ARGV[7])) - lease / 5
+local grace = grace_left(now, lease, tonumber(ARGV[7])) - math.floor(lease / 5)
 if grace > 0 then
   return { 'grace', tostring(grace) }
 end

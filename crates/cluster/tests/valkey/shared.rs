@@ -5,9 +5,11 @@ use gripfast_cluster::StoreError;
 use gripfast_cluster::budgets::{BudgetReply, BudgetSpan, Settlement, SharedBudget};
 use gripfast_cluster::calls::{CallBatch, LostCall};
 use gripfast_cluster::sessions::{SessionMemory, StoredSession};
+use gripfast_cluster::store::{Store, StoreSettings};
 use gripfast_cluster::tables::{FieldEntry, SetReply, SharedTable};
 use gripfast_core::placement::exclusive::ClaimReply;
 use gripfast_core::placement::place::{BootId, OwnerEpoch, SessionId, SessionOwner};
+use gripfast_core::placement::term::LeaseSpec;
 use gripfast_testkit::wait::within;
 use std::time::Duration;
 
@@ -98,6 +100,18 @@ async fn nothing_is_changed_during_a_grace_period() {
     let Some(service) = Service::start() else { return };
     let reply = set(&service, "ci", 0, Some("hash")).await;
     assert_eq!(reply, SetReply::Grace { left: Duration::from_secs(10) });
+}
+
+/// A heartbeat of such a lease is 2000.2 ms.
+#[tokio::test]
+async fn a_lease_that_is_no_multiple_of_five_milliseconds_is_possible() {
+    let Some(service) = Service::start() else { return };
+    let spec = LeaseSpec { lease: Duration::from_millis(10_001) };
+    let store = Store::new(StoreSettings { spec, ..service.settings(1) }).expect("settings");
+    let reply = store.set_field(SharedTable::ApiKeys, "ci", 0, Some("hash")).await;
+    assert_eq!(reply, Ok(SetReply::Grace { left: Duration::from_secs(10) + Duration::from_millis(1) }));
+    let reply = store.claim("login", OwnerEpoch::FIRST).await;
+    assert_eq!(reply, Ok(ClaimReply::Grace { left: Duration::from_millis(12_001) }));
 }
 
 /// A login that was renewed in an outage is written before another replica may renew it.
