@@ -3,10 +3,12 @@
 use crate::StoreError;
 use crate::store_url::StoreUrl;
 use std::convert::Infallible;
+use std::marker::PhantomData;
 use std::time::Duration;
 
 #[derive(Debug)]
 pub(crate) struct Connection(Infallible);
+pub(crate) struct LiveConnection<'a>(Infallible, PhantomData<&'a ()>);
 pub(crate) struct Messages(Infallible);
 pub(crate) struct Script;
 #[derive(Debug)]
@@ -53,7 +55,21 @@ impl Connection {
         match self.0 {}
     }
 
-    pub(crate) async fn close(&self) {
+    pub(crate) fn close(&self) {
+        match self.0 {}
+    }
+
+    pub(crate) async fn live(&self) -> Result<LiveConnection<'_>, StoreError> {
+        match self.0 {}
+    }
+}
+
+impl LiveConnection<'_> {
+    pub(crate) async fn run<T>(&mut self, _script: &Command) -> Result<T, StoreError> {
+        match self.0 {}
+    }
+
+    pub(crate) async fn query<T>(&mut self, _command: &Command) -> Result<T, StoreError> {
         match self.0 {}
     }
 }

@@ -1,9 +1,9 @@
 //! Exclusive leases in the store: claim and release. The heartbeat renews them.
 
 use crate::StoreError;
-use crate::connection::{Script, cmd};
+use crate::connection::{LiveConnection, Script, cmd};
 use crate::moved::read_owner;
-use crate::store::{Store, millis};
+use crate::store::{Store, StoreInfo, millis};
 use crate::tables::SharedTable;
 use gripfast_core::placement::exclusive::ClaimReply;
 use gripfast_core::placement::place::{OwnerEpoch, SessionOwner};
@@ -50,12 +50,15 @@ impl Store {
         let mut script = CLAIM.prepare_invoke();
         script.arg(self.prefix()).arg(self.place()).arg(name).arg(above.number());
         script.arg(millis(lifetime)).arg(millis(spec.lease)).arg(millis(spec.grace()));
-        let (result, number): (String, u64) = self.connection.run(&script).await?;
+        // One connection for the claim and its confirmation: `WAIT` is about the writes of its own connection. If that one is
+        // lost in between, the claim is not confirmed.
+        let mut connection = self.connection.live().await?;
+        let (result, number): (String, u64) = connection.run(&script).await?;
         let left = Duration::from_millis(number);
         match result.as_str() {
             "claimed" => {
                 let epoch = OwnerEpoch::from_number(number);
-                self.await_replication(name, epoch).await?;
+                self.await_replication(connection, name, epoch).await?;
                 Ok(ClaimReply::Claimed { epoch })
             }
             "taken" => Ok(ClaimReply::Taken { left }),
@@ -96,13 +99,19 @@ impl Store {
 
     /// Waits until a replica of the store has the claim, if it has replicas. A claim that a failover could lose is
     /// given back.
-    async fn await_replication(&self, name: &str, epoch: OwnerEpoch) -> Result<(), StoreError> {
+    async fn await_replication(
+        &self,
+        mut connection: LiveConnection<'_>,
+        name: &str,
+        epoch: OwnerEpoch,
+    ) -> Result<(), StoreError> {
         let mut wait = cmd("WAIT");
         wait.arg(1).arg(millis(REPLICATION_TIMEOUT));
-        if self.inspect().await?.replicas == 0 {
+        let info: String = connection.query(&cmd("INFO")).await?;
+        if StoreInfo::read(&info).replicas == 0 {
             return Ok(());
         }
-        let confirmed: u32 = self.connection.query(&wait).await?;
+        let confirmed: u32 = connection.query(&wait).await?;
         if confirmed > 0 {
             return Ok(());
         }

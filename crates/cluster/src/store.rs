@@ -87,7 +87,7 @@ impl StoreInfo {
         evicts.then(|| StoreProblem::Evicts(self.eviction.clone()))
     }
 
-    fn read(info: &str) -> Self {
+    pub(crate) fn read(info: &str) -> Self {
         let field = |name: &str| {
             let line = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
             line.map(str::trim).unwrap_or_default().to_owned()
@@ -141,8 +141,8 @@ impl Store {
     }
 
     /// Closes the connection; the next operation makes a new one, on its own runtime.
-    pub async fn disconnect(&self) {
-        self.connection.close().await;
+    pub fn disconnect(&self) {
+        self.connection.close();
     }
 
     /// The present time of the store.

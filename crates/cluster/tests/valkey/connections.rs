@@ -6,13 +6,18 @@ use gripfast_cluster::heartbeat::{
     HeartbeatHandler, HeartbeatRequest, HeartbeatSuccess, HeartbeatThread, TakeoverNotices,
 };
 use gripfast_cluster::store::{Store, StoreProblem, StoreSettings};
+use gripfast_core::placement::exclusive::ClaimReply;
 use gripfast_core::placement::place::{BootId, OwnerEpoch, SessionId, SessionOwner};
 use gripfast_core::placement::routing::{TakeoverCause, TakeoverReply};
 use gripfast_core::placement::term::{LeaseNow, LeaseSpec};
 use gripfast_testkit::store_server::{RunningStore, StoreServer};
-use std::sync::Arc;
+use gripfast_testkit::wait::until;
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
 
 #[tokio::test]
 async fn a_lost_connection_is_made_again() {
@@ -65,6 +70,137 @@ async fn sentinels_that_do_not_answer_are_an_unreachable_store() {
     let store = Store::new(settings(&url, 1)).expect("settings");
     let error = store.inspect().await.expect_err("nothing listens");
     assert!(matches!(error, StoreError::Unreachable(_)), "{error:?}");
+}
+
+/// Forwards connections to a store. It records the commands of each, and can hold the replies of one.
+struct StoreProxy {
+    url: String,
+    seen: Arc<Mutex<Vec<Vec<u8>>>>,
+    held: watch::Sender<Option<usize>>,
+}
+
+impl StoreProxy {
+    async fn start(store: &RunningStore) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let url = format!("redis://127.0.0.1:{}/0", listener.local_addr().expect("an address").port());
+        let (seen, held) = (Arc::<Mutex<Vec<Vec<u8>>>>::default(), watch::Sender::new(None));
+        let proxy = Self { url, seen: Arc::clone(&seen), held: held.clone() };
+        let port = store.port();
+        tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                let number = {
+                    let mut seen = seen.lock().expect("no panic");
+                    seen.push(Vec::new());
+                    seen.len() - 1
+                };
+                let server = TcpStream::connect(("127.0.0.1", port)).await.expect("the store runs");
+                let ((mut requests, mut to_client), (mut replies, mut to_server)) =
+                    (client.into_split(), server.into_split());
+                let seen = Arc::clone(&seen);
+                tokio::spawn(async move {
+                    let mut buffer = [0; 4_096];
+                    while let Ok(length @ 1..) = requests.read(&mut buffer).await {
+                        seen.lock().expect("no panic")[number].extend_from_slice(&buffer[..length]);
+                        if to_server.write_all(&buffer[..length]).await.is_err() {
+                            return;
+                        }
+                    }
+                });
+                let mut held = held.subscribe();
+                tokio::spawn(async move {
+                    let mut buffer = [0; 4_096];
+                    while let Ok(length @ 1..) = replies.read(&mut buffer).await {
+                        let is_open = held.wait_for(|held| *held != Some(number)).await.is_ok();
+                        if !is_open || to_client.write_all(&buffer[..length]).await.is_err() {
+                            return;
+                        }
+                    }
+                });
+            }
+        });
+        proxy
+    }
+
+    fn connections(&self) -> usize {
+        self.seen.lock().expect("no panic").len()
+    }
+
+    /// The connections that this text was sent over.
+    fn seen_on(&self, text: &str) -> Vec<usize> {
+        let has_text = |sent: &Vec<u8>| sent.windows(text.len()).any(|part| part == text.as_bytes());
+        let seen = self.seen.lock().expect("no panic");
+        seen.iter().enumerate().filter(|(_, sent)| has_text(sent)).map(|(number, _)| number).collect()
+    }
+
+    /// A store behind this proxy, whose timeout is one second.
+    fn store(&self) -> Arc<Store> {
+        let spec = LeaseSpec { lease: Duration::from_secs(5) };
+        Arc::new(Store::new(StoreSettings { spec, ..settings(&self.url, 1) }).expect("settings"))
+    }
+}
+
+/// `WAIT` on another connection would confirm the writes of that one.
+#[tokio::test]
+async fn a_claim_is_confirmed_on_its_own_connection() {
+    let Some(service) = Service::settled().await else { return };
+    let proxy = StoreProxy::start(&service.server).await;
+    let store = proxy.store();
+    // The script is in the store from now on.
+    store.claim("first", OwnerEpoch::FIRST).await.expect("the store runs");
+    assert_eq!((proxy.connections(), proxy.seen_on("\r\nINFO\r\n")), (1, vec![0]));
+    proxy.seen.lock().expect("no panic")[0].clear();
+    proxy.held.send_replace(Some(0));
+    let claim = tokio::spawn({
+        let store = Arc::clone(&store);
+        async move { store.claim("second", OwnerEpoch::FIRST).await }
+    });
+    until("the claim is sent", || proxy.seen_on("second") == [0]).await;
+    // Another task replaces the connection before the reply arrives.
+    store.disconnect();
+    store.time().await.expect("the store runs");
+    assert_eq!(proxy.connections(), 2);
+    proxy.held.send_replace(None);
+    let reply = claim.await.expect("no panic");
+    assert!(matches!(reply, Ok(ClaimReply::Claimed { .. })), "{reply:?}");
+    assert_eq!(proxy.seen_on("\r\nINFO\r\n"), [0]);
+}
+
+#[tokio::test]
+async fn a_late_timeout_does_not_close_a_newer_connection() {
+    let Some(service) = Service::start() else { return };
+    let proxy = StoreProxy::start(&service.server).await;
+    let store = proxy.store();
+    store.time().await.expect("the store runs");
+    proxy.held.send_replace(Some(0));
+    let late = tokio::spawn({
+        let store = Arc::clone(&store);
+        async move { store.inspect().await }
+    });
+    until("the command is sent", || proxy.seen_on("\r\nINFO\r\n") == [0]).await;
+    store.disconnect();
+    store.time().await.expect("over the second connection");
+    let error = late.await.expect("no panic").expect_err("its reply is held");
+    assert!(matches!(error, StoreError::Unreachable(_)), "{error:?}");
+    store.time().await.expect("over the second connection");
+    assert_eq!(proxy.connections(), 2);
+}
+
+/// The time is virtual. One after the other, twenty attempts would take twenty seconds.
+#[tokio::test(start_paused = true)]
+async fn commands_share_an_attempt_to_connect_to_a_silent_store() {
+    // The system accepts connections, and no process answers.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let url = format!("redis://{}/0", silent.local_addr().expect("an address"));
+    let spec = LeaseSpec { lease: Duration::from_secs(5) };
+    let store = Store::new(StoreSettings { spec, ..settings(&url, 1) }).expect("settings");
+    let begun = tokio::time::Instant::now();
+    let results = futures_util::future::join_all((0..20).map(|_| store.time())).await;
+    let took = begun.elapsed();
+    assert!(results.iter().all(|result| matches!(result, Err(StoreError::Unreachable(_)))), "{results:?}");
+    assert!(took < Duration::from_secs(2), "{took:?}");
+    let begun = tokio::time::Instant::now();
+    assert!(store.time().await.is_err(), "the next command tries again");
+    assert!(begun.elapsed() >= Duration::from_secs(1));
 }
 
 /// Reports each heartbeat to the test.

@@ -217,7 +217,7 @@ impl SharedTables {
         for table in self.tables.values() {
             self.compare(table).await?;
         }
-        self.store.disconnect().await;
+        self.store.disconnect();
         Ok(())
     }
 
