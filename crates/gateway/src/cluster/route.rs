@@ -105,10 +105,11 @@ impl Member {
     ) -> Routed {
         let wait_until = Instant::now() + self.settings.lease.longest_move();
         loop {
-            let Unavailable { reason, retry_after } = match self.try_route(gateway, target, request).await {
-                Ok(routed) => return routed,
-                Err(unavailable) => unavailable,
-            };
+            let Unavailable { reason, retry_after } =
+                match self.try_route(gateway, target, request, wait_until).await {
+                    Ok(routed) => return routed,
+                    Err(unavailable) => unavailable,
+                };
             let pause = retry_after.min(ROUTE_INTERVAL);
             if !reason.passes() || Instant::now() + pause > wait_until {
                 return Routed::Elsewhere(unavailable(request.id(), reason, retry_after));
@@ -117,28 +118,29 @@ impl Member {
         }
     }
 
-    /// One attempt. An error means that nothing was done.
+    /// One attempt. An error means that nothing was done. Steps before the request is sent end at `limit`.
     async fn try_route(
         self: &Arc<Self>,
         gateway: &Arc<Gateway>,
         target: Target<'_>,
         request: &RoutedMessage<'_>,
+        limit: Instant,
     ) -> Result<Routed, Unavailable> {
         let forwarded = request.forward.head.extensions.get::<ForwardedArrival>().copied();
         match target {
-            Target::Session(id) => self.route_to_owner(gateway, id, request, forwarded).await,
+            Target::Session(id) => self.route_to_owner(gateway, id, request, forwarded, limit).await,
             Target::Boot { boot, session } => {
                 let is_mine = boot == self.place.boot;
                 if !is_mine
                     && forwarded.is_none()
-                    && let Some(response) = self.route_to_boot(boot, request).await?
+                    && let Some(response) = self.route_to_boot(boot, request, limit).await?
                 {
                     return Ok(Routed::Elsewhere(response));
                 }
                 match session {
                     // Also a session that another replica has taken over: its streams of calls are still here.
                     Some(id) if is_mine && gateway.sessions.has(id) => Ok(Routed::Here),
-                    Some(id) => self.route_to_owner(gateway, id, request, forwarded).await,
+                    Some(id) => self.route_to_owner(gateway, id, request, forwarded, limit).await,
                     // What it concerns is here, or lost.
                     None => Ok(Routed::Here),
                 }
@@ -149,7 +151,7 @@ impl Member {
             Target::Home(client) => {
                 let others = self.homes(client).into_iter().take_while(|home| *home != self.place.boot);
                 for home in others {
-                    if let Some(response) = self.route_to_boot(home, request).await? {
+                    if let Some(response) = self.route_to_boot(home, request, limit).await? {
                         return Ok(Routed::Elsewhere(response));
                     }
                 }
@@ -163,8 +165,10 @@ impl Member {
         self: &Arc<Self>,
         boot: BootId,
         request: &RoutedMessage<'_>,
+        limit: Instant,
     ) -> Result<Option<Response>, Unavailable> {
-        let Some(replica) = self.find_replica(boot).await else { return Ok(None) };
+        let found = tokio::time::timeout_at(limit, self.find_replica(boot)).await;
+        let Some(replica) = found.unwrap_or_default() else { return Ok(None) };
         match self.forward(&replica.place, OwnerEpoch::FIRST, &request.forward).await {
             Ok(response) => Ok(Some(response)),
             Err(ForwardEnd::Refused | ForwardEnd::Misdirected { .. } | ForwardEnd::Answered) => Ok(None),
@@ -184,6 +188,7 @@ impl Member {
         id: &str,
         request: &RoutedMessage<'_>,
         forwarded: Option<ForwardedArrival>,
+        limit: Instant,
     ) -> Result<Routed, Unavailable> {
         // An id that does not open is refused here, and one that no replica issued is served here.
         let Some(session) = gateway.sessions.session_id(id) else { return Ok(Routed::Here) };
@@ -209,7 +214,8 @@ impl Member {
                     }
                 },
                 Decision::LookUp => {
-                    let found = self.look_up(&routed).await;
+                    let found = tokio::time::timeout_at(limit, self.look_up(&routed)).await;
+                    let found = found.unwrap_or(Err(StoreUnreachable));
                     let owner = found.map(|found| {
                         stored = Some(RemoteSession::from_stored(&found));
                         found.owner
@@ -219,7 +225,14 @@ impl Member {
                 Decision::TakeOver { from, cause } => {
                     let abandoned = AbandonOnDrop { member: self, request: Some(routed.clone()) };
                     let taken = match self.joined_store() {
-                        Ok(store) => store.take_over(routed.session(), &from, cause).await,
+                        Ok(store) => {
+                            let taking = store.take_over(routed.session(), &from, cause);
+                            // Like a takeover whose reply is lost: the store tells this replica what it owns.
+                            let taken = tokio::time::timeout_at(limit, taking).await;
+                            taken.unwrap_or_else(|_| {
+                                Err(StoreError::Unreachable("no reply in time".to_owned()))
+                            })
+                        }
                         Err(error) => Err(error),
                     };
                     abandoned.ended();
@@ -230,7 +243,12 @@ impl Member {
                     self.with_router(|router| router.takeover_ended(lease_now(), &mut routed, taken));
                     self.takeover_ended.notify_waiters();
                 }
-                Decision::AwaitTakeover => takeover_ended.await,
+                Decision::AwaitTakeover => {
+                    if tokio::time::timeout_at(limit, takeover_ended).await.is_err() {
+                        let (reason, retry_after) = (UnavailableReason::OwnerChanged, Duration::from_secs(1));
+                        return Err(Unavailable { reason, retry_after });
+                    }
+                }
                 Decision::Misdirected { owner } => {
                     return Ok(Routed::Elsewhere(misdirected(self.place.boot, owner.as_ref())));
                 }

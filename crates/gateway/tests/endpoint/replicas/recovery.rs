@@ -3,9 +3,12 @@
 use super::service::Service;
 use super::{elicitation, question, response, through};
 use crate::client::{EventStream, LegacyClient, ModernClient, call, request};
+use futures_util::future::join_all;
+use gripfast_testkit::proc;
 use gripfast_testkit::wait::until_async;
 use gripfast_testkit::wall_clock::WallClock;
 use http::Method;
+use rustix::process::Signal;
 use serde_json::json;
 use std::time::{Duration, Instant};
 
@@ -81,6 +84,34 @@ async fn a_client_that_only_listens_keeps_its_session_after_a_kill() {
     let b = through(&client, &service.at("b").http);
     b.call_tool("demo__counter", json!({})).await;
     assert_eq!(b.post(&request(2, "ping", &json!({}))).await.status, 200);
+}
+
+/// One after the other, twenty attempts to connect would take twenty seconds.
+#[tokio::test]
+async fn requests_of_a_lost_owner_do_not_queue_at_a_store_that_hangs() {
+    let Some(mut service) = Service::without_replicas() else { return };
+    service.lease = "5s";
+    service.replicas = ["a", "b"].map(|name| service.replica(name, "")).into();
+    service.until_complete().await;
+    let client = LegacyClient::connect(&service.at("a").http).await;
+    proc::signal(service.store.pid().expect("it runs"), Signal::STOP);
+    service.kill("a");
+    let b = through(&client, &service.at("b").http);
+    until_async("the store counts as unreachable", async || {
+        service.at("b").status().await["cluster"]["store"] == "unreachable"
+    })
+    .await;
+    let begun = Instant::now();
+    let ping = request(1, "ping", &json!({}));
+    let replies = join_all((0..20).map(|_| b.post(&ping))).await;
+    let took = begun.elapsed();
+    for reply in &replies {
+        assert_eq!(reply.status, 503, "{}", reply.text);
+        assert!(reply.text.contains("and so is the store"), "{}", reply.text);
+    }
+    assert!(took < Duration::from_secs(5), "{took:?}");
+    proc::signal(service.store.pid().expect("it runs"), Signal::CONT);
+    until_async("the session is taken over", async || b.post(&ping).await.status == 200).await;
 }
 
 /// Leases and seals count time and do not compare wall clocks.
