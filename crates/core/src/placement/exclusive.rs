@@ -36,6 +36,9 @@ enum LeaseState {
     Held { epoch: OwnerEpoch, term: LeaseTerm },
     /// The work is being ended. The heartbeat still renews the lease, so that no other replica starts before.
     Stopping { epoch: OwnerEpoch },
+    /// The work could not be ended in time. The lease is neither renewed nor released, so that it ends by time, and it is
+    /// not claimed again: the work may still run.
+    StopOverdue { epoch: OwnerEpoch },
     /// The release is in flight.
     Releasing { since: LeaseNow },
 }
@@ -53,7 +56,8 @@ pub enum LeaseAction {
         /// The epoch of the lease.
         epoch: OwnerEpoch,
     },
-    /// End the work within [`LeaseSpec::MARGIN`], then report [`LeaseInput::Stopped`].
+    /// End the work within [`LeaseSpec::MARGIN`], then report [`LeaseInput::Stopped`], or [`LeaseInput::StopOverdue`] if
+    /// it does not end.
     Stop {
         /// The epoch of the lease.
         epoch: OwnerEpoch,
@@ -101,6 +105,9 @@ pub enum LeaseInput {
     },
     /// The work has ended: after a [`LeaseAction::Stop`], or by itself.
     Stopped,
+    /// The work could not be ended in time, such as a process that the kernel does not kill. [`LeaseInput::Stopped`]
+    /// follows if it ends later.
+    StopOverdue,
     /// A release ended, with or without success: without it, the lease ends by time.
     ReleaseEnded,
 }
@@ -148,6 +155,7 @@ impl ExclusiveLease {
             LeaseState::Idle { .. }
             | LeaseState::Claiming { .. }
             | LeaseState::Stopping { .. }
+            | LeaseState::StopOverdue { .. }
             | LeaseState::Releasing { .. } => None,
         }
     }
@@ -159,6 +167,7 @@ impl ExclusiveLease {
             LeaseState::Idle { .. }
             | LeaseState::Claiming { .. }
             | LeaseState::Stopping { .. }
+            | LeaseState::StopOverdue { .. }
             | LeaseState::Releasing { .. } => Duration::ZERO,
         }
     }
@@ -167,8 +176,16 @@ impl ExclusiveLease {
     pub fn renewal(&self) -> Option<OwnerEpoch> {
         match self.state {
             LeaseState::Held { epoch, .. } | LeaseState::Stopping { epoch } => Some(epoch),
-            LeaseState::Idle { .. } | LeaseState::Claiming { .. } | LeaseState::Releasing { .. } => None,
+            LeaseState::Idle { .. }
+            | LeaseState::Claiming { .. }
+            | LeaseState::StopOverdue { .. }
+            | LeaseState::Releasing { .. } => None,
         }
+    }
+
+    /// Returns whether the work may still run although it was to end.
+    pub fn is_stop_overdue(&self) -> bool {
+        matches!(self.state, LeaseState::StopOverdue { .. })
     }
 
     /// Handles a report.
@@ -194,6 +211,7 @@ impl ExclusiveLease {
                 | LeaseState::Idle { .. }
                 | LeaseState::Claiming { .. }
                 | LeaseState::Stopping { .. }
+                | LeaseState::StopOverdue { .. }
                 | LeaseState::Releasing { .. } => {}
             },
             LeaseInput::Lost { epoch: lost } => match self.state {
@@ -203,20 +221,31 @@ impl ExclusiveLease {
                 | LeaseState::Idle { .. }
                 | LeaseState::Claiming { .. }
                 | LeaseState::Stopping { .. }
+                | LeaseState::StopOverdue { .. }
                 | LeaseState::Releasing { .. } => {}
             },
             LeaseInput::Stopped => match self.state {
-                LeaseState::Held { epoch, .. } | LeaseState::Stopping { epoch } => {
-                    self.release(now, epoch);
-                }
+                // If another replica holds the lease by now, the store keeps that one.
+                LeaseState::Held { epoch, .. }
+                | LeaseState::Stopping { epoch }
+                | LeaseState::StopOverdue { epoch } => self.release(now, epoch),
                 LeaseState::Idle { .. } | LeaseState::Claiming { .. } | LeaseState::Releasing { .. } => {}
+            },
+            LeaseInput::StopOverdue => match self.state {
+                LeaseState::Stopping { epoch } => self.state = LeaseState::StopOverdue { epoch },
+                LeaseState::Idle { .. }
+                | LeaseState::Claiming { .. }
+                | LeaseState::Held { .. }
+                | LeaseState::StopOverdue { .. }
+                | LeaseState::Releasing { .. } => {}
             },
             LeaseInput::ReleaseEnded => match self.state {
                 LeaseState::Releasing { .. } => self.rest(now, self.spec.heartbeat()),
                 LeaseState::Idle { .. }
                 | LeaseState::Claiming { .. }
                 | LeaseState::Held { .. }
-                | LeaseState::Stopping { .. } => {}
+                | LeaseState::Stopping { .. }
+                | LeaseState::StopOverdue { .. } => {}
             },
         }
         self.handle_timeout(now);
@@ -234,7 +263,7 @@ impl ExclusiveLease {
             }
             LeaseState::Held { epoch, .. } => self.stop(epoch, StopCause::Ending),
             LeaseState::Releasing { .. } => self.rest(now, Duration::ZERO),
-            LeaseState::Claiming { .. } | LeaseState::Stopping { .. } => {}
+            LeaseState::Claiming { .. } | LeaseState::Stopping { .. } | LeaseState::StopOverdue { .. } => {}
         }
     }
 
@@ -247,7 +276,9 @@ impl ExclusiveLease {
             LeaseState::Held { term, .. } => Some(term.left(now)),
             LeaseState::Releasing { since } => Some(self.spec.heartbeat().saturating_sub(now.since(since))),
             // The shell always reports the end of a claim, and the end of the work.
-            LeaseState::Claiming { .. } | LeaseState::Stopping { .. } => None,
+            LeaseState::Claiming { .. } | LeaseState::Stopping { .. } | LeaseState::StopOverdue { .. } => {
+                None
+            }
         }
     }
 

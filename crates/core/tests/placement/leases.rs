@@ -272,3 +272,23 @@ fn a_lost_lease_stops_the_holder_and_an_older_report_does_not() {
     lease.handle_timeout(at(6_600));
     assert_eq!(lease.poll_action(), Some(LeaseAction::Claim { above: epoch }), "a later epoch is higher");
 }
+
+/// A process that the kernel does not kill, such as one that waits for a device.
+#[test]
+fn a_lease_whose_work_cannot_be_ended_ends_by_time_and_is_not_claimed_meanwhile() {
+    let (mut lease, epoch) = slowly_claimed();
+    lease.handle(at(4_000), LeaseInput::Unwanted);
+    assert_eq!(lease.poll_action(), Some(LeaseAction::Stop { epoch, cause: StopCause::LetGo }));
+    assert_eq!(lease.renewal(), Some(epoch), "no other replica starts while the work is being ended");
+    lease.handle(at(9_000), LeaseInput::StopOverdue);
+    assert!(lease.is_stop_overdue());
+    lease.handle(at(9_000), LeaseInput::Wanted);
+    lease.handle_timeout(at(60_000));
+    assert_eq!(lease.poll_action(), None, "neither released nor claimed");
+    assert_eq!((lease.renewal(), lease.may_act(at(60_000))), (None, None));
+    lease.handle(at(60_000), LeaseInput::Stopped);
+    assert_eq!(lease.poll_action(), Some(LeaseAction::Release { epoch }), "it has ended after all");
+    lease.handle(at(60_100), LeaseInput::ReleaseEnded);
+    lease.handle_timeout(at(62_100));
+    assert_eq!(lease.poll_action(), Some(LeaseAction::Claim { above: epoch }));
+}

@@ -37,7 +37,7 @@ pub(super) const SERVERS_PATH: &str = "/servers/";
 const CLOCK_CHECK: Duration = Duration::from_millis(250);
 /// Time for a server to be listed before another replica is told to wait.
 const LISTING_TIMEOUT: Duration = Duration::from_secs(5);
-/// Time for the processes of a server to end; the lease ends by time meanwhile.
+/// Time for the processes of a server to end after they were killed.
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The singleton servers of this replica.
@@ -265,7 +265,9 @@ impl SingletonTask {
             while let Some(action) = self.next_action() {
                 Box::pin(self.perform(&name, action)).await;
             }
-            if !is_wanted {
+            let is_overdue = self.lease.machine.lock().is_stop_overdue();
+            // The next config of the server must not start beside a process that could not be ended.
+            if !is_wanted && (!is_overdue || self.member.singletons.leaving.is_cancelled()) {
                 break;
             }
             if self.holder.is_some_and(|(boot, _)| !self.member.is_live(boot)) {
@@ -278,8 +280,9 @@ impl SingletonTask {
             tokio::select! {
                 () = tokio::time::sleep(due.min(CLOCK_CHECK)) => {}
                 () = self.lease.wake.notified() => {}
-                () = self.server.removed() => {}
+                () = self.server.removed(), if is_wanted => {}
                 () = self.member.singletons.leaving.cancelled() => {}
+                () = self.server.until_stopped(), if is_overdue => self.lease.handle(LeaseInput::Stopped),
             }
         }
         self.member.singletons.leases.lock().remove(&name);
@@ -319,9 +322,16 @@ impl SingletonTask {
                 }
                 self.set_unknown(&reason);
                 self.member.singletons.close_endpoint(&server);
-                // A process that the kernel cannot end is not waited for: its lease ends by time.
-                let _ = tokio::time::timeout(STOP_TIMEOUT, self.server.until_stopped()).await;
-                self.lease.handle(LeaseInput::Stopped);
+                let ended = await_stop(self.server.until_stopped()).await;
+                if ended == LeaseInput::StopOverdue {
+                    tracing::error!(
+                        server,
+                        "the process of the server `{server}` does not end, although it was killed; its lease ends by time, \
+                         and another replica starts the server then; look at the process with `ps -o pid,stat,wchan`, and \
+                         restart this machine if it does not end"
+                    );
+                }
+                self.lease.handle(ended);
             }
             LeaseAction::Release { epoch } => {
                 if let Ok(store) = self.member.joined_store()
@@ -409,6 +419,14 @@ impl SingletonTask {
     }
 }
 
+/// Waits until the work has ended. The kernel may not end a process that waits for a device.
+async fn await_stop(stopped: impl Future<Output = ()>) -> LeaseInput {
+    match tokio::time::timeout(STOP_TIMEOUT, stopped).await {
+        Ok(()) => LeaseInput::Stopped,
+        Err(_) => LeaseInput::StopOverdue,
+    }
+}
+
 /// Seals requests to the replica that runs a server.
 struct HolderSigner {
     member: Weak<Member>,
@@ -458,5 +476,16 @@ impl ReplicaSigner for HolderSigner {
         let seal = seal.iter().find(|(name, _)| name.as_str() == FORWARD_HEADER);
         let seal = seal.and_then(|(_, value)| value.to_str().ok()).unwrap_or_default();
         member.is_authentic_reply(self.to, seal, status, headers)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_process_that_does_not_end_is_not_reported_as_stopped() {
+        assert_eq!(await_stop(std::future::ready(())).await, LeaseInput::Stopped);
+        assert_eq!(await_stop(std::future::pending()).await, LeaseInput::StopOverdue);
     }
 }
