@@ -32,6 +32,8 @@ enum Step {
     Replicate,
     FailOver(i64),
     Wall(usize, i64),
+    /// All sessions of a replica leave its memory.
+    Forget(usize),
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -59,6 +61,7 @@ fn step() -> impl Strategy<Value = Step> {
         // The clocks of the store's machines differ by less than half a second.
         1 => (-400_000i64..400_000).prop_map(Step::FailOver),
         1 => (node(), -600_000i64..600_000).prop_map(|(node, jump)| Step::Wall(node, jump)),
+        1 => node().prop_map(Step::Forget),
     ]
 }
 
@@ -102,6 +105,7 @@ impl History {
             Step::Replicate => service.replicate(),
             Step::FailOver(clock) => service.fail_over(clock),
             Step::Wall(node, jump) => service.nodes[node].wall_offset = jump,
+            Step::Forget(node) => service.nodes[node].router.retain_open(|_| false),
         }
     }
 

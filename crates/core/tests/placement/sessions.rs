@@ -700,3 +700,23 @@ fn a_replica_that_has_released_its_sessions_is_no_home() {
     assert!(!router.admits() && !router.homes("client").contains(&boot));
     assert_eq!(router.homes("client").len(), 2);
 }
+
+/// The new owner has forgotten the takeover, because the session left its memory, and the store has lost the record. The
+/// origin still remembers it.
+#[test]
+fn a_forgotten_takeover_is_known_again_from_the_replica_before() {
+    let mut service = ServiceSimulation::settled();
+    let session = service.open_session(0).expect("it runs");
+    service.pause(0);
+    service.advance(service.spec.lease + service.spec.heartbeat());
+    assert_eq!(service.serve(&session, 1), Some(1));
+    service.resume(0);
+    service.advance(service.spec.heartbeat() * 2);
+    assert_eq!(service.serve(&session, 0), Some(1), "the origin knows the new owner");
+    service.nodes[1].router.retain_open(|_| false);
+    service.empty_store();
+    service.advance(service.spec.grace() + service.spec.heartbeat() * 2);
+    assert_eq!(service.serve(&session, 0), Some(1));
+    service.advance(service.spec.heartbeat() * 2);
+    assert_eq!(service.serve(&session, 2), Some(1), "the record is in the store again");
+}

@@ -337,6 +337,14 @@ impl Member {
         }
     }
 
+    /// Forgets the takeovers of sessions that are no longer in memory. `open` returns those that are.
+    pub(crate) fn retain_sessions(&self, open: impl FnOnce() -> BTreeSet<SessionId>) {
+        if self.router.lock().remembers_sessions() {
+            let open = open();
+            self.router.lock().retain_open(|session| open.contains(session));
+        }
+    }
+
     /// Forgets a session that has ended.
     fn forget(&self, session: &SessionId) {
         self.router.lock().forget(session);

@@ -38,6 +38,8 @@ pub struct Router {
     moved: BTreeMap<SessionId, SessionOwner>,
     /// Owners that were learned while forwarding, oldest first. They are forgotten when there are too many.
     learned: VecDeque<SessionId>,
+    /// Own sessions that others took over, oldest first. If there are too many, the store is asked about the oldest.
+    given_away: VecDeque<SessionId>,
     /// Number of the last session that this replica opened.
     last_opened: u64,
     /// Own sessions up to this number may have been taken over without this replica knowing: its record was missing
@@ -122,6 +124,8 @@ impl Router {
     pub const MAX_TAKEOVERS: usize = 256;
     /// Owners that were learned while forwarding and are remembered.
     const MAX_LEARNED: usize = 10_000;
+    /// Own sessions that others took over and are remembered: more than a replica has at a time.
+    const MAX_GIVEN_AWAY: usize = 50_000;
 
     /// A router that has not heard of the store yet.
     pub const fn new(me: Place, spec: LeaseSpec) -> Self {
@@ -137,6 +141,7 @@ impl Router {
             grace: None,
             moved: BTreeMap::new(),
             learned: VecDeque::new(),
+            given_away: VecDeque::new(),
             last_opened: 0,
             in_doubt_up_to: 0,
             confirmed: BTreeSet::new(),
@@ -238,6 +243,19 @@ impl Router {
         self.stage = Stage::Released;
     }
 
+    /// Forgets takeovers by this replica whose session is no longer in its memory: it was idle for too long, was ended, or
+    /// never opened. If such a session is used again, the store or the replica before names the owner.
+    pub fn retain_open(&mut self, is_open: impl Fn(&SessionId) -> bool) {
+        let me = &self.me;
+        self.moved.retain(|session, owner| owner.place != *me || is_open(session));
+        self.confirmed.retain(is_open);
+    }
+
+    /// Returns whether [`Self::retain_open`] may have something to forget.
+    pub fn remembers_sessions(&self) -> bool {
+        !self.moved.is_empty() || !self.confirmed.is_empty()
+    }
+
     /// Forgets a session that has ended.
     pub fn forget(&mut self, session: &SessionId) {
         self.moved.remove(session);
@@ -294,8 +312,15 @@ impl Router {
         }
         self.moved.insert(session.clone(), owner.clone());
         self.confirmed.remove(session);
-        let is_ours = session.origin == self.me || owner.place == self.me;
-        if !is_ours {
+        if owner.place == self.me {
+            return true;
+        }
+        if session.origin == self.me {
+            self.given_away.push_back(session.clone());
+            while self.given_away.len() > Self::MAX_GIVEN_AWAY {
+                self.doubt_oldest();
+            }
+        } else {
             self.learned.push_back(session.clone());
             while self.learned.len() > Self::MAX_LEARNED {
                 self.forget_oldest();
@@ -306,8 +331,17 @@ impl Router {
 
     fn forget_oldest(&mut self) {
         let Some(oldest) = self.learned.pop_front() else { return };
-        if oldest.origin != self.me && !self.owns(&oldest) {
+        if !self.owns(&oldest) {
             self.moved.remove(&oldest);
+        }
+    }
+
+    /// Forgets the new owner of an own session, and asks the store before it is served here.
+    fn doubt_oldest(&mut self) {
+        let Some(oldest) = self.given_away.pop_front() else { return };
+        if !self.owns(&oldest) {
+            self.moved.remove(&oldest);
+            self.in_doubt_up_to = self.in_doubt_up_to.max(oldest.number);
         }
     }
 
@@ -358,5 +392,58 @@ impl Router {
     /// Sessions that this replica took over are not in doubt: their records are written back.
     fn is_in_doubt(&self, session: &SessionId) -> bool {
         session.origin == self.me && session.number <= self.in_doubt_up_to
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(boot: u64) -> Place {
+        Place { name: ReplicaName::new("a").expect("a name"), boot: BootId::from_number(boot) }
+    }
+
+    fn session(origin: u64, number: u64) -> SessionId {
+        SessionId { origin: place(origin), number }
+    }
+
+    fn owner(boot: u64) -> SessionOwner {
+        SessionOwner { place: place(boot), epoch: OwnerEpoch::from_number(7) }
+    }
+
+    #[test]
+    fn takeovers_are_forgotten_with_their_sessions() {
+        let mut router = Router::new(place(1), LeaseSpec::default());
+        for number in 1..=100_000 {
+            router.learn(&session(2, number), &owner(1));
+        }
+        router.learn(&session(1, 1), &owner(3));
+        router.retain_open(|session| session.number == 5);
+        assert!(router.owns(&session(2, 5)), "its session is open");
+        assert_eq!(router.owner_of(&session(2, 6)).place, place(2));
+        assert_eq!(router.owner_of(&session(1, 1)), owner(3), "it must not be served here again");
+        assert_eq!(router.moved.len(), 2);
+    }
+
+    #[test]
+    fn the_memory_of_sessions_that_others_took_over_is_bounded() {
+        let mut router = Router::new(place(1), LeaseSpec::default());
+        let now = LeaseNow::default();
+        router.store = StoreView::Reachable { sent: now };
+        let count = 120_000;
+        for number in 1..=count {
+            router.session_opened(&session(1, number));
+            router.learn(&session(1, number), &owner(2));
+            router.learn(&session(3, number), &owner(2));
+        }
+        assert!(router.moved.len() <= Router::MAX_GIVEN_AWAY + Router::MAX_LEARNED, "{}", router.moved.len());
+        assert_eq!(router.owner_of(&session(1, count)), owner(2));
+        assert!(!router.serves(now, &session(1, 1)), "the store is asked first");
+        let mut request = RoutedRequest::new(session(1, 1), Arrival::Direct);
+        assert_eq!(router.decide(now, &request), Decision::LookUp);
+        router.looked_up(&mut request, Ok(Some(owner(2))));
+        assert_eq!(router.owner_of(&session(1, 1)), owner(2));
+        router.session_opened(&session(1, count + 1));
+        assert!(router.serves(now, &session(1, count + 1)));
     }
 }

@@ -263,7 +263,7 @@ impl Router {
     }
 
     fn decide_forwarded(
-        &self,
+        &mut self,
         now: LeaseNow,
         request: &RoutedRequest,
         to: BootId,
@@ -280,12 +280,19 @@ impl Router {
             return Decision::Misdirected { owner: known.then_some(owner) };
         }
         let is_owner = owner.place == self.me;
-        if request.lookup == Lookup::NotAsked {
-            // The forwarder knows of a takeover that this replica does not: its own, whose reply was lost.
-            let knows_less = epoch > owner.epoch;
-            if knows_less || (is_owner && self.must_confirm(now, session)) {
+        // The forwarder knows of a takeover that this replica does not: its own, whose reply was lost, or whose session it
+        // has forgotten.
+        let knows_less = epoch > owner.epoch;
+        match request.lookup {
+            Lookup::NotAsked if knows_less || (is_owner && self.must_confirm(now, session)) => {
                 return Decision::LookUp;
             }
+            // The store has lost the record of that takeover. It is written back.
+            Lookup::Answered if knows_less => {
+                self.learn(session, &SessionOwner { place: self.me.clone(), epoch });
+                return Decision::Serve { epoch };
+            }
+            Lookup::NotAsked | Lookup::Answered | Lookup::StoreUnreachable => {}
         }
         if is_owner && owner.epoch == epoch {
             return Decision::Serve { epoch };

@@ -280,6 +280,11 @@ impl Sessions {
             }
             !is_over
         });
+        if let Some(member) = self.member() {
+            let open =
+                || self.table.lock().iter().filter_map(|session| session.claims.session_id()).collect();
+            member.retain_sessions(open);
+        }
         self.renew_listening(now).await;
         self.with_store(move |store| store.tidy(now.wall.since_epoch())).await;
     }
