@@ -54,7 +54,7 @@ impl RefreshLease {
             Held::Claim(SharedClaim { shared, login, number, clock, .. }) => {
                 let is_confirmed = shared.confirm(login, *number, version).await.map_err(io::Error::other)?;
                 // The process may have been suspended since the answer was made.
-                Ok(is_confirmed && clock.elapsed() <= SharedLeases::LIFETIME - REQUEST_TIMEOUT)
+                Ok(is_confirmed && clock.elapsed() <= SharedLeases::SEND_WITHIN)
             }
         }
     }
@@ -97,8 +97,13 @@ impl Drop for SharedClaim {
 pub(crate) struct SharedLeases(pub(crate) Arc<dyn SharedState>);
 
 impl SharedLeases {
-    /// Lifetime of a claim: the request of a refresh ends 10 s before it at the latest.
-    const LIFETIME: Duration = Duration::from_secs(REQUEST_TIMEOUT.as_secs() + 10);
+    /// Time from the claim within which the request of a refresh may be sent.
+    const SEND_WITHIN: Duration = Duration::from_secs(10);
+    /// Time by which a claim outlasts the request, for storing the new login and for clocks of different speed.
+    const MARGIN: Duration = Duration::from_secs(10);
+    /// Lifetime of a claim: 40 s.
+    const LIFETIME: Duration =
+        Duration::from_secs(Self::SEND_WITHIN.as_secs() + REQUEST_TIMEOUT.as_secs() + Self::MARGIN.as_secs());
     /// Interval at which a claim of another host is tried again.
     const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 }
@@ -206,6 +211,9 @@ impl Leases for NoLeases {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::shared_state::StateField;
+    use crate::sync::Mutex;
+    use tokio::sync::watch;
 
     /// E01
     #[tokio::test]
@@ -217,6 +225,73 @@ mod tests {
         other.acquire("wiki", Duration::from_secs(1)).await.unwrap();
         drop(first);
         other.acquire("notes", Duration::from_secs(1)).await.unwrap();
+    }
+
+    /// Grants every claim, and records the lifetime of the last one.
+    #[derive(Default)]
+    struct GrantingState(Mutex<Duration>);
+
+    impl SharedState for GrantingState {
+        fn get(&self, _: StateTable, _: &str) -> StateField {
+            StateField::default()
+        }
+
+        fn refresh(&self, _: StateTable) -> BoxFuture<'_, Result<(), StateError>> {
+            Box::pin(std::future::ready(Ok(())))
+        }
+
+        fn set<'a>(
+            &'a self,
+            _: StateTable,
+            _: &'a str,
+            expected: u64,
+            _: Option<String>,
+        ) -> BoxFuture<'a, Result<u64, StateError>> {
+            Box::pin(std::future::ready(Ok(expected + 1)))
+        }
+
+        fn claim<'a>(
+            &'a self,
+            _: &'a str,
+            lifetime: Duration,
+        ) -> BoxFuture<'a, Result<Option<u64>, StateError>> {
+            *self.0.lock() = lifetime;
+            Box::pin(std::future::ready(Ok(Some(1))))
+        }
+
+        fn confirm<'a>(&'a self, _: &'a str, _: u64, _: u64) -> BoxFuture<'a, Result<bool, StateError>> {
+            Box::pin(std::future::ready(Ok(true)))
+        }
+
+        fn release(self: Arc<Self>, _: String, _: u64) -> BoxFuture<'static, ()> {
+            Box::pin(std::future::ready(()))
+        }
+
+        fn changes(&self) -> watch::Receiver<u64> {
+            watch::Sender::default().subscribe()
+        }
+    }
+
+    /// E01. The last moment to send, the request's own time limit, and 10 s.
+    #[tokio::test(start_paused = true)]
+    async fn e01_a_shared_lease_outlasts_the_latest_refresh_by_ten_seconds() {
+        let state = Arc::new(GrantingState::default());
+        let leases = SharedLeases(Arc::clone(&state) as Arc<dyn SharedState>);
+        let lease = leases.acquire("notes", Duration::from_secs(1)).await.unwrap();
+        let mut last_valid = Duration::ZERO;
+        while lease.is_valid(1).await.unwrap() {
+            assert!(last_valid < Duration::from_secs(60), "it ends");
+            last_valid += Duration::from_millis(500);
+            tokio::time::advance(Duration::from_millis(500)).await;
+        }
+        assert!(
+            last_valid > Duration::from_secs(5),
+            "a slow store does not prevent a refresh: {last_valid:?}"
+        );
+        let lifetime = *state.0.lock();
+        assert!(
+            lifetime >= last_valid - Duration::from_millis(500) + REQUEST_TIMEOUT + Duration::from_secs(10)
+        );
     }
 
     #[test]
