@@ -22,6 +22,11 @@ pub const FORWARD_HEADER: &str = "gripfast-forward";
 /// The header that carries the seal of a reply.
 pub const REPLY_HEADER: &str = "gripfast-forward-reply";
 
+/// The path of a probe: a request without effect, which only shows that the replica answers. It uses no number, so that
+/// `gripfast doctor`, which is another sender each time, leaves nothing at the replicas. A replayed probe proves nothing:
+/// the reply is for the seal of that probe.
+pub const PROBE_PATH: &str = "/probe";
+
 /// Headers of a client's request that reach the owner.
 const FORWARDED_HEADERS: &[&str] = &[
     "accept",
@@ -194,7 +199,7 @@ pub enum ForwardRefusal {
     #[error("the request is for another replica")]
     OtherBoot,
     /// The number was used before, or is too old.
-    #[error("the request was received before")]
+    #[error("the request was received before, or more than 65536 later ones were")]
     Replayed,
 }
 
@@ -213,7 +218,7 @@ impl ForwardVerifier {
         Self { keys, me, windows: ReplayWindows::default() }
     }
 
-    /// Checks a request before its body is read. Its number counts as used afterwards.
+    /// Checks a request before its body is read. Its number counts as used afterwards, except for a probe.
     ///
     /// # Errors
     ///
@@ -230,7 +235,7 @@ impl ForwardVerifier {
         if envelope.to != self.me {
             return Err(ForwardRefusal::OtherBoot);
         }
-        if !self.windows.accept(envelope.from, envelope.number) {
+        if request.path != PROBE_PATH && !self.windows.accept(envelope.from, envelope.number) {
             return Err(ForwardRefusal::Replayed);
         }
         let Envelope { from, to, epoch, body_digest, .. } = envelope;
@@ -459,6 +464,21 @@ mod tests {
         let mut owner = ForwardVerifier::new(keys(), boot(2));
         assert!(owner.verify(&late, &REQUEST).is_ok());
         assert!(owner.verify(&early, &REQUEST).is_ok());
+    }
+
+    #[test]
+    fn probes_of_any_number_of_senders_leave_room_for_forwarders() {
+        let mut owner = ForwardVerifier::new(keys(), boot(2));
+        let probe = ForwardedRequest { method: "GET", path: PROBE_PATH, ..REQUEST };
+        let seal = |from: u64, request| {
+            ForwardSealer::new(keys(), boot(from)).seal(boot(2), OwnerEpoch::FIRST, request, b"")
+        };
+        for from in 0..=ReplayWindows::MAX_FORWARDERS as u64 {
+            assert!(owner.verify(&seal(1_000 + from, &probe), &probe).is_ok());
+        }
+        assert!(owner.verify(&seal(1, &REQUEST), &REQUEST).is_ok());
+        let other = ForwardedRequest { path: "/mcp", ..probe };
+        assert_eq!(owner.verify(&seal(1, &probe), &other), Err(ForwardRefusal::InvalidMac));
     }
 
     #[test]

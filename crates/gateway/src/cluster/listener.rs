@@ -22,7 +22,8 @@ use axum::response::Response;
 use gripfast::sync::Mutex;
 use gripfast::{Clock, LogThrottle};
 use gripfast_cluster::forward::{
-    FORWARD_HEADER, ForwardRefusal, ForwardedRequest, VerifiedForward, is_forwarded_header, seal_reply,
+    FORWARD_HEADER, ForwardRefusal, ForwardedRequest, PROBE_PATH, VerifiedForward, is_forwarded_header,
+    seal_reply,
 };
 use http::header::CONNECTION;
 use http::request::Parts;
@@ -150,6 +151,12 @@ impl Receiver {
             return Ok(self.refuse(ForwardRefusal::Malformed));
         };
         let response = match self.verify(&seal, &head) {
+            // Answered here, and the connection is not a known one by that: anyone can replay a probe.
+            Ok(_) if head.uri.path() == PROBE_PATH => {
+                let mut response = Response::new(Body::empty());
+                *response.status_mut() = StatusCode::NO_CONTENT;
+                response
+            }
             Ok((verified, peer)) => {
                 slot.mark_known();
                 // Other replicas use a singleton server by this path. Checked before the body is read.

@@ -7,8 +7,8 @@ use bytes::Bytes;
 use gripfast::placement::address::ReplicaAddress;
 use gripfast::placement::place::BootId;
 use gripfast::placement::routing::ForwardEnd;
-use gripfast_cluster::forward::ForwardSealer;
-use http::{HeaderMap, HeaderName, Request};
+use gripfast_cluster::forward::{ForwardSealer, PROBE_PATH};
+use http::{HeaderMap, HeaderName, Request, Uri};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -37,7 +37,8 @@ pub(super) async fn probe(
     address: &ReplicaAddress,
     boot: BootId,
 ) -> Result<(), ProbeError> {
-    let (parts, ()) = Request::new(()).into_parts();
+    let (mut parts, ()) = Request::new(()).into_parts();
+    parts.uri = Uri::from_static(PROBE_PATH);
     let (request, seal) =
         sealed_by(sealer, address, boot, &parts, &Bytes::new()).ok_or(ProbeError::NotConnected)?;
     let sent = tokio::time::timeout(PROBE_TIMEOUT, client.send(request)).await;
