@@ -258,6 +258,7 @@ fn keeps_connection(error: &StoreError) -> bool {
         StoreError::Refused(_)
         | StoreError::NewerFormat { .. }
         | StoreError::Malformed(_)
+        | StoreError::ForeignService
         | StoreError::NotReplicated => true,
     }
 }
@@ -271,6 +272,9 @@ impl From<RedisError> for StoreError {
                 error.detail().unwrap_or_default().split(' ').map(|text| text.parse().unwrap_or(0));
             let (found, known) = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
             return Self::NewerFormat { found, known };
+        }
+        if code == "FOREIGNSERVICE" {
+            return Self::ForeignService;
         }
         if error.kind() == ErrorKind::AuthenticationFailed || matches!(code, "NOAUTH" | "WRONGPASS") {
             return Self::Unauthorized(error.to_string());

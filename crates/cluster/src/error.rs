@@ -25,6 +25,11 @@ pub enum StoreError {
     /// A value cannot be read.
     #[error("the value of `{0}` in the store cannot be read")]
     Malformed(String),
+    /// The service marker was made with a key that this replica does not have.
+    #[error(
+        "the namespace belongs to another service, or `cluster.key` is wrong: the replicas of one service need one key"
+    )]
+    ForeignService,
     /// A claim was made, but no replica of the store confirmed it in time.
     #[error("no replica of the store confirmed the claim")]
     NotReplicated,

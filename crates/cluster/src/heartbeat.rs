@@ -183,6 +183,8 @@ async fn beat(
 pub(crate) struct HeartbeatSender {
     settings: StoreSettings,
     connection: Connection,
+    /// Check values of all keys. The marker of the service has one of them.
+    key_checks: String,
 }
 
 type RawReply =
@@ -191,7 +193,8 @@ type RawReply =
 impl HeartbeatSender {
     pub(crate) fn new(settings: &StoreSettings) -> Result<Self, StoreError> {
         let connection = Connection::new(&settings.url, settings.spec.heartbeat())?;
-        Ok(Self { settings: settings.clone(), connection })
+        let key_checks = settings.keys.check_values().join(" ");
+        Ok(Self { settings: settings.clone(), connection, key_checks })
     }
 
     pub(crate) async fn send(&self, request: &HeartbeatRequest) -> Result<HeartbeatSuccess, StoreError> {
@@ -200,7 +203,7 @@ impl HeartbeatSender {
         script.arg(self.settings.namespace.prefix()).arg(self.settings.place.to_string());
         script.arg(request.record.seal(&self.settings.keys));
         script.arg(millis(spec.lease)).arg(millis(spec.grace())).arg(NOTICES);
-        script.arg(request.leases.len());
+        script.arg(self.key_checks.as_str()).arg(request.leases.len());
         for (name, epoch) in &request.leases {
             script.arg(name).arg(epoch.number());
         }

@@ -163,6 +163,12 @@ impl ClusterKeys {
         hex(&self.sign(KeyUse::KeyCheck, b"1"))
     }
 
+    /// The check values of all keys.
+    pub(crate) fn check_values(&self) -> Vec<String> {
+        let check = |key: &hmac::Key| hex(hmac::sign(&derive(key, KeyUse::KeyCheck), b"1").as_ref());
+        self.keys.iter().map(check).collect()
+    }
+
     /// Returns whether one of the keys made this check value.
     #[must_use]
     pub fn knows(&self, check_value: &str) -> bool {

@@ -36,9 +36,7 @@ pub enum JoinError {
     #[error(transparent)]
     Store(#[from] StoreError),
     /// None of the replica's keys made the marker.
-    #[error(
-        "the namespace belongs to another service, or `cluster.key` is wrong: the replicas of one service need one key"
-    )]
+    #[error("{}", StoreError::ForeignService)]
     ForeignService,
 }
 

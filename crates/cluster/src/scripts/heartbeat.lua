@@ -1,11 +1,18 @@
 -- Renews the record and the exclusive leases of a replica.
--- ARGV: prefix, place, record, lease, grace, number of notices, number of leases, then NAME EPOCH of each lease, then
--- SESSION OWNER of each notice that the replica has received.
+-- ARGV: prefix, place, record, lease, grace, number of notices, key checks with spaces between them, number of leases, then
+-- NAME EPOCH of each lease, then SESSION OWNER of each notice that the replica has received.
 
 local place, record = ARGV[2], ARGV[3]
 local lease, grace = tonumber(ARGV[4]), tonumber(ARGV[5])
 local boot = boot_of(place)
 local now = time_now()
+
+-- A service with another key may have taken the namespace. Nothing is written then.
+local service = redis.call('GET', prefix .. 'service') or ''
+local format, check = string.match(service, '^(%d+):%d+:(%x+)$')
+if format and tonumber(format) <= FORMAT and not string.find(' ' .. ARGV[7] .. ' ', ' ' .. check .. ' ', 1, true) then
+  error({ err = 'FOREIGNSERVICE' })
+end
 
 if starts_grace(now, lease) then
   redis.call('SET', prefix .. 'grace', text(now + grace * 1000))
@@ -21,8 +28,8 @@ redis.call('SADD', prefix .. 'replicas', boot)
 local last_takeover = redis.call('HGET', key, 'takeover') or '0'
 
 local lost = {}
-local last_lease = 7 + 2 * tonumber(ARGV[7])
-for at = 8, last_lease, 2 do
+local last_lease = 8 + 2 * tonumber(ARGV[8])
+for at = 9, last_lease, 2 do
   local name, epoch = ARGV[at], tonumber(ARGV[at + 1])
   local lease_key = prefix .. 'lease:' .. name
   local is_ours
@@ -63,5 +70,4 @@ end
 local taken = redis.call('HSCAN', notices, '0', 'COUNT', ARGV[6])[2]
 local since = redis.call('HGET', key, 'since')
 local revisions = redis.call('HGETALL', prefix .. 'revisions')
-local service = redis.call('GET', prefix .. 'service') or ''
 return { since, last_takeover, lost, taken, records, grace_left(now, lease, grace), text(now), revisions, service }

@@ -1,11 +1,12 @@
 //! Heartbeats, replica records and the service marker.
 
 use crate::{KEY, Service, place, record, settings};
+use gripfast_cluster::StoreError;
 use gripfast_cluster::keys::ClusterKeys;
 use gripfast_cluster::marker::{JoinError, ServiceMarker, StoreAge};
 use gripfast_cluster::record::ReplicaRecord;
-use gripfast_cluster::store::Store;
-use gripfast_core::placement::place::BootId;
+use gripfast_cluster::store::{Store, StoreSettings};
+use gripfast_core::placement::place::{BootId, OwnerEpoch};
 use std::time::Duration;
 
 #[tokio::test]
@@ -101,4 +102,22 @@ async fn a_marker_of_a_newer_format_is_not_touched() {
     assert_eq!(error.to_string(), text);
     let stored: String = service.raw(&["GET", "{test}:service"]);
     assert_eq!(stored, "2:anything");
+}
+
+/// The store was emptied, and a service with another key was first to make a marker.
+#[tokio::test]
+async fn a_heartbeat_writes_nothing_into_the_namespace_of_another_service() {
+    let Some(service) = Service::settled().await else { return };
+    service.store(1).join().await.expect("the store runs");
+    let epoch = OwnerEpoch::from_number(5);
+    assert!(service.try_beat(1, &[("server/sqlite", epoch)]).await.is_ok());
+    let () = service.raw(&["FLUSHALL"]);
+    let keys = ClusterKeys::new(["another key of thirty-two characters!"]).expect("a key");
+    let other = Store::new(StoreSettings { keys, ..service.settings(9) }).expect("settings");
+    other.join().await.expect("the namespace is free");
+    let before: Vec<String> = service.raw(&["KEYS", "*"]);
+    assert_eq!(before, ["{test}:service"]);
+    let beat = service.try_beat(1, &[("server/sqlite", epoch)]).await;
+    assert_eq!(beat.expect_err("it is another service"), StoreError::ForeignService);
+    assert_eq!(service.raw::<Vec<String>>(&["KEYS", "*"]), before);
 }

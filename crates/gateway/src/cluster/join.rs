@@ -31,7 +31,7 @@ impl ServiceJoinError {
     #[must_use]
     pub fn hint(&self) -> &'static str {
         match self {
-            Self::Join(JoinError::ForeignService) => {
+            Self::Join(JoinError::ForeignService | JoinError::Store(StoreError::ForeignService)) => {
                 "set `cluster.key` to the key of the other replicas, or `cluster.namespace` to a name of its own"
             }
             Self::Join(JoinError::Store(StoreError::Unauthorized(_))) => {
@@ -251,6 +251,10 @@ impl HeartbeatHandler for FollowHeartbeats {
     fn failed(&self, error: &StoreError) {
         let member = &self.member;
         member.with_router(|router| router.heartbeat_failed(lease_now()));
+        if *error == StoreError::ForeignService {
+            // Nothing is written into the namespace of another service. The heartbeats only look at its marker.
+            return member.report_not_joined(&error.clone().into());
+        }
         member.tables.block(&error.to_string());
         let before = member.store_state.send_replace(StoreState::Unreachable(error.to_string()));
         if !matches!(before, StoreState::Unreachable(_)) {

@@ -331,3 +331,36 @@ async fn sessions_go_on_without_the_store_and_nothing_is_taken_over() {
     service.until_complete().await;
     assert_eq!(b.call_tool("demo__counter", json!({})).await, "4", "no false takeover");
 }
+
+/// The store was emptied, and a service with another key was the first to use the namespace.
+#[tokio::test]
+async fn a_replica_stops_writing_when_another_service_takes_the_namespace() {
+    let Some(service) = Service::start(&["a", "b"]) else { return };
+    service.until_complete().await;
+    let client = LegacyClient::connect(&service.at("a").http).await;
+    let marker = format!("SET {{gripfast}}:service 1:7:{}", "ab".repeat(32));
+    assert_eq!(service.store.command(&marker), "+OK\r\n");
+    for replica in &service.replicas {
+        until_async("the replica has noticed", async || {
+            let cluster = &replica.status().await["cluster"];
+            cluster["store"] == "unreachable"
+                && cluster["cause"].as_str().is_some_and(|cause| cause.contains("belongs to another service"))
+        })
+        .await;
+    }
+    let keys = "{gripfast}:replicas {gripfast}:last {gripfast}:grace";
+    assert!(service.store.command(&format!("DEL {keys}")).starts_with(':'));
+    for name in ["a", "b"] {
+        let through = through(&client, &service.at(name).http);
+        through.call_tool("demo__counter", json!({})).await;
+    }
+    until_async("the records of the replicas have ended", async || {
+        service.store.command("KEYS {gripfast}:replica:*") == "*0\r\n"
+    })
+    .await;
+    assert_eq!(service.store.command(&format!("EXISTS {keys}")), ":0\r\n");
+    let log = service.at("a").log();
+    assert!(log.contains("`cluster.namespace` to a name of its own"), "{log}");
+    assert_eq!(service.store.command("DEL {gripfast}:service"), ":1\r\n");
+    service.until_complete().await;
+}
