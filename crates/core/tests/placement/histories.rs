@@ -1,7 +1,7 @@
 //! Random histories of three replicas, their store and the network. proptest prints the seed of a failing history and
 //! shrinks it.
 
-use crate::service_simulation::{NODES, ServiceSimulation, Wire};
+use crate::service_simulation::{ClaimFailover, NODES, ServiceSimulation, Wire};
 use crate::{MS, SEC};
 use gripfast_core::placement::place::SessionId;
 use proptest::prelude::*;
@@ -31,6 +31,9 @@ enum Step {
     ReplyDelay(u64),
     Replicate,
     FailOver(i64),
+    FailOverToConfirming(i64),
+    ClaimFailover(ClaimFailover),
+    Confirming(bool),
     Wall(usize, i64),
     /// All sessions of a replica leave its memory.
     Forget(usize),
@@ -60,6 +63,12 @@ fn step() -> impl Strategy<Value = Step> {
         1 => Just(Step::Replicate),
         // The clocks of the store's machines differ by less than half a second.
         1 => (-400_000i64..400_000).prop_map(Step::FailOver),
+        1 => (-400_000i64..400_000).prop_map(Step::FailOverToConfirming),
+        1 => prop_oneof![
+            Just(ClaimFailover::BeforeConfirmation),
+            Just(ClaimFailover::AfterConfirmation)
+        ].prop_map(Step::ClaimFailover),
+        1 => any::<bool>().prop_map(Step::Confirming),
         1 => (node(), -600_000i64..600_000).prop_map(|(node, jump)| Step::Wall(node, jump)),
         1 => node().prop_map(Step::Forget),
     ]
@@ -104,6 +113,9 @@ impl History {
             Step::ReplyDelay(millis) => service.reply_delay = Some(Duration::from_millis(millis)),
             Step::Replicate => service.replicate(),
             Step::FailOver(clock) => service.fail_over(clock),
+            Step::FailOverToConfirming(clock) => service.fail_over_to_confirming(clock),
+            Step::ClaimFailover(moment) => service.claim_failover = Some(moment),
+            Step::Confirming(is_confirming) => service.is_confirming = is_confirming,
             Step::Wall(node, jump) => service.nodes[node].wall_offset = jump,
             Step::Forget(node) => service.nodes[node].router.retain_open(|_| false),
         }

@@ -1,6 +1,6 @@
 //! Exclusive leases: one holder, whatever happens to replicas, store and clocks.
 
-use crate::service_simulation::{NODES, SINGLETON, ServiceSimulation, Wire};
+use crate::service_simulation::{ClaimFailover, NODES, SINGLETON, ServiceSimulation, Wire};
 use crate::{MS, SEC};
 use gripfast_core::placement::exclusive::{ClaimReply, ExclusiveLease, LeaseAction, LeaseInput, StopCause};
 use gripfast_core::placement::place::OwnerEpoch;
@@ -271,6 +271,42 @@ fn a_lost_lease_stops_the_holder_and_an_older_report_does_not() {
     assert_eq!(lease.poll_timeout(at(4_600)), Some(2 * SEC), "it claims again after one heartbeat");
     lease.handle_timeout(at(6_600));
     assert_eq!(lease.poll_action(), Some(LeaseAction::Claim { above: epoch }), "a later epoch is higher");
+}
+
+/// The holder is lost, and the store fails over right after the claim of the next one. Its replica lags by a moment.
+fn failover_at_claim(moment: ClaimFailover) -> ServiceSimulation {
+    let mut service = ServiceSimulation::settled();
+    let first = holder(&service);
+    service.kill(first);
+    service.advance(service.spec.lease - service.spec.heartbeat() - SEC);
+    service.replicate();
+    service.claim_failover = Some(moment);
+    service.advance(60 * SEC);
+    assert_eq!(service.claim_failover, None, "it happened");
+    holder(&service);
+    service
+}
+
+/// The simulation checks the length of an overlap: one heartbeat, its round trip and the end of the work.
+#[test]
+fn a_failover_that_loses_a_confirmed_claim_leaves_two_holders_for_a_heartbeat_at_most() {
+    let service = failover_at_claim(ClaimFailover::AfterConfirmation);
+    assert!(service.longest_overlap > Duration::ZERO, "two replicas acted for a moment");
+}
+
+#[test]
+fn a_claim_is_not_used_before_a_replica_of_the_store_has_confirmed_it() {
+    let service = failover_at_claim(ClaimFailover::BeforeConfirmation);
+    assert_eq!(service.longest_overlap, Duration::ZERO);
+    let mut service = ServiceSimulation::settled();
+    let first = holder(&service);
+    service.is_confirming = false;
+    service.kill(first);
+    service.advance(60 * SEC);
+    assert!(service.working().is_empty(), "each claim is given back");
+    service.is_confirming = true;
+    service.advance(service.spec.heartbeat() * 2);
+    holder(&service);
 }
 
 /// A process that the kernel does not kill, such as one that waits for a device.

@@ -27,6 +27,8 @@ const FORWARD_TIMEOUT: Duration = Duration::from_secs(5);
 const STORE_TIMEOUT: Duration = Duration::from_secs(2);
 /// The longest time between the end of a term and the end of the work: part of the margin of one second.
 const STOP_TAKES: Duration = Duration::from_millis(500);
+/// A failover takes longer than a microsecond, so that no two claims get one epoch.
+const FAILOVER_TAKES: i64 = 1_000;
 const TICK: Duration = Duration::from_millis(100);
 
 /// A connection between two participants.
@@ -50,8 +52,14 @@ pub(crate) struct ServiceSimulation {
     pub(crate) reply_delay: Option<Duration>,
     /// The clock of the store minus the true time, in microseconds. Failovers change it.
     store_clock: i64,
-    /// The state of the store's own replica, which lags.
+    /// The state of a replica of the store, which lags.
     replica_data: StoreContent,
+    /// The state of another one, which confirms claims: it has everything up to the last one.
+    confirming_data: StoreContent,
+    /// A replica of the store confirms claims in time (`WAIT`). If none does, a claim is given back.
+    pub(crate) is_confirming: bool,
+    /// A failover that happens right after the next claim.
+    pub(crate) claim_failover: Option<ClaimFailover>,
     pub(crate) nodes: Vec<Node>,
     pub(crate) peer_wires: BTreeMap<(usize, usize), Wire>,
     queue: BTreeMap<(Duration, u64), Event>,
@@ -62,10 +70,21 @@ pub(crate) struct ServiceSimulation {
     pub(crate) runs: BTreeMap<u64, Vec<usize>>,
     /// The final decision of each request of a client.
     pub(crate) ends: BTreeMap<u64, Decision>,
-    /// A failover lost writes: two holders are possible for up to one heartbeat.
-    pub(crate) lost_writes: bool,
+    /// Time of the last failover, which may have lost writes: two holders are possible for up to one heartbeat.
+    failed_over: Option<Duration>,
+    /// The longest such time, of holders that reached the store meanwhile.
+    pub(crate) longest_overlap: Duration,
     /// Takeovers that the store performed: the boot that lost the session, and whether it had a live process.
     pub(crate) takeovers: Vec<(SessionId, BootId)>,
+}
+
+/// A failover of the store right after a claim.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ClaimFailover {
+    /// Before a replica of the store has confirmed the claim. The claim is lost, and so is its reply.
+    BeforeConfirmation,
+    /// After that, to another replica of the store, which does not have it.
+    AfterConfirmation,
 }
 
 /// One replica, or the place of one that was killed.
@@ -94,6 +113,10 @@ pub(crate) struct Node {
     sessions: u64,
     /// True time of sending of the last heartbeat that succeeded.
     heartbeat_sent: Duration,
+    /// The last time at which it did not reach the store, or only slowly.
+    cut_off: Duration,
+    /// Time since which it acts beside the holder that the store knows.
+    superseded: Option<Duration>,
     /// Takeovers that the last heartbeat reported, for the next one to acknowledge.
     notices: Vec<(SessionId, SessionOwner)>,
     pub(crate) streams_ended: Vec<SessionId>,
@@ -156,6 +179,9 @@ impl ServiceSimulation {
             reply_delay: None,
             store_clock: 0,
             replica_data: StoreContent::default(),
+            confirming_data: StoreContent::default(),
+            is_confirming: true,
+            claim_failover: None,
             nodes: Vec::new(),
             peer_wires: BTreeMap::new(),
             queue: BTreeMap::new(),
@@ -164,7 +190,8 @@ impl ServiceSimulation {
             flows: BTreeMap::new(),
             runs: BTreeMap::new(),
             ends: BTreeMap::new(),
-            lost_writes: false,
+            failed_over: None,
+            longest_overlap: Duration::ZERO,
             takeovers: Vec::new(),
         };
         for index in 0..NODES {
@@ -205,6 +232,8 @@ impl ServiceSimulation {
             pending: BTreeSet::new(),
             sessions: 0,
             heartbeat_sent: Duration::ZERO,
+            cut_off: Duration::ZERO,
+            superseded: None,
             notices: Vec::new(),
             streams_ended: Vec::new(),
         }
@@ -236,23 +265,27 @@ impl ServiceSimulation {
     /// Advances the time. Checks the invariants after every event.
     pub(crate) fn advance(&mut self, span: Duration) {
         let end = self.time + span;
-        while let Some(entry) = self.queue.first_entry() {
-            let at = entry.key().0;
-            if at > end {
-                break;
+        loop {
+            // The watcher process looks at the clock also while no gateway runs.
+            let watched = end.min(self.time + TICK);
+            match self.queue.first_entry().filter(|entry| entry.key().0 <= watched) {
+                Some(entry) => {
+                    self.time = self.time.max(entry.key().0);
+                    let event = entry.remove();
+                    self.happen(event);
+                }
+                None if self.time == end => return,
+                None => self.time = watched,
             }
-            let event = entry.remove();
-            self.time = self.time.max(at);
-            self.happen(event);
             for node in &mut self.nodes {
                 while let Some(session) = node.router.poll_taken() {
                     node.streams_ended.push(session);
                 }
             }
             self.watch_work();
+            self.watch_overlap();
             self.check();
         }
-        self.time = end;
     }
 
     fn schedule(&mut self, after: Duration, event: Event) {
@@ -313,18 +346,31 @@ impl ServiceSimulation {
     pub(crate) fn empty_store(&mut self) {
         self.store.data = StoreContent::default();
         self.replica_data = StoreContent::default();
+        self.confirming_data = StoreContent::default();
     }
 
-    /// The store's own replica catches up.
+    /// The replicas of the store catch up.
     pub(crate) fn replicate(&mut self) {
         self.replica_data = self.store.data.clone();
+        self.confirming_data = self.store.data.clone();
     }
 
-    /// The store's replica takes over, with the clock of another machine.
+    /// The replica of the store that lags takes over, with the clock of another machine.
     pub(crate) fn fail_over(&mut self, clock: i64) {
-        self.store.data = self.replica_data.clone();
+        self.promote(self.replica_data.clone(), clock);
+    }
+
+    /// The replica of the store takes over that has confirmed the last claim.
+    pub(crate) fn fail_over_to_confirming(&mut self, clock: i64) {
+        self.promote(self.confirming_data.clone(), clock);
+    }
+
+    fn promote(&mut self, data: StoreContent, clock: i64) {
+        self.replica_data = data.clone();
+        self.confirming_data = data.clone();
+        self.store.data = data;
         self.store_clock = clock;
-        self.lost_writes = true;
+        self.failed_over = Some(self.time);
     }
 
     // Clients.
@@ -625,7 +671,11 @@ impl ServiceSimulation {
                 let live = LiveReplica { place: me, address };
                 Reply::Heartbeat(self.store.heartbeat(now, &live, leases, acknowledged))
             }
-            Op::Claim { above } => Reply::Claim(self.store.claim(now, &me, SINGLETON, *above)),
+            Op::Claim { above } => {
+                let reply = self.store.claim(now, &me, SINGLETON, *above);
+                let Some(reply) = self.confirm_claim(&me, reply) else { return };
+                Reply::Claim(reply)
+            }
             Op::Release { epoch } => {
                 self.store.release(&me, SINGLETON, *epoch);
                 Reply::Done
@@ -658,6 +708,25 @@ impl ServiceSimulation {
             let delay = self.reply_delay.unwrap_or(self.store_delay);
             self.schedule(delay, Event::StoreEnd { node: index, boot, id, op, reply: Ok(reply) });
         }
+    }
+
+    /// `WAIT` after a claim. Returns nothing if the claim has no reply in time.
+    fn confirm_claim(&mut self, me: &Place, reply: ClaimReply) -> Option<ClaimReply> {
+        let ClaimReply::Claimed { epoch } = reply else { return Some(reply) };
+        let failover = self.claim_failover.take();
+        if failover == Some(ClaimFailover::BeforeConfirmation) {
+            self.fail_over(self.store_clock + FAILOVER_TAKES);
+            return None;
+        }
+        if !self.is_confirming {
+            self.store.release(me, SINGLETON, epoch);
+            return None;
+        }
+        self.confirming_data = self.store.data.clone();
+        if failover == Some(ClaimFailover::AfterConfirmation) {
+            self.fail_over(self.store_clock + FAILOVER_TAKES);
+        }
+        Some(reply)
     }
 
     fn store_ended(&mut self, index: usize, op: Op, reply: Result<Reply, StoreUnreachable>) {
@@ -752,6 +821,44 @@ impl ServiceSimulation {
         (0..self.nodes.len()).filter(|index| self.nodes[*index].work.is_some()).collect()
     }
 
+    /// Two replicas act at the same time only after a failover of the store. The one before stops with its next heartbeat,
+    /// or when its term ends if it does not reach the store.
+    fn watch_overlap(&mut self) {
+        let is_slow = self.store_delay + self.reply_delay.unwrap_or(self.store_delay) >= SEC;
+        for node in &mut self.nodes {
+            if !self.store_up || is_slow || node.is_paused || node.store_wire != Wire::Ok {
+                node.cut_off = self.time;
+            }
+        }
+        let (working, current) = (self.working(), self.store.current_epoch(SINGLETON));
+        // The slowest clock runs at 97 %.
+        let slowest = |span: Duration| span * 1_000 / 970;
+        if working.len() > 1 {
+            let failover = self.failed_over.expect("two replicas act without a failover of the store");
+            let end = failover + slowest(self.spec.lease) + STOP_TAKES;
+            assert!(
+                self.time <= end,
+                "two replicas act long after the failover at {failover:?}: {working:?}"
+            );
+        }
+        for index in 0..self.nodes.len() {
+            let node = &mut self.nodes[index];
+            let is_superseded = working.len() > 1 && working.contains(&index) && node.work != current;
+            if !is_superseded || current.is_none() {
+                node.superseded = None;
+                continue;
+            }
+            let since = *node.superseded.get_or_insert(self.time);
+            // A heartbeat that was lost before counts too.
+            if node.cut_off + slowest(self.spec.heartbeat()) < since {
+                let took = self.time - since;
+                let longest = slowest(self.spec.heartbeat()) + SEC + TICK * 2 + STOP_TAKES;
+                assert!(took <= longest, "replica {index} acts beside its successor for {took:?}");
+                self.longest_overlap = self.longest_overlap.max(took);
+            }
+        }
+    }
+
     fn check(&self) {
         let working = self.working();
         let epochs: Vec<OwnerEpoch> = working.iter().filter_map(|index| self.nodes[*index].work).collect();
@@ -760,9 +867,6 @@ impl ServiceSimulation {
         let current = self.store.current_epoch(SINGLETON);
         let holders = epochs.iter().filter(|epoch| Some(**epoch) == current).count();
         assert!(holders <= 1, "two replicas hold the current epoch: {working:?}");
-        if !self.lost_writes {
-            assert!(working.len() <= 1, "two replicas act at {:?}: {working:?} {epochs:?}", self.time);
-        }
         for node in &self.nodes {
             if node.is_up && !node.is_paused && node.work.is_some() && node.work_ends.is_none() {
                 assert!(node.lease.renewal().is_some(), "work without a lease");
@@ -782,6 +886,8 @@ impl ServiceSimulation {
         self.store_up = true;
         self.store_delay = MS;
         self.reply_delay = None;
+        self.is_confirming = true;
+        self.claim_failover = None;
         self.peer_wires.clear();
         for index in 0..NODES {
             self.nodes[index].store_wire = Wire::Ok;
