@@ -235,10 +235,14 @@ impl Member {
                         }
                         Err(error) => Err(error),
                     };
-                    abandoned.ended();
                     if matches!(taken, Ok(TakeoverReply::Taken { .. })) {
                         self.takeovers.fetch_add(1, Ordering::Relaxed);
+                        // Before other requests of the session are served here: they would open it without its preferences.
+                        if let Some(stored) = stored.take() {
+                            gateway.sessions.restore_remote(id, request.forward.peer, stored).await;
+                        }
                     }
+                    abandoned.ended();
                     let taken = taken.map_err(|error| error.for_machine());
                     self.with_router(|router| router.takeover_ended(lease_now(), &mut routed, taken));
                     self.takeover_ended.notify_waiters();

@@ -425,6 +425,26 @@ mod tests {
         assert_eq!(router.moved.len(), 2);
     }
 
+    /// It would open the session without what the store has about it.
+    #[test]
+    fn a_forwarded_request_waits_while_the_session_is_taken_over_here() {
+        let mut router = Router::new(place(1), LeaseSpec::default());
+        let now = LeaseNow::default();
+        router.store = StoreView::Reachable { sent: now };
+        let mut first = RoutedRequest::new(session(2, 1), Arrival::Direct);
+        assert_eq!(router.decide(now, &first), Decision::LookUp);
+        router.looked_up(&mut first, Ok(None));
+        assert!(matches!(router.decide(now, &first), Decision::TakeOver { .. }));
+        // Another replica has found the new owner in the store.
+        let epoch = OwnerEpoch::from_number(7);
+        let arrival = Arrival::Forwarded { to: BootId::from_number(1), epoch };
+        let second = RoutedRequest::new(session(2, 1), arrival);
+        assert_eq!(router.decide(now, &second), Decision::AwaitTakeover);
+        let taken = TakeoverReply::Taken { epoch, previous: OwnerEpoch::FIRST };
+        router.takeover_ended(now, &mut first, Ok(taken));
+        assert_eq!(router.decide(now, &second), Decision::Serve { epoch });
+    }
+
     #[test]
     fn the_memory_of_sessions_that_others_took_over_is_bounded() {
         let mut router = Router::new(place(1), LeaseSpec::default());

@@ -60,14 +60,14 @@ pub enum Decision {
     },
     /// Read the session's record from the store, then report [`Router::looked_up`].
     LookUp,
-    /// Take the session over in the store, then report [`Router::takeover_ended`].
+    /// Take the session over in the store and restore it, then report [`Router::takeover_ended`].
     TakeOver {
         /// The present owner. The store refuses if it knows another one.
         from: SessionOwner,
         /// The reason.
         cause: TakeoverCause,
     },
-    /// Another request of this session takes it over. Ask again when that has ended.
+    /// Another request of this session takes it over here. Ask again when that has ended.
     AwaitTakeover,
     /// Final, for a forwarded request: 421, nothing was done.
     Misdirected {
@@ -278,6 +278,10 @@ impl Router {
             // The forwarder means an earlier boot, whose sessions this one knows only if they moved.
             let known = owner.epoch > OwnerEpoch::FIRST;
             return Decision::Misdirected { owner: known.then_some(owner) };
+        }
+        if self.taking.contains(session) {
+            // Another request takes the session over here and restores it. The forwarder has learned that from the store.
+            return Decision::AwaitTakeover;
         }
         let is_owner = owner.place == self.me;
         // The forwarder knows of a takeover that this replica does not: its own, whose reply was lost, or whose session it
