@@ -112,6 +112,16 @@ pub fn cpu_time(pids: &[u32]) -> Duration {
     pids.iter().map(of_process).sum()
 }
 
+/// CPU time of this process and of all its descendants that have ended and were waited for.
+#[must_use]
+pub fn total_cpu_time() -> Duration {
+    // Clock ticks are hundredths of a second on all platforms with /proc: user and system time, and those of children.
+    let line = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let rest = line.rsplit_once(") ").map_or("", |(_, rest)| rest);
+    let ticks: u64 = rest.split(' ').skip(11).take(4).filter_map(|ticks| ticks.parse::<u64>().ok()).sum();
+    Duration::from_millis(ticks * 10)
+}
+
 /// Resident memory of these processes, in bytes.
 #[must_use]
 pub fn resident_memory(pids: &[u32]) -> u64 {
@@ -214,6 +224,14 @@ fn proc_dir(pid: u32) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_cpu_time_of_a_child_that_has_ended_counts() {
+        let before = total_cpu_time();
+        let busy = "i=0; while [ $i -lt 200000 ]; do i=$((i + 1)); done";
+        assert!(std::process::Command::new("sh").args(["-c", busy]).status().unwrap().success());
+        assert!(total_cpu_time() > before);
+    }
 
     #[test]
     fn only_connections_without_a_peer_count_as_open_files() {

@@ -1,7 +1,7 @@
 //! Report of a run with replicas: text and the page `docs/recovery-replicas.md`.
 
 use super::fault::{REPLICA_FAULTS, ReplicaFault};
-use super::row::ReplicaRow;
+use super::row::{MAX_PROCESSOR, ReplicaRow};
 use crate::fault::Loss;
 use gripfast_measure::place::Place;
 use gripfast_measure::table::Table;
@@ -92,6 +92,7 @@ impl ReplicaReport {
         let violations =
             self.rows.iter().flat_map(|row| row.violations.iter().map(move |what| (row.fault, what)));
         let violations: String = violations.map(|(fault, what)| format!("\n**{fault}: {what}**\n")).collect();
+        let processor = processor_use(&self.rows);
         let (table, losses) = (self.table().to_markdown(), losses(&self.rows));
         format!(
             "\
@@ -116,8 +117,7 @@ too: by the file of the singleton server and the process ids in it, the number o
 the refresh tokens that were sent. A client repeats a request only if its connection was refused, and resumes a stream
 that breaks. The deadline of a call is 15 s (30 s with a singleton, 50 s for `replica-dropped`); the lease is 3 s where a
 replica is lost, else 10 s. Times depend on this machine and this run, and on the lease where a replica is stopped or cut
-off. Counts do not; every `cargo xtask test` runs the same faults with shorter waits. Processes use less than a third of
-a processor, so that no lease ends for lack of it.
+off. Counts do not; every `cargo xtask test` runs the same faults with shorter waits. {processor}
 
 {table}{violations}
 {losses}
@@ -131,6 +131,22 @@ a processor, so that no lease ends for lack of it.
 "
         )
     }
+}
+
+/// The largest use of the processor by a row.
+fn processor_use(rows: &[ReplicaRow]) -> String {
+    let Some(most) = rows.iter().max_by(|one, other| one.processor.total_cmp(&other.processor)) else {
+        return String::new();
+    };
+    let (share, fault) = (most.processor * 100.0, most.fault);
+    let verdict = if most.processor > MAX_PROCESSOR {
+        "**That is more than a third: leases may have ended for lack of it.**"
+    } else {
+        "A third is the limit, so that no lease ends for lack of it."
+    };
+    format!(
+        "All\nprocesses of a row, clients included, used {share:.0} % of a processor at most (`{fault}`). {verdict}"
+    )
 }
 
 /// Table of lost calls, with the documented behaviour that allows them.
@@ -172,6 +188,7 @@ mod tests {
             wrong_takeovers: 0,
             sessions_lost: 0,
             left: 0,
+            processor: 0.4,
             violations: vec!["two writers at once".to_owned()],
             remarks: Vec::new(),
         });
@@ -181,6 +198,7 @@ mod tests {
             page.contains("| owner-killed | 1 | 0 | 0 | 0 | 2 | 0 | 0 | 0 | 0 | 0 | 0 | 3 | 1 | 0 |"),
             "{page}"
         );
+        assert!(page.contains("40 % of a processor at most (`owner-killed`). **That is more"), "{page}");
         assert!(page.contains("**owner-killed: two writers at once**"), "{page}");
     }
 }

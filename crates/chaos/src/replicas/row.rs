@@ -15,6 +15,7 @@ use crate::gateway::last_lines;
 use crate::ledger::{self, Counts, StrikeSpan, Window};
 use crate::load::{Load, Pace};
 use crate::row::RunOptions;
+use gripfast_measure::proc;
 use gripfast_measure::times::Times;
 use gripfast_measure::{Era, MeasureError, Result};
 
@@ -22,6 +23,8 @@ use gripfast_measure::{Era, MeasureError, Result};
 const CLIENTS: usize = 3;
 /// Load before a strike.
 const WARM_UP: Duration = Duration::from_millis(500);
+/// Largest share of a processor at which no lease ends for lack of it.
+pub const MAX_PROCESSOR: f64 = 1.0 / 3.0;
 /// Work of a slow call.
 const SLOW_WORK: Duration = Duration::from_millis(300);
 
@@ -49,6 +52,8 @@ pub struct ReplicaRow {
     pub sessions_lost: u64,
     /// Processes that were left after the end.
     pub left: usize,
+    /// Share of one processor that all processes of the row used, clients included, from the first start to the last end.
+    pub processor: f64,
     /// Other guarantees of the service that did not hold.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub violations: Vec<String>,
@@ -63,6 +68,7 @@ pub struct ReplicaRow {
 /// The harness itself fails, or a stream does not come back.
 pub async fn run(fault: &'static ReplicaFault, options: &RunOptions) -> Result<ReplicaRow> {
     let (lease, deadline) = (fault.lease(options.length), fault.deadline());
+    let (begun, cpu_before) = (Instant::now(), proc::total_cpu_time());
     let mut service = Service::start(fault, lease, deadline, &options.subject).await?;
     let load = start_load(fault, &service, options).await?;
     let streams = (fault.work() == Work::FastWithStreams).then(|| Streams::open(load.clients()));
@@ -78,6 +84,8 @@ pub async fn run(fault: &'static ReplicaFault, options: &RunOptions) -> Result<R
     let logs = logs(&service);
     let violations = std::mem::take(&mut service.violations);
     let left = service.close().await?;
+    let cpu = proc::total_cpu_time().saturating_sub(cpu_before);
+    let processor = cpu.as_secs_f64() / begun.elapsed().as_secs_f64().max(0.001);
     let mut row = ReplicaRow {
         fault: fault.name,
         strikes: struck.windows.len(),
@@ -89,9 +97,15 @@ pub async fn run(fault: &'static ReplicaFault, options: &RunOptions) -> Result<R
         wrong_takeovers: wrong_takeovers(fault, &struck.takeovers),
         sessions_lost,
         left: left.len(),
+        processor,
         violations,
         remarks: verdict.remarks,
     };
+    if processor > MAX_PROCESSOR {
+        let share = processor * 100.0;
+        row.remarks
+            .push(format!("the row used {share:.0} % of a processor: leases may have ended for lack of it"));
+    }
     row.remarks.extend(left.into_iter().map(|line| format!("left behind: {line}")));
     if !row.complaints(fault).is_empty() {
         row.remarks.push(format!("takeovers per strike: {:?}", struck.takeovers));
