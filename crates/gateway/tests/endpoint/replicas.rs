@@ -8,6 +8,7 @@ mod credentials;
 mod dedicated;
 mod diagnosis;
 mod formats;
+mod guarantees;
 mod recovery;
 mod sentinel;
 mod service;

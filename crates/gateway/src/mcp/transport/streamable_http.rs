@@ -257,10 +257,8 @@ fn target_of<'a>(
             }
             (_, Ok(Era::Modern) | Err(_)) => return None,
             (Message::Request(request), Ok(Era::Legacy)) if request.method == "initialize" => return None,
-            // The question was asked by the process that its id names.
-            (Message::Response(response), Ok(Era::Legacy)) => {
-                response.id.and_then(OpenElicitations::boot_of).filter(|boot| member.is_live(*boot))
-            }
+            // The question was asked by the process that its id names. It may be alive again before a heartbeat reports it.
+            (Message::Response(response), Ok(Era::Legacy)) => response.id.and_then(OpenElicitations::boot_of),
             (_, Ok(Era::Legacy)) => None,
         },
         // The stream of a call is at the process that its event ids name.
