@@ -85,6 +85,28 @@ impl fmt::Display for StoreServer {
     }
 }
 
+/// Sends a command to the store at this port of 127.0.0.1, as in an interactive session, and returns the reply in the form
+/// of the protocol.
+///
+/// # Panics
+///
+/// If the store does not answer.
+#[must_use]
+pub fn command(port: u16, line: &str) -> String {
+    const END: &str = "+PONG\r\n";
+    let mut stream = TcpStream::connect(SocketAddr::from((Ipv4Addr::LOCALHOST, port))).expect("it runs");
+    stream.write_all(format!("{line}\r\nPING\r\n").as_bytes()).expect("it reads");
+    let mut reply = String::new();
+    while !reply.ends_with(END) {
+        let mut part = [0; 4096];
+        let length = stream.read(&mut part).expect("it answers");
+        assert!(length > 0, "the store closed the connection after {reply:?}");
+        reply.push_str(&String::from_utf8_lossy(&part[..length]));
+    }
+    reply.truncate(reply.len() - END.len());
+    reply
+}
+
 /// A running store. Dropping it ends the process and deletes its data.
 #[derive(Debug)]
 pub struct RunningStore {
@@ -178,19 +200,7 @@ impl RunningStore {
     /// If the store does not answer.
     #[must_use]
     pub fn command(&self, line: &str) -> String {
-        const END: &str = "+PONG\r\n";
-        let mut stream =
-            TcpStream::connect(SocketAddr::from((Ipv4Addr::LOCALHOST, self.port))).expect("it runs");
-        stream.write_all(format!("{line}\r\nPING\r\n").as_bytes()).expect("it reads");
-        let mut reply = String::new();
-        while !reply.ends_with(END) {
-            let mut part = [0; 4096];
-            let length = stream.read(&mut part).expect("it answers");
-            assert!(length > 0, "the store closed the connection after {reply:?}");
-            reply.push_str(&String::from_utf8_lossy(&part[..length]));
-        }
-        reply.truncate(reply.len() - END.len());
-        reply
+        command(self.port, line)
     }
 
     /// Kills the process with SIGKILL. Connections are refused until [`start_process`](Self::start_process).

@@ -6,10 +6,14 @@ use super::shared_keys::{KEYS, add, until_status};
 use super::shared_pins::server;
 use super::through;
 use crate::client::{LegacyClient, request};
-use gripfast_cluster::keys::ClusterKeys;
+use gripfast_cluster::keys::{ClusterKeys, KeyUse};
+use gripfast_testkit::store_server;
 use gripfast_testkit::wait::until_async;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 const NEW_KEY: &str = "another secret of at least thirty-two characters";
 
@@ -94,6 +98,102 @@ async fn a_gateway_goes_on_beside_a_replica_and_a_marker_of_a_newer_version() {
     assert_eq!(alone.post(&request(1, "ping", &json!({}))).await.status, 200, "it serves alone");
     assert!(service.store.command("GET {gripfast}:service").contains("2:whatever-comes"));
     assert!(service.store.command(&format!("HGET {newer} record")).contains("2:whatever-comes"));
+}
+
+/// Rewrites the record of a replica after each of its heartbeats, until it is dropped: as one of a newer version, which
+/// reads a newer format and has further members. Its other values have the format that the older replica reads.
+struct NewerRecord {
+    /// Dropped to end the thread.
+    running: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl NewerRecord {
+    fn of(service: &Service, name: &str) -> Self {
+        let (boot, port) = (service.boot(name), service.store.port());
+        let (running, ended) = channel::<()>();
+        let thread = std::thread::spawn({
+            move || {
+                let keys = ClusterKeys::new([KEY]).unwrap();
+                let key = format!("{{gripfast}}:replica:{boot}");
+                while ended.recv_timeout(Duration::from_millis(20)) == Err(RecvTimeoutError::Timeout) {
+                    let record = store_server::command(port, &format!("HGET {key} record"));
+                    let fields = record.split_once(":{").and_then(|(_, fields)| fields.lines().next());
+                    if let Some(fields) = fields.filter(|fields| !fields.contains("of_tomorrow")) {
+                        let fields =
+                            format!("{{{fields}").replace("\"reads\":1", "\"reads\":2,\"of_tomorrow\":[7]");
+                        let mac = keys.sign(KeyUse::ReplicaRecord, fields.as_bytes());
+                        let mac: String = mac.iter().map(|byte| format!("{byte:02x}")).collect();
+                        let quoted = fields.replace('"', "\\\"");
+                        // Not after the record has ended.
+                        let exists = store_server::command(port, &format!("EXISTS {key}"));
+                        if exists.starts_with(":1") {
+                            let write = format!("HSET {key} record \"1:{mac}:{quoted}\"");
+                            assert!(store_server::command(port, &write).starts_with(":0"), "{write}");
+                        }
+                    }
+                }
+            }
+        });
+        Self { running: Some(running), thread: Some(thread) }
+    }
+}
+
+impl Drop for NewerRecord {
+    fn drop(&mut self) {
+        self.running = None;
+        let ended = self.thread.take().map(JoinHandle::join);
+        assert!(std::thread::panicking() || ended.is_some_and(|ended| ended.is_ok()));
+    }
+}
+
+/// One replica announces a newer format. Requests pass between both, and each takes over a session of the other.
+#[tokio::test]
+async fn replicas_of_two_versions_forward_to_each_other_and_replace_each_other() {
+    for lost in ["older", "newer"] {
+        let Some(mut service) = Service::start(&["older", "newer"]) else { return };
+        service.until_complete().await;
+        let newer = NewerRecord::of(&service, "newer");
+        let boot = service.boot("newer");
+        until_async("the newer record is in the store", async || {
+            service.store.command(&format!("HGET {{gripfast}}:replica:{boot} record")).contains("of_tomorrow")
+        })
+        .await;
+        let left = if lost == "older" { "newer" } else { "older" };
+        let clients = [
+            LegacyClient::connect(&service.at("older").http).await,
+            LegacyClient::connect(&service.at("newer").http).await,
+        ];
+        let begun = Instant::now();
+        let mut count = 0;
+        until_async("more than a lease of calls", async || {
+            for client in &clients {
+                for name in ["older", "newer"] {
+                    let counted =
+                        through(client, &service.at(name).http).call_tool("demo__counter", json!({})).await;
+                    assert!(counted.parse::<u32>().unwrap() > count / 4, "{counted} after {count}");
+                    count += 1;
+                }
+            }
+            begun.elapsed() > Duration::from_secs(4)
+        })
+        .await;
+        for name in ["older", "newer"] {
+            let replica = service.at(name);
+            assert_eq!(replica.status().await["cluster"]["replicas"], 2, "{name}");
+            let metrics = replica.http.send(http::Method::GET, "/metrics", &[], "").await.text;
+            assert!(metrics.contains("gripfast_cluster_takeovers_total 0"), "{name}: {metrics}");
+            assert!(!metrics.contains("gripfast_cluster_forwards_total 0"), "{name}: {metrics}");
+            assert!(!replica.log().contains("cannot read"), "{}", replica.log());
+        }
+        drop(newer);
+        service.kill(lost);
+        for client in &clients {
+            through(client, &service.at(left).http).call_tool("demo__counter", json!({})).await;
+        }
+        let metrics = service.at(left).http.send(http::Method::GET, "/metrics", &[], "").await.text;
+        assert!(metrics.contains("gripfast_cluster_takeovers_total 1"), "{left}: {metrics}");
+    }
 }
 
 /// The record may be the end of the session.
