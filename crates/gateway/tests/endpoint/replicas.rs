@@ -15,6 +15,7 @@ mod service;
 mod shared_keys;
 mod shared_pins;
 mod singletons;
+mod store_tls;
 mod tasks;
 
 use crate::client::{EventStream, HttpClient, LegacyClient, ModernClient, call, request};

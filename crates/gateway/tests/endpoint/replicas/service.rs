@@ -27,6 +27,8 @@ pub(crate) struct Service {
     pub(crate) key: String,
     /// Offset of the wall clock of replicas that are started next, such as `+300s`.
     pub(crate) clock_offset: Option<&'static str>,
+    /// File with certificate authorities for replicas that are started next.
+    pub(crate) ca_file: Option<PathBuf>,
     dir: TempDir,
     /// Further lines of the table `cluster`.
     cluster: String,
@@ -74,8 +76,8 @@ impl Service {
     pub(crate) fn on(store: RunningStore) -> Self {
         let (dir, key) = (tempfile::tempdir().unwrap(), format!("'{KEY}'"));
         let (cluster, store_url) = (String::new(), None);
-        let clock_offset = None;
-        Self { store, replicas: Vec::new(), lease: "3s", key, clock_offset, dir, cluster, store_url }
+        let (clock_offset, ca_file) = (None, None);
+        Self { store, replicas: Vec::new(), lease: "3s", key, clock_offset, ca_file, dir, cluster, store_url }
     }
 
     /// Starts replicas that reach the store at this URL.
@@ -84,7 +86,8 @@ impl Service {
         self.start_replicas(names, config);
     }
 
-    fn start_replicas(&mut self, names: &[&str], config: &str) {
+    /// Starts more replicas.
+    pub(crate) fn start_replicas(&mut self, names: &[&str], config: &str) {
         for name in names {
             let replica = self.replica(name, config);
             self.replicas.push(replica);
@@ -123,6 +126,9 @@ impl Service {
             Some(offset) => WallClock::Faketime.shifted(offset, GRIPFAST),
             None => Command::new(GRIPFAST),
         };
+        if let Some(file) = &self.ca_file {
+            command.env("SSL_CERT_FILE", file);
+        }
         command.args(["serve", "--listen", listen, "--config"]).arg(path("toml"));
         command.arg("--state-dir").arg(path("state"));
         let errors = File::options().create(true).append(true).open(&log).unwrap();
