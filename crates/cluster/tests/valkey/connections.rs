@@ -11,7 +11,9 @@ use gripfast_core::placement::place::{BootId, OwnerEpoch, SessionId, SessionOwne
 use gripfast_core::placement::routing::{TakeoverCause, TakeoverReply};
 use gripfast_core::placement::term::{LeaseNow, LeaseSpec};
 use gripfast_testkit::store_server::{RunningStore, StoreServer};
+use gripfast_testkit::unanswered::UnansweredPort;
 use gripfast_testkit::wait::until;
+use std::net::SocketAddr;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -185,12 +187,23 @@ async fn a_late_timeout_does_not_close_a_newer_connection() {
     assert_eq!(proxy.connections(), 2);
 }
 
-/// The time is virtual. One after the other, twenty attempts would take twenty seconds.
+/// The system accepts connections, and no process answers.
 #[tokio::test(start_paused = true)]
 async fn commands_share_an_attempt_to_connect_to_a_silent_store() {
-    // The system accepts connections, and no process answers.
     let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
-    let url = format!("redis://{}/0", silent.local_addr().expect("an address"));
+    share_an_attempt(silent.local_addr().expect("an address")).await;
+}
+
+/// Packets to the store are dropped.
+#[tokio::test(start_paused = true)]
+async fn commands_share_an_attempt_to_connect_to_a_store_behind_dropped_packets() {
+    let port = UnansweredPort::open();
+    share_an_attempt(port.address()).await;
+}
+
+/// The time is virtual. One after the other, twenty attempts would take twenty seconds.
+async fn share_an_attempt(address: SocketAddr) {
+    let url = format!("redis://{address}/0");
     let spec = LeaseSpec { lease: Duration::from_secs(5) };
     let store = Store::new(StoreSettings { spec, ..settings(&url, 1) }).expect("settings");
     let begun = tokio::time::Instant::now();

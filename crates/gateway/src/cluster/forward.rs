@@ -346,6 +346,7 @@ fn read_result(text: &str) -> Option<ForwardEnd> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use gripfast_testkit::unanswered::UnansweredPort;
 
     #[test]
     fn the_result_of_a_misdirected_request_survives_its_header() {
@@ -383,6 +384,19 @@ mod tests {
         let parts: Vec<_> = until_silent(Box::pin(parts)).collect().await;
         let [Ok(_), Ok(_), Ok(_), Err(silent)] = &parts[..] else { panic!("{parts:?}") };
         assert!(silent.to_string().contains("silent"), "{silent}");
+    }
+
+    /// The time is virtual. Nothing was sent, and the owner may be alive: the session is not taken over.
+    #[tokio::test(start_paused = true)]
+    async fn a_replica_behind_dropped_packets_is_not_connected_after_two_seconds() {
+        let port = UnansweredPort::open();
+        let begun = tokio::time::Instant::now();
+        let uri = format!("http://{}/mcp", port.address());
+        let request = Request::post(uri).body(Full::new(Bytes::new())).unwrap();
+        let end = ForwardClient::new().send(request).await.map(|response| response.status());
+        assert_eq!(end, Err(ForwardEnd::NotConnected));
+        let took = begun.elapsed();
+        assert!((Duration::from_secs(2)..Duration::from_secs(3)).contains(&took), "{took:?}");
     }
 
     #[test]
