@@ -130,6 +130,7 @@ const DOC_STARTS: [&str; 5] = ["What", "Who", "Whose", "How", "Where"];
 /// Types of which one crate has several definitions behind `cfg`, of which each build has one.
 const ALTERNATIVES: &[(&str, &str)] = &[
     ("gripfast-cluster", "Connection"),
+    ("gripfast-cluster", "LiveConnection"),
     ("gripfast-cluster", "Messages"),
     ("gripfast-gateway", "Hangups"),
     ("gripfast-gateway", "Signals"),

@@ -13,6 +13,6 @@ pub mod peers;
 pub mod proc;
 pub mod service_manager;
 pub mod store_server;
-pub mod unanswered;
+pub mod unreachable_listener;
 pub mod wait;
 pub mod wall_clock;

@@ -11,7 +11,7 @@ use gripfast_core::placement::place::{BootId, OwnerEpoch, SessionId, SessionOwne
 use gripfast_core::placement::routing::{TakeoverCause, TakeoverReply};
 use gripfast_core::placement::term::{LeaseNow, LeaseSpec};
 use gripfast_testkit::store_server::{RunningStore, StoreServer};
-use gripfast_testkit::unanswered::UnansweredPort;
+use gripfast_testkit::unreachable_listener::UnreachableListener;
 use gripfast_testkit::wait::until;
 use std::net::SocketAddr;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -197,7 +197,7 @@ async fn commands_share_an_attempt_to_connect_to_a_silent_store() {
 /// Packets to the store are dropped.
 #[tokio::test(start_paused = true)]
 async fn commands_share_an_attempt_to_connect_to_a_store_behind_dropped_packets() {
-    let port = UnansweredPort::open();
+    let port = UnreachableListener::open();
     share_an_attempt(port.address()).await;
 }
 

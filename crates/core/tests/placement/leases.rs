@@ -289,7 +289,7 @@ fn failover_at_claim(moment: ClaimFailover) -> ServiceSimulation {
 
 /// The simulation checks the length of an overlap: one heartbeat, its round trip and the end of the work.
 #[test]
-fn a_failover_that_loses_a_confirmed_claim_leaves_two_holders_for_a_heartbeat_at_most() {
+fn a_lost_confirmed_claim_leaves_two_holders_for_one_heartbeat_at_most() {
     let service = failover_at_claim(ClaimFailover::AfterConfirmation);
     assert!(service.longest_overlap > Duration::ZERO, "two replicas acted for a moment");
 }

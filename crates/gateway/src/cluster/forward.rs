@@ -346,7 +346,7 @@ fn read_result(text: &str) -> Option<ForwardEnd> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gripfast_testkit::unanswered::UnansweredPort;
+    use gripfast_testkit::unreachable_listener::UnreachableListener;
 
     #[test]
     fn the_result_of_a_misdirected_request_survives_its_header() {
@@ -389,7 +389,7 @@ mod tests {
     /// The time is virtual. Nothing was sent, and the owner may be alive: the session is not taken over.
     #[tokio::test(start_paused = true)]
     async fn a_replica_behind_dropped_packets_is_not_connected_after_two_seconds() {
-        let port = UnansweredPort::open();
+        let port = UnreachableListener::open();
         let begun = tokio::time::Instant::now();
         let uri = format!("http://{}/mcp", port.address());
         let request = Request::post(uri).body(Full::new(Bytes::new())).unwrap();

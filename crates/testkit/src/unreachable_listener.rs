@@ -6,13 +6,13 @@ use tokio::net::{TcpListener, TcpSocket};
 
 /// A port at which the system leaves new connections unanswered, because its queue is full.
 #[derive(Debug)]
-pub struct UnansweredPort {
+pub struct UnreachableListener {
     address: SocketAddr,
     _listener: TcpListener,
     _queued: Vec<TcpStream>,
 }
 
-impl UnansweredPort {
+impl UnreachableListener {
     /// Opens the port, on the current runtime.
     ///
     /// # Panics
