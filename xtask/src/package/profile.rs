@@ -1,7 +1,9 @@
 //! The profile of the packaged binary: an instrumented build serves the training load of `gripfast-bench`, and
 //! `llvm-profdata` merges its counters into one file for the compiler.
 //!
-//! The counters fit only a build with the same cargo profile, target and compiler.
+//! The counters fit only a build in which cargo gives all symbols the same names: with the same cargo profile, target,
+//! compiler and settings for build scripts. [`verify`] compares the names, because the compiler ignores counters that do
+//! not fit.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,6 +11,16 @@ use std::process::Command;
 
 use super::{TARGET, cannot, output, run_shown};
 use crate::workspace::Workspace;
+
+/// Variables that maturin sets for cargo when it links with zig. They change the names of all symbols of crates with
+/// build scripts, and of the crates that use those.
+const SETTINGS_OF_ZIG: [(&str, &str); 3] = [
+    ("CARGO_TARGET_APPLIES_TO_HOST", "false"),
+    ("CARGO_UNSTABLE_TARGET_APPLIES_TO_HOST", "true"),
+    ("__CARGO_TEST_CHANNEL_OVERRIDE_DO_NOT_USE_THIS", "nightly"),
+];
+/// Crates whose names are compared. Most others are below them.
+const COMPARED: [&str; 3] = ["tokio", "hyper", "gripfast_gateway"];
 
 /// Builds the instrumented binary, runs the training load and returns the merged profile.
 pub(super) fn record(workspace: &Workspace) -> Result<PathBuf, String> {
@@ -18,11 +30,12 @@ pub(super) fn record(workspace: &Workspace) -> Result<PathBuf, String> {
     let counters = place.join("counters");
     super::empty(&counters)?;
     println!("building the instrumented binary");
-    // Not with zig, which does not know the linker flag of instrumented code. Cargo gives the symbols the same names.
+    // Not with zig, which does not know the linker flag of instrumented code.
     let instrumented = ["build", "--locked", "--profile", "dist", "--target", TARGET, "--bin", "gripfast"];
     let flag = format!("-Cprofile-generate={}", counters.display());
     let mut build = workspace.cargo(&instrumented);
-    run_shown(build.env("CARGO_TARGET_DIR", &place).env("CARGO_ENCODED_RUSTFLAGS", flag))?;
+    build.env("CARGO_TARGET_DIR", &place).env("CARGO_ENCODED_RUSTFLAGS", flag).envs(SETTINGS_OF_ZIG);
+    run_shown(&mut build)?;
     let bench = ["build", "--release", "--package", "gripfast-bench", "--bin", "gripfast-bench"];
     run_shown(&mut workspace.cargo(&bench))?;
     println!("running the training load");
@@ -32,6 +45,49 @@ pub(super) fn record(workspace: &Workspace) -> Result<PathBuf, String> {
     let profile = place.join("gripfast.profdata");
     output(merger.args(["merge", "-o"]).arg(&profile).arg(&counters))?;
     Ok(profile)
+}
+
+/// Fails if the packaged binary has other names of symbols than the instrumented one: then the compiler has used nothing
+/// of the profile.
+pub(super) fn verify(workspace: &Workspace) -> Result<(), String> {
+    for krate in COMPARED {
+        let unit = |target: &Path| unit_name(&target.join(TARGET).join("dist/deps"), krate);
+        let (packaged, instrumented) = (unit(&workspace.target)?, unit(&workspace.target.join("profile"))?);
+        if packaged != instrumented {
+            return Err(format!(
+                "the profile does not fit the packaged binary: `{krate}` is {packaged} there and {instrumented} in the \
+                 instrumented build\nhint: compare the environment that maturin gives cargo with `SETTINGS_OF_ZIG`"
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// The name of a codegen unit of a crate, with the hash that is in the names of its symbols, from its newest library.
+fn unit_name(deps: &Path, krate: &str) -> Result<String, String> {
+    let entries = fs::read_dir(deps).map_err(|error| cannot("list", deps, &error))?;
+    let prefix = format!("lib{krate}-");
+    let libraries = entries.filter_map(|entry| {
+        let entry = entry.ok()?;
+        let name = entry.file_name().into_string().ok()?;
+        let is_library = name.starts_with(&prefix) && name.ends_with(".rlib");
+        is_library.then_some((entry.metadata().ok()?.modified().ok()?, entry.path()))
+    });
+    let (_, newest) =
+        libraries.max().ok_or_else(|| format!("no library of `{krate}` in {}", deps.display()))?;
+    let bytes = fs::read(&newest).map_err(|error| cannot("read", &newest, &error))?;
+    find_unit_name(&bytes, krate).ok_or_else(|| format!("{} has no codegen unit", newest.display()))
+}
+
+/// Finds `CRATE.HASH-cgu` among the names of the members of a library.
+fn find_unit_name(library: &[u8], krate: &str) -> Option<String> {
+    let ends = library.windows(5).enumerate().filter(|(_, window)| window == b"-cgu.").map(|(end, _)| end);
+    ends.filter_map(|end| {
+        let start = library[..end].iter().rposition(|byte| !byte.is_ascii_hexdigit())? + 1;
+        let named = library[..start].strip_suffix(b".")?.ends_with(krate.as_bytes());
+        (named && start < end).then(|| format!("{krate}.{}", String::from_utf8_lossy(&library[start..end])))
+    })
+    .next()
 }
 
 /// Starts the `llvm-profdata` of the compiler's LLVM version: the one of rustup's `llvm-tools` if it is installed,
@@ -119,6 +175,14 @@ pub(super) fn use_flag(profile: &Path) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_hash_of_a_crate_is_found_in_its_library() {
+        let library =
+            b"!<arch>\n...hyper-6538.memchr.0a-cgu.0.rcgu.o/\nhyper-b003.hyper.363d96f1-cgu.12.rcgu.o/\n";
+        assert_eq!(find_unit_name(library, "hyper").as_deref(), Some("hyper.363d96f1"));
+        assert_eq!(find_unit_name(library, "tokio"), None);
+    }
 
     #[test]
     fn the_version_of_llvm_is_read_from_rustc() {

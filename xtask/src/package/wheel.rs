@@ -44,6 +44,9 @@ pub(super) fn build(
     };
     println!("building the binary and the wheel");
     run_shown(&mut command)?;
+    if build == Build::Portable {
+        profile::verify(workspace)?;
+    }
     let entries = std::fs::read_dir(out).map_err(|error| cannot("list", out, &error))?;
     let mut paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
     paths
