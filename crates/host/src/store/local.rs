@@ -6,6 +6,7 @@ use super::{RetainFn, Store, StoreWork};
 use crate::private_files;
 use crate::sync::Mutex;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
@@ -90,6 +91,10 @@ impl LocalStore {
 
 impl Store for LocalStore {
     fn get(&self, space: &str, key: &str) -> Option<Vec<u8>> {
+        // First: a write that ends meanwhile is in the database.
+        if let Some(value) = self.queue.unwritten(space, key) {
+            return Some(value);
+        }
         let reader = self.reader.lock();
         let found = reader
             .query_row("SELECT value FROM entry WHERE space = ?1 AND key = ?2", params![space, key], |row| {
@@ -110,14 +115,17 @@ impl Store for LocalStore {
     }
 
     fn keys(&self, space: &str) -> Vec<String> {
+        let unwritten = self.queue.unwritten_keys(space);
         let reader = self.reader.lock();
         let found = reader.prepare_cached("SELECT key FROM entry WHERE space = ?1").and_then(|mut keys| {
-            keys.query_map(params![space], |row| row.get(0))?.collect::<Result<Vec<String>, _>>()
+            keys.query_map(params![space], |row| row.get(0))?.collect::<Result<BTreeSet<String>, _>>()
         });
-        found.unwrap_or_else(|error| {
+        let mut keys = found.unwrap_or_else(|error| {
             tracing::warn!(%error, space, "the state directory could not be read");
-            Vec::new()
-        })
+            BTreeSet::new()
+        });
+        keys.extend(unwritten);
+        keys.into_iter().collect()
     }
 
     fn retain(&self, space: &str, keep: RetainFn) {
@@ -266,6 +274,38 @@ mod tests {
         let (another, moved) = LocalStore::open(directory.path()).unwrap();
         assert_eq!((another.get("catalog", "a"), moved), (Some(b"two".to_vec()), None));
         assert_eq!(another.get("verdict", "a"), None);
+    }
+
+    /// A session that was restored a moment ago must be found.
+    #[test]
+    fn values_are_read_before_they_are_written() {
+        let directory = tempfile::tempdir().unwrap();
+        let (store, _) = LocalStore::open(directory.path()).unwrap();
+        store.put("a", "old", b"1".to_vec());
+        store.flush();
+        let (go_on, waits) = sync_channel::<()>(0);
+        store.run_after_writes(Box::new(move || {
+            let _ = waits.recv();
+        }));
+        for value in ["2", "3"] {
+            store.put("a", "old", value.into());
+            store.put("a", "new", value.into());
+        }
+        store.put("b", "new", b"4".to_vec());
+        let read = || {
+            (
+                store.get("a", "old").unwrap(),
+                store.get("a", "new").unwrap(),
+                store.get("b", "old"),
+                store.keys("a"),
+            )
+        };
+        let expected = (b"3".to_vec(), b"3".to_vec(), None, vec!["new".to_owned(), "old".to_owned()]);
+        assert_eq!(read(), expected);
+        go_on.send(()).unwrap();
+        store.flush();
+        assert_eq!(read(), expected);
+        assert_eq!(store.queue.unwritten("a", "new"), None);
     }
 
     #[test]
