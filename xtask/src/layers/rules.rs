@@ -116,6 +116,7 @@ pub(super) const PURE: &[&str] = &[
     "serde_json",
     "serde_json_canonicalizer",
     "sha2",
+    "smallvec",
     "snowball_stemmers_rs",
     "strsim",
     "thiserror",
