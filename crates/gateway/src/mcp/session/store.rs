@@ -17,7 +17,7 @@ use std::time::Duration;
 /// Records of sessions in the store.
 pub(crate) struct SessionStore {
     store: Arc<dyn Store>,
-    /// Sessions that this process has ended, until their ids expire. A store may show a write with a delay.
+    /// Sessions that this process has ended, until their ids expire. A store that is too slow loses writes.
     own: Mutex<OwnRecords>,
     /// Uses recorded since the last trim.
     seen_written: AtomicUsize,
