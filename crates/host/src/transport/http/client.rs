@@ -4,7 +4,7 @@
 use super::cancel;
 use super::connect::{Connector, connect_failure, mark_sensitive};
 use super::egress::{Egress, EgressDenied};
-use super::pool::{Body, Pool, PoolError};
+use super::pool::{Body, ConnectionError, Pool, PoolError};
 use super::proxy::{ForwardedBy, ProxyError};
 use super::response::header_text;
 use crate::auth::Credential;
@@ -18,7 +18,6 @@ use http::header::{
     WWW_AUTHENTICATE,
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri};
-use http_body_util::Full;
 use std::fmt;
 use std::sync::Arc;
 use tokio::sync::Semaphore;
@@ -230,7 +229,7 @@ impl HttpClient {
         auth_header: Option<&HeaderValue>,
         during: During,
     ) -> Result<Response<Body>, Evidence> {
-        let mut request = Request::new(Full::new(http_request.body.clone()));
+        let mut request = Request::new(http_request.body.clone());
         *request.method_mut() = http_request.method.clone();
         let headers = request.headers_mut();
         headers.clone_from(&http_request.headers);
@@ -294,11 +293,11 @@ impl HttpClient {
     }
 }
 
-fn connection_error(error: &hyper::Error, to: &Address) -> Observed {
+fn connection_error(error: &ConnectionError, to: &Address) -> Observed {
     let (step, mut text) = connect_failure(error);
     match &to.proxy {
         Some(proxy) => text = format!("{text} (through the proxy `{proxy}`)"),
-        None if error.is_parse() && to.url.scheme() == "http" => {
+        None if error.is_malformed() && to.url.scheme() == "http" => {
             text = format!(
                 "{text}; it does not answer in plain HTTP: if it speaks TLS, `url` must begin with `https://`"
             );

@@ -6,12 +6,11 @@
 //! activity, and a connection without activity is retired.
 
 use super::connect::Stream;
-use super::pool::OutgoingRequest;
 use crate::clock::Clock;
 use crate::sync::Mutex;
 use bytes::Bytes;
 use gripfast_core::time::Mono;
-use http::Response;
+use http::{Request, Response};
 use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::client::conn::http2;
@@ -113,27 +112,27 @@ pub(super) struct H2Stream {
     connection: H2Connection,
 }
 
-/// Error of a request, and the request itself if the server has not begun to process it.
-pub(super) type H2SendError = (hyper::Error, Option<OutgoingRequest>);
+/// Error of a request, and whether the server has not begun to process it.
+type H2SendError = (hyper::Error, bool);
 
 impl H2Stream {
     /// Sends the request, and returns when the response head has arrived. Dropping the future cancels this request and
     /// leaves the others alone.
-    pub(super) async fn send(&mut self, request: OutgoingRequest) -> Result<Response<Incoming>, H2SendError> {
-        let copy = request.clone();
+    pub(super) async fn send(
+        &mut self,
+        request: Request<Full<Bytes>>,
+    ) -> Result<Response<Incoming>, H2SendError> {
         match self.connection.sender.try_send_request(request).await {
             Ok(answer) => {
                 self.note_activity();
                 Ok(answer)
             }
-            Err(mut failed) => match failed.take_message() {
-                Some(unsent) => Err((failed.into_error(), Some(unsent))),
-                None => {
-                    let error = failed.into_error();
-                    let untouched = is_unprocessed(&error);
-                    Err((error, untouched.then_some(copy)))
-                }
-            },
+            Err(mut failed) => {
+                let is_unsent = failed.take_message().is_some();
+                let error = failed.into_error();
+                let is_unprocessed = is_unsent || is_unprocessed(&error);
+                Err((error, is_unprocessed))
+            }
         }
     }
 

@@ -6,6 +6,8 @@ mod client;
 mod connect;
 mod egress;
 mod fetch;
+mod h1_connection;
+mod h1_response;
 mod h2_connection;
 mod happy_eyeballs;
 mod headers;

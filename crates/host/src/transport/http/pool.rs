@@ -1,6 +1,5 @@
-//! Connection pool of one upstream. A request drives its own HTTP/1 connection: incoming data wakes the caller
-//! directly. An idle connection is not driven; whether it is still open is checked when it is next used. HTTP/2
-//! connections drive themselves.
+//! Connection pool of one upstream. Whether an idle HTTP/1 connection is still open is checked when it is next used.
+//! HTTP/2 connections drive themselves.
 //!
 //! The answer to a request may come as an event before the end of its stream. The caller does not wait for the end; the
 //! pool reads it when the connection is next needed.
@@ -9,31 +8,32 @@
 
 use super::client::Address;
 use super::connect::{BoxError, Connector, Stream};
+use super::h1_connection::{H1Connection, H1Error, H1SendError, Readiness, RequestHead};
 use super::h2_connection;
-use super::h2_connection::{H2Connection, H2SendError, H2Stream};
+use super::h2_connection::{H2Connection, H2Stream};
 use crate::clock::Clock;
 use crate::sync::Mutex;
 use crate::transport::{Safety, SentFlag};
 use bytes::Bytes;
 use gripfast_core::time::Mono;
-use http::header::{CONNECTION, HOST};
-use http::{HeaderMap, HeaderName, Request, Response, Version};
-use http_body::{Body as _, Frame, SizeHint};
+use http::header::HOST;
+use http::{HeaderMap, HeaderName, Request, Response};
+use http_body::{Frame, SizeHint};
 use http_body_util::Full;
 use hyper::body::Incoming;
-use hyper::client::conn::http1;
 use hyper_util::client::legacy::connect::Connection as _;
+use hyper_util::rt::TokioIo;
 use std::io;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::{Arc, MutexGuard, Weak};
-use std::task::{Context, Poll, Waker, ready};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
+use thiserror::Error;
 use tokio::sync::Notify;
-use tokio::task::unconstrained;
 
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 
-pub(super) type OutgoingRequest = Request<Full<Bytes>>;
+pub(super) type OutgoingRequest = Request<Bytes>;
 
 /// Connections of one client. Cloning gives another handle to the same ones.
 #[derive(Clone)]
@@ -65,44 +65,26 @@ struct State {
 }
 
 struct Idle {
-    connection: Box<H1Connection>,
+    connection: Box<PooledH1>,
     since: Mono,
 }
 
 /// HTTP/1 connection, which carries one request at a time.
-struct H1Connection {
+struct PooledH1 {
     origin: Arc<str>,
-    sender: http1::SendRequest<Full<Bytes>>,
-    connection: http1::Connection<Stream, Full<Bytes>>,
+    connection: H1Connection<TokioIo<Stream>>,
     /// A forwarding proxy needs the whole URL.
     forwarded: bool,
     /// Time for which the server says that it keeps an idle connection, less a margin.
     keep_alive: Option<Duration>,
-    /// The last response says nothing about the end of the connection, so it stays open.
-    stays_open: bool,
-    /// Rest of an answered event stream, which comes before the next response.
-    rest: Option<Rest>,
-}
-
-/// End of an event stream whose answer has arrived.
-struct Rest {
-    incoming: Incoming,
-    /// Bytes that the pool still reads before it gives the connection up.
-    bytes_left: usize,
-}
-
-/// Whether a connection can carry a request now.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Readiness {
-    Ready,
-    /// The end of the previous response has not arrived.
-    Unfinished,
-    Closed,
+    /// Bytes that the pool still reads of an answered event stream before it gives the connection up. They come before
+    /// the next response.
+    rest: Option<usize>,
 }
 
 /// A connection that can take a request.
 enum PooledConnection {
-    H1(Box<H1Connection>),
+    H1(Box<PooledH1>),
     H2(H2Stream),
 }
 
@@ -111,11 +93,41 @@ pub(super) enum PoolError {
     /// No connection could be opened.
     Connect(BoxError),
     /// The connection broke before the server had begun to process the request.
-    Unsent(hyper::Error),
+    Unsent(ConnectionError),
     /// The server has too many requests to begin with this one.
-    Refused(hyper::Error),
+    Refused(ConnectionError),
     /// The connection broke, and the server may have processed the request.
-    Broken(hyper::Error),
+    Broken(ConnectionError),
+}
+
+/// Error of a connection.
+#[derive(Debug, Error)]
+pub(crate) enum ConnectionError {
+    #[error("{0}")]
+    H1(#[source] H1Error),
+    #[error("{0}")]
+    H2(#[source] hyper::Error),
+}
+
+impl ConnectionError {
+    /// The peer may not speak HTTP at all.
+    pub(super) fn is_malformed(&self) -> bool {
+        match self {
+            Self::H1(error) => error.is_malformed(),
+            Self::H2(error) => error.is_parse(),
+        }
+    }
+
+    fn is_refused(&self) -> bool {
+        matches!(self, Self::H2(error) if h2_connection::is_refused(error))
+    }
+}
+
+/// Failed request on a connection.
+struct Unanswered {
+    error: ConnectionError,
+    /// The server has not begun to process the request.
+    is_unprocessed: bool,
 }
 
 impl Pool {
@@ -164,7 +176,7 @@ impl Pool {
     pub(super) async fn send(
         &self,
         to: &Address,
-        mut request: OutgoingRequest,
+        request: OutgoingRequest,
         sent_flag: Option<&SentFlag>,
         safety: Safety,
     ) -> Result<Response<Body>, PoolError> {
@@ -177,67 +189,69 @@ impl Pool {
                 sent_flag.set();
             }
             let answered = match pooled {
-                PooledConnection::H1(h1) => self.send_h1(h1, to, request).await,
-                PooledConnection::H2(h2_stream) => Box::pin(self.send_h2(h2_stream, to, request)).await,
+                PooledConnection::H1(h1) => self.send_h1(h1, to, &request).await,
+                PooledConnection::H2(h2_stream) => Box::pin(self.send_h2(h2_stream, to, &request)).await,
             };
             match answered {
                 Ok(answer) => return Ok(answer),
                 // The connection had ended before the server saw, or processed, anything of the request.
-                Err((_, Some(unsent))) if !is_fresh => request = unsent,
+                Err(Unanswered { is_unprocessed: true, .. }) if !is_fresh => {}
                 // A server that refuses on a new connection refuses on the next one too.
-                Err((error, Some(_))) if h2_connection::is_refused(&error) => {
+                Err(Unanswered { error, is_unprocessed: true }) if error.is_refused() => {
                     return Err(PoolError::Refused(error));
                 }
-                Err((error, Some(_))) => return Err(PoolError::Unsent(error)),
-                Err((error, None)) => return Err(PoolError::Broken(error)),
+                Err(Unanswered { error, is_unprocessed: true }) => return Err(PoolError::Unsent(error)),
+                Err(Unanswered { error, is_unprocessed: false }) => return Err(PoolError::Broken(error)),
             }
         }
     }
 
     async fn send_h1(
         &self,
-        mut h1: Box<H1Connection>,
+        mut h1: Box<PooledH1>,
         to: &Address,
-        mut request: OutgoingRequest,
-    ) -> Result<Response<Body>, H2SendError> {
-        h1.set_target(to, &mut request);
-        // The response makes progress only while the connection is driven, so its own waker does nothing. It must not
-        // yield to the scheduler either, since nothing would wake it again.
-        let mut answer = pin!(unconstrained(h1.sender.try_send_request(request)));
-        let answered = std::future::poll_fn(|cx| {
-            let _ = h1.drive(cx);
-            answer.as_mut().poll(&mut Context::from_waker(Waker::noop()))
-        });
-        let answer = answered.await.map_err(|mut error| {
-            let unsent = error.take_message();
-            (error.into_error(), unsent)
+        request: &OutgoingRequest,
+    ) -> Result<Response<Body>, Unanswered> {
+        let head = RequestHead {
+            method: request.method(),
+            target: if h1.forwarded { &to.uri } else { &to.path },
+            headers: request.headers(),
+            host: &to.host,
+        };
+        let sent = h1.connection.send(&head, request.body().clone()).await;
+        let answer = sent.map_err(|H1SendError { error, is_unsent }| Unanswered {
+            error: ConnectionError::H1(error),
+            is_unprocessed: is_unsent,
         })?;
         h1.keep_alive = keep_alive_limit(answer.headers()).or(h1.keep_alive);
-        h1.stays_open = answer.version() == Version::HTTP_11 && !answer.headers().contains_key(CONNECTION);
-        let carrier = Carrier::H1 { connection: h1, pool: Arc::downgrade(&self.shared) };
-        Ok(answer.map(|incoming| Body { incoming: Some(incoming), carrier: Some(carrier), was_cut: false }))
+        let source = BodySource::H1 { connection: h1, pool: Arc::downgrade(&self.shared) };
+        Ok(answer.map(|()| Body { source: Some(source), was_cut: false }))
     }
 
     async fn send_h2(
         &self,
         mut h2_stream: H2Stream,
         to: &Address,
-        mut request: OutgoingRequest,
-    ) -> Result<Response<Body>, H2SendError> {
+        request: &OutgoingRequest,
+    ) -> Result<Response<Body>, Unanswered> {
+        let mut request = request.clone().map(Full::new);
         *request.uri_mut() = to.uri.clone();
         // HTTP/2 has the host in the target.
         if request.headers().get(HOST) == Some(&to.host) {
             request.headers_mut().remove(HOST);
         }
         let _doubt = ConnectionDoubt::new(h2_stream.connection(), &self.shared);
-        let answer = h2_stream.send(request).await.inspect_err(|(_, unsent)| {
+        let answer = h2_stream.send(request).await.map_err(|(error, is_unprocessed)| {
             // A server that refuses one request would refuse the next.
-            if unsent.is_some() {
+            if is_unprocessed {
                 self.shared.retire_h2(h2_stream.connection());
             }
+            Unanswered { error: ConnectionError::H2(error), is_unprocessed }
         })?;
-        let carrier = Some(Carrier::H2(h2_stream));
-        Ok(answer.map(|incoming| Body { incoming: Some(incoming), carrier, was_cut: false }))
+        Ok(answer.map(|incoming| Body {
+            source: Some(BodySource::H2 { incoming, stream: h2_stream }),
+            was_cut: false,
+        }))
     }
 
     /// Returns a connection that takes a request now, and whether it is new: another request may have opened one that
@@ -264,23 +278,14 @@ impl Pool {
         let (facts, origin) = (stream.connected(), Arc::clone(&to.origin));
         if facts.is_negotiated_h2() {
             let opened = H2Connection::handshake(stream, origin, self.shared.clock).await;
-            let h2 = opened.map_err(PoolError::Unsent)?;
+            let h2 = opened.map_err(|error| PoolError::Unsent(ConnectionError::H2(error)))?;
             let h2_stream = h2.reserve_stream();
             self.shared.keep_h2(h2);
             return Ok((PooledConnection::H2(h2_stream), true));
         }
         self.shared.state.lock().last_was_h2 = false;
-        let (sender, connection) = http1::handshake(stream).await.map_err(PoolError::Unsent)?;
-        let forwarded = facts.is_proxied();
-        let h1 = H1Connection {
-            origin,
-            sender,
-            connection,
-            forwarded,
-            keep_alive: None,
-            stays_open: false,
-            rest: None,
-        };
+        let connection = H1Connection::new(TokioIo::new(stream));
+        let h1 = PooledH1 { origin, connection, forwarded: facts.is_proxied(), keep_alive: None, rest: None };
         Ok((PooledConnection::H1(Box::new(h1)), true))
     }
 }
@@ -307,53 +312,16 @@ impl Drop for ConnectionDoubt<'_> {
     }
 }
 
-impl H1Connection {
-    fn drive(&mut self, cx: &mut Context<'_>) -> Poll<hyper::Result<()>> {
-        Pin::new(&mut self.connection).poll(cx)
-    }
-
-    /// Reads what has arrived of an answered stream, and returns whether the connection can carry a request now. Polling
-    /// is enough to notice that the server has closed it.
+impl PooledH1 {
+    /// Reads what has arrived of an answered stream, and returns whether the connection can carry a request now.
     fn readiness(&mut self) -> Readiness {
-        let mut quietly = Context::from_waker(Waker::noop());
-        while let Some(mut rest) = self.rest.take() {
-            let frame = poll_frame_h1(&mut rest.incoming, &mut self.connection, &mut quietly);
-            let size = match frame {
-                Poll::Ready(Some(Ok(frame))) => frame.data_ref().map_or(0, Bytes::len),
-                Poll::Ready(Some(Err(_))) => return Readiness::Closed,
-                Poll::Ready(None) => break,
-                Poll::Pending => {
-                    self.rest = Some(rest);
-                    return Readiness::Unfinished;
-                }
-            };
-            let Some(bytes_left) = rest.bytes_left.checked_sub(size) else { return Readiness::Closed };
-            self.rest = Some(Rest { bytes_left, ..rest });
+        let mut bytes_left = self.rest.take().unwrap_or(Pool::MAX_REST.1);
+        let readiness = self.connection.readiness(&mut bytes_left);
+        if readiness == Readiness::Unfinished {
+            self.rest = Some(bytes_left);
         }
-        let ended = self.drive(&mut quietly).is_ready();
-        if !ended && self.sender.is_ready() { Readiness::Ready } else { Readiness::Closed }
+        readiness
     }
-
-    /// Sets the target of a request in the form that this connection needs.
-    fn set_target(&mut self, to: &Address, request: &mut OutgoingRequest) {
-        *request.uri_mut() = if self.forwarded { to.uri.clone() } else { to.path.clone() };
-        request.headers_mut().entry(HOST).or_insert_with(|| to.host.clone());
-    }
-}
-
-/// Polls the body of a response. Only the connection wakes the task.
-fn poll_frame_h1(
-    incoming: &mut Incoming,
-    connection: &mut http1::Connection<Stream, Full<Bytes>>,
-    cx: &mut Context<'_>,
-) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-    let mut quietly = Context::from_waker(Waker::noop());
-    let mut incoming = Pin::new(incoming);
-    if let Poll::Ready(frame) = incoming.as_mut().poll_frame(&mut quietly) {
-        return Poll::Ready(frame);
-    }
-    let _ = Pin::new(connection).poll(cx);
-    incoming.poll_frame(&mut quietly)
 }
 
 impl Shared {
@@ -369,7 +337,7 @@ impl Shared {
         there.find_map(H2Connection::try_reserve_stream).map(PooledConnection::H2)
     }
 
-    fn idle_h1(&self, origin: &Arc<str>, safety: Safety) -> Option<Box<H1Connection>> {
+    fn idle_h1(&self, origin: &Arc<str>, safety: Safety) -> Option<Box<PooledH1>> {
         let mut unfinished = Vec::new();
         let found = loop {
             let Some(mut idle) = self.take_idle(origin, safety) else { break None };
@@ -402,7 +370,8 @@ impl Shared {
         state.last_was_h2 && !state.h2.iter().any(|h2| h2.is_for(origin))
     }
 
-    fn keep_h1(self: &Arc<Self>, h1: Box<H1Connection>) {
+    fn keep_h1(self: &Arc<Self>, mut h1: Box<PooledH1>) {
+        h1.connection.shrink();
         let idle = Idle { connection: h1, since: self.clock.mono() };
         let expiry = idle.expiry();
         let mut state = self.state.lock();
@@ -520,10 +489,22 @@ async fn sweep(pool: Weak<Shared>, clock: Clock, sweep_earlier: Arc<Notify>, mut
 /// Body of a response, with the connection that it comes on, which returns to the pool once the body was read. Dropped
 /// before its end, it closes the connection, unless the rest has already arrived or other requests share it.
 pub(crate) struct Body {
-    incoming: Option<Incoming>,
-    carrier: Option<Carrier>,
+    /// `None` after the end of the body.
+    source: Option<BodySource>,
     /// True if the stream was reset before its end.
     was_cut: bool,
+}
+
+enum BodySource {
+    /// A connection that this body has to itself.
+    H1 {
+        connection: Box<PooledH1>,
+        pool: Weak<Shared>,
+    },
+    H2 {
+        incoming: Incoming,
+        stream: H2Stream,
+    },
 }
 
 impl Body {
@@ -535,92 +516,91 @@ impl Body {
 
     /// Leaves the rest of a stream whose answer has arrived to the pool, which keeps the connection.
     pub(super) fn leave_rest(mut self) {
-        if let Some(Carrier::H1 { connection: h1, .. }) = &mut self.carrier {
-            let bytes_left = Pool::MAX_REST.1;
-            h1.rest = self.incoming.take().map(|incoming| Rest { incoming, bytes_left });
+        if let Some(BodySource::H1 { connection, .. }) = &mut self.source {
+            connection.rest = Some(Pool::MAX_REST.1);
         }
     }
 }
 
-enum Carrier {
-    /// A connection that this body has to itself.
-    H1 {
-        connection: Box<H1Connection>,
-        pool: Weak<Shared>,
-    },
-    H2(H2Stream),
-}
-
-impl Carrier {
+impl BodySource {
     /// Gives the connection back to its pool. After a finished body the pool checks it when it is next needed; after
     /// any other one it is checked, and perhaps closed, at once.
     fn release(self, is_finished: bool) {
-        match self {
-            Self::H1 { connection: mut h1, pool } => {
-                if let Some(pool) = pool.upgrade()
-                    && (is_finished && h1.stays_open || h1.readiness() != Readiness::Closed)
-                {
-                    pool.keep_h1(h1);
-                }
-            }
-            Self::H2(h2_stream) => drop(h2_stream),
+        let Self::H1 { connection: mut h1, pool } = self else { return };
+        let is_kept = h1.connection.stays_open()
+            && (is_finished
+                || match (h1.rest, h1.readiness()) {
+                    (_, Readiness::Ready) | (Some(_), Readiness::Unfinished) => true,
+                    // The server would go on with an answer that no one reads.
+                    (None, Readiness::Unfinished) | (_, Readiness::Closed) => false,
+                });
+        if let Some(pool) = pool.upgrade()
+            && is_kept
+        {
+            pool.keep_h1(h1);
         }
     }
 }
 
 impl http_body::Body for Body {
     type Data = Bytes;
-    type Error = hyper::Error;
+    type Error = ConnectionError;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        let Self { incoming: Some(incoming), carrier, was_cut } = &mut *self else {
-            return Poll::Ready(None);
-        };
-        let frame = match carrier {
-            None => ready!(Pin::new(incoming).poll_frame(cx)),
-            Some(Carrier::H2(h2_stream)) => {
+    ) -> Poll<Option<Result<Frame<Bytes>, ConnectionError>>> {
+        let Self { source: Some(source), was_cut } = &mut *self else { return Poll::Ready(None) };
+        let frame = match source {
+            BodySource::H1 { connection: h1, .. } => {
+                let data = ready!(h1.connection.poll_data(cx));
+                data.map(|data| data.map(Frame::data).map_err(ConnectionError::H1))
+            }
+            BodySource::H2 { incoming, stream } => {
                 let frame = ready!(Pin::new(&mut *incoming).poll_frame(cx));
                 match &frame {
-                    Some(Ok(_)) => h2_stream.note_activity(),
+                    Some(Ok(_)) => stream.note_activity(),
                     Some(Err(_)) => {}
                     None => {
                         let is_whole = incoming.is_end_stream() || incoming.size_hint().exact() == Some(0);
                         *was_cut = !is_whole;
                     }
                 }
-                frame
-            }
-            Some(Carrier::H1 { connection: h1, .. }) => {
-                ready!(poll_frame_h1(incoming, &mut h1.connection, cx))
+                frame.map(|frame| frame.map_err(ConnectionError::H2))
             }
         };
-        if frame.is_none() {
-            self.incoming = None;
-            if let Some(carrier) = self.carrier.take() {
-                carrier.release(true);
-            }
+        if frame.is_none()
+            && let Some(source) = self.source.take()
+        {
+            source.release(true);
         }
         Poll::Ready(frame)
     }
 
     fn is_end_stream(&self) -> bool {
-        self.incoming.as_ref().is_none_or(http_body::Body::is_end_stream)
+        match &self.source {
+            None => true,
+            Some(BodySource::H1 { connection: h1, .. }) => h1.connection.remaining_bytes() == Some(0),
+            Some(BodySource::H2 { incoming, .. }) => incoming.is_end_stream(),
+        }
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.incoming.as_ref().map_or_else(|| SizeHint::with_exact(0), http_body::Body::size_hint)
+        match &self.source {
+            None => SizeHint::with_exact(0),
+            Some(BodySource::H1 { connection: h1, .. }) => {
+                h1.connection.remaining_bytes().map_or_else(SizeHint::default, SizeHint::with_exact)
+            }
+            Some(BodySource::H2 { incoming, .. }) => incoming.size_hint(),
+        }
     }
 }
 
 impl Drop for Body {
     fn drop(&mut self) {
         // The connection skips the rest if it has arrived, and closes otherwise.
-        self.incoming = None;
-        if let Some(carrier) = self.carrier.take() {
-            carrier.release(false);
+        if let Some(source) = self.source.take() {
+            source.release(false);
         }
     }
 }

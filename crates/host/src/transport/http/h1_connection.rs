@@ -1,0 +1,536 @@
+//! HTTP/1 connection to a server, which carries one request at a time. The request that uses it drives it: incoming
+//! data wakes the caller directly, and an idle connection is not driven.
+
+use super::h1_response::{BodyReader, BodyStep, HeadReader, MalformedResponse, ResponseHead};
+use bytes::{Bytes, BytesMut};
+use http::header::{CONTENT_LENGTH, HOST};
+use http::{HeaderMap, HeaderValue, Method, Response, Uri};
+use std::future::poll_fn;
+use std::io::{self, IoSlice, Write as _};
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, Waker, ready};
+use thiserror::Error;
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite};
+use tokio::task::unconstrained;
+
+/// Free space below which the read buffer is renewed.
+const MIN_SPACE: usize = 1 << 10;
+/// Size of the read buffer at first, and largest one that an idle connection keeps.
+const FIRST_READ: usize = 8 << 10;
+/// Largest size of the read buffer.
+const MAX_READ: usize = 256 << 10;
+
+/// HTTP/1 connection.
+#[derive(Debug)]
+pub(super) struct H1Connection<S> {
+    stream: S,
+    /// Head of the request, then its body.
+    head: Vec<u8>,
+    body: Bytes,
+    /// Bytes of both that were written.
+    written: usize,
+    /// Everything that was written has left our buffers.
+    is_flushed: bool,
+    /// Bytes that no one has read yet.
+    received: BytesMut,
+    /// Size of the next read buffer.
+    read_size: usize,
+    /// Rest of the response.
+    response_body: BodyReader,
+    /// The connection can carry another request after the response.
+    keeps_open: bool,
+}
+
+/// Reason why a connection has no response, or not all of it.
+#[derive(Debug, Error)]
+pub(crate) enum H1Error {
+    #[error("the server closed the connection before the end of its response")]
+    Closed,
+    #[error("{0}")]
+    Io(#[source] io::Error),
+    #[error("{0}")]
+    Malformed(#[source] MalformedResponse),
+}
+
+impl H1Error {
+    /// The peer may not speak HTTP at all.
+    pub(super) fn is_malformed(&self) -> bool {
+        matches!(self, Self::Malformed(_))
+    }
+}
+
+/// Failed request: nothing of it was sent, or the server may have processed it.
+#[derive(Debug)]
+pub(super) struct H1SendError {
+    pub(super) error: H1Error,
+    pub(super) is_unsent: bool,
+}
+
+/// Whether a connection can carry a request now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Readiness {
+    Ready,
+    /// The end of the previous response has not arrived.
+    Unfinished,
+    Closed,
+}
+
+/// Request without its body.
+pub(super) struct RequestHead<'a> {
+    pub(super) method: &'a Method,
+    /// Path, or whole URL for a forwarding proxy.
+    pub(super) target: &'a Uri,
+    pub(super) headers: &'a HeaderMap,
+    /// `Host`, unless the headers have one.
+    pub(super) host: &'a HeaderValue,
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> H1Connection<S> {
+    pub(super) fn new(stream: S) -> Self {
+        Self {
+            stream,
+            head: Vec::new(),
+            body: Bytes::new(),
+            written: 0,
+            is_flushed: true,
+            received: BytesMut::new(),
+            read_size: FIRST_READ,
+            response_body: BodyReader::Ended,
+            keeps_open: true,
+        }
+    }
+
+    /// Sends a request. Returns when the response head has arrived.
+    ///
+    /// A failed request is `is_unsent` only if not one byte of it was written.
+    pub(super) async fn send(
+        &mut self,
+        request: &RequestHead<'_>,
+        body: Bytes,
+    ) -> Result<Response<()>, H1SendError> {
+        self.write_head(request, body.len());
+        self.body = body;
+        (self.written, self.is_flushed) = (0, false);
+        let mut reader = HeadReader::default();
+        let ResponseHead { response, body, keeps_connection } =
+            poll_fn(|cx| self.poll_head(cx, &mut reader, request.method)).await?;
+        self.response_body = body;
+        self.keeps_open = keeps_connection;
+        Ok(response)
+    }
+
+    fn write_head(&mut self, request: &RequestHead<'_>, length: usize) {
+        let RequestHead { method, target, headers, host } = *request;
+        let head = &mut self.head;
+        head.clear();
+        head.extend_from_slice(method.as_str().as_bytes());
+        head.push(b' ');
+        match (target.authority(), target.path_and_query()) {
+            (None, Some(path)) => head.extend_from_slice(path.as_str().as_bytes()),
+            // Writing to a vector cannot fail.
+            (Some(_), _) | (None, None) => drop(write!(head, "{target}")),
+        }
+        head.extend_from_slice(b" HTTP/1.1\r\n");
+        let host = Some((&HOST, host)).filter(|_| !headers.contains_key(HOST));
+        for (name, value) in host.into_iter().chain(headers) {
+            head.extend_from_slice(name.as_str().as_bytes());
+            head.extend_from_slice(b": ");
+            head.extend_from_slice(value.as_bytes());
+            head.extend_from_slice(b"\r\n");
+        }
+        let may_have_body = !matches!(*method, Method::GET | Method::HEAD | Method::DELETE);
+        if (length > 0 || may_have_body) && !headers.contains_key(CONTENT_LENGTH) {
+            drop(write!(head, "content-length: {length}\r\n"));
+        }
+        head.extend_from_slice(b"\r\n");
+    }
+
+    fn poll_head(
+        &mut self,
+        cx: &mut Context<'_>,
+        reader: &mut HeadReader,
+        method: &Method,
+    ) -> Poll<Result<ResponseHead, H1SendError>> {
+        let failed = |error, is_unsent| Poll::Ready(Err(H1SendError { error, is_unsent }));
+        let write_error = match self.poll_write(cx) {
+            Poll::Ready(Err(error)) if self.written == 0 => return failed(H1Error::Io(error), true),
+            // The server may have answered before it stopped reading.
+            Poll::Ready(Err(error)) => Some(error),
+            Poll::Ready(Ok(())) | Poll::Pending => None,
+        };
+        loop {
+            let error = match self.poll_read(cx) {
+                Poll::Pending => match write_error {
+                    Some(error) => H1Error::Io(error),
+                    None => return Poll::Pending,
+                },
+                Poll::Ready(Ok(0)) => write_error.map_or(H1Error::Closed, H1Error::Io),
+                Poll::Ready(Err(error)) => H1Error::Io(error),
+                Poll::Ready(Ok(_)) => match reader.next(&mut self.received, method) {
+                    Ok(Some(head)) => return Poll::Ready(Ok(head)),
+                    Ok(None) => continue,
+                    Err(malformed) => H1Error::Malformed(malformed),
+                },
+            };
+            return failed(error, false);
+        }
+    }
+
+    /// Returns the next bytes of the response.
+    pub(super) fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, H1Error>>> {
+        // A server may answer before it has read the whole request. If it stops reading, its answer counts.
+        if matches!(self.poll_write(cx), Poll::Ready(Err(_))) {
+            self.keeps_open = false;
+        }
+        loop {
+            match self.response_body.next(&mut self.received) {
+                Ok(BodyStep::Data(data)) => return Poll::Ready(Some(Ok(data))),
+                Ok(BodyStep::End) => return Poll::Ready(None),
+                Ok(BodyStep::NeedsMore) => {}
+                Err(malformed) => return Poll::Ready(Some(Err(H1Error::Malformed(malformed)))),
+            }
+            match ready!(self.poll_read(cx)) {
+                Ok(0) if self.response_body.may_end_with_connection() => {
+                    self.response_body = BodyReader::Ended;
+                    return Poll::Ready(None);
+                }
+                Ok(0) => return Poll::Ready(Some(Err(H1Error::Closed))),
+                Ok(_) => {}
+                Err(error) => return Poll::Ready(Some(Err(H1Error::Io(error)))),
+            }
+        }
+    }
+
+    /// Remaining bytes of the response, if it says how many there are.
+    pub(super) fn remaining_bytes(&self) -> Option<u64> {
+        match self.response_body {
+            BodyReader::Length(left) => Some(left),
+            BodyReader::Ended => Some(0),
+            BodyReader::Chunked(_) | BodyReader::UntilClose => None,
+        }
+    }
+
+    /// Reads what has arrived of the previous response, up to `rest` bytes, and returns whether the connection can carry
+    /// a request now. Reading is enough to notice that the server has closed it.
+    pub(super) fn readiness(&mut self, rest: &mut usize) -> Readiness {
+        // Without a budget of the scheduler, which would make an ended connection look open.
+        let mut checked = pin!(unconstrained(poll_fn(|cx| Poll::Ready(self.check_readiness(cx, rest)))));
+        match checked.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(readiness) => readiness,
+            Poll::Pending => Readiness::Closed,
+        }
+    }
+
+    fn check_readiness(&mut self, cx: &mut Context<'_>, rest: &mut usize) -> Readiness {
+        while self.response_body != BodyReader::Ended {
+            match self.poll_data(cx) {
+                Poll::Ready(Some(Ok(data))) => match rest.checked_sub(data.len()) {
+                    Some(left) => *rest = left,
+                    None => return Readiness::Closed,
+                },
+                Poll::Ready(Some(Err(_))) => return Readiness::Closed,
+                Poll::Ready(None) => {}
+                Poll::Pending => return Readiness::Unfinished,
+            }
+        }
+        let is_idle = self.stays_open() && self.received.is_empty();
+        if is_idle && self.poll_read(cx).is_pending() { Readiness::Ready } else { Readiness::Closed }
+    }
+
+    /// Returns whether the connection can carry another request once the response was read, unless the server closes it.
+    pub(super) fn stays_open(&self) -> bool {
+        self.keeps_open && self.is_flushed
+    }
+
+    /// Releases what an idle connection does not need.
+    pub(super) fn shrink(&mut self) {
+        self.body = Bytes::new();
+        if self.read_size > FIRST_READ {
+            self.received = BytesMut::new();
+            self.read_size = FIRST_READ;
+        }
+    }
+
+    fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let mut stream = Pin::new(&mut self.stream);
+        while self.written < self.head.len() + self.body.len() {
+            let head = &self.head[self.written.min(self.head.len())..];
+            let body = &self.body[self.written.saturating_sub(self.head.len())..];
+            let slices = [IoSlice::new(head), IoSlice::new(body)];
+            match ready!(stream.as_mut().poll_write_vectored(cx, &slices))? {
+                0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                count => self.written += count,
+            }
+        }
+        if !self.is_flushed {
+            ready!(stream.poll_flush(cx))?;
+            self.is_flushed = true;
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        if self.received.capacity() - self.received.len() < MIN_SPACE {
+            self.received.reserve(self.read_size);
+        }
+        let space = self.received.capacity() - self.received.len();
+        let count = ready!(pin!(self.stream.read_buf(&mut self.received)).poll(cx))?;
+        if count == space && self.read_size < MAX_READ {
+            self.read_size *= 2;
+        }
+        Poll::Ready(Ok(count))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http_body_util::{BodyExt as _, Full};
+    use hyper_util::rt::TokioIo;
+    use proptest::prelude::*;
+    use tokio::io::{AsyncWriteExt as _, DuplexStream, duplex};
+
+    const SERVER: HeaderValue = HeaderValue::from_static("server");
+
+    fn connected() -> (H1Connection<DuplexStream>, DuplexStream) {
+        let (ours, theirs) = duplex(1 << 20);
+        (H1Connection::new(ours), theirs)
+    }
+
+    async fn post(h1: &mut H1Connection<DuplexStream>) -> Result<Response<()>, H1SendError> {
+        let (method, headers) = (&Method::POST, &HeaderMap::new());
+        h1.send(
+            &RequestHead { method, target: &Uri::from_static("/mcp"), headers, host: &SERVER },
+            Bytes::from("{}"),
+        )
+        .await
+    }
+
+    async fn read(h1: &mut H1Connection<DuplexStream>) -> Result<Vec<u8>, H1Error> {
+        let mut whole = Vec::new();
+        while let Some(data) = poll_fn(|cx| h1.poll_data(cx)).await {
+            whole.extend_from_slice(&data?);
+        }
+        Ok(whole)
+    }
+
+    async fn received(theirs: &mut DuplexStream) -> String {
+        let mut bytes = BytesMut::with_capacity(4096);
+        theirs.read_buf(&mut bytes).await.unwrap();
+        String::from_utf8(bytes.to_vec()).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_connection_carries_one_request_after_another() {
+        let (mut h1, mut theirs) = connected();
+        for text in ["first", "second"] {
+            assert_eq!(h1.readiness(&mut 0), Readiness::Ready);
+            let answer = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{text}", text.len());
+            let (response, ()) = tokio::join!(post(&mut h1), async {
+                let request = received(&mut theirs).await;
+                assert_eq!(request, "POST /mcp HTTP/1.1\r\nhost: server\r\ncontent-length: 2\r\n\r\n{}");
+                theirs.write_all(answer.as_bytes()).await.unwrap();
+            });
+            assert_eq!(response.unwrap().status(), 200);
+            assert_eq!(h1.remaining_bytes(), Some(text.len() as u64));
+            assert_eq!(read(&mut h1).await.unwrap(), text.as_bytes());
+        }
+    }
+
+    #[tokio::test]
+    async fn c05_bytes_that_no_request_asked_for_close_a_connection() {
+        let (mut h1, mut theirs) = connected();
+        theirs.write_all(b"HTTP/1.1 408 Request Timeout\r\n\r\n").await.unwrap();
+        assert_eq!(h1.readiness(&mut 0), Readiness::Closed);
+        let (mut h1, mut theirs) = connected();
+        theirs
+            .write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 1\r\n\r\naHTTP/1.1 200 OK\r\n\r\n")
+            .await
+            .unwrap();
+        post(&mut h1).await.unwrap();
+        assert_eq!(read(&mut h1).await.unwrap(), b"a");
+        assert_eq!(h1.readiness(&mut 0), Readiness::Closed, "a second response");
+    }
+
+    #[tokio::test]
+    async fn c05_a_closed_connection_is_noticed_without_a_budget_of_the_scheduler() {
+        let (mut h1, theirs) = connected();
+        drop(theirs);
+        while tokio::task::coop::has_budget_remaining() {
+            tokio::task::coop::consume_budget().await;
+        }
+        assert_eq!(h1.readiness(&mut 0), Readiness::Closed);
+    }
+
+    #[tokio::test]
+    async fn c05_a_request_is_unsent_only_if_not_one_byte_was_written() {
+        let (mut h1, theirs) = connected();
+        drop(theirs);
+        assert!(post(&mut h1).await.unwrap_err().is_unsent);
+        let (ours, mut theirs) = duplex(10);
+        let mut h1 = H1Connection::new(ours);
+        let (failed, ()) = tokio::join!(post(&mut h1), async {
+            assert_eq!(received(&mut theirs).await.len(), 10);
+            drop(theirs);
+        });
+        assert!(!failed.unwrap_err().is_unsent);
+    }
+
+    #[tokio::test]
+    async fn an_answer_before_the_end_of_the_request_counts_and_ends_the_connection() {
+        let (ours, mut theirs) = duplex(10);
+        let mut h1 = H1Connection::new(ours);
+        let (response, theirs) = tokio::join!(post(&mut h1), async {
+            let answer = b"HTTP/1.1 413 Content Too Large\r\ncontent-length: 0\r\n\r\n";
+            theirs.write_all(answer).await.unwrap();
+            theirs
+        });
+        assert_eq!(response.unwrap().status(), 413);
+        assert!(!h1.stays_open(), "the rest of the request is missing");
+        drop(theirs);
+    }
+
+    #[tokio::test]
+    async fn the_rest_of_a_response_is_read_up_to_a_limit() {
+        let (mut h1, mut theirs) = connected();
+        theirs.write_all(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\nabc\r\n").await.unwrap();
+        post(&mut h1).await.unwrap();
+        let mut rest = 10;
+        assert_eq!((h1.readiness(&mut rest), rest), (Readiness::Unfinished, 7));
+        theirs.write_all(b"3\r\ndef\r\n0\r\n\r\n").await.unwrap();
+        assert_eq!((h1.readiness(&mut rest), rest), (Readiness::Ready, 4));
+        theirs.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nabcde").await.unwrap();
+        post(&mut h1).await.unwrap();
+        assert_eq!(h1.readiness(&mut rest), Readiness::Closed, "more than that");
+    }
+
+    #[tokio::test]
+    async fn an_incomplete_response_is_an_error() {
+        for text in [
+            "HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nabcd",
+            "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n",
+        ] {
+            let (mut h1, mut theirs) = connected();
+            theirs.write_all(text.as_bytes()).await.unwrap();
+            post(&mut h1).await.unwrap();
+            drop(theirs);
+            assert!(matches!(read(&mut h1).await, Err(H1Error::Closed)), "{text:?}");
+        }
+        let (mut h1, mut theirs) = connected();
+        let (failed, ()) = tokio::join!(post(&mut h1), async {
+            received(&mut theirs).await;
+            theirs.write_all(b"HTTP/1.1 200").await.unwrap();
+            drop(theirs);
+        });
+        let H1SendError { error, is_unsent } = failed.unwrap_err();
+        assert!(matches!(error, H1Error::Closed) && !is_unsent);
+    }
+
+    /// Status, headers and body of a response, as our connection reads it.
+    async fn ours(pieces: &[&[u8]]) -> Option<(u16, HeaderMap, Vec<u8>)> {
+        let (mut h1, mut theirs) = connected();
+        let reading = async {
+            let response = post(&mut h1).await.ok()?;
+            let body = read(&mut h1).await.ok()?;
+            Some((response.status().as_u16(), response.headers().clone(), body))
+        };
+        tokio::join!(reading, send(&mut theirs, pieces)).0
+    }
+
+    /// The same, as hyper reads it.
+    async fn by_hyper(pieces: &[&[u8]]) -> Option<(u16, HeaderMap, Vec<u8>)> {
+        let (ours, mut theirs) = duplex(1 << 20);
+        let (mut sender, connection) =
+            hyper::client::conn::http1::handshake(TokioIo::new(ours)).await.unwrap();
+        let reading = async {
+            let request = http::Request::post("/mcp").header("host", "server");
+            let request = request.body(Full::new(Bytes::from("{}"))).unwrap();
+            let (head, body) = sender.send_request(request).await.ok()?.into_parts();
+            let body = body.collect().await.ok()?.to_bytes();
+            Some((head.status.as_u16(), head.headers, body.to_vec()))
+        };
+        let serving = async { tokio::join!(connection, send(&mut theirs, pieces)) };
+        tokio::join!(reading, serving).0
+    }
+
+    async fn send(theirs: &mut DuplexStream, pieces: &[&[u8]]) {
+        received(theirs).await;
+        for piece in pieces {
+            // A peer that has seen enough may be gone.
+            let _ = theirs.write_all(piece).await;
+            tokio::task::yield_now().await;
+        }
+        let _ = theirs.shutdown().await;
+    }
+
+    /// Lines that matter for the framing of a response, valid and not.
+    fn header_line() -> impl Strategy<Value = String> {
+        let known = prop::sample::select(vec![
+            "content-length: 3",
+            "content-length: 3",
+            "Content-Length: 12",
+            "content-length: x",
+            "content-length: 3,3",
+            "transfer-encoding: chunked",
+            "Transfer-Encoding: Chunked",
+            "transfer-encoding: gzip",
+            "transfer-encoding: gzip, chunked",
+            "connection: close",
+            "connection: keep-alive",
+            "x: y",
+            "x : y",
+            "content-type: text/event-stream",
+            " folded",
+            "",
+        ]);
+        (known, prop::sample::select(vec!["\r\n", "\r\n", "\r\n", "\r\n", "\n", "\r"]))
+            .prop_map(|(line, end)| format!("{line}{end}"))
+    }
+
+    fn response_text() -> impl Strategy<Value = String> {
+        let status = prop::sample::select(vec![
+            "HTTP/1.1 200 OK\r\n",
+            "HTTP/1.1 200 OK\r\n",
+            "HTTP/1.0 200 OK\r\n",
+            "HTTP/1.1 204 No Content\r\n",
+            "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\n",
+            "HTTP/1.1 404\r\n",
+            "HTTP/2.0 200 OK\r\n",
+            "HTTP/1.1 99 x\r\n",
+        ]);
+        let body = prop::collection::vec(
+            prop::sample::select(vec![
+                "3\r\nabc\r\n",
+                "3\r\nabc\r\n",
+                "3;x=y\r\nabc\r\n",
+                "c\r\nabcdefghijkl\r\n",
+                "0\r\n\r\n",
+                "0\r\n\r\n",
+                "0\r\nt: 1\r\n\r\n",
+                "abc",
+                "3\nabc\r\n",
+                "\r\n",
+                "zz\r\n",
+                "0",
+            ]),
+            0..5,
+        );
+        (status, prop::collection::vec(header_line(), 0..4), body)
+            .prop_map(|(status, lines, body)| format!("{status}{}\r\n{}", lines.concat(), body.concat()))
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(4096))]
+
+        /// hyper's client is the reference: it was tested by many. Ours may refuse more, and never reads another response.
+        #[test]
+        fn a_response_is_read_as_hyper_reads_it_or_refused(text in response_text(), piece in 1_usize..60) {
+            let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+            let pieces: Vec<&[u8]> = text.as_bytes().chunks(piece).collect();
+            let (ours, theirs) = runtime.block_on(async { (ours(&pieces).await, by_hyper(&pieces).await) });
+            if let Some(ours) = ours {
+                prop_assert_eq!(Some(ours), theirs);
+            }
+        }
+    }
+}
