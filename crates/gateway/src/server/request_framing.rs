@@ -79,10 +79,16 @@ impl Framing {
                     self.part = if left == 0 { Part::ChunkEnd } else { Part::Chunk(left) };
                 }
                 Part::Head | Part::ChunkSize | Part::ChunkEnd | Part::Trailers => {
-                    let end = memchr::memchr(b'\n', rest);
-                    self.keep(&rest[..end.unwrap_or(rest.len())]);
-                    let Some(end) = end else { return };
+                    let Some(end) = memchr::memchr(b'\n', rest) else {
+                        self.keep(rest);
+                        return;
+                    };
                     at += end;
+                    if self.part == Part::Head && self.is_other_header(&rest[..end]) {
+                        at += 1;
+                        continue;
+                    }
+                    self.keep(&rest[..end]);
                     if self.end_line().is_err() {
                         bytes[at] = REFUSED;
                         self.part = Part::Refused;
@@ -92,6 +98,13 @@ impl Framing {
                 }
             }
         }
+    }
+
+    /// Tests if this is a whole header line that says nothing about framing, as most lines are.
+    fn is_other_header(&self, line: &[u8]) -> bool {
+        let is_whole = self.line.is_empty() && self.last == 0;
+        let is_known = matches!(line, [b'c' | b'C' | b't' | b'T' | b'\r', ..]);
+        self.head.has_begun && is_whole && !is_known && line.last() == Some(&b'\r')
     }
 
     fn keep(&mut self, bytes: &[u8]) {
@@ -137,10 +150,6 @@ impl Framing {
         }
         if !self.head.has_begun {
             self.head.has_begun = true;
-            return Ok(Part::Head);
-        }
-        // Only two names matter, and this runs for each header of each request.
-        if !matches!(self.line[0], b'c' | b'C' | b't' | b'T') {
             return Ok(Part::Head);
         }
         let colon = self.line.iter().position(|byte| *byte == b':').unwrap_or(self.line.len());

@@ -4,7 +4,7 @@
 use super::cancel;
 use super::connect::{Connector, connect_failure, mark_sensitive};
 use super::egress::{Egress, EgressDenied};
-use super::pool::{Body, ConnectionError, Pool, PoolError};
+use super::pool::{Body, ConnectionError, OutgoingRequest, Pool, PoolError};
 use super::proxy::{ForwardedBy, ProxyError};
 use super::response::header_text;
 use crate::auth::Credential;
@@ -14,10 +14,10 @@ use crate::transport::{Safety, Secrets, SentFlag};
 use bytes::Bytes;
 use gripfast_core::failure::{ConnectStepFailed, During, Evidence, Observed};
 use http::header::{
-    ACCEPT_ENCODING, AUTHORIZATION, CONTENT_LENGTH, COOKIE, HOST, LOCATION, PROXY_AUTHORIZATION,
-    WWW_AUTHENTICATE,
+    ACCEPT_ENCODING, AUTHORIZATION, COOKIE, HOST, LOCATION, PROXY_AUTHORIZATION, WWW_AUTHENTICATE,
 };
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, Uri};
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 use tokio::sync::Semaphore;
@@ -229,35 +229,37 @@ impl HttpClient {
         auth_header: Option<&HeaderValue>,
         during: During,
     ) -> Result<Response<Body>, Evidence> {
-        let mut request = Request::new(http_request.body.clone());
-        *request.method_mut() = http_request.method.clone();
-        let headers = request.headers_mut();
-        headers.clone_from(&http_request.headers);
-        if !http_request.body.is_empty() {
-            headers.insert(CONTENT_LENGTH, HeaderValue::from(http_request.body.len()));
-        }
-        headers.extend(http_request.mirrored.iter().cloned());
+        let mut headers = Cow::Borrowed(&*http_request.headers);
         // A proxy may compress for clients that do not send this, and nothing here decompresses.
-        headers.insert(ACCEPT_ENCODING, IDENTITY);
+        if headers.get(ACCEPT_ENCODING) != Some(&IDENTITY) {
+            headers.to_mut().insert(ACCEPT_ENCODING, IDENTITY);
+        }
+        if !http_request.mirrored.is_empty() {
+            headers.to_mut().extend(http_request.mirrored.iter().cloned());
+        }
         for (name, value) in own_headers.into_iter().flatten() {
-            headers.insert(name, value.clone());
+            headers.to_mut().insert(name, value.clone());
         }
         if let Some(auth_header) = auth_header {
-            headers.insert(AUTHORIZATION, auth_header.clone());
+            headers.to_mut().insert(AUTHORIZATION, auth_header.clone());
         }
         if let Some(auth) = &http_request.to.proxy_authorization {
-            headers.insert(PROXY_AUTHORIZATION, auth.clone());
+            headers.to_mut().insert(PROXY_AUTHORIZATION, auth.clone());
         }
         let sealed = self.signer.as_ref().map(|signer| {
             let path = http_request.to.path.path();
-            let seal = signer.seal(http_request.method.as_str(), path, headers, &http_request.body);
-            headers.extend(seal.iter().cloned());
+            let seal = signer.seal(http_request.method.as_str(), path, &headers, &http_request.body);
+            headers.to_mut().extend(seal.iter().cloned());
             (signer, seal)
         });
-        let sent = self
-            .pool
-            .send(&http_request.to, request, http_request.sent.as_deref(), http_request.safety)
-            .await;
+        let request = OutgoingRequest {
+            method: &http_request.method,
+            headers: &headers,
+            body: &http_request.body,
+            sent: http_request.sent.as_deref(),
+            safety: http_request.safety,
+        };
+        let sent = self.pool.send(&http_request.to, &request).await;
         if let (Some((signer, seal)), Ok(response)) = (&sealed, &sent)
             && !signer.is_authentic(seal, response.status(), response.headers())
         {

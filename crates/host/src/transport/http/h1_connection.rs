@@ -80,6 +80,7 @@ pub(super) struct RequestHead<'a> {
     pub(super) method: &'a Method,
     /// Path, or whole URL for a forwarding proxy.
     pub(super) target: &'a Uri,
+    /// Without `Content-Length`, which follows from the body.
     pub(super) headers: &'a HeaderMap,
     /// `Host`, unless the headers have one.
     pub(super) host: &'a HeaderValue,
@@ -127,20 +128,23 @@ impl<S: AsyncRead + AsyncWrite + Unpin> H1Connection<S> {
         head.push(b' ');
         match (target.authority(), target.path_and_query()) {
             (None, Some(path)) => head.extend_from_slice(path.as_str().as_bytes()),
-            // Writing to a vector cannot fail.
             (Some(_), _) | (None, None) => drop(write!(head, "{target}")),
         }
         head.extend_from_slice(b" HTTP/1.1\r\n");
         let host = Some((&HOST, host)).filter(|_| !headers.contains_key(HOST));
-        for (name, value) in host.into_iter().chain(headers) {
+        let fixed = headers.iter().filter(|(name, _)| **name != CONTENT_LENGTH);
+        for (name, value) in host.into_iter().chain(fixed) {
             head.extend_from_slice(name.as_str().as_bytes());
             head.extend_from_slice(b": ");
             head.extend_from_slice(value.as_bytes());
             head.extend_from_slice(b"\r\n");
         }
         let may_have_body = !matches!(*method, Method::GET | Method::HEAD | Method::DELETE);
-        if (length > 0 || may_have_body) && !headers.contains_key(CONTENT_LENGTH) {
-            drop(write!(head, "content-length: {length}\r\n"));
+        if length > 0 || may_have_body {
+            head.extend_from_slice(b"content-length: ");
+            // Writing to a vector cannot fail.
+            drop(write!(head, "{length}"));
+            head.extend_from_slice(b"\r\n");
         }
         head.extend_from_slice(b"\r\n");
     }

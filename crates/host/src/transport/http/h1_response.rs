@@ -117,66 +117,73 @@ fn read_head(
     let version = if parsed.version == Some(1) { Version::HTTP_11 } else { Version::HTTP_10 };
     *response.version_mut() = version;
     let mut headers = HeaderMap::with_capacity(parsed.headers.len());
+    let mut framing = FramingHeaders::default();
     for header in &*parsed.headers {
         let name = HeaderName::from_bytes(header.name.as_bytes());
         let value = HeaderValue::from_maybe_shared(bytes.slice_ref(header.value));
         let (Ok(name), Ok(value)) = (name, value) else { return Err(MalformedResponse("bad header")) };
+        framing.note(&name, header.value)?;
         headers.append(name, value);
     }
+    *response.headers_mut() = headers;
     let (body, is_certain) = match response.status().as_u16() {
         // No upgrade was requested.
         101 => (BodyReader::Ended, false),
         204 | 304 => (BodyReader::Ended, true),
         _ if *method == Method::HEAD => (BodyReader::Ended, true),
-        _ => body_of(version, &headers)?,
+        _ => framing.body(version)?,
     };
-    let keeps_connection = is_certain && keeps_connection(version, &headers);
-    *response.headers_mut() = headers;
+    let keeps_connection = is_certain && framing.keeps_connection(version);
     Ok(ResponseHead { response, body, keeps_connection })
 }
 
-/// Finds how the body ends, and whether two readers would agree about it.
-fn body_of(version: Version, headers: &HeaderMap) -> Result<(BodyReader, bool), MalformedResponse> {
-    let mut codings = headers.get_all(TRANSFER_ENCODING).into_iter();
-    if let Some(coding) = codings.next() {
-        if version == Version::HTTP_10 || codings.next().is_some() || !is_token(coding, "chunked") {
-            return Err(MalformedResponse("unknown transfer encoding"));
-        }
-        return Ok((BodyReader::Chunked(ChunkPart::Size), !headers.contains_key(CONTENT_LENGTH)));
-    }
-    let mut length = None;
-    for value in headers.get_all(CONTENT_LENGTH) {
-        let this = value.as_bytes().trim_ascii();
-        let is_number = !this.is_empty() && this.iter().all(u8::is_ascii_digit);
-        let this = is_number.then(|| str::from_utf8(this).ok()?.parse::<u64>().ok()).flatten();
-        if this.is_none() || length.is_some_and(|known| Some(known) != this) {
-            return Err(MalformedResponse("bad Content-Length"));
-        }
-        length = this;
-    }
-    Ok(match length {
-        Some(0) => (BodyReader::Ended, true),
-        Some(length) => (BodyReader::Length(length), true),
-        None => (BodyReader::UntilClose, false),
-    })
+/// Headers about the body and the connection.
+#[derive(Default)]
+struct FramingHeaders {
+    is_chunked: bool,
+    length: Option<u64>,
+    closes: bool,
+    keeps: bool,
 }
 
-fn is_token(value: &HeaderValue, token: &str) -> bool {
-    value.as_bytes().trim_ascii().eq_ignore_ascii_case(token.as_bytes())
-}
-
-fn keeps_connection(version: Version, headers: &HeaderMap) -> bool {
-    let options = headers.get_all(CONNECTION).into_iter();
-    let mut options = options.flat_map(|value| value.as_bytes().split(|byte| *byte == b','));
-    let mut keeps = version == Version::HTTP_11;
-    for option in options.by_ref() {
-        let option = option.trim_ascii();
-        if option.eq_ignore_ascii_case(b"close") {
-            return false;
+impl FramingHeaders {
+    fn note(&mut self, name: &HeaderName, value: &[u8]) -> Result<(), MalformedResponse> {
+        let value = value.trim_ascii();
+        if *name == CONTENT_LENGTH {
+            let is_number = !value.is_empty() && value.iter().all(u8::is_ascii_digit);
+            let length = is_number.then(|| str::from_utf8(value).ok()?.parse().ok()).flatten();
+            if length.is_none() || self.length.is_some_and(|known| Some(known) != length) {
+                return Err(MalformedResponse("bad Content-Length"));
+            }
+            self.length = length;
+        } else if *name == TRANSFER_ENCODING {
+            if self.is_chunked || !value.eq_ignore_ascii_case(b"chunked") {
+                return Err(MalformedResponse("unknown transfer encoding"));
+            }
+            self.is_chunked = true;
+        } else if *name == CONNECTION {
+            for option in value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii) {
+                self.closes |= option.eq_ignore_ascii_case(b"close");
+                self.keeps |= option.eq_ignore_ascii_case(b"keep-alive");
+            }
         }
-        keeps |= option.eq_ignore_ascii_case(b"keep-alive");
+        Ok(())
     }
-    keeps
+
+    /// Finds how the body ends, and whether two readers would agree about it.
+    fn body(&self, version: Version) -> Result<(BodyReader, bool), MalformedResponse> {
+        match (self.is_chunked, self.length) {
+            (true, _) if version == Version::HTTP_10 => Err(MalformedResponse("unknown transfer encoding")),
+            (true, length) => Ok((BodyReader::Chunked(ChunkPart::Size), length.is_none())),
+            (false, Some(0)) => Ok((BodyReader::Ended, true)),
+            (false, Some(length)) => Ok((BodyReader::Length(length), true)),
+            (false, None) => Ok((BodyReader::UntilClose, false)),
+        }
+    }
+
+    fn keeps_connection(&self, version: Version) -> bool {
+        !self.closes && (version == Version::HTTP_11 || self.keeps)
+    }
 }
 
 /// Reads a body up to its end.

@@ -6,7 +6,7 @@ use super::{JSON, JSON_OR_EVENTS};
 use crate::sync::Mutex;
 use crate::transport::{Outgoing, Session};
 use gripfast_wire::{Era, ProtocolVersion};
-use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HOST};
+use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_TYPE, HOST};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use std::sync::Arc;
 
@@ -60,8 +60,6 @@ impl MessageHeaders {
         }
         let mut headers = session_headers(session, JSON_OR_EVENTS);
         headers.insert(HOST, self.host.clone());
-        // Set to the real length with each message.
-        headers.insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
         headers.insert(CONTENT_TYPE, JSON);
         for (header, value) in [(METHOD, method), (NAME, name)] {
             headers.extend(

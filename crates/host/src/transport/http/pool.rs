@@ -16,8 +16,8 @@ use crate::sync::Mutex;
 use crate::transport::{Safety, SentFlag};
 use bytes::Bytes;
 use gripfast_core::time::Mono;
-use http::header::HOST;
-use http::{HeaderMap, HeaderName, Request, Response};
+use http::header::{CONTENT_LENGTH, HOST};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response};
 use http_body::{Frame, SizeHint};
 use http_body_util::Full;
 use hyper::body::Incoming;
@@ -33,7 +33,15 @@ use tokio::sync::Notify;
 
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 
-pub(super) type OutgoingRequest = Request<Bytes>;
+/// Request to an address. `Content-Length` follows from the body, and `Host` from the address unless the headers have one.
+pub(super) struct OutgoingRequest<'a> {
+    pub(super) method: &'a Method,
+    pub(super) headers: &'a HeaderMap,
+    pub(super) body: &'a Bytes,
+    /// Set once there is a connection to send the request on.
+    pub(super) sent: Option<&'a SentFlag>,
+    pub(super) safety: Safety,
+}
 
 /// Connections of one client. Cloning gives another handle to the same ones.
 #[derive(Clone)]
@@ -171,26 +179,23 @@ impl Pool {
         &self.shared.connector
     }
 
-    /// Sends a request to `to`. Returns when the response head has arrived. The flag is set once there is a connection
-    /// to send it on.
+    /// Sends a request to `to`. Returns when the response head has arrived.
     pub(super) async fn send(
         &self,
         to: &Address,
-        request: OutgoingRequest,
-        sent_flag: Option<&SentFlag>,
-        safety: Safety,
+        request: &OutgoingRequest<'_>,
     ) -> Result<Response<Body>, PoolError> {
         loop {
-            let (pooled, is_fresh) = match self.shared.reusable(&to.origin, safety) {
+            let (pooled, is_fresh) = match self.shared.reusable(&to.origin, request.safety) {
                 Some(pooled) => (pooled, false),
-                None => Box::pin(self.open(to, safety)).await?,
+                None => Box::pin(self.open(to, request.safety)).await?,
             };
-            if let Some(sent_flag) = sent_flag {
+            if let Some(sent_flag) = request.sent {
                 sent_flag.set();
             }
             let answered = match pooled {
-                PooledConnection::H1(h1) => self.send_h1(h1, to, &request).await,
-                PooledConnection::H2(h2_stream) => Box::pin(self.send_h2(h2_stream, to, &request)).await,
+                PooledConnection::H1(h1) => self.send_h1(h1, to, request).await,
+                PooledConnection::H2(h2_stream) => Box::pin(self.send_h2(h2_stream, to, request)).await,
             };
             match answered {
                 Ok(answer) => return Ok(answer),
@@ -210,15 +215,15 @@ impl Pool {
         &self,
         mut h1: Box<PooledH1>,
         to: &Address,
-        request: &OutgoingRequest,
+        request: &OutgoingRequest<'_>,
     ) -> Result<Response<Body>, Unanswered> {
         let head = RequestHead {
-            method: request.method(),
+            method: request.method,
             target: if h1.forwarded { &to.uri } else { &to.path },
-            headers: request.headers(),
+            headers: request.headers,
             host: &to.host,
         };
-        let sent = h1.connection.send(&head, request.body().clone()).await;
+        let sent = h1.connection.send(&head, request.body.clone()).await;
         let answer = sent.map_err(|H1SendError { error, is_unsent }| Unanswered {
             error: ConnectionError::H1(error),
             is_unprocessed: is_unsent,
@@ -232,16 +237,22 @@ impl Pool {
         &self,
         mut h2_stream: H2Stream,
         to: &Address,
-        request: &OutgoingRequest,
+        request: &OutgoingRequest<'_>,
     ) -> Result<Response<Body>, Unanswered> {
-        let mut request = request.clone().map(Full::new);
-        *request.uri_mut() = to.uri.clone();
+        let mut h2_request = Request::new(Full::new(request.body.clone()));
+        *h2_request.method_mut() = request.method.clone();
+        *h2_request.uri_mut() = to.uri.clone();
+        let headers = h2_request.headers_mut();
+        headers.clone_from(request.headers);
+        if !request.body.is_empty() {
+            headers.insert(CONTENT_LENGTH, HeaderValue::from(request.body.len()));
+        }
         // HTTP/2 has the host in the target.
-        if request.headers().get(HOST) == Some(&to.host) {
-            request.headers_mut().remove(HOST);
+        if headers.get(HOST) == Some(&to.host) {
+            headers.remove(HOST);
         }
         let _doubt = ConnectionDoubt::new(h2_stream.connection(), &self.shared);
-        let answer = h2_stream.send(request).await.map_err(|(error, is_unprocessed)| {
+        let answer = h2_stream.send(h2_request).await.map_err(|(error, is_unprocessed)| {
             // A server that refuses one request would refuse the next.
             if is_unprocessed {
                 self.shared.retire_h2(h2_stream.connection());
@@ -608,7 +619,6 @@ impl Drop for Body {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use http::HeaderValue;
 
     #[test]
     fn c05_a_keep_alive_limit_is_honoured_with_a_margin() {
