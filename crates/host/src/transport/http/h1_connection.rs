@@ -249,7 +249,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> H1Connection<S> {
     /// Releases what an idle connection does not need.
     pub(super) fn shrink(&mut self) {
         self.body = Bytes::new();
-        if self.read_size > FIRST_READ {
+        if self.received.capacity() > FIRST_READ || self.read_size > FIRST_READ {
             self.received = BytesMut::new();
             self.read_size = FIRST_READ;
         }
@@ -275,7 +275,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> H1Connection<S> {
 
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         if self.received.capacity() - self.received.len() < MIN_SPACE {
-            self.received.reserve(self.read_size);
+            let left = self.remaining_bytes().and_then(|left| usize::try_from(left).ok());
+            self.received.reserve(left.unwrap_or(0).clamp(self.read_size, MAX_READ));
         }
         let space = self.received.capacity() - self.received.len();
         let count = ready!(pin!(self.stream.read_buf(&mut self.received)).poll(cx))?;
