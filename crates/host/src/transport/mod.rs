@@ -12,6 +12,7 @@ mod secrets;
 mod singleton;
 mod sse;
 mod stderr;
+mod stdin;
 mod stdio;
 mod target;
 

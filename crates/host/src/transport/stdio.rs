@@ -3,15 +3,15 @@
 //! Three tasks serve a link: one writes stdin, one reads stderr, and [`run`] reads stdout, watches the other two and
 //! the child, and at the end fails all pending requests. None of them owns the child: it is dropped with the link.
 //!
-//! A caller writes its request itself if the pipe takes it at once and no other frame waits ([`Pipe`]).
+//! A caller writes its request itself if the pipe takes it at once ([`Stdin`]).
 
 use super::inbox::{Inbox, Incoming, LinkContext};
 use super::pending_replies::{Dispatched, FrameState, PendingReplies};
 use super::process::{Exit, ExitWatch, Pipes, ProcessTree};
+use super::stdin::{Frame, QueueState, Stdin, WriteEnd};
 use super::{
     BoxFuture, Link, LinkInfo, Outgoing, Reply, Secrets, SendError, Session, StderrRing, UnsolicitedStream,
 };
-use crate::sync::Mutex;
 use bytes::Bytes;
 use gripfast_core::failure::{During, Evidence, Observed, Sent};
 use gripfast_core::supervise::upstream::CloseMode;
@@ -19,42 +19,20 @@ use gripfast_wire::envelope::{self, Addressee};
 use gripfast_wire::partial::extend_within;
 use gripfast_wire::results;
 use gripfast_wire::{Id, JsonText, batch};
-use std::future::poll_fn;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
-use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, BufReader};
+use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
 use tokio::process::ChildStdin;
-use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 /// An open link to a child process.
 pub(super) struct StdioLink {
     tree: ProcessTree,
     pending: Arc<PendingReplies>,
-    pipe: Arc<Mutex<Pipe>>,
-    /// `None` once the link is being closed; the writer then closes the child's stdin.
-    frames: Mutex<Option<mpsc::Sender<Frame>>>,
+    stdin: Arc<Stdin<ChildStdin>>,
 }
 
-#[derive(Default)]
-struct Frame {
-    bytes: QueuedBytes,
-    state: Arc<FrameState>,
-}
-
-/// Bytes of a queued frame. A caller that withdraws its request takes them out, so that they use no memory behind a
-/// child that does not read.
-type QueuedBytes = Arc<Mutex<Vec<u8>>>;
-
-fn take_bytes(bytes: &QueuedBytes) -> Vec<u8> {
-    std::mem::take(&mut *bytes.lock())
-}
-
-/// Maximum number of frames queued for a child that does not read; further senders wait.
-const QUEUED_FRAMES: usize = 1024;
 /// Time limit for reading the remaining output of an ended child; a grandchild may hold the pipes open for ever.
 const DRAIN_TIMEOUT: Duration = Duration::from_millis(200);
 /// Once nothing has been read from an ended child for this long, its output is complete.
@@ -66,8 +44,7 @@ impl StdioLink {
     /// Starts the tasks for a freshly started child.
     pub(super) fn new(tree: ProcessTree, pipes: Pipes, context: LinkContext) -> Self {
         let pending = Arc::new(PendingReplies::default());
-        let (frames, queue) = mpsc::channel(QUEUED_FRAMES);
-        let pipe = Arc::new(Mutex::new(Pipe::new(pipes.stdin)));
+        let stdin = Arc::new(Stdin::new(pipes.stdin));
         let LinkContext { inbox, stderr, secrets, max_message, .. } = context;
 
         let reads = Arc::new(ReadCounter::default());
@@ -77,7 +54,7 @@ impl StdioLink {
             read_stderr(pipes.stderr, rings.clone(), Arc::clone(&secrets), Arc::clone(&reads));
         let child = ChildGuard {
             exit: tree.exit_watch(),
-            writing: tokio::spawn(write_frames(Arc::clone(&pipe), queue, tree.exit_watch())),
+            writing: tokio::spawn(write_until_end(Arc::clone(&stdin), tree.exit_watch())),
             stderr_task: tokio::spawn(reading_stderr),
             reads: Arc::clone(&reads),
             stderr: own_ring,
@@ -85,35 +62,7 @@ impl StdioLink {
         let pending_replies = Arc::clone(&pending);
         let reader = Reader { pending: pending_replies, inbox, max_message, secrets, rings, junk: 0, reads };
         tokio::spawn(run(child, reader, pipes.stdout));
-        Self { tree, pending, pipe, frames: Mutex::new(Some(frames)) }
-    }
-
-    fn writer(&self) -> Option<mpsc::Sender<Frame>> {
-        self.frames.lock().clone()
-    }
-
-    /// Writes a frame, or queues it if the pipe is full or others wait.
-    async fn write(
-        &self,
-        bytes: &QueuedBytes,
-        state: &Arc<FrameState>,
-        during: During,
-    ) -> Result<(), Box<SendError>> {
-        let closed = || -> Box<SendError> {
-            Evidence::unsent(during, Observed::Closed("the server's stdin is closed".to_owned())).into()
-        };
-        let writer = self.writer().ok_or_else(closed)?;
-        match self.pipe.lock().write_now(bytes, state) {
-            Written::Whole => return Ok(()),
-            // The writer goes on, or notices that the pipe is closed. Any frame in the queue wakes it.
-            Written::Part => return writer.try_send(Frame::default()).or(Ok(())),
-            Written::Nothing => {}
-        }
-        let place = writer.reserve().await.map_err(|_| closed())?;
-        let mut pipe = self.pipe.lock();
-        place.send(Frame { bytes: Arc::clone(bytes), state: Arc::clone(state) });
-        pipe.waiting += 1;
-        Ok(())
+        Self { tree, pending, stdin }
     }
 }
 
@@ -128,16 +77,15 @@ impl Link for StdioLink {
             let (listener, memory) = (request.listener, request.memory);
             let answer =
                 self.pending.insert(request.id, request.during, listener, memory, Arc::clone(&state))?;
-            let bytes: QueuedBytes = Arc::new(Mutex::new(to_line(request.message)));
             let (id, during) = (request.id, request.during);
-            let mut cancel_guard =
-                CancelOnDrop { link: self, id, state: &state, bytes: &bytes, during, armed: true };
-            match self.write(&bytes, &state, during).await {
-                Ok(()) => {}
+            let mut cancel_guard = CancelOnDrop { link: self, id, state: &state, during, armed: true };
+            let frame = Frame { bytes: to_line(request.message), state: Arc::clone(&state) };
+            match (self.stdin.write(frame).await, during) {
+                (Ok(()), _) => {}
                 // The child ended before anything was written. Its exit code follows in a moment and explains a failed
                 // start better.
-                Err(_) if request.during == During::Handshake && self.writer().is_some() => {}
-                Err(closed) => return Err(closed),
+                (Err(QueueState::Ended), During::Handshake) => {}
+                (Err(_), _) => return Err(stdin_closed(during)),
             }
             let outcome = answer.await;
             cancel_guard.armed = false;
@@ -157,8 +105,8 @@ impl Link for StdioLink {
         _session: &'a Session,
         message: Vec<u8>,
     ) -> BoxFuture<'a, Result<(), Box<SendError>>> {
-        let bytes = Arc::new(Mutex::new(to_line(message)));
-        Box::pin(async move { self.write(&bytes, &Arc::default(), During::Call).await })
+        let frame = Frame { bytes: to_line(message), state: Arc::default() };
+        Box::pin(async move { self.stdin.write(frame).await.map_err(|_| stdin_closed(During::Call)) })
     }
 
     fn listen(self: Arc<Self>, _session: Arc<Session>) -> Option<UnsolicitedStream> {
@@ -167,8 +115,8 @@ impl Link for StdioLink {
     }
 
     fn close<'a>(&'a self, _session: Option<&'a Session>, manner: CloseMode) -> BoxFuture<'a, ()> {
-        // Closing the queue closes stdin, which asks the child to exit.
-        self.frames.lock().take();
+        // The child is asked to exit by the end of its stdin.
+        self.stdin.close();
         Box::pin(async move { self.tree.stop(manner).await })
     }
 
@@ -181,13 +129,16 @@ impl Link for StdioLink {
     }
 }
 
+fn stdin_closed(during: During) -> Box<SendError> {
+    Evidence::unsent(during, Observed::Closed("the server's stdin is closed".to_owned())).into()
+}
+
 /// Cancels a request that its caller drops: nothing is sent if the request was never begun, and
 /// `notifications/cancelled` otherwise.
 struct CancelOnDrop<'a> {
     link: &'a StdioLink,
     id: u64,
     state: &'a Arc<FrameState>,
-    bytes: &'a QueuedBytes,
     during: During,
     armed: bool,
 }
@@ -200,135 +151,29 @@ impl Drop for CancelOnDrop<'_> {
         self.link.pending.remove(self.id);
         let sent = self.state.withdraw();
         if sent == Sent::No {
-            take_bytes(self.bytes);
+            self.link.stdin.remove(self.state);
         }
         // The specification forbids cancelling a handshake.
         if sent == Sent::No || self.during == During::Handshake {
             return;
         }
         let Ok(raw) = JsonText::parse(self.id.to_string()) else { return };
-        let (Ok(id), Some(writer)) = (Id::from_raw(&raw), self.link.writer()) else { return };
-        // A full queue means that the child does not read and would not see this either.
-        let bytes = Arc::new(Mutex::new(to_line(results::cancelled(id, None))));
-        let mut pipe = self.link.pipe.lock();
-        if writer.try_send(Frame { bytes, state: Arc::default() }).is_ok() {
-            pipe.waiting += 1;
-        }
+        let Ok(id) = Id::from_raw(&raw) else { return };
+        let frame = Frame { bytes: to_line(results::cancelled(id, None)), state: Arc::default() };
+        self.link.stdin.try_write(frame);
     }
 }
 
 /// Writes frames until the link is closed, the child exits or it closes its stdin. The exit is watched because a pipe
 /// that a grandchild holds open accepts everything, although nothing reads it.
-async fn write_frames(pipe: Arc<Mutex<Pipe>>, queue: mpsc::Receiver<Frame>, exit: ExitWatch) -> WriteEnd {
+async fn write_until_end(stdin: Arc<Stdin<ChildStdin>>, exit: ExitWatch) -> WriteEnd {
     let end = tokio::select! {
         biased;
         _ = exit.wait() => WriteEnd::Finished,
-        written = write_until_closed(&pipe, queue) => written,
+        written = stdin.write_handed_over() => written,
     };
-    pipe.lock().stdin = None;
+    stdin.end();
     end
-}
-
-async fn write_until_closed(pipe: &Mutex<Pipe>, mut queue: mpsc::Receiver<Frame>) -> WriteEnd {
-    while let Some(frame) = queue.recv().await {
-        // The rest of a frame that a caller began comes first.
-        let mut is_open = poll_fn(|cx| pipe.lock().poll_rest(cx)).await;
-        if is_open && pipe.lock().begin(&frame.bytes, &frame.state) {
-            is_open = poll_fn(|cx| pipe.lock().poll_rest(cx)).await;
-        }
-        if !is_open {
-            return WriteEnd::PipeClosed;
-        }
-        let mut pipe = pipe.lock();
-        pipe.waiting -= 1;
-        pipe.has_room = true;
-    }
-    WriteEnd::Finished
-}
-
-/// The child's stdin. A frame that is begun is finished before others, and the frames of one caller keep their order.
-struct Pipe {
-    /// `None` once writing has ended.
-    stdin: Option<ChildStdin>,
-    /// Rest of the frame that was begun last.
-    rest: Vec<u8>,
-    /// State of that frame while none of its bytes is written.
-    unwritten: Option<Arc<FrameState>>,
-    /// Frames that are queued or not finished.
-    waiting: usize,
-    /// The pipe took the last frame, so it probably takes the next one at once.
-    has_room: bool,
-}
-
-/// Result of an attempt to write a frame at once.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Written {
-    Whole,
-    /// The frame was begun. The writer has to be woken for the rest, or because the pipe is closed.
-    Part,
-    /// The frame has to wait.
-    Nothing,
-}
-
-impl Pipe {
-    fn new(stdin: ChildStdin) -> Self {
-        Self { stdin: Some(stdin), rest: Vec::new(), unwritten: None, waiting: 0, has_room: false }
-    }
-
-    /// Writes a frame as far as the pipe takes it now, unless other frames wait.
-    fn write_now(&mut self, bytes: &QueuedBytes, state: &Arc<FrameState>) -> Written {
-        if self.waiting > 0 || !self.has_room || self.stdin.is_none() {
-            return Written::Nothing;
-        }
-        if self.begin(bytes, state)
-            && self.poll_rest(&mut Context::from_waker(Waker::noop())) != Poll::Ready(true)
-        {
-            self.waiting += 1;
-            self.has_room = false;
-            return Written::Part;
-        }
-        Written::Whole
-    }
-
-    /// Begins a frame. Returns false if its caller has withdrawn it.
-    fn begin(&mut self, bytes: &QueuedBytes, state: &Arc<FrameState>) -> bool {
-        let has_begun = state.begin();
-        if has_begun {
-            self.rest = take_bytes(bytes);
-            self.unwritten = Some(Arc::clone(state));
-        }
-        has_begun
-    }
-
-    /// Writes the rest of the frame that was begun last. Returns false if the pipe is closed.
-    fn poll_rest(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
-        let Some(stdin) = &mut self.stdin else { return Poll::Ready(false) };
-        while !self.rest.is_empty() {
-            match ready!(Pin::new(&mut *stdin).poll_write(cx, &self.rest)) {
-                Ok(taken) if taken > 0 => {
-                    self.unwritten = None;
-                    self.rest.drain(..taken);
-                }
-                Ok(_) | Err(_) => {
-                    // Never tried again, because the frame counts as not sent from now on.
-                    self.stdin = None;
-                    self.unwritten.take().inspect(|state| state.revert());
-                    return Poll::Ready(false);
-                }
-            }
-        }
-        self.rest = Vec::new();
-        Poll::Ready(true)
-    }
-}
-
-/// Reason why writing ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum WriteEnd {
-    /// The link was closed, or the child has exited.
-    Finished,
-    /// The child's stdin has no reader any more.
-    PipeClosed,
 }
 
 /// Formats a message as one line. In valid JSON a line break can only stand between tokens, where a space is
@@ -605,7 +450,6 @@ fn tail(bytes: &[u8]) -> &[u8] {
 mod tests {
     use super::*;
     use crate::transport::process::ChildLifetime;
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio_util::task::TaskTracker;
 
     /// F03
@@ -652,7 +496,9 @@ mod tests {
         };
         let link = StdioLink::new(tree, pipes, context);
         // Nothing is written any more; the exit is reported in a moment.
-        link.writer().unwrap().closed().await;
+        while link.stdin.state() != QueueState::Ended {
+            tokio::task::yield_now().await;
+        }
         let initialize = Outgoing {
             id: 1,
             method: "initialize",
@@ -675,57 +521,6 @@ mod tests {
                 Observed::Exited { code: Some(3), signal: None, stderr_line: None }
             )
         );
-    }
-
-    #[cfg(unix)]
-    async fn start_cat() -> (tokio::process::Child, Mutex<Pipe>) {
-        let mut command = tokio::process::Command::new("cat");
-        let piped = std::process::Stdio::piped;
-        let mut child = command.stdin(piped()).stdout(piped()).kill_on_drop(true).spawn().unwrap();
-        let mut stdin = child.stdin.take().unwrap();
-        stdin.write_all(b"first\n").await.unwrap();
-        (child, Mutex::new(Pipe { has_room: true, ..Pipe::new(stdin) }))
-    }
-
-    #[cfg(unix)]
-    #[tokio::test]
-    async fn c05_frames_keep_their_order_when_the_pipe_takes_only_a_part() {
-        let (mut child, pipe) = start_cat().await;
-        let frame = |text: &str| Arc::new(Mutex::new(to_line(text.as_bytes().to_vec())));
-        let write = |text: &str, state: &Arc<FrameState>| pipe.lock().write_now(&frame(text), state);
-        assert_eq!(write("second", &Arc::default()), Written::Whole);
-        let (large, state) = ("large ".repeat(1 << 20), Arc::default());
-        assert_eq!((write(&large, &state), state.withdraw()), (Written::Part, Sent::Yes));
-        assert_eq!(write("last", &Arc::default()), Written::Nothing, "it waits for the rest");
-        let (frames, queue) = mpsc::channel(2);
-        frames.try_send(Frame::default()).ok().unwrap();
-        pipe.lock().waiting += 1;
-        frames.try_send(Frame { bytes: frame("last"), state: Arc::default() }).ok().unwrap();
-        drop(frames);
-        let writing = async {
-            let end = write_until_closed(&pipe, queue).await;
-            let mut pipe = pipe.lock();
-            pipe.stdin = None;
-            (end, pipe.waiting, pipe.has_room)
-        };
-        let mut written = String::new();
-        let mut stdout = child.stdout.take().unwrap();
-        let (end, read) = tokio::join!(writing, stdout.read_to_string(&mut written));
-        assert_eq!((end, read.unwrap()), ((WriteEnd::Finished, 0, true), written.len()));
-        assert!(written.lines().eq(["first", "second", &large, "last"]), "{} bytes", written.len());
-    }
-
-    #[cfg(unix)]
-    #[tokio::test]
-    async fn c05_a_request_for_a_closed_pipe_was_not_sent() {
-        let (mut child, pipe) = start_cat().await;
-        child.kill().await.unwrap();
-        let (state, bytes) = (Arc::default(), Arc::new(Mutex::new(to_line(b"{}".to_vec()))));
-        assert_eq!(pipe.lock().write_now(&bytes, &state), Written::Part);
-        assert_eq!(state.withdraw(), Sent::No);
-        let (frames, queue) = mpsc::channel(1);
-        frames.try_send(Frame::default()).ok().unwrap();
-        assert_eq!(write_until_closed(&pipe, queue).await, WriteEnd::PipeClosed);
     }
 
     #[tokio::test]
