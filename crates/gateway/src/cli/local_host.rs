@@ -113,10 +113,10 @@ pub(crate) fn runtime() -> Result<Runtime, FailureReport> {
 }
 
 /// A runtime with this many threads; `None` for one per processor.
-pub(crate) fn runtime_with_threads(threads: Option<usize>) -> Result<Runtime, FailureReport> {
+pub(crate) fn runtime_with_threads(threads: Option<u32>) -> Result<Runtime, FailureReport> {
     gripfast::large_message::hand_over_tasks();
     let mut builder = tokio::runtime::Builder::new_multi_thread();
-    if let Some(threads) = threads {
+    if let Some(threads) = threads.and_then(|threads| usize::try_from(threads).ok()) {
         builder.worker_threads(threads);
     }
     builder.enable_all().build().map_err(runtime_failure)

@@ -30,7 +30,6 @@ use gripfast_gateway::telemetry::Telemetry;
 use std::error::Error;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::num::NonZero;
 #[cfg(unix)]
 use std::path::Path;
 use std::path::PathBuf;
@@ -87,15 +86,6 @@ pub(crate) fn run(global: &GlobalArgs, args: &ServeArgs, screen: &mut Screen) ->
     served
 }
 
-/// The number of threads; `None` for one per processor. On two processors a second thread costs more than it gives,
-/// because servers and clients use the other processor.
-fn threads(configured: Option<u32>, processors: usize) -> Option<usize> {
-    match configured {
-        Some(threads) => usize::try_from(threads).ok(),
-        None => (processors <= 2).then_some(1),
-    }
-}
-
 /// The servers and settings to serve.
 pub(crate) struct ServePlan {
     gateway: GatewayConfig,
@@ -131,8 +121,7 @@ impl ServePlan {
 
     /// The runtime of the gateway.
     pub(crate) fn runtime(&self) -> Result<Runtime, FailureReport> {
-        let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
-        runtime_with_threads(threads(self.gateway.threads, processors))
+        runtime_with_threads(self.gateway.threads)
     }
 
     pub(crate) fn from_config(global: &GlobalArgs, screen: &mut Screen) -> Result<Self, CommandError> {
@@ -472,16 +461,5 @@ fn listen_failure(error: &ListenError) -> FailureReport {
         }
         ListenError::Cluster(error) => failure.with_exit(Exit::ConfigInvalid).with_hint(error.hint()),
         ListenError::Join(error) => failure.with_hint(error.hint()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_gateway_on_two_processors_has_one_thread_unless_configured() {
-        assert_eq!([1, 2, 3, 64].map(|processors| threads(None, processors)), [Some(1), Some(1), None, None]);
-        assert_eq!([1, 2, 64].map(|processors| threads(Some(4), processors)), [Some(4); 3]);
     }
 }

@@ -66,7 +66,7 @@ keys! {
         /// Threads that serve clients and servers. Each can use one processor. Too few: calls wait although processors
         /// are idle. Too many: threads wake each other, which costs processor time.
         pub threads: Option<u32> [1..=1024] = None,
-            "1 on up to two processors, otherwise one for each processor";
+            "one for each processor";
         /// Directory for logins, pins, catalogs, the ledger, the admin token and the control sockets. `--state-dir`
         /// overrides it. Commands find a running gateway by the socket in this directory, so they need the same value.
         pub state_dir: Option<PathBuf> as Option<Directory> = None, "the platform's state directory";
