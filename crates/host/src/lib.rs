@@ -127,5 +127,6 @@ pub use replace::ReplaceOutcome;
 pub use security::SecurityCounts;
 pub use status::{ConnectAttempt, DedicatedStatus, ServerStatus};
 pub use subscribe::{SubscribeOptions, SubscribeOutcome, Subscription};
+pub use transport::Members;
 pub use unlisted::UnlistedItem;
-pub use upstream::{Answer, Members};
+pub use upstream::Answer;

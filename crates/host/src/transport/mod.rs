@@ -8,6 +8,7 @@ mod in_flight;
 mod inbox;
 mod pending_replies;
 mod process;
+mod read_result;
 mod secrets;
 mod singleton;
 mod sse;
@@ -28,6 +29,8 @@ pub(crate) use http::{
 pub use inbox::{Inbox, Incoming, LinkContext};
 pub(crate) use process::renew_child_leases;
 pub use process::{Environment, NetworkVariables};
+pub use read_result::Members;
+pub(crate) use read_result::ReadResult;
 pub use secrets::Secrets;
 pub(crate) use singleton::SingletonDialer;
 pub use stderr::{StderrLines, StderrRing};
@@ -263,12 +266,14 @@ pub struct Reply {
     pub session_id: Option<String>,
     /// Memory reserved for the response, if the transport has reserved it.
     pub memory: Option<Arc<dyn Reservation>>,
+    /// The result, if the transport has read it.
+    pub(crate) result: Option<ReadResult>,
 }
 
 impl Reply {
     /// Creates a reply without reserved memory.
     pub fn new(message: Bytes) -> Self {
-        Self { message, session_id: None, memory: None }
+        Self { message, session_id: None, memory: None, result: None }
     }
 
     /// Creates a reply and reserves its memory, if memory is counted.

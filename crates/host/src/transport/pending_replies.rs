@@ -1,7 +1,7 @@
 //! Pending requests on a link that correlates responses by id.
 
 use super::inbox::{Inbox, Incoming};
-use super::{Listener, Reply, SendError, SentFlag, not_a_response};
+use super::{Listener, ReadResult, Reply, SendError, SentFlag, not_a_response};
 use crate::large_message;
 use crate::memory::AnswerMemory;
 use crate::sync::Mutex;
@@ -82,8 +82,9 @@ impl PendingReplies {
         bytes: Bytes,
         inbox: &Inbox,
     ) -> Result<Dispatched, Malformed> {
-        let message = match large_message::process(bytes.len(), || Message::parse(&bytes)).await {
-            Ok(message) => message,
+        let (message, result) = match large_message::process(bytes.len(), || ReadResult::parse(&bytes)).await
+        {
+            Ok(read) => read,
             Err(malformed) => {
                 self.note_damaged(&bytes, inbox);
                 return Err(malformed);
@@ -94,7 +95,7 @@ impl PendingReplies {
                 let expected = match (&response.id, &response.outcome) {
                     // None of our ids is a string.
                     (Some(id), _) if id.as_text().is_some() => self.note_damaged(&bytes, inbox),
-                    (Some(id), _) => id.as_u64().is_some_and(|id| self.complete(id, bytes.clone())),
+                    (Some(id), _) => id.as_u64().is_some_and(|id| self.complete(id, bytes.clone(), result)),
                     (None, Outcome::Error(error)) if inbox.in_flight().served_several() => {
                         self.complete_only(without_message(error, &bytes))
                     }
@@ -125,11 +126,11 @@ impl PendingReplies {
     }
 
     /// Completes request `id` with its response. Returns whether it was pending.
-    fn complete(&self, id: u64, message: Bytes) -> bool {
+    fn complete(&self, id: u64, message: Bytes, result: Option<ReadResult>) -> bool {
         let Some(waiting) = self.table.lock().waiting.remove(&id) else { return false };
         let reply = Reply::with_memory(message, waiting.during, waiting.memory.as_deref());
         // The caller may have stopped waiting at this moment.
-        let _ = waiting.answer.send(reply.map_err(Into::into));
+        let _ = waiting.answer.send(reply.map(|reply| Reply { result, ..reply }).map_err(Into::into));
         true
     }
 
@@ -141,7 +142,7 @@ impl PendingReplies {
             let mut ids = table.waiting.keys();
             ids.next().copied().filter(|_| ids.next().is_none())
         };
-        only.is_some_and(|id| self.complete(id, message))
+        only.is_some_and(|id| self.complete(id, message, None))
     }
 
     /// Returns the listener of request `id`.

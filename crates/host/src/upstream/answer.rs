@@ -1,14 +1,13 @@
 //! The answer of a server to a request. It is parsed once, when it arrives.
 
 use crate::memory::{AnswerMemory, OutOfMemory, Reservation};
-use crate::transport::Secrets;
+use crate::transport::{Members, ReadResult, Secrets};
 use bytes::Bytes;
 use gripfast_core::failure::CallOutcome;
 use gripfast_core::failure::recovery::final_outcome;
 use gripfast_core::json_text::SharedJson;
 use gripfast_wire::envelope::{ErrorObject, Message};
 use gripfast_wire::patch::{Object, Patch};
-use gripfast_wire::results::ResultType;
 use gripfast_wire::{Era, Json, JsonText, Outcome};
 use serde_json::json;
 use std::sync::Arc;
@@ -30,26 +29,8 @@ pub struct Answer {
 
 #[derive(Debug, Clone)]
 enum AnswerBody {
-    Result(SharedJson, Members),
+    Result(ReadResult),
     Error(SharedJson),
-}
-
-/// The members of a result that the gateway acts on.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Members {
-    /// `isError` is true: the tool reports a failure.
-    pub is_error: bool,
-    /// `resultType` says that input is required first.
-    pub input_required: bool,
-    /// `resultType` is present.
-    pub result_type: bool,
-    /// `ttlMs` or `cacheScope`.
-    pub freshness: bool,
-    /// `structuredContent`.
-    pub structured_content: bool,
-    /// Start and end of `resultType`, if the result is complete and no other of these members is in the way of a legacy
-    /// client.
-    pub only_modern_part: Option<(usize, usize)>,
 }
 
 impl Answer {
@@ -64,11 +45,18 @@ impl Answer {
     /// Builds an answer from a parsed outcome, and the members of its result if that is an object.
     pub(crate) fn from_outcome(outcome: &Outcome<'_>, members: Option<&Object<'_>>, era: Era) -> Self {
         let body = match outcome {
-            Outcome::Result(result) => {
-                AnswerBody::Result((*result).into(), members.map(Members::of).unwrap_or_default())
-            }
+            Outcome::Result(result) => AnswerBody::Result(ReadResult::new(result, members)),
             Outcome::Error(error) => AnswerBody::Error(error.raw.into()),
         };
+        Self::from_body(body, era)
+    }
+
+    /// Builds an answer from a result that its transport has read.
+    pub(crate) fn from_result(result: ReadResult, era: Era) -> Self {
+        Self::from_body(AnswerBody::Result(result), era)
+    }
+
+    fn from_body(body: AnswerBody, era: Era) -> Self {
         Self { body, era, shared: true, from_cache: false, may_have_run_before: false, memory: None }
     }
 
@@ -134,7 +122,7 @@ impl Answer {
     /// The outcome in the server's own bytes.
     pub fn outcome(&self) -> Outcome<'_> {
         match &self.body {
-            AnswerBody::Result(result, _) => Outcome::Result(result),
+            AnswerBody::Result(result) => Outcome::Result(&result.json),
             AnswerBody::Error(error) => Outcome::Error(ErrorObject::read(error)),
         }
     }
@@ -153,7 +141,7 @@ impl Answer {
     /// The members of the result that the gateway acts on; none for an error.
     pub fn members(&self) -> Members {
         match &self.body {
-            AnswerBody::Result(_, members) => *members,
+            AnswerBody::Result(result) => result.members,
             AnswerBody::Error(_) => Members::default(),
         }
     }
@@ -167,19 +155,20 @@ impl Answer {
     #[must_use]
     pub fn size(&self) -> usize {
         match &self.body {
-            AnswerBody::Result(body, _) | AnswerBody::Error(body) => body.get().len(),
+            AnswerBody::Result(result) => result.json.get().len(),
+            AnswerBody::Error(error) => error.get().len(),
         }
     }
 
     /// A copy for a cache hit with the remaining TTL, which replaces `ttlMs` if the server sent one.
     pub(crate) fn with_ttl(&self, ttl: Duration) -> Self {
         let again = Self { from_cache: true, ..self.clone() };
-        let AnswerBody::Result(result, members) = &self.body else { return again };
-        let result = Object::parse(result).ok().filter(|result| result.has("ttlMs"));
+        let AnswerBody::Result(ReadResult { json, members }) = &self.body else { return again };
+        let result = Object::parse(json).ok().filter(|result| result.has("ttlMs"));
         let Some(result) = result else { return again };
         let left = JsonText::parse(ttl.as_millis().to_string()).expect("a number is JSON");
-        let result = Patch::new().set("ttlMs", &left).apply(&result);
-        Self { body: AnswerBody::Result((&*result).into(), *members), ..again }
+        let json = (&*Patch::new().set("ttlMs", &left).apply(&result)).into();
+        Self { body: AnswerBody::Result(ReadResult { json, members: *members }), ..again }
     }
 
     /// Returns true if the answer comes from the cache.
@@ -205,24 +194,6 @@ impl Answer {
     /// Returns true for a tool result with `isError`.
     pub fn is_tool_error(&self) -> bool {
         self.members().is_error
-    }
-}
-
-impl Members {
-    fn of(result: &Object<'_>) -> Self {
-        let has = |member| result.has(member);
-        let (result_type, freshness) = (ResultType::read(result), has("ttlMs") || has("cacheScope"));
-        let structured_content = has("structuredContent");
-        let is_legacy_otherwise = result_type == ResultType::Complete && !freshness && !structured_content;
-        let span = result.removable_span("resultType").map(|span| (span.start, span.end));
-        Self {
-            is_error: result.flag("isError"),
-            input_required: result_type == ResultType::InputRequired,
-            result_type: span.is_some(),
-            freshness,
-            structured_content,
-            only_modern_part: span.filter(|_| is_legacy_otherwise),
-        }
     }
 }
 
@@ -269,12 +240,6 @@ mod tests {
         assert!(asking.members().input_required && asking.members().freshness && !asking.is_error());
         let complete = read(r#"{"jsonrpc":"2.0","id":1,"result":{"resultType":"complete","content":[]}}"#);
         assert_eq!(complete.members().only_modern_part, Some((1, 25)));
-        for other in
-            [r#"{"resultType":"complete","ttlMs":1}"#, r#"{"resultType":"task"}"#, r#"{"content":[]}"#]
-        {
-            let result = Object::parse(Json::parse(other).unwrap()).unwrap();
-            assert_eq!(Members::of(&result).only_modern_part, None, "{other}");
-        }
         assert_eq!(read(r#"{"jsonrpc":"2.0","id":1,"result":[1]}"#).members(), Members::default());
     }
 

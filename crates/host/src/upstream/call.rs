@@ -709,6 +709,9 @@ pub(crate) fn out_of_memory_error(server: &str, why: &str, outcome: CallOutcome)
 /// can tell.
 pub(super) fn classify_reply(reply: Reply, connection: &Connection) -> Result<Answer, Box<SendError>> {
     let (era, memory) = (connection.session.era, reply.memory);
+    if let Some(result) = reply.result {
+        return Ok(Answer::from_result(result, era).with_reservation(memory));
+    }
     let Ok((Message::Response(response), result)) = Message::parse_with_result(&reply.message) else {
         let observed = Observed::Malformed(not_a_response(&reply.message));
         return Err(Evidence::sent(During::Call, observed).into());

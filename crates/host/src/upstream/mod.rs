@@ -25,7 +25,7 @@ pub(crate) use crate::upstream::call::{UpstreamRequest, out_of_memory_error};
 pub(crate) use crate::upstream::connect::RememberedRoute;
 pub(crate) use crate::upstream::listing::{Listing, ListingOrigin, tool_item};
 pub(crate) use crate::upstream::session_state::{SessionState, SubscriptionHandle};
-pub use answer::{Answer, Members};
+pub use answer::Answer;
 
 use self::input_waits::InputWaits;
 use self::waiters::Waiters;

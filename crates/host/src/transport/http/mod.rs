@@ -26,8 +26,8 @@ pub(crate) use fetch::{HttpEndpoint, get, send};
 use super::inbox::{Inbox, Incoming, LinkContext};
 use super::pending_replies::DAMAGED_GRACE;
 use super::{
-    BoxFuture, Link, LinkInfo, Listener, Outgoing, Reply, Safety, SendError, Session, UnsolicitedStream,
-    box_future, is_call_notification,
+    BoxFuture, Link, LinkInfo, Listener, Outgoing, ReadResult, Reply, Safety, SendError, Session,
+    UnsolicitedStream, box_future, is_call_notification,
 };
 use bytes::Bytes;
 use gripfast_core::failure::{During, Evidence, Observed};
@@ -153,13 +153,12 @@ impl HttpLink {
                 let (body, memory) = read.await?;
                 let message = self.answer_from_json(&body, &request).await;
                 let message = message.ok_or_else(|| garbled(not_a_response(&body)))?;
-                Reply { message, session_id: None, memory }
+                Reply { memory, ..Reply::new(message) }
             }
-            BodyKind::Events => Reply::with_memory(
-                self.answer_from_events(session, response, &request).await?,
-                during,
-                counted,
-            )?,
+            BodyKind::Events => {
+                let (message, result) = self.answer_from_events(session, response, &request).await?;
+                Reply { result, ..Reply::with_memory(message, during, counted)? }
+            }
             BodyKind::Empty => return Err(garbled("it accepted the request and sent no answer".to_owned())),
             BodyKind::Other(kind) => {
                 let kind =
@@ -197,7 +196,7 @@ impl HttpLink {
         session: &Session,
         response: Response<Body>,
         request: &Outgoing<'_>,
-    ) -> Result<Bytes, Box<SendError>> {
+    ) -> Result<(Bytes, Option<ReadResult>), Box<SendError>> {
         let mut events = self.events(response, request);
         let mut last_event: Option<String> = None;
         let (mut retry, mut futile) = (Duration::ZERO, 0);
@@ -235,7 +234,7 @@ impl HttpLink {
         &self,
         events: &mut Events,
         request: &Outgoing<'_>,
-    ) -> Result<Option<Bytes>, Evidence> {
+    ) -> Result<Option<(Bytes, Option<ReadResult>)>, Evidence> {
         let mut damaged: Option<(Pin<Box<Sleep>>, Observed)> = None;
         loop {
             let next = match &mut damaged {
@@ -258,18 +257,18 @@ impl HttpLink {
                 (Err(evidence), None) => return Err(evidence),
             };
             let message = Bytes::from(event.data);
-            match Message::parse(&message) {
-                Ok(Message::Response(response)) => {
+            match ReadResult::parse(&message) {
+                Ok((Message::Response(response), result)) => {
                     // Some servers respond with an id that is none, or with an id of their own; a response with the id
                     // of another request belongs to that request.
                     let id = response.id.as_ref().and_then(Id::as_u64);
                     let is_error = matches!(response.outcome, Outcome::Error(_));
                     // An error answers the POST that it came on, whatever id it has.
                     if is_error || id.is_none_or(|id| id == request.id) {
-                        return Ok(Some(message));
+                        return Ok(Some((message, result)));
                     }
                 }
-                Ok(Message::Request(_) | Message::Notification(_)) => {
+                Ok((Message::Request(_) | Message::Notification(_), _)) => {
                     self.forward(message.clone(), request.listener.as_ref()).await;
                 }
                 // A priming event has no data; anything else that is neither a message nor a response does not fail the
