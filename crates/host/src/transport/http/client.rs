@@ -3,8 +3,9 @@
 
 use super::cancel;
 use super::connect::{Connector, connect_failure, mark_sensitive};
+use super::connection_error::ConnectionError;
 use super::egress::{Egress, EgressDenied};
-use super::pool::{Body, ConnectionError, OutgoingRequest, Pool, PoolError};
+use super::pool::{Body, Pool, PoolError};
 use super::proxy::{ForwardedBy, ProxyError};
 use super::response::header_text;
 use crate::auth::Credential;
@@ -252,14 +253,7 @@ impl HttpClient {
             headers.to_mut().extend(seal.iter().cloned());
             (signer, seal)
         });
-        let request = OutgoingRequest {
-            method: &http_request.method,
-            headers: &headers,
-            body: &http_request.body,
-            sent: http_request.sent.as_deref(),
-            safety: http_request.safety,
-        };
-        let sent = self.pool.send(&http_request.to, &request).await;
+        let sent = self.pool.send(http_request, &headers).await;
         if let (Some((signer, seal)), Ok(response)) = (&sealed, &sent)
             && !signer.is_authentic(seal, response.status(), response.headers())
         {

@@ -328,6 +328,12 @@ pub(crate) struct Stream {
     forwarded: bool,
 }
 
+impl Stream {
+    pub(super) fn is_encrypted(&self) -> bool {
+        matches!(self.io, MaybeHttpsStream::Https(_))
+    }
+}
+
 impl Connection for Stream {
     fn connected(&self) -> Connected {
         self.io.connected().proxy(self.forwarded)

@@ -1,15 +1,15 @@
 //! HTTP/1 connection to a server, which carries one request at a time. The request that uses it drives it: incoming
 //! data wakes the caller directly, and an idle connection is not driven.
 
-use super::h1_response::{BodyReader, BodyStep, HeadReader, MalformedResponse, ResponseHead};
+use super::connection_error::{ConnectionError, Unanswered};
+use super::h1_response::{BodyReader, BodyStep, HeadReader, ResponseHead};
 use bytes::{Bytes, BytesMut};
-use http::header::{CONTENT_LENGTH, HOST};
+use http::header::{CONTENT_LENGTH, HOST, TRANSFER_ENCODING};
 use http::{HeaderMap, HeaderValue, Method, Response, Uri};
 use std::future::poll_fn;
 use std::io::{self, IoSlice, Write as _};
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker, ready};
-use thiserror::Error;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite};
 use tokio::task::unconstrained;
 
@@ -20,10 +20,14 @@ const FIRST_READ: usize = 8 << 10;
 /// Largest size of the read buffer.
 const MAX_READ: usize = 256 << 10;
 
+/// Largest request that TLS sends as one record, which a server cannot read before it is complete.
+pub(super) const ONE_TLS_RECORD: usize = 16 << 10;
+
 /// HTTP/1 connection.
 #[derive(Debug)]
 pub(super) struct H1Connection<S> {
     stream: S,
+    unsent_limit: usize,
     /// Head of the request, then its body.
     head: Vec<u8>,
     body: Bytes,
@@ -31,6 +35,8 @@ pub(super) struct H1Connection<S> {
     written: usize,
     /// Everything that was written has left our buffers.
     is_flushed: bool,
+    /// The server may have answered before it stopped reading.
+    write_error: Option<io::Error>,
     /// Bytes that no one has read yet.
     received: BytesMut,
     /// Size of the next read buffer.
@@ -39,31 +45,6 @@ pub(super) struct H1Connection<S> {
     response_body: BodyReader,
     /// The connection can carry another request after the response.
     keeps_open: bool,
-}
-
-/// Reason why a connection has no response, or not all of it.
-#[derive(Debug, Error)]
-pub(crate) enum H1Error {
-    #[error("the server closed the connection before the end of its response")]
-    Closed,
-    #[error("{0}")]
-    Io(#[source] io::Error),
-    #[error("{0}")]
-    Malformed(#[source] MalformedResponse),
-}
-
-impl H1Error {
-    /// The peer may not speak HTTP at all.
-    pub(super) fn is_malformed(&self) -> bool {
-        matches!(self, Self::Malformed(_))
-    }
-}
-
-/// Failed request: nothing of it was sent, or the server may have processed it.
-#[derive(Debug)]
-pub(super) struct H1SendError {
-    pub(super) error: H1Error,
-    pub(super) is_unsent: bool,
 }
 
 /// Whether a connection can carry a request now.
@@ -80,20 +61,24 @@ pub(super) struct RequestHead<'a> {
     pub(super) method: &'a Method,
     /// Path, or whole URL for a forwarding proxy.
     pub(super) target: &'a Uri,
-    /// Without `Content-Length`, which follows from the body.
+    /// Headers about the length of the body are left out, because it follows from the body.
     pub(super) headers: &'a HeaderMap,
     /// `Host`, unless the headers have one.
     pub(super) host: &'a HeaderValue,
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> H1Connection<S> {
-    pub(super) fn new(stream: S) -> Self {
+    /// `unsent_limit` is the largest request that counts as unsent if the stream has failed before it took anything. Below
+    /// a stream that encrypts, records of a larger one may have been sent.
+    pub(super) fn new(stream: S, unsent_limit: usize) -> Self {
         Self {
             stream,
+            unsent_limit,
             head: Vec::new(),
             body: Bytes::new(),
             written: 0,
             is_flushed: true,
+            write_error: None,
             received: BytesMut::new(),
             read_size: FIRST_READ,
             response_body: BodyReader::Ended,
@@ -103,15 +88,15 @@ impl<S: AsyncRead + AsyncWrite + Unpin> H1Connection<S> {
 
     /// Sends a request. Returns when the response head has arrived.
     ///
-    /// A failed request is `is_unsent` only if not one byte of it was written.
+    /// A failed request is `is_unprocessed` only if not one byte of it was written.
     pub(super) async fn send(
         &mut self,
         request: &RequestHead<'_>,
         body: Bytes,
-    ) -> Result<Response<()>, H1SendError> {
+    ) -> Result<Response<()>, Unanswered> {
         self.write_head(request, body.len());
         self.body = body;
-        (self.written, self.is_flushed) = (0, false);
+        (self.written, self.is_flushed, self.write_error) = (0, false, None);
         let mut reader = HeadReader::default();
         let ResponseHead { response, body, keeps_connection } =
             poll_fn(|cx| self.poll_head(cx, &mut reader, request.method)).await?;
@@ -132,7 +117,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> H1Connection<S> {
         }
         head.extend_from_slice(b" HTTP/1.1\r\n");
         let host = Some((&HOST, host)).filter(|_| !headers.contains_key(HOST));
-        let fixed = headers.iter().filter(|(name, _)| **name != CONTENT_LENGTH);
+        let fixed = headers.iter().filter(|(name, _)| ![CONTENT_LENGTH, TRANSFER_ENCODING].contains(name));
         for (name, value) in host.into_iter().chain(fixed) {
             head.extend_from_slice(name.as_str().as_bytes());
             head.extend_from_slice(b": ");
@@ -154,53 +139,51 @@ impl<S: AsyncRead + AsyncWrite + Unpin> H1Connection<S> {
         cx: &mut Context<'_>,
         reader: &mut HeadReader,
         method: &Method,
-    ) -> Poll<Result<ResponseHead, H1SendError>> {
-        let failed = |error, is_unsent| Poll::Ready(Err(H1SendError { error, is_unsent }));
-        let write_error = match self.poll_write(cx) {
-            Poll::Ready(Err(error)) if self.written == 0 => return failed(H1Error::Io(error), true),
-            // The server may have answered before it stopped reading.
-            Poll::Ready(Err(error)) => Some(error),
-            Poll::Ready(Ok(())) | Poll::Pending => None,
-        };
+    ) -> Poll<Result<ResponseHead, Unanswered>> {
+        self.write_rest(cx);
+        let failed = |error, is_unprocessed| Poll::Ready(Err(Unanswered { error, is_unprocessed }));
+        let is_unsent = self.written == 0 && self.head.len() + self.body.len() <= self.unsent_limit;
+        if let Some(error) = self.write_error.take_if(|_| is_unsent) {
+            return failed(ConnectionError::Io(error), true);
+        }
         loop {
-            let error = match self.poll_read(cx) {
-                Poll::Pending => match write_error {
-                    Some(error) => H1Error::Io(error),
-                    None => return Poll::Pending,
-                },
-                Poll::Ready(Ok(0)) => write_error.map_or(H1Error::Closed, H1Error::Io),
-                Poll::Ready(Err(error)) => H1Error::Io(error),
-                Poll::Ready(Ok(_)) => match reader.next(&mut self.received, method) {
+            let error = match ready!(self.poll_read(cx)) {
+                Ok(0) => self.write_error.take().map_or(ConnectionError::Closed, ConnectionError::Io),
+                Err(error) => ConnectionError::Io(error),
+                Ok(_) => match reader.next(&mut self.received, method) {
                     Ok(Some(head)) => return Poll::Ready(Ok(head)),
                     Ok(None) => continue,
-                    Err(malformed) => H1Error::Malformed(malformed),
+                    Err(malformed) => ConnectionError::Malformed(malformed),
                 },
             };
             return failed(error, false);
         }
     }
 
-    /// Returns the next bytes of the response.
-    pub(super) fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, H1Error>>> {
-        // A server may answer before it has read the whole request. If it stops reading, its answer counts.
-        if matches!(self.poll_write(cx), Poll::Ready(Err(_))) {
-            self.keeps_open = false;
+    /// Returns the next bytes of the response. Nothing follows an error.
+    pub(super) fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, ConnectionError>>> {
+        self.write_rest(cx);
+        let data = ready!(self.poll_body(cx));
+        if data.is_err() {
+            (self.response_body, self.keeps_open) = (BodyReader::Ended, false);
         }
+        Poll::Ready(data.transpose())
+    }
+
+    fn poll_body(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, ConnectionError>> {
         loop {
-            match self.response_body.next(&mut self.received) {
-                Ok(BodyStep::Data(data)) => return Poll::Ready(Some(Ok(data))),
-                Ok(BodyStep::End) => return Poll::Ready(None),
-                Ok(BodyStep::NeedsMore) => {}
-                Err(malformed) => return Poll::Ready(Some(Err(H1Error::Malformed(malformed)))),
+            match self.response_body.next(&mut self.received).map_err(ConnectionError::Malformed)? {
+                BodyStep::Data(data) => return Poll::Ready(Ok(Some(data))),
+                BodyStep::End => return Poll::Ready(Ok(None)),
+                BodyStep::NeedsMore => {}
             }
-            match ready!(self.poll_read(cx)) {
-                Ok(0) if self.response_body.may_end_with_connection() => {
+            match ready!(self.poll_read(cx)).map_err(ConnectionError::Io)? {
+                0 if self.response_body.may_end_with_connection() => {
                     self.response_body = BodyReader::Ended;
-                    return Poll::Ready(None);
+                    return Poll::Ready(Ok(None));
                 }
-                Ok(0) => return Poll::Ready(Some(Err(H1Error::Closed))),
-                Ok(_) => {}
-                Err(error) => return Poll::Ready(Some(Err(H1Error::Io(error)))),
+                0 => return Poll::Ready(Err(ConnectionError::Closed)),
+                _ => {}
             }
         }
     }
@@ -248,10 +231,26 @@ impl<S: AsyncRead + AsyncWrite + Unpin> H1Connection<S> {
 
     /// Releases what an idle connection does not need.
     pub(super) fn shrink(&mut self) {
-        self.body = Bytes::new();
         if self.received.capacity() > FIRST_READ || self.read_size > FIRST_READ {
-            self.received = BytesMut::new();
+            // Bytes that were not read stay. They belong to the previous response, or are none that was asked for.
+            self.received = BytesMut::from(&*self.received);
             self.read_size = FIRST_READ;
+        }
+    }
+
+    /// Writes what is left of the request.
+    fn write_rest(&mut self, cx: &mut Context<'_>) {
+        if self.is_flushed || self.write_error.is_some() {
+            return;
+        }
+        match self.poll_write(cx) {
+            Poll::Ready(Ok(())) => {
+                self.is_flushed = true;
+                // The response may take long.
+                self.body = Bytes::new();
+            }
+            Poll::Ready(Err(error)) => self.write_error = Some(error),
+            Poll::Pending => {}
         }
     }
 
@@ -266,11 +265,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> H1Connection<S> {
                 count => self.written += count,
             }
         }
-        if !self.is_flushed {
-            ready!(stream.poll_flush(cx))?;
-            self.is_flushed = true;
-        }
-        Poll::Ready(Ok(()))
+        stream.poll_flush(cx)
     }
 
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
@@ -293,16 +288,16 @@ mod tests {
     use http_body_util::{BodyExt as _, Full};
     use hyper_util::rt::TokioIo;
     use proptest::prelude::*;
-    use tokio::io::{AsyncWriteExt as _, DuplexStream, duplex};
+    use tokio::io::{AsyncWriteExt as _, DuplexStream, ReadBuf, duplex};
 
     const SERVER: HeaderValue = HeaderValue::from_static("server");
 
     fn connected() -> (H1Connection<DuplexStream>, DuplexStream) {
         let (ours, theirs) = duplex(1 << 20);
-        (H1Connection::new(ours), theirs)
+        (H1Connection::new(ours, usize::MAX), theirs)
     }
 
-    async fn post(h1: &mut H1Connection<DuplexStream>) -> Result<Response<()>, H1SendError> {
+    async fn post(h1: &mut H1Connection<DuplexStream>) -> Result<Response<()>, Unanswered> {
         let (method, headers) = (&Method::POST, &HeaderMap::new());
         h1.send(
             &RequestHead { method, target: &Uri::from_static("/mcp"), headers, host: &SERVER },
@@ -311,7 +306,7 @@ mod tests {
         .await
     }
 
-    async fn read(h1: &mut H1Connection<DuplexStream>) -> Result<Vec<u8>, H1Error> {
+    async fn read(h1: &mut H1Connection<DuplexStream>) -> Result<Vec<u8>, ConnectionError> {
         let mut whole = Vec::new();
         while let Some(data) = poll_fn(|cx| h1.poll_data(cx)).await {
             whole.extend_from_slice(&data?);
@@ -371,20 +366,20 @@ mod tests {
     async fn c05_a_request_is_unsent_only_if_not_one_byte_was_written() {
         let (mut h1, theirs) = connected();
         drop(theirs);
-        assert!(post(&mut h1).await.unwrap_err().is_unsent);
+        assert!(post(&mut h1).await.unwrap_err().is_unprocessed);
         let (ours, mut theirs) = duplex(10);
-        let mut h1 = H1Connection::new(ours);
+        let mut h1 = H1Connection::new(ours, usize::MAX);
         let (failed, ()) = tokio::join!(post(&mut h1), async {
             assert_eq!(received(&mut theirs).await.len(), 10);
             drop(theirs);
         });
-        assert!(!failed.unwrap_err().is_unsent);
+        assert!(!failed.unwrap_err().is_unprocessed);
     }
 
     #[tokio::test]
     async fn an_answer_before_the_end_of_the_request_counts_and_ends_the_connection() {
         let (ours, mut theirs) = duplex(10);
-        let mut h1 = H1Connection::new(ours);
+        let mut h1 = H1Connection::new(ours, usize::MAX);
         let (response, theirs) = tokio::join!(post(&mut h1), async {
             let answer = b"HTTP/1.1 413 Content Too Large\r\ncontent-length: 0\r\n\r\n";
             theirs.write_all(answer).await.unwrap();
@@ -419,7 +414,7 @@ mod tests {
             theirs.write_all(text.as_bytes()).await.unwrap();
             post(&mut h1).await.unwrap();
             drop(theirs);
-            assert!(matches!(read(&mut h1).await, Err(H1Error::Closed)), "{text:?}");
+            assert!(matches!(read(&mut h1).await, Err(ConnectionError::Closed)), "{text:?}");
         }
         let (mut h1, mut theirs) = connected();
         let (failed, ()) = tokio::join!(post(&mut h1), async {
@@ -427,8 +422,135 @@ mod tests {
             theirs.write_all(b"HTTP/1.1 200").await.unwrap();
             drop(theirs);
         });
-        let H1SendError { error, is_unsent } = failed.unwrap_err();
-        assert!(matches!(error, H1Error::Closed) && !is_unsent);
+        let Unanswered { error, is_unprocessed } = failed.unwrap_err();
+        assert!(matches!(error, ConnectionError::Closed) && !is_unprocessed);
+    }
+
+    #[tokio::test]
+    async fn c05_releasing_memory_keeps_the_bytes_that_were_not_read() {
+        let (mut h1, mut theirs) = connected();
+        let large = "x".repeat(10_000);
+        let head = "HTTP/1.1 200 OK\r\ncontent-length: 10000\r\n\r\n";
+        theirs.write_all(format!("{head}{large}HTTP/1.1 200 OK\r\n").as_bytes()).await.unwrap();
+        post(&mut h1).await.unwrap();
+        assert_eq!(read(&mut h1).await.unwrap().len(), 10_000);
+        h1.shrink();
+        assert_eq!(h1.readiness(&mut 0), Readiness::Closed, "a second response");
+
+        let (mut h1, mut theirs) = connected();
+        let head = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2710\r\n";
+        theirs.write_all(format!("{head}{large}\r\n1").as_bytes()).await.unwrap();
+        post(&mut h1).await.unwrap();
+        let mut rest = 20_000;
+        assert_eq!(h1.readiness(&mut rest), Readiness::Unfinished);
+        h1.shrink();
+        theirs.write_all(b"0\r\nt: 1\r\n\r\n").await.unwrap();
+        assert_eq!(h1.readiness(&mut rest), Readiness::Unfinished, "a chunk of 16 bytes");
+    }
+
+    #[tokio::test]
+    async fn c05_a_response_with_an_error_ends_the_connection() {
+        for body in ["zz\r\n0\r\n\r\n", "1\r\nabc\r\n0\r\n\r\n"] {
+            let (mut h1, mut theirs) = connected();
+            let head = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n";
+            theirs.write_all(format!("{head}{body}").as_bytes()).await.unwrap();
+            post(&mut h1).await.unwrap();
+            assert!(matches!(read(&mut h1).await, Err(ConnectionError::Malformed(_))), "{body:?}");
+            assert!(poll_fn(|cx| h1.poll_data(cx)).await.is_none(), "nothing after the error");
+            assert_eq!(h1.readiness(&mut 1000), Readiness::Closed);
+        }
+    }
+
+    /// Stream whose writes and reads do what a test tells.
+    struct Scripted {
+        writes: Vec<io::Result<usize>>,
+        reads: Vec<Option<&'static [u8]>>,
+    }
+
+    impl AsyncWrite for Scripted {
+        fn poll_write(mut self: Pin<&mut Self>, _: &mut Context<'_>, _: &[u8]) -> Poll<io::Result<usize>> {
+            Poll::Ready(self.writes.remove(0))
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    impl AsyncRead for Scripted {
+        fn poll_read(
+            mut self: Pin<&mut Self>,
+            cx: &mut Context<'_>,
+            buffer: &mut ReadBuf<'_>,
+        ) -> Poll<io::Result<()>> {
+            match self.reads.remove(0) {
+                Some(bytes) => {
+                    buffer.put_slice(bytes);
+                    Poll::Ready(Ok(()))
+                }
+                None => {
+                    cx.waker().wake_by_ref();
+                    Poll::Pending
+                }
+            }
+        }
+    }
+
+    async fn post_large(stream: Scripted, unsent_limit: usize) -> Result<Response<()>, Unanswered> {
+        let (method, headers) = (&Method::POST, &HeaderMap::new());
+        let head = RequestHead { method, target: &Uri::from_static("/mcp"), headers, host: &SERVER };
+        H1Connection::new(stream, unsent_limit).send(&head, vec![b'x'; 40_000].into()).await
+    }
+
+    #[tokio::test]
+    async fn c05_a_request_that_tls_may_have_sent_in_part_counts_as_sent() {
+        let broken =
+            || Scripted { writes: vec![Err(io::ErrorKind::ConnectionReset.into())], reads: vec![Some(b"")] };
+        assert!(post_large(broken(), usize::MAX).await.unwrap_err().is_unprocessed);
+        assert!(!post_large(broken(), ONE_TLS_RECORD).await.unwrap_err().is_unprocessed);
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_arrives_after_a_failed_write_counts() {
+        let answer: &[u8] = b"HTTP/1.1 413 Content Too Large\r\ncontent-length: 0\r\n\r\n";
+        let stream = Scripted {
+            writes: vec![Ok(10), Err(io::ErrorKind::BrokenPipe.into())],
+            reads: vec![None, Some(answer)],
+        };
+        assert_eq!(post_large(stream, usize::MAX).await.unwrap().status(), 413);
+        let stream = Scripted {
+            writes: vec![Ok(10), Err(io::ErrorKind::BrokenPipe.into())],
+            reads: vec![None, Some(b"")],
+        };
+        let failed = post_large(stream, usize::MAX).await.unwrap_err();
+        assert!(matches!(failed.error, ConnectionError::Io(_)) && !failed.is_unprocessed);
+    }
+
+    #[tokio::test]
+    async fn a_written_request_uses_no_memory_while_its_answer_is_awaited() {
+        let (mut h1, mut theirs) = connected();
+        theirs.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\n").await.unwrap();
+        post(&mut h1).await.unwrap();
+        assert!(h1.body.is_empty() && !h1.head.is_empty());
+        assert!(futures_util::poll!(pin!(poll_fn(|cx| h1.poll_data(cx)))).is_pending());
+    }
+
+    #[tokio::test]
+    async fn a_transfer_encoding_of_the_config_is_not_sent() {
+        let (mut h1, mut theirs) = connected();
+        theirs.write_all(b"HTTP/1.1 202 Accepted\r\ncontent-length: 0\r\n\r\n").await.unwrap();
+        let mut headers = HeaderMap::new();
+        headers.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+        headers.insert(CONTENT_LENGTH, HeaderValue::from_static("7"));
+        let (method, target) = (&Method::POST, &Uri::from_static("/mcp"));
+        let head = RequestHead { method, target, headers: &headers, host: &SERVER };
+        h1.send(&head, Bytes::from("{}")).await.unwrap();
+        let sent = received(&mut theirs).await;
+        assert_eq!(sent, "POST /mcp HTTP/1.1\r\nhost: server\r\ncontent-length: 2\r\n\r\n{}");
     }
 
     /// Status, headers and body of a response, as our connection reads it.

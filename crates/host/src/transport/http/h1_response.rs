@@ -15,8 +15,10 @@ const MAX_HEAD: usize = 256 << 10;
 const MAX_HEADERS: usize = 100;
 /// Maximum length of the line before a chunk, with its extensions.
 const MAX_CHUNK_LINE: usize = 1024;
-/// Maximum size of the trailers, which are discarded.
-const MAX_TRAILERS: usize = 16 << 10;
+/// Maximum number of interim responses (1xx) before a response.
+const MAX_INTERIM: usize = 32;
+/// Maximum size of all chunk extensions and trailers of a body, which are discarded.
+const MAX_DISCARDED: usize = 16 << 10;
 
 /// Error in a response. Nothing that follows on the connection can be trusted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
@@ -37,6 +39,8 @@ pub(super) struct ResponseHead {
 pub(super) struct HeadReader {
     /// Bytes that are known not to contain the end of the head.
     searched: usize,
+    /// Number of interim responses that were skipped.
+    interim: usize,
 }
 
 impl HeadReader {
@@ -70,6 +74,10 @@ impl HeadReader {
                 || head.response.status() == StatusCode::SWITCHING_PROTOCOLS
             {
                 return Ok(Some(head));
+            }
+            self.interim += 1;
+            if self.interim > MAX_INTERIM {
+                return Err(MalformedResponse("too many interim responses"));
             }
         }
     }
@@ -174,7 +182,7 @@ impl FramingHeaders {
     fn body(&self, version: Version) -> Result<(BodyReader, bool), MalformedResponse> {
         match (self.is_chunked, self.length) {
             (true, _) if version == Version::HTTP_10 => Err(MalformedResponse("unknown transfer encoding")),
-            (true, length) => Ok((BodyReader::Chunked(ChunkPart::Size), length.is_none())),
+            (true, length) => Ok((BodyReader::Chunked(Chunks::default()), length.is_none())),
             (false, Some(0)) => Ok((BodyReader::Ended, true)),
             (false, Some(length)) => Ok((BodyReader::Length(length), true)),
             (false, None) => Ok((BodyReader::UntilClose, false)),
@@ -191,23 +199,31 @@ impl FramingHeaders {
 pub(super) enum BodyReader {
     /// Remaining bytes, by `Content-Length`.
     Length(u64),
-    Chunked(ChunkPart),
+    Chunked(Chunks),
     /// The end of the connection is the end of the body.
     UntilClose,
     Ended,
 }
 
+/// Position in a chunked body.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Chunks {
+    next: ChunkPart,
+    /// Bytes of extensions and trailers so far.
+    discarded: usize,
+}
+
 /// Part of a chunked body that comes next.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum ChunkPart {
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum ChunkPart {
     /// Line before a chunk.
+    #[default]
     Size,
     /// Remaining bytes of a chunk.
     Data(u64),
     /// Line end after a chunk.
     DataEnd,
-    /// Trailers, of which this many bytes were discarded.
-    Trailers(usize),
+    Trailers,
 }
 
 /// Next step of reading a body.
@@ -233,17 +249,20 @@ impl BodyReader {
                     }
                     return Ok(BodyStep::Data(data));
                 }
-                Self::Chunked(ChunkPart::Data(left)) => {
-                    let data = take(left, received);
-                    if *left == 0 {
-                        *self = Self::Chunked(ChunkPart::DataEnd);
+                Self::Chunked(chunks) => {
+                    if let ChunkPart::Data(left) = &mut chunks.next {
+                        let data = take(left, received);
+                        if *left == 0 {
+                            chunks.next = ChunkPart::DataEnd;
+                        }
+                        return Ok(BodyStep::Data(data));
                     }
-                    return Ok(BodyStep::Data(data));
-                }
-                Self::Chunked(part) => {
-                    let limit = if *part == ChunkPart::DataEnd { 2 } else { MAX_CHUNK_LINE };
+                    let limit = if chunks.next == ChunkPart::DataEnd { 2 } else { MAX_CHUNK_LINE };
                     let Some(line) = line(received, limit)? else { return Ok(BodyStep::NeedsMore) };
-                    *self = part.after(&line)?;
+                    match chunks.after(&line)? {
+                        Some(next) => chunks.next = next,
+                        None => *self = Self::Ended,
+                    }
                 }
             }
         }
@@ -255,22 +274,31 @@ impl BodyReader {
     }
 }
 
-impl ChunkPart {
-    /// What comes after this line, which is not part of a chunk's data.
-    fn after(self, line: &[u8]) -> Result<BodyReader, MalformedResponse> {
-        Ok(match self {
-            Self::Size => match chunk_size(line)? {
-                0 => BodyReader::Chunked(Self::Trailers(0)),
-                size => BodyReader::Chunked(Self::Data(size)),
-            },
-            Self::DataEnd if line.is_empty() => BodyReader::Chunked(Self::Size),
-            Self::Trailers(_) if line.is_empty() => BodyReader::Ended,
-            Self::Trailers(discarded) if discarded + line.len() <= MAX_TRAILERS => {
-                BodyReader::Chunked(Self::Trailers(discarded + line.len()))
+impl Chunks {
+    /// What comes after this line, which is not part of a chunk's data; `None` at the end of the body.
+    fn after(&mut self, line: &[u8]) -> Result<Option<ChunkPart>, MalformedResponse> {
+        Ok(match self.next {
+            ChunkPart::Size => {
+                let (size, extensions) = chunk_size(line)?;
+                self.discard(extensions)?;
+                Some(if size == 0 { ChunkPart::Trailers } else { ChunkPart::Data(size) })
             }
-            Self::Trailers(_) => return Err(MalformedResponse("trailers too large")),
-            Self::Data(_) | Self::DataEnd => return Err(MalformedResponse("bad end of a chunk")),
+            ChunkPart::DataEnd if line.is_empty() => Some(ChunkPart::Size),
+            ChunkPart::Trailers if line.is_empty() => None,
+            ChunkPart::Trailers => {
+                self.discard(line.len())?;
+                Some(ChunkPart::Trailers)
+            }
+            ChunkPart::Data(_) | ChunkPart::DataEnd => {
+                return Err(MalformedResponse("bad end of a chunk"));
+            }
         })
+    }
+
+    fn discard(&mut self, bytes: usize) -> Result<(), MalformedResponse> {
+        self.discarded += bytes;
+        let is_too_large = self.discarded > MAX_DISCARDED;
+        if is_too_large { Err(MalformedResponse("chunk extensions or trailers too large")) } else { Ok(()) }
     }
 }
 
@@ -296,12 +324,13 @@ fn line(received: &mut BytesMut, limit: usize) -> Result<Option<Bytes>, Malforme
     Ok(Some(line))
 }
 
-fn chunk_size(line: &[u8]) -> Result<u64, MalformedResponse> {
+/// Size of a chunk, and that of its extensions.
+fn chunk_size(line: &[u8]) -> Result<(u64, usize), MalformedResponse> {
     let end = memchr::memchr(b';', line).unwrap_or(line.len());
     let digits = line[..end].trim_ascii_end();
     let is_number = !digits.is_empty() && digits.iter().all(u8::is_ascii_hexdigit);
     let size = is_number.then(|| u64::from_str_radix(str::from_utf8(digits).ok()?, 16).ok()).flatten();
-    size.ok_or(MalformedResponse("bad size of a chunk"))
+    size.map(|size| (size, line.len() - end)).ok_or(MalformedResponse("bad size of a chunk"))
 }
 
 #[cfg(test)]
@@ -338,7 +367,7 @@ mod tests {
 
     #[test]
     fn a_head_says_how_the_body_ends_and_whether_the_connection_stays_open() {
-        let chunked = BodyReader::Chunked(ChunkPart::Size);
+        let chunked = BodyReader::Chunked(Chunks::default());
         for (status, lines, expected) in [
             ("1.1 200 OK", "Content-Length: 5\r\n", (BodyReader::Length(5), true)),
             ("1.1 200 OK", "content-length: 0\r\n", (BodyReader::Ended, true)),
@@ -399,7 +428,7 @@ mod tests {
     /// Data of a chunked body, received in pieces of this size, and the bytes after its end.
     fn chunks(text: &str, piece: usize) -> Result<(String, String), MalformedResponse> {
         let (mut reader, mut received, mut data) =
-            (BodyReader::Chunked(ChunkPart::Size), BytesMut::new(), Vec::new());
+            (BodyReader::Chunked(Chunks::default()), BytesMut::new(), Vec::new());
         for piece in text.as_bytes().chunks(piece) {
             received.extend_from_slice(piece);
             while let BodyStep::Data(more) = reader.next(&mut received)? {
@@ -436,7 +465,23 @@ mod tests {
         let long = format!("3;{}\r\nabc\r\n0\r\n\r\n", "x".repeat(MAX_CHUNK_LINE));
         assert_eq!(chunks(&long, 100), Err(MalformedResponse("line too long")));
         let trailers = format!("0\r\n{}\r\n", format!("{}\r\n", "t".repeat(1000)).repeat(20));
-        assert_eq!(chunks(&trailers, 100), Err(MalformedResponse("trailers too large")));
+        assert_eq!(chunks(&trailers, 100), Err(MalformedResponse("chunk extensions or trailers too large")));
+    }
+
+    #[test]
+    fn chunk_extensions_and_interim_responses_are_bounded() {
+        let extended = format!("1;{}\r\na\r\n", "x".repeat(1000));
+        let few = format!("{}0\r\n\r\n", extended.repeat(16));
+        assert_eq!(chunks(&few, 100), Ok(("a".repeat(16), String::new())));
+        let many = format!("{}0\r\n\r\n", extended.repeat(17));
+        assert!(chunks(&many, 100).is_err());
+        let plain = format!("{}0\r\n\r\n", "1\r\na\r\n".repeat(10_000));
+        assert_eq!(chunks(&plain, 4096).unwrap().0.len(), 10_000);
+        let interim = "HTTP/1.1 103 Early Hints\r\n\r\n";
+        let end = "HTTP/1.1 200 OK\r\n\r\n";
+        assert!(head(&format!("{}{end}", interim.repeat(MAX_INTERIM)), 100).unwrap().is_some());
+        let flood = head(&format!("{}{end}", interim.repeat(MAX_INTERIM + 1)), 100);
+        assert_eq!(flood.unwrap_err(), MalformedResponse("too many interim responses"));
     }
 
     #[test]
@@ -445,6 +490,6 @@ mod tests {
         assert_eq!(until_close.next(&mut received), Ok(BodyStep::Data(Bytes::from("abc"))));
         assert!(until_close.may_end_with_connection() && BodyReader::Ended.may_end_with_connection());
         assert!(!BodyReader::Length(1).may_end_with_connection());
-        assert!(!BodyReader::Chunked(ChunkPart::Trailers(0)).may_end_with_connection());
+        assert!(!BodyReader::Chunked(Chunks::default()).may_end_with_connection());
     }
 }

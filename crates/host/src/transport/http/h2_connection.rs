@@ -6,6 +6,7 @@
 //! activity, and a connection without activity is retired.
 
 use super::connect::Stream;
+use super::connection_error::{ConnectionError, Unanswered};
 use crate::clock::Clock;
 use crate::sync::Mutex;
 use bytes::Bytes;
@@ -112,16 +113,13 @@ pub(super) struct H2Stream {
     connection: H2Connection,
 }
 
-/// Error of a request, and whether the server has not begun to process it.
-type H2SendError = (hyper::Error, bool);
-
 impl H2Stream {
     /// Sends the request, and returns when the response head has arrived. Dropping the future cancels this request and
     /// leaves the others alone.
     pub(super) async fn send(
         &mut self,
         request: Request<Full<Bytes>>,
-    ) -> Result<Response<Incoming>, H2SendError> {
+    ) -> Result<Response<Incoming>, Unanswered> {
         match self.connection.sender.try_send_request(request).await {
             Ok(answer) => {
                 self.note_activity();
@@ -131,7 +129,7 @@ impl H2Stream {
                 let is_unsent = failed.take_message().is_some();
                 let error = failed.into_error();
                 let is_unprocessed = is_unsent || is_unprocessed(&error);
-                Err((error, is_unprocessed))
+                Err(Unanswered { error: ConnectionError::H2(error), is_unprocessed })
             }
         }
     }

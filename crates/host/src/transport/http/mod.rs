@@ -4,6 +4,7 @@
 mod cancel;
 mod client;
 mod connect;
+mod connection_error;
 mod egress;
 mod fetch;
 mod h1_connection;

@@ -6,18 +6,18 @@
 //!
 //! A request that a server provably has not begun to process is sent again on another connection. All others fail.
 
-use super::client::Address;
+use super::client::{Address, HttpRequest};
 use super::connect::{BoxError, Connector, Stream};
-use super::h1_connection::{H1Connection, H1Error, H1SendError, Readiness, RequestHead};
-use super::h2_connection;
+use super::connection_error::{ConnectionError, Unanswered};
+use super::h1_connection::{H1Connection, ONE_TLS_RECORD, Readiness, RequestHead};
 use super::h2_connection::{H2Connection, H2Stream};
 use crate::clock::Clock;
 use crate::sync::Mutex;
-use crate::transport::{Safety, SentFlag};
+use crate::transport::Safety;
 use bytes::Bytes;
 use gripfast_core::time::Mono;
 use http::header::{CONTENT_LENGTH, HOST};
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response};
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Response};
 use http_body::{Frame, SizeHint};
 use http_body_util::Full;
 use hyper::body::Incoming;
@@ -28,20 +28,9 @@ use std::pin::Pin;
 use std::sync::{Arc, MutexGuard, Weak};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
-use thiserror::Error;
 use tokio::sync::Notify;
 
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
-
-/// Request to an address. `Content-Length` follows from the body, and `Host` from the address unless the headers have one.
-pub(super) struct OutgoingRequest<'a> {
-    pub(super) method: &'a Method,
-    pub(super) headers: &'a HeaderMap,
-    pub(super) body: &'a Bytes,
-    /// Set once there is a connection to send the request on.
-    pub(super) sent: Option<&'a SentFlag>,
-    pub(super) safety: Safety,
-}
 
 /// Connections of one client. Cloning gives another handle to the same ones.
 #[derive(Clone)]
@@ -108,36 +97,6 @@ pub(super) enum PoolError {
     Broken(ConnectionError),
 }
 
-/// Error of a connection.
-#[derive(Debug, Error)]
-pub(crate) enum ConnectionError {
-    #[error("{0}")]
-    H1(#[source] H1Error),
-    #[error("{0}")]
-    H2(#[source] hyper::Error),
-}
-
-impl ConnectionError {
-    /// The peer may not speak HTTP at all.
-    pub(super) fn is_malformed(&self) -> bool {
-        match self {
-            Self::H1(error) => error.is_malformed(),
-            Self::H2(error) => error.is_parse(),
-        }
-    }
-
-    fn is_refused(&self) -> bool {
-        matches!(self, Self::H2(error) if h2_connection::is_refused(error))
-    }
-}
-
-/// Failed request on a connection.
-struct Unanswered {
-    error: ConnectionError,
-    /// The server has not begun to process the request.
-    is_unprocessed: bool,
-}
-
 impl Pool {
     /// Number of kept connections of each kind, unless [`Self::keep_up_to`] sets another one.
     const DEFAULT_KEPT: usize = 64;
@@ -179,23 +138,24 @@ impl Pool {
         &self.shared.connector
     }
 
-    /// Sends a request to `to`. Returns when the response head has arrived.
+    /// Sends a request with all its headers, except `Content-Length`, which follows from the body, and `Host`, which
+    /// follows from the address unless the headers have one. Returns when the response head has arrived.
     pub(super) async fn send(
         &self,
-        to: &Address,
-        request: &OutgoingRequest<'_>,
+        request: &HttpRequest,
+        headers: &HeaderMap,
     ) -> Result<Response<Body>, PoolError> {
         loop {
-            let (pooled, is_fresh) = match self.shared.reusable(&to.origin, request.safety) {
+            let (pooled, is_fresh) = match self.shared.reusable(&request.to.origin, request.safety) {
                 Some(pooled) => (pooled, false),
-                None => Box::pin(self.open(to, request.safety)).await?,
+                None => Box::pin(self.open(&request.to, request.safety)).await?,
             };
-            if let Some(sent_flag) = request.sent {
+            if let Some(sent_flag) = &request.sent {
                 sent_flag.set();
             }
             let answered = match pooled {
-                PooledConnection::H1(h1) => self.send_h1(h1, to, request).await,
-                PooledConnection::H2(h2_stream) => Box::pin(self.send_h2(h2_stream, to, request)).await,
+                PooledConnection::H1(h1) => self.send_h1(h1, request, headers).await,
+                PooledConnection::H2(h2_stream) => Box::pin(self.send_h2(h2_stream, request, headers)).await,
             };
             match answered {
                 Ok(answer) => return Ok(answer),
@@ -214,20 +174,17 @@ impl Pool {
     async fn send_h1(
         &self,
         mut h1: Box<PooledH1>,
-        to: &Address,
-        request: &OutgoingRequest<'_>,
+        request: &HttpRequest,
+        headers: &HeaderMap,
     ) -> Result<Response<Body>, Unanswered> {
+        let to = &*request.to;
         let head = RequestHead {
-            method: request.method,
+            method: &request.method,
             target: if h1.forwarded { &to.uri } else { &to.path },
-            headers: request.headers,
+            headers,
             host: &to.host,
         };
-        let sent = h1.connection.send(&head, request.body.clone()).await;
-        let answer = sent.map_err(|H1SendError { error, is_unsent }| Unanswered {
-            error: ConnectionError::H1(error),
-            is_unprocessed: is_unsent,
-        })?;
+        let answer = h1.connection.send(&head, request.body.clone()).await?;
         h1.keep_alive = keep_alive_limit(answer.headers()).or(h1.keep_alive);
         let source = BodySource::H1 { connection: h1, pool: Arc::downgrade(&self.shared) };
         Ok(answer.map(|()| Body { source: Some(source), was_cut: false }))
@@ -236,28 +193,28 @@ impl Pool {
     async fn send_h2(
         &self,
         mut h2_stream: H2Stream,
-        to: &Address,
-        request: &OutgoingRequest<'_>,
+        request: &HttpRequest,
+        headers: &HeaderMap,
     ) -> Result<Response<Body>, Unanswered> {
+        let to = &*request.to;
         let mut h2_request = Request::new(Full::new(request.body.clone()));
         *h2_request.method_mut() = request.method.clone();
         *h2_request.uri_mut() = to.uri.clone();
-        let headers = h2_request.headers_mut();
-        headers.clone_from(request.headers);
+        let h2_headers = h2_request.headers_mut();
+        h2_headers.clone_from(headers);
         if !request.body.is_empty() {
-            headers.insert(CONTENT_LENGTH, HeaderValue::from(request.body.len()));
+            h2_headers.insert(CONTENT_LENGTH, HeaderValue::from(request.body.len()));
         }
         // HTTP/2 has the host in the target.
-        if headers.get(HOST) == Some(&to.host) {
-            headers.remove(HOST);
+        if h2_headers.get(HOST) == Some(&to.host) {
+            h2_headers.remove(HOST);
         }
         let _doubt = ConnectionDoubt::new(h2_stream.connection(), &self.shared);
-        let answer = h2_stream.send(h2_request).await.map_err(|(error, is_unprocessed)| {
+        let answer = h2_stream.send(h2_request).await.inspect_err(|failed| {
             // A server that refuses one request would refuse the next.
-            if is_unprocessed {
+            if failed.is_unprocessed {
                 self.shared.retire_h2(h2_stream.connection());
             }
-            Unanswered { error: ConnectionError::H2(error), is_unprocessed }
         })?;
         Ok(answer.map(|incoming| Body {
             source: Some(BodySource::H2 { incoming, stream: h2_stream }),
@@ -295,7 +252,8 @@ impl Pool {
             return Ok((PooledConnection::H2(h2_stream), true));
         }
         self.shared.state.lock().last_was_h2 = false;
-        let connection = H1Connection::new(TokioIo::new(stream));
+        let unsent_limit = if stream.is_encrypted() { ONE_TLS_RECORD } else { usize::MAX };
+        let connection = H1Connection::new(TokioIo::new(stream), unsent_limit);
         let h1 = PooledH1 { origin, connection, forwarded: facts.is_proxied(), keep_alive: None, rest: None };
         Ok((PooledConnection::H1(Box::new(h1)), true))
     }
@@ -565,7 +523,7 @@ impl http_body::Body for Body {
         let frame = match source {
             BodySource::H1 { connection: h1, .. } => {
                 let data = ready!(h1.connection.poll_data(cx));
-                data.map(|data| data.map(Frame::data).map_err(ConnectionError::H1))
+                data.map(|data| data.map(Frame::data))
             }
             BodySource::H2 { incoming, stream } => {
                 let frame = ready!(Pin::new(&mut *incoming).poll_frame(cx));
