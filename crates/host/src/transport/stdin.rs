@@ -4,8 +4,10 @@
 
 use super::pending_replies::FrameState;
 use crate::sync::Mutex;
+use bytes::Buf;
 use std::collections::VecDeque;
 use std::future::poll_fn;
+use std::io::Cursor;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
@@ -57,6 +59,15 @@ enum Refused {
     NotOpen(QueueState),
 }
 
+/// What the writer does next.
+enum NextFrame {
+    Frame(Frame),
+    /// It is no longer the writer.
+    None,
+    /// No frames come any more. The writer stays the only one, and the task ends.
+    Closed,
+}
+
 /// Reason why the task of a child's stdin ends by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum WriteEnd {
@@ -71,7 +82,7 @@ impl<W: AsyncWrite + Unpin> Stdin<W> {
         let queue = Queue { frames: VecDeque::new(), is_writing: false, state: QueueState::Open };
         Self {
             queue: Mutex::new(queue),
-            pipe: Mutex::new(Pipe { inner: Some(pipe), rest: Vec::new(), unwritten: None }),
+            pipe: Mutex::new(Pipe { inner: Some(pipe), rest: Cursor::default(), unwritten: None }),
             handed_over: Notify::new(),
             has_room: Notify::new(),
         }
@@ -126,33 +137,41 @@ impl<W: AsyncWrite + Unpin> Stdin<W> {
                 break;
             }
             match self.next_frame() {
-                Some(next) => frame = next,
-                None => return,
+                NextFrame::Frame(next) => frame = next,
+                NextFrame::None => return,
+                NextFrame::Closed => break,
             }
         }
-        // Also if the pipe is closed, which the task reports.
+        // Also if the link or the pipe is closed: the task reports it.
         self.handed_over.notify_one();
     }
 
-    /// Takes the next frame. Without one, the writer has finished.
-    fn next_frame(&self) -> Option<Frame> {
+    /// Takes the next frame for the writer.
+    fn next_frame(&self) -> NextFrame {
         let mut queue = self.queue.lock();
-        let was_full = !queue.has_room();
-        let frame = queue.frames.pop_front();
-        match (&frame, queue.state) {
-            (Some(_), _) if was_full => self.has_room.notify_waiters(),
-            (Some(_), _) => {}
-            (None, QueueState::Open) => queue.is_writing = false,
-            // The task stays the writer, and ends.
-            (None, QueueState::Closing | QueueState::Ended) => self.handed_over.notify_one(),
+        self.made_room(&queue);
+        match (queue.frames.pop_front(), queue.state) {
+            (Some(frame), _) => NextFrame::Frame(frame),
+            (None, QueueState::Open) => {
+                queue.is_writing = false;
+                NextFrame::None
+            }
+            (None, QueueState::Closing | QueueState::Ended) => NextFrame::Closed,
         }
-        frame
+    }
+
+    /// Wakes callers that wait, because a frame is about to leave a full queue.
+    fn made_room(&self, queue: &Queue) {
+        if !queue.has_room() {
+            self.has_room.notify_waiters();
+        }
     }
 
     /// Removes a frame that its caller has withdrawn, so that it uses no memory behind a child that does not read.
     pub(super) fn remove(&self, state: &Arc<FrameState>) {
         let mut queue = self.queue.lock();
         if let Some(at) = queue.frames.iter().position(|frame| Arc::ptr_eq(&frame.state, state)) {
+            self.made_room(&queue);
             queue.frames.remove(at);
         }
     }
@@ -178,7 +197,7 @@ impl<W: AsyncWrite + Unpin> Stdin<W> {
         };
         drop(frames);
         self.has_room.notify_waiters();
-        self.pipe.lock().inner = None;
+        self.pipe.lock().close();
     }
 
     pub(super) fn state(&self) -> QueueState {
@@ -195,12 +214,10 @@ impl<W: AsyncWrite + Unpin> Stdin<W> {
                     return WriteEnd::PipeClosed;
                 }
                 match self.next_frame() {
-                    Some(frame) => self.pipe.lock().begin(frame),
-                    None => break,
+                    NextFrame::Frame(frame) => self.pipe.lock().begin(frame),
+                    NextFrame::None => break,
+                    NextFrame::Closed => return WriteEnd::Finished,
                 }
-            }
-            if self.state() != QueueState::Open {
-                return WriteEnd::Finished;
             }
         }
     }
@@ -216,7 +233,7 @@ impl Queue {
 struct Pipe<W> {
     /// `None` once writing has ended.
     inner: Option<W>,
-    rest: Vec<u8>,
+    rest: Cursor<Vec<u8>>,
     /// State of that frame while none of its bytes is written.
     unwritten: Option<Arc<FrameState>>,
 }
@@ -225,29 +242,33 @@ impl<W: AsyncWrite + Unpin> Pipe<W> {
     /// Begins a frame, unless its caller has withdrawn it.
     fn begin(&mut self, frame: Frame) {
         if frame.state.begin() {
-            self.rest = frame.bytes;
+            self.rest = Cursor::new(frame.bytes);
             self.unwritten = Some(frame.state);
         }
     }
 
     /// Writes the rest of the frame that was begun last. Returns false if the pipe is closed.
     fn poll_rest(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
-        while !self.rest.is_empty() {
+        while self.rest.has_remaining() {
             let written = match &mut self.inner {
-                Some(pipe) => ready!(Pin::new(pipe).poll_write(cx, &self.rest)).unwrap_or(0),
+                Some(pipe) => ready!(Pin::new(pipe).poll_write(cx, self.rest.chunk())).unwrap_or(0),
                 None => 0,
             };
             if written == 0 {
-                // Never tried again, because the frame counts as not sent from now on.
-                self.inner = None;
-                self.rest = Vec::new();
-                self.unwritten.take().inspect(|state| state.revert());
+                self.close();
             } else {
                 self.unwritten = None;
-                self.rest.drain(..written);
+                self.rest.advance(written);
             }
         }
+        self.rest = Cursor::default();
         Poll::Ready(self.inner.is_some())
+    }
+
+    /// Closes the pipe. A frame of which nothing is written counts as not sent from now on.
+    fn close(&mut self) {
+        (self.inner, self.rest) = (None, Cursor::default());
+        self.unwritten.take().inspect(|state| state.revert());
     }
 }
 
@@ -368,6 +389,31 @@ mod tests {
         assert!(futures_util::poll!(waiting.as_mut()).is_pending());
         stdin.end();
         assert_eq!(waiting.await, Err(QueueState::Ended));
+    }
+
+    #[tokio::test]
+    async fn a_withdrawn_frame_makes_room_for_a_caller_that_waits() {
+        let (stdin, _theirs) = connected(1);
+        stdin.write(frame("begun").0).await.unwrap();
+        let (first, state) = frame("x");
+        stdin.write(first).await.unwrap();
+        while stdin.queue.lock().has_room() {
+            stdin.try_write(frame("x").0);
+        }
+        let mut waiting = std::pin::pin!(stdin.write(frame("last").0));
+        assert!(futures_util::poll!(waiting.as_mut()).is_pending());
+        stdin.remove(&state);
+        assert!(futures_util::poll!(waiting.as_mut()).is_ready());
+    }
+
+    #[tokio::test]
+    async fn c05_a_frame_of_which_no_byte_was_written_before_the_end_was_not_sent() {
+        let (stdin, _theirs) = connected(1);
+        let ((first, _), (second, state)) = (frame("a"), frame("bcd"));
+        stdin.write(first).await.unwrap();
+        stdin.write(second).await.unwrap();
+        stdin.end();
+        assert_eq!(state.withdraw(), Sent::No);
     }
 
     /// Pipe whose system calls take until the test lets them end.
