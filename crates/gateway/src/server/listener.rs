@@ -96,6 +96,11 @@ pub(crate) enum QueueEnd {
 }
 
 impl ShutdownSteps {
+    /// The same steps for one connection. Each request checks them, and clones of a token share a lock.
+    fn for_connection(&self) -> Self {
+        Self { drain: self.drain.child_token(), close: self.close.child_token(), ..self.clone() }
+    }
+
     /// All steps at once.
     pub(crate) fn at_once(shutdown: CancellationToken) -> Self {
         Self {
@@ -179,7 +184,7 @@ impl ConnectionServer {
             Ok(slot) => {
                 let connected = self.clients.connect();
                 let (acceptor, dispatcher, shutdown) =
-                    (acceptor.clone(), self.dispatcher.clone(), shutdown.clone());
+                    (acceptor.clone(), self.dispatcher.clone(), shutdown.for_connection());
                 let client = Client {
                     peer,
                     first_request_timeout: self.first_request_timeout,
