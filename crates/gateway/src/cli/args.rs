@@ -90,8 +90,9 @@ pub(crate) struct GlobalArgs {
     pub(crate) state_dir: Option<PathBuf>,
 }
 
-/// The commands.
+/// The commands. The options of each are defined only when it is used, which is most of the start of a short command.
 #[derive(Debug, Subcommand)]
+#[command(defer = true)]
 pub(crate) enum Verb {
     /// Serve all configured servers at one MCP endpoint over HTTP
     Serve(ServeArgs),
