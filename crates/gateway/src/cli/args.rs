@@ -191,7 +191,7 @@ pub(crate) enum OutputFormat {
     Json,
 }
 
-/// The option `--output` of a command.
+// The option `--output` of a command. A doc comment would become the description of the command.
 #[derive(Debug, Clone, Copy, Args)]
 pub(crate) struct OutputArgs {
     /// Output format; docs/reference/json.md describes `json`
@@ -199,7 +199,7 @@ pub(crate) struct OutputArgs {
     pub(crate) form: OutputFormat,
 }
 
-/// The option `--url` of commands that ask a gateway.
+// The option `--url` of commands that ask a gateway. A doc comment would become the description of the command.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct GatewayTarget {
     /// URL of the gateway [default: $GRIPFAST_URL, `gateway.listen`, http://127.0.0.1:7331]

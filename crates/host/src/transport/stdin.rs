@@ -59,7 +59,7 @@ enum Refused {
     NotOpen(QueueState),
 }
 
-/// What the writer does next.
+/// Next step of the writer.
 enum NextFrame {
     Frame(Frame),
     /// It is no longer the writer.
@@ -200,6 +200,7 @@ impl<W: AsyncWrite + Unpin> Stdin<W> {
         self.pipe.lock().close();
     }
 
+    #[cfg(test)]
     pub(super) fn state(&self) -> QueueState {
         self.queue.lock().state
     }

@@ -275,7 +275,7 @@ impl BodyReader {
 }
 
 impl Chunks {
-    /// What comes after this line, which is not part of a chunk's data; `None` at the end of the body.
+    /// Returns the part after this line, which is not part of a chunk's data; `None` at the end of the body.
     fn after(&mut self, line: &[u8]) -> Result<Option<ChunkPart>, MalformedResponse> {
         Ok(match self.next {
             ChunkPart::Size => {
