@@ -61,7 +61,7 @@ impl StdioLink {
         };
         let pending_replies = Arc::clone(&pending);
         let reader = Reader { pending: pending_replies, inbox, max_message, secrets, rings, junk: 0, reads };
-        tokio::spawn(run(child, reader, pipes.stdout));
+        tokio::spawn(run(child, reader, pipes.stdout, Arc::clone(&stdin)));
         Self { tree, pending, stdin }
     }
 }
@@ -248,7 +248,12 @@ impl ReadCounter {
 }
 
 /// Serves the link until the child exits or closes one of its pipes.
-async fn run(mut child: ChildGuard, mut reader: Reader, stdout: impl AsyncRead + Unpin) {
+async fn run(
+    mut child: ChildGuard,
+    mut reader: Reader,
+    stdout: impl AsyncRead + Unpin,
+    stdin: Arc<Stdin<ChildStdin>>,
+) {
     let observed = tokio::select! {
         too_large = reader.read(stdout) => match too_large {
             // `Closed` and not `TooLarge`: most pending requests are unrelated to this message.
@@ -261,6 +266,8 @@ async fn run(mut child: ChildGuard, mut reader: Reader, stdout: impl AsyncRead +
         () = wait_for_closed_stdin(&mut child.writing) => child.pipe_closed("the server closed its stdin").await,
         exit = wait_for_exit(child.exit.clone(), Arc::clone(&child.reads)) => child.exit_evidence(exit),
     };
+    // First, because a frame of which nothing was written counts as not sent only then.
+    stdin.end();
     reader.pending.fail_all(&observed);
     reader.inbox.put(Incoming::Lost(Evidence::sent(During::Call, observed))).await;
 }

@@ -220,13 +220,17 @@ impl<S: AsyncRead + AsyncWrite + Unpin> H1Connection<S> {
                 Poll::Pending => return Readiness::Unfinished,
             }
         }
-        let is_idle = self.stays_open() && self.received.is_empty();
-        if is_idle && self.poll_read(cx).is_pending() { Readiness::Ready } else { Readiness::Closed }
+        if self.stays_open() && self.poll_read(cx).is_pending() {
+            Readiness::Ready
+        } else {
+            Readiness::Closed
+        }
     }
 
     /// Returns whether the connection can carry another request once the response was read, unless the server closes it.
     pub(super) fn stays_open(&self) -> bool {
-        self.keeps_open && self.is_flushed
+        let has_more = self.response_body == BodyReader::Ended && !self.received.is_empty();
+        self.keeps_open && self.is_flushed && !has_more
     }
 
     /// Releases what an idle connection does not need.
@@ -434,6 +438,7 @@ mod tests {
         theirs.write_all(format!("{head}{large}HTTP/1.1 200 OK\r\n").as_bytes()).await.unwrap();
         post(&mut h1).await.unwrap();
         assert_eq!(read(&mut h1).await.unwrap().len(), 10_000);
+        assert!(!h1.stays_open(), "the pool does not keep it");
         h1.shrink();
         assert_eq!(h1.readiness(&mut 0), Readiness::Closed, "a second response");
 

@@ -324,13 +324,16 @@ fn line(received: &mut BytesMut, limit: usize) -> Result<Option<Bytes>, Malforme
     Ok(Some(line))
 }
 
-/// Size of a chunk, and that of its extensions.
+/// Size of a chunk, and the length of the line beyond the digits of the largest size: extensions, spaces and zeros.
 fn chunk_size(line: &[u8]) -> Result<(u64, usize), MalformedResponse> {
+    const MAX_DIGITS: usize = 16;
     let end = memchr::memchr(b';', line).unwrap_or(line.len());
-    let digits = line[..end].trim_ascii_end();
+    let end = line[..end].iter().rposition(|byte| !matches!(byte, b' ' | b'\t')).map_or(0, |last| last + 1);
+    let digits = &line[..end];
     let is_number = !digits.is_empty() && digits.iter().all(u8::is_ascii_hexdigit);
     let size = is_number.then(|| u64::from_str_radix(str::from_utf8(digits).ok()?, 16).ok()).flatten();
-    size.map(|size| (size, line.len() - end)).ok_or(MalformedResponse("bad size of a chunk"))
+    size.map(|size| (size, line.len().saturating_sub(MAX_DIGITS)))
+        .ok_or(MalformedResponse("bad size of a chunk"))
 }
 
 #[cfg(test)]
@@ -456,6 +459,7 @@ mod tests {
             "-3\r\nabc\r\n0\r\n\r\n",
             "0x3\r\nabc\r\n0\r\n\r\n",
             "3 3\r\nabc\r\n0\r\n\r\n",
+            "3\x0c\r\nabc\r\n0\r\n\r\n",
             "3;a\rb\r\nabc\r\n0\r\n\r\n",
             "fffffffffffffffff\r\nabc\r\n",
             "3\r\nabc\r\n0\r\nt: 1\n\r\n",
@@ -475,6 +479,8 @@ mod tests {
         assert_eq!(chunks(&few, 100), Ok(("a".repeat(16), String::new())));
         let many = format!("{}0\r\n\r\n", extended.repeat(17));
         assert!(chunks(&many, 100).is_err());
+        let zeros = format!("{}1\r\na\r\n", "0".repeat(1000));
+        assert!(chunks(&format!("{}0\r\n\r\n", zeros.repeat(17)), 100).is_err());
         let plain = format!("{}0\r\n\r\n", "1\r\na\r\n".repeat(10_000));
         assert_eq!(chunks(&plain, 4096).unwrap().0.len(), 10_000);
         let interim = "HTTP/1.1 103 Early Hints\r\n\r\n";
