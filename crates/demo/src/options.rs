@@ -4,9 +4,8 @@
 use clap::Args;
 use std::{fmt, path::PathBuf, str::FromStr, time::Duration};
 
-// General settings of the server: name, eras, tools and files.
+/// General settings of the server: name, eras, tools and files.
 #[derive(Debug, Clone, Args)]
-#[expect(missing_docs, reason = "clap would show it as the description of the command")]
 pub struct Options {
     /// Server name in `serverInfo`
     #[arg(long, default_value = NAME)]
@@ -84,13 +83,12 @@ impl Default for Options {
     }
 }
 
-// Faults that the server shows without a tool call. The default is a well-behaved server.
-//
-// The first group applies to every transport, the second to the process (`serve_stdio`, `serve_http`), the third to
-// stdio, the fourth to HTTP. Fields of a group that does not apply are ignored.
+/// Faults that the server shows without a tool call. The default is a well-behaved server.
+///
+/// The first group applies to every transport, the second to the process (`serve_stdio`, `serve_http`), the third to
+/// stdio, the fourth to HTTP. Fields of a group that does not apply are ignored.
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Faults")]
-#[expect(missing_docs, reason = "clap would show it as the description of the command")]
 pub struct Faults {
     /// Wait before every answer
     #[arg(long, value_name = "DURATION", value_parser = duration)]

@@ -90,9 +90,8 @@ pub(crate) struct GlobalArgs {
     pub(crate) state_dir: Option<PathBuf>,
 }
 
-/// The commands. The options of each are defined only when it is used, which is most of the start of a short command.
+/// The commands.
 #[derive(Debug, Subcommand)]
-#[command(defer = true)]
 pub(crate) enum Verb {
     /// Serve all configured servers at one MCP endpoint over HTTP
     Serve(ServeArgs),
@@ -191,7 +190,7 @@ pub(crate) enum OutputFormat {
     Json,
 }
 
-// The option `--output` of a command. A doc comment would become the description of the command.
+/// The option `--output` of a command.
 #[derive(Debug, Clone, Copy, Args)]
 pub(crate) struct OutputArgs {
     /// Output format; docs/reference/json.md describes `json`
@@ -199,7 +198,7 @@ pub(crate) struct OutputArgs {
     pub(crate) form: OutputFormat,
 }
 
-// The option `--url` of commands that ask a gateway. A doc comment would become the description of the command.
+/// The option `--url` of commands that ask a gateway.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct GatewayTarget {
     /// URL of the gateway [default: $GRIPFAST_URL, `gateway.listen`, http://127.0.0.1:7331]
