@@ -207,3 +207,15 @@ impl Signals {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_runtime_has_the_configured_threads_or_one_per_processor() {
+        let workers = |threads| runtime_with_threads(threads).unwrap().metrics().num_workers();
+        let processors = std::thread::available_parallelism().unwrap().get();
+        assert_eq!([workers(Some(3)), workers(None)], [3, processors]);
+    }
+}

@@ -27,7 +27,7 @@ pub(super) struct Stdin<W> {
     /// Makes the task the writer.
     handed_over: Notify,
     /// The queue is no longer full, or is closed.
-    has_room: Notify,
+    room: Notify,
 }
 
 /// Frames that wait for the writer, which takes all of them.
@@ -84,7 +84,7 @@ impl<W: AsyncWrite + Unpin> Stdin<W> {
             queue: Mutex::new(queue),
             pipe: Mutex::new(Pipe { inner: Some(pipe), rest: Cursor::default(), unwritten: None }),
             handed_over: Notify::new(),
-            has_room: Notify::new(),
+            room: Notify::new(),
         }
     }
 
@@ -92,7 +92,7 @@ impl<W: AsyncWrite + Unpin> Stdin<W> {
     pub(super) async fn write(&self, mut frame: Frame) -> Result<(), QueueState> {
         loop {
             // Made first, so that no wake-up is missed.
-            let room = self.has_room.notified();
+            let room = self.room.notified();
             match self.offer(frame) {
                 Ok(()) => return Ok(()),
                 Err(Refused::NotOpen(state)) => return Err(state),
@@ -149,7 +149,7 @@ impl<W: AsyncWrite + Unpin> Stdin<W> {
     /// Takes the next frame for the writer.
     fn next_frame(&self) -> NextFrame {
         let mut queue = self.queue.lock();
-        self.made_room(&queue);
+        self.notify_room(&queue);
         match (queue.frames.pop_front(), queue.state) {
             (Some(frame), _) => NextFrame::Frame(frame),
             (None, QueueState::Open) => {
@@ -161,9 +161,9 @@ impl<W: AsyncWrite + Unpin> Stdin<W> {
     }
 
     /// Wakes callers that wait, because a frame is about to leave a full queue.
-    fn made_room(&self, queue: &Queue) {
+    fn notify_room(&self, queue: &Queue) {
         if !queue.has_room() {
-            self.has_room.notify_waiters();
+            self.room.notify_waiters();
         }
     }
 
@@ -171,7 +171,7 @@ impl<W: AsyncWrite + Unpin> Stdin<W> {
     pub(super) fn remove(&self, state: &Arc<FrameState>) {
         let mut queue = self.queue.lock();
         if let Some(at) = queue.frames.iter().position(|frame| Arc::ptr_eq(&frame.state, state)) {
-            self.made_room(&queue);
+            self.notify_room(&queue);
             queue.frames.remove(at);
         }
     }
@@ -185,7 +185,7 @@ impl<W: AsyncWrite + Unpin> Stdin<W> {
         if !std::mem::replace(&mut queue.is_writing, true) {
             self.handed_over.notify_one();
         }
-        self.has_room.notify_waiters();
+        self.room.notify_waiters();
     }
 
     /// Closes the pipe and drops all frames.
@@ -196,7 +196,7 @@ impl<W: AsyncWrite + Unpin> Stdin<W> {
             std::mem::take(&mut queue.frames)
         };
         drop(frames);
-        self.has_room.notify_waiters();
+        self.room.notify_waiters();
         self.pipe.lock().close();
     }
 

@@ -27,6 +27,7 @@ pub(super) const ONE_TLS_RECORD: usize = 16 << 10;
 #[derive(Debug)]
 pub(super) struct H1Connection<S> {
     stream: S,
+    /// Size of the largest request that counts as unsent if the stream fails before it takes a byte.
     unsent_limit: usize,
     /// Head of the request, then its body.
     head: Vec<u8>,
@@ -35,7 +36,7 @@ pub(super) struct H1Connection<S> {
     written: usize,
     /// Everything that was written has left our buffers.
     is_flushed: bool,
-    /// The server may have answered before it stopped reading.
+    /// Error of writing the request. The server may have answered before it stopped reading.
     write_error: Option<io::Error>,
     /// Bytes that no one has read yet.
     received: BytesMut,
@@ -68,8 +69,8 @@ pub(super) struct RequestHead<'a> {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> H1Connection<S> {
-    /// `unsent_limit` is the largest request that counts as unsent if the stream has failed before it took anything. Below
-    /// a stream that encrypts, records of a larger one may have been sent.
+    /// `unsent_limit` is the size of the largest request that counts as unsent if the stream fails before it takes a byte. A
+    /// TLS stream may have sent complete records of a larger request.
     pub(super) fn new(stream: S, unsent_limit: usize) -> Self {
         Self {
             stream,
@@ -88,7 +89,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> H1Connection<S> {
 
     /// Sends a request. Returns when the response head has arrived.
     ///
-    /// A failed request is `is_unprocessed` only if not one byte of it was written.
+    /// A failed request is `is_unprocessed` only if the server cannot have received any of it.
     pub(super) async fn send(
         &mut self,
         request: &RequestHead<'_>,
