@@ -30,6 +30,12 @@ pub(super) const CRATES: &[CrateRule] = &[
         why: "wire reads and writes MCP messages as byte slices; the transports do the IO",
     },
     CrateRule {
+        name: "gripfast-http1",
+        may_use: &[],
+        outside: Outside::Any,
+        why: "http1 reads and writes HTTP messages for both sides of the gateway; it knows neither MCP nor the config",
+    },
+    CrateRule {
         name: "gripfast-cluster",
         may_use: &["gripfast-core"],
         outside: Outside::Any,
@@ -37,7 +43,7 @@ pub(super) const CRATES: &[CrateRule] = &[
     },
     CrateRule {
         name: "gripfast",
-        may_use: &["gripfast-core", "gripfast-wire"],
+        may_use: &["gripfast-core", "gripfast-http1", "gripfast-wire"],
         outside: Outside::Any,
         why: "other programs embed the library, so it contains neither the gateway nor the sample server",
     },
@@ -49,7 +55,7 @@ pub(super) const CRATES: &[CrateRule] = &[
     },
     CrateRule {
         name: "gripfast-gateway",
-        may_use: &["gripfast", "gripfast-cluster", "gripfast-demo"],
+        may_use: &["gripfast", "gripfast-cluster", "gripfast-demo", "gripfast-http1"],
         outside: Outside::Any,
         why: "the gateway uses the public library like any program that embeds it; messages are read with its re-export `gripfast::wire`",
     },

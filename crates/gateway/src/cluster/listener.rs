@@ -13,9 +13,8 @@ use crate::auth::Authenticator;
 use crate::auth::credential::Credential;
 use crate::mcp::Gateway;
 use crate::server::connection_table::{ConnectionSlot, ConnectionTable};
-use crate::server::listener::close_when_idle;
+use crate::server::listener::CONNECTION_LIMITS;
 use crate::server::quota::Peer;
-use crate::server::request_framing::StrictFraming;
 use axum::Router;
 use axum::body::Body;
 use axum::response::Response;
@@ -25,14 +24,11 @@ use gripfast_cluster::forward::{
     FORWARD_HEADER, ForwardRefusal, ForwardedRequest, PROBE_PATH, VerifiedForward, is_forwarded_header,
     seal_reply,
 };
+use gripfast_http1::server as http1;
+use gripfast_http1::server::RequestBody;
 use http::header::CONNECTION;
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Request, StatusCode};
-use hyper::body::Incoming;
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
-use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,12 +37,8 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower_service::Service as _;
 
-/// Time for the head of a request, which is also the time for which an unused connection is kept.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(60);
 /// Time for the first request with a valid seal.
 const FIRST_REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
-/// Largest size of a head.
-const MAX_HEAD: usize = 64 << 10;
 /// Delay after a failed accept.
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 
@@ -120,35 +112,31 @@ impl Receiver {
         close: CancellationToken,
     ) {
         let _ = stream.set_nodelay(true);
-        let service = service_fn(|request| Arc::clone(&self).receive(request, &slot));
-        let connection = http1::Builder::new()
-            .timer(TokioTimer::new())
-            .header_read_timeout(HEAD_TIMEOUT)
-            .max_header_size(MAX_HEAD)
-            .max_buf_size(MAX_HEAD)
-            .serve_connection(TokioIo::new(StrictFraming::new(stream)), service);
-        let mut connection = std::pin::pin!(connection);
+        let service = |request| {
+            Box::pin(async {
+                let mut response = Arc::clone(&self).receive(request, &slot).await;
+                if close.is_cancelled() {
+                    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+                }
+                response
+            })
+        };
+        let connection = http1::serve(stream, &CONNECTION_LIMITS, close.cancelled(), service);
         let too_slow = async {
             if slot.until_known(FIRST_REQUEST_TIMEOUT).await.is_ok() {
                 std::future::pending::<()>().await;
             }
         };
         tokio::select! {
-            _ = &mut connection => return,
-            () = too_slow => return,
-            () = close.cancelled() => {}
+            () = connection => {}
+            () = too_slow => {}
         }
-        close_when_idle(connection).await;
     }
 
-    async fn receive(
-        self: Arc<Self>,
-        request: Request<Incoming>,
-        slot: &ConnectionSlot,
-    ) -> Result<Response, Infallible> {
+    async fn receive(self: Arc<Self>, request: Request<RequestBody>, slot: &ConnectionSlot) -> Response {
         let (mut head, body) = request.into_parts();
         let Some(seal) = only(&head.headers, &SEAL).map(str::to_owned) else {
-            return Ok(self.refuse(ForwardRefusal::Malformed));
+            return self.refuse(ForwardRefusal::Malformed);
         };
         let response = match self.verify(&seal, &head) {
             // Answered here, and the connection is not a known one by that: anyone can replay a probe.
@@ -168,7 +156,7 @@ impl Receiver {
                         Ok(relay) => Box::pin(relay.serve(request, peer)).await,
                         Err(text) => not_performed(text),
                     };
-                    return Ok(self.sealed(&seal, response));
+                    return self.sealed(&seal, response);
                 }
                 let credential = self.credential(&head, &peer);
                 keep_forwarded(&mut head.headers);
@@ -177,9 +165,9 @@ impl Receiver {
                 self.serve(request, peer, credential).await
             }
             Err(ForwardRefusal::OtherBoot) => misdirected(self.member.place.boot, None),
-            Err(refusal) => return Ok(self.refuse(refusal)),
+            Err(refusal) => return self.refuse(refusal),
         };
-        Ok(self.sealed(&seal, response))
+        self.sealed(&seal, response)
     }
 
     fn verify(&self, seal: &str, head: &Parts) -> Result<(VerifiedForward, Peer), ForwardRefusal> {
@@ -210,7 +198,7 @@ impl Receiver {
 
     async fn serve(
         &self,
-        mut request: Request<SealedBody<Incoming>>,
+        mut request: Request<SealedBody<RequestBody>>,
         peer: Peer,
         credential: Option<Credential>,
     ) -> Response {

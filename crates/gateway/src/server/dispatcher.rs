@@ -3,8 +3,8 @@
 
 use super::connection_table::ConnectionSlot;
 use super::quota::Peer;
-use super::request_body::RequestBody;
 use super::request_rate::{RateExceeded, RequestRates};
+use super::tracked_body::TrackedBody;
 use crate::api;
 use crate::api::Admin;
 use crate::auth::Authenticator;
@@ -16,9 +16,8 @@ use axum::response::Response;
 #[cfg(unix)]
 use gripfast::{AuthFailure, AuthFailures, AuthTarget};
 use gripfast::{Principal, RequestSource};
+use gripfast_http1::server::RequestBody;
 use http::Request;
-use hyper::body::Incoming;
-use std::convert::Infallible;
 use std::sync::Arc;
 use tower_service::Service as _;
 
@@ -76,30 +75,30 @@ impl Dispatcher {
     /// Answers one request of a client that connected from the address of `peer`. Requests without a `slot` came
     /// through the control socket, which has no limits.
     pub(crate) async fn serve(
-        self,
-        mut request: Request<Incoming>,
+        &self,
+        mut request: Request<RequestBody>,
         peer: Peer,
-        slot: Option<Arc<ConnectionSlot>>,
-    ) -> Result<Response<Body>, Infallible> {
+        slot: Option<&Arc<ConnectionSlot>>,
+    ) -> Response<Body> {
         let DispatcherParts { origin_check: guard, access, gateway, .. } = &*self.0;
-        let limits = slot.as_ref().and(self.0.limits.as_deref());
+        let limits = slot.and(self.0.limits.as_deref());
         let spend = |peer: &Peer| limits.map_or(Ok(()), |limits| limits.spend(peer, 1));
         let path = request.uri().path();
         if let Some(refusal) = guard.refusal(request.method(), request.uri(), request.headers()) {
-            return Ok(spend(&peer).map_or_else(|too_many| refused(path, too_many), |()| refusal));
+            return spend(&peer).map_or_else(|too_many| refused(path, too_many), |()| refusal);
         }
         if slot.is_none() {
             request.extensions_mut().insert(BySocket);
         }
-        let unknown = slot.filter(|slot| !slot.is_known());
+        let unknown = slot.filter(|slot| !slot.is_known()).cloned();
         if request.uri().path() != Gateway::ENDPOINT {
             return self.serve_other_routes(request, peer, unknown, spend).await;
         }
         let Some(access) = access else {
             if let Err(too_many) = spend(&peer) {
-                return Ok(too_many_requests(too_many));
+                return too_many_requests(too_many);
             }
-            return Ok(gateway.serve(request.map(|body| RequestBody::new(body, unknown)), peer).await);
+            return gateway.serve(request.map(|body| TrackedBody::new(body, unknown)), peer).await;
         };
         // Boxed, because the future of the token check is large.
         match Box::pin(access.authenticate_limited(&peer, request.headers())).await {
@@ -107,25 +106,25 @@ impl Dispatcher {
                 unknown.into_iter().for_each(|slot| slot.mark_known_as(&client));
                 request.extensions_mut().insert(credential.clone());
                 let served = gateway.serve(request, client);
-                Ok(access.serve_while_valid(&credential, Gateway::ENDPOINT, served).await)
+                access.serve_while_valid(&credential, Gateway::ENDPOINT, served).await
             }
             Err(refused) => {
                 let by_socket = request.extensions().get::<BySocket>().is_some();
                 let source = if by_socket { RequestSource::ControlSocket } else { peer.source() };
                 // Releases the body while the refusal is delayed.
                 drop(request);
-                Ok(Box::pin(access.refuse(&refused, source, Gateway::ENDPOINT)).await)
+                Box::pin(access.refuse(&refused, source, Gateway::ENDPOINT)).await
             }
         }
     }
 
     async fn serve_other_routes(
         &self,
-        mut request: Request<Incoming>,
+        mut request: Request<RequestBody>,
         peer: Peer,
         unknown: Option<Arc<ConnectionSlot>>,
         spend: impl Fn(&Peer) -> Result<(), RateExceeded>,
-    ) -> Result<Response<Body>, Infallible> {
+    ) -> Response<Body> {
         let DispatcherParts { access, admin, other_routes: others, .. } = &*self.0;
         let path = request.uri().path();
         let shows_token = admin.has_admin_token(request.headers());
@@ -135,13 +134,13 @@ impl Dispatcher {
             let spent =
                 if shows_token { spend(&Peer::Principal(Principal::new(ADMIN))) } else { spend(&peer) };
             if let Err(too_many) = spent {
-                return Ok(refused(path, too_many));
+                return refused(path, too_many);
             }
         }
         request.extensions_mut().insert(peer);
-        match (access, unknown) {
+        let routed = match (access, unknown) {
             // Without authentication, a client is known after a complete request.
-            (None, unknown) => others.clone().call(request.map(|body| RequestBody::new(body, unknown))).await,
+            (None, unknown) => others.clone().call(request.map(|body| TrackedBody::new(body, unknown))).await,
             (Some(_), Some(unknown)) => {
                 if shows_token {
                     unknown.mark_known();
@@ -150,6 +149,10 @@ impl Dispatcher {
                 others.clone().call(request).await
             }
             (Some(_), None) => others.clone().call(request).await,
+        };
+        match routed {
+            Ok(response) => response,
+            Err(never) => match never {},
         }
     }
 }

@@ -8,29 +8,24 @@ use super::connection_table::{ConnectionSlot, ConnectionTable};
 use super::control_socket::ControlSocket;
 use super::dispatcher::Dispatcher;
 use super::quota::{Peer, Quota};
-use super::request_framing::StrictFraming;
-use super::runtime::repoll::{Repoll, RepollPart};
 use super::tls::{Tls, strict_transport};
 #[cfg(unix)]
 use crate::mcp::transport::stdio_bridge;
 use axum::body::Body;
 use axum::response::Response;
 use gripfast::transport::box_future;
-use gripfast::{Clock, LogThrottle, file_limit};
+use gripfast::{Clock, LogThrottle, file_limit, unix_time};
+use gripfast_http1::server as http1;
+use gripfast_http1::server::RequestBody;
 use http::header::{CONNECTION, CONTENT_TYPE, RETRY_AFTER, STRICT_TRANSPORT_SECURITY};
 use http::{HeaderValue, Request, StatusCode};
 use http_body_util::BodyExt;
-use hyper::body::Incoming;
-use hyper::server::conn::http1;
-use hyper::service::{HttpService, service_fn};
-use hyper_util::rt::{TokioIo, TokioTimer};
-use std::convert::Infallible;
+use std::future::{pending, ready};
 use std::io;
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 #[cfg(unix)]
@@ -48,8 +43,6 @@ pub(crate) const HEAD_TIMEOUT: Duration = Duration::from_secs(60);
 const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Maximum size of a request head.
 const MAX_HEAD: usize = 64 << 10;
-/// Write buffer of a connection, besides one message.
-const BUFFER: usize = 64 << 10;
 /// Timeout for a TLS handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum number of concurrent TLS handshakes, of about 20 KiB each, in total and per address. Above it the oldest one
@@ -426,31 +419,32 @@ struct Client {
     slot: Option<Arc<ConnectionSlot>>,
 }
 
+/// Limits of a connection to a client.
+pub(crate) const CONNECTION_LIMITS: http1::Limits = http1::Limits {
+    head_size: MAX_HEAD,
+    head_timeout: HEAD_TIMEOUT,
+    last_request_timeout: LAST_REQUEST_TIMEOUT,
+    unix_time,
+};
+
 async fn serve(
-    stream: impl AsyncRead + AsyncWrite + Unpin,
+    stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
     scheme: Scheme,
     client: Client,
     dispatcher: Dispatcher,
     ShutdownSteps { drain, close, .. }: ShutdownSteps,
 ) {
     let Client { peer, first_request_timeout, slot } = client;
-    // One per connection, which answers one request at a time.
-    let part = Arc::new(RepollPart::new());
-    let slot_of_requests = slot.clone();
-    let has_sent = Arc::new(AtomicBool::new(false));
-    let first_request = Arc::clone(&has_sent);
-    let service = service_fn(move |request: Request<Incoming>| {
-        first_request.store(true, Ordering::Relaxed);
-        let (dispatcher, peer, part) = (dispatcher.clone(), peer.clone(), Arc::clone(&part));
-        let (slot, drain) = (slot_of_requests.clone(), drain.clone());
+    let service = |request: Request<RequestBody>| {
+        let (dispatcher, peer, slot, drain) = (&dispatcher, &peer, &slot, &drain);
         let strict_transport = match scheme {
             Scheme::Https => strict_transport(request.headers()),
             Scheme::Http => None,
         };
-        // hyper moves the future, which is large.
+        // Boxed, so that an idle connection needs no memory for a request.
         box_future(|| async move {
             let begun = slot.as_ref().filter(|slot| !slot.is_known()).map(ConnectionSlot::begin_request);
-            let mut response = part.run(|| dispatcher.serve(request, peer, slot.clone())).await?;
+            let mut response = dispatcher.serve(request, peer.clone(), slot.as_ref()).await;
             if let Some(value) = strict_transport {
                 response.headers_mut().insert(STRICT_TRANSPORT_SECURITY, value);
             }
@@ -458,7 +452,7 @@ async fn serve(
                 response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
             }
             // The request of an unknown client ends with the last byte of its answer.
-            if let Some(begun) = begun.filter(|_| slot.is_some_and(|slot| !slot.is_known())) {
+            if let Some(begun) = begun.filter(|_| slot.as_ref().is_some_and(|slot| !slot.is_known())) {
                 response = response.map(|body| {
                     Body::new(body.map_err(move |error| {
                         let _until_dropped = &begun;
@@ -466,55 +460,18 @@ async fn serve(
                     }))
                 });
             }
-            Ok::<_, Infallible>(response)
+            response
         })
-    });
-    let connection = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_TIMEOUT)
-        .max_header_size(MAX_HEAD)
-        .max_buf_size(BUFFER)
-        .serve_connection(TokioIo::new(StrictFraming::new(stream)), service);
-    let mut connection = pin!(connection);
-    // The outcome of a connection only concerns its client; requests are recorded elsewhere.
-    if let Some(slot) = slot {
+    };
+    let mut connection = pin!(http1::serve(stream, &CONNECTION_LIMITS, close.cancelled(), service));
+    if let Some(slot) = &slot {
         tokio::select! {
             biased;
-            _ = Repoll::new(connection.as_mut()) => return,
+            () = connection.as_mut() => return,
             known = slot.until_known(first_request_timeout) => if known.is_err() { return },
-            () = close.cancelled() => {}
         }
     }
-    tokio::select! {
-        biased;
-        _ = Repoll::new(connection.as_mut()) => return,
-        () = close.cancelled() => {}
-    }
-    // hyper would close a connection without a request at once, although its first request may be on its way.
-    if !has_sent.load(Ordering::Relaxed)
-        && tokio::time::timeout(LAST_REQUEST_TIMEOUT, Repoll::new(connection.as_mut())).await.is_ok()
-    {
-        return;
-    }
-    close_when_idle(connection).await;
-}
-
-/// Closes a connection after the request in flight, if there is one. A request that has reached the socket is answered:
-/// Tokio may not have reported it yet, and hyper would close the connection without reading it.
-pub(crate) async fn close_when_idle<T, S, B>(mut connection: Pin<&mut http1::Connection<TokioIo<T>, S>>)
-where
-    T: AsyncRead + AsyncWrite + Unpin,
-    S: HttpService<Incoming, ResBody = B, Error = Infallible>,
-    B: http_body::Body<Error: Into<Box<dyn std::error::Error + Send + Sync>>> + 'static,
-{
-    tokio::select! {
-        biased;
-        _ = Repoll::new(connection.as_mut()) => return,
-        // The runtime looks for events before it continues this task.
-        () = tokio::task::yield_now() => {}
-    }
-    connection.as_mut().graceful_shutdown();
-    let _ = Repoll::new(connection).await;
+    connection.await;
 }
 
 /// Error response for a connection that is not served.
@@ -543,17 +500,17 @@ static OTHER_USER: Rejection = Rejection {
 };
 
 /// Answers one request with an error, and closes the connection.
-async fn reject(stream: impl AsyncRead + AsyncWrite + Unpin, rejection: &'static Rejection) {
-    let service = service_fn(async |_: Request<Incoming>| {
+async fn reject(stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static, rejection: &'static Rejection) {
+    let service = |_: Request<RequestBody>| {
         let mut response = Response::new(Body::from(rejection.text));
         *response.status_mut() = rejection.status;
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
         headers.extend(rejection.retry_after.clone().map(|after| (RETRY_AFTER, after)));
         headers.insert(CONNECTION, HeaderValue::from_static("close"));
-        Ok::<_, Infallible>(response)
-    });
-    let connection = http1::Builder::new().keep_alive(false).serve_connection(TokioIo::new(stream), service);
+        ready(response)
+    };
+    let connection = http1::serve(stream, &CONNECTION_LIMITS, pending(), service);
     let _ = tokio::time::timeout(REJECTION_TIMEOUT, connection).await;
 }
 
@@ -585,7 +542,7 @@ impl<S: Unpin> WriteTimeoutIo<S> {
             return Poll::Ready(written);
         }
         let until = self.deadline.get_or_insert_with(|| Box::pin(tokio::time::sleep(WRITE_TIMEOUT)));
-        ready!(until.as_mut().poll(cx));
+        std::task::ready!(until.as_mut().poll(cx));
         Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client does not read")))
     }
 }
@@ -669,20 +626,11 @@ mod tests {
     #[tokio::test]
     async fn a_request_that_has_reached_the_socket_is_answered_before_the_connection_closes() {
         let (mut theirs, ours) = connected().await;
-        let answer = service_fn(async |_: Request<Incoming>| {
-            Ok::<_, Infallible>(Response::new(Body::from("answered")))
-        });
-        let connection = http1::Builder::new().serve_connection(TokioIo::new(ours), answer);
         let close = CancellationToken::new();
         let closing = close.clone();
         let served = tokio::spawn(async move {
-            let mut connection = pin!(connection);
-            tokio::select! {
-                biased;
-                _ = connection.as_mut() => return,
-                () = closing.cancelled() => {}
-            }
-            close_when_idle(connection).await;
+            let answer = |_: Request<RequestBody>| ready(Response::new(Body::from("answered")));
+            http1::serve(ours, &CONNECTION_LIMITS, closing.cancelled(), answer).await;
         });
         let request = b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n";
         theirs.write_all(request).await.unwrap();

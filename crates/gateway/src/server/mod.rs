@@ -8,11 +8,10 @@ pub(crate) mod dispatcher;
 pub(crate) mod listener;
 pub(crate) mod memory;
 pub(crate) mod quota;
-pub(crate) mod request_body;
-pub(crate) mod request_framing;
 pub(crate) mod request_rate;
 pub(crate) mod runtime;
 pub mod tls;
+pub(crate) mod tracked_body;
 
 use crate::api::Admin;
 use crate::api::types::ClientsView;

@@ -135,21 +135,12 @@ pub(crate) async fn read_bytes(
     body: impl Body<Data = Bytes> + Unpin,
 ) -> Result<ReceivedMessage, BodyError> {
     let mut collecting = pin!(collect(quota, peer, body));
-    // The first poll asks hyper for the body. Most bodies came with their head, so the second poll has them, and no timer
-    // is needed.
-    let mut polls = 0;
-    let arrived = poll_fn(|cx| match (collecting.as_mut().poll(cx), polls) {
-        (Poll::Ready(collected), _) => Poll::Ready(Some(collected)),
-        (Poll::Pending, 0) => {
-            polls += 1;
-            cx.waker().wake_by_ref();
-            Poll::Pending
+    // Most bodies came with their head, so the first poll has them, and no timer is needed.
+    match poll_fn(|cx| Poll::Ready(collecting.as_mut().poll(cx))).await {
+        Poll::Ready(collected) => collected,
+        Poll::Pending => {
+            tokio::time::timeout(READ_TIMEOUT, collecting).await.unwrap_or(Err(BodyError::TooSlow))
         }
-        (Poll::Pending, _) => Poll::Ready(None),
-    });
-    match arrived.await {
-        Some(collected) => collected,
-        None => tokio::time::timeout(READ_TIMEOUT, collecting).await.unwrap_or(Err(BodyError::TooSlow)),
     }
 }
 

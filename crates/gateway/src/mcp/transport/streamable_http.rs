@@ -895,7 +895,7 @@ mod tests {
     use crate::mcp::TokenCipher;
     use crate::mcp::transport::event_id::tests::{CALL, name};
 
-    /// hyper copies the future of a request. What only replicas need is boxed.
+    /// The future of a request is copied when it begins. What only replicas need is boxed.
     #[tokio::test]
     async fn the_future_of_a_request_does_not_grow() {
         const BOUND: usize = 2968;

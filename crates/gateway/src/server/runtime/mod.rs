@@ -2,4 +2,3 @@
 //! ADR 0011 has the measured worth of each.
 
 pub(crate) mod inline_call;
-pub(crate) mod repoll;

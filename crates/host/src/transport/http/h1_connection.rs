@@ -2,26 +2,23 @@
 //! data wakes the caller directly, and an idle connection is not driven.
 
 use super::connection_error::{ConnectionError, Unanswered};
-use super::h1_response::{BodyReader, BodyStep, HeadReader, ResponseHead};
-use bytes::{Bytes, BytesMut};
+use super::h1_response::{HeadReader, ResponseHead};
+use bytes::Bytes;
+use gripfast_http1::{BodyReader, BodyStep, ReadBuffer};
 use http::header::{CONTENT_LENGTH, HOST, TRANSFER_ENCODING};
 use http::{HeaderMap, HeaderValue, Method, Response, Uri};
 use std::future::poll_fn;
 use std::io::{self, IoSlice, Write as _};
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker, ready};
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::task::unconstrained;
-
-/// Free space below which the read buffer is renewed.
-const MIN_SPACE: usize = 1 << 10;
-/// Size of the read buffer at first, and largest one that an idle connection keeps.
-const FIRST_READ: usize = 8 << 10;
-/// Largest size of the read buffer.
-const MAX_READ: usize = 256 << 10;
 
 /// Largest request that TLS sends as one record, which a server cannot read before it is complete.
 pub(super) const ONE_TLS_RECORD: usize = 16 << 10;
+
+/// Largest size of a read.
+const MAX_READ: usize = 256 << 10;
 
 /// HTTP/1 connection.
 #[derive(Debug)]
@@ -39,9 +36,7 @@ pub(super) struct H1Connection<S> {
     /// Error of writing the request. The server may have answered before it stopped reading.
     write_error: Option<io::Error>,
     /// Bytes that no one has read yet.
-    received: BytesMut,
-    /// Size of the next read buffer.
-    read_size: usize,
+    received: ReadBuffer,
     /// Rest of the response.
     response_body: BodyReader,
     /// The connection can carry another request after the response.
@@ -80,8 +75,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> H1Connection<S> {
             written: 0,
             is_flushed: true,
             write_error: None,
-            received: BytesMut::new(),
-            read_size: FIRST_READ,
+            received: ReadBuffer::new(MAX_READ),
             response_body: BodyReader::Ended,
             keeps_open: true,
         }
@@ -151,7 +145,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> H1Connection<S> {
             let error = match ready!(self.poll_read(cx)) {
                 Ok(0) => self.write_error.take().map_or(ConnectionError::Closed, ConnectionError::Io),
                 Err(error) => ConnectionError::Io(error),
-                Ok(_) => match reader.next(&mut self.received, method) {
+                Ok(_) => match reader.next(&mut self.received.bytes, method) {
                     Ok(Some(head)) => return Poll::Ready(Ok(head)),
                     Ok(None) => continue,
                     Err(malformed) => ConnectionError::Malformed(malformed),
@@ -173,7 +167,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> H1Connection<S> {
 
     fn poll_body(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, ConnectionError>> {
         loop {
-            match self.response_body.next(&mut self.received).map_err(ConnectionError::Malformed)? {
+            match self
+                .response_body
+                .next(&mut self.received.bytes)
+                .map_err(|fault| ConnectionError::Malformed(fault.into()))?
+            {
                 BodyStep::Data(data) => return Poll::Ready(Ok(Some(data))),
                 BodyStep::End => return Poll::Ready(Ok(None)),
                 BodyStep::NeedsMore => {}
@@ -191,11 +189,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> H1Connection<S> {
 
     /// Remaining bytes of the response, if it says how many there are.
     pub(super) fn remaining_bytes(&self) -> Option<u64> {
-        match self.response_body {
-            BodyReader::Length(left) => Some(left),
-            BodyReader::Ended => Some(0),
-            BodyReader::Chunked(_) | BodyReader::UntilClose => None,
-        }
+        self.response_body.remaining_bytes()
     }
 
     /// Reads what has arrived of the previous response, up to `rest` bytes, and returns whether the connection can carry
@@ -230,17 +224,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> H1Connection<S> {
 
     /// Returns whether the connection can carry another request once the response was read, unless the server closes it.
     pub(super) fn stays_open(&self) -> bool {
-        let has_more = self.response_body == BodyReader::Ended && !self.received.is_empty();
+        let has_more = self.response_body == BodyReader::Ended && !self.received.bytes.is_empty();
         self.keeps_open && self.is_flushed && !has_more
     }
 
     /// Releases what an idle connection does not need.
     pub(super) fn shrink(&mut self) {
-        if self.received.capacity() > FIRST_READ || self.read_size > FIRST_READ {
-            // Bytes that were not read stay. They belong to the previous response, or are none that was asked for.
-            self.received = BytesMut::from(&*self.received);
-            self.read_size = FIRST_READ;
-        }
+        self.received.shrink();
     }
 
     /// Writes what is left of the request.
@@ -274,26 +264,19 @@ impl<S: AsyncRead + AsyncWrite + Unpin> H1Connection<S> {
     }
 
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        if self.received.capacity() - self.received.len() < MIN_SPACE {
-            let left = self.remaining_bytes().and_then(|left| usize::try_from(left).ok());
-            self.received.reserve(left.unwrap_or(0).clamp(self.read_size, MAX_READ));
-        }
-        let space = self.received.capacity() - self.received.len();
-        let count = ready!(pin!(self.stream.read_buf(&mut self.received)).poll(cx))?;
-        if count == space && self.read_size < MAX_READ {
-            self.read_size *= 2;
-        }
-        Poll::Ready(Ok(count))
+        let expected = self.response_body.remaining_bytes();
+        self.received.poll_read(&mut self.stream, cx, expected)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bytes::BytesMut;
     use http_body_util::{BodyExt as _, Full};
     use hyper_util::rt::TokioIo;
     use proptest::prelude::*;
-    use tokio::io::{AsyncWriteExt as _, DuplexStream, ReadBuf, duplex};
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, ReadBuf, duplex};
 
     const SERVER: HeaderValue = HeaderValue::from_static("server");
 

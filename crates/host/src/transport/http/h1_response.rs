@@ -1,9 +1,10 @@
-//! Responses of HTTP/1 servers: reads the head, and finds the end of the body. No input or output here.
+//! Heads of the responses of HTTP/1 servers, and what they say about the body. No input or output here.
 //!
 //! Stricter than the standard where two readers could disagree about the end of a response: then the connection is not
 //! used again, or the response is refused.
 
-use bytes::{Buf, Bytes, BytesMut};
+use bytes::{Bytes, BytesMut};
+use gripfast_http1::{BodyReader, Chunks, Malformed};
 use http::header::{CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, Version};
 use std::mem::MaybeUninit;
@@ -13,17 +14,19 @@ use thiserror::Error;
 const MAX_HEAD: usize = 256 << 10;
 /// Maximum number of headers.
 const MAX_HEADERS: usize = 100;
-/// Maximum length of the line before a chunk, with its extensions.
-const MAX_CHUNK_LINE: usize = 1024;
 /// Maximum number of interim responses (1xx) before a response.
 const MAX_INTERIM: usize = 32;
-/// Maximum size of all chunk extensions and trailers of a body, which are discarded.
-const MAX_DISCARDED: usize = 16 << 10;
 
 /// Error in a response. Nothing that follows on the connection can be trusted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("invalid HTTP response: {0}")]
 pub(crate) struct MalformedResponse(&'static str);
+
+impl From<Malformed> for MalformedResponse {
+    fn from(Malformed(fault): Malformed) -> Self {
+        Self(fault)
+    }
+}
 
 /// Head of a response, and what it says about the body and the connection.
 #[derive(Debug)]
@@ -194,148 +197,6 @@ impl FramingHeaders {
     }
 }
 
-/// Reads a body up to its end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum BodyReader {
-    /// Remaining bytes, by `Content-Length`.
-    Length(u64),
-    Chunked(Chunks),
-    /// The end of the connection is the end of the body.
-    UntilClose,
-    Ended,
-}
-
-/// Position in a chunked body.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Chunks {
-    next: ChunkPart,
-    /// Bytes of extensions and trailers so far.
-    discarded: usize,
-}
-
-/// Part of a chunked body that comes next.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-enum ChunkPart {
-    /// Line before a chunk.
-    #[default]
-    Size,
-    /// Remaining bytes of a chunk.
-    Data(u64),
-    /// Line end after a chunk.
-    DataEnd,
-    Trailers,
-}
-
-/// Next step of reading a body.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum BodyStep {
-    Data(Bytes),
-    NeedsMore,
-    End,
-}
-
-impl BodyReader {
-    /// Takes the next bytes of the body from the received ones.
-    pub(super) fn next(&mut self, received: &mut BytesMut) -> Result<BodyStep, MalformedResponse> {
-        loop {
-            match self {
-                Self::Ended => return Ok(BodyStep::End),
-                _ if received.is_empty() => return Ok(BodyStep::NeedsMore),
-                Self::UntilClose => return Ok(BodyStep::Data(received.split().freeze())),
-                Self::Length(left) => {
-                    let data = take(left, received);
-                    if *left == 0 {
-                        *self = Self::Ended;
-                    }
-                    return Ok(BodyStep::Data(data));
-                }
-                Self::Chunked(chunks) => {
-                    if let ChunkPart::Data(left) = &mut chunks.next {
-                        let data = take(left, received);
-                        if *left == 0 {
-                            chunks.next = ChunkPart::DataEnd;
-                        }
-                        return Ok(BodyStep::Data(data));
-                    }
-                    let limit = if chunks.next == ChunkPart::DataEnd { 2 } else { MAX_CHUNK_LINE };
-                    let Some(line) = line(received, limit)? else { return Ok(BodyStep::NeedsMore) };
-                    match chunks.after(&line)? {
-                        Some(next) => chunks.next = next,
-                        None => *self = Self::Ended,
-                    }
-                }
-            }
-        }
-    }
-
-    /// Whether the body is complete if the connection ends now.
-    pub(super) fn may_end_with_connection(self) -> bool {
-        matches!(self, Self::UntilClose | Self::Ended)
-    }
-}
-
-impl Chunks {
-    /// Returns the part after this line, which is not part of a chunk's data; `None` at the end of the body.
-    fn after(&mut self, line: &[u8]) -> Result<Option<ChunkPart>, MalformedResponse> {
-        Ok(match self.next {
-            ChunkPart::Size => {
-                let (size, extensions) = chunk_size(line)?;
-                self.discard(extensions)?;
-                Some(if size == 0 { ChunkPart::Trailers } else { ChunkPart::Data(size) })
-            }
-            ChunkPart::DataEnd if line.is_empty() => Some(ChunkPart::Size),
-            ChunkPart::Trailers if line.is_empty() => None,
-            ChunkPart::Trailers => {
-                self.discard(line.len())?;
-                Some(ChunkPart::Trailers)
-            }
-            ChunkPart::Data(_) | ChunkPart::DataEnd => {
-                return Err(MalformedResponse("bad end of a chunk"));
-            }
-        })
-    }
-
-    fn discard(&mut self, bytes: usize) -> Result<(), MalformedResponse> {
-        self.discarded += bytes;
-        let is_too_large = self.discarded > MAX_DISCARDED;
-        if is_too_large { Err(MalformedResponse("chunk extensions or trailers too large")) } else { Ok(()) }
-    }
-}
-
-/// Takes up to `left` of the received bytes.
-fn take(left: &mut u64, received: &mut BytesMut) -> Bytes {
-    let count = usize::try_from(*left).map_or(received.len(), |left| left.min(received.len()));
-    *left -= count as u64;
-    received.split_to(count).freeze()
-}
-
-/// Takes a line without its end, which must be CR LF; `None` if it is incomplete.
-fn line(received: &mut BytesMut, limit: usize) -> Result<Option<Bytes>, MalformedResponse> {
-    let searched = &received[..received.len().min(limit)];
-    let Some(end) = memchr::memchr(b'\n', searched) else {
-        let is_too_long = received.len() >= limit;
-        return if is_too_long { Err(MalformedResponse("line too long")) } else { Ok(None) };
-    };
-    if end == 0 || memchr::memchr(b'\r', &searched[..end]) != Some(end - 1) {
-        return Err(MalformedResponse("bad line end"));
-    }
-    let line = received.split_to(end - 1).freeze();
-    received.advance(2);
-    Ok(Some(line))
-}
-
-/// Size of a chunk, and the length of the line beyond the digits of the largest size: extensions, spaces and zeros.
-fn chunk_size(line: &[u8]) -> Result<(u64, usize), MalformedResponse> {
-    const MAX_DIGITS: usize = 16;
-    let end = memchr::memchr(b';', line).unwrap_or(line.len());
-    let end = line[..end].iter().rposition(|byte| !matches!(byte, b' ' | b'\t')).map_or(0, |last| last + 1);
-    let digits = &line[..end];
-    let is_number = !digits.is_empty() && digits.iter().all(u8::is_ascii_hexdigit);
-    let size = is_number.then(|| u64::from_str_radix(str::from_utf8(digits).ok()?, 16).ok()).flatten();
-    size.map(|size| (size, line.len().saturating_sub(MAX_DIGITS)))
-        .ok_or(MalformedResponse("bad size of a chunk"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -428,74 +289,12 @@ mod tests {
         assert_eq!(head(&many, many.len()).unwrap_err(), MalformedResponse("too many headers"));
     }
 
-    /// Data of a chunked body, received in pieces of this size, and the bytes after its end.
-    fn chunks(text: &str, piece: usize) -> Result<(String, String), MalformedResponse> {
-        let (mut reader, mut received, mut data) =
-            (BodyReader::Chunked(Chunks::default()), BytesMut::new(), Vec::new());
-        for piece in text.as_bytes().chunks(piece) {
-            received.extend_from_slice(piece);
-            while let BodyStep::Data(more) = reader.next(&mut received)? {
-                data.extend_from_slice(&more);
-            }
-        }
-        let data = String::from_utf8(data).unwrap();
-        match reader {
-            BodyReader::Ended => Ok((data, String::from_utf8(received.to_vec()).unwrap())),
-            _ => Err(MalformedResponse("unfinished")),
-        }
-    }
-
     #[test]
-    fn a_chunked_body_ends_after_its_last_chunk_and_its_trailers() {
-        let text = "3;x=1\r\na\nb\r\n00A \r\n0123456789\r\n0\r\nt: 1\r\n\r\nrest";
-        for piece in 1..=text.len() {
-            assert_eq!(chunks(text, piece), Ok(("a\nb0123456789".to_owned(), "rest".to_owned())));
-        }
-        for text in [
-            "3\nabc\r\n0\r\n\r\n",
-            "3\r\nabc\n0\r\n\r\n",
-            "3\r\nabcd\r\n0\r\n\r\n",
-            "\r\nabc\r\n0\r\n\r\n",
-            "-3\r\nabc\r\n0\r\n\r\n",
-            "0x3\r\nabc\r\n0\r\n\r\n",
-            "3 3\r\nabc\r\n0\r\n\r\n",
-            "3\x0c\r\nabc\r\n0\r\n\r\n",
-            "3;a\rb\r\nabc\r\n0\r\n\r\n",
-            "fffffffffffffffff\r\nabc\r\n",
-            "3\r\nabc\r\n0\r\nt: 1\n\r\n",
-        ] {
-            assert!((1..=text.len()).all(|piece| chunks(text, piece).is_err()), "{text:?}");
-        }
-        let long = format!("3;{}\r\nabc\r\n0\r\n\r\n", "x".repeat(MAX_CHUNK_LINE));
-        assert_eq!(chunks(&long, 100), Err(MalformedResponse("line too long")));
-        let trailers = format!("0\r\n{}\r\n", format!("{}\r\n", "t".repeat(1000)).repeat(20));
-        assert_eq!(chunks(&trailers, 100), Err(MalformedResponse("chunk extensions or trailers too large")));
-    }
-
-    #[test]
-    fn chunk_extensions_and_interim_responses_are_bounded() {
-        let extended = format!("1;{}\r\na\r\n", "x".repeat(1000));
-        let few = format!("{}0\r\n\r\n", extended.repeat(16));
-        assert_eq!(chunks(&few, 100), Ok(("a".repeat(16), String::new())));
-        let many = format!("{}0\r\n\r\n", extended.repeat(17));
-        assert!(chunks(&many, 100).is_err());
-        let zeros = format!("{}1\r\na\r\n", "0".repeat(1000));
-        assert!(chunks(&format!("{}0\r\n\r\n", zeros.repeat(17)), 100).is_err());
-        let plain = format!("{}0\r\n\r\n", "1\r\na\r\n".repeat(10_000));
-        assert_eq!(chunks(&plain, 4096).unwrap().0.len(), 10_000);
+    fn interim_responses_are_bounded() {
         let interim = "HTTP/1.1 103 Early Hints\r\n\r\n";
         let end = "HTTP/1.1 200 OK\r\n\r\n";
         assert!(head(&format!("{}{end}", interim.repeat(MAX_INTERIM)), 100).unwrap().is_some());
         let flood = head(&format!("{}{end}", interim.repeat(MAX_INTERIM + 1)), 100);
         assert_eq!(flood.unwrap_err(), MalformedResponse("too many interim responses"));
-    }
-
-    #[test]
-    fn only_a_body_without_a_length_may_end_with_the_connection() {
-        let (mut until_close, mut received) = (BodyReader::UntilClose, BytesMut::from("abc"));
-        assert_eq!(until_close.next(&mut received), Ok(BodyStep::Data(Bytes::from("abc"))));
-        assert!(until_close.may_end_with_connection() && BodyReader::Ended.may_end_with_connection());
-        assert!(!BodyReader::Length(1).may_end_with_connection());
-        assert!(!BodyReader::Chunked(Chunks::default()).may_end_with_connection());
     }
 }

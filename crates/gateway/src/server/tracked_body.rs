@@ -2,20 +2,20 @@
 
 use super::connection_table::ConnectionSlot;
 use bytes::Bytes;
+use gripfast_http1::server::{BodyError, RequestBody};
 use http_body::{Body, Frame, SizeHint};
-use hyper::body::Incoming;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
 /// Body, and the connection that becomes known at its end.
-pub(crate) struct RequestBody {
-    body: Incoming,
+pub(crate) struct TrackedBody {
+    body: RequestBody,
     unknown: Option<Arc<ConnectionSlot>>,
 }
 
-impl RequestBody {
-    pub(crate) fn new(body: Incoming, unknown: Option<Arc<ConnectionSlot>>) -> Self {
+impl TrackedBody {
+    pub(crate) fn new(body: RequestBody, unknown: Option<Arc<ConnectionSlot>>) -> Self {
         let mut body = Self { body, unknown };
         body.check_end();
         body
@@ -30,14 +30,14 @@ impl RequestBody {
     }
 }
 
-impl Body for RequestBody {
+impl Body for TrackedBody {
     type Data = Bytes;
-    type Error = hyper::Error;
+    type Error = BodyError;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let frame = Pin::new(&mut self.body).poll_frame(cx);
         match &frame {
             Poll::Ready(None) => self.unknown.take().into_iter().for_each(|slot| slot.mark_known()),

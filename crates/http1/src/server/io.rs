@@ -1,0 +1,319 @@
+//! Input and output of one connection. The connection and the body of its present request share it; both run in one task.
+
+use super::head::{HeadError, HeadReader, RequestHead};
+use crate::{BodyReader, BodyStep, Malformed, ReadBuffer};
+use bytes::Bytes;
+use std::io;
+use std::io::IoSlice;
+use std::pin::Pin;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, ready};
+use thiserror::Error;
+use tokio::io::{AsyncRead, AsyncWrite};
+
+const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
+/// Bytes of a body that are read for nobody, to keep the connection open.
+const MAX_SKIPPED: usize = 64 << 10;
+/// Largest size of a read.
+const MAX_READ: usize = 64 << 10;
+
+/// Reason why the body of a request could not be read to its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum BodyError {
+    /// The client closed the connection.
+    #[error("the client closed the connection before the end of its request")]
+    Closed,
+    /// Its framing is invalid.
+    #[error("{0}")]
+    Malformed(Malformed),
+}
+
+/// The body of the present request.
+pub(super) trait BodySource: Send + Sync {
+    /// Returns the next bytes of the body of this request.
+    fn poll_data(&self, request: u64, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, BodyError>>>;
+
+    /// Remaining bytes of the body of this request, if they are known.
+    fn remaining_bytes(&self, request: u64) -> Option<u64>;
+
+    /// Notes that no one will read the rest of the body of this request.
+    fn abandon(&self, request: u64);
+}
+
+/// Connection to a client.
+#[derive(Debug)]
+pub(super) struct ConnectionIo<S>(Mutex<Io<S>>);
+
+#[derive(Debug)]
+struct Io<S> {
+    stream: S,
+    received: ReadBuffer,
+    head: HeadReader,
+    /// Rest of the body of the present request.
+    body: BodyReader,
+    /// No one will read the rest of the body.
+    is_abandoned: bool,
+    /// Bytes of it that are read nevertheless, to keep the connection open.
+    skippable: usize,
+    /// Number of the present request. The bodies of earlier ones read nothing more.
+    request: u64,
+    /// Rest of the interim response that the client waits for.
+    interim: &'static [u8],
+}
+
+/// Bytes that are written together.
+#[derive(Debug, Default)]
+pub(super) struct Output {
+    /// Heads, small pieces of data, and lines around chunks.
+    pub(super) gathered: Vec<u8>,
+    /// A large piece of data, which comes after them.
+    pub(super) data: Bytes,
+    written: usize,
+}
+
+impl Output {
+    /// Size up to which pieces of data are copied.
+    const SMALL: usize = 4 << 10;
+    /// Size from which the gathered bytes are written.
+    const FULL: usize = 32 << 10;
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.gathered.is_empty() && self.data.is_empty()
+    }
+
+    /// Adds data. It has to be written before other bytes are added if the result is `true`.
+    pub(super) fn add(&mut self, data: Bytes) -> bool {
+        if data.len() > Self::SMALL {
+            self.data = data;
+            return true;
+        }
+        self.gathered.extend_from_slice(&data);
+        self.gathered.len() >= Self::FULL
+    }
+
+    fn clear(&mut self) {
+        self.gathered.clear();
+        (self.data, self.written) = (Bytes::new(), 0);
+    }
+
+    /// Releases what an idle connection does not need.
+    pub(super) fn shrink(&mut self) {
+        if self.gathered.capacity() > 2 * Self::SMALL {
+            self.gathered = Vec::new();
+        }
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionIo<S> {
+    pub(super) fn new(stream: S) -> Self {
+        Self(Mutex::new(Io {
+            stream,
+            received: ReadBuffer::new(MAX_READ),
+            head: HeadReader::default(),
+            body: BodyReader::Ended,
+            is_abandoned: false,
+            skippable: 0,
+            request: 0,
+            interim: &[],
+        }))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Io<S>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reads the head of the next request, and returns the number of that request; `None` if the client has closed the
+    /// connection.
+    pub(super) fn poll_head(
+        &self,
+        cx: &mut Context<'_>,
+        max: usize,
+    ) -> Poll<Option<Result<(u64, RequestHead), HeadError>>> {
+        let mut io = self.lock();
+        let io = &mut *io;
+        loop {
+            match io.head.next(&mut io.received.bytes, max) {
+                Ok(Some(head)) => {
+                    io.request += 1;
+                    (io.body, io.is_abandoned, io.skippable) = (head.body, false, MAX_SKIPPED);
+                    let waits = head.expects_continue && head.body != BodyReader::Ended;
+                    io.interim = if waits { CONTINUE } else { &[] };
+                    return Poll::Ready(Some(Ok((io.request, head))));
+                }
+                Ok(None) => {}
+                Err(error) => {
+                    io.body = BodyReader::Failed(Malformed("the head was refused"));
+                    return Poll::Ready(Some(Err(error)));
+                }
+            }
+            if !matches!(ready!(io.received.poll_read(&mut io.stream, cx, None)), Ok(1..)) {
+                return Poll::Ready(None);
+            }
+        }
+    }
+
+    /// Completes when the client closes the connection. That is not noticed while a body waits for its reader, or a further
+    /// request has arrived.
+    pub(super) fn poll_closed(&self, cx: &mut Context<'_>) -> Poll<()> {
+        let mut io = self.lock();
+        let io = &mut *io;
+        if io.is_abandoned && io.interim.is_empty() && ready!(io.poll_skip(cx)) == Err(BodyError::Closed) {
+            return Poll::Ready(());
+        }
+        if io.body != BodyReader::Ended {
+            return Poll::Pending;
+        }
+        io.received.shrink();
+        if !io.received.bytes.is_empty() {
+            return Poll::Pending;
+        }
+        match ready!(io.received.poll_read(&mut io.stream, cx, None)) {
+            Ok(1..) => Poll::Pending,
+            Ok(0) | Err(_) => Poll::Ready(()),
+        }
+    }
+
+    /// Returns whether bytes of a further request have arrived.
+    pub(super) fn has_received(&self) -> bool {
+        !self.lock().received.bytes.is_empty()
+    }
+
+    /// Ends the present request before its response is written: reads what has arrived of a body that the handler did not
+    /// read, and returns whether that is all of it. The body reads nothing more.
+    pub(super) fn end_request(&self, cx: &mut Context<'_>) -> bool {
+        let mut io = self.lock();
+        // A client that waits for an interim response sends no body without it. One that was not begun is left out.
+        let is_read = io.body == BodyReader::Ended
+            || (io.interim.is_empty() && matches!(io.poll_skip(cx), Poll::Ready(Ok(true))));
+        if io.interim.len() == CONTINUE.len() {
+            io.interim = &[];
+        }
+        io.request += 1;
+        is_read
+    }
+
+    /// Returns whether the client may still be sending a request that is not read.
+    pub(super) fn has_unread(&self) -> bool {
+        let io = self.lock();
+        io.body != BodyReader::Ended || !io.received.bytes.is_empty()
+    }
+
+    /// Discards what the client still sends, up to a limit, until it closes the connection. Closing with unread bytes would
+    /// make the system drop the response before the client has read it.
+    pub(super) fn poll_discard(&self, cx: &mut Context<'_>, left: &mut usize) -> Poll<()> {
+        let mut io = self.lock();
+        let io = &mut *io;
+        loop {
+            io.received.bytes.clear();
+            match ready!(io.received.poll_read(&mut io.stream, cx, None)) {
+                Ok(count @ 1..) if count < *left => *left -= count,
+                Ok(_) | Err(_) => return Poll::Ready(()),
+            }
+        }
+    }
+
+    /// Writes everything, and clears the output.
+    pub(super) fn poll_write(&self, cx: &mut Context<'_>, output: &mut Output) -> Poll<io::Result<()>> {
+        let mut io = self.lock();
+        ready!(io.poll_output(cx, output))?;
+        output.clear();
+        Poll::Ready(Ok(()))
+    }
+
+    /// Ends the stream in its own way, for example with a message of TLS.
+    pub(super) fn poll_shutdown(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.lock().stream).poll_shutdown(cx)
+    }
+
+    /// Releases what an idle connection does not need.
+    pub(super) fn shrink(&self) {
+        self.lock().received.shrink();
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Io<S> {
+    /// Reads the body to its end, and returns whether it was small enough for that.
+    fn poll_skip(&mut self, cx: &mut Context<'_>) -> Poll<Result<bool, BodyError>> {
+        loop {
+            match ready!(self.poll_body(cx))? {
+                None => return Poll::Ready(Ok(true)),
+                Some(data) if data.len() <= self.skippable => self.skippable -= data.len(),
+                Some(_) => return Poll::Ready(Ok(false)),
+            }
+        }
+    }
+
+    fn poll_body(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, BodyError>> {
+        loop {
+            match self.body.next(&mut self.received.bytes).map_err(BodyError::Malformed)? {
+                BodyStep::Data(data) => return Poll::Ready(Ok(Some(data))),
+                BodyStep::End => return Poll::Ready(Ok(None)),
+                BodyStep::NeedsMore => {}
+            }
+            match ready!(self.received.poll_read(&mut self.stream, cx, None)) {
+                Ok(1..) => {}
+                Ok(0) | Err(_) => return Poll::Ready(Err(BodyError::Closed)),
+            }
+        }
+    }
+
+    /// Writes the interim response, unless the client has begun to send the body without it.
+    fn poll_interim(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.interim.len() == CONTINUE.len() && !self.received.bytes.is_empty() {
+            self.interim = &[];
+        }
+        while !self.interim.is_empty() {
+            match ready!(Pin::new(&mut self.stream).poll_write(cx, self.interim))? {
+                0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                written => self.interim = &self.interim[written..],
+            }
+            if self.interim.is_empty() {
+                ready!(Pin::new(&mut self.stream).poll_flush(cx))?;
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_output(&mut self, cx: &mut Context<'_>, output: &mut Output) -> Poll<io::Result<()>> {
+        // One that was written in part comes first; one that was not begun is superseded by the response.
+        if self.interim.len() < CONTINUE.len() {
+            ready!(self.poll_interim(cx))?;
+        }
+        let mut stream = Pin::new(&mut self.stream);
+        let Output { gathered, data, written } = output;
+        while *written < gathered.len() + data.len() {
+            let first = &gathered[(*written).min(gathered.len())..];
+            let second = &data[written.saturating_sub(gathered.len())..];
+            match ready!(
+                stream.as_mut().poll_write_vectored(cx, &[IoSlice::new(first), IoSlice::new(second)])
+            )? {
+                0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                count => *written += count,
+            }
+        }
+        stream.poll_flush(cx)
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin + Send> BodySource for ConnectionIo<S> {
+    fn poll_data(&self, request: u64, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, BodyError>>> {
+        let mut io = self.lock();
+        if io.request != request {
+            return Poll::Ready(Some(Err(BodyError::Closed)));
+        }
+        if ready!(io.poll_interim(cx)).is_err() {
+            return Poll::Ready(Some(Err(BodyError::Closed)));
+        }
+        io.poll_body(cx).map(Result::transpose)
+    }
+
+    fn remaining_bytes(&self, request: u64) -> Option<u64> {
+        let io = self.lock();
+        (io.request == request).then(|| io.body.remaining_bytes()).flatten()
+    }
+
+    fn abandon(&self, request: u64) {
+        let mut io = self.lock();
+        io.is_abandoned |= io.request == request;
+    }
+}
