@@ -34,6 +34,13 @@ impl Digest {
     }
 }
 
+impl From<[u8; 32]> for Digest {
+    /// A SHA-256 digest that was made elsewhere.
+    fn from(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+}
+
 /// Parses JSON that every parser reads in the same way. `None` if it is not JSON, is nested too deeply, or contains a
 /// key twice, of which some parsers take the first and others the last.
 pub fn parse_strict(json: &str) -> Option<Value> {

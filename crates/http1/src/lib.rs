@@ -4,8 +4,10 @@
 //! no server behind it can be made to see another message than the gateway does.
 
 mod body;
+mod header_lines;
 mod read_buffer;
 pub mod server;
 
 pub use body::{BodyReader, BodyStep, Chunks, Malformed};
+pub use header_lines::{HeaderKind, HeaderLines};
 pub use read_buffer::ReadBuffer;

@@ -4,18 +4,14 @@
 //! Refused is what two readers could read differently: lines that end without CR, a second `Transfer-Encoding` or
 //! `Content-Length`, both of them, an encoding other than `chunked`.
 
-use crate::{BodyReader, Chunks, Malformed};
+use crate::{BodyReader, Chunks, HeaderKind, HeaderLines, Malformed};
 use bytes::{Buf, BytesMut};
-use http::header::{CONNECTION, CONTENT_LENGTH, EXPECT, TRANSFER_ENCODING};
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri, Version};
+use http::{Method, Request, StatusCode, Uri, Version};
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
 /// Maximum number of headers.
 const MAX_HEADERS: usize = 100;
-/// Maximum number of headers, and size of a head, that are kept to compare the next head with them.
-const MAX_KEPT_LINES: usize = 32;
-const MAX_KEPT_SIZE: usize = 4 << 10;
 const BARE_LINE_END: Malformed = Malformed("a line ends without CR");
 
 /// Head of a request.
@@ -56,48 +52,7 @@ impl From<Malformed> for HeadError {
 pub(super) struct HeadReader {
     /// Bytes of an incomplete head that are known not to contain its end.
     searched: usize,
-    /// Headers of the last head. A client sends most of them with each request, so they are not read again.
-    lines: Vec<HeaderLine>,
-}
-
-/// Header of a head.
-#[derive(Debug)]
-struct HeaderLine {
-    /// The name as the client spells it.
-    spelling: Box<str>,
-    name: HeaderName,
-    meaning: Meaning,
-    value: HeaderValue,
-}
-
-/// Meaning of a header for the connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Meaning {
-    Length,
-    Encoding,
-    Connection,
-    Expectation,
-    None,
-}
-
-impl HeaderLine {
-    fn new(header: &httparse::Header<'_>) -> Option<Self> {
-        let name = HeaderName::from_bytes(header.name.as_bytes()).ok()?;
-        let meaning = match &name {
-            name if *name == CONTENT_LENGTH => Meaning::Length,
-            name if *name == TRANSFER_ENCODING => Meaning::Encoding,
-            name if *name == CONNECTION => Meaning::Connection,
-            name if *name == EXPECT => Meaning::Expectation,
-            _ => Meaning::None,
-        };
-        // A copy, so that it does not keep the buffer of a whole read.
-        let value = HeaderValue::from_bytes(header.value).ok()?;
-        Some(Self { spelling: header.name.into(), name, meaning, value })
-    }
-
-    fn is(&self, header: &httparse::Header<'_>) -> bool {
-        *self.spelling == *header.name && self.value.as_bytes() == header.value
-    }
+    lines: HeaderLines,
 }
 
 impl HeadReader {
@@ -164,30 +119,12 @@ impl HeadReader {
         if !received[..end].ends_with(b"\r\n\r\n") {
             return Err(BARE_LINE_END.into());
         }
+        let ends_line = |name: &str| received[..span(received, name.as_bytes()).start].ends_with(b"\r\n");
+        if !parsed.headers.iter().all(|header| ends_line(header.name)) {
+            return Err(BARE_LINE_END.into());
+        }
         let mut framing = FramingHeaders::default();
-        let mut headers = HeaderMap::with_capacity(parsed.headers.len());
-        self.lines.truncate(parsed.headers.len());
-        for (index, header) in parsed.headers.iter().enumerate() {
-            if !received[..span(received, header.name.as_bytes()).start].ends_with(b"\r\n") {
-                return Err(BARE_LINE_END.into());
-            }
-            let line = match self.lines.get_mut(index) {
-                Some(line) if line.is(header) => line,
-                known => {
-                    let line = HeaderLine::new(header).ok_or(Malformed("bad header"))?;
-                    match known {
-                        Some(place) => *place = line,
-                        None => self.lines.push(line),
-                    }
-                    &mut self.lines[index]
-                }
-            };
-            framing.note(line.meaning, header.value)?;
-            headers.append(&line.name, line.value.clone());
-        }
-        if self.lines.len() > MAX_KEPT_LINES || end > MAX_KEPT_SIZE {
-            self.lines = Vec::new();
-        }
+        let headers = self.lines.read(parsed.headers, |kind, value| framing.note(kind, value))?;
         let mut request = Request::new(());
         *request.method_mut() = Method::from_bytes(parsed.method.unwrap_or_default().as_bytes())
             .map_err(|_| Malformed("bad method"))?;
@@ -221,11 +158,10 @@ struct FramingHeaders {
 }
 
 impl FramingHeaders {
-    fn note(&mut self, meaning: Meaning, value: &[u8]) -> Result<(), Malformed> {
-        let value = value.trim_ascii();
-        match meaning {
-            Meaning::None => {}
-            Meaning::Length => {
+    fn note(&mut self, kind: HeaderKind, value: &[u8]) -> Result<(), Malformed> {
+        match kind {
+            HeaderKind::None => {}
+            HeaderKind::Length => {
                 let is_number = !value.is_empty() && value.iter().all(u8::is_ascii_digit);
                 let length = is_number.then(|| str::from_utf8(value).ok()?.parse().ok()).flatten();
                 if length.is_none() || self.length.is_some() {
@@ -233,14 +169,14 @@ impl FramingHeaders {
                 }
                 self.length = length;
             }
-            Meaning::Encoding => {
+            HeaderKind::Encoding => {
                 if self.is_chunked || !value.eq_ignore_ascii_case(b"chunked") {
                     return Err(Malformed("unknown transfer encoding"));
                 }
                 self.is_chunked = true;
             }
-            Meaning::Connection => self.closes |= closes(value),
-            Meaning::Expectation => self.expects_continue |= value.eq_ignore_ascii_case(b"100-continue"),
+            HeaderKind::Connection => self.closes |= closes(value),
+            HeaderKind::Expectation => self.expects_continue |= value.eq_ignore_ascii_case(b"100-continue"),
         }
         Ok(())
     }
@@ -356,37 +292,6 @@ mod tests {
         }
         let many = format!("GET / HTTP/1.1\r\n{}\r\n", "x:y\r\n".repeat(MAX_HEADERS + 1));
         assert_eq!(heads(&many, many.len()).1, Some(HeadError::TooLarge));
-    }
-
-    #[test]
-    fn headers_of_the_last_head_are_used_only_for_the_same_headers() {
-        let lines = [
-            ["host: a", "Accept: b", "x-own: c"],
-            ["HOST: d", "accept: e", "X-Own: f"],
-            ["HOST: d", "accept: e", "X-Own: g"],
-            ["content-length: 0", "accept: e", "X-Own: g"],
-            ["x-own: g", "host: h", "x-other: i"],
-            ["host:", "x-own: \t ", "x-own: j"],
-        ];
-        let text: String =
-            lines.iter().map(|lines| format!("GET / HTTP/1.1\r\n{}\r\n\r\n", lines.join("\r\n"))).collect();
-        for piece in [1, 7, text.len()] {
-            let (heads, error) = heads(&text, piece);
-            assert_eq!((heads.len(), error), (lines.len(), None));
-            for (head, lines) in heads.iter().zip(&lines) {
-                let read: Vec<String> = head
-                    .request
-                    .headers()
-                    .iter()
-                    .map(|(name, value)| format!("{name}: {}", value.to_str().unwrap()))
-                    .collect();
-                let expected = lines.map(|line| {
-                    let (name, value) = line.split_once(':').unwrap();
-                    format!("{}: {}", name.to_lowercase(), value.trim())
-                });
-                assert_eq!(read, expected);
-            }
-        }
     }
 
     #[test]

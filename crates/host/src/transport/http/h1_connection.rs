@@ -37,6 +37,7 @@ pub(super) struct H1Connection<S> {
     write_error: Option<io::Error>,
     /// Bytes that no one has read yet.
     received: ReadBuffer,
+    reader: HeadReader,
     /// Rest of the response.
     response_body: BodyReader,
     /// The connection can carry another request after the response.
@@ -76,6 +77,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> H1Connection<S> {
             is_flushed: true,
             write_error: None,
             received: ReadBuffer::new(MAX_READ),
+            reader: HeadReader::default(),
             response_body: BodyReader::Ended,
             keeps_open: true,
         }
@@ -92,9 +94,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> H1Connection<S> {
         self.write_head(request, body.len());
         self.body = body;
         (self.written, self.is_flushed, self.write_error) = (0, false, None);
-        let mut reader = HeadReader::default();
+        self.reader.begin();
         let ResponseHead { response, body, keeps_connection } =
-            poll_fn(|cx| self.poll_head(cx, &mut reader, request.method)).await?;
+            poll_fn(|cx| self.poll_head(cx, request.method)).await?;
         self.response_body = body;
         self.keeps_open = keeps_connection;
         Ok(response)
@@ -129,12 +131,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> H1Connection<S> {
         head.extend_from_slice(b"\r\n");
     }
 
-    fn poll_head(
-        &mut self,
-        cx: &mut Context<'_>,
-        reader: &mut HeadReader,
-        method: &Method,
-    ) -> Poll<Result<ResponseHead, Unanswered>> {
+    fn poll_head(&mut self, cx: &mut Context<'_>, method: &Method) -> Poll<Result<ResponseHead, Unanswered>> {
         self.write_rest(cx);
         let failed = |error, is_unprocessed| Poll::Ready(Err(Unanswered { error, is_unprocessed }));
         let is_unsent = self.written == 0 && self.head.len() + self.body.len() <= self.unsent_limit;
@@ -145,7 +142,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> H1Connection<S> {
             let error = match ready!(self.poll_read(cx)) {
                 Ok(0) => self.write_error.take().map_or(ConnectionError::Closed, ConnectionError::Io),
                 Err(error) => ConnectionError::Io(error),
-                Ok(_) => match reader.next(&mut self.received.bytes, method) {
+                Ok(_) => match self.reader.next(&mut self.received.bytes, method) {
                     Ok(Some(head)) => return Poll::Ready(Ok(head)),
                     Ok(None) => continue,
                     Err(malformed) => ConnectionError::Malformed(malformed),

@@ -3,10 +3,9 @@
 //! Stricter than the standard where two readers could disagree about the end of a response: then the connection is not
 //! used again, or the response is refused.
 
-use bytes::{Bytes, BytesMut};
-use gripfast_http1::{BodyReader, Chunks, Malformed};
-use http::header::{CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING};
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, Version};
+use bytes::{Buf as _, BytesMut};
+use gripfast_http1::{BodyReader, Chunks, HeaderKind, HeaderLines, Malformed};
+use http::{Method, Response, StatusCode, Version};
 use std::mem::MaybeUninit;
 use thiserror::Error;
 
@@ -44,9 +43,15 @@ pub(super) struct HeadReader {
     searched: usize,
     /// Number of interim responses that were skipped.
     interim: usize,
+    lines: HeaderLines,
 }
 
 impl HeadReader {
+    /// Begins to read the response to another request.
+    pub(super) fn begin(&mut self) {
+        (self.searched, self.interim) = (0, 0);
+    }
+
     /// Takes the head from the received bytes; `None` if it is incomplete. Interim responses (1xx) are skipped.
     pub(super) fn next(
         &mut self,
@@ -70,9 +75,9 @@ impl HeadReader {
                 return Err(MalformedResponse("head too large"));
             }
             self.searched = 0;
-            let bytes = received.split_to(end).freeze();
-            let head = parse(&bytes, |parsed| read_head(parsed, &bytes, method))?;
+            let head = parse(&received[..end], |parsed| read_head(parsed, &mut self.lines, method))?;
             let head = head.ok_or(MalformedResponse("no status line"))??;
+            received.advance(end);
             if !head.response.status().is_informational()
                 || head.response.status() == StatusCode::SWITCHING_PROTOCOLS
             {
@@ -119,7 +124,7 @@ fn parse<T>(
 
 fn read_head(
     parsed: &httparse::Response<'_, '_>,
-    bytes: &Bytes,
+    lines: &mut HeaderLines,
     method: &Method,
 ) -> Result<ResponseHead, MalformedResponse> {
     let mut response = Response::new(());
@@ -127,16 +132,8 @@ fn read_head(
     *response.status_mut() = status.ok_or(MalformedResponse("bad status"))?;
     let version = if parsed.version == Some(1) { Version::HTTP_11 } else { Version::HTTP_10 };
     *response.version_mut() = version;
-    let mut headers = HeaderMap::with_capacity(parsed.headers.len());
     let mut framing = FramingHeaders::default();
-    for header in &*parsed.headers {
-        let name = HeaderName::from_bytes(header.name.as_bytes());
-        let value = HeaderValue::from_maybe_shared(bytes.slice_ref(header.value));
-        let (Ok(name), Ok(value)) = (name, value) else { return Err(MalformedResponse("bad header")) };
-        framing.note(&name, header.value)?;
-        headers.append(name, value);
-    }
-    *response.headers_mut() = headers;
+    *response.headers_mut() = lines.read(parsed.headers, |kind, value| framing.note(kind, value))?;
     let (body, is_certain) = match response.status().as_u16() {
         // No upgrade was requested.
         101 => (BodyReader::Ended, false),
@@ -158,25 +155,29 @@ struct FramingHeaders {
 }
 
 impl FramingHeaders {
-    fn note(&mut self, name: &HeaderName, value: &[u8]) -> Result<(), MalformedResponse> {
-        let value = value.trim_ascii();
-        if *name == CONTENT_LENGTH {
-            let is_number = !value.is_empty() && value.iter().all(u8::is_ascii_digit);
-            let length = is_number.then(|| str::from_utf8(value).ok()?.parse().ok()).flatten();
-            if length.is_none() || self.length.is_some_and(|known| Some(known) != length) {
-                return Err(MalformedResponse("bad Content-Length"));
+    fn note(&mut self, kind: HeaderKind, value: &[u8]) -> Result<(), Malformed> {
+        match kind {
+            HeaderKind::Length => {
+                let is_number = !value.is_empty() && value.iter().all(u8::is_ascii_digit);
+                let length = is_number.then(|| str::from_utf8(value).ok()?.parse().ok()).flatten();
+                if length.is_none() || self.length.is_some_and(|known| Some(known) != length) {
+                    return Err(Malformed("bad Content-Length"));
+                }
+                self.length = length;
             }
-            self.length = length;
-        } else if *name == TRANSFER_ENCODING {
-            if self.is_chunked || !value.eq_ignore_ascii_case(b"chunked") {
-                return Err(MalformedResponse("unknown transfer encoding"));
+            HeaderKind::Encoding => {
+                if self.is_chunked || !value.eq_ignore_ascii_case(b"chunked") {
+                    return Err(Malformed("unknown transfer encoding"));
+                }
+                self.is_chunked = true;
             }
-            self.is_chunked = true;
-        } else if *name == CONNECTION {
-            for option in value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii) {
-                self.closes |= option.eq_ignore_ascii_case(b"close");
-                self.keeps |= option.eq_ignore_ascii_case(b"keep-alive");
+            HeaderKind::Connection => {
+                for option in value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii) {
+                    self.closes |= option.eq_ignore_ascii_case(b"close");
+                    self.keeps |= option.eq_ignore_ascii_case(b"keep-alive");
+                }
             }
+            HeaderKind::Expectation | HeaderKind::None => {}
         }
         Ok(())
     }
