@@ -85,11 +85,11 @@ impl Gateway {
         server: &str,
         answer: &Answer,
     ) -> Option<(String, String)> {
-        let may_begin = match request.era {
+        let may_begin = || match request.era {
             Era::Legacy => is_requested(request.params),
             Era::Modern => request.client.has_tasks,
         };
-        if !may_begin || answer.era() != request.era {
+        if answer.era() != request.era || !may_begin() {
             return None;
         }
         let Outcome::Result(result) = answer.outcome() else { return None };

@@ -139,6 +139,8 @@ impl OriginCheck {
     }
 }
 
+const JSON: &str = "application/json";
+
 /// The headers that decide whether a request is allowed, read in one pass.
 #[derive(Default)]
 struct CheckedHeaders<'h> {
@@ -181,8 +183,8 @@ impl<'h> CheckedHeaders<'h> {
 
     fn are_of_json(&self) -> bool {
         let kind = self.content_type.single().ok().flatten();
-        kind.and_then(|kind| kind.split(';').next())
-            .is_some_and(|kind| kind.trim().eq_ignore_ascii_case("application/json"))
+        let essence = |kind: &'h str| kind.split_once(';').map_or(kind, |(essence, _)| essence).trim();
+        kind.is_some_and(|kind| kind == JSON || essence(kind).eq_ignore_ascii_case(JSON))
     }
 }
 
@@ -209,8 +211,8 @@ fn port_in(authority: &str) -> Option<u16> {
 }
 
 fn name_in(authority: &str) -> &str {
-    match authority.rsplit_once(':') {
-        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
+    match authority.bytes().rposition(|byte| !byte.is_ascii_digit()) {
+        Some(colon) if authority.as_bytes()[colon] == b':' => &authority[..colon],
         Some(_) | None => authority,
     }
 }

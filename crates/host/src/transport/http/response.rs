@@ -10,7 +10,7 @@ use gripfast_core::failure::{During, Evidence, HttpAnswer, Observed, RpcError};
 use gripfast_wire::envelope::{Addressee, Message, Response as RpcResponse, addressee};
 use gripfast_wire::{Era, Outcome, sse};
 use http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
-use http::{HeaderMap, Response};
+use http::{HeaderMap, HeaderValue, Response};
 use http_body::Body as _;
 use http_body_util::BodyExt;
 use std::sync::Arc;
@@ -25,12 +25,20 @@ pub(in crate::transport) enum BodyKind {
 }
 
 pub(in crate::transport) fn body_kind(response: &Response<Body>) -> BodyKind {
-    let kind = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    const JSON: &str = "application/json";
+    const EVENTS: &str = "text/event-stream";
+    let kind = response.headers().get(CONTENT_TYPE).map_or(&b""[..], HeaderValue::as_bytes);
+    // Most servers write nothing else.
+    match kind {
+        kind if kind == JSON.as_bytes() => return BodyKind::Json,
+        kind if kind == EVENTS.as_bytes() => return BodyKind::Events,
+        _ => {}
+    }
+    let kind = str::from_utf8(kind).unwrap_or_default();
     let essence = kind.split(';').next().unwrap_or_default().trim();
-    let is = |known: &str| essence.eq_ignore_ascii_case(known);
     match response.status().as_u16() {
-        _ if is("application/json") => BodyKind::Json,
-        _ if is("text/event-stream") => BodyKind::Events,
+        _ if essence.eq_ignore_ascii_case(JSON) => BodyKind::Json,
+        _ if essence.eq_ignore_ascii_case(EVENTS) => BodyKind::Events,
         202 | 204 | 205 => BodyKind::Empty,
         _ => BodyKind::Other(essence.to_ascii_lowercase()),
     }
