@@ -116,6 +116,7 @@ pub(super) const TESTS_MAY_USE: &[&str] = &["gripfast-testkit", "gripfast-demo"]
 pub(super) const PURE: &[&str] = &[
     "base64",
     "globset",
+    "itoa",
     "memchr",
     "ref-cast",
     "serde",

@@ -6,7 +6,6 @@ use http::response::Parts;
 use http::{HeaderMap, Method, StatusCode, Version};
 use http_body::SizeHint;
 use httpdate::HttpDate;
-use std::io::Write as _;
 use std::time::{Duration, SystemTime};
 
 /// Framing of the body of a response.
@@ -108,9 +107,7 @@ pub(super) fn write_head(
     }
     match framing {
         BodyFraming::Length(length) => {
-            out.extend_from_slice(b"content-length: ");
-            // Writing to a vector cannot fail.
-            drop(write!(out, "{length}\r\n"));
+            push_header(out, "content-length", itoa::Buffer::new().format(length).as_bytes());
         }
         BodyFraming::Chunked => push_header(out, "transfer-encoding", b"chunked"),
         BodyFraming::None | BodyFraming::Omitted | BodyFraming::UntilClose => {}

@@ -6,7 +6,6 @@
 //! shape still ends the request it answers, and unknown members are left where they are.
 
 use std::borrow::Cow;
-use std::fmt::Write as _;
 use std::ops::Range;
 
 use gripfast_core::json_text::Json;
@@ -472,7 +471,7 @@ fn push_id(out: &mut String, id: Option<Id<'_>>) {
 fn open_request(id: u64, method: &str, payload: usize) -> String {
     let mut out = open_message(method.len() + payload);
     out.push_str(",\"id\":");
-    write!(out, "{id}").expect("memory can be written to");
+    out.push_str(itoa::Buffer::new().format(id));
     push_method(&mut out, method);
     out
 }

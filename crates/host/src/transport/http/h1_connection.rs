@@ -1,15 +1,18 @@
 //! HTTP/1 connection to a server, which carries one request at a time. The request that uses it drives it: incoming
 //! data wakes the caller directly, and an idle connection is not driven.
 
+use super::client::Address;
 use super::connection_error::{ConnectionError, Unanswered};
 use super::h1_response::{HeadReader, ResponseHead};
 use bytes::Bytes;
 use gripfast_http1::{BodyReader, BodyStep, ReadBuffer};
 use http::header::{CONTENT_LENGTH, HOST, TRANSFER_ENCODING};
 use http::{HeaderMap, HeaderValue, Method, Response, Uri};
+use std::fmt;
 use std::future::poll_fn;
 use std::io::{self, IoSlice, Write as _};
 use std::pin::{Pin, pin};
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::task::unconstrained;
@@ -28,6 +31,9 @@ pub(super) struct H1Connection<S> {
     unsent_limit: usize,
     /// Head of the request, then its body.
     head: Vec<u8>,
+    /// Headers of the last request and its address, if others may be sent with the same ones; and the size of its head
+    /// without the length of its body.
+    template: Option<(SharedHead, usize)>,
     body: Bytes,
     /// Bytes of both that were written.
     written: usize,
@@ -62,6 +68,27 @@ pub(super) struct RequestHead<'a> {
     pub(super) headers: &'a HeaderMap,
     /// `Host`, unless the headers have one.
     pub(super) host: &'a HeaderValue,
+    /// The owners of these headers and this address, if other requests share both.
+    pub(super) shared: Option<SharedHead>,
+}
+
+/// Headers and address that many requests share. Two are equal only if they are the same objects.
+#[derive(Clone)]
+pub(super) struct SharedHead {
+    pub(super) headers: Arc<HeaderMap>,
+    pub(super) to: Arc<Address>,
+}
+
+impl fmt::Debug for SharedHead {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SharedHead").finish_non_exhaustive()
+    }
+}
+
+impl PartialEq for SharedHead {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.headers, &other.headers) && Arc::ptr_eq(&self.to, &other.to)
+    }
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> H1Connection<S> {
@@ -72,6 +99,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> H1Connection<S> {
             stream,
             unsent_limit,
             head: Vec::new(),
+            template: None,
             body: Bytes::new(),
             written: 0,
             is_flushed: true,
@@ -91,7 +119,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> H1Connection<S> {
         request: &RequestHead<'_>,
         body: Bytes,
     ) -> Result<Response<()>, Unanswered> {
-        self.write_head(request, body.len());
+        match &self.template {
+            Some((shared, size)) if request.shared.as_ref() == Some(shared) => self.head.truncate(*size),
+            _ => {
+                self.write_head(request);
+                self.template = request.shared.clone().map(|shared| (shared, self.head.len()));
+            }
+        }
+        self.write_length(request.method, body.len());
         self.body = body;
         (self.written, self.is_flushed, self.write_error) = (0, false, None);
         self.reader.begin();
@@ -102,8 +137,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> H1Connection<S> {
         Ok(response)
     }
 
-    fn write_head(&mut self, request: &RequestHead<'_>, length: usize) {
-        let RequestHead { method, target, headers, host } = *request;
+    fn write_head(&mut self, request: &RequestHead<'_>) {
+        let RequestHead { method, target, headers, host, .. } = *request;
         let head = &mut self.head;
         head.clear();
         head.extend_from_slice(method.as_str().as_bytes());
@@ -121,11 +156,15 @@ impl<S: AsyncRead + AsyncWrite + Unpin> H1Connection<S> {
             head.extend_from_slice(value.as_bytes());
             head.extend_from_slice(b"\r\n");
         }
+    }
+
+    /// Ends the head with the length of the body.
+    fn write_length(&mut self, method: &Method, length: usize) {
+        let head = &mut self.head;
         let may_have_body = !matches!(*method, Method::GET | Method::HEAD | Method::DELETE);
         if length > 0 || may_have_body {
             head.extend_from_slice(b"content-length: ");
-            // Writing to a vector cannot fail.
-            drop(write!(head, "{length}"));
+            head.extend_from_slice(itoa::Buffer::new().format(length).as_bytes());
             head.extend_from_slice(b"\r\n");
         }
         head.extend_from_slice(b"\r\n");
@@ -268,12 +307,15 @@ impl<S: AsyncRead + AsyncWrite + Unpin> H1Connection<S> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::client::HttpClient;
     use super::*;
+    use crate::transport::target::TlsFiles;
     use bytes::BytesMut;
     use http_body_util::{BodyExt as _, Full};
     use hyper_util::rt::TokioIo;
     use proptest::prelude::*;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, ReadBuf, duplex};
+    use url::Url;
 
     const SERVER: HeaderValue = HeaderValue::from_static("server");
 
@@ -285,7 +327,7 @@ mod tests {
     async fn post(h1: &mut H1Connection<DuplexStream>) -> Result<Response<()>, Unanswered> {
         let (method, headers) = (&Method::POST, &HeaderMap::new());
         h1.send(
-            &RequestHead { method, target: &Uri::from_static("/mcp"), headers, host: &SERVER },
+            &RequestHead { method, target: &Uri::from_static("/mcp"), headers, host: &SERVER, shared: None },
             Bytes::from("{}"),
         )
         .await
@@ -488,7 +530,8 @@ mod tests {
 
     async fn post_large(stream: Scripted, unsent_limit: usize) -> Result<Response<()>, Unanswered> {
         let (method, headers) = (&Method::POST, &HeaderMap::new());
-        let head = RequestHead { method, target: &Uri::from_static("/mcp"), headers, host: &SERVER };
+        let head =
+            RequestHead { method, target: &Uri::from_static("/mcp"), headers, host: &SERVER, shared: None };
         H1Connection::new(stream, unsent_limit).send(&head, vec![b'x'; 40_000].into()).await
     }
 
@@ -526,6 +569,47 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_head_is_written_again_unless_headers_and_address_are_the_same() {
+        let client = HttpClient::new(
+            &Url::parse("http://server/mcp").unwrap(),
+            &[],
+            HeaderMap::new(),
+            TlsFiles::default(),
+            None,
+        );
+        let client = client.unwrap();
+        let address = |path: &str| client.address(Url::parse("http://server").unwrap().join(path).unwrap());
+        let headers = |value| {
+            let mut headers = HeaderMap::new();
+            headers.insert("x", HeaderValue::from_static(value));
+            Arc::new(headers)
+        };
+        let (first, second) = (headers("1"), headers("2"));
+        let (mcp, other) = (address("/mcp").unwrap(), address("/other").unwrap());
+        let (mut h1, mut theirs) = connected();
+        for (headers, to, is_shared, body) in [
+            (&first, &mcp, true, "{}"),
+            (&first, &mcp, true, "[1, 2, 3, 4]"),
+            (&second, &mcp, true, "{}"),
+            (&second, &other, true, "{}"),
+            (&first, &mcp, false, "{}"),
+            (&first, &mcp, true, "{}"),
+        ] {
+            theirs.write_all(b"HTTP/1.1 202 Accepted\r\ncontent-length: 0\r\n\r\n").await.unwrap();
+            let shared = SharedHead { headers: Arc::clone(headers), to: Arc::clone(to) };
+            let (method, target, host) = (&Method::POST, &to.path, &to.host);
+            let head = RequestHead { method, target, headers, host, shared: is_shared.then_some(shared) };
+            h1.send(&head, Bytes::from(body)).await.unwrap();
+            let expected = format!(
+                "POST {target} HTTP/1.1\r\nhost: server\r\nx: {}\r\ncontent-length: {}\r\n\r\n{body}",
+                headers["x"].to_str().unwrap(),
+                body.len()
+            );
+            assert_eq!(received(&mut theirs).await, expected);
+        }
+    }
+
+    #[tokio::test]
     async fn a_transfer_encoding_of_the_config_is_not_sent() {
         let (mut h1, mut theirs) = connected();
         theirs.write_all(b"HTTP/1.1 202 Accepted\r\ncontent-length: 0\r\n\r\n").await.unwrap();
@@ -533,7 +617,7 @@ mod tests {
         headers.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
         headers.insert(CONTENT_LENGTH, HeaderValue::from_static("7"));
         let (method, target) = (&Method::POST, &Uri::from_static("/mcp"));
-        let head = RequestHead { method, target, headers: &headers, host: &SERVER };
+        let head = RequestHead { method, target, headers: &headers, host: &SERVER, shared: None };
         h1.send(&head, Bytes::from("{}")).await.unwrap();
         let sent = received(&mut theirs).await;
         assert_eq!(sent, "POST /mcp HTTP/1.1\r\nhost: server\r\ncontent-length: 2\r\n\r\n{}");

@@ -9,7 +9,7 @@
 use super::client::{Address, HttpRequest};
 use super::connect::{BoxError, Connector, Stream};
 use super::connection_error::{ConnectionError, Unanswered};
-use super::h1_connection::{H1Connection, ONE_TLS_RECORD, Readiness, RequestHead};
+use super::h1_connection::{H1Connection, ONE_TLS_RECORD, Readiness, RequestHead, SharedHead};
 use super::h2_connection::{H2Connection, H2Stream};
 use crate::clock::Clock;
 use crate::sync::Mutex;
@@ -17,7 +17,7 @@ use crate::transport::Safety;
 use bytes::Bytes;
 use gripfast_core::time::Mono;
 use http::header::{CONTENT_LENGTH, HOST};
-use http::{HeaderMap, HeaderName, HeaderValue, Request, Response};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response};
 use http_body::{Frame, SizeHint};
 use http_body_util::Full;
 use hyper::body::Incoming;
@@ -178,11 +178,15 @@ impl Pool {
         headers: &HeaderMap,
     ) -> Result<Response<Body>, Unanswered> {
         let to = &*request.to;
+        // Headers that were changed for this request have an owner of their own.
+        let is_shared = std::ptr::eq(headers, &*request.headers) && request.method == Method::POST;
+        let shared = || SharedHead { headers: Arc::clone(&request.headers), to: Arc::clone(&request.to) };
         let head = RequestHead {
             method: &request.method,
             target: if h1.forwarded { &to.uri } else { &to.path },
             headers,
             host: &to.host,
+            shared: is_shared.then(shared),
         };
         let answer = h1.connection.send(&head, request.body.clone()).await?;
         h1.keep_alive = keep_alive_limit(answer.headers()).or(h1.keep_alive);
