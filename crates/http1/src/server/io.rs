@@ -2,7 +2,7 @@
 
 use super::head::{HeadError, HeadReader, RequestHead};
 use crate::{BodyReader, BodyStep, Malformed, ReadBuffer};
-use bytes::Bytes;
+use bytes::{Buf as _, Bytes};
 use std::io;
 use std::io::IoSlice;
 use std::pin::Pin;
@@ -59,6 +59,8 @@ struct Io<S> {
     request: u64,
     /// Rest of the interim response that the client waits for.
     interim: &'static [u8],
+    /// It was written, and is not flushed yet.
+    flushes_interim: bool,
 }
 
 /// Bytes that are written together.
@@ -115,6 +117,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionIo<S> {
             skippable: 0,
             request: 0,
             interim: &[],
+            flushes_interim: false,
         }))
     }
 
@@ -157,19 +160,24 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionIo<S> {
     pub(super) fn poll_closed(&self, cx: &mut Context<'_>) -> Poll<()> {
         let mut io = self.lock();
         let io = &mut *io;
-        if io.is_abandoned && io.interim.is_empty() && ready!(io.poll_skip(cx)) == Err(BodyError::Closed) {
+        if io.is_abandoned && ready!(io.poll_skip(cx)) == Err(BodyError::Closed) {
             return Poll::Ready(());
         }
         if io.body != BodyReader::Ended {
             return Poll::Pending;
         }
         io.received.shrink();
-        if !io.received.bytes.is_empty() {
-            return Poll::Pending;
-        }
-        match ready!(io.received.poll_read(&mut io.stream, cx, None)) {
-            Ok(1..) => Poll::Pending,
-            Ok(0) | Err(_) => Poll::Ready(()),
+        loop {
+            // Some clients send an empty line after a body.
+            while io.received.bytes.starts_with(b"\r\n") {
+                io.received.bytes.advance(2);
+            }
+            if !io.received.bytes.is_empty() {
+                return Poll::Pending;
+            }
+            if !matches!(ready!(io.received.poll_read(&mut io.stream, cx, None)), Ok(1..)) {
+                return Poll::Ready(());
+            }
         }
     }
 
@@ -182,14 +190,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionIo<S> {
     /// read, and returns whether that is all of it. The body reads nothing more.
     pub(super) fn end_request(&self, cx: &mut Context<'_>) -> bool {
         let mut io = self.lock();
-        // A client that waits for an interim response sends no body without it. One that was not begun is left out.
-        let is_read = io.body == BodyReader::Ended
-            || (io.interim.is_empty() && matches!(io.poll_skip(cx), Poll::Ready(Ok(true))));
-        if io.interim.len() == CONTINUE.len() {
-            io.interim = &[];
-        }
+        io.is_abandoned = true;
         io.request += 1;
-        is_read
+        matches!(io.poll_skip(cx), Poll::Ready(Ok(true)))
     }
 
     /// Returns whether the client may still be sending a request that is not read.
@@ -267,9 +270,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Io<S> {
                 0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
                 written => self.interim = &self.interim[written..],
             }
-            if self.interim.is_empty() {
-                ready!(Pin::new(&mut self.stream).poll_flush(cx))?;
-            }
+            self.flushes_interim = true;
+        }
+        if self.flushes_interim {
+            ready!(Pin::new(&mut self.stream).poll_flush(cx))?;
+            self.flushes_interim = false;
         }
         Poll::Ready(Ok(()))
     }

@@ -175,22 +175,34 @@ async fn a_client_can_read_the_answer_to_a_request_that_it_is_still_sending() {
     tokio::join!(serve(ours, &limits, pending(), at_once), talk);
 }
 
-#[tokio::test]
-async fn a_client_that_goes_away_is_noticed_although_its_body_was_not_read() {
-    let (ours, mut theirs) = duplex(1 << 20);
-    let limits = limits();
+#[tokio::test(start_paused = true)]
+async fn c07_a_client_that_goes_away_is_noticed_whatever_it_sent_after_the_head() {
     let service = |request: Request<RequestBody>| {
         drop(request);
         Box::pin(pending::<Response<Full<Bytes>>>())
     };
-    let talk = async {
-        theirs.write_all(b"POST / HTTP/1.1\r\ncontent-length: 2\r\n\r\n{").await.unwrap();
-        tokio::task::yield_now().await;
-        theirs.write_all(b"}").await.unwrap();
-        tokio::task::yield_now().await;
+    let head = "POST / HTTP/1.1\r\ncontent-length: 2\r\n\r\n";
+    let waits = head.replace("content", "expect: 100-continue\r\ncontent");
+    for pieces in [
+        [&format!("{head}{{"), "}"],
+        [&waits, ""],
+        [&waits, "{}"],
+        [&format!("{head}{{}}\r\n"), ""],
+        [&format!("{head}{{}}"), "\r\n\r\n"],
+    ] {
+        let (ours, mut theirs) = duplex(1 << 20);
+        // A task of its own is polled only when something wakes it.
+        let serving = tokio::spawn(async move { serve(ours, &limits(), pending(), service).await });
+        for piece in pieces {
+            theirs.write_all(piece.as_bytes()).await.unwrap();
+            for _ in 0..3 {
+                tokio::task::yield_now().await;
+            }
+        }
         drop(theirs);
-    };
-    tokio::join!(serve(ours, &limits, pending(), service), talk);
+        let begun = Instant::now();
+        assert!(timeout(HEAD_TIMEOUT, serving).await.is_ok() && begun.elapsed().is_zero(), "{pieces:?}");
+    }
 }
 
 #[tokio::test]
@@ -201,13 +213,12 @@ async fn a_body_outlives_neither_its_connection_nor_its_response() {
         ready(answer(200, "done"))
     };
     let head = "POST / HTTP/1.1\r\nexpect: 100-continue\r\ncontent-length: 3\r\n\r\n";
-    for (text, keeps) in [(format!("{head}abc"), false), (head.replace("expect", "x") + "abc", true)] {
+    for text in [format!("{head}abc"), head.replace("expect", "x") + "abc"] {
         let (ours, mut theirs) = duplex(1 << 20);
         let limits = limits();
         let talk = async {
             theirs.write_all(text.as_bytes()).await.unwrap();
-            let expected = response("200 OK", if keeps { "" } else { "connection: close\r\n" }, "done");
-            assert_eq!(receive(&mut theirs, "done").await, expected);
+            assert_eq!(receive(&mut theirs, "done").await, response("200 OK", "", "done"));
             let mut body = kept.lock().unwrap().take().unwrap();
             assert_eq!(body.frame().await.unwrap().unwrap_err(), BodyError::Closed, "{text}");
             *kept.lock().unwrap() = Some(body);
@@ -302,6 +313,65 @@ async fn a_client_that_waits_for_an_interim_response_gets_one_if_its_body_is_rea
     assert_eq!(conversation(at_once, head).await, refused, "it would send no body");
 }
 
+/// A stream that keeps what is written until it is flushed, for which it needs two attempts.
+struct BufferedWrites {
+    stream: DuplexStream,
+    kept: Vec<u8>,
+    was_pending: bool,
+}
+
+impl AsyncRead for BufferedWrites {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<std::io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for BufferedWrites {
+    fn poll_write(mut self: Pin<&mut Self>, _: &mut Context<'_>, buf: &[u8]) -> Poll<std::io::Result<usize>> {
+        self.kept.extend_from_slice(buf);
+        Poll::Ready(Ok(buf.len()))
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        let Self { stream, kept, was_pending } = &mut *self;
+        if !std::mem::replace(was_pending, true) {
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        if !kept.is_empty() {
+            assert_eq!(std::task::ready!(Pin::new(stream).poll_write(cx, kept))?, kept.len());
+            kept.clear();
+        }
+        *was_pending = false;
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_interim_response_is_flushed_although_the_stream_is_not_ready_at_once() {
+    let (stream, mut theirs) = duplex(1 << 20);
+    let ours = BufferedWrites { stream, kept: Vec::new(), was_pending: false };
+    let limits = limits();
+    let talk = async {
+        let head = "POST / HTTP/1.1\r\nexpect: 100-continue\r\ncontent-length: 3\r\n\r\n";
+        theirs.write_all(head.as_bytes()).await.unwrap();
+        let interim = timeout(HEAD_TIMEOUT, receive(&mut theirs, "\r\n\r\n")).await;
+        assert_eq!(interim.as_deref(), Ok("HTTP/1.1 100 Continue\r\n\r\n"));
+        theirs.write_all(b"abc").await.unwrap();
+        assert_eq!(receive(&mut theirs, "abc").await, response("200 OK", "", "POST / abc"));
+        drop(theirs);
+    };
+    tokio::join!(serve(ours, &limits, pending(), echo), talk);
+}
+
 /// Counts when it is dropped.
 struct DropCount(Arc<AtomicUsize>);
 
@@ -315,7 +385,7 @@ impl Drop for DropCount {
 async fn c07_a_client_that_goes_away_drops_its_request_and_its_stream() {
     let dropped = Arc::<AtomicUsize>::default();
     for is_answered in [false, true] {
-        let service = |_: Request<RequestBody>| {
+        let service = |request: Request<RequestBody>| {
             let guard = DropCount(Arc::clone(&dropped));
             Box::pin(async move {
                 if !is_answered {
@@ -325,7 +395,7 @@ async fn c07_a_client_that_goes_away_drops_its_request_and_its_stream() {
                 let frames = futures_util::StreamExt::chain(
                     first,
                     stream::once(async move {
-                        let _guard = guard;
+                        let _until_dropped = (guard, request);
                         pending().await
                     }),
                 );
@@ -335,7 +405,10 @@ async fn c07_a_client_that_goes_away_drops_its_request_and_its_stream() {
         let (ours, mut theirs) = duplex(1 << 20);
         let limits = limits();
         let talk = async {
-            theirs.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
+            theirs.write_all(b"POST / HTTP/1.1\r\n").await.unwrap();
+            // The rest of a body is not waited for once there is a response.
+            let length: &[u8] = if is_answered { b"content-length: 3\r\n\r\n" } else { b"\r\n" };
+            theirs.write_all(length).await.unwrap();
             if is_answered {
                 let heard = receive(&mut theirs, "first\r\n").await;
                 assert!(heard.contains("transfer-encoding: chunked\r\n\r\n5\r\nfirst"), "{heard:?}");
