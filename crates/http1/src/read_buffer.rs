@@ -20,7 +20,7 @@ pub struct ReadBuffer {
     read_size: usize,
     /// Largest size of a buffer.
     max_read: usize,
-    /// The buffer was reserved with more than its first size.
+    /// The buffer may be larger than at first.
     is_large: bool,
 }
 
@@ -41,8 +41,8 @@ impl ReadBuffer {
         if self.bytes.capacity() - self.bytes.len() < MIN_SPACE {
             let expected = expected.and_then(|left| usize::try_from(left).ok());
             let size = expected.unwrap_or(0).clamp(self.read_size, self.max_read);
-            self.is_large |= size > FIRST_READ;
             self.bytes.reserve(size);
+            self.is_large |= self.bytes.capacity() > FIRST_READ;
         }
         let space = self.bytes.capacity() - self.bytes.len();
         let count = ready!(pin!(stream.read_buf(&mut self.bytes)).poll(cx))?;
@@ -88,6 +88,18 @@ mod tests {
         buffer.shrink();
         assert_eq!((buffer.bytes.len(), buffer.bytes.capacity(), buffer.is_large), (3, 3, false));
         let mut buffer = filled(10 * MAX).await;
+        buffer.bytes.clear();
+        buffer.shrink();
+        assert_eq!(buffer.bytes.capacity(), 0);
+    }
+
+    #[tokio::test]
+    async fn a_buffer_that_grew_by_small_pieces_is_released_too() {
+        let mut buffer = ReadBuffer::new(MAX);
+        while buffer.bytes.len() < 2 * FIRST_READ {
+            poll_fn(|cx| buffer.poll_read(&mut &[1; 1000][..], cx, None)).await.unwrap();
+        }
+        assert_eq!(buffer.read_size, FIRST_READ, "no read has filled it");
         buffer.bytes.clear();
         buffer.shrink();
         assert_eq!(buffer.bytes.capacity(), 0);

@@ -233,7 +233,7 @@ impl<S: AsyncRead + AsyncWrite + Send + Unpin + 'static> Connection<S> {
                 // A body with a length has ended too early.
                 Step::End if left.is_some() => return None,
                 Step::End => break,
-                // The client sees that the rest is missing.
+                // The client sees that the rest is missing, unless its protocol has no other end.
                 Step::Failed => {
                     self.write().await?;
                     return None;
@@ -252,7 +252,8 @@ impl<S: AsyncRead + AsyncWrite + Send + Unpin + 'static> Connection<S> {
     }
 
     /// Waits for the next data of a body; `None` if the client closes the connection.
-    async fn next_step<B: Body<Data = Bytes> + Unpin>(&self, body: &mut B) -> Option<Step<Bytes>> {
+    async fn next_step<B: Body<Data = Bytes> + Unpin>(&mut self, body: &mut B) -> Option<Step<Bytes>> {
+        let Self { io, output, .. } = self;
         poll_fn(|cx| {
             loop {
                 let step = match Pin::new(&mut *body).poll_frame(cx) {
@@ -263,8 +264,11 @@ impl<S: AsyncRead + AsyncWrite + Send + Unpin + 'static> Connection<S> {
                     },
                     Poll::Ready(Some(Err(_))) => Some(Step::Failed),
                     Poll::Ready(None) => Some(Step::End),
-                    Poll::Pending if !self.output.is_empty() => Some(Step::Write),
-                    Poll::Pending => return self.io.poll_closed(cx).map(|()| None),
+                    Poll::Pending if !output.is_empty() => Some(Step::Write),
+                    Poll::Pending => {
+                        output.shrink();
+                        return io.poll_closed(cx).map(|()| None);
+                    }
                 };
                 return Poll::Ready(step);
             }

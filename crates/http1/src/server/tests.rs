@@ -372,6 +372,26 @@ async fn an_interim_response_is_flushed_although_the_stream_is_not_ready_at_once
     tokio::join!(serve(ours, &limits, pending(), echo), talk);
 }
 
+#[tokio::test]
+async fn a_waiting_stream_keeps_no_large_output() {
+    let (ours, mut theirs) = duplex(1 << 20);
+    let mut connection = Connection {
+        io: Arc::new(ConnectionIo::new(ours)),
+        output: Output::default(),
+        date: DateHeader::new(limits().unix_time),
+    };
+    connection.output.gathered = vec![b'x'; 40_000];
+    let mut body = StreamBody::new(stream::pending::<Result<Frame<Bytes>, Infallible>>());
+    assert!(matches!(connection.next_step(&mut body).await, Some(Step::Write)));
+    connection.write().await.unwrap();
+    theirs.read_exact(&mut [0; 40_000]).await.unwrap();
+    {
+        let mut waiting = pin!(connection.next_step(&mut body));
+        assert!(poll_fn(|cx| Poll::Ready(waiting.as_mut().poll(cx).is_pending())).await);
+    }
+    assert_eq!(connection.output.gathered.capacity(), 0, "it waits without the buffer");
+}
+
 /// Counts when it is dropped.
 struct DropCount(Arc<AtomicUsize>);
 
