@@ -5,7 +5,7 @@
 use bytes::{Buf, Bytes, BytesMut};
 use thiserror::Error;
 
-/// Maximum length of the line before a chunk, with its extensions.
+/// Maximum length of a line before a chunk, or of a trailer, with its end.
 const MAX_CHUNK_LINE: usize = 1024;
 /// Maximum size of all chunk extensions and trailers of a body, which are discarded.
 const MAX_DISCARDED: usize = 16 << 10;

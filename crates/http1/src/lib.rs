@@ -1,7 +1,8 @@
-//! HTTP/1: framing of bodies for both sides, and the connections of a server.
+//! HTTP/1: what client and server share (framing of bodies, headers of the last head, the read buffer), and the
+//! connections of a server.
 //!
-//! A request or response that two readers could read differently is refused, so that no proxy in front of the gateway and
-//! no server behind it can be made to see another message than the gateway does.
+//! The server refuses a request that two readers could read differently, so that no proxy in front of it can be made to see
+//! another request than it does.
 
 mod body;
 mod header_lines;

@@ -11,21 +11,22 @@ const MIN_SPACE: usize = 1 << 10;
 /// Size of the buffer at first, and largest one that an idle connection keeps.
 const FIRST_READ: usize = 8 << 10;
 
-/// Bytes that no one has read yet.
+/// Unread bytes.
 #[derive(Debug)]
 pub struct ReadBuffer {
     /// The bytes, in order.
     pub bytes: BytesMut,
-    /// Size of the next buffer.
+    /// Space that the next buffer has beyond the unread bytes.
     read_size: usize,
-    /// Largest size of a buffer.
+    /// Largest such space.
     max_read: usize,
     /// The buffer may be larger than at first.
     is_large: bool,
 }
 
 impl ReadBuffer {
-    /// An empty buffer. Its memory comes with the first read, and grows up to `max_read` bytes while reads fill it.
+    /// An empty buffer. Its memory comes with the first read. Its space for further bytes grows up to `max_read` while
+    /// reads fill it.
     pub fn new(max_read: usize) -> Self {
         Self { bytes: BytesMut::new(), read_size: FIRST_READ, max_read, is_large: false }
     }

@@ -1,8 +1,8 @@
 //! Heads of requests: finds the end, and reads what the head says about the body and the connection. No input or output
 //! here.
 //!
-//! Refused is what two readers could read differently: lines that end without CR, a second `Transfer-Encoding` or
-//! `Content-Length`, both of them, an encoding other than `chunked`.
+//! Heads that two readers could read differently are refused: lines that end without CR, a second `Transfer-Encoding` or
+//! `Content-Length`, both of them, an encoding other than `chunked`, `chunked` in HTTP/1.0.
 
 use crate::{BodyReader, Chunks, HeaderKind, HeaderLines, Malformed};
 use bytes::{Buf, BytesMut};
@@ -135,7 +135,7 @@ impl HeadReader {
         *request.uri_mut() =
             Uri::from_maybe_shared(bytes.slice(target)).map_err(|_| Malformed("bad target"))?;
         *request.headers_mut() = headers;
-        // Older clients may not know when a connection stays open.
+        // A connection of HTTP/1.0 is closed after the answer, even if the client asks to keep it.
         let keeps_connection = version == Version::HTTP_11 && !framing.closes;
         let expects_continue = version == Version::HTTP_11 && framing.expects_continue;
         Ok(Some(RequestHead { request, body: framing.body(version)?, keeps_connection, expects_continue }))

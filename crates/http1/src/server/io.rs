@@ -1,4 +1,4 @@
-//! Input and output of one connection. The connection and the body of its present request share it; both run in one task.
+//! Input and output of one connection. The connection and the body of its current request share it; both run in one task.
 
 use super::head::{HeadError, HeadReader, RequestHead};
 use crate::{BodyReader, BodyStep, Malformed, ReadBuffer};
@@ -12,7 +12,7 @@ use thiserror::Error;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
-/// Bytes of a body that are read for nobody, to keep the connection open.
+/// Maximum size of an unread body that is skipped to keep the connection open.
 const MAX_SKIPPED: usize = 64 << 10;
 /// Largest size of a read.
 const MAX_READ: usize = 64 << 10;
@@ -20,15 +20,15 @@ const MAX_READ: usize = 64 << 10;
 /// Reason why the body of a request could not be read to its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum BodyError {
-    /// The client closed the connection.
-    #[error("the client closed the connection before the end of its request")]
+    /// The client closed the connection, or the request has its response already.
+    #[error("the connection or the request ended before the end of the body")]
     Closed,
     /// Its framing is invalid.
     #[error("{0}")]
     Malformed(Malformed),
 }
 
-/// The body of the present request.
+/// The body of the current request.
 pub(super) trait BodySource: Send + Sync {
     /// Returns the next bytes of the body of this request.
     fn poll_data(&self, request: u64, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, BodyError>>>;
@@ -36,7 +36,7 @@ pub(super) trait BodySource: Send + Sync {
     /// Remaining bytes of the body of this request, if they are known.
     fn remaining_bytes(&self, request: u64) -> Option<u64>;
 
-    /// Notes that no one will read the rest of the body of this request.
+    /// Notes that the rest of the body of this request will not be read.
     fn abandon(&self, request: u64);
 }
 
@@ -49,13 +49,13 @@ struct Io<S> {
     stream: S,
     received: ReadBuffer,
     head: HeadReader,
-    /// Rest of the body of the present request.
+    /// Rest of the body of the current request.
     body: BodyReader,
-    /// No one will read the rest of the body.
+    /// The rest of the body will not be read.
     is_abandoned: bool,
     /// Bytes of it that are read nevertheless, to keep the connection open.
     skippable: usize,
-    /// Number of the present request. The bodies of earlier ones read nothing more.
+    /// Number of the current request. The bodies of earlier ones read nothing more.
     request: u64,
     /// Rest of the interim response that the client waits for.
     interim: &'static [u8],
@@ -155,8 +155,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionIo<S> {
         }
     }
 
-    /// Completes when the client closes the connection. That is not noticed while a body waits for its reader, or a further
-    /// request has arrived.
+    /// Completes when the client closes the connection. That is not noticed while a body waits for its reader, a further
+    /// request has arrived, or an abandoned body is too large or invalid.
     pub(super) fn poll_closed(&self, cx: &mut Context<'_>) -> Poll<()> {
         let mut io = self.lock();
         let io = &mut *io;
@@ -186,7 +186,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionIo<S> {
         !self.lock().received.bytes.is_empty()
     }
 
-    /// Ends the present request before its response is written: reads what has arrived of a body that the handler did not
+    /// Ends the current request before its response is written: reads what has arrived of a body that the handler did not
     /// read, and returns whether that is all of it. The body reads nothing more.
     pub(super) fn end_request(&self, cx: &mut Context<'_>) -> bool {
         let mut io = self.lock();

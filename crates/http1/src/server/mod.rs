@@ -26,7 +26,7 @@ use tokio::time::{Instant, Sleep, sleep, timeout};
 
 /// Time for the end of a connection after its last response.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
-/// Bytes that are discarded then.
+/// Maximum number of bytes that are discarded meanwhile.
 const MAX_DISCARDED: usize = 256 << 10;
 
 /// Limits of a connection.
@@ -42,11 +42,12 @@ pub struct Limits {
     pub unix_time: fn() -> Duration,
 }
 
-/// Serves a connection until the client closes it, a request is refused, or nothing arrives in time. After `close`, the
+/// Serves a connection until the client or a message closes it, a request is refused or not read to its end, or nothing
+/// arrives in time. After `close`, the
 /// request in flight and one that has reached the socket are answered first. Dropping the future closes the connection at
 /// once.
 ///
-/// If the client closes the connection, the future of its request is dropped.
+/// If the client closes the connection, the future of its request is dropped, unless unread bytes hide the end.
 pub async fn serve<S, F, R, B>(stream: S, limits: &Limits, close: impl Future<Output = ()>, service: F)
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
@@ -106,7 +107,8 @@ enum Next {
     Close,
 }
 
-/// Timer that is set again only when it fires, because setting it for each request costs more than the rest of a wait.
+/// Timer that is set again only when it fires, because setting it for each request costs more than
+/// everything else in waiting for a head.
 struct HeadTimer<'a> {
     sleep: Pin<&'a mut Sleep>,
     due: Instant,
@@ -133,7 +135,7 @@ struct Connection<S> {
 /// Next step of writing a response.
 enum Step<D> {
     Data(D),
-    /// The body has nothing at present: what there is goes out.
+    /// The body has nothing yet, so the gathered output is written.
     Write,
     End,
     Failed,
@@ -233,7 +235,7 @@ impl<S: AsyncRead + AsyncWrite + Send + Unpin + 'static> Connection<S> {
                 // A body with a length has ended too early.
                 Step::End if left.is_some() => return None,
                 Step::End => break,
-                // The client sees that the rest is missing, unless its protocol has no other end.
+                // The client sees that the rest is missing. One of HTTP/1.0 cannot, if the body ends with the connection.
                 Step::Failed => {
                     self.write().await?;
                     return None;

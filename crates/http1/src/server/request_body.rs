@@ -8,8 +8,8 @@ use std::pin::Pin;
 use std::sync::Weak;
 use std::task::{Context, Poll};
 
-/// Body of a request. It is read from the connection when it is polled, and ends with the response to its request or with
-/// the connection.
+/// Body of a request. It is read from the connection when it is polled. Reading fails once the handler has returned its
+/// response, or the connection has ended.
 pub struct RequestBody {
     source: Weak<dyn BodySource>,
     request: u64,

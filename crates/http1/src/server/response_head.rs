@@ -49,7 +49,7 @@ impl BodyFraming {
     }
 }
 
-/// The `Date` header of responses, formatted once a second.
+/// The `Date` header of responses, formatted at most once a second.
 #[derive(Debug)]
 pub(super) struct DateHeader {
     unix_time: fn() -> Duration,
@@ -77,7 +77,7 @@ pub(super) fn ends_connection(headers: &HeaderMap) -> bool {
     headers.get_all(CONNECTION).iter().any(|value| closes(value.as_bytes()))
 }
 
-/// Writes the head of a response. Its headers about the length of the body give way to the real one.
+/// Writes the head of a response. Its own headers about the framing of the body are left out.
 pub(super) fn write_head(
     out: &mut Vec<u8>,
     response: &Parts,

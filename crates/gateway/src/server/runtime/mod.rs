@@ -1,4 +1,4 @@
-//! Performance scaffolding: adapters that save wake-ups of the Tokio runtime. Nothing here decides what a client gets.
-//! ADR 0011 has the measured worth of each.
+//! Performance scaffolding: an adapter that saves a task for each call. It does not decide what a client gets. ADR 0011 has
+//! its measured worth.
 
 pub(crate) mod inline_call;

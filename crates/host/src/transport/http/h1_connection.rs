@@ -29,7 +29,7 @@ pub(super) struct H1Connection<S> {
     stream: S,
     /// Size of the largest request that counts as unsent if the stream fails before it takes a byte.
     unsent_limit: usize,
-    /// Head of the request, then its body.
+    /// Head of the request, which is written before the body.
     head: Vec<u8>,
     /// Headers of the last request and its address, if others may be sent with the same ones; and the size of its head
     /// without the length of its body.
@@ -41,7 +41,7 @@ pub(super) struct H1Connection<S> {
     is_flushed: bool,
     /// Error of writing the request. The server may have answered before it stopped reading.
     write_error: Option<io::Error>,
-    /// Bytes that no one has read yet.
+    /// Unread bytes.
     received: ReadBuffer,
     reader: HeadReader,
     /// Rest of the response.

@@ -1,7 +1,7 @@
 //! Heads of the responses of HTTP/1 servers, and what they say about the body. No input or output here.
 //!
 //! Stricter than the standard where two readers could disagree about the end of a response: then the connection is not
-//! used again, or the response is refused.
+//! used again, or the response is refused. Lines of a head may end without CR, as the standard allows.
 
 use bytes::{Buf as _, BytesMut};
 use gripfast_http1::{BodyReader, Chunks, HeaderKind, HeaderLines, Malformed};

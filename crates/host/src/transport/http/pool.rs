@@ -4,7 +4,8 @@
 //! The answer to a request may come as an event before the end of its stream. The caller does not wait for the end; the
 //! pool reads it when the connection is next needed.
 //!
-//! A request that a server provably has not begun to process is sent again on another connection. All others fail.
+//! A request that a server provably has not begun to process is sent again on another connection, unless
+//! its connection was new. All others fail.
 
 use super::client::{Address, HttpRequest};
 use super::connect::{BoxError, Connector, Stream};
@@ -138,8 +139,8 @@ impl Pool {
         &self.shared.connector
     }
 
-    /// Sends a request with all its headers, except `Content-Length`, which follows from the body, and `Host`, which
-    /// follows from the address unless the headers have one. Returns when the response head has arrived.
+    /// Sends a request with all its headers, except `Content-Length` and `Transfer-Encoding`, which follow from the body,
+    /// and `Host`, which follows from the address unless the headers have one. Returns when the response head has arrived.
     pub(super) async fn send(
         &self,
         request: &HttpRequest,
