@@ -290,7 +290,7 @@ fn body_error(failed: body::BodyError) -> ApiError {
             (StatusCode::REQUEST_TIMEOUT, "timed_out", "the request body was not complete after 60 s")
         }
         body::BodyError::Broken => {
-            (StatusCode::BAD_REQUEST, "invalid_request", "request body does not match Content-Length")
+            (StatusCode::BAD_REQUEST, "invalid_request", "the request body is incomplete or invalid")
         }
         body::BodyError::NoMemory(_) => (
             StatusCode::SERVICE_UNAVAILABLE,

@@ -117,7 +117,7 @@ pub(crate) async fn read(
                 overload::closing(StatusCode::PAYLOAD_TOO_LARGE, "the message exceeds the limit of 16 MiB\n")
             }
             BodyError::Broken => {
-                overload::closing(StatusCode::BAD_REQUEST, "request body does not match Content-Length\n")
+                overload::closing(StatusCode::BAD_REQUEST, "the request body is incomplete or invalid\n")
             }
             BodyError::TooSlow => overload::closing(
                 StatusCode::REQUEST_TIMEOUT,
