@@ -3,6 +3,7 @@
 //! Stricter than the standard where two readers could disagree about the end: then the body is refused.
 
 use bytes::{Buf, Bytes, BytesMut};
+use http::{HeaderName, HeaderValue};
 use thiserror::Error;
 
 /// Maximum length of a line before a chunk, or of a trailer, with its end.
@@ -122,10 +123,11 @@ impl Chunks {
             }
             ChunkPart::DataEnd if line.is_empty() => Some(ChunkPart::Size),
             ChunkPart::Trailers if line.is_empty() => None,
-            ChunkPart::Trailers => {
+            ChunkPart::Trailers if is_header(line) => {
                 self.discard(line.len())?;
                 Some(ChunkPart::Trailers)
             }
+            ChunkPart::Trailers => return Err(Malformed("bad trailer")),
             ChunkPart::Data(_) | ChunkPart::DataEnd => {
                 return Err(Malformed("bad end of a chunk"));
             }
@@ -172,6 +174,13 @@ fn chunk_size(line: &[u8]) -> Result<(u64, usize), Malformed> {
     size.map(|size| (size, line.len().saturating_sub(MAX_DIGITS))).ok_or(Malformed("bad size of a chunk"))
 }
 
+/// Returns whether a line is a header. Another reader might take any other line after the last chunk for the next message.
+fn is_header(line: &[u8]) -> bool {
+    memchr::memchr(b':', line).is_some_and(|colon| {
+        HeaderName::from_bytes(&line[..colon]).is_ok() && HeaderValue::from_bytes(&line[colon + 1..]).is_ok()
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -211,12 +220,18 @@ mod tests {
             "3;a\rb\r\nabc\r\n0\r\n\r\n",
             "fffffffffffffffff\r\nabc\r\n",
             "3\r\nabc\r\n0\r\nt: 1\n\r\n",
+            "3\r\nabc\r\n0\r\n0\r\n\r\n",
+            "3\r\nabc\r\n0\r\nt : 1\r\n\r\n",
+            "3\r\nabc\r\n0\r\nt: 1\r\n u: 2\r\n\r\n",
+            "3\r\nabc\r\n0\r\n: 1\r\n\r\n",
+            "3\r\nabc\r\n0\r\nt: \x01\r\n\r\n",
+            "3\r\nabc\r\n0\r\nGET http://a/ HTTP/1.1\r\nhost: a\r\n\r\n",
         ] {
             assert!((1..=text.len()).all(|piece| chunks(text, piece).is_err()), "{text:?}");
         }
         let long = format!("3;{}\r\nabc\r\n0\r\n\r\n", "x".repeat(MAX_CHUNK_LINE));
         assert_eq!(chunks(&long, 100), Err(Malformed("line too long")));
-        let trailers = format!("0\r\n{}\r\n", format!("{}\r\n", "t".repeat(1000)).repeat(20));
+        let trailers = format!("0\r\n{}\r\n", format!("t:{}\r\n", "x".repeat(1000)).repeat(20));
         assert_eq!(chunks(&trailers, 100), Err(Malformed("chunk extensions or trailers too large")));
     }
 

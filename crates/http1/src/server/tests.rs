@@ -644,6 +644,8 @@ fn requests_text() -> impl Strategy<Value = String> {
         "3;x=y\r\nabc\r\n0\r\n\r\n",
         "0\r\n\r\n",
         "0\r\nt: 1\r\n\r\n",
+        "0\r\nt\r\n\r\n",
+        "0\r\nt : 1\r\n\r\n",
         "abcdefghijkl",
         "3\nabc\r\n0\r\n\r\n",
         "zz\r\n",

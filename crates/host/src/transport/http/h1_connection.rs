@@ -704,6 +704,8 @@ mod tests {
                 "0\r\n\r\n",
                 "0\r\n\r\n",
                 "0\r\nt: 1\r\n\r\n",
+                "0\r\nt\r\n\r\n",
+                "0\r\nt : 1\r\n\r\n",
                 "abc",
                 "3\nabc\r\n",
                 "\r\n",
