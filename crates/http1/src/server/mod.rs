@@ -43,9 +43,8 @@ pub struct Limits {
 }
 
 /// Serves a connection until the client or a message closes it, a request is refused or not read to its end, or nothing
-/// arrives in time. After `close`, the
-/// request in flight and one that has reached the socket are answered first. Dropping the future closes the connection at
-/// once.
+/// arrives in time. After `close`, the request in flight and one that has reached the socket are answered first. Dropping
+/// the future closes the connection at once.
 ///
 /// If the client closes the connection, the future of its request is dropped, unless unread bytes hide the end.
 pub async fn serve<S, F, R, B>(stream: S, limits: &Limits, close: impl Future<Output = ()>, service: F)
@@ -107,8 +106,8 @@ enum Next {
     Close,
 }
 
-/// Timer that is set again only when it fires, because setting it for each request costs more than
-/// everything else in waiting for a head.
+/// Timer that is set again only when it fires, because setting it for each request costs more than everything else in
+/// waiting for a head.
 struct HeadTimer<'a> {
     sleep: Pin<&'a mut Sleep>,
     due: Instant,
@@ -235,7 +234,8 @@ impl<S: AsyncRead + AsyncWrite + Send + Unpin + 'static> Connection<S> {
                 // A body with a length has ended too early.
                 Step::End if left.is_some() => return None,
                 Step::End => break,
-                // The client sees that the rest is missing. One of HTTP/1.0 cannot, if the body ends with the connection.
+                // The client sees that the rest is missing, unless it speaks HTTP/1.0: then the end of the connection is the
+                // only end of the body.
                 Step::Failed => {
                     self.write().await?;
                     return None;

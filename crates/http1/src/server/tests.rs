@@ -176,7 +176,7 @@ async fn a_client_can_read_the_answer_to_a_request_that_it_is_still_sending() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn c07_a_client_that_goes_away_is_noticed_whatever_it_sent_after_the_head() {
+async fn c07_a_client_that_goes_away_is_noticed_after_an_unread_body_and_empty_lines() {
     let service = |request: Request<RequestBody>| {
         drop(request);
         Box::pin(pending::<Response<Full<Bytes>>>())
@@ -313,52 +313,11 @@ async fn a_client_that_waits_for_an_interim_response_gets_one_if_its_body_is_rea
     assert_eq!(conversation(at_once, head).await, refused, "it would send no body");
 }
 
-/// A stream that keeps what is written until it is flushed, for which it needs two attempts.
-struct BufferedWrites {
-    stream: DuplexStream,
-    kept: Vec<u8>,
-    was_pending: bool,
-}
-
-impl AsyncRead for BufferedWrites {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<std::io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(cx, buf)
-    }
-}
-
-impl AsyncWrite for BufferedWrites {
-    fn poll_write(mut self: Pin<&mut Self>, _: &mut Context<'_>, buf: &[u8]) -> Poll<std::io::Result<usize>> {
-        self.kept.extend_from_slice(buf);
-        Poll::Ready(Ok(buf.len()))
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
-        let Self { stream, kept, was_pending } = &mut *self;
-        if !std::mem::replace(was_pending, true) {
-            cx.waker().wake_by_ref();
-            return Poll::Pending;
-        }
-        if !kept.is_empty() {
-            assert_eq!(std::task::ready!(Pin::new(stream).poll_write(cx, kept))?, kept.len());
-            kept.clear();
-        }
-        *was_pending = false;
-        Poll::Ready(Ok(()))
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
-    }
-}
-
 #[tokio::test(start_paused = true)]
-async fn an_interim_response_is_flushed_although_the_stream_is_not_ready_at_once() {
-    let (stream, mut theirs) = duplex(1 << 20);
-    let ours = BufferedWrites { stream, kept: Vec::new(), was_pending: false };
+async fn an_interim_response_is_flushed_although_the_stream_takes_it_in_parts() {
+    // Smaller than the interim response, and it holds back what is not flushed, like TLS.
+    let (ours, mut theirs) = duplex(16);
+    let ours = tokio::io::BufWriter::new(ours);
     let limits = limits();
     let talk = async {
         let head = "POST / HTTP/1.1\r\nexpect: 100-continue\r\ncontent-length: 3\r\n\r\n";

@@ -4,8 +4,8 @@
 //! The answer to a request may come as an event before the end of its stream. The caller does not wait for the end; the
 //! pool reads it when the connection is next needed.
 //!
-//! A request that a server provably has not begun to process is sent again on another connection, unless
-//! its connection was new. All others fail.
+//! A request that a server provably has not begun to process is sent again on another connection, unless its connection was
+//! new. All others fail.
 
 use super::client::{Address, HttpRequest};
 use super::connect::{BoxError, Connector, Stream};
